@@ -1,0 +1,126 @@
+// A stage: one operation of the `tamiz` domain as an object that knows nothing of ONNX Runtime.
+//
+// The fine-grained op and the `Fused` op run the same stage objects: the wrapper in abi/ makes one
+// stage per node, `Fused` makes a sequence. A stage keeps no state between calls; whatever a call
+// needs lies in `Call`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace tamiz {
+
+struct Kernels;  // kernels/kernels.h: one table of function pointers an instruction set
+class Metrics;   // ops/metrics.h: named counters of one node
+
+/// What a user did wrong, in one sentence. The only exception that stages throw.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Element types, numbered as in ONNX.
+enum class Type : int { none = 0, float32 = 1, uint8 = 2, int8 = 3, int32 = 6, int64 = 7, float16 = 10 };
+
+constexpr int kMaxRank = 6;
+
+struct Shape {
+  int rank = 0;
+  int64_t dims[kMaxRank] = {};
+  int64_t count() const {
+    int64_t n = 1;
+    for (int i = 0; i < rank; ++i) n *= dims[i];
+    return n;
+  }
+};
+
+/// A view. `type == Type::none` marks an omitted optional input or an unused output.
+struct Tensor {
+  void* data = nullptr;
+  Type type = Type::none;
+  Shape shape;
+
+  explicit operator bool() const { return type != Type::none; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+};
+
+/// Attribute values of one node, already checked against the op's declaration.
+struct Attributes {
+  std::map<std::string, int64_t> ints;
+  std::map<std::string, float> floats;
+  std::map<std::string, std::string> strings;
+  std::map<std::string, std::vector<int64_t>> int_arrays;
+};
+
+struct Call {
+  const Tensor* inputs;
+  Tensor* outputs;
+  std::byte* scratch;  // 64-byte aligned, `scratch_bytes` long, contents undefined
+  Metrics* metrics;
+};
+
+class Stage {
+ public:
+  virtual ~Stage() = default;
+
+  /// Validates the inputs and sets type and shape of every wanted output (those whose type is not
+  /// none on entry). Called before each run; throws Error.
+  virtual void infer(const Tensor* inputs, Tensor* outputs) const = 0;
+
+  virtual size_t scratch_bytes(const Call&) const { return 0; }
+
+  /// A run is `phases()` parallel regions one after the other. Tasks of one phase are independent,
+  /// may run in any order and on any thread, and give the same bits however they are spread.
+  /// A phase too small to be worth a thread has one task; it may also have none.
+  virtual int phases() const { return 1; }
+  virtual size_t tasks(const Call&, int phase) const = 0;
+  virtual void run(const Call&, int phase, size_t task) const = 0;
+};
+
+struct PortSpec {
+  const char* name;
+  Type type;
+  bool optional;
+  const char* doc;
+};
+
+struct AttributeSpec {
+  enum class Kind { integer, real, text, integers };
+  const char* name;
+  Kind kind;
+  bool required;
+  double default_value;  // of integer and real
+  const char* doc;
+};
+
+struct MetricSpec {
+  const char* name;
+  const char* unit;
+  const char* doc;
+};
+
+/// The one declaration of an op: registration, validation, `tamiz_ops.schemas()` and the docs are
+/// made from it.
+struct OpSpec {
+  const char* name;
+  const char* doc;
+  std::vector<PortSpec> inputs;
+  std::vector<PortSpec> outputs;
+  bool variadic;  // inputs and outputs of any number and type (Fused)
+  std::vector<AttributeSpec> attributes;
+  std::vector<MetricSpec> metrics;
+  std::unique_ptr<Stage> (*make)(const Attributes&, const Kernels&);
+};
+
+/// Every op of the domain, in the order of registration.
+const std::vector<OpSpec>& op_specs();
+
+}  // namespace tamiz

@@ -1,0 +1,3 @@
+"""Transformer models, faster and smaller on CPUs, inside plain ONNX Runtime."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,61 @@
+"""Sites: the places of a model where a technique may act."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class SiteKind(str, Enum):
+    """What stands at a site."""
+
+    LINEAR = "linear"
+    FFN = "ffn"
+    ATTENTION = "attention"
+    HEAD = "head"
+    EMBEDDING = "embedding"
+
+
+#: Tensor ids of a decoder layer and of the model's two ends, as GGUF and the policy name them.
+TENSOR_IDS = (
+    "ffn_gate",
+    "ffn_up",
+    "ffn_down",
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_o",
+    "tok_embd",
+    "output",
+)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place where a technique may act.
+
+    Attributes:
+        id: Stable name: ``layers.7.ffn_down``, ``layers.7.ffn``, ``layers.7.attention``,
+            ``tok_embd``, ``output``, or ``linear.<initializer>`` where the graph is unknown.
+        kind: What stands there.
+        node: Name of the node that a technique replaces.
+        layer: Decoder layer, counted from 0; None outside of layers.
+        tensor: Tensor id, one of `TENSOR_IDS`; None for composite and unnamed sites.
+        weight: Name of the constant weight; None for composite sites.
+        in_features: K, the length of the reduced dimension; 0 for composite sites.
+        out_features: N, the number of outputs (rows of an embedding); 0 for composite sites.
+        transposed: True where the constant is stored ``[N, K]`` (Gemm with transB, a transposed
+            tied head, an embedding table), False for MatMul's ``[K, N]``.
+        members: Ids of the sites that a composite site (ffn, attention) is made of.
+    """
+
+    id: str
+    kind: SiteKind
+    node: str
+    layer: int | None = None
+    tensor: str | None = None
+    weight: str | None = None
+    in_features: int = 0
+    out_features: int = 0
+    transposed: bool = False
+    members: tuple[str, ...] = field(default=())
