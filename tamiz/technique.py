@@ -3,6 +3,7 @@ tables are made."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -40,15 +41,25 @@ class Claim:
     Attributes:
         resource: The resource.
         mode: `EXCLUSIVE` (at most one technique a site) or `NARROWING` (several, in `order`).
-        order: Rank among narrowing claims on one resource; lower narrows first.
-        block: Block size along the input that the claim works in; None where it has none. All
-            claims on a site share the finest common partition.
+        order: Rank among narrowing claims on one resource; lower narrows first, equal ranks go by
+            the technique's name.
+        block: Block size along the input that the claim works in, or the name of the
+            configuration's field that holds it; None where it has none. All claims on a site
+            share one partition: the finest block, of which the others are multiples.
+
+    Raises:
+        ValueError: `weights` and `budget` have one owner, so they are claimed `EXCLUSIVE` only.
     """
 
     resource: Resource
     mode: Mode
     order: int = 0
-    block: int | None = None
+    block: int | str | None = None
+
+    def __post_init__(self) -> None:
+        """Holds the one-owner resources to exclusive claims."""
+        if self.resource in (Resource.WEIGHTS, Resource.BUDGET) and self.mode != Mode.EXCLUSIVE:
+            raise ValueError(f"a claim on {self.resource.value} must be exclusive")
 
 
 class TechniqueConfig(BaseModel):
@@ -59,7 +70,7 @@ class TechniqueConfig(BaseModel):
     ``--<technique>-<field>``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -94,8 +105,26 @@ class Fit:
     bits_per_weight: float
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What the weight of one site costs under a technique: exact, and known before the fit.
+
+    Attributes:
+        stored: Bytes in the bundle.
+        read: Bytes read from memory for one decoded token.
+    """
+
+    stored: int
+    read: int
+
+
+class FitError(Exception):
+    """A technique cannot represent this weight; one sentence. The site stays dense."""
+
+
 FitFunction = Callable[[Site, "np.ndarray", "Mapping[str, np.ndarray] | None", Any], Fit]
 RewriteFunction = Callable[[Site, Fit, "ir.Model"], "list[ir.Node]"]
+CostFunction = Callable[[Site, Any], Cost]
 
 
 @dataclass(frozen=True)
@@ -116,9 +145,10 @@ class Technique:
         decode_only: True if it acts on single-token steps only.
         metrics: Run-time metrics of its ops.
         fit: ``fit(site, weight, statistics, config)``: weight is float32 ``[N, K]``; statistics
-            are the site's calibration tensors or None. Deterministic.
-        rewrite: ``rewrite(site, fit, model)`` replaces the site's node, keeps its outputs, and
-            returns the new nodes; the core adds the metadata.
+            are the site's calibration tensors or None. Deterministic. Raises `FitError`.
+        rewrite: ``rewrite(site, fit, model)`` replaces the site's node, keeps its name and its
+            outputs, and returns the new nodes; the core adds the metadata.
+        cost: ``cost(site, config)``; None if the technique stores no weight.
     """
 
     name: str
@@ -129,12 +159,18 @@ class Technique:
     claims: tuple[Claim, ...]
     fit: FitFunction
     rewrite: RewriteFunction
+    cost: CostFunction | None = None
     tensors: frozenset[str] = field(default=frozenset())
     provides: frozenset[str] = field(default=frozenset())
     requires: frozenset[str] = field(default=frozenset())
     default: bool = False
     decode_only: bool = False
     metrics: tuple[Metric, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        """Holds the name to what a command-line switch can carry."""
+        if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", self.name):
+            raise ValueError(f"technique name {self.name!r} is not of the form 'block-quant'")
 
     def fits(self, site: Site) -> bool:
         """Whether the technique can act at `site` at all."""
