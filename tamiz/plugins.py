@@ -160,7 +160,7 @@ def _contributions(manager: pluggy.PluginManager, plugin: Plugin, hook: str) -> 
     ]
 
 
-def _check(items: list[Any], kind: type, taken: set[str]) -> None:
+def _check(items: list[Any], kind: type[Any], taken: set[str]) -> None:
     word = kind.__name__.lower()
     for item in items:
         if not isinstance(item, kind):

@@ -1,0 +1,311 @@
+"""The bundle: a folder with the model, its tokenizer, its configuration and a manifest.
+
+Imported where models run, so it needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tamiz import __version__
+from tamiz.errors import TamizError
+from tamiz.external_data import locations
+
+MANIFEST = "tamiz.json"
+MODEL = "model.onnx"
+DATA = "model.onnx.data"
+REPORT = "report.json"
+
+FORMAT = 1
+KINDS = ("dense", "built")
+MIN_ONNXRUNTIME = "1.20"
+
+_MAX_JSON_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class File:
+    """Size in bytes and SHA-256 (hexadecimal) of one file of a bundle."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a bundle was exported from: a path or name, and the SHA-256 of the file if it is one."""
+
+    name: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of ``tamiz.json``.
+
+    Attributes:
+        kind: ``dense`` (the reference model) or ``built``.
+        source: What the dense bundle was exported from.
+        files: Every file of the bundle by name, except the manifest.
+        techniques: Version and configuration of the techniques of a built bundle, by name.
+        policy: SHA-256 of the choices that the build followed; None for a dense bundle.
+        tamiz: Version of tamiz that wrote the bundle.
+        min_onnxruntime: Oldest onnxruntime that runs it.
+        format: Version of the manifest's format.
+    """
+
+    kind: str
+    source: Source
+    files: dict[str, File]
+    techniques: dict[str, dict[str, Any]] = field(default_factory=dict)
+    policy: str | None = None
+    tamiz: str = __version__
+    min_onnxruntime: str = MIN_ONNXRUNTIME
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened bundle: `open` has checked its manifest, its files' sizes and their places."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+        """Opens and validates a bundle without reading its weights.
+
+        Raises:
+            TamizError: The folder is missing or no bundle, the manifest is malformed or of
+                another format, a file is missing, has another size or lies outside of the folder,
+                or the model points to data outside of it.
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            raise TamizError(f"{folder}: no such folder, expected a tamiz bundle")
+        if not (folder / MANIFEST).is_file():
+            raise TamizError(f"{folder}: not a tamiz bundle, it has no {MANIFEST}")
+        bundle = cls(folder, _manifest(folder / MANIFEST))
+        for name, expected in bundle.manifest.files.items():
+            size = bundle.file(name).stat().st_size
+            if size != expected.size:
+                raise TamizError(
+                    f"{folder / name}: has {size} bytes, the manifest says {expected.size}"
+                )
+        for location in sorted(locations(bundle.model)):
+            _check_name(bundle.model, "external data", location)
+            bundle.file(location)
+        return bundle
+
+    @property
+    def model(self) -> Path:
+        """Path of the ONNX model."""
+        return self.file(MODEL)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files that the manifest lists."""
+        return sum(file.size for file in self.manifest.files.values())
+
+    def file(self, name: str) -> Path:
+        """Path of one file that the manifest lists.
+
+        Raises:
+            TamizError: The manifest does not list it, it is missing, or it is a link that leads
+                out of the folder.
+        """
+        path = self.path / name
+        if name not in self.manifest.files:
+            raise TamizError(f"{path}: not among the files of the bundle's {MANIFEST}")
+        if not path.is_file():
+            raise TamizError(f"{path}: missing, though the bundle's {MANIFEST} lists it")
+        if not path.resolve().is_relative_to(self.path.resolve()):
+            raise TamizError(f"{path}: leads out of the bundle's folder")
+        return path
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Contents of one of the bundle's JSON files, ``config.json`` for one."""
+        return read_json(self.file(name))
+
+    def verify(self) -> None:
+        """Compares the SHA-256 of every file with the manifest.
+
+        Raises:
+            TamizError: A file has other contents than when the bundle was written.
+        """
+        for name, expected in self.manifest.files.items():
+            if sha256(self.file(name)) != expected.sha256:
+                raise TamizError(f"{self.path / name}: its SHA-256 is not the manifest's")
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 22):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object strictly.
+
+    Raises:
+        TamizError: Over 64 MB, not UTF-8, no JSON object, a duplicate key, or NaN or infinity.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        seen = dict(pairs)
+        if len(seen) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"the key {twice!r} stands twice")
+        return seen
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    if path.stat().st_size > _MAX_JSON_BYTES:
+        raise TamizError(
+            f"{path}: larger than {_MAX_JSON_BYTES >> 20} MB, expected a small JSON file"
+        )
+    try:
+        value = json.loads(path.read_text("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise TamizError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise TamizError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+@contextmanager
+def writing(target: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder to write a bundle into, which takes the place of `target` when all went well.
+
+    Nothing stands at `target` until the end, and nothing is left behind on failure. An older
+    bundle at `target` is replaced.
+
+    Yields:
+        A new empty folder beside `target`.
+
+    Raises:
+        TamizError: `target` is a file, or a folder with contents that is no bundle.
+    """
+    target = Path(target)
+    check_target(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        folder = scratch / "new"
+        folder.mkdir()
+        yield folder
+        if target.exists():
+            target.rename(scratch / "old")
+        folder.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check_target(target: Path) -> None:
+    """Refuses a place where a bundle must not be written (see `writing`)."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise TamizError(f"{target}: exists and is no folder, expected a new one")
+    if target.is_dir() and any(target.iterdir()) and not (target / MANIFEST).is_file():
+        raise TamizError(f"{target}: holds files and is no tamiz bundle, so it is not overwritten")
+
+
+def write_manifest(
+    folder: Path,
+    kind: str,
+    source: Source,
+    techniques: Mapping[str, Mapping[str, Any]] | None = None,
+    policy: str | None = None,
+) -> Manifest:
+    """Writes the manifest of a folder whose files are complete."""
+    names = sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
+    files = {
+        name: File((folder / name).stat().st_size, sha256(folder / name))
+        for name in names
+        if name != MANIFEST
+    }
+    chosen = {name: dict(entry) for name, entry in (techniques or {}).items()}
+    manifest = Manifest(kind, source, files, chosen, policy)
+    write_json(folder / MANIFEST, asdict(manifest))
+    return manifest
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes a JSON object, indented, keys in their order."""
+    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", "utf-8")
+
+
+def _manifest(path: Path) -> Manifest:
+    """Reads a manifest; the format's version is checked before anything else."""
+    raw = read_json(path)
+    if raw.get("format") != FORMAT:
+        raise TamizError(
+            f"{path}: format is {raw.get('format')!r}, this tamiz ({__version__}) reads {FORMAT}"
+        )
+    _check_fields(path, raw, Manifest, "the manifest")
+    if raw["kind"] not in KINDS:
+        raise TamizError(f"{path}: kind is {raw['kind']!r}, expected one of {', '.join(KINDS)}")
+    source = _record(path, raw["source"], Source, "source")
+    files: dict[str, File] = {}
+    for name, entry in _object(path, raw["files"], "files").items():
+        _check_name(path, "files", name)
+        files[name] = _record(path, entry, File, f"files.{name}")
+        if files[name].size < 0:
+            raise TamizError(f"{path}: files.{name}.size is {files[name].size}, expected ≥ 0")
+    if MODEL not in files:
+        raise TamizError(f"{path}: files lacks {MODEL}")
+    techniques = _object(path, raw["techniques"], "techniques")
+    for key in ("tamiz", "min_onnxruntime"):
+        _check_type(path, key, raw[key], "str")
+    _check_type(path, "policy", raw["policy"], "str | None")
+    return Manifest(**{**raw, "source": source, "files": files, "techniques": techniques})
+
+
+def _record(path: Path, value: Any, kind: type[Any], where: str) -> Any:
+    """A flat dataclass of strings and integers from a JSON object."""
+    raw = _object(path, value, where)
+    _check_fields(path, raw, kind, where)
+    for f in fields(kind):
+        _check_type(path, f"{where}.{f.name}", raw[f.name], str(f.type))
+    return kind(**raw)
+
+
+def _object(path: Path, value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TamizError(f"{path}: {where} is {value!r}, expected an object")
+    return value
+
+
+def _check_fields(path: Path, raw: Mapping[str, Any], kind: type[Any], where: str) -> None:
+    known = {f.name for f in fields(kind)}
+    if unknown := sorted(set(raw) - known):
+        raise TamizError(f"{path}: unknown key {unknown[0]!r} in {where}")
+    if missing := sorted(known - set(raw)):
+        raise TamizError(f"{path}: {where} lacks the key {missing[0]!r}")
+
+
+def _check_type(path: Path, where: str, value: Any, expected: str) -> None:
+    if type(value).__name__.replace("NoneType", "None") not in expected.split(" | "):
+        raise TamizError(f"{path}: {where} is {value!r}, expected {expected}")
+
+
+def _check_name(path: Path, where: str, name: str) -> None:
+    """Holds a file name to a plain relative path inside the folder."""
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or name.startswith("/") or "\\" in name or ":" in name:
+        raise TamizError(f"{path}: {where} names {name!r}, expected a path inside the folder")

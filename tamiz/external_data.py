@@ -1,0 +1,94 @@
+"""Lists the external data files that an ONNX model points to, without importing onnx.
+
+A bundle is opened where every megabyte counts, so this walks the protobuf wire format (a tag, then
+a varint, 4 or 8 bytes, or a length and that many bytes) through the messages that can hold a
+tensor and steps over everything else.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+from tamiz.errors import TamizError
+
+#: Message → field number → message it holds, from onnx.proto. Fields that lead to no tensor are
+#: left out.
+_MESSAGES = {
+    "Model": {7: "Graph", 25: "Function"},
+    "Graph": {1: "Node", 5: "Tensor", 15: "SparseTensor"},
+    "Function": {7: "Node", 11: "Attribute"},
+    "Node": {5: "Attribute"},
+    "Attribute": {
+        5: "Tensor",
+        6: "Graph",
+        10: "Tensor",
+        11: "Graph",
+        22: "SparseTensor",
+        23: "SparseTensor",
+    },
+    "SparseTensor": {1: "Tensor", 2: "Tensor"},
+    "Tensor": {13: "Entry"},
+    "Entry": {},
+}
+_KEY, _VALUE = 1, 2
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MAX_DEPTH = 64
+
+
+def locations(model: Path) -> set[str]:
+    """The ``location`` of every external tensor of the model.
+
+    Raises:
+        TamizError: The file is empty or no well-formed protobuf.
+    """
+    found: set[str] = set()
+    try:
+        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            _walk(data, 0, len(data), "Model", found, 0)
+    except (ValueError, IndexError) as error:
+        raise TamizError(f"{model}: not a well-formed ONNX model ({error})") from error
+    return found
+
+
+def _walk(
+    data: mmap.mmap, position: int, end: int, message: str, found: set[str], depth: int
+) -> None:
+    """Walks one message that lies at ``data[position:end]``."""
+    if depth > _MAX_DEPTH:
+        raise ValueError("messages nest too deep")
+    holds = _MESSAGES[message]
+    entry: dict[int, bytes] = {}
+    while position < end:
+        tag, position = _varint(data, position)
+        field, wire = tag >> 3, tag & 7
+        if wire == _VARINT:
+            _, position = _varint(data, position)
+            continue
+        if wire == _BYTES:
+            size, position = _varint(data, position)
+        elif wire in (_FIXED64, _FIXED32):
+            size = 8 if wire == _FIXED64 else 4
+        else:
+            raise ValueError(f"unknown wire type {wire}")
+        if position + size > end:
+            raise ValueError("a field runs over its end")
+        if wire == _BYTES and field in holds:
+            _walk(data, position, position + size, holds[field], found, depth + 1)
+        elif message == "Entry" and field in (_KEY, _VALUE):
+            entry[field] = data[position : position + size]
+        position += size
+    if entry.get(_KEY) == b"location":
+        found.add(entry.get(_VALUE, b"").decode("utf-8"))
+
+
+def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
+    """The integer at `position` and the position after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return value, position
+    raise ValueError("a varint is longer than 10 bytes")
