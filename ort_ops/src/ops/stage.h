@@ -1,8 +1,8 @@
 // A stage: one operation of the `tamiz` domain as an object that knows nothing of ONNX Runtime.
 //
-// The fine-grained op and the `Fused` op run the same stage objects: the wrapper in abi/ makes one
-// stage per node, `Fused` makes a sequence. A stage keeps no state between calls; whatever a call
-// needs lies in `Call`.
+// The fine-grained op and the `Fused` op run the same stage objects: both are a Program
+// (ops/program.h), of one stage or of a sequence. A stage keeps no state between calls; whatever a
+// call needs lies in `Call`.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,30 @@
 #include <string>
 #include <vector>
 
+/// What _native, the Python module, uses of libtamiz_ops; the rest stays hidden.
+#define TAMIZ_API __attribute__((visibility("default")))
+
 namespace tamiz {
 
 struct Kernels;  // kernels/kernels.h: one table of function pointers an instruction set
 class Metrics;   // ops/metrics.h: named counters of one node
 
 /// What a user did wrong, in one sentence. The only exception that stages throw.
-class Error : public std::runtime_error {
+class TAMIZ_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 /// Element types, numbered as in ONNX.
-enum class Type : int { none = 0, float32 = 1, uint8 = 2, int8 = 3, int32 = 6, int64 = 7, float16 = 10 };
+enum class Type : int {
+  none = 0,
+  float32 = 1,
+  uint8 = 2,
+  int8 = 3,
+  int32 = 6,
+  int64 = 7,
+  float16 = 10
+};
 
 constexpr int kMaxRank = 6;
 
@@ -71,10 +82,16 @@ class Stage {
  public:
   virtual ~Stage() = default;
 
-  /// Validates the inputs and sets type and shape of every wanted output (those whose type is not
-  /// none on entry). Called before each run; throws Error.
+  /// Checks what is known when the session is built: constant inputs carry their data, all others
+  /// have Type::none. Throws Error.
+  virtual void check_constants(const Tensor* /*inputs*/) const {}
+
+  /// Validates ranks and sizes of the inputs (their types were checked) and sets type and shape of
+  /// every wanted output (those whose type is not none on entry). Looks at types and shapes only:
+  /// inside `Fused` the data does not exist yet. Called before each run; throws Error.
   virtual void infer(const Tensor* inputs, Tensor* outputs) const = 0;
 
+  /// Like `infer`, from types and shapes only.
   virtual size_t scratch_bytes(const Call&) const { return 0; }
 
   /// A run is `phases()` parallel regions one after the other. Tasks of one phase are independent,
@@ -117,10 +134,10 @@ struct OpSpec {
   bool variadic;  // inputs and outputs of any number and type (Fused)
   std::vector<AttributeSpec> attributes;
   std::vector<MetricSpec> metrics;
-  std::unique_ptr<Stage> (*make)(const Attributes&, const Kernels&);
+  std::unique_ptr<Stage> (*make)(const Attributes&, const Kernels&);  // null: Fused, a program
 };
 
 /// Every op of the domain, in the order of registration.
-const std::vector<OpSpec>& op_specs();
+TAMIZ_API const std::vector<OpSpec>& op_specs();
 
 }  // namespace tamiz

@@ -1,0 +1,67 @@
+// Named counters of every node of a session.
+//
+// A metric is a sum since the session was made or since the last reset. Adding is relaxed: counters
+// order nothing.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/stage.h"
+
+namespace tamiz {
+
+class Counter {
+ public:
+  void add(double amount) {
+    double sum = sum_.load(std::memory_order_relaxed);
+    while (!sum_.compare_exchange_weak(sum, sum + amount, std::memory_order_relaxed)) {
+    }
+  }
+  void reset() { sum_.store(0, std::memory_order_relaxed); }
+  double read() const { return sum_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<double> sum_{0};
+};
+
+/// The counters of one node by name. Findable as (session, node) while it lives.
+class NodeMetrics {
+ public:
+  /// `session` is the tag that `tamiz_ops.register` gave the session; empty: nobody will ask.
+  NodeMetrics(std::string session, std::string node);
+  ~NodeMetrics();
+  NodeMetrics(const NodeMetrics&) = delete;
+  NodeMetrics& operator=(const NodeMetrics&) = delete;
+
+  /// The counter of that name, made at the first call. Only while the node is built.
+  Counter& counter(const std::string& name) { return counters_[name]; }
+
+ private:
+  friend std::map<std::string, std::map<std::string, double>> read_metrics(const std::string&);
+  friend void reset_metrics(const std::string&);
+
+  std::string session_;
+  std::string node_;
+  std::map<std::string, Counter> counters_;
+};
+
+/// What a stage sees: the counters of its op in the order of `OpSpec::metrics`. Stages of the same
+/// op inside one `Fused` node add to the same counters.
+class Metrics {
+ public:
+  Metrics(const OpSpec& spec, NodeMetrics& node);
+  void add(size_t metric, double amount) { counters_[metric]->add(amount); }
+
+ private:
+  std::vector<Counter*> counters_;
+};
+
+/// node → metric → sum, of one session. Nodes of the same name add up.
+TAMIZ_API std::map<std::string, std::map<std::string, double>> read_metrics(
+    const std::string& session);
+TAMIZ_API void reset_metrics(const std::string& session);
+
+}  // namespace tamiz

@@ -1,0 +1,94 @@
+// A program: what one node runs. A fine-grained op is a program of one stage, a `Fused` node one of
+// many. Values are numbered: node inputs 0..I-1, then the stages' outputs in order.
+//
+// Consecutive stages that do not depend on each other form a wave (q, k and v; gate and up): phase
+// by phase they share one parallel region over the sum of their tasks.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/metrics.h"
+#include "ops/stage.h"
+
+namespace tamiz {
+
+constexpr int kOmitted = -1;
+
+/// Where a program runs: gives inputs, makes outputs, lends threads.
+class Host {
+ public:
+  virtual ~Host() = default;
+  virtual Tensor input(size_t index) = 0;
+  /// Memory of a node output; its shape is final.
+  virtual void* output(size_t index, Type type, const Shape& shape) = 0;
+  /// Calls body(data, i) for i in 0..count-1, on any threads, in any order, perhaps all on one.
+  virtual void parallel_for(size_t count, void (*body)(void*, size_t), void* data) = 0;
+};
+
+/// One stage of a program as it is written down.
+struct Step {
+  const OpSpec* spec;
+  Attributes attributes;
+  std::vector<int> inputs;   // value ids; kOmitted
+  std::vector<int> outputs;  // value ids; kOmitted: unused
+  std::string name;          // begins its messages; empty in a program of one stage
+};
+
+class TAMIZ_API Program {
+ public:
+  /// `outputs` are the value ids of the node's outputs; kOmitted: nobody wants that one. Throws
+  /// Error when a step does not fit its op's declaration.
+  Program(std::vector<Step> steps, size_t inputs, std::vector<int> outputs, const Kernels& kernels,
+          NodeMetrics& metrics);
+
+  /// Checks the constant inputs: one tensor for each input of the node, of Type::none where it is
+  /// not constant.
+  void check_constants(const std::vector<Tensor>& inputs) const;
+
+  /// Runs once. Throws Error. Safe to call from several threads at a time.
+  void run(Host& host) const;
+
+ private:
+  /// A stage in its place. Its ports, inputs then outputs, lie together in a frame.
+  struct Node {
+    Step step;
+    std::unique_ptr<Stage> stage;
+    std::unique_ptr<Metrics> metrics;
+    size_t first_port;
+  };
+  struct Wave {
+    size_t begin, end;  // nodes
+    int phases;
+  };
+  struct Frame;
+
+  void add_node(Step step, const Kernels& kernels, NodeMetrics& metrics);
+  void find_waves();
+  void find_slots();
+
+  void load(Frame& frame, Host& host) const;
+  void infer(Frame& frame) const;
+  void allocate(Frame& frame, Host& host) const;
+  void run_wave(Frame& frame, const Wave& wave, Host& host) const;
+  void count(const Frame& frame) const;
+
+  size_t inputs_;
+  std::vector<int> outputs_;
+  size_t values_;
+  size_t ports_ = 0;
+  std::vector<Node> nodes_;
+  std::vector<Wave> waves_;
+  std::vector<int> slots_;  // by value: which temporary memory it lies in; kOmitted: none
+  size_t slot_count_ = 0;
+  Counter* calls_;
+  Counter* tokens_;
+};
+
+/// The program of a node of op `spec` that has `inputs` inputs and the outputs that are `wanted`.
+TAMIZ_API Program make_program(const OpSpec& spec, Attributes attributes, size_t inputs,
+                               const std::vector<bool>& wanted, const Kernels& kernels,
+                               NodeMetrics& metrics);
+
+}  // namespace tamiz
