@@ -28,7 +28,7 @@ class Counter {
 };
 
 /// The counters of one node by name. Findable as (session, node) while it lives.
-class NodeMetrics {
+class TAMIZ_API NodeMetrics {
  public:
   /// `session` is the tag that `tamiz_ops.register` gave the session; empty: nobody will ask.
   NodeMetrics(std::string session, std::string node);

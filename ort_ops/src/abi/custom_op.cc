@@ -1,0 +1,84 @@
+#include "abi/custom_op.h"
+
+#include <climits>
+#include <utility>
+
+#include "abi/kernel.h"
+
+namespace tamiz::ort {
+namespace {
+
+const OpSpec& spec_of(const OrtCustomOp* op) { return static_cast<const CustomOp*>(op)->spec; }
+
+int port_type(const OpSpec& spec, const std::vector<PortSpec>& ports, size_t index) {
+  return static_cast<int>(spec.variadic ? Type::none : ports[index].type);
+}
+
+int port_characteristic(const OpSpec& spec, const std::vector<PortSpec>& ports, size_t index) {
+  if (spec.variadic) return kVariadic;
+  return ports[index].optional ? kOptional : kRequired;
+}
+
+size_t port_count(const OpSpec& spec, const std::vector<PortSpec>& ports) {
+  return spec.variadic ? 1 : ports.size();
+}
+
+OrtStatus* create_kernel(const OrtCustomOp* self, const OrtApi* api, const OrtKernelInfo* info,
+                         void** kernel) noexcept {
+  const CustomOp& op = *static_cast<const CustomOp*>(self);
+  try {
+    *kernel = new Kernel(*api, *info, op.spec, op.kernels, op.session);
+    return nullptr;
+  } catch (const std::exception& error) {
+    return api->CreateStatus(kInvalidArgument, error.what());
+  }
+}
+
+OrtStatus* compute(void* self, OrtKernelContext* context) noexcept {
+  const Kernel& kernel = *static_cast<const Kernel*>(self);
+  try {
+    kernel.compute(*context);
+    return nullptr;
+  } catch (const std::exception& error) {
+    return kernel.api().CreateStatus(kInvalidArgument, error.what());
+  }
+}
+
+}  // namespace
+
+CustomOp::CustomOp(const OpSpec& op_spec, const Kernels& op_kernels, std::string session_tag)
+    : OrtCustomOp{}, spec(op_spec), kernels(op_kernels), session(std::move(session_tag)) {
+  version = kApiVersion;
+  GetName = [](const OrtCustomOp* op) { return spec_of(op).name; };
+  GetExecutionProviderType = [](const OrtCustomOp*) { return "CPUExecutionProvider"; };
+  GetInputType = [](const OrtCustomOp* op, size_t i) {
+    return port_type(spec_of(op), spec_of(op).inputs, i);
+  };
+  GetInputTypeCount = [](const OrtCustomOp* op) {
+    return port_count(spec_of(op), spec_of(op).inputs);
+  };
+  GetOutputType = [](const OrtCustomOp* op, size_t i) {
+    return port_type(spec_of(op), spec_of(op).outputs, i);
+  };
+  GetOutputTypeCount = [](const OrtCustomOp* op) {
+    return port_count(spec_of(op), spec_of(op).outputs);
+  };
+  GetInputCharacteristic = [](const OrtCustomOp* op, size_t i) {
+    return port_characteristic(spec_of(op), spec_of(op).inputs, i);
+  };
+  GetOutputCharacteristic = [](const OrtCustomOp* op, size_t i) {
+    return port_characteristic(spec_of(op), spec_of(op).outputs, i);
+  };
+  GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };
+  GetVariadicInputMinArity = [](const OrtCustomOp*) { return 1; };
+  GetVariadicInputHomogeneity = [](const OrtCustomOp*) { return 0; };
+  GetVariadicOutputMinArity = [](const OrtCustomOp*) { return 1; };
+  GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 0; };
+  CreateKernelV2 = create_kernel;
+  KernelComputeV2 = compute;
+  KernelDestroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
+  GetStartVersion = [](const OrtCustomOp*) { return 1; };
+  GetEndVersion = [](const OrtCustomOp*) { return INT_MAX; };
+}
+
+}  // namespace tamiz::ort

@@ -1,0 +1,20 @@
+// An OpSpec as ONNX Runtime wants to see it.
+#pragma once
+
+#include <string>
+
+#include "abi/ort_abi.h"
+#include "ops/stage.h"
+
+namespace tamiz::ort {
+
+/// The declaration of one op to one set of session options; has to outlive its sessions.
+struct CustomOp : OrtCustomOp {
+  CustomOp(const OpSpec& spec, const Kernels& kernels, std::string session);
+
+  const OpSpec& spec;
+  const Kernels& kernels;
+  const std::string session;  // tag for metrics, may be empty
+};
+
+}  // namespace tamiz::ort

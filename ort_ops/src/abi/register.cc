@@ -1,0 +1,55 @@
+// RegisterCustomOps: where every host of ONNX Runtime enters.
+#include <memory>
+#include <vector>
+
+#include "abi/custom_op.h"
+#include "abi/kernel.h"
+#include "kernels/dispatch.h"
+
+namespace tamiz::ort {
+namespace {
+
+constexpr char kSessionTag[] = "tamiz.session";
+
+std::string session_tag(const OrtApi& api, const OrtSessionOptions& options) {
+  int present = 0;
+  size_t size = 0;
+  check(api, api.HasSessionConfigEntry(&options, kSessionTag, &present));
+  if (!present) return "";
+  check(api, api.GetSessionConfigEntry(&options, kSessionTag, nullptr, &size));
+  std::string tag(size, '\0');
+  check(api, api.GetSessionConfigEntry(&options, kSessionTag, tag.data(), &size));
+  tag.resize(size - 1);
+  return tag;
+}
+
+void register_ops(const OrtApi& api, OrtSessionOptions& options) {
+  const Kernels& table = kernels(nullptr);
+  const std::string session = session_tag(api, options);
+  OrtCustomOpDomain* domain = nullptr;
+  check(api, api.CreateCustomOpDomain("tamiz", &domain));
+  for (const OpSpec& spec : op_specs()) {
+    // Sessions keep pointers to domain and ops and nobody tells when the last one is gone: they
+    // stay, a few kilobytes for each set of options.
+    check(api, api.CustomOpDomain_Add(domain, new CustomOp(spec, table, session)));
+  }
+  check(api, api.AddCustomOpDomain(&options, domain));
+}
+
+}  // namespace
+}  // namespace tamiz::ort
+
+extern "C" TAMIZ_API tamiz::ort::OrtStatus* RegisterCustomOps(
+    tamiz::ort::OrtSessionOptions* options, const tamiz::ort::OrtApiBase* base) noexcept {
+  using namespace tamiz::ort;
+  const OrtApi* api = base->GetApi(kApiVersion);
+  if (!api) {
+    return base->GetApi(1)->CreateStatus(kFail, "tamiz_ops needs ONNX Runtime 1.20 or newer.");
+  }
+  try {
+    register_ops(*api, *options);
+    return nullptr;
+  } catch (const std::exception& error) {
+    return api->CreateStatus(kInvalidArgument, error.what());
+  }
+}

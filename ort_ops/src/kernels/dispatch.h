@@ -1,0 +1,24 @@
+// Which instruction sets this machine runs and which one is used.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "ops/stage.h"
+
+namespace tamiz {
+
+/// The kernels of one instruction set: `avx512`, `avx2` or `portable`. Null or empty asks for the
+/// environment variable TAMIZ_ISA and, where that is not set, for the best this machine runs.
+/// Throws Error when the name is unknown or the machine lacks it.
+TAMIZ_API const Kernels& kernels(const char* isa);
+
+/// The instruction sets compiled in and runnable here, best first.
+TAMIZ_API std::vector<std::string> runnable_isas();
+
+/// The features that the choice looks at, and whether this machine has them.
+TAMIZ_API std::vector<std::pair<std::string, bool>> cpu_features();
+
+}  // namespace tamiz

@@ -1,0 +1,3 @@
+#include <pybind11/pybind11.h>
+
+void bind_pack(pybind11::module_& /*module*/) {}

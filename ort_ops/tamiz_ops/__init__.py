@@ -1,0 +1,17 @@
+"""Custom ops of tamiz for ONNX Runtime on CPUs, and the same ops on NumPy arrays."""
+
+from tamiz_ops._native import cpu, schemas
+from tamiz_ops.library import library_path, metrics, register, reset_metrics
+from tamiz_ops.run import run
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "cpu",
+    "library_path",
+    "metrics",
+    "register",
+    "reset_metrics",
+    "run",
+    "schemas",
+]
