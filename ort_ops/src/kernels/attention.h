@@ -1,0 +1,49 @@
+// Kernels of rotary attention over a key/value cache.
+#pragma once
+
+#include <stdint.h>
+
+namespace tamiz {
+
+/// Up to this many query rows are worked row by row, more of them as a tile.
+constexpr int64_t kFewRows = 12;
+
+/// Some query rows of one KV head against a range of its keys. Row r stands for query r / group and
+/// for query head r % group of the KV head; query i sees the keys up to past + i.
+struct AttendArgs {
+  const float* query;   // [rows, dim]: rotated, scaled, of the rows from first_row on
+  const float* keys;    // [.., dim]: the cache of the KV head, from key 0 on
+  const float* values;  // [.., dim]
+  const int64_t* mask;  // [..]: 0 hides a key from all queries
+  int64_t rows;         // at most kFewRows or tile_rows
+  int64_t first_row;
+  int64_t key_begin, key_end;
+  int64_t dim, group, past;
+  float* work;  // work_floats(rows, dim) floats
+  float* out;   // row r goes to out + r / group * out_stride + r % group * dim
+  int64_t out_stride;
+  float* stats;  // [rows, 2]: largest score and sum, and `out` is not divided by the sum;
+                 // null: it is
+};
+
+struct AttentionKernels {
+  int64_t tile_rows;
+
+  int64_t (*work_floats)(int64_t rows, int64_t dim);
+
+  /// cos(p f) and sin(p f), times `factor`, for `half` frequencies f: cosine[half], sine[half].
+  void (*rotary_angles)(int64_t position, const float* frequencies, int64_t half, float factor,
+                        float* cosine, float* sine);
+
+  /// y = scale * rotate(x) for one head: its first 2 half elements in pairs (i, i + half).
+  void (*rotate)(const float* x, const float* cosine, const float* sine, int64_t half, int64_t dim,
+                 float scale, float* y);
+
+  void (*attend)(const AttendArgs&);
+
+  /// Joins what `attend` left for one row over `splits` key ranges into `out` [dim].
+  void (*merge)(const float* partial, int64_t partial_stride, const float* stats,
+                int64_t stats_stride, int64_t splits, int64_t dim, float* out);
+};
+
+}  // namespace tamiz

@@ -1,0 +1,344 @@
+// Rotary embedding, key/value append and grouped-query attention as one stage.
+//
+// Phase 0 rotates the queries into scratch and the keys into the cache, and copies what the cache
+// must keep; phase 1 attends; phase 2 joins the key ranges where phase 1 split them (few units of
+// work and many keys, as in decode: "flash-decoding").
+#include "ops/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/kernels.h"
+#include "ops/scratch.h"
+#include "ops/shapes.h"
+
+namespace tamiz {
+namespace {
+
+enum Input { kQ, kK, kV, kPastKey, kPastValue, kMask, kPositions, kFrequencies };
+enum Output { kY, kPresentKey, kPresentValue };
+
+constexpr int64_t kTaskTokens = 16;      // tokens rotated in one task
+constexpr int64_t kTaskCopy = 1 << 16;   // floats copied in one task
+constexpr int64_t kMaxTasks = 64;        // of phase 1, each with scratch of its own
+constexpr int64_t kEnoughUnits = 16;     // units of work that need no splitting of the keys
+constexpr int64_t kSplitKeys = 64;       // key ranges are multiples of it
+constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// What the shapes say, and how the work is cut: by shapes alone, so that results do not depend on
+/// the threads.
+struct Layout {
+  int64_t batch, tokens, keys, past, capacity;  // capacity: rows of the present cache
+  int64_t q_heads, kv_heads, dim, group, half;
+  int64_t rows, tile, tiles;  // query rows of a KV head, of a unit; units of a KV head
+  int64_t range, splits;      // keys of a unit; units a tile is split into
+  int64_t units, units_a_task, tasks;
+
+  // Offsets into scratch, in floats.
+  int64_t work_at, work_size, partial_at, stats_at, angles_at, size;
+};
+
+class Attention : public Stage {
+ public:
+  Attention(const Attributes& attributes, const Kernels& kernels)
+      : q_heads_(attributes.ints.at("num_heads")),
+        kv_heads_(attributes.ints.at("kv_heads")),
+        scale_(attributes.floats.at("scale")),
+        rotary_scale_(attributes.floats.at("rotary_scale")),
+        kernels_(kernels.attention) {
+    if (q_heads_ < 1 || kv_heads_ < 1 || q_heads_ % kv_heads_) {
+      throw Error("num_heads is " + std::to_string(q_heads_) + " and kv_heads is " +
+                  std::to_string(kv_heads_) + ", expected a positive multiple of kv_heads");
+    }
+  }
+
+  void infer(const Tensor* inputs, Tensor* outputs) const override;
+  size_t scratch_bytes(const Call& call) const override {
+    return sizeof(float) * layout(call).size;
+  }
+  int phases() const override { return 3; }
+  size_t tasks(const Call& call, int phase) const override;
+  void run(const Call& call, int phase, size_t task) const override;
+
+ private:
+  Layout layout(const Call& call) const;
+  void rotate_tokens(const Call& call, const Layout& l, int64_t task) const;
+  void copy_past(const Call& call, const Layout& l, int64_t task) const;
+  void attend(const Call& call, const Layout& l, int64_t task) const;
+  void merge(const Call& call, const Layout& l, int64_t task) const;
+
+  const int64_t q_heads_, kv_heads_;
+  const float scale_, rotary_scale_;
+  const AttentionKernels& kernels_;
+};
+
+void Attention::infer(const Tensor* inputs, Tensor* outputs) const {
+  expect_rank("q", inputs[kQ], 3, "batch, sequence, num_heads * head size");
+  expect_rank("attention_mask", inputs[kMask], 2, "batch, past and new keys");
+  expect_rank("past_key", inputs[kPastKey], 4, "batch, kv_heads, past, head size");
+  const int64_t* q = inputs[kQ].shape.dims;
+  if (q[2] == 0 || q[2] % q_heads_) {
+    throw Error("q has " + std::to_string(q[2]) +
+                " columns, expected a multiple of num_heads = " + std::to_string(q_heads_));
+  }
+  const int64_t dim = q[2] / q_heads_;
+  const Shape kv = {3, {q[0], q[1], kv_heads_ * dim}};
+  expect_shape("k", inputs[kK], kv, "batch and sequence of q, kv_heads * head size");
+  expect_shape("v", inputs[kV], kv, "batch and sequence of q, kv_heads * head size");
+  expect_shape("position_ids", inputs[kPositions], Shape{2, {q[0], q[1]}},
+               "batch and sequence of q");
+
+  const int64_t keys = inputs[kMask].shape.dims[1];
+  expect_shape("attention_mask", inputs[kMask], Shape{2, {q[0], keys}}, "the batch of q");
+  if (keys < q[1]) {
+    throw Error("attention_mask has " + std::to_string(keys) +
+                " columns, expected at least the sequence length " + std::to_string(q[1]));
+  }
+  const int64_t buffer = inputs[kPastKey].shape.dims[2];
+  const Shape past = {4, {q[0], kv_heads_, buffer, dim}};
+  expect_shape("past_key", inputs[kPastKey], past, "batch of q, kv_heads, past, head size");
+  expect_shape("past_value", inputs[kPastValue], past, "the shape of past_key");
+  if (buffer != keys - q[1] && buffer < keys) {
+    throw Error("past_key holds " + std::to_string(buffer) + " keys, expected " +
+                std::to_string(keys - q[1]) +
+                " (exact length: attention_mask less sequence) or at "
+                "least " +
+                std::to_string(keys) + " (shared buffer)");
+  }
+  if (inputs[kFrequencies]) {
+    expect_rank("inverse_frequency", inputs[kFrequencies], 1, "half the rotated dimensions");
+    const int64_t half = inputs[kFrequencies].shape.dims[0];
+    if (2 * half > dim) {
+      throw Error("inverse_frequency has " + std::to_string(half) +
+                  " elements, expected at most half the head size " + std::to_string(dim));
+    }
+  }
+  outputs[kY].shape = inputs[kQ].shape;
+  for (const int present : {kPresentKey, kPresentValue}) {
+    outputs[present].shape = past;
+    outputs[present].shape.dims[2] = std::max(buffer, keys);
+  }
+}
+
+Layout Attention::layout(const Call& call) const {
+  Layout l;
+  const int64_t* q = call.inputs[kQ].shape.dims;
+  const Tensor& frequencies = call.inputs[kFrequencies];
+  l.batch = q[0];
+  l.tokens = q[1];
+  l.keys = call.inputs[kMask].shape.dims[1];
+  l.past = l.keys - l.tokens;
+  l.capacity = std::max(call.inputs[kPastKey].shape.dims[2], l.keys);
+  l.q_heads = q_heads_;
+  l.kv_heads = kv_heads_;
+  l.dim = call.inputs[kPastKey].shape.dims[3];
+  l.group = q_heads_ / kv_heads_;
+  l.half = frequencies ? frequencies.shape.dims[0] : 0;
+
+  l.rows = l.tokens * l.group;
+  l.tile = l.rows <= kFewRows ? kFewRows : kernels_.tile_rows;
+  l.tiles = ceil_div(l.rows, l.tile);
+  const int64_t unsplit = l.batch * l.kv_heads * l.tiles;
+  l.range = l.keys;
+  if (unsplit > 0 && unsplit < kEnoughUnits) {
+    l.range = ceil_div(ceil_div(l.keys * unsplit, kMaxTasks), kSplitKeys) * kSplitKeys;
+  }
+  l.splits = l.range ? ceil_div(l.keys, l.range) : 1;
+  l.units = unsplit * l.splits;
+  const int64_t flops = l.batch * l.q_heads * l.tokens * l.keys * l.dim * 4;
+  const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
+  l.units_a_task = std::max<int64_t>(1, ceil_div(l.units, most_tasks));
+  l.tasks = ceil_div(l.units, l.units_a_task);
+
+  constexpr int64_t kLine = kAlignment / sizeof(float);
+  const auto lines = [](int64_t floats) { return ceil_div(floats, kLine) * kLine; };
+  const int64_t partials = l.splits > 1 ? unsplit * l.tile * l.splits : 0;
+  l.work_at = lines(l.batch * l.q_heads * l.tokens * l.dim);
+  l.work_size = lines(kernels_.work_floats(std::min(l.tile, l.rows), l.dim));
+  l.partial_at = l.work_at + l.tasks * l.work_size;
+  l.stats_at = l.partial_at + lines(partials * l.dim);
+  l.angles_at = l.stats_at + lines(partials * 2);
+  l.size = l.angles_at + ceil_div(l.batch * l.tokens, kTaskTokens) * lines(2 * l.half);
+  return l;
+}
+
+/// How many of past_key and past_value do not lie in the memory of their present.
+int64_t copied_tensors(const Call& call, const Layout& l) {
+  if (l.past == 0) return 0;
+  int64_t copied = 0;
+  for (int i = 0; i < 2; ++i) {
+    const Tensor& past = call.inputs[kPastKey + i];
+    const bool same = past.data == call.outputs[kPresentKey + i].data;
+    if (same && past.shape.dims[2] != l.capacity) {
+      throw Error("past and present share memory but past holds " +
+                  std::to_string(past.shape.dims[2]) + " keys, expected the full capacity " +
+                  std::to_string(l.capacity));
+    }
+    copied += !same;
+  }
+  return copied;
+}
+
+size_t Attention::tasks(const Call& call, int phase) const {
+  const Layout l = layout(call);
+  const int64_t tokens = l.batch * l.tokens;
+  if (phase == 0) {
+    const int64_t pieces = ceil_div(l.past * l.dim, kTaskCopy);
+    return ceil_div(tokens, kTaskTokens) + copied_tensors(call, l) * l.batch * l.kv_heads * pieces;
+  }
+  if (phase == 1) return l.tasks;
+  return l.splits > 1 ? ceil_div(tokens * l.q_heads * l.splits * l.dim, kTaskCopy) : 0;
+}
+
+void Attention::run(const Call& call, int phase, size_t task) const {
+  const Layout l = layout(call);
+  const int64_t rotations = ceil_div(l.batch * l.tokens, kTaskTokens);
+  const int64_t t = static_cast<int64_t>(task);
+  if (phase == 2) return merge(call, l, t);
+  if (phase == 1) return attend(call, l, t);
+  if (t < rotations) return rotate_tokens(call, l, t);
+  copy_past(call, l, t - rotations);
+}
+
+void Attention::rotate_tokens(const Call& call, const Layout& l, int64_t task) const {
+  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  float* const cosine = scratch + l.angles_at +
+                        task * ((l.size - l.angles_at) / ceil_div(l.batch * l.tokens, kTaskTokens));
+  float* const sine = cosine + l.half;
+  const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
+  const int64_t end = std::min((task + 1) * kTaskTokens, l.batch * l.tokens);
+  for (int64_t token = task * kTaskTokens; token < end; ++token) {
+    const int64_t b = token / l.tokens;
+    const int64_t i = token % l.tokens;
+    kernels_.rotary_angles(call.inputs[kPositions].as<int64_t>()[token],
+                           call.inputs[kFrequencies].as<float>(), l.half, rotary_scale_, cosine,
+                           sine);
+    const float* q = call.inputs[kQ].as<float>() + token * l.q_heads * l.dim;
+    const float* k = call.inputs[kK].as<float>() + token * l.kv_heads * l.dim;
+    const float* v = call.inputs[kV].as<float>() + token * l.kv_heads * l.dim;
+    for (int64_t h = 0; h < l.kv_heads; ++h) {
+      const int64_t head = b * l.kv_heads + h;
+      float* rotated = scratch + (head * l.tokens + i) * l.group * l.dim;
+      for (int64_t g = 0; g < l.group; ++g) {
+        kernels_.rotate(q + (h * l.group + g) * l.dim, cosine, sine, l.half, l.dim, scale,
+                        rotated + g * l.dim);
+      }
+      const int64_t at = (head * l.capacity + l.past + i) * l.dim;
+      kernels_.rotate(k + h * l.dim, cosine, sine, l.half, l.dim, 1.0f,
+                      call.outputs[kPresentKey].as<float>() + at);
+      std::memcpy(call.outputs[kPresentValue].as<float>() + at, v + h * l.dim,
+                  sizeof(float) * l.dim);
+    }
+  }
+}
+
+void Attention::copy_past(const Call& call, const Layout& l, int64_t task) const {
+  const int64_t size = l.past * l.dim;
+  const int64_t pieces = ceil_div(size, kTaskCopy);
+  const int64_t heads = l.batch * l.kv_heads;
+  const bool keys_stay = call.inputs[kPastKey].data == call.outputs[kPresentKey].data;
+  const int64_t which = task / (heads * pieces) + (keys_stay ? 1 : 0);
+  const int64_t head = task / pieces % heads;
+  const int64_t begin = task % pieces * kTaskCopy;
+  const Tensor& past = call.inputs[kPastKey + which];
+  std::memcpy(call.outputs[kPresentKey + which].as<float>() + head * l.capacity * l.dim + begin,
+              past.as<float>() + head * past.shape.dims[2] * l.dim + begin,
+              sizeof(float) * std::min(kTaskCopy, size - begin));
+}
+
+void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
+  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  const int64_t end = std::min((task + 1) * l.units_a_task, l.units);
+  for (int64_t unit = task * l.units_a_task; unit < end; ++unit) {
+    const int64_t split = unit % l.splits;
+    const int64_t tile = unit / l.splits % l.tiles;
+    const int64_t head = unit / l.splits / l.tiles;
+    const int64_t b = head / l.kv_heads;
+    AttendArgs a;
+    a.first_row = tile * l.tile;
+    a.rows = std::min(l.tile, l.rows - a.first_row);
+    a.query = scratch + (head * l.rows + a.first_row) * l.dim;
+    a.keys = call.outputs[kPresentKey].as<float>() + head * l.capacity * l.dim;
+    a.values = call.outputs[kPresentValue].as<float>() + head * l.capacity * l.dim;
+    a.mask = call.inputs[kMask].as<int64_t>() + b * l.keys;
+    a.past = l.past;
+    a.group = l.group;
+    a.dim = l.dim;
+    const int64_t last_query = (a.first_row + a.rows - 1) / l.group;
+    a.key_begin = split * l.range;
+    a.key_end = std::min(a.key_begin + l.range, l.past + last_query + 1);
+    a.work = scratch + l.work_at + task * l.work_size;
+    if (l.splits == 1) {
+      a.out = call.outputs[kY].as<float>() +
+              (b * l.tokens * l.q_heads + head % l.kv_heads * l.group) * l.dim;
+      a.out_stride = l.q_heads * l.dim;
+      a.stats = nullptr;
+    } else {
+      const int64_t at = (head * l.splits + split) * l.rows;
+      a.out = scratch + l.partial_at + at * l.dim;
+      a.out_stride = l.group * l.dim;
+      a.stats = scratch + l.stats_at + (at + a.first_row) * 2;
+    }
+    kernels_.attend(a);
+  }
+}
+
+void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
+  const float* const scratch = reinterpret_cast<const float*>(call.scratch);
+  const int64_t tasks = ceil_div(l.batch * l.tokens * l.q_heads * l.splits * l.dim, kTaskCopy);
+  const int64_t all = l.batch * l.kv_heads * l.rows;
+  for (int64_t r = task * all / tasks; r < (task + 1) * all / tasks; ++r) {
+    const int64_t head = r / l.rows;
+    const int64_t row = r % l.rows;
+    const int64_t at = head * l.splits * l.rows + row;
+    const int64_t b = head / l.kv_heads;
+    const int64_t query_head = head % l.kv_heads * l.group + row % l.group;
+    const int64_t token = b * l.tokens + row / l.group;
+    kernels_.merge(scratch + l.partial_at + at * l.dim, l.rows * l.dim,
+                   scratch + l.stats_at + at * 2, l.rows * 2, l.splits, l.dim,
+                   call.outputs[kY].as<float>() + (token * l.q_heads + query_head) * l.dim);
+  }
+}
+
+std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
+  return std::make_unique<Attention>(attributes, kernels);
+}
+
+}  // namespace
+
+const OpSpec& attention_spec() {
+  static const OpSpec spec = {
+      "Attention",
+      "Rotary embedding of q and k, append of k and v to the cache, causal grouped-query "
+      "attention: "
+      "y = softmax(scale * q k^T) v over the keys j <= past + i with attention_mask[b, j] != 0 (0 "
+      "where there is none). past has the exact length keys - sequence and present is its longer "
+      "copy, or past is a buffer of at least `keys` rows and present has its shape: appended in "
+      "place where both lie in the same memory, else only the rows up to `keys` are written.",
+      {{"q", Type::float32, false, "[batch, sequence, num_heads * head size]"},
+       {"k", Type::float32, false, "[batch, sequence, kv_heads * head size]"},
+       {"v", Type::float32, false, "[batch, sequence, kv_heads * head size]"},
+       {"past_key", Type::float32, false, "[batch, kv_heads, past or capacity, head size]"},
+       {"past_value", Type::float32, false, "[batch, kv_heads, past or capacity, head size]"},
+       {"attention_mask", Type::int64, false, "[batch, keys]: 0 hides a key"},
+       {"position_ids", Type::int64, false, "[batch, sequence]: the rotary positions"},
+       {"inverse_frequency", Type::float32, true,
+        "[rotated dimensions / 2]: element i and i + rotated / 2 turn by position * frequency, in "
+        "float32; omitted: no rotary embedding"}},
+      {{"y", Type::float32, false, "[batch, sequence, num_heads * head size]"},
+       {"present_key", Type::float32, false, "[batch, kv_heads, keys or capacity, head size]"},
+       {"present_value", Type::float32, false, "[batch, kv_heads, keys or capacity, head size]"}},
+      false,
+      {{"num_heads", AttributeSpec::Kind::integer, true, 0, "query heads"},
+       {"kv_heads", AttributeSpec::Kind::integer, true, 0, "key/value heads"},
+       {"scale", AttributeSpec::Kind::real, false, 0, "of the scores; 0: 1 / sqrt(head size)"},
+       {"rotary_scale", AttributeSpec::Kind::real, false, 1, "factor of cosine and sine"}},
+      {},
+      make};
+  return spec;
+}
+
+}  // namespace tamiz
