@@ -10,10 +10,6 @@ namespace {
 
 const OpSpec& spec_of(const OrtCustomOp* op) { return static_cast<const CustomOp*>(op)->spec; }
 
-int port_type(const OpSpec& spec, const std::vector<PortSpec>& ports, size_t index) {
-  return static_cast<int>(spec.variadic ? Type::none : ports[index].type);
-}
-
 int port_characteristic(const OpSpec& spec, const std::vector<PortSpec>& ports, size_t index) {
   if (spec.variadic) return kVariadic;
   return ports[index].optional ? kOptional : kRequired;
@@ -52,13 +48,16 @@ CustomOp::CustomOp(const OpSpec& op_spec, const Kernels& op_kernels, std::string
   GetName = [](const OrtCustomOp* op) { return spec_of(op).name; };
   GetExecutionProviderType = [](const OrtCustomOp*) { return "CPUExecutionProvider"; };
   GetInputType = [](const OrtCustomOp* op, size_t i) {
-    return port_type(spec_of(op), spec_of(op).inputs, i);
+    const OpSpec& declared = spec_of(op);
+    return static_cast<int>(declared.variadic ? Type::none : declared.inputs[i].type);
   };
   GetInputTypeCount = [](const OrtCustomOp* op) {
     return port_count(spec_of(op), spec_of(op).inputs);
   };
   GetOutputType = [](const OrtCustomOp* op, size_t i) {
-    return port_type(spec_of(op), spec_of(op).outputs, i);
+    // No shape function could tell ONNX Runtime the types of Fused outputs: they are all float32.
+    const OpSpec& declared = spec_of(op);
+    return static_cast<int>(declared.variadic ? Type::float32 : declared.outputs[i].type);
   };
   GetOutputTypeCount = [](const OrtCustomOp* op) {
     return port_count(spec_of(op), spec_of(op).outputs);

@@ -131,6 +131,15 @@ std::vector<Step> parse_program(const std::string& text, Parser& parser) {
   return steps;
 }
 
+Type type_of(const std::vector<Step>& steps, int64_t id) {
+  for (const Step& step : steps) {
+    for (size_t i = 0; i < step.outputs.size() && i < step.spec->outputs.size(); ++i) {
+      if (step.outputs[i] == id) return step.spec->outputs[i].type;
+    }
+  }
+  return Type::none;
+}
+
 }  // namespace
 
 Program fused_program(const Attributes& attributes, size_t inputs, const std::vector<bool>& wanted,
@@ -149,6 +158,10 @@ Program fused_program(const Attributes& attributes, size_t inputs, const std::ve
     if (!computed || !seen.insert(ids[i]).second) {
       throw Error("attribute 'outputs' has " + std::to_string(ids[i]) +
                   (computed ? " twice" : ", which no stage computes"));
+    }
+    if (type_of(steps, ids[i]) != Type::float32) {
+      throw Error("attribute 'outputs' has " + std::to_string(ids[i]) +
+                  ", which is not float32 and has to stay inside the node");
     }
     outputs.push_back(wanted[i] ? static_cast<int>(ids[i]) : kOmitted);
   }

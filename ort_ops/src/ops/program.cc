@@ -7,6 +7,18 @@
 #include "ops/fused.h"
 
 namespace tamiz {
+namespace {
+
+void check_present(const std::vector<PortSpec>& ports, const std::vector<int>& ids,
+                   const char* what) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] == kOmitted && !ports[i].optional) {
+      throw Error(std::string(what) + " " + ports[i].name + " is missing");
+    }
+  }
+}
+
+}  // namespace
 
 Program::Program(std::vector<Step> steps, size_t inputs, std::vector<int> outputs,
                  const Kernels& kernels, NodeMetrics& metrics)
@@ -39,11 +51,8 @@ void Program::add_node(Step step, const Kernels& kernels, NodeMetrics& metrics) 
   check_count(step.outputs.size(), spec.outputs.size(), "outputs");
   step.inputs.resize(spec.inputs.size(), kOmitted);
   step.outputs.resize(spec.outputs.size(), kOmitted);
-  for (size_t i = 0; i < step.inputs.size(); ++i) {
-    if (step.inputs[i] == kOmitted && !spec.inputs[i].optional) {
-      throw Error(std::string("input ") + spec.inputs[i].name + " is missing");
-    }
-  }
+  check_present(spec.inputs, step.inputs, "input");
+  check_present(spec.outputs, step.outputs, "output");
   for (const int id : step.outputs) {
     values_ = std::max(values_, static_cast<size_t>(id + 1));
   }
