@@ -1,0 +1,214 @@
+"""Every op of the `tamiz` domain in NumPy, in float64: what the kernels are tested against.
+
+`run` has the calling convention of `tamiz_ops.run`; floating-point outputs are float64. A weight is
+read from the kernels' packed layout, an activation is not quantised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+_TILE = 16  # outputs of a tile
+_GROUP = 32  # inputs that share a scale
+
+
+def run(op: str, inputs: Sequence[Array | None], **attributes: Any) -> list[Any]:
+    """Runs one op.
+
+    Args:
+        op: name of the op.
+        inputs: the inputs in order; None is an omitted one.
+        **attributes: attributes of the op.
+
+    Returns:
+        All outputs in order.
+    """
+    return _OPS[op](*inputs, **attributes)
+
+
+def dequantize(packed: Array, bits: int, n: int, k: int) -> Array:
+    """The weight that a packed tensor stands for.
+
+    Args:
+        packed: uint8 [tiles, tile bytes]. A tile is 16 outputs, a group 32 inputs; its groups follow
+            each other. 4 bits: 256 bytes of quants, 16 fp16 scales, 16 fp16 minima, and
+            w = scale * q + minimum. 8 bits: 512 bytes of q + 128, 16 fp16 scales, and w = scale * q.
+        bits: 4 or 8.
+        n: outputs, without padding.
+        k: inputs, without padding.
+
+    Returns:
+        float64 [n, k].
+    """
+    quant_bytes = _TILE * _GROUP * bits // 8
+    group_bytes = quant_bytes + 2 * _TILE * (2 if bits == 4 else 1)
+    tiles = packed.shape[0]
+    group = np.ascontiguousarray(packed).reshape(tiles, -1, group_bytes)
+    quants = group[:, :, :quant_bytes].reshape(tiles, group.shape[1], -1, _TILE, 4)
+    if bits == 4:  # one vector: inputs 0..3 in the low nibbles, 4..7 in the high ones
+        quants = np.stack([quants & 15, quants >> 4], axis=3)
+        quants = quants.reshape(tiles, group.shape[1], -1, _TILE, 4).astype(np.float64)
+    else:
+        quants = quants.astype(np.float64) - 128
+    quants = quants.transpose(0, 3, 1, 2, 4).reshape(tiles, _TILE, group.shape[1], _GROUP)
+    constants = np.ascontiguousarray(group[:, :, quant_bytes:]).view(np.float16)
+    constants = constants.astype(np.float64).reshape(tiles, group.shape[1], -1, _TILE)
+    constants = constants.transpose(2, 0, 3, 1)[..., np.newaxis]
+    weight = constants[0] * quants + (constants[1] if bits == 4 else 0)
+    return weight.reshape(tiles * _TILE, -1)[:n, :k]
+
+
+def block_matmul(
+    x: Array,
+    weight: Array,
+    mask: Array | None = None,
+    bias: Array | None = None,
+    *,
+    bits: int,
+    n: int,
+    k: int,
+    block: int = 32,
+) -> list[Array]:
+    """y = (x * mask) W^T + bias, `mask` one byte for every `block` inputs."""
+    x = x.astype(np.float64)
+    if mask is not None:
+        x = x * (np.repeat(mask, block, axis=-1)[..., :k] != 0)
+    y = x @ dequantize(weight, bits, n, k).T
+    return [y if bias is None else y + bias]
+
+
+def block_gather(ids: Array, weight: Array, *, bits: int, n: int, k: int) -> list[Array]:
+    """y = W[ids]."""
+    return [dequantize(weight, bits, n, k)[ids]]
+
+
+def rms_norm(
+    x: Array, weight: Array, residual: Array | None = None, *, epsilon: float = 1e-5
+) -> list[Array]:
+    """s = x + residual; y = s / sqrt(mean(s^2) + epsilon) * weight. Returns [y, s]."""
+    s = x.astype(np.float64) + (0 if residual is None else residual)
+    return [s / np.sqrt((s**2).mean(-1, keepdims=True) + epsilon) * weight, s]
+
+
+def swiglu(gate: Array, up: Array) -> list[Array]:
+    """y = gate / (1 + exp(-gate)) * up."""
+    gate = gate.astype(np.float64)
+    with np.errstate(over="ignore"):
+        return [gate / (1 + np.exp(-gate)) * up]
+
+
+def rotate(x: Array, position_ids: Array, inverse_frequency: Array, factor: float) -> Array:
+    """Rotary embedding, pairs (i, i + R/2) of the first R dimensions (Su et al. 2021).
+
+    Args:
+        x: [batch, sequence, heads, head size].
+        position_ids: [batch, sequence].
+        inverse_frequency: float32 [R/2].
+        factor: of cosine and sine.
+
+    Returns:
+        The rotated x. The angle is a float32 product, as in the models' own code: at position 8000
+        its rounding is worth 2e-4, and the models were trained with it.
+    """
+    half = len(inverse_frequency)
+    angle = position_ids.astype(np.float32)[..., np.newaxis] * inverse_frequency
+    cosine = np.cos(angle.astype(np.float64))[:, :, np.newaxis] * factor
+    sine = np.sin(angle.astype(np.float64))[:, :, np.newaxis] * factor
+    a, b, rest = np.split(x.astype(np.float64), [half, 2 * half], axis=-1)
+    return np.concatenate([a * cosine - b * sine, b * cosine + a * sine, rest], axis=-1)
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    past_key: Array,
+    past_value: Array,
+    attention_mask: Array,
+    position_ids: Array,
+    inverse_frequency: Array | None = None,
+    *,
+    num_heads: int,
+    kv_heads: int,
+    scale: float = 0.0,
+    rotary_scale: float = 1.0,
+) -> list[Array]:
+    """y = softmax(scale q k^T) v over the visible keys, 0 where there is none.
+
+    Query i of row b sees the keys j <= past + i with attention_mask[b, j] != 0, past = keys -
+    sequence. Returns [y, present_key, present_value]; a present is as long as attention_mask, or has
+    the shape of the past where that is a buffer of at least this many keys.
+    """
+    batch, tokens, width = q.shape
+    dim = width // num_heads
+    past = attention_mask.shape[1] - tokens
+    queries = q.reshape(batch, tokens, num_heads, dim).astype(np.float64)
+    new_keys = k.reshape(batch, tokens, kv_heads, dim)
+    new_values = v.reshape(batch, tokens, kv_heads, dim)
+    if inverse_frequency is not None:
+        queries = rotate(queries, position_ids, inverse_frequency, rotary_scale)
+        new_keys = rotate(new_keys, position_ids, inverse_frequency, rotary_scale)
+    keys = _append(past_key, new_keys, past)
+    values = _append(past_value, new_values, past)
+
+    y = np.zeros((batch, tokens, num_heads, dim))
+    for b, i in np.ndindex(batch, tokens):
+        visible = np.flatnonzero(attention_mask[b, : past + i + 1])
+        if len(visible) == 0:
+            continue
+        for h in range(num_heads):
+            head = h // (num_heads // kv_heads)
+            score = keys[b, head, visible] @ queries[b, i, h] * (scale or dim**-0.5)
+            weight = np.exp(score - score.max())
+            y[b, i, h] = weight @ values[b, head, visible] / weight.sum()
+    return [y.reshape(batch, tokens, width), keys, values]
+
+
+def _append(buffer: Array, new: Array, past: int) -> Array:
+    """The cache [batch, heads, keys, dim] with `new` [batch, tokens, heads, dim] from `past` on."""
+    batch, heads, rows, dim = buffer.shape
+    end = past + new.shape[1]
+    present = np.zeros((batch, heads, max(rows, end), dim))
+    present[:, :, :rows] = buffer
+    present[:, :, past:end] = new.transpose(0, 2, 1, 3)
+    return present
+
+
+def fused(*inputs: Array | None, program: str, outputs: Sequence[int]) -> list[Any]:
+    """Runs a program of stages, one a line: `<op> <attribute>=<value> ... : <in> ... -> <out> ...`.
+
+    Inputs of the node are the values 0..I-1, every output of a stage the next one; `-` is an omitted
+    input or an unused output. `outputs` are the values to return.
+    """
+    values: list[Any] = list(inputs)
+    for line in program.strip().splitlines():
+        head, arrow = line.split(":", 1)
+        sources, targets = arrow.split("->")
+        op, *settings = head.split()
+        attributes = {name: _number(text) for name, text in (s.split("=") for s in settings)}
+        arguments = [None if word == "-" else values[int(word)] for word in sources.split()]
+        results = run(op, arguments, **attributes)
+        for word, result in zip(targets.split(), results):  # noqa: B905 - unused ones may be cut off
+            if word != "-":
+                values.append(result)
+    return [values[i] for i in outputs]
+
+
+def _number(text: str) -> int | float:
+    return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
+_OPS: dict[str, Any] = {
+    "BlockMatMul": block_matmul,
+    "BlockGather": block_gather,
+    "RMSNorm": rms_norm,
+    "SwiGLU": swiglu,
+    "Attention": attention,
+    "Fused": fused,
+}

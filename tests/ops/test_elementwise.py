@@ -1,0 +1,81 @@
+"""RMSNorm and SwiGLU on every instruction set against the float64 reference."""
+
+import numpy as np
+import pytest
+
+tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
+from tamiz_ops import reference  # noqa: E402
+
+ISAS = tamiz_ops.cpu()["isas"]
+WIDTHS = [1, 5, 16, 31, 576, 1003, 4096]
+
+
+def random(*shape, scale=1.0, seed=0):
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("rows", [1, 3, 70])
+def test_rms_norm(isa, width, rows):
+    x, residual, weight = random(rows, width), random(rows, width, seed=1), random(width, seed=2)
+    got = tamiz_ops.run("RMSNorm", [x, weight, residual], isa=isa, threads=2, epsilon=1e-6)
+    expected = reference.run("RMSNorm", [x, weight, residual], epsilon=1e-6)
+    np.testing.assert_array_equal(got[1], x + residual)
+    np.testing.assert_allclose(got[0], expected[0], rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("out", [[True, True], [True, None]])
+@pytest.mark.parametrize("residual", [None, random(2, 3, 40, seed=3)])
+def test_rms_norm_optional_ports(isa, out, residual):
+    x, weight = random(2, 3, 40), random(40, seed=2)
+    got = tamiz_ops.run("RMSNorm", [x, weight, residual], out=out, isa=isa)
+    expected = reference.run("RMSNorm", [x, weight, residual])
+    np.testing.assert_allclose(got[0], expected[0], rtol=2e-6, atol=1e-6)
+    if out[1]:
+        np.testing.assert_allclose(got[1], expected[1], rtol=1e-7)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_rms_norm_of_tiny_rows_is_held_by_epsilon(isa):
+    x = np.full((1, 64), 1e-20, np.float32)
+    got = tamiz_ops.run("RMSNorm", [x, np.ones(64, np.float32)], isa=isa, epsilon=1e-5)[0]
+    np.testing.assert_allclose(got, x / np.sqrt(1e-5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("rows", [1, 3, 70])
+def test_swiglu(isa, width, rows):
+    gate, up = random(rows, width, scale=4), random(rows, width, seed=1)
+    got = tamiz_ops.run("SwiGLU", [gate, up], isa=isa, threads=2)[0]
+    expected = reference.run("SwiGLU", [gate, up])[0]
+    np.testing.assert_allclose(got, expected, rtol=5e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_swiglu_covers_the_whole_range_of_the_exponential(isa):
+    gate = np.concatenate([np.linspace(-110, 110, 4001), [-1e30, 1e30, 0.0, -0.0]])
+    gate = gate.astype(np.float32)
+    got = tamiz_ops.run("SwiGLU", [gate, np.ones_like(gate)], isa=isa)[0]
+    expected = reference.run("SwiGLU", [gate, np.ones_like(gate)])[0]
+    np.testing.assert_allclose(got, expected, rtol=5e-7, atol=1e-36)
+    special = np.array([np.nan, np.inf], np.float32)
+    got = tamiz_ops.run("SwiGLU", [special, np.ones(2, np.float32)], isa=isa)[0]
+    np.testing.assert_array_equal(got, special)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "message"),
+    [
+        ("RMSNorm", [random(2, 8), random(7)], r"weight has shape \[7\], expected \[8\]"),
+        ("RMSNorm", [random(2, 8), random(8), random(1, 8)], r"residual has shape \[1, 8\]"),
+        ("RMSNorm", [random(2, 8).astype(np.int64), random(8)], "x is int64, expected float32"),
+        ("SwiGLU", [random(2, 8), random(2, 4)], r"up has shape \[2, 4\], expected \[2, 8\]"),
+    ],
+)
+def test_errors_are_one_clear_sentence(op, inputs, message):
+    with pytest.raises(ValueError, match=message) as error:
+        tamiz_ops.run(op, inputs)
+    assert "\n" not in str(error.value)
