@@ -17,7 +17,7 @@ class ContextHost : public Host {
     if (constants_[index]) return constants_[index];
     const OrtValue* value = nullptr;
     check(api_, api_.KernelContext_GetInput(&context_, index, &value));
-    return value ? view(api_, *value) : Tensor();
+    return value ? view(api_, *value, index) : Tensor();
   }
 
   void* output(size_t index, Type /*type*/, const Shape& shape) override {

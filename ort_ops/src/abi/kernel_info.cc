@@ -114,7 +114,7 @@ std::vector<Tensor> constant_inputs(const OrtApi& api, const OrtKernelInfo& info
     int is_constant = 0;
     const OrtValue* value = nullptr;
     check(api, api.KernelInfoGetConstantInput_tensor(&info, i, &is_constant, &value));
-    if (is_constant && value) constants[i] = view(api, *value);
+    if (is_constant && value) constants[i] = view(api, *value, i);
   }
   return constants;
 }
@@ -134,7 +134,7 @@ std::vector<bool> wanted_outputs(const OrtApi& api, const OrtKernelInfo& info) {
   return wanted;
 }
 
-Tensor view(const OrtApi& api, const OrtValue& value) {
+Tensor view(const OrtApi& api, const OrtValue& value, size_t index) {
   OrtTensorTypeAndShapeInfo* raw = nullptr;
   check(api, api.GetTensorTypeAndShape(&value, &raw));
   const std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)> info(
@@ -144,7 +144,10 @@ Tensor view(const OrtApi& api, const OrtValue& value) {
   size_t rank = 0;
   check(api, api.GetTensorElementType(info.get(), &type));
   check(api, api.GetDimensionsCount(info.get(), &rank));
-  if (rank > kMaxRank) throw Error("an input has rank " + std::to_string(rank) + ", too many");
+  if (rank > kMaxRank) {
+    throw Error("input " + std::to_string(index) + " has rank " + std::to_string(rank) +
+                ", expected at most " + std::to_string(kMaxRank));
+  }
   tensor.type = static_cast<Type>(type);
   tensor.shape.rank = static_cast<int>(rank);
   check(api, api.GetDimensions(info.get(), tensor.shape.dims, rank));

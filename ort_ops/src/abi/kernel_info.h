@@ -20,7 +20,7 @@ std::vector<Tensor> constant_inputs(const OrtApi& api, const OrtKernelInfo& info
 /// By output of the node: whether anybody uses it.
 std::vector<bool> wanted_outputs(const OrtApi& api, const OrtKernelInfo& info);
 
-/// A view of a tensor value. Throws Error when its rank is above kMaxRank.
-Tensor view(const OrtApi& api, const OrtValue& value);
+/// A view of input `index`. Throws Error when its rank is above kMaxRank.
+Tensor view(const OrtApi& api, const OrtValue& value, size_t index);
 
 }  // namespace tamiz::ort

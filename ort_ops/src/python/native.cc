@@ -58,6 +58,7 @@ std::vector<py::object> run(const std::string& op, std::vector<py::object> input
                             std::optional<std::vector<py::object>> out,
                             const std::optional<std::string>& isa, size_t threads,
                             const py::dict& attribute_values) {
+  if (threads == 0) throw Error("threads is 0, expected 1 or more");
   const OpSpec& spec = find_op(op);
   const Attributes attributes = read_attributes(spec, attribute_values);
   const size_t output_count =

@@ -35,7 +35,10 @@ Tensor view(const py::array& array, const std::string& what) {
   const std::string dtype = py::str(array.dtype());
   if (!tensor) throw Error(what + " is " + dtype + ", a type that no op takes");
   if (!(array.flags() & py::array::c_style)) throw Error(what + " is not C-contiguous");
-  if (array.ndim() > kMaxRank) throw Error(what + " has rank " + std::to_string(array.ndim()));
+  if (array.ndim() > kMaxRank) {
+    throw Error(what + " has rank " + std::to_string(array.ndim()) + ", expected at most " +
+                std::to_string(kMaxRank));
+  }
   tensor.data = const_cast<void*>(array.data());
   tensor.shape.rank = static_cast<int>(array.ndim());
   std::copy_n(array.shape(), array.ndim(), tensor.shape.dims);

@@ -1,0 +1,190 @@
+"""A Fused node gives the bits of its stages run one by one."""
+
+import numpy as np
+import pytest
+import tamiz_ops
+from ops_graphs import model, node, session, value
+
+F = np.float32
+HEADS, KV_HEADS, DIM, BATCH, TOKENS, PAST = 4, 2, 16, 2, 3, 5
+WIDTH = HEADS * DIM
+
+# Inputs 0..10: x residual norm k v past_key past_value mask positions frequencies up
+INPUTS = ["x", "residual", "norm", "k", "v", "past_key", "past_value", "mask", "positions"]
+INPUTS += ["frequencies", "up"]
+PROGRAM = f"""
+RMSNorm epsilon=1e-6 : 0 2 1 -> 11 12
+Attention num_heads={HEADS} kv_heads={KV_HEADS} : 11 3 4 5 6 7 8 9 -> 13 14 15
+SwiGLU : 11 10 -> 16
+RMSNorm : 13 2 12 -> 17 -
+SwiGLU : 17 16 -> 18
+"""
+OUTPUTS = [18, 14, 15, 12]
+
+
+def layer_inputs(past=PAST, capacity=PAST, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape):
+        return rng.standard_normal(shape).astype(F)
+
+    return {
+        "x": normal(BATCH, TOKENS, WIDTH),
+        "residual": normal(BATCH, TOKENS, WIDTH),
+        "norm": normal(WIDTH),
+        "k": normal(BATCH, TOKENS, KV_HEADS * DIM),
+        "v": normal(BATCH, TOKENS, KV_HEADS * DIM),
+        "past_key": normal(BATCH, KV_HEADS, capacity, DIM),
+        "past_value": normal(BATCH, KV_HEADS, capacity, DIM),
+        "mask": np.ones((BATCH, past + TOKENS), np.int64),
+        "positions": np.tile(np.arange(past, past + TOKENS), (BATCH, 1)),
+        "frequencies": (10000.0 ** -(np.arange(0, DIM, 2) / DIM)).astype(F),
+        "up": normal(BATCH, TOKENS, WIDTH),
+    }
+
+
+def one_by_one(inputs, isa):
+    def run(op, *tensors, **attributes):
+        return tamiz_ops.run(op, tensors, isa=isa, **attributes)
+
+    i = inputs
+    h, total = run("RMSNorm", i["x"], i["norm"], i["residual"], epsilon=1e-6)
+    attention = [h] + [i[name] for name in INPUTS[3:10]]
+    y, key, new_value = run("Attention", *attention, num_heads=HEADS, kv_heads=KV_HEADS)
+    gated = run("SwiGLU", h, i["up"])[0]
+    normed = run("RMSNorm", y, i["norm"], total)[0]
+    return [run("SwiGLU", normed, gated)[0], key, new_value, total]
+
+
+def assert_same_bits(found, expected):
+    for first, second in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def layer_session(constants=(), threads=1):
+    inputs = layer_inputs()
+    names = ["y", "present_key", "present_value", "sum"]
+    made = node("Fused", INPUTS, names, "layer0", program=PROGRAM, outputs=OUTPUTS)
+    graph_inputs = [value(n, inputs[n].dtype) for n in INPUTS if n not in constants]
+    return session(model([made], graph_inputs, names, {n: inputs[n] for n in constants}), threads)
+
+
+@pytest.mark.parametrize("isa", tamiz_ops.cpu()["isas"])
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_arrays(isa, threads):
+    inputs = layer_inputs()
+    arrays = [inputs[name] for name in INPUTS]
+    found = tamiz_ops.run(
+        "Fused", arrays, isa=isa, threads=threads, program=PROGRAM, outputs=OUTPUTS
+    )
+    assert_same_bits(found, one_by_one(inputs, isa))
+
+
+@pytest.mark.parametrize("isa", tamiz_ops.cpu()["isas"])
+def test_session(isa, monkeypatch):
+    monkeypatch.setenv("TAMIZ_ISA", isa)
+    inputs = layer_inputs()
+    constants = ["norm", "frequencies"]
+    feeds = {name: array for name, array in inputs.items() if name not in constants}
+    assert_same_bits(layer_session(constants).run(None, feeds), one_by_one(inputs, isa))
+
+
+def test_stages_and_nodes_give_the_same_graph():
+    """The fused node against a graph of fine-grained nodes in the same session."""
+    sizes = f"num_heads={HEADS} kv_heads={KV_HEADS}"
+    program = f"RMSNorm : 0 2 1 -> 10 11\nAttention {sizes} : 10 3 4 5 6 7 8 9 -> 12 13 14"
+    nodes = [
+        node("RMSNorm", ["x", "norm", "residual"], ["h", "sum"]),
+        node("Attention", ["h", *INPUTS[3:10]], ["y", "key", "new"], num_heads=4, kv_heads=2),
+        node("Fused", INPUTS[:10], ["fy", "fkey", "fnew"], program=program, outputs=[12, 13, 14]),
+    ]
+    inputs = {name: array for name, array in layer_inputs().items() if name != "up"}
+    graph_inputs = [value(name, array.dtype) for name, array in inputs.items()]
+    made = session(model(nodes, graph_inputs, ["y", "key", "new", "fy", "fkey", "fnew"]))
+    found = made.run(None, inputs)
+    assert_same_bits(found[3:], found[:3])
+
+
+def test_values_that_nobody_wants():
+    """An output of the node that no one connects, and a stage output that no one reads."""
+    program = "SwiGLU : 0 1 -> 2\nSwiGLU : 2 0 -> 3\nSwiGLU : 2 1 -> 4"
+    made = node("Fused", ["a", "b"], ["", "y"], program=program, outputs=[3, 4])
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((2, 4, 33)).astype(F)
+    (found,) = session(model([made], ["a", "b"], ["y"])).run(None, {"a": a, "b": b})
+    inner = tamiz_ops.run("SwiGLU", [a, b])[0]
+    assert_same_bits([found], tamiz_ops.run("SwiGLU", [inner, b]))
+
+
+def test_memory_of_dead_temporaries_is_taken_again():
+    """A chain long enough that its temporaries take each other's place, of changing sizes."""
+    stages = 12
+    program = "\n".join(f"SwiGLU : {0 if i == 0 else i} 0 -> {i + 1}" for i in range(stages))
+    x = np.random.default_rng(2).standard_normal((2, 7)).astype(F)
+    expected = x
+    for _ in range(stages):
+        expected = tamiz_ops.run("SwiGLU", [expected, x])[0]
+    for _ in range(2):
+        found = tamiz_ops.run("Fused", [x], program=program, outputs=[stages])
+        assert_same_bits(found, [expected])
+
+
+@pytest.mark.parametrize(
+    ("program", "outputs", "expected"),
+    [
+        ("", [2], "attribute 'program' has no stage"),
+        ("SwiGLU 0 1 -> 2", [2], "program line 1: '0' is not <attribute>=<value>"),
+        ("SwiGLU", [2], "program line 1: ':' is missing before the inputs"),
+        ("SwiGLU : 0 1", [2], "program line 1: '->' is missing before the outputs"),
+        ("Gelu : 0 -> 2", [2], "program line 1: 'Gelu' is not an op that can be fused"),
+        ("Fused : 0 -> 2", [2], "program line 1: 'Fused' is not an op that can be fused"),
+        ("SwiGLU : 0 x -> 2", [2], "program line 1: 'x' is not an integer"),
+        ("SwiGLU : 0 2 -> 2", [2], "line 1: input 2 is not a value yet, expected 0 to 1"),
+        ("SwiGLU : 0 -3 -> 2", [2], "line 1: input -3 is not a value yet"),
+        ("SwiGLU : 0 1 -> 3", [3], "program line 1: output 3 is out of order, expected 2"),
+        ("SwiGLU : 0 1 -> 2\nSwiGLU : 0 1 -> 2", [2], "line 2: output 2 is out of order"),
+        ("SwiGLU : 0 -> 2", [2], r"line 1 \(SwiGLU\): input up is missing"),
+        ("SwiGLU : 0 - -> 2", [2], r"line 1 \(SwiGLU\): input up is missing"),
+        ("SwiGLU : 0 1 -> -", [2], "'outputs' has 2, which no stage computes"),
+        ("SwiGLU : 0 1 0 -> 2", [2], r"line 1 \(SwiGLU\): has 3 inputs, expected at most 2"),
+        ("SwiGLU beta=1 : 0 1 -> 2", [2], "line 1: unknown attribute 'beta', SwiGLU has none"),
+        ("RMSNorm epsilon=tiny : 0 1 -> 2", [2], "line 1: 'tiny' is not a number"),
+        ("Attention num_heads=1.5 : 0 -> 2", [2], "line 1: '1.5' is not an integer"),
+        ("Attention num_heads=1 : 0 -> 2", [2], "line 1: attribute 'kv_heads' is missing"),
+        ("SwiGLU : 0 1 -> 2", [0], "attribute 'outputs' has 0, which no stage computes"),
+        ("SwiGLU : 0 1 -> 2", [3], "attribute 'outputs' has 3, which no stage computes"),
+        ("SwiGLU : 0 1 -> 2\nSwiGLU : 0 1 -> 3", [2, 2], "attribute 'outputs' has 2 twice"),
+    ],
+)
+def test_bad_programs(program, outputs, expected):
+    x = np.zeros((2, 4), F)
+    with pytest.raises(ValueError, match=expected):
+        tamiz_ops.run("Fused", [x, x], program=program, outputs=outputs)
+
+
+def test_bad_program_names_the_node_when_the_model_loads():
+    bad = node("Fused", ["x"], ["y"], "layer3", program="SwiGLU : 0 1 -> 2", outputs=[2])
+    with pytest.raises(Exception, match="tamiz.Fused node 'layer3': program line 1: input 1"):
+        session(model([bad], ["x"], ["y"]))
+
+
+def test_outputs_have_to_match_the_node():
+    bad = node("Fused", ["x"], ["y", "z"], "layer3", program="SwiGLU : 0 0 -> 1", outputs=[1])
+    with pytest.raises(Exception, match="'outputs' lists 1 values, the node has 2 outputs"):
+        session(model([bad], ["x"], ["y", "z"]))
+
+
+def test_errors_of_a_stage_name_its_line():
+    program = "SwiGLU : 0 0 -> 2\nRMSNorm : 2 1 -> 3 -"
+    good = node("Fused", ["x", "w"], ["y"], "layer3", program=program, outputs=[3])
+    made = session(model([good], ["x", value("w", F)], ["y"]))
+    sentence = r"tamiz\.Fused node 'layer3': line 2 \(RMSNorm\): weight has shape \[3\], expected"
+    with pytest.raises(Exception, match=sentence):
+        made.run(None, {"x": np.zeros((2, 4), F), "w": np.zeros(3, F)})
+
+
+def test_input_of_another_type_inside_a_program():
+    good = node("Fused", ["x", "w"], ["y"], program="SwiGLU : 0 1 -> 2", outputs=[2])
+    made = session(model([good], ["x", value("w", np.uint8)], ["y"]))
+    with pytest.raises(Exception, match=r"\(SwiGLU\): input up is uint8, expected float32"):
+        made.run(None, {"x": np.zeros((2, 4), F), "w": np.zeros((2, 4), np.uint8)})

@@ -1,0 +1,52 @@
+import numpy as np
+import onnxruntime as ort
+import pytest
+import tamiz_ops
+from ops_graphs import model, node, session
+
+SERIALIZED = model(
+    [node("SwiGLU", ["x", "x"], ["h"], "first"), node("SwiGLU", ["h", "h"], ["y"], "second")],
+    ["x"],
+    ["y"],
+)
+X = np.ones((2, 3, 8), np.float32)
+
+
+def test_calls_and_tokens_of_every_node():
+    made = session(SERIALIZED)
+    for _ in range(3):
+        made.run(None, {"x": X})
+    expected = {"calls": 3.0, "tokens": 18.0}
+    assert tamiz_ops.metrics(made) == {"first": expected, "second": expected}
+
+
+def test_reset():
+    made = session(SERIALIZED)
+    made.run(None, {"x": X})
+    tamiz_ops.reset_metrics(made)
+    assert tamiz_ops.metrics(made)["first"] == {"calls": 0.0, "tokens": 0.0}
+
+
+def test_sessions_do_not_share_metrics():
+    first, second = session(SERIALIZED), session(SERIALIZED)
+    first.run(None, {"x": X})
+    assert tamiz_ops.metrics(first)["first"]["calls"] == 1
+    assert tamiz_ops.metrics(second)["first"]["calls"] == 0
+
+
+def test_sessions_of_one_options_object_add_up():
+    options = ort.SessionOptions()
+    tamiz_ops.register(options)
+    sessions = [ort.InferenceSession(SERIALIZED, options) for _ in range(2)]
+    for made in sessions:
+        made.run(None, {"x": X})
+    assert tamiz_ops.metrics(sessions[0])["first"]["calls"] == 2
+
+
+def test_a_session_that_was_not_registered_has_no_metrics():
+    options = ort.SessionOptions()
+    options.register_custom_ops_library(tamiz_ops.library_path())
+    made = ort.InferenceSession(SERIALIZED, options)
+    made.run(None, {"x": X})
+    with pytest.raises(ValueError, match="call tamiz_ops.register on its options"):
+        tamiz_ops.metrics(made)

@@ -1,0 +1,133 @@
+"""Every mistake gives one sentence that names the node, the field, what was found and expected."""
+
+import numpy as np
+import pytest
+import tamiz_ops
+from ops_graphs import model, node, session, value
+
+F = np.float32
+ATTENTION_INPUTS = ["q", "k", "v", "past_key", "past_value", "mask", "positions"]
+
+
+def attention_feeds(**changes):
+    feeds = {
+        "q": np.zeros((1, 2, 8), F),
+        "k": np.zeros((1, 2, 4), F),
+        "v": np.zeros((1, 2, 4), F),
+        "past_key": np.zeros((1, 1, 3, 4), F),
+        "past_value": np.zeros((1, 1, 3, 4), F),
+        "mask": np.ones((1, 5), np.int64),
+        "positions": np.zeros((1, 2), np.int64),
+    }
+    return feeds | changes
+
+
+def attention_session(**attributes):
+    inputs = [value(name) for name in ATTENTION_INPUTS[:5]]
+    inputs += [value(name, np.int64) for name in ATTENTION_INPUTS[5:]]
+    made = node("Attention", ATTENTION_INPUTS, ["y", "pk", "pv"], "layer7", **attributes)
+    return session(model([made], inputs, ["y", "pk", "pv"]))
+
+
+def message(raised) -> str:
+    return str(raised.value).split(" : ")[-1]
+
+
+def test_attention_accepts_what_the_other_tests_break():
+    y, key, _ = attention_session(num_heads=2, kv_heads=1).run(None, attention_feeds())
+    assert y.shape == (1, 2, 8)
+    assert key.shape == (1, 1, 5, 4)
+
+
+def test_missing_attribute():
+    with pytest.raises(Exception, match="attribute 'kv_heads' is missing") as raised:
+        attention_session(num_heads=2)
+    assert "tamiz.Attention node 'layer7'" in str(raised.value)
+
+
+def test_attribute_of_another_type():
+    with pytest.raises(Exception, match="attribute 'kv_heads' is of another type, expected an int"):
+        attention_session(num_heads=2, kv_heads=1.0)
+
+
+def test_attribute_out_of_range():
+    with pytest.raises(Exception, match="num_heads is 3 and kv_heads is 2"):
+        attention_session(num_heads=3, kv_heads=2)
+
+
+def test_wrong_dtype_is_refused_when_the_model_loads():
+    graph = model([node("SwiGLU", ["x", "x"], ["y"])], [value("x", np.float16)], ["y"])
+    with pytest.raises(Exception, match="float16"):
+        session(graph)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"q": np.zeros((2, 8), F)}, r"q has shape \[2, 8\], expected 3 dimensions"),
+        ({"q": np.zeros((1, 2, 7), F)}, "q has 7 columns"),
+        ({"mask": np.ones((1, 9), np.int64)}, "past_key holds 3 keys"),
+        ({"past_value": np.zeros((1, 1, 4, 4), F)}, "past_value has shape"),
+    ],
+)
+def test_wrong_rank_or_size(changes, expected):
+    made = attention_session(num_heads=2, kv_heads=1)
+    with pytest.raises(Exception, match=expected) as raised:
+        made.run(None, attention_feeds(**changes))
+    assert "tamiz.Attention node 'layer7': " in str(raised.value)
+    assert str(raised.value).rstrip().endswith(".")
+    assert "\n" not in str(raised.value).rstrip()
+
+
+def test_rank_that_no_tensor_may_have():
+    made = session(model([node("SwiGLU", ["x", "x"], ["y"])], ["x"], ["y"]))
+    with pytest.raises(Exception, match="rank 7, expected at most 6"):
+        made.run(None, {"x": np.zeros((1,) * 7, F)})
+
+
+def test_a_session_recovers_after_an_error():
+    made = attention_session(num_heads=2, kv_heads=1)
+    before = made.run(None, attention_feeds())
+    with pytest.raises(Exception, match="q has 7 columns"):
+        made.run(None, attention_feeds(q=np.zeros((1, 2, 7), F)))
+    for first, second in zip(before, made.run(None, attention_feeds()), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+X = np.zeros((2, 4), F)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "expected"),
+    [
+        ("Nothing", [X], {}, "'Nothing' is not an op of tamiz, expected one of: .*Fused"),
+        ("SwiGLU", [X], {}, "input up is missing"),
+        ("SwiGLU", [X, None], {}, "input up is missing"),
+        ("SwiGLU", [X, X, X], {}, "has 3 inputs, expected at most 2"),
+        ("SwiGLU", [X, X.astype(np.int64)], {}, "input up is int64, expected float32"),
+        ("SwiGLU", [X, X.astype(np.complex64)], {}, "complex64, a type that no op takes"),
+        ("SwiGLU", [X, X], {"beta": 1}, "unknown attribute 'beta', SwiGLU has none"),
+        ("RMSNorm", [X, X[0]], {"eps": 1}, "unknown attribute 'eps', RMSNorm has: epsilon"),
+        ("RMSNorm", [X, X[0]], {"epsilon": "small"}, "attribute 'epsilon' is of another type"),
+        ("RMSNorm", [X, X[0, :3]], {}, r"weight has shape \[3\], expected \[4\]"),
+    ],
+)
+def test_run_on_arrays(op, inputs, attributes, expected):
+    with pytest.raises(ValueError, match=expected):
+        tamiz_ops.run(op, inputs, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"isa": "sse9"}, "isa is 'sse9', expected one of"),
+        ({"threads": 0}, "threads is 0, expected 1 or more"),
+        ({"out": [True, True]}, "has 2 outputs, expected at most 1"),
+        ({"out": [None]}, "output y is missing"),
+        ({"out": [np.zeros((2, 5), F)]}, r"out\[0\] has another type or shape"),
+        ({"out": [np.zeros((4, 2), F).T]}, r"out\[0\] is not C-contiguous"),
+    ],
+)
+def test_run_arguments(arguments, expected):
+    with pytest.raises(ValueError, match=expected):
+        tamiz_ops.run("SwiGLU", [X, X], **arguments)
