@@ -27,6 +27,7 @@ REPORT = "report.json"
 
 FORMAT = 1
 KINDS = ("dense", "built")
+KV_CACHES = ("exact", "shared")
 MIN_ONNXRUNTIME = "1.20"
 
 _MAX_JSON_BYTES = 64 << 20
@@ -58,6 +59,8 @@ class Manifest:
         files: Every file of the bundle by name, except the manifest.
         techniques: Version and configuration of the techniques of a built bundle, by name.
         policy: SHA-256 of the choices that the build followed; None for a dense bundle.
+        kv_cache: ``shared`` if every layer can append to one buffer of full capacity in place,
+            ``exact`` if the past must have exactly the length that was seen.
         tamiz: Version of tamiz that wrote the bundle.
         min_onnxruntime: Oldest onnxruntime that runs it.
         format: Version of the manifest's format.
@@ -68,6 +71,7 @@ class Manifest:
     files: dict[str, File]
     techniques: dict[str, dict[str, Any]] = field(default_factory=dict)
     policy: str | None = None
+    kv_cache: str = "exact"
     tamiz: str = __version__
     min_onnxruntime: str = MIN_ONNXRUNTIME
     format: int = FORMAT
@@ -229,8 +233,9 @@ def write_manifest(
     source: Source,
     techniques: Mapping[str, Mapping[str, Any]] | None = None,
     policy: str | None = None,
+    kv_cache: str = "exact",
 ) -> Manifest:
-    """Writes the manifest of a folder whose files are complete."""
+    """Writes the manifest of a folder whose files are complete; the fields are `Manifest`'s."""
     names = sorted(
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
     )
@@ -240,7 +245,7 @@ def write_manifest(
         if name != MANIFEST
     }
     chosen = {name: dict(entry) for name, entry in (techniques or {}).items()}
-    manifest = Manifest(kind, source, files, chosen, policy)
+    manifest = Manifest(kind, source, files, chosen, policy, kv_cache)
     write_json(folder / MANIFEST, asdict(manifest))
     return manifest
 
@@ -258,8 +263,9 @@ def _manifest(path: Path) -> Manifest:
             f"{path}: format is {raw.get('format')!r}, this tamiz ({__version__}) reads {FORMAT}"
         )
     _check_fields(path, raw, Manifest, "the manifest")
-    if raw["kind"] not in KINDS:
-        raise TamizError(f"{path}: kind is {raw['kind']!r}, expected one of {', '.join(KINDS)}")
+    for key, values in (("kind", KINDS), ("kv_cache", KV_CACHES)):
+        if raw[key] not in values:
+            raise TamizError(f"{path}: {key} is {raw[key]!r}, expected {' or '.join(values)}")
     source = _record(path, raw["source"], Source, "source")
     files: dict[str, File] = {}
     for name, entry in _object(path, raw["files"], "files").items():

@@ -172,6 +172,13 @@ class Technique:
         if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", self.name):
             raise ValueError(f"technique name {self.name!r} is not of the form 'block-quant'")
 
+    def flag(self, field: str) -> str:
+        """The command-line option of one field of the configuration."""
+        extra = self.config.model_fields[field].json_schema_extra
+        if isinstance(extra, dict) and "flag" in extra:
+            return str(extra["flag"])
+        return f"--{self.name}-{field.replace('_', '-')}"
+
     def fits(self, site: Site) -> bool:
         """Whether the technique can act at `site` at all."""
         return site.kind in self.site_kinds and (not self.tensors or site.tensor in self.tensors)

@@ -1,0 +1,266 @@
+r"""Fits int4 and int8 to groups of 32 weights along the input.
+
+int4:  w ≈ scale · q + minimum,  q = round((w − minimum) / scale) in 0..15,
+       scale = (max − min) / 15, minimum = min, both rounded to fp16 (ggml's Q4_1);
+int8:  w ≈ scale · q,  q = round(w / scale) in −127..127, scale = max |w| / 127 in fp16 (Q8_0).
+
+Both fits are idempotent: weights that were dequantised from Q4_1 or Q8_0 come back bit for bit,
+because the extremes of a group give its scale and minimum exactly. Where a group holds at most 16
+different values and min-max does not hit them all, other lattices are tried: Q4_0's
+(minimum = the value of largest magnitude, scale = −minimum / 8, also negative), and those of
+groups that leave the upper quants unused (scale = (max − min) / r for r < 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tamiz_ops
+from tamiz.site import Site, SiteKind
+from tamiz.technique import Cost, Fit, FitError
+from tamiz_block_quant.config import BlockQuantConfig
+
+GROUP = 32
+TILE = 16
+#: Bytes of one group of one tile (16 outputs), by bits.
+GROUP_BYTES = {4: TILE * (GROUP // 2 + 2 + 2), 8: TILE * (GROUP + 2)}
+
+_FP16_MAX = float(np.finfo(np.float16).max)
+_CHUNK = 1 << 18
+
+Float = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A quantised matrix.
+
+    Attributes:
+        quants: ``[N, K]``, uint8 in 0..15 or int8 in −127..127.
+        scales: float16 ``[N, ceil(K / 32)]``.
+        minima: float16 ``[N, ceil(K / 32)]``; None for int8.
+    """
+
+    quants: NDArray[np.uint8] | NDArray[np.int8]
+    scales: NDArray[np.float16]
+    minima: NDArray[np.float16] | None
+
+    def dequantize(self) -> Float:
+        """The float32 weights ``[N, K]`` that the kernels multiply with."""
+        n, k = self.quants.shape
+        groups = _grouped(self.quants.astype(np.float32))
+        w = groups * self.scales[:, :, None].astype(np.float32)
+        if self.minima is not None:
+            w += self.minima[:, :, None].astype(np.float32)
+        return w.reshape(n, -1)[:, :k]
+
+
+def fit(
+    site: Site,
+    weight: Float,
+    statistics: Mapping[str, NDArray[np.float32]] | None,
+    config: BlockQuantConfig,
+) -> Fit:
+    """Fits and packs one weight.
+
+    Args:
+        site: The site; its kind decides the bits.
+        weight: float32 ``[N, K]``.
+        statistics: Not used.
+        config: The bits.
+
+    Returns:
+        The packed tensor and its metrics: ``rel_l2`` = ‖W − Ŵ‖ / ‖W‖, ``cos_mean_w`` = mean over
+        outputs of cos(W_n, Ŵ_n), ``max_abs_error``, ``exact`` (1 if Ŵ = W bit for bit).
+
+    Raises:
+        FitError: A weight is not finite, or the scales lie outside of fp16's range.
+    """
+    n, k = weight.shape
+    bits = config.bits_at(site)
+    quantised, metrics = quantise(weight, bits)
+    if quantised.minima is not None:
+        packed = tamiz_ops.pack_int4(quantised.quants, quantised.scales, quantised.minima)
+    else:
+        packed = tamiz_ops.pack_int8(quantised.quants, quantised.scales)
+    return Fit(
+        tensors={"weight": packed},
+        attributes={"bits": bits, "n": n, "k": k},
+        metrics=metrics,
+        bits_per_weight=8 * packed.nbytes / (n * k),
+    )
+
+
+def cost(site: Site, config: BlockQuantConfig) -> Cost:
+    """Bytes of the packed weight; a lookup reads one row of one tile."""
+    tiles = -(-site.out_features // TILE)
+    row = -(-site.in_features // GROUP) * GROUP_BYTES[config.bits_at(site)] // TILE
+    stored = tiles * TILE * row
+    return Cost(stored, row if site.kind is SiteKind.EMBEDDING else stored)
+
+
+def quantise(weight: Float, bits: int) -> tuple[Quantised, dict[str, float]]:
+    """Quantises a matrix ``[N, K]`` chunk by chunk and measures what it lost.
+
+    Raises:
+        FitError: A weight is not finite, or the scales lie outside of fp16's range.
+    """
+    parts = []
+    lost = groups = 0
+    error = norm = cosines = largest = 0.0
+    for rows in _row_chunks(weight):
+        part = _int4(rows) if bits == 4 else _int8(rows)
+        w = part.dequantize()
+        # float64 sums: the metrics must not depend on how the chunks fall
+        square = np.einsum("nk,nk->n", rows, rows, dtype=np.float64)
+        norm += float(square.sum())
+        if np.array_equal(rows, w):
+            cosines += len(rows)
+        else:
+            difference = rows - w
+            error += float(np.einsum("nk,nk->", difference, difference, dtype=np.float64))
+            largest = max(largest, float(np.abs(difference).max()))
+            cosines += _cosines(rows, w, square)
+            vanished = (part.scales == 0) & _grouped(difference).any(axis=-1)
+            lost += int(np.count_nonzero(vanished))
+        groups += part.scales.size
+        parts.append(part)
+    if lost > groups / 2:
+        raise FitError(f"{lost} of its {groups} groups need a scale below the smallest of fp16")
+    metrics = {
+        "rel_l2": float(np.sqrt(error / norm)) if norm else 0.0,
+        "cos_mean_w": cosines / len(weight),
+        "max_abs_error": largest,
+        "exact": float(largest == 0),
+    }
+    return _joined(parts), metrics
+
+
+def _cosines(rows: Float, w: Float, square: NDArray[np.float64]) -> float:
+    """Sum over rows of cos(W_n, Ŵ_n); two rows of zeros are alike."""
+    dot = np.einsum("nk,nk->n", rows, w, dtype=np.float64)
+    length = np.sqrt(square * np.einsum("nk,nk->n", w, w, dtype=np.float64))
+    alike = np.where(square == 0, 1.0, 0.0)
+    return float(np.divide(dot, length, out=alike, where=length > 0).sum())
+
+
+def _row_chunks(weight: Float) -> Iterator[Float]:
+    """Contiguous slices of rows that stay in the cache."""
+    step = max(1, _CHUNK // weight.shape[1])
+    for start in range(0, len(weight), step):
+        rows = np.ascontiguousarray(weight[start : start + step], dtype=np.float32)
+        if not np.isfinite(rows).all():
+            raise FitError("it holds weights that are not finite")
+        yield rows
+
+
+def _joined(parts: list[Quantised]) -> Quantised:
+    minima = [part.minima for part in parts if part.minima is not None]
+    return Quantised(
+        np.concatenate([part.quants for part in parts]),
+        np.concatenate([part.scales for part in parts]),
+        np.concatenate(minima) if minima else None,
+    )
+
+
+def _grouped(rows: Float) -> Float:
+    """``[N, K]`` as ``[N, ceil(K / 32), 32]``; a last short group repeats its last weight."""
+    n, k = rows.shape
+    if k % GROUP:
+        rows = np.pad(rows, ((0, 0), (0, -k % GROUP)), mode="edge")
+    return rows.reshape(n, -1, GROUP)
+
+
+def _extremes(groups: Float) -> tuple[Float, Float]:
+    """Minimum and maximum of every group, by halving: faster than a reduction over 32."""
+    low = high = groups
+    while low.shape[-1] > 1:
+        half = low.shape[-1] // 2
+        low = np.minimum(low[..., :half], low[..., half:])
+        high = np.maximum(high[..., :half], high[..., half:])
+    return low[..., 0], high[..., 0]
+
+
+def _fp16(values: Float) -> NDArray[np.float16]:
+    if np.abs(values).max(initial=0.0) > _FP16_MAX:
+        raise FitError(f"a group needs a scale or minimum above {_FP16_MAX:.0f}, fp16's largest")
+    return values.astype(np.float16)
+
+
+def _int8(rows: Float) -> Quantised:
+    groups = _grouped(rows)
+    low, high = _extremes(groups)
+    scales = _fp16(np.maximum(high, -low) / np.float32(127))
+    q = np.rint(groups * _inverse(scales)[..., None])
+    return Quantised(_cut(np.clip(q, -127, 127), rows, np.int8), scales, None)
+
+
+def _int4(rows: Float) -> Quantised:
+    groups = _grouped(rows)
+    low, high = _extremes(groups)
+    scales, minima = _fp16((high - low) / np.float32(15)), _fp16(low)
+    q = _quants(groups, scales, minima)
+    missed = (_dequantised(q, scales, minima) != groups).any(axis=-1)
+    few = np.zeros_like(missed)
+    few[missed] = _at_most_16_values(groups[missed])
+    if few.any():
+        scales[few], minima[few], q[few] = _best_lattice(
+            groups[few], scales[few], minima[few], q[few]
+        )
+    return Quantised(_cut(q, rows, np.uint8), scales, minima)
+
+
+def _cut(q: Float, rows: Float, kind: type) -> NDArray[np.uint8] | NDArray[np.int8]:
+    """Quants without the padding of the last group, as integers."""
+    cut: NDArray[np.uint8] | NDArray[np.int8] = q.astype(kind).reshape(len(rows), -1)
+    return np.ascontiguousarray(cut[:, : rows.shape[1]])
+
+
+def _inverse(scales: NDArray[np.float16]) -> Float:
+    """1 / scale, 0 where the scale is 0."""
+    s = scales.astype(np.float32)
+    return np.divide(np.float32(1), s, out=np.zeros_like(s), where=s != 0)
+
+
+def _quants(groups: Float, scales: NDArray[np.float16], minima: NDArray[np.float16]) -> Float:
+    q = groups - minima[..., None].astype(np.float32)
+    q *= _inverse(scales)[..., None]
+    return np.clip(np.rint(q, out=q), 0, 15, out=q)
+
+
+def _dequantised(q: Float, scales: NDArray[np.float16], minima: NDArray[np.float16]) -> Float:
+    w = q * scales[..., None].astype(np.float32)
+    w += minima[..., None].astype(np.float32)
+    return w
+
+
+def _at_most_16_values(groups: Float) -> NDArray[np.bool_]:
+    """Whether a group ``[G, 32]`` could lie on 16 levels at all."""
+    ordered = np.sort(groups, axis=-1)
+    return np.count_nonzero(ordered[:, 1:] != ordered[:, :-1], axis=-1) < 16
+
+
+def _best_lattice(
+    groups: Float, scales: NDArray[np.float16], minima: NDArray[np.float16], q: Float
+) -> tuple[NDArray[np.float16], NDArray[np.float16], Float]:
+    """Tries the lattices that weights from coarser formats lie on; keeps the closest, ``[G, 32]``.
+
+    The given fit stays where nothing is strictly closer.
+    """
+    low, high = _extremes(groups)
+    peak = np.where(high > -low, high, low)
+    tried = [(-peak / np.float32(8), peak)]
+    tried += [((high - low) / np.float32(r), low) for r in range(14, 0, -1)]
+    error = np.square(_dequantised(q, scales, minima) - groups).sum(axis=-1)
+    for candidate_scale, candidate_minimum in tried:
+        s, m = _fp16(candidate_scale), _fp16(candidate_minimum)
+        candidate = _quants(groups, s, m)
+        loss = np.square(_dequantised(candidate, s, m) - groups).sum(axis=-1)
+        better = loss < error
+        error[better], scales[better], minima[better] = loss[better], s[better], m[better]
+        q[better] = candidate[better]
+    return scales, minima, q

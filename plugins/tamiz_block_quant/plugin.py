@@ -1,0 +1,33 @@
+"""Declares block-quant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tamiz.hookspecs import hookimpl
+from tamiz.site import SiteKind
+from tamiz.technique import Claim, Mode, Resource, Technique
+from tamiz_block_quant.config import BlockQuantConfig
+from tamiz_block_quant.fit import cost, fit
+from tamiz_block_quant.rewrite import rewrite
+
+BLOCK_QUANT = Technique(
+    name="block-quant",
+    version="1",
+    summary="Weights as int4 or int8 in groups of 32 inputs with fp16 scales.",
+    config=BlockQuantConfig,
+    site_kinds=frozenset({SiteKind.LINEAR, SiteKind.HEAD, SiteKind.EMBEDDING}),
+    # The kernels skip single inputs, so any partition of the input will do.
+    claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE, block=1),),
+    provides=frozenset({"skippable-blocks"}),
+    default=True,
+    fit=fit,
+    rewrite=rewrite,
+    cost=cost,
+)
+
+
+@hookimpl
+def tamiz_techniques() -> Sequence[Technique]:
+    """The one technique of this plugin."""
+    return [BLOCK_QUANT]

@@ -1,0 +1,21 @@
+"""Puts BlockMatMul and BlockGather where the dense products and lookups stood."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from tamiz.graph import add_initializer, find_linear, replace_linear
+from tamiz.site import Site, SiteKind
+from tamiz.technique import Fit
+
+
+def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
+    """Replaces the product or lookup at `site`; a tied head and embedding share one constant."""
+    linear = find_linear(model, site)
+    name = f"{site.weight}.int{fit.attributes['bits']}"
+    weight = add_initializer(model, name, fit.tensors["weight"])
+    if site.kind is SiteKind.EMBEDDING:
+        op_type, inputs = "BlockGather", [linear.input, weight]
+    else:
+        op_type, inputs = "BlockMatMul", [linear.input, weight, None, linear.bias]
+    return [replace_linear(model, linear, op_type, inputs, fit.attributes)]

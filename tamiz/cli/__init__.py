@@ -1,0 +1,78 @@
+"""The command line: one command a file, imported only when it is needed.
+
+Exit codes: 0 done; 1 internal error, or what the command was asked to hold does not hold;
+2 bad input or usage; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from tamiz import __version__
+from tamiz.errors import TamizError
+
+COMMANDS = (
+    "export",
+    "inspect",
+    "plan",
+    "build",
+    "run",
+    "chat",
+    "eval",
+    "bench",
+    "demo",
+    "plugins",
+    "doctor",
+    "schema",
+)
+
+
+class LazyGroup(click.Group):
+    """Finds each command in the module of its name, and turns errors into exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order in which one meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name in the module of that name, or None."""
+        if cmd_name not in COMMANDS or importlib.util.find_spec(f"tamiz.cli.{cmd_name}") is None:
+            return None
+        module = importlib.import_module(f"tamiz.cli.{cmd_name}")
+        found = (value for value in vars(module).values() if isinstance(value, click.Command))
+        return next(command for command in found if command.name == cmd_name)
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> NoReturn:
+        """Runs a command line and exits."""
+        extra["standalone_mode"] = False
+        try:
+            result = super().main(args, *more, **extra)
+        except click.ClickException as error:
+            _fail(error.format_message())
+        except TamizError as error:
+            _fail(str(error))
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("interrupted", err=True)
+            sys.exit(130)
+        except BrokenPipeError:
+            # The reader is gone: keep the interpreter from complaining when it flushes.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(2)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tamiz", message="%(prog)s %(version)s")
+def main() -> None:
+    """Make transformer models faster and smaller on CPUs, inside plain ONNX Runtime."""

