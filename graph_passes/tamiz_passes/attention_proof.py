@@ -1,0 +1,235 @@
+"""Proves on sample inputs that a region of the graph computes what tamiz.Attention computes.
+
+Three questions, so that a refusal can say which one fails: is the mask the causal one of
+attention_mask, are the rotary tables those of fixed frequencies, and does the whole region give
+the op's results (heads, groups, scale, partial rotation, caches).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from tamiz_passes.attention_region import Mask, Region, table_of, width
+from tamiz_passes.probe import Case, Probe
+from tamiz_passes.values import Refusal, operands
+
+#: Scores are masked by anything below this (exporters use −inf or float32's lowest).
+_MASKED = -1e4
+#: Longest context tried in search of a sliding window.
+_LONGEST = 1 << 15
+_TOLERANCE = 1e-4
+
+#: Positions at which rotary tables are looked at, far ones first; the second set stays within
+#: any original context, where dynamic frequencies would differ.
+_POSITIONS = ((1, 0, 2, 3, 17, 100, 1023, 5000, 20000, 100000), (1, 0, 2, 3, 4, 5, 6, 7, 8, 9))
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Attributes of tamiz.Attention and its frequencies; see the op's declaration."""
+
+    num_heads: int
+    kv_heads: int
+    scale: float
+    rotary_scale: float
+    inverse_frequency: np.ndarray | None
+
+    def attributes(self) -> dict[str, int | float]:
+        """The attributes of the op that differ from its defaults."""
+        found: dict[str, int | float] = {"num_heads": self.num_heads, "kv_heads": self.kv_heads}
+        if self.scale:
+            found["scale"] = self.scale
+        if self.rotary_scale != 1.0:
+            found["rotary_scale"] = self.rotary_scale
+        return found
+
+
+def prove(model: ir.Model, region: Region) -> Parameters:
+    """Finds the parameters with which tamiz.Attention computes `region`.
+
+    Raises:
+        Refusal: If there are none.
+    """
+    return _Proof(model, region).parameters()
+
+
+def _case(mask: list[list[int]], length: int) -> Case:
+    array = np.array(mask, np.int64)
+    positions = np.maximum(np.cumsum(array, axis=1) - 1, 0)[:, -length:]
+    return Case(array, positions)
+
+
+#: A prompt with left padding, new tokens after a past with padding and a hole, a decode step.
+_CASES = (
+    _case([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]], 5),
+    _case([[1] * 7, [0, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 1]], 3),
+    _case([[1] * 9, [0] * 4 + [1] * 5], 1),
+)
+
+
+class _Proof:
+    def __init__(self, model: ir.Model, region: Region) -> None:
+        self.region = region
+        self.heads, self.kv_heads, self.head_size = _head_counts(region)
+        self.results = [region.output, region.keys.present, region.values.present]
+        self.tables = [v for r in region.rotations for v in (r.cos, r.sin)]
+        nodes = [table_of(v, op) for v, op in zip(self.tables, ("Cos", "Sin") * 2, strict=False)]
+        self.angles = [operands(node)[0] for node in nodes]
+        watched = [
+            *(mask.value for mask in region.masks),
+            *(value for value, _ in region.factors),
+            *self.tables,
+            *self.angles,
+        ]
+        outputs = list(dict.fromkeys([*self.results, *watched]))
+        self.probe = Probe(model, outputs, [region.q, region.k, region.v])
+
+    def parameters(self) -> Parameters:
+        self.check_mask()
+        frequency, factor = self.rotary() if self.tables else (None, 1.0)
+        found = Parameters(self.heads, self.kv_heads, self.scale(), factor, frequency)
+        for case in _CASES:
+            self.check_results(found, case)
+        return found
+
+    def run(
+        self,
+        outputs: list[ir.Value],
+        case: Case,
+        draw: Callable[[tuple[int, ...]], np.ndarray] = lambda shape: np.zeros(shape, np.float32),
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Runs on drawn q, k, v, past key and value; returns the results and these inputs."""
+        region, tokens = self.region, (case.batch, case.length)
+        caches = (case.batch, self.kv_heads, case.past, self.head_size)
+        widths = [n * self.head_size for n in (self.heads, self.kv_heads, self.kv_heads)]
+        inputs = [draw((*tokens, w)) for w in widths] + [draw(caches), draw(caches)]
+        values = (region.q, region.k, region.v, region.keys.past, region.values.past)
+        given = dict(zip(values, inputs, strict=True))
+        for value in (region.q, region.k):
+            if value.shape is not None and len(value.shape) == 4:
+                given[value] = given[value].reshape(*tokens, -1, self.head_size)
+        return self.probe.run(outputs, case, given), inputs
+
+    def check_mask(self) -> None:
+        """Compares what the masks keep with `_visible`, for queries that see anything at all."""
+        masks = self.region.masks
+        if not masks:
+            raise Refusal("the scores have no mask, expected the causal one")
+        longest = max((n for n in self.probe.integers if n < 1 << 30), default=0) + 2
+        if longest > _LONGEST:
+            raise Refusal(f"the constant {longest - 2} may be a sliding window too long to test")
+        long_case = _case([[1] * longest], 1)
+        for case in (*_CASES, long_case):
+            arrays, _ = self.run([mask.value for mask in masks], case)
+            expected = _visible(case)[:, None]
+            kept = np.ones_like(expected)
+            for mask, array in zip(masks, arrays, strict=True):
+                kept = kept & _kept(mask, array, case)
+            if ((kept == expected) | ~expected.any(-1, keepdims=True)).all():
+                continue
+            if (kept <= expected).all():
+                raise Refusal(
+                    "the mask hides keys before the query, as a sliding window does: of "
+                    f"{case.mask.shape[1]} keys a query sees at most {kept.sum(-1).max()}"
+                )
+            raise Refusal("the mask is not the causal mask of attention_mask")
+
+    def rotary(self) -> tuple[np.ndarray, float]:
+        """Frequencies ``[R/2]`` and the factor on cos and sin."""
+        frequency, factor = np.zeros(0, np.float32), 1.0
+        for positions in _POSITIONS:
+            case = Case(np.ones((1, len(positions)), np.int64), np.array([positions], np.int64))
+            arrays, _ = self.run([*self.tables, *self.angles], case)
+            arrays = [array.reshape(len(positions), -1) for array in arrays]
+            tables, angles = arrays[: len(self.tables)], arrays[len(self.tables) :]
+            half = tables[0].shape[1] // 2
+            if not frequency.size:
+                frequency, factor = angles[0][0, :half].copy(), float(tables[0][1, 0])
+            angle = np.array(positions, np.float32)[:, None] * frequency
+            if not all(np.allclose(a[:, :half], angle, rtol=1e-6, atol=0) for a in angles):
+                raise Refusal(
+                    "the rotary angles are not position_ids × constant frequencies (they follow "
+                    "another count of positions, or change with it)"
+                )
+            expected = [f(np.tile(angle, 2)) * factor for f in (np.cos, np.sin)] * 2
+            for found, wanted in zip(tables, expected, strict=True):
+                if found.shape != wanted.shape or not np.allclose(found, wanted, atol=1e-5):
+                    raise Refusal(
+                        "the rotary tables are not cos and sin of the angles, repeated over both "
+                        "halves"
+                    )
+        return frequency, factor
+
+    def scale(self) -> float:
+        """The factor on the scores; 0 where it is 1/sqrt(D), the op's default."""
+        scale = 1.0
+        if self.region.factors:
+            arrays, _ = self.run([value for value, _ in self.region.factors], _CASES[0])
+            for (_, exponent), array in zip(self.region.factors, arrays, strict=True):
+                scale *= float(array.reshape(())) ** exponent
+        return 0.0 if math.isclose(scale, self.head_size**-0.5, rel_tol=1e-6) else scale
+
+    def check_results(self, parameters: Parameters, case: Case) -> None:
+        """Compares the region with the op's reference on random inputs."""
+        from tamiz_ops import reference
+
+        random = np.random.default_rng(0)
+        found, inputs = self.run(
+            self.results, case, lambda shape: random.standard_normal(shape, np.float32)
+        )
+        expected = reference.run(
+            "Attention",
+            [*inputs, case.mask, case.positions, parameters.inverse_frequency],
+            **parameters.attributes(),
+        )
+        sees = _visible(case).any(-1)
+        found[0], expected[0] = found[0][sees], expected[0][sees]
+        names = ("output", "present key", "present value")
+        for what, a, b in zip(names, found, expected, strict=True):
+            error = np.abs(a - b).max() / np.abs(b).max() if a.shape == b.shape else math.inf
+            if not error <= _TOLERANCE:
+                raise Refusal(
+                    f"the {what} is not what tamiz.Attention computes (relative error {error:.1e})"
+                )
+
+
+def _head_counts(region: Region) -> tuple[int, int, int]:
+    """Hq, Hkv and D, from the shape of the past and the widths of q, k and v."""
+    assert region.keys.past.shape is not None
+    kv_heads, head_size = region.keys.past.shape[1], region.keys.past.shape[3]
+    if not isinstance(kv_heads, int) or not isinstance(head_size, int):
+        raise Refusal(f"{region.keys.past.name} does not say its heads and head size")
+    heads, rest = divmod(width(region.q), head_size)
+    if rest or heads % kv_heads or width(region.k) != kv_heads * head_size:
+        raise Refusal(
+            f"query of width {width(region.q)} and key of width {width(region.k)} do not share "
+            f"{kv_heads} heads of size {head_size}"
+        )
+    return heads, kv_heads, head_size
+
+
+def _visible(case: Case) -> np.ndarray:
+    """Which keys each query attends, ``[B, S, P + S]``: those before it that are not padding."""
+    queries = case.past + np.arange(case.length)
+    causal = np.arange(case.mask.shape[1]) <= queries[:, None]
+    return np.asarray(causal & (case.mask[:, None, :] != 0))
+
+
+def _kept(mask: Mask, array: np.ndarray, case: Case) -> np.ndarray:
+    """Which scores a mask keeps, ``[1 or B, heads, 1 or S, P + S]``."""
+    if mask.additive:
+        kept = np.asarray(array > _MASKED)
+        if array[kept].any():
+            raise Refusal("the mask adds a bias to scores that it keeps (ALiBi?)")
+    else:
+        kept = array if mask.keeps else ~array
+    if kept.ndim < 2 or kept.shape[-1] != case.mask.shape[1]:
+        raise Refusal(f"the mask has shape {list(kept.shape)}, expected [B, heads, S, P + S]")
+    if kept.ndim >= 4 and kept.shape[-2] % case.length == 0:  # the heads of a group as rows
+        kept = kept.reshape(kept.shape[0], -1, case.length, kept.shape[-1])
+    return kept

@@ -1,0 +1,312 @@
+"""Walks an exported attention from its Softmax to its borders.
+
+    scores  = scale · rotate(q) · rotate(k)ᵀ   (+ mask)
+    y       = softmax(scores) · v
+    present = concat(past, rotate(k) | v)
+
+    rotate(x) = x · cos + concat(−x₂, x₁) · sin,   x = concat(x₁, x₂)   (half-split)
+
+The walk only says where things are; `attention_proof` decides whether they mean what is written
+here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from tamiz_passes.values import (
+    LAYOUT,
+    Refusal,
+    constant,
+    last_dim,
+    operands,
+    other_operand,
+    producer,
+    rank,
+)
+
+_LAYOUT_OR_CAST = LAYOUT | {"Cast"}
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A past that grows: present = concat(past, new) over the positions ``[B, H, P, D]``."""
+
+    past: ir.Value
+    present: ir.Value
+    new: ir.Value
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What is rotated, and the tables ``[..., S, R]`` it is multiplied by."""
+
+    source: ir.Value
+    cos: ir.Value
+    sin: ir.Value
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A mask on the scores: added to them, or the condition (inverted or not) that keeps them."""
+
+    value: ir.Value
+    additive: bool
+    keeps: bool = True
+
+
+@dataclass
+class Region:
+    """Where the parts of one attention are.
+
+    Attributes:
+        output: y ``[B, S, Hq·D]``.
+        q, k, v: What the heads are made of: ``[B, S, H·D]``, or ``[B, S, H, D]`` after a norm.
+        keys, values: The two caches.
+        masks: Masks on the scores, in no order.
+        factors: Scalars that multiply (exponent 1) or divide (−1) the scores.
+        rotations: Of q and of k; empty without rotary embedding.
+    """
+
+    output: ir.Value
+    q: ir.Value
+    k: ir.Value
+    v: ir.Value
+    keys: Cache
+    values: Cache
+    masks: list[Mask] = field(default_factory=list)
+    factors: list[tuple[ir.Value, int]] = field(default_factory=list)
+    rotations: list[Rotation] = field(default_factory=list)
+
+
+def find_region(softmax: ir.Node) -> Region:
+    """Walks to the borders of the attention around `softmax`.
+
+    Raises:
+        Refusal: Where the structure is another one.
+    """
+    weighted = _weighted_sum(softmax)
+    masks: list[Mask] = []
+    factors: list[tuple[ir.Value, int]] = []
+    query, key = operands(_scores(operands(softmax)[0], masks, factors))
+    query = _skip_scaling(query, factors)
+    keys = _cache(_skip_scaling(key, factors), "key")
+    values = _cache(_skip_scaling(operands(weighted)[1], []), "value")
+    rotations = [r for r in (_rotation(query), _rotation(keys.new)) if r is not None]
+    if len(rotations) == 1:
+        raise Refusal("only one of query and key is rotated")
+    return Region(
+        output=_output(weighted.outputs[0]),
+        q=_heads_source(rotations[0].source if rotations else query),
+        k=_heads_source(rotations[1].source if rotations else keys.new),
+        v=_heads_source(values.new),
+        keys=keys,
+        values=values,
+        masks=masks,
+        factors=factors,
+        rotations=rotations,
+    )
+
+
+def _weighted_sum(softmax: ir.Node) -> ir.Node:
+    """The MatMul of the probabilities with the values."""
+    axis = softmax.attributes.get("axis")
+    if axis is not None and axis.as_int() not in (-1, 3, 4):
+        raise Refusal(f"Softmax works on axis {axis.as_int()}, expected the last one")
+    value = softmax.outputs[0]
+    while True:
+        uses = [n for n in value.consumers() if n.op_type not in ("IsNaN", "Shape")]
+        if len(uses) != 1:
+            raise Refusal(f"expected one use of the probabilities, found {len(uses)}")
+        node = uses[0]
+        if node.op_type == "MatMul" and node.inputs[0] is value:
+            return node
+        repairs_nan = node.op_type == "Where" and producer(node.inputs[0], "IsNaN") is not None
+        if node.op_type not in ("Cast", "Dropout", "Reshape") and not repairs_nan:
+            raise Refusal(f"expected MatMul after Softmax, found {node.op_type}")
+        value = node.outputs[0]
+
+
+def _output(value: ir.Value) -> ir.Value:
+    """Follows the layout changes of the weighted sum to the first tensor of rank 3."""
+    while rank(value) != 3:
+        uses = [n for n in value.consumers() if n.op_type != "Shape"]
+        if len(uses) != 1 or uses[0].op_type not in _LAYOUT_OR_CAST:
+            raise Refusal("the output's heads are not joined into [batch, sequence, hidden]")
+        value = uses[0].outputs[0]
+    return value
+
+
+def _scores(value: ir.Value, masks: list[Mask], factors: list[tuple[ir.Value, int]]) -> ir.Node:
+    """Goes back from the Softmax to the MatMul of query and key, noting masks and factors."""
+    while True:
+        value = _skip_scaling(value, factors)
+        node = producer(value, "MatMul", "Add", "Where", "Tanh")
+        if node is None:
+            found = value.producer()
+            raise Refusal(
+                "expected query times key before Softmax, found "
+                + (found.op_type if found is not None else "a graph input")
+            )
+        if node.op_type == "MatMul":
+            return node
+        if node.op_type == "Tanh":
+            raise Refusal("the scores are soft-capped by Tanh, which tamiz.Attention has not")
+        value = _masked(node, masks)
+
+
+def _masked(node: ir.Node, masks: list[Mask]) -> ir.Value:
+    """Notes the mask of an Add or a Where, and returns the scores it masks."""
+    condition, first, second = operands(node)[0], *operands(node)[-2:]
+    if node.op_type == "Where":
+        keeps = constant(second) is not None
+        masks.append(Mask(condition, additive=False, keeps=keeps))
+        return first if keeps else second
+    scores, mask = (first, second) if _leads_to_matmul(first) else (second, first)
+    masks.append(Mask(mask, additive=True))
+    return scores
+
+
+def _leads_to_matmul(value: ir.Value) -> bool:
+    value = _skip_scaling(value, [])
+    node = producer(value, "MatMul", "Add", "Where", "Tanh")
+    if node is None or node.op_type == "MatMul":
+        return node is not None
+    return any(_leads_to_matmul(v) for v in operands(node)[-2:])
+
+
+def _skip_scaling(value: ir.Value, factors: list[tuple[ir.Value, int]]) -> ir.Value:
+    """Goes back over layout changes and over Mul or Div by a scalar, which it notes.
+
+    Stops at rank 3, where heads are joined.
+    """
+    while rank(value) != 3:
+        node = producer(value, "Mul", "Div", *_LAYOUT_OR_CAST)
+        if node is None:
+            return value
+        if node.op_type in _LAYOUT_OR_CAST:
+            value = operands(node)[0]
+            continue
+        left, right = operands(node)
+        if _is_scalar(right):
+            factors.append((right, 1 if node.op_type == "Mul" else -1))
+            value = left
+        elif _is_scalar(left) and node.op_type == "Mul":
+            factors.append((left, 1))
+            value = right
+        else:
+            return value
+    return value
+
+
+def _is_scalar(value: ir.Value) -> bool:
+    return value.shape is not None and all(d == 1 for d in value.shape)
+
+
+def _cache(value: ir.Value, what: str) -> Cache:
+    """The concatenation of past and new that `value` comes from."""
+    node = producer(value, "Concat")
+    if node is None or len(node.inputs) != 2:
+        raise Refusal(f"the {what} is not a past with new tokens appended: there is no KV cache")
+    past, new = operands(node)
+    present = node.outputs[0]
+    if not past.is_graph_input() or not present.is_graph_output():
+        raise Refusal(f"the {what}'s past and present are not an input and an output of the graph")
+    if rank(past) != 4 or node.attributes["axis"].as_int() not in (2, -2):
+        raise Refusal(f"the {what}'s past is not [batch, heads, positions, head size]")
+    return Cache(past, present, new)
+
+
+def _rotation(value: ir.Value) -> Rotation | None:
+    """The rotary embedding that `value` ends with; None if it has none."""
+    partial = producer(value, "Concat")
+    if partial is not None:
+        value = operands(partial)[0]  # the first dimensions rotated, the others passed through
+    add = producer(value, "Add", "Sub")
+    if add is None or not all(producer(v, "Mul") for v in add.inputs):
+        if partial is not None:
+            raise Refusal("rotary embedding: expected x·cos + rotated·sin on the first dimensions")
+        return None
+    first, second = (node for v in add.inputs if (node := producer(v, "Mul")) is not None)
+    for straight, crossed in ((first, second), (second, first)):
+        rotation = _products(straight, crossed)
+        if rotation is not None and add.op_type == "Add":
+            return rotation
+    raise Refusal(
+        "rotary embedding: expected x·cos + concat(−x₂, x₁)·sin (half-split); "
+        "interleaved pairs are not supported"
+    )
+
+
+def _products(straight: ir.Node, crossed: ir.Node) -> Rotation | None:
+    """Reads x·cos and concat(−x₂, x₁)·sin, with the factors in either order."""
+    for rotated in operands(crossed):
+        concat = producer(rotated, "Concat")
+        if concat is None or len(concat.inputs) != 2:
+            continue
+        negated = producer(concat.inputs[0], "Neg")
+        if negated is None:
+            continue
+        low, high = concat.inputs[1], negated.inputs[0]
+        low_node, high_node = (producer(v, "Slice", "Split") for v in (low, high))
+        if low_node is None or high_node is None:
+            continue
+        source = operands(low_node)[0]
+        if source is operands(high_node)[0] and source in straight.inputs:
+            return Rotation(
+                source, other_operand(straight, source), other_operand(crossed, rotated)
+            )
+    return None
+
+
+def _heads_source(value: ir.Value) -> ir.Value:
+    """Goes back from heads ``[B, H, S, D]`` to what they are made of.
+
+    That is the first tensor ``[B, S, H·D]`` (of a linear, or a part of one), or ``[B, S, H, D]``
+    where a norm works on single heads.
+    """
+    while rank(value) != 3:
+        node = value.producer()
+        if node is not None and node.op_type == "RMSNorm":
+            if producer(node.inputs[0], "Transpose"):
+                raise Refusal("the norm of the heads stands after their transposition, not before")
+            return value
+        if node is None or node.domain != "" or node.op_type not in _LAYOUT_OR_CAST:
+            found = node.op_type if node is not None else "a graph input"
+            raise Refusal(f"expected heads made of one linear's output, found {found}")
+        value = operands(node)[0]
+    return value
+
+
+def width(value: ir.Value) -> int:
+    """H·D of a value that `find_region` returned as q, k or v.
+
+    Raises:
+        Refusal: If the graph does not say it.
+    """
+    while rank(value) == 4:
+        node = value.producer()
+        if node is None:
+            break
+        value = operands(node)[0]
+    size = last_dim(value)
+    if rank(value) != 3 or size is None:
+        raise Refusal(f"the width of {value.name} is not known")
+    return size
+
+
+def table_of(value: ir.Value, op_type: str) -> ir.Node:
+    """The Cos or Sin node that a rotary table comes from.
+
+    Raises:
+        Refusal: If the table is not computed so.
+    """
+    start = value
+    while (node := producer(value, op_type, "Concat", "Mul", *_LAYOUT_OR_CAST)) is not None:
+        if node.op_type == op_type:
+            return node
+        inputs = operands(node)
+        value = inputs[1] if node.op_type == "Mul" and _is_scalar(inputs[0]) else inputs[0]
+    raise Refusal(f"rotary embedding: {start.name} is not computed by {op_type}")

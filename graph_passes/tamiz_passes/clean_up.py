@@ -1,0 +1,60 @@
+"""Takes away what hides the structure of an exported graph: Identity, constants computed at run
+time, duplicates, dead nodes."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import onnx_ir.passes.common as common
+from onnxscript.optimizer import fold_constants
+
+from tamiz.graph import GraphPass, Phase
+
+#: Vectors up to this length are folded (a norm's 1 + w); weights stay in the mapped file.
+_FOLD_LIMIT = 1 << 16
+
+
+class CleanUp(GraphPass):
+    """Folds small constants, merges equal nodes, removes dead ones, and names every node."""
+
+    name = "clean-up"
+    phase = Phase.RECOGNISE
+    order = 0
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Cleans `model` in place."""
+        before = _size(model)
+        common.IdentityEliminationPass()(model)
+        fold_constants(
+            model,
+            onnx_shape_inference=True,
+            input_size_limit=_FOLD_LIMIT,
+            output_size_limit=_FOLD_LIMIT,
+            should_fold=lambda node: False if any(map(_is_matrix, node.inputs)) else None,
+        )
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        common.CommonSubexpressionEliminationPass()(model)
+        common.RemoveUnusedNodesPass()(model)
+        name_nodes(model)
+        return ir.passes.PassResult(model, modified=_size(model) != before)
+
+
+def name_nodes(model: ir.Model) -> None:
+    """Gives every node of the main graph a unique name; names already unique stay."""
+    taken: set[str] = set()
+    for node in model.graph:
+        base = node.name or (node.outputs[0].name if node.outputs else None) or node.op_type
+        name, count = base, 1
+        while name in taken:
+            count += 1
+            name = f"{base}.{count}"
+        taken.add(name)
+        node.name = name
+
+
+def _size(model: ir.Model) -> tuple[int, int]:
+    return len(model.graph), len(model.graph.initializers)
+
+
+def _is_matrix(value: ir.Value | None) -> bool:
+    tensor = value.const_value if value is not None else None
+    return tensor is not None and len(tensor.shape) > 1 and tensor.size > 1024

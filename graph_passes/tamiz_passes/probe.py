@@ -1,0 +1,165 @@
+"""Runs part of a graph on chosen inputs, to prove by its results what its structure suggests.
+
+An exported mask or rotary table has as many shapes as there are exporters, but few meanings:
+evaluating it decides which meaning it has, where matching every shape could not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from tamiz.graph import constant_weight
+from tamiz_passes.values import Refusal, last_dim, operands, rank
+
+MASK_INPUT = "attention_mask"
+POSITION_INPUT = "position_ids"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input of a probe.
+
+    Attributes:
+        mask: attention_mask ``[B, P + S]``, int64.
+        positions: position_ids ``[B, S]``, int64.
+    """
+
+    mask: np.ndarray
+    positions: np.ndarray
+
+    @property
+    def batch(self) -> int:
+        """B, the number of sequences."""
+        return int(self.mask.shape[0])
+
+    @property
+    def length(self) -> int:
+        """S, the number of new tokens."""
+        return int(self.positions.shape[1])
+
+    @property
+    def past(self) -> int:
+        """P, the number of cached tokens."""
+        return int(self.mask.shape[1]) - self.length
+
+
+class Probe:
+    """A part of a graph as an onnxruntime session.
+
+    Args:
+        model: The model.
+        outputs: Values to compute.
+        boundary: Values that a run is fed instead of computing them. Graph inputs need not be
+            named; nor need activations ``[B, S, n]`` of which only the shape matters.
+
+    Raises:
+        Refusal: If the part reaches over the boundary into the weights of the model.
+
+    Attributes:
+        inputs: What a run is fed.
+        integers: Absolute values of the integer constants inside.
+    """
+
+    def __init__(
+        self, model: ir.Model, outputs: Sequence[ir.Value], boundary: Sequence[ir.Value] = ()
+    ) -> None:
+        import onnxruntime as ort
+
+        self.inputs = _inputs(outputs, boundary)
+        graph = ir.convenience.extract(model.graph, list(self.inputs), list(outputs))
+        self.integers = {
+            int(n)
+            for value in graph.initializers.values()
+            if value.const_value is not None and value.dtype == ir.DataType.INT64
+            for n in np.abs(value.const_value.numpy()).reshape(-1)
+        }
+        proto = ir.to_proto(ir.Model(graph, ir_version=model.ir_version))
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        self._session = ort.InferenceSession(proto.SerializeToString(), options)
+        self._run_options = ort.RunOptions()
+        self._run_options.only_execute_path_to_fetches = True
+        self._run_options.log_severity_level = 4
+
+    def run(
+        self,
+        outputs: Sequence[ir.Value],
+        case: Case,
+        given: Mapping[ir.Value, np.ndarray] | None = None,
+    ) -> list[np.ndarray]:
+        """Computes `outputs` for `case`; every input that is not `given` is zero.
+
+        Raises:
+            Refusal: If the part does not run at this batch and length.
+        """
+        given = given or {}
+        feeds = {v.name: given[v] if v in given else _default_input(v, case) for v in self.inputs}
+        try:
+            return list(self._session.run([v.name for v in outputs], feeds, self._run_options))
+        except Exception as error:  # onnxruntime raises a class of its own for every status
+            raise Refusal(
+                f"it does not run with {case.length} tokens after {case.past}: "
+                f"{str(error).splitlines()[0][:200]}"
+            ) from error
+
+
+def _inputs(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[ir.Value]:
+    """The values that bound the subgraph of `outputs`: `boundary`, graph inputs, and shapes."""
+    found: dict[ir.Value, None] = {}
+    seen: set[ir.Value] = set()
+    stack = list(outputs)
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        node = value.producer()
+        if value in boundary or value.is_graph_input():
+            found[value] = None
+        elif node is not None:
+            _check_inside(node)
+            for operand in operands(node):
+                if node.op_type == "Shape" and _is_activation(operand):
+                    found[operand] = None
+                    seen.add(operand)
+                else:
+                    stack.append(operand)
+    return list(found)
+
+
+def _check_inside(node: ir.Node) -> None:
+    if node.domain != "":
+        raise Refusal(f"it depends on {node.name} ({node.domain}.{node.op_type})")
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
+        raise Refusal(f"it depends on {node.name}, which takes a function's attribute")
+    sources = [constant_weight(v) for v in node.inputs]
+    weights = [source[0] for source in sources if source is not None]
+    if node.op_type in ("MatMul", "Gemm", "Gather") and any(rank(w) == 2 for w in weights):
+        raise Refusal(f"it depends on {node.name} ({node.op_type} with a weight)")
+
+
+def _is_activation(value: ir.Value) -> bool:
+    return (
+        value.dtype == ir.DataType.FLOAT
+        and rank(value) == 3
+        and last_dim(value) is not None
+        and not value.is_graph_input()
+    )
+
+
+def _default_input(value: ir.Value, case: Case) -> np.ndarray:
+    if value.name == MASK_INPUT:
+        return case.mask
+    if value.name == POSITION_INPUT:
+        return case.positions
+    assert value.shape is not None
+    assert value.dtype is not None
+    known = [d if isinstance(d, int) else 1 for d in value.shape]
+    leading = [case.batch, known[1], case.past] if len(known) == 4 else [case.batch, case.length]
+    return np.zeros([*leading, *known[len(leading) :]], value.dtype.numpy())

@@ -1,0 +1,60 @@
+"""Lets a norm add its own residual.
+
+s = x + r,  y = norm(s)      becomes      y, s = RMSNorm(x, w, r)
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from tamiz.graph import DOMAIN, GraphPass, Phase, replace
+from tamiz_passes.values import last_dim, producer
+
+
+class AbsorbResidual(GraphPass):
+    """Moves the residual Add before a tamiz.RMSNorm into it."""
+
+    name = "residual"
+    phase = Phase.RECOGNISE
+    order = 40
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrites `model` in place."""
+        modified = False
+        for norm in list(model.graph):
+            if norm.domain != DOMAIN or norm.op_type != "RMSNorm" or len(norm.inputs) > 2:
+                continue
+            total, weight = norm.inputs
+            add = producer(total, "Add")
+            if add is None or total is None:
+                continue
+            x, residual = add.inputs
+            if not _same_shape(x, residual):
+                self.note(norm, f"Add {add.name} before the norm may broadcast; it stays.")
+                continue
+            replace(
+                model,
+                norm,
+                [norm.outputs[0], total],
+                "RMSNorm",
+                [x, weight, residual],
+                {"epsilon": norm.attributes["epsilon"].as_float()},
+            )
+            modified = True
+        if modified:
+            model.graph.sort()
+        return ir.passes.PassResult(model, modified=modified)
+
+
+def _same_shape(a: ir.Value | None, b: ir.Value | None) -> bool:
+    """Whether adding the activations cannot broadcast: no constant, equal rank and width."""
+    if a is None or b is None or a.is_initializer() or b.is_initializer():
+        return False
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return False
+    if last_dim(a) is None or last_dim(a) != last_dim(b):
+        return False
+    return not any(
+        isinstance(i, int) and isinstance(j, int) and i != j
+        for i, j in zip(a.shape, b.shape, strict=True)
+    )

@@ -1,0 +1,41 @@
+"""A rewrite rule that tells its pass why it left a match alone."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnxscript.rewriter import RewriteRuleClassBase, RewriteRuleSet
+from onnxscript.rewriter.pattern import MatchResult
+
+from tamiz.graph import DOMAIN, OPSET_VERSION, GraphPass
+
+
+class Rule(RewriteRuleClassBase):
+    """A rule that belongs to a pass.
+
+    Subclasses define `pattern`, `check` (which may return `refuse(...)`) and `rewrite`.
+    """
+
+    def __init__(self, owner: GraphPass) -> None:
+        super().__init__(owner.name)
+        self.owner = owner
+
+    def refuse(self, value: ir.Value, reason: str) -> MatchResult:
+        """Notes that the node of `value` stays, and fails the match."""
+        node = value.producer()
+        if node is not None:
+            self.owner.note(node, reason)
+        return MatchResult().fail(reason, value)
+
+
+def apply(owner: GraphPass, model: ir.Model, *rules: type[Rule]) -> bool:
+    """Applies `rules`, with operands in either order. Returns whether any matched."""
+    compiled = [rule.rule(owner) for rule in rules]  # type: ignore[no-untyped-call]
+    before = set(model.graph)
+    if not RewriteRuleSet(compiled, commute=True).apply_to_model(model):
+        return False
+    model.graph.opset_imports[DOMAIN] = OPSET_VERSION
+    for node in model.graph:
+        if node not in before:
+            scope = (node.outputs[0].name or "").rpartition("/")[0]
+            node.name = f"{scope}/{node.op_type}"
+    return True

@@ -1,0 +1,341 @@
+"""Finds the sites of a model: by structure first, by names where the structure does not say.
+
+A decoder layer is what lies around one KV cache: the linears that feed its attention and the one
+that reads it, then the feed-forward block. Layers count as their caches do among the inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from tamiz.graph import DOMAIN, LAYER, SITE, Note, constant_weight, linear_at
+from tamiz.site import Site, SiteKind
+from tamiz_passes.clean_up import name_nodes
+from tamiz_passes.values import LAYOUT, operands, rank, scalar
+
+_NAME = "sites"
+_ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_o")
+_FFN = ("ffn_gate", "ffn_up", "ffn_down")
+
+#: Ops between the projections of a feed-forward block, and between the head and the logits.
+_ELEMENTWISE = frozenset(
+    [
+        "Add",
+        "Mul",
+        "Sub",
+        "Div",
+        "Pow",
+        "Tanh",
+        "Erf",
+        "Sigmoid",
+        "Gelu",
+        "Relu",
+        "Swish",
+        "Softplus",
+        "Cast",
+        "Clip",
+        "SwiGLU",
+    ]
+)
+_NONLINEAR = frozenset(["Tanh", "Erf", "Sigmoid", "Gelu", "Relu", "Swish", "Softplus"])
+
+_LAYER_NAME = re.compile(r"(?:layers|layer|blocks|blk|h)[./](\d+)[./]")
+_TENSOR_NAMES = {
+    "attn_q": ("q_proj", "attn_q"),
+    "attn_k": ("k_proj", "attn_k"),
+    "attn_v": ("v_proj", "attn_v"),
+    "attn_o": ("o_proj", "out_proj", "attn_output", "self_attn/dense"),
+    "ffn_gate": ("gate_proj", "ffn_gate"),
+    "ffn_up": ("up_proj", "ffn_up", "fc1"),
+    "ffn_down": ("down_proj", "ffn_down", "fc2"),
+}
+
+
+@dataclass(frozen=True)
+class _Role:
+    tensor: str
+    layer: int | None = None
+
+
+def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
+    """Finds the sites in graph order, and why other MatMul and Gemm nodes are none.
+
+    Also gives every node a unique name, the nodes of a decoder layer their layer, and the nodes
+    of sites their site as metadata.
+    """
+    name_nodes(model)
+    linears: dict[ir.Node, None] = {}
+    notes = []
+    for node in model.graph:
+        if node.domain == "" and node.op_type in ("MatMul", "Gemm"):
+            reason = _no_site(node)
+            if reason is None:
+                linears[node] = None
+            else:
+                notes.append(Note(_NAME, node.name or "", reason))
+    roles = _Roles(model, linears).find()
+    _mark_layers(model, roles)
+    sites = [*_weight_sites(model, linears, roles), *_composite_sites(model, roles)]
+    order = {node.name: index for index, node in enumerate(model.graph)}
+    sites.sort(key=lambda site: (order[site.node], bool(site.members)))
+    nodes = {node.name: node for node in model.graph}
+    for site in sites:
+        nodes[site.node].metadata_props.setdefault(SITE, site.id)
+    return sites, notes
+
+
+def _no_site(node: ir.Node) -> str | None:
+    """Why a MatMul or Gemm is no linear site; None if it is one."""
+    source = constant_weight(node.inputs[1])
+    if source is None:
+        if constant_weight(node.inputs[0]) is not None:
+            return "The constant is the first operand, expected the second."
+        return "Both operands are computed."
+    weight = source[0]
+    if rank(weight) != 2:
+        return f"The weight {weight.name} has shape {weight.shape}, expected [K, N]."
+    if weight.dtype != ir.DataType.FLOAT:
+        found = weight.dtype.name if weight.dtype is not None else "unknown"
+        return f"The weight {weight.name} is {found}, expected FLOAT."
+    if node.op_type == "Gemm":
+        return _no_gemm_site(node)
+    return None
+
+
+def _no_gemm_site(node: ir.Node) -> str | None:
+    for name, expected in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
+        attribute = node.attributes.get(name)
+        if attribute is not None and attribute.value != expected:
+            return f"Gemm has {name} = {attribute.value}, expected {expected}."
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None and (not bias.is_initializer() or rank(bias) != 1):
+        return "Gemm adds something else than a constant vector."
+    return None
+
+
+class _Roles:
+    """Assigns tensor ids and layers to linears."""
+
+    def __init__(self, model: ir.Model, linears: dict[ir.Node, None]) -> None:
+        self.model = model
+        self.linears = linears
+        self.roles: dict[ir.Node, _Role] = {}
+
+    def find(self) -> dict[ir.Node, _Role]:
+        for node in self.model.graph:
+            if node.op_type == "Gather" and node.domain == "" and _is_embedding(node):
+                self.assign(node, "tok_embd", None)
+        self.head()
+        caches = [v for v in self.model.graph.inputs if rank(v) == 4]
+        for layer, key in enumerate(caches[::2]):
+            self.attention(layer, key)
+        if caches:
+            self.by_name()
+            self.feed_forward()
+        return self.roles
+
+    def assign(self, node: ir.Node | None, tensor: str, layer: int | None) -> None:
+        """Gives a role that is still free to a linear that has none."""
+        taken = _Role(tensor, layer) in self.roles.values()
+        if node is not None and node not in self.roles and not taken:
+            self.roles[node] = _Role(tensor, layer)
+
+    def head(self) -> None:
+        for output in self.model.graph.outputs:
+            if output.name == "logits":
+                found = [node for node, _ in self.behind(output, _ELEMENTWISE | LAYOUT)]
+                if len(found) == 1:
+                    self.assign(found[0], "output", None)
+
+    def attention(self, layer: int, key: ir.Value) -> None:
+        """The linears around the tamiz.Attention that has this past key, if it was recognised."""
+        for node in key.consumers():
+            if node.domain != DOMAIN or node.op_type != "Attention":
+                continue
+            between = frozenset({"Add", "Reshape", "RMSNorm"})
+            for value, tensor in zip(operands(node), _ATTENTION[:3], strict=False):
+                found = [linear for linear, _ in self.behind(value, between)]
+                if len(found) == 1:
+                    self.assign(found[0], tensor, layer)
+            consumers = [n for n in node.outputs[0].consumers() if n in self.linears]
+            if len(consumers) == 1:
+                self.assign(consumers[0], "attn_o", layer)
+
+    def by_name(self) -> None:
+        for node in self.linears:
+            for name in (node.name or "", _weight_name(node)):
+                layer = _LAYER_NAME.search(name)
+                for tensor, words in _TENSOR_NAMES.items():
+                    if layer is not None and any(word in name for word in words):
+                        self.assign(node, tensor, int(layer.group(1)))
+
+    def feed_forward(self) -> None:
+        """Down is what reads gate and up (or up alone) through elementwise ops only."""
+        layer = -1
+        inputs = {n.inputs[0]: r.layer for n, r in self.roles.items() if r.tensor == "attn_q"}
+        for node in self.model.graph:
+            role = self.roles.get(node)
+            if role is not None and role.tensor == "attn_o" and role.layer is not None:
+                layer = role.layer
+            if role is not None or node not in self.linears or node.inputs[0] is None:
+                continue
+            found = dict(self.behind(node.inputs[0], _ELEMENTWISE))
+            sources = {n.inputs[0] for n in found}
+            gates = [n for n, nonlinear in found.items() if nonlinear]
+            ups = [n for n in found if n not in gates] or gates
+            if len(sources) != 1 or not gates or len(ups) != 1 or len(gates) != 1:
+                continue
+            own = inputs.get(sources.pop())  # attention and feed-forward side by side
+            number = own if own is not None else layer
+            if number >= 0:
+                self.assign(ups[0], "ffn_up", number)
+                self.assign(gates[0], "ffn_gate", number)
+                self.assign(node, "ffn_down", number)
+
+    def behind(self, value: ir.Value, ops: frozenset[str]) -> Iterator[tuple[ir.Node, bool]]:
+        """The linears that `value` comes from through `ops`, and whether a nonlinearity is between.
+
+        Nothing if it also comes from somewhere else, constants apart.
+        """
+        found: dict[ir.Node, bool] = {}
+        stack = [(value, False)]
+        while stack:
+            value, nonlinear = stack.pop()
+            node = value.producer()
+            if value.is_initializer() or scalar(value) is not None:
+                continue
+            if node in self.linears:
+                found[node] = found.get(node, False) or nonlinear
+            elif node is None or node.op_type not in ops:
+                return
+            elif node.op_type == "SwiGLU":
+                gate, up = operands(node)
+                stack += [(gate, True), (up, nonlinear)]
+            else:
+                inside = nonlinear or node.op_type in _NONLINEAR
+                data = operands(node)[:1] if node.op_type in LAYOUT else operands(node)
+                stack += [(v, inside) for v in data]
+        yield from found.items()
+
+
+def _is_embedding(node: ir.Node) -> bool:
+    source, ids = constant_weight(node.inputs[0]), node.inputs[1]
+    axis = node.attributes.get("axis")
+    return (
+        source is not None
+        and rank(source[0]) == 2
+        and source[0].dtype == ir.DataType.FLOAT
+        and ids is not None
+        and ids.is_graph_input()
+        and ids.name == "input_ids"
+        and (axis is None or axis.as_int() == 0)
+    )
+
+
+def _weight_name(node: ir.Node) -> str:
+    return linear_at(node).weight.name or ""
+
+
+def _weight_sites(
+    model: ir.Model, linears: dict[ir.Node, None], roles: dict[ir.Node, _Role]
+) -> Iterator[Site]:
+    """Sites of linears, head and embedding."""
+    taken: set[str] = set()
+    for node in model.graph:
+        role = roles.get(node)
+        if role is None and node not in linears:
+            continue
+        table = 0 if node.op_type == "Gather" else 1
+        source = constant_weight(node.inputs[table])
+        assert source is not None
+        weight, transposed = source
+        attribute = node.attributes.get("transB")
+        flipped = attribute is not None and attribute.as_int() == 1
+        stored_as_nk = transposed != flipped if table else not transposed
+        assert weight.shape is not None
+        rows, columns = int(weight.shape[0]), int(weight.shape[1])  # type: ignore[arg-type]
+        layer = node.metadata_props.get(LAYER)
+        yield Site(
+            id=_unique(_site_id(role, weight), taken),
+            kind=_KINDS.get(role.tensor, SiteKind.LINEAR) if role else SiteKind.LINEAR,
+            node=node.name or "",
+            layer=role.layer if role else (None if layer is None else int(layer)),
+            tensor=role.tensor if role else None,
+            weight=weight.name,
+            in_features=columns if stored_as_nk else rows,
+            out_features=rows if stored_as_nk else columns,
+            transposed=stored_as_nk,
+        )
+
+
+_KINDS = {"output": SiteKind.HEAD, "tok_embd": SiteKind.EMBEDDING}
+
+
+def _site_id(role: _Role | None, weight: ir.Value) -> str:
+    if role is None:
+        return f"linear.{weight.name}"
+    return role.tensor if role.layer is None else f"layers.{role.layer}.{role.tensor}"
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """`name`, with a number where a shared weight has several sites."""
+    found, count = name, 1
+    while found in taken:
+        count += 1
+        found = f"{name}.{count}"
+    taken.add(found)
+    return found
+
+
+def _composite_sites(model: ir.Model, roles: dict[ir.Node, _Role]) -> Iterator[Site]:
+    """Feed-forward blocks and attentions of the layers that have all their linears."""
+    nodes = {(role.layer, role.tensor): node for node, role in roles.items()}
+    for layer in sorted({role.layer for role in roles.values() if role.layer is not None}):
+        has = [t for t in (*_ATTENTION, *_FFN) if (layer, t) in nodes]
+        for kind, tensors, op_type, last in (
+            (SiteKind.ATTENTION, _ATTENTION, "Attention", "attn_o"),
+            (SiteKind.FFN, _FFN, "SwiGLU", "ffn_down"),
+        ):
+            members = [t for t in tensors if t in has]
+            if last not in members or len(members) < (4 if kind is SiteKind.ATTENTION else 2):
+                continue
+            node = nodes[layer, last]
+            before = node.inputs[0].producer() if node.inputs[0] is not None else None
+            if before is not None and before.domain == DOMAIN and before.op_type == op_type:
+                node = before
+            yield Site(
+                id=f"layers.{layer}.{kind.value}",
+                kind=kind,
+                node=node.name or "",
+                layer=layer,
+                members=tuple(f"layers.{layer}.{t}" for t in members),
+            )
+
+
+def _mark_layers(model: ir.Model, roles: dict[ir.Node, _Role]) -> None:
+    """Gives the nodes of layers their layer: that of the earliest linear that depends on them.
+
+    Only what the embedding flows through is marked; masks and rotary tables serve all layers.
+    """
+    stream: set[ir.Node] = set()
+    for node in model.graph:
+        role = roles.get(node)
+        fed = any(v.producer() in stream for v in operands(node)) and node.op_type != "Shape"
+        if fed or (role is not None and role.tensor == "tok_embd"):
+            stream.add(node)
+    layers: dict[ir.Node, int] = {}
+    for node in reversed(model.graph):
+        role = roles.get(node)
+        if role is not None:
+            if role.layer is not None:
+                layers[node] = role.layer
+        elif node in stream:
+            after = [layers[n] for v in node.outputs for n in v.consumers() if n in layers]
+            if after:
+                layers[node] = min(after)
+    for node, layer in layers.items():
+        node.metadata_props[LAYER] = str(layer)

@@ -1,0 +1,66 @@
+"""Reading a graph backwards: constants, producers, and what lies behind layout changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+#: Ops that move, copy or regroup the elements of their first input.
+LAYOUT = frozenset(
+    {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Slice", "Split", "Identity"}
+)
+
+
+class Refusal(Exception):
+    """A structure that a pass looked for, and why it is not there. One sentence, no full stop."""
+
+
+def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The node of the standard domain that computes `value`, if it is one of `op_types`."""
+    node = value.producer() if value is not None else None
+    return node if node is not None and node.domain == "" and node.op_type in op_types else None
+
+
+def constant(value: ir.Value | None) -> np.ndarray | None:
+    """The constant that `value` is; None if it is computed."""
+    if value is None or value.is_graph_input() or value.const_value is None:
+        return None
+    return value.const_value.numpy()
+
+
+def scalar(value: ir.Value | None) -> float | None:
+    """The one element of the constant that `value` is; None if it is not such a constant."""
+    if value is None or value.const_value is None or value.const_value.size != 1:
+        return None
+    array = constant(value)
+    return None if array is None else float(array.reshape(()))
+
+
+def other_operand(node: ir.Node, value: ir.Value) -> ir.Value:
+    """The operand of a binary node that is not `value`."""
+    left, right = operands(node)
+    return right if left is value else left
+
+
+def rank(value: ir.Value) -> int | None:
+    """Number of dimensions; None if unknown."""
+    return None if value.shape is None else len(value.shape)
+
+
+def last_dim(value: ir.Value) -> int | None:
+    """Length of the last dimension; None if it is not a known number."""
+    if value.shape is None or len(value.shape) == 0:
+        return None
+    dim = value.shape[-1]
+    return dim if isinstance(dim, int) else None
+
+
+def operands(node: ir.Node) -> list[ir.Value]:
+    """The inputs of a node, without the optional ones that are omitted."""
+    return [value for value in node.inputs if value is not None]
+
+
+def name_in_scope(node: ir.Node, name: str) -> str:
+    """`name` beside `node`: ``/model/layers.0/mlp/Mul`` gives ``/model/layers.0/mlp/<name>``."""
+    scope = (node.name or "").rpartition("/")[0]
+    return f"{scope}/{name}" if scope else f"{node.name}.{name}"
