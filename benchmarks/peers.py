@@ -1,0 +1,159 @@
+"""A bundle against what people use, interleaved in one run: decode, prefill, load and memory.
+
+    python benchmarks/peers.py smollm2-int4 --dense smollm2 --gguf SmolLM2.gguf --genai genai-int4 \
+        --python llama.cpp=other-venv/bin/python --json peers.json
+
+Peers: ``llama.cpp`` (llama-cpp-python on the GGUF), ``genai`` (onnxruntime-genai on a folder made
+by its model builder, ``python -m onnxruntime_genai.models.builder -p int4 -e cpu
+--extra_options int4_accuracy_level=4``) and ``ort-int4`` (the dense bundle with ONNX Runtime's
+MatMulNBits, accuracy_level 4, in tamiz' runtime). Each runs in a process of its own, under the
+interpreter that has it; a peer that cannot run is reported as skipped. Definitions: tamiz/bench.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tamiz import bench
+from tamiz.errors import TamizError
+
+HERE = Path(__file__).resolve().parent
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--gguf", type=click.Path(exists=True, path_type=Path), help="For llama.cpp.")
+@click.option("--genai", type=click.Path(exists=True, path_type=Path), help="Its model folder.")
+@click.option("--dense", type=click.Path(exists=True, path_type=Path), help="For ort-int4.")
+@click.option("--python", "pythons", multiple=True, metavar="PEER=PATH", help="Interpreter of it.")
+@click.option("--context", default="128,2000,8000", show_default=True)
+@click.option("--threads", default=2, show_default=True)
+@click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
+def main(
+    bundle: Path,
+    gguf: Path | None,
+    genai: Path | None,
+    dense: Path | None,
+    pythons: tuple[str, ...],
+    context: str,
+    threads: int,
+    output: Path | None,
+) -> None:
+    """Measures BUNDLE and the peers that are given, turn by turn."""
+    console = Console(stderr=True)
+    interpreters = dict(entry.split("=", 1) for entry in pythons)
+    contexts = [int(length) for length in context.split(",")]
+    read_gb_s = bench.read_bandwidth(threads)
+    names = ["tamiz"]
+    children = [bench.bundle_child(bundle, threads)]
+    skipped: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for peer, path in {"llama.cpp": gguf, "genai": genai, "ort-int4": dense}.items():
+            if path is None:
+                skipped[peer] = "no model was given for it"
+                continue
+            console.print(f"loading {peer}")
+            try:
+                if peer == "ort-int4":
+                    quantised = quantise(path, Path(scratch) / peer)
+                    child = bench.bundle_child(quantised, threads)
+                else:
+                    python = interpreters.get(peer, sys.executable)
+                    script = str(HERE / "peer_child.py")
+                    child = bench.Child(peer, [python, script, peer, str(path), str(threads)])
+            except (TamizError, OSError) as error:
+                skipped[peer] = str(error)
+                continue
+            names.append(peer)
+            children.append(child)
+        try:
+            results = bench.measure(children, contexts, console.print)
+        finally:
+            for child in children:
+                child.close()
+    report: dict[str, Any] = {"threads": threads, "read_gb_s": round(read_gb_s, 1)}
+    for name, result in zip(names, results, strict=True):
+        report[name] = result.summary()
+        if name != "tamiz":
+            report[name]["ratio"] = {
+                "decode_tok_s": bench.ratios(results[0].decode, result.decode),
+                "prefill_tok_s": bench.ratios(results[0].prefill, result.prefill),
+            }
+    report["skipped"] = skipped
+    show(report, names)
+    for peer, reason in skipped.items():
+        console.print(f"[bold red]SKIPPED {peer}:[/] {reason}")
+    if output is not None:
+        output.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def quantise(dense: Path, target: Path) -> Path:
+    """Writes `dense` with every constant MatMul as MatMulNBits, 4 bits, accuracy_level 4.
+
+    The tied head is a Transpose of the embedding, which the quantiser skips: it is folded first.
+    """
+    import onnx
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    target.mkdir()
+    model = onnx.load(str(dense / "model.onnx"))
+    fold_transposed_weights(model)
+    quantizer = MatMulNBitsQuantizer(
+        model, bits=4, block_size=32, is_symmetric=False, accuracy_level=4
+    )
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(target / "model.onnx"), True)
+    for settings in dense.glob("*.json"):
+        if settings.name != "tamiz.json":  # its hashes are those of the dense model
+            shutil.copy(settings, target)
+    return target
+
+
+def fold_transposed_weights(model: Any) -> None:
+    """Turns every ``Transpose(constant)`` that a MatMul reads into a constant of its own."""
+    from onnx import numpy_helper
+
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    read = {name for node in model.graph.node if node.op_type == "MatMul" for name in node.input}
+    for node in list(model.graph.node):
+        if node.op_type == "Transpose" and node.input[0] in constants and node.output[0] in read:
+            weight = numpy_helper.to_array(constants[node.input[0]])
+            folded = numpy_helper.from_array(weight.T.copy(), node.output[0])
+            model.graph.initializer.append(folded)
+            model.graph.node.remove(node)
+
+
+def show(report: dict[str, Any], names: list[str]) -> None:
+    """Prints the table: speeds, and in brackets how many times faster tamiz is."""
+    lengths = {key: list(report["tamiz"][key]) for key in ("decode_tok_s", "prefill_tok_s")}
+    table = Table(title=f"{report['threads']} threads, memory read {report['read_gb_s']} GB/s")
+    table.add_column("tok/s")
+    for key, values in lengths.items():
+        for length in values:
+            table.add_column(f"{key.split('_')[0]} {length}", justify="right")
+    table.add_column("load s", justify="right")
+    table.add_column("RSS MB", justify="right")
+    for name in names:
+        row = [name]
+        for key, values in lengths.items():
+            for length in values:
+                ratio = report[name].get("ratio", {}).get(key, {}).get(length)
+                row.append(f"{report[name][key][length]}" + (f" ({ratio}×)" if ratio else ""))
+        table.add_row(*row, str(report[name]["load_s"]), str(report[name]["peak_rss_mb"]))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except TamizError as error:
+        sys.exit(f"error: {error}")

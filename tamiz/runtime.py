@@ -1,0 +1,217 @@
+"""Runs a decoder bundle in onnxruntime: sequences with a KV cache, and generation.
+
+Imported by the processes whose memory is measured: numpy and onnxruntime, nothing else that is
+heavy. The text side (tokenizer, stop strings, chat) is `tamiz.text`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from collections.abc import Sequence as Ids
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from tamiz.bundle import MODEL, Bundle
+from tamiz.errors import TamizError
+from tamiz.sampling import Sampler, Sampling
+from tamiz.sequence import CHUNK, ExactSequence, Logits, Sequence, SharedSequence
+
+
+class Model:
+    """A decoder bundle, loaded. Sequences of one model may run in turn, in one thread.
+
+    Attributes:
+        limit: Tokens that a sequence can have (``max_position_embeddings``).
+        vocabulary: Number of logits.
+        stop_ids: Tokens that end a generation (``eos_token_id`` of generation_config.json).
+        heads: KV heads of each layer.
+        head_size: Length of a key or value of one head.
+        past: Names of the cache's inputs, `present` those of its outputs, in the same order.
+        has_positions: Whether the graph takes position_ids.
+        can_keep: Whether it takes logits_to_keep, the number of last positions to compute logits
+            for; without it a prompt's logits are all computed.
+        shared_cache: Whether the cache may be one buffer, appended in place.
+    """
+
+    def __init__(self, bundle: Bundle, session: ort.InferenceSession) -> None:
+        """Wraps a session; use `load`."""
+        self.bundle = bundle
+        self.session = session
+        inputs = {value.name: value for value in session.get_inputs()}
+        outputs = {value.name: value for value in session.get_outputs()}
+        path = bundle.path / MODEL
+        for name in ("input_ids", "attention_mask"):
+            if name not in inputs:
+                raise TamizError(f"{path}: has no input {name}, expected a decoder")
+        if "logits" not in outputs:
+            raise TamizError(f"{path}: has no output logits, expected a decoder")
+        self.past = [name for name in inputs if name.startswith("past_key_values.")]
+        if not self.past:
+            raise TamizError(f"{path}: has no inputs past_key_values.*, expected a KV cache")
+        self.present = [name.replace("past_key_values", "present") for name in self.past]
+        if missing := [name for name in self.present if name not in outputs]:
+            raise TamizError(f"{path}: has no output {missing[0]}, which its past input asks for")
+        self.has_positions = "position_ids" in inputs
+        optional = {value.name for value in session.get_overridable_initializers()}
+        self.can_keep = "logits_to_keep" in optional
+        self.heads, self.head_size = _kv_shape(path, inputs[self.past[0]])
+        self.vocabulary = int(outputs["logits"].shape[-1])
+        self.limit = _positive(bundle, "max_position_embeddings")
+        self.stop_ids = _stop_ids(bundle)
+        self.shared_cache = bundle.manifest.kv_cache == "shared"
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str], threads: int | None = None) -> Model:
+        """Opens a bundle and makes its session.
+
+        Args:
+            directory: The bundle.
+            threads: Threads that work on one run; None leaves it to onnxruntime (physical cores).
+
+        Raises:
+            TamizError: No valid bundle, not a decoder, or onnxruntime refuses it.
+        """
+        bundle = Bundle.open(directory)
+        options = session_options(threads)
+        if bundle.manifest.kind == "built":
+            import tamiz_ops
+
+            tamiz_ops.register(options)
+        try:
+            session = ort.InferenceSession(
+                str(bundle.model), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime's exceptions share no base class
+            reason = str(error).strip().splitlines()[0]
+            raise TamizError(f"{bundle.model}: onnxruntime cannot load it: {reason}") from error
+        return cls(bundle, session)
+
+    def sequence(self, capacity: int) -> Sequence:
+        """An empty sequence.
+
+        Args:
+            capacity: Tokens to make room for; it grows when they do not suffice.
+        """
+        if self.shared_cache:
+            return SharedSequence(self, min(capacity, self.limit))
+        return ExactSequence(self)
+
+    def generate(
+        self,
+        prompt: Ids[int],
+        sampling: Sampling,
+        max_new_tokens: int | None = None,
+        sequence: Sequence | None = None,
+    ) -> Iterator[int]:
+        """Yields the tokens that follow a prompt, up to and without a stop token.
+
+        Args:
+            prompt: Token ids, at least one.
+            sampling: How tokens are drawn.
+            max_new_tokens: At most so many; None for as many as the model's limit leaves.
+            sequence: Continues there: what it shares with the beginning of the prompt is not read
+                again.
+
+        Raises:
+            TamizError: The prompt is empty, or does not fit with `max_new_tokens` in the limit.
+        """
+        room = self.limit - len(prompt)
+        if not prompt:
+            raise TamizError("the prompt is empty, expected at least one token")
+        if room < (1 if max_new_tokens is None else max_new_tokens):
+            wanted = "" if max_new_tokens is None else f" and {max_new_tokens} new ones"
+            raise TamizError(
+                f"the prompt's {len(prompt)} tokens{wanted} do not fit: the model's limit is"
+                f" {self.limit} tokens (max_position_embeddings of config.json)"
+            )
+        count = room if max_new_tokens is None else max_new_tokens
+        if sequence is None:
+            sequence = self.sequence(len(prompt) + (count if max_new_tokens else CHUNK))
+        return self._generate(prompt, Sampler(sampling), count, sequence)
+
+    def _generate(
+        self, prompt: Ids[int], sampler: Sampler, count: int, sequence: Sequence
+    ) -> Iterator[int]:
+        known = 0
+        for old, new in zip(sequence.tokens, prompt[:-1], strict=False):
+            if old != new:
+                break
+            known += 1
+        sequence.truncate(known)
+        logits = sequence.read(prompt[known:])
+        for remaining in range(count, 0, -1):
+            token = sampler(logits)
+            if token in self.stop_ids:
+                return
+            yield token
+            if remaining > 1:
+                logits = sequence.step(token)
+
+    def logits(
+        self, input_ids: NDArray[np.int64], attention_mask: NDArray[np.int64] | None = None
+    ) -> Logits:
+        """Logits of whole sequences, without a cache.
+
+        Args:
+            input_ids: ``[B, S]``.
+            attention_mask: ``[B, S]``, 0 at padding (on the left); None for no padding.
+
+        Returns:
+            ``[B, S, V]``; rows of padding hold nothing meaningful.
+        """
+        batch = len(input_ids)
+        mask = np.ones_like(input_ids) if attention_mask is None else attention_mask
+        feeds = {"input_ids": input_ids, "attention_mask": mask}
+        if self.has_positions:
+            feeds["position_ids"] = np.maximum(mask.cumsum(axis=1) - 1, 0)
+        empty = np.zeros((batch, self.heads, 0, self.head_size), np.float32)
+        feeds |= dict.fromkeys(self.past, empty)
+        result: Logits = self.session.run(["logits"], feeds)[0]
+        return result
+
+
+def session_options(threads: int | None) -> ort.SessionOptions:
+    """Options of every session of tamiz: one run at a time, little memory kept."""
+    options = ort.SessionOptions()
+    options.inter_op_num_threads = 1
+    options.intra_op_num_threads = threads or 0
+    # A pattern is kept for every new shape, and the mask's shape is new in every step.
+    options.enable_mem_pattern = False
+    options.log_severity_level = 3
+    return options
+
+
+def _kv_shape(path: Path, value: ort.NodeArg) -> tuple[int, int]:
+    """KV heads and head size from a past input ``[batch, heads, past, head_size]``."""
+    shape = value.shape
+    if value.type != "tensor(float)" or len(shape) != 4:
+        raise TamizError(
+            f"{path}: {value.name} is {value.type} {shape}, expected tensor(float) of rank 4"
+        )
+    heads, size = shape[1], shape[3]
+    if not isinstance(heads, int) or not isinstance(size, int):
+        raise TamizError(
+            f"{path}: {value.name} has shape {shape}, expected fixed heads and head size"
+        )
+    return heads, size
+
+
+def _positive(bundle: Bundle, key: str) -> int:
+    value = bundle.json("config.json").get(key)
+    if type(value) is not int or value < 1:
+        raise TamizError(f"{bundle.path / 'config.json'}: {key} is {value!r}, expected an int ≥ 1")
+    return value
+
+
+def _stop_ids(bundle: Bundle) -> frozenset[int]:
+    """``eos_token_id`` of generation_config.json: one id, several, or none."""
+    value = bundle.json("generation_config.json").get("eos_token_id")
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    if any(type(token) is not int for token in ids):
+        path = bundle.path / "generation_config.json"
+        raise TamizError(f"{path}: eos_token_id is {value!r}, expected an int or a list of ints")
+    return frozenset(ids)

@@ -1,0 +1,210 @@
+"""One sequence and its KV cache, in the two ways that a graph can keep one.
+
+- shared: one buffer of fixed capacity is bound as past and as present, and the model appends in
+  place; the length comes from attention_mask. Nothing is copied and almost nothing rebound.
+- exact: past has exactly the tokens so far, and present is a new tensor one run longer. Works with
+  every decoder graph of optimum's interface.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from collections.abc import Sequence as Ids
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from tamiz.errors import TamizError
+
+if TYPE_CHECKING:
+    from tamiz.runtime import Model
+
+#: Tokens that one run reads of a prompt: enough for a GEMM, little in activations.
+CHUNK = 512
+
+Logits = NDArray[np.float32]
+
+
+class Sequence(ABC):
+    """One sequence: its tokens, and the keys and values that the model keeps of them.
+
+    Attributes:
+        tokens: What has been read so far.
+    """
+
+    def __init__(self, model: Model) -> None:
+        """Starts empty."""
+        self.tokens: list[int] = []
+        self._model = model
+
+    def read(self, ids: Ids[int]) -> Logits:
+        """Reads at least one token, in chunks.
+
+        Returns:
+            The logits ``[V]`` of the token that follows; valid until the next call.
+
+        Raises:
+            TamizError: The tokens do not fit in the model's limit.
+        """
+        self._reserve(len(ids))
+        for start in range(0, len(ids), CHUNK):
+            part = ids[start : start + CHUNK]
+            logits = self._run(np.array([part], np.int64), every=False)
+            self.tokens += part
+        last: Logits = logits[-1]
+        return last
+
+    def step(self, token: int) -> Logits:
+        """Reads one token; returns the logits ``[V]`` of the next, valid until the next call."""
+        self._reserve(1)
+        logits = self._step(token)
+        self.tokens.append(token)
+        return logits
+
+    def logits(self, ids: Ids[int]) -> Logits:
+        """Reads tokens in one run; returns the logits after each, ``[len(ids), V]``."""
+        self._reserve(len(ids))
+        logits = self._run(np.array([ids], np.int64), every=True)
+        self.tokens += ids
+        return logits
+
+    def truncate(self, length: int) -> None:
+        """Forgets all tokens after the first `length`."""
+        del self.tokens[length:]
+
+    def _reserve(self, count: int) -> None:
+        """Makes sure that `count` more tokens fit."""
+        if len(self.tokens) + count > self._model.limit:
+            raise TamizError(
+                f"a sequence of {len(self.tokens) + count} tokens does not fit: the model's limit"
+                f" is {self._model.limit} tokens (max_position_embeddings of config.json)"
+            )
+
+    @abstractmethod
+    def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
+        """Reads ``[1, S]`` tokens; returns the logits of every position, or at least the last."""
+
+    @abstractmethod
+    def _step(self, token: int) -> Logits:
+        """Reads one token; returns ``[V]``."""
+
+
+class SharedSequence(Sequence):
+    """A sequence in buffers of fixed capacity, appended in place."""
+
+    def __init__(self, model: Model, capacity: int) -> None:
+        """Allocates the buffers; untouched pages cost no memory.
+
+        Args:
+            model: The model.
+            capacity: Tokens to make room for; doubled when they do not suffice.
+        """
+        super().__init__(model)
+        self._token = np.zeros((1, 1), np.int64)
+        self._position = np.zeros((1, 1), np.int64)
+        self._keep = np.zeros(1, np.int64)
+        self._next = np.zeros((1, 1, model.vocabulary), np.float32)
+        self._next_row: Logits = self._next[0, 0]
+        empty = np.zeros((1, model.heads, 0, model.head_size), np.float32)
+        self._buffers = [empty for _ in model.past]
+        self._allocate(capacity)
+
+    def _allocate(self, capacity: int) -> None:
+        """Moves the cache into buffers of another capacity and binds them."""
+        model, length = self._model, len(self.tokens)
+        self._capacity = capacity
+        self._mask = np.ones((1, capacity), np.int64)
+        self._binding = model.session.io_binding()
+        for i, (past, present) in enumerate(zip(model.past, model.present, strict=True)):
+            buffer = np.zeros((1, model.heads, capacity, model.head_size), np.float32)
+            buffer[:, :, :length] = self._buffers[i][:, :, :length]
+            self._buffers[i] = buffer
+            _bind(self._binding.bind_input, past, buffer)
+            _bind(self._binding.bind_output, present, buffer)
+        if model.can_keep:
+            _bind(self._binding.bind_input, "logits_to_keep", self._keep)
+        self._bind_step()
+
+    def _bind_step(self) -> None:
+        """Binds what a step of one token needs; `_step` then changes values and the mask only."""
+        self._keep[0] = 1
+        _bind(self._binding.bind_input, "input_ids", self._token)
+        if self._model.has_positions:
+            _bind(self._binding.bind_input, "position_ids", self._position)
+        _bind(self._binding.bind_output, "logits", self._next)
+
+    def _reserve(self, count: int) -> None:
+        super()._reserve(count)
+        needed = len(self.tokens) + count
+        if needed > self._capacity:
+            self._allocate(min(max(needed, 2 * self._capacity), self._model.limit))
+
+    def _step(self, token: int) -> Logits:
+        length = len(self.tokens)
+        self._token[0, 0] = token
+        self._position[0, 0] = length
+        _bind(self._binding.bind_input, "attention_mask", self._mask[:, : length + 1])
+        self._model.session.run_with_iobinding(self._binding)
+        return self._next_row
+
+    def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
+        length, count = len(self.tokens), ids.shape[1]
+        positions = np.arange(length, length + count)[None]
+        _bind(self._binding.bind_input, "input_ids", ids)
+        if self._model.has_positions:
+            _bind(self._binding.bind_input, "position_ids", positions)
+        _bind(self._binding.bind_input, "attention_mask", self._mask[:, : length + count])
+        logits = self._next
+        if every or not self._model.can_keep:
+            self._keep[0] = 0
+            logits = np.empty((1, count, self._model.vocabulary), np.float32)
+            _bind(self._binding.bind_output, "logits", logits)
+        self._model.session.run_with_iobinding(self._binding)
+        self._bind_step()
+        rows: Logits = logits[0]
+        return rows
+
+
+class ExactSequence(Sequence):
+    """A sequence whose cache is a new set of tensors after every run."""
+
+    def __init__(self, model: Model) -> None:
+        """Starts empty."""
+        super().__init__(model)
+        empty = np.zeros((1, model.heads, 0, model.head_size), np.float32)
+        self._cache = [_value(empty) for _ in model.past]
+
+    def truncate(self, length: int) -> None:
+        """See `Sequence.truncate`."""
+        if length < len(self.tokens):
+            self._cache = [_value(part.numpy()[:, :, :length].copy()) for part in self._cache]
+        super().truncate(length)
+
+    def _step(self, token: int) -> Logits:
+        last: Logits = self._run(np.array([[token]]), every=False)[-1]
+        return last
+
+    def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
+        model, length, count = self._model, len(self.tokens), ids.shape[1]
+        feeds = dict(zip(model.past, self._cache, strict=True))
+        feeds["input_ids"] = _value(ids)
+        feeds["attention_mask"] = _value(np.ones((1, length + count), np.int64))
+        if model.has_positions:
+            feeds["position_ids"] = _value(np.arange(length, length + count)[None])
+        if model.can_keep:
+            feeds["logits_to_keep"] = _value(np.array([0 if every else 1]))
+        *self._cache, logits = model.session.run_with_ort_values([*model.present, "logits"], feeds)
+        result: Logits = logits.numpy()[0]
+        return result
+
+
+def _value(array: NDArray[np.generic]) -> ort.OrtValue:
+    return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def _bind(bind: Callable[..., None], name: str, array: NDArray[np.generic]) -> None:
+    """Binds the memory of a C-contiguous array, which must outlive the runs."""
+    bind(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
