@@ -1,0 +1,1 @@
+"""Exporters: from GGUF, Hugging Face and ONNX to a dense bundle."""

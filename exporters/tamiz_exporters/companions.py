@@ -1,0 +1,76 @@
+"""The files beside the model in a bundle."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tamiz.bundle import read_json, write_json
+from tamiz_exporters.tokenizer import write_tokenizer
+
+CONFIG = "config.json"
+GENERATION_CONFIG = "generation_config.json"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+CHAT_TEMPLATE = "chat_template.jinja"
+_COPIED = (
+    CONFIG,
+    GENERATION_CONFIG,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    "special_tokens_map.json",
+    "tokenizer.model",
+    "vocab.txt",
+)
+_SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+def copy_companions(source: Path, directory: Path) -> None:
+    """Copies what a bundle holds beside the model and completes it.
+
+    ``generation_config.json`` is made from ``config.json`` where absent; a chat template in a file
+    of its own moves into ``tokenizer_config.json``, as does whether texts begin with BOS;
+    ``tokenizer.onnx`` is written where the tokenizer allows it.
+
+    Args:
+        source: Folder that may hold the files.
+        directory: The bundle's folder.
+
+    Raises:
+        TamizError: If one of the JSON files is malformed.
+    """
+    for name in _COPIED:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, directory / name)
+    if (directory / CONFIG).is_file() and not (directory / GENERATION_CONFIG).is_file():
+        config = read_json(directory / CONFIG)
+        ids = {key: config[key] for key in _SPECIAL_IDS if config.get(key) is not None}
+        write_json(directory / GENERATION_CONFIG, ids)
+    _complete_tokenizer_config(source, directory)
+    write_tokenizer(directory)
+
+
+def _complete_tokenizer_config(source: Path, directory: Path) -> None:
+    path = directory / TOKENIZER_CONFIG
+    if not path.is_file():
+        return
+    config = read_json(path)
+    template = source / CHAT_TEMPLATE
+    if template.is_file() and "chat_template" not in config:
+        config["chat_template"] = template.read_text(encoding="utf-8")
+    if "add_bos_token" not in config and (directory / TOKENIZER).is_file():
+        config["add_bos_token"] = _begins_with(
+            read_json(directory / TOKENIZER).get("post_processor"), config.get("bos_token")
+        )
+    write_json(path, config)
+
+
+def _begins_with(post_processor: Any, token: Any) -> bool:
+    """Whether the post-processor's template puts `token` before the text."""
+    content = token.get("content") if isinstance(token, dict) else token
+    if content is None or post_processor is None:
+        return False
+    steps = post_processor.get("processors", [post_processor])
+    firsts = [step["single"][0] for step in steps if step.get("type") == "TemplateProcessing"]
+    return any(first.get("SpecialToken", {}).get("id") == content for first in firsts)

