@@ -21,27 +21,9 @@ _NAME = "sites"
 _ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_o")
 _FFN = ("ffn_gate", "ffn_up", "ffn_down")
 
+_NONLINEAR = frozenset({"Tanh", "Erf", "Sigmoid", "Gelu", "Relu", "Swish", "Softplus"})
 #: Ops between the projections of a feed-forward block, and between the head and the logits.
-_ELEMENTWISE = frozenset(
-    [
-        "Add",
-        "Mul",
-        "Sub",
-        "Div",
-        "Pow",
-        "Tanh",
-        "Erf",
-        "Sigmoid",
-        "Gelu",
-        "Relu",
-        "Swish",
-        "Softplus",
-        "Cast",
-        "Clip",
-        "SwiGLU",
-    ]
-)
-_NONLINEAR = frozenset(["Tanh", "Erf", "Sigmoid", "Gelu", "Relu", "Swish", "Softplus"])
+_ELEMENTWISE = _NONLINEAR | {"Add", "Sub", "Mul", "Div", "Pow", "Cast", "Clip", "SwiGLU"}
 
 _LAYER_NAME = re.compile(r"(?:layers|layer|blocks|blk|h)[./](\d+)[./]")
 _TENSOR_NAMES = {
