@@ -113,7 +113,7 @@ def load(points: Iterable[EntryPoint] | None = None) -> Plugins:
             try:
                 _register(loaded, plugin, point)
             except Exception as error:  # whatever a stranger's module raises
-                plugin.error = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+                plugin.error = " ".join(f"{type(error).__name__}: {error}".split())
         loaded.installed.append(plugin)
     return loaded
 

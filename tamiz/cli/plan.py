@@ -13,7 +13,6 @@ from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugin
 
 if TYPE_CHECKING:
     from tamiz.plan import Plan, Prediction
-    from tamiz.resolver import Choice
     from tamiz.technique import Cost
 
 
@@ -79,7 +78,8 @@ def _print(plan: Plan, predictions: list[Prediction], total: tuple[Cost, Cost]) 
         (
             p.plan.site,
             (
-                " → ".join(_name(choice, p) for choice in p.plan.choices) or "dense",
+                " → ".join(choice.technique.name for choice in p.plan.choices) or "dense",
+                _bits(p),
                 size(p.after.stored),
                 size(p.after.read),
             ),
@@ -87,7 +87,9 @@ def _print(plan: Plan, predictions: list[Prediction], total: tuple[Cost, Cost]) 
         for p in predictions
         if p.plan.site.weight is not None or p.plan.choices
     ]
-    print_table(["site", ">sites", "techniques", ">bytes each", ">read a token"], fold(rows))
+    print_table(
+        ["site", ">sites", "techniques", ">bits", ">bytes each", ">read a token"], fold(rows)
+    )
     before, after = total
     click.echo(f"model: {size(before.stored)} dense, {size(after.stored)} as planned")
     click.echo(f"read for a token: {size(before.read)} dense, {size(after.read)} as planned")
@@ -97,10 +99,7 @@ def _print(plan: Plan, predictions: list[Prediction], total: tuple[Cost, Cost]) 
         click.echo(f"dropped: {name} at {site}")
 
 
-def _name(choice: Choice, prediction: Prediction) -> str:
-    """``block-quant 4.50 bits``: the weights' owner says how many bits a weight takes."""
-    site = prediction.plan.site
-    weights = site.in_features * site.out_features
-    if choice.technique.cost is None or not weights:
-        return choice.technique.name
-    return f"{choice.technique.name} {8 * prediction.after.stored / weights:.2f} bits"
+def _bits(prediction: Prediction) -> str:
+    """Stored bits for each of the site's weights."""
+    weights = prediction.plan.site.in_features * prediction.plan.site.out_features
+    return f"{8 * prediction.after.stored / weights:.2f}" if weights else ""

@@ -1,0 +1,194 @@
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from tamiz import graph
+from tamiz.build import build
+from tamiz.bundle import Bundle
+from tamiz.errors import TamizError
+from tamiz.plan import ConflictError, choose
+from tamiz.plugins import Plugins, load
+from tamiz.site import Site, SiteKind
+from tamiz.technique import (
+    Claim,
+    Cost,
+    Fit,
+    FitError,
+    Mode,
+    Resource,
+    Technique,
+    TechniqueConfig,
+)
+
+
+class ScaleConfig(TechniqueConfig):
+    factor: float = 1.0
+
+
+def rescaled(name: str = "rescaled", **changes: Any) -> Technique:
+    """A technique that stores the weight times a factor; exact for the factor 1."""
+
+    def fit(site: Site, weight: np.ndarray, statistics: Any, config: ScaleConfig) -> Fit:
+        difference = abs(1 - config.factor)
+        return Fit({"weight": weight * np.float32(config.factor)}, {}, {"rel_l2": difference}, 32)
+
+    def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
+        linear = graph.find_linear(model, site)
+        stored = fit.tensors["weight"] if site.transposed else fit.tensors["weight"].T
+        weight = graph.add_initializer(model, f"{site.weight}.{name}", np.ascontiguousarray(stored))
+        linear.node.replace_input_with(list(linear.node.inputs).index(linear.weight), weight)
+        return [linear.node]
+
+    declared: dict[str, Any] = {
+        "name": name,
+        "version": "7",
+        "summary": "test",
+        "config": ScaleConfig,
+        "site_kinds": frozenset({SiteKind.LINEAR}),
+        "claims": (Claim(Resource.WEIGHTS, Mode.EXCLUSIVE),),
+        "fit": fit,
+        "rewrite": rewrite,
+        "cost": lambda site, config: Cost(0, 0),
+    }
+    return Technique(**(declared | changes))
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load()
+
+
+def run(
+    plugins: Plugins,
+    source: Path,
+    techniques: list[Technique],
+    wanted: Mapping[str, Mapping[str, Any]],
+    **options: Any,
+) -> dict[str, Any]:
+    named = {technique.name: technique for technique in techniques}
+    return build(source, source.parent / "out", choose(named, wanted), plugins, **options)
+
+
+def test_without_techniques_the_weights_stay_and_the_logits_too(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    report = run(plugins, tiny_dense, [], {})
+    out = Bundle.open(tiny_dense.parent / "out")
+    assert out.manifest.kind == "built"
+    assert out.manifest.kv_cache == "shared"
+    assert set(Bundle.open(tiny_dense).manifest.files) < set(out.manifest.files)
+    assert report["totals"]["replaced"] == 0
+    assert report["check"]["max_relative_error"] < 1e-5
+    assert report["check"]["top1_agreement"] == 1
+
+
+def test_a_technique_rewrites_its_sites_and_signs_the_nodes(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    report = run(plugins, tiny_dense, [rescaled()], {"rescaled": {}})
+    out = Bundle.open(tiny_dense.parent / "out")
+    assert out.manifest.techniques == {"rescaled": {"version": "7", "config": {"factor": 1.0}}}
+    assert out.manifest.policy == report["build"]["policy_hash"]
+    assert report["check"]["max_relative_error"] < 1e-5
+    signed = [n for n in ir.load(out.model).graph if graph.TECHNIQUE in n.metadata_props]
+    assert len(signed) == report["totals"]["replaced"] == 14
+    for node in signed:
+        assert node.metadata_props[graph.TECHNIQUE] == "rescaled"
+        assert node.metadata_props[graph.VERSION] == "7"
+        assert node.metadata_props[graph.POLICY] == out.manifest.policy
+        layer = node.metadata_props[graph.SITE].split(".")[1]
+        assert node.metadata_props[graph.LAYER] == layer
+
+
+def test_what_the_gate_refuses_stays_dense(plugins: Plugins, tiny_dense: Path) -> None:
+    report = run(plugins, tiny_dense, [rescaled()], {"rescaled": {"factor": 1.5}})
+    assert report["totals"]["replaced"] == 0
+    assert report["check"]["max_relative_error"] < 1e-5
+    site = report["sites"]["layers.0.ffn_up"]
+    assert site["bytes_after"] == site["bytes_before"]
+    decision = site["techniques"][0]["decision"]
+    assert not decision["applied"]
+    assert decision["reason"] == "stays dense: rel_l2 is 0.5000, the gate accepts at most 0.2"
+
+
+def test_what_cannot_be_fitted_stays_dense(plugins: Plugins, tiny_dense: Path) -> None:
+    def refuse(*_: Any) -> Fit:
+        raise FitError("it holds weights that are not finite")
+
+    report = run(plugins, tiny_dense, [rescaled(fit=refuse)], {"rescaled": {}})
+    (attempt,) = report["sites"]["layers.1.attn_k"]["techniques"]
+    assert attempt["decision"]["reason"] == "stays dense: it holds weights that are not finite"
+
+
+def test_conflicts_are_an_error_or_dropped(plugins: Plugins, tiny_dense: Path) -> None:
+    both = [rescaled("one"), rescaled("two")]
+    with pytest.raises(ConflictError, match="one and two both claim the weights") as caught:
+        run(plugins, tiny_dense, both, {"one": {}, "two": {}})
+    assert len(caught.value.conflicts) == 14
+    assert not (tiny_dense.parent / "out").exists()
+    report = run(plugins, tiny_dense, both, {"one": {}, "two": {}}, on_conflict="drop")
+    assert len(report["dropped"]) == 14
+    names = [t["name"] for t in report["sites"]["layers.0.ffn_up"]["techniques"]]
+    assert names == ["one"]
+
+
+def test_a_model_that_gives_nonsense_is_not_written(plugins: Plugins, tiny_dense: Path) -> None:
+    def nonsense(site: Site, weight: np.ndarray, *_: Any) -> Fit:
+        return Fit({"weight": np.full_like(weight, np.nan)}, {}, {}, 32)
+
+    with pytest.raises(RuntimeError, match="not finite"):
+        run(plugins, tiny_dense, [rescaled(fit=nonsense)], {"rescaled": {}})
+    assert not (tiny_dense.parent / "out").exists()
+
+
+def test_a_model_that_does_not_load_is_not_written(plugins: Plugins, tiny_dense: Path) -> None:
+    def cut(site: Site, weight: np.ndarray, *_: Any) -> Fit:
+        return Fit({"weight": weight[:-1, :-1]}, {}, {}, 32)
+
+    with pytest.raises(Exception, match=r"(?i)dimension|shape"):
+        run(plugins, tiny_dense, [rescaled(fit=cut)], {"rescaled": {}})
+    assert not (tiny_dense.parent / "out").exists()
+
+
+def test_equal_builds_have_equal_bytes(plugins: Plugins, tiny_dense: Path) -> None:
+    contents = []
+    for _ in range(2):
+        run(plugins, tiny_dense, [rescaled()], {"rescaled": {}})
+        out = tiny_dense.parent / "out"
+        contents.append({path.name: path.read_bytes() for path in sorted(out.iterdir())})
+    assert contents[0] == contents[1]
+
+
+def test_large_constants_lie_on_pages(plugins: Plugins, tiny_dense: Path) -> None:
+    run(plugins, tiny_dense, [], {})
+    model = ir.load(tiny_dense.parent / "out" / "model.onnx")
+    tensors = [value.const_value for value in model.graph.initializers.values()]
+    external = [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
+    assert external
+    assert all(tensor.offset is not None and tensor.offset % 4096 == 0 for tensor in external)
+
+
+def test_a_built_bundle_is_not_built_again(plugins: Plugins, tiny_dense: Path) -> None:
+    run(plugins, tiny_dense, [], {})
+    with pytest.raises(TamizError, match="is a built bundle, expected a dense one"):
+        build(tiny_dense.parent / "out", tiny_dense.parent / "again", [], plugins)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        ({"none": {}}, "unknown technique 'none', installed: rescaled"),
+        ({"rescaled": {"fctr": 1}}, "rescaled: fctr: Extra inputs are not permitted"),
+        ({"rescaled": {"factor": "x"}}, "--rescaled-factor=x: expected a valid number"),
+        ({"rescaled": {"factor": float("inf")}}, "--rescaled-factor=inf: expected a finite number"),
+    ],
+)
+def test_refuses_choices_that_are_not_declared(
+    wanted: dict[str, dict[str, Any]], reason: str
+) -> None:
+    with pytest.raises(TamizError, match=reason):
+        choose({"rescaled": rescaled()}, wanted)

@@ -1,0 +1,224 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from tamiz.cli import COMMANDS, main
+from tamiz.errors import TamizError
+
+
+def tamiz(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def ok(*arguments: str | Path) -> str:
+    result = tamiz(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*arguments: str | Path) -> str:
+    """Runs what must be refused; returns the one sentence that says why."""
+    result = tamiz(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    return lines[0].removeprefix("error: ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str) -> None:
+    assert "Usage: " in ok(command, "--help")
+
+
+def test_help_names_every_command_and_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from tamiz.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'onnx', 'onnx_ir', 'onnxruntime', 'pydantic', 'rich', 'numpy', 'jinja2'}\n"
+        "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(f"\n  {command} " in done.stdout for command in COMMANDS)
+
+
+def test_version() -> None:
+    from tamiz import __version__
+
+    assert ok("--version") == f"tamiz {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "stderr"),
+    [
+        (TamizError("file: bad"), 2, "error: file: bad\n"),
+        (click.ClickException("bad option"), 2, "error: bad option\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (click.Abort(), 130, "interrupted\n"),
+    ],
+)
+def test_errors_become_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, stderr: str
+) -> None:
+    import tamiz.plugins
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(tamiz.plugins, "load", fail)
+    result = tamiz("plugins")
+    assert (result.exit_code, result.stderr.strip()) == (code, stderr.strip())
+
+
+def test_usage_errors_are_one_sentence(tiny_dense: Path) -> None:
+    assert refused("no-such-command").startswith("No such command 'no-such-command'")
+    assert refused("plan", tiny_dense, "--no-such-flag").startswith("No such option")
+    assert "Missing argument 'DIR'" in refused("plan")
+
+
+def test_export_writes_a_dense_bundle(tiny_gguf: Path, tmp_path: Path) -> None:
+    found = json.loads(ok("export", tiny_gguf, "-o", tmp_path / "out", "--json"))
+    assert found["source"]["name"] == "tiny.gguf"
+    assert len(found["source"]["sha256"]) == 64
+    assert json.loads(ok("doctor", tmp_path / "out", "--json"))["checks"]["bundle"]["ok"]
+
+
+def test_export_of_what_nothing_reads(tmp_path: Path) -> None:
+    (tmp_path / "text.gguf").write_text("no model")
+    refused("export", tmp_path / "text.gguf", "-o", tmp_path / "out")
+    refused("export", tmp_path / "none.gguf", "-o", tmp_path / "out")
+    assert os.listdir(tmp_path) == ["text.gguf"]
+
+
+def test_inspect_shows_sites_within_80_columns(tiny_dense: Path) -> None:
+    text = ok("inspect", tiny_dense)
+    assert "layers.0-1.ffn_down" in text
+    assert "2 Attention" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_inspect_json_is_complete(tiny_dense: Path) -> None:
+    found = json.loads(ok("inspect", tiny_dense, "--json"))
+    sites = {site["id"]: site for site in found["sites"]}
+    down = sites["layers.1.ffn_down"]
+    assert (down["out_features"], down["in_features"], down["bytes"]) == (64, 96, 64 * 96 * 4)
+    assert sites["layers.0.ffn"]["members"] == [
+        "layers.0.ffn_gate",
+        "layers.0.ffn_up",
+        "layers.0.ffn_down",
+    ]
+    assert found["recognised"]["Attention"] == 2
+
+
+def test_plan_tells_bytes_and_writes_nothing(tiny_dense: Path) -> None:
+    before = sorted(os.listdir(tiny_dense.parent))
+    text = ok("plan", tiny_dense)
+    assert max(map(len, text.splitlines())) <= 80
+    found = json.loads(ok("plan", tiny_dense, "--json"))
+    assert sorted(os.listdir(tiny_dense.parent)) == before
+    sites = {site["site"]: site for site in found["sites"]}
+    up = sites["layers.0.ffn_up"]
+    assert up["techniques"]["block-quant"]["config"] == {"bits": 4, "head_bits": 8}
+    # 96 outputs are 6 tiles, 64 inputs 2 groups of 320 bytes
+    assert up["bytes"] == {"before": 96 * 64 * 4, "after": 6 * 2 * 320}
+    assert sites["tok_embd"]["read_per_token"] == {"before": 64 * 4, "after": 2 * 34}
+
+
+def test_a_field_changes_the_plan(tiny_dense: Path) -> None:
+    found = json.loads(ok("plan", tiny_dense, "--block-quant-bits", "8", "--json"))
+    sites = {site["site"]: site for site in found["sites"]}
+    assert sites["layers.0.ffn_up"]["bytes"]["after"] == 6 * 2 * 544
+    off = json.loads(ok("plan", tiny_dense, "--block-quant=off", "--json"))
+    assert all(site["techniques"] == {} for site in off["sites"])
+    assert off["totals"]["bytes"]["before"] == off["totals"]["bytes"]["after"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--block-quant", "maybe"], "'maybe' is not one of 'on', 'off'"),
+        (["--block-quant-bits", "5"], "--block-quant-bits=5: expected 4 or 8"),
+        (["--block-quant-bits", "four"], "--block-quant-bits=four: expected 4 or 8"),
+        (["--block-quant-bits", "NaN"], "expected 4 or 8"),
+        (["--block-quant=off", "--block-quant-bits=4"], "has no effect with --block-quant=off"),
+        (["--on-conflict", "pray"], "'pray' is not one of 'error', 'drop'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "build"])
+def test_refuses_unknown_values(
+    tiny_dense: Path, tmp_path: Path, command: str, flags: list[str], reason: str
+) -> None:
+    output = ["-o", str(tmp_path / "out")] if command == "build" else []
+    assert reason in refused(command, tiny_dense, *output, *flags)
+    assert not (tmp_path / "out").exists()
+
+
+def test_refuses_a_folder_that_is_no_bundle(tmp_path: Path) -> None:
+    for command in ("inspect", "plan"):
+        assert "no such folder" in refused(command, tmp_path / "none")
+        assert "not a tamiz bundle" in refused(command, tmp_path)
+
+
+def test_build_reports_every_site(tiny_dense: Path, tmp_path: Path) -> None:
+    report_path = tmp_path / "report.json"
+    report = json.loads(
+        ok("build", tiny_dense, "-o", tmp_path / "out", "--report-json", report_path, "--json")
+    )
+    assert json.loads(report_path.read_text()) == report
+    inside = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert inside == {key: value for key, value in report.items() if key != "seconds"}
+    planned = json.loads(ok("plan", tiny_dense, "--json"))
+    assert report["build"]["policy_hash"] == planned["policy_hash"]
+    assert report["totals"]["bytes_after"] <= planned["totals"]["bytes"]["after"]
+    (attempt,) = report["sites"]["layers.0.attn_q"]["techniques"]
+    assert attempt["decision"] == {"applied": True, "reason": "passed the gate"}
+    assert attempt["metrics"]["exact"] == 1
+
+
+def test_build_refuses_a_place_it_must_not_write(tiny_dense: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "diary").touch()
+    assert "is not overwritten" in refused("build", tiny_dense, "-o", tmp_path / "mine")
+    assert "is the dense bundle itself" in refused("build", tiny_dense, "-o", tiny_dense)
+    gone = tmp_path / "gone" / "report.json"
+    reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--report-json", gone)
+    assert "its folder does not exist" in reason
+    assert not (tmp_path / "out").exists()
+
+
+def test_plugins_lists_claims_and_what_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "claims weights (exclusive)" in " ".join(ok("plugins").split())
+    monkeypatch.setenv("TAMIZ_DISABLE_PLUGINS", "block-quant")
+    found = json.loads(ok("plugins", "--json"))["plugins"]
+    disabled = [plugin["name"] for plugin in found if plugin["disabled"]]
+    assert disabled == ["block-quant"]
+    assert "--block-quant" not in ok("build", "--help")
+
+
+def test_doctor_finds_a_changed_file(tiny_dense: Path) -> None:
+    healthy: dict[str, Any] = json.loads(ok("doctor", tiny_dense, "--json"))
+    assert healthy["ok"]
+    data = tiny_dense / "model.onnx.data"
+    content = bytearray(data.read_bytes())
+    content[-1] ^= 1
+    data.write_bytes(content)
+    result = tamiz("doctor", tiny_dense, "--json")
+    assert result.exit_code == 1
+    assert "SHA-256" in json.loads(result.stdout)["checks"]["bundle"]["found"]
+
+
+def test_schema_of_a_technique() -> None:
+    schema = json.loads(ok("schema", "block-quant"))
+    assert schema["properties"]["bits"]["enum"] == [4, 8]
+    assert "unknown technique 'none'" in refused("schema", "none")

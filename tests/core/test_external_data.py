@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tamiz.errors import TamizError
+from tamiz.external_data import locations
+
+
+def external(name: str, location: str) -> TensorProto:
+    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[1])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="offset", value="0")
+    tensor.external_data.add(key="location", value=location)
+    return tensor
+
+
+def test_finds_every_place_that_can_hold_a_tensor(tmp_path: Path) -> None:
+    body = helper.make_graph([], "body", [], [], initializer=[external("b", "in-a-subgraph")])
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=external("", "in-an-attribute")),
+        helper.make_node("Loop", [], ["d"], body=body),
+    ]
+    graph = helper.make_graph(nodes, "g", [], [], initializer=[external("a", "initializer")])
+    function = helper.make_function(
+        "own",
+        "f",
+        [],
+        ["y"],
+        [helper.make_node("Constant", [], ["y"], value=external("", "in-a-function"))],
+        [helper.make_opsetid("", 17)],
+    )
+    model = helper.make_model(graph, functions=[function])
+    onnx.save_model(model, tmp_path / "model.onnx")
+    assert locations(tmp_path / "model.onnx") == {
+        "initializer",
+        "in-an-attribute",
+        "in-a-subgraph",
+        "in-a-function",
+    }
+
+
+def test_inline_weights_need_no_file(tmp_path: Path) -> None:
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
+    model = helper.make_model(helper.make_graph([], "g", [], [], initializer=[weight]))
+    onnx.save_model(model, tmp_path / "model.onnx")
+    assert locations(tmp_path / "model.onnx") == set()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x3a", b"\x3a\x05ab", b"\x3b\x00", b"\x08" + b"\xff" * 11, b"\x3a\x02\x2a\x7f"],
+)
+def test_refuses_what_is_no_protobuf(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(TamizError, match="not a well-formed ONNX model"):
+        locations(tmp_path / "model.onnx")
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of the protobuf wire format that holds a message."""
+    size, length = len(content), bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content
+
+
+def test_refuses_messages_that_nest_without_end(tmp_path: Path) -> None:
+    graph = b""
+    for _ in range(1000):
+        graph = field(1, field(5, field(6, graph)))  # a graph in an attribute of a node
+    (tmp_path / "model.onnx").write_bytes(field(7, graph))
+    with pytest.raises(TamizError, match="messages nest too deep"):
+        locations(tmp_path / "model.onnx")

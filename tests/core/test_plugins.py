@@ -1,0 +1,140 @@
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tamiz.errors import TamizError
+from tamiz.hookspecs import Exporter, hookimpl
+from tamiz.plugins import load
+from tamiz.site import SiteKind
+from tamiz.technique import Claim, Mode, Resource, Technique, TechniqueConfig
+
+Install = Callable[..., EntryPoint]
+
+
+@pytest.fixture
+def install() -> Iterator[Install]:
+    """Makes a module with the given hooks and returns an entry point that names it."""
+    made = []
+
+    def make(name: str, **hooks: Any) -> EntryPoint:
+        module = ModuleType(f"fake_{name.replace('-', '_')}")
+        for hook, value in hooks.items():
+            setattr(module, hook, hookimpl(value) if callable(value) else value)
+        sys.modules[module.__name__] = module
+        made.append(module.__name__)
+        return EntryPoint(name, module.__name__, "tamiz")
+
+    yield make
+    for name in made:
+        del sys.modules[name]
+
+
+def technique(name: str) -> Technique:
+    return Technique(
+        name=name,
+        version="1",
+        summary=name,
+        config=TechniqueConfig,
+        site_kinds=frozenset({SiteKind.LINEAR}),
+        claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE),),
+        fit=lambda *_: None,  # type: ignore[arg-type, return-value]
+        rewrite=lambda *_: [],
+    )
+
+
+def exporter(name: str, order: int) -> Exporter:
+    return Exporter(name, name, order, lambda source: True, lambda source, folder: source)
+
+
+def test_collects_what_plugins_offer(install: Install) -> None:
+    loaded = load(
+        [
+            install("one", tamiz_techniques=lambda: [technique("zeta")]),
+            install("two", tamiz_techniques=lambda: [technique("alpha")]),
+            install("three", tamiz_exporters=lambda: [exporter("late", 9), exporter("soon", 1)]),
+        ]
+    )
+    assert list(loaded.techniques()) == ["alpha", "zeta"]
+    assert [e.name for e in loaded.exporters()] == ["soon", "late"]
+    assert loaded.broken() == []
+
+
+def raises() -> list[Technique]:
+    raise RuntimeError("no luck\nsecond line")
+
+
+@pytest.mark.parametrize(
+    ("hooks", "reason"),
+    [
+        ({"tamiz_techniques": raises}, "RuntimeError: no luck second line"),
+        ({"tamiz_techniques": lambda: ["text"]}, "declares 'text' as technique"),
+        ({"tamiz_no_such_hook": lambda: []}, "tamiz_no_such_hook"),
+        ({"tamiz_techniques": lambda model: []}, "are declared in the hookimpl but"),
+        (
+            {"tamiz_techniques": lambda: [technique("good")]},
+            "'good', which another plugin declares",
+        ),
+    ],
+)
+def test_a_broken_plugin_is_named_and_skipped(
+    install: Install, hooks: dict[str, Any], reason: str
+) -> None:
+    good = install("a-good-one", tamiz_techniques=lambda: [technique("good")])
+    loaded = load([install("broken", **hooks), good])
+    assert list(loaded.techniques()) == ["good"]
+    (broken,) = loaded.broken()
+    assert broken.name == "broken"
+    assert broken.error is not None
+    assert reason in broken.error
+    assert "\n" not in broken.error
+    assert not loaded.manager.has_plugin("broken")
+
+
+def test_a_module_that_is_not_there_is_reported() -> None:
+    (broken,) = load([EntryPoint("gone", "no_such_module_anywhere", "tamiz")]).broken()
+    assert broken.error == "ModuleNotFoundError: No module named 'no_such_module_anywhere'"
+
+
+def test_two_plugins_of_one_name(install: Install) -> None:
+    first = install("same", tamiz_techniques=lambda: [technique("first")])
+    loaded = load([first, EntryPoint("same", "os", "tamiz")])
+    assert list(loaded.techniques()) == ["first"]
+    assert [p.error for p in loaded.broken()] == [
+        "ValueError: another installed distribution has a plugin of this name"
+    ]
+
+
+def test_disabled_plugins_are_not_imported(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAMIZ_DISABLE_PLUGINS", "gone, other")
+    other = install("other", tamiz_techniques=lambda: [technique("other")])
+    loaded = load([EntryPoint("gone", "no_such_module_anywhere", "tamiz"), other])
+    assert loaded.techniques() == {}
+    assert [(p.name, p.disabled, p.error) for p in loaded.installed] == [
+        ("gone", True, None),
+        ("other", True, None),
+    ]
+
+
+def test_disabling_what_is_not_installed_is_an_error(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAMIZ_DISABLE_PLUGINS", "typo")
+    with pytest.raises(TamizError, match="names 'typo', which is no installed plugin"):
+        load([install("other")])
+
+
+def test_a_name_that_no_switch_can_carry_is_refused() -> None:
+    with pytest.raises(ValueError, match="'Block Quant'"):
+        technique("Block Quant")
+
+
+def test_the_built_in_plugins_work() -> None:
+    loaded = load()
+    assert loaded.broken() == []
+    assert "block-quant" in loaded.techniques()

@@ -1,0 +1,161 @@
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Kind
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from tamiz.site import Site, SiteKind
+from tamiz.technique import FitError
+from tamiz_block_quant.config import BlockQuantConfig
+from tamiz_block_quant.fit import cost, fit, quantise
+
+
+def site(n: int, k: int, kind: SiteKind = SiteKind.LINEAR) -> Site:
+    return Site("linear.w", kind, "node", weight="w", in_features=k, out_features=n)
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, 0.05, shape).astype(np.float32)
+
+
+def coarse(weights: np.ndarray, kind: Kind) -> np.ndarray:
+    """The weights as a GGUF file of that kind gives them back."""
+    return gguf.quants.dequantize(gguf.quants.quantize(weights, kind), kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"), [(Kind.Q4_1, 4), (Kind.Q4_0, 4), (Kind.Q8_0, 8)], ids=lambda v: str(v)
+)
+def test_recovers_what_came_from_ggml_bit_for_bit(kind: Kind, bits: int) -> None:
+    weights = coarse(normal(96, 320), kind)
+    quantised, metrics = quantise(weights, bits)
+    assert np.array_equal(quantised.dequantize(), weights)
+    assert metrics == {"rel_l2": 0.0, "cos_mean_w": 1.0, "max_abs_error": 0.0, "exact": 1.0}
+
+
+def test_recovers_groups_that_leave_upper_quants_unused() -> None:
+    generator = np.random.default_rng(1)
+    q = generator.integers(0, 9, (8, 64)).astype(np.float32)
+    q[:, ::32], q[:, 1::32] = 0, 8
+    scale = np.float16(0.013).astype(np.float32)
+    weights = scale * q + np.float16(-0.07).astype(np.float32)
+    quantised, metrics = quantise(weights, 4)
+    assert metrics["exact"] == 1
+    assert np.array_equal(quantised.dequantize(), weights)
+
+
+@given(
+    arrays.arrays(np.float32, (3, 64), elements=st.floats(-4, 4, width=32)),
+    st.sampled_from([4, 8]),
+)
+@settings(max_examples=200, deadline=None)
+def test_the_error_is_at_most_half_a_step(weights: np.ndarray, bits: int) -> None:
+    """In the mean square of a group, and what fp16 takes: 2^-11 of scale and minimum.
+
+    Where scale or minimum fall below fp16's normal numbers its smallest step counts.
+    """
+    quantised, metrics = quantise_or_skip(weights, bits)
+    groups = weights.reshape(3, 2, 32)
+    error = np.abs(quantised.dequantize() - weights).reshape(groups.shape)
+    if bits == 4:
+        step = (groups.max(-1) - groups.min(-1)) / 15
+        rounding = (15 * step + np.abs(groups.min(-1))) / 2**11 + 16 * 2**-24
+    else:
+        step = np.abs(groups).max(-1) / 127
+        rounding = 127 * step / 2**11 + 127 * 2**-24
+    assert (np.sqrt(np.square(error).mean(-1)) <= step / 2 + rounding).all()
+    assert metrics["max_abs_error"] == error.max()
+
+
+def quantise_or_skip(weights: np.ndarray, bits: int) -> tuple:
+    try:
+        return quantise(weights, bits)
+    except FitError:
+        reject()
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([4, 8]))
+@settings(max_examples=50, deadline=None)
+def test_the_fit_is_idempotent(seed: int, bits: int) -> None:
+    once, _ = quantise(normal(4, 96, seed=seed), bits)
+    twice, metrics = quantise(once.dequantize(), bits)
+    assert metrics["exact"] == 1
+    assert np.array_equal(once.dequantize(), twice.dequantize())
+
+
+def test_metrics_are_what_they_say() -> None:
+    weights = normal(40, 96)
+    quantised, metrics = quantise(weights, 4)
+    w, v = weights.astype(np.float64), quantised.dequantize().astype(np.float64)
+    cosines = (w * v).sum(1) / np.linalg.norm(w, axis=1) / np.linalg.norm(v, axis=1)
+    expected = np.linalg.norm(w - v) / np.linalg.norm(w)
+    assert metrics["rel_l2"] == pytest.approx(expected, rel=1e-6)
+    assert metrics["cos_mean_w"] == pytest.approx(cosines.mean(), rel=1e-9)
+    assert metrics["max_abs_error"] == pytest.approx(np.abs(w - v).max(), rel=1e-6)
+    assert metrics["exact"] == 0
+    assert 0.05 < metrics["rel_l2"] < 0.12  # int4 of a normal distribution
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("value", [0.0, 0.5, -3.0])
+def test_constant_groups_are_exact(bits: int, value: float) -> None:
+    weights = np.full((2, 64), value, np.float32)
+    if bits == 4:
+        assert quantise(weights, bits)[1]["exact"] == 1
+    else:
+        assert quantise(weights, bits)[1]["rel_l2"] < 1e-3
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_length_that_is_no_multiple_of_32(bits: int) -> None:
+    weights = coarse(normal(5, 64), Kind.Q4_1)[:, :40]
+    quantised, metrics = quantise(weights, bits)
+    assert quantised.quants.shape == (5, 40)
+    assert quantised.scales.shape == (5, 2)
+    assert quantised.dequantize().shape == (5, 40)
+    assert metrics["rel_l2"] < 0.1
+
+
+@pytest.mark.parametrize(
+    ("weights", "reason"),
+    [
+        (np.array([[np.nan] * 32], np.float32), "not finite"),
+        (np.array([[np.inf] * 32], np.float32), "not finite"),
+        (np.full((1, 32), 1e7, np.float32), "above 65504"),
+        (np.linspace(-1e6, 1e6, 32, dtype=np.float32)[None], "above 65504"),
+        (np.linspace(-1e-8, 1e-8, 64, dtype=np.float32).reshape(2, 32), "smallest of fp16"),
+    ],
+)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_refuses_what_fp16_scales_cannot_hold(weights: np.ndarray, reason: str, bits: int) -> None:
+    if bits == 8:
+        weights = weights * np.float32(10)
+    with pytest.raises(FitError, match=reason):
+        quantise(weights, bits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"), [(SiteKind.LINEAR, 4), (SiteKind.EMBEDDING, 8), (SiteKind.HEAD, 8)]
+)
+def test_packs_as_the_kernels_read_it(kind: SiteKind, bits: int) -> None:
+    import tamiz_ops
+
+    weights = normal(20, 72)
+    where = site(20, 72, kind)
+    made = fit(where, weights, None, BlockQuantConfig())
+    packed = made.tensors["weight"]
+    assert made.attributes == {"bits": bits, "n": 20, "k": 72}
+    expected = quantise(weights, bits)[0].dequantize()
+    assert np.array_equal(tamiz_ops.dequantize(packed, bits, 20, 72), expected)
+    assert cost(where, BlockQuantConfig()).stored == packed.nbytes
+    assert made.bits_per_weight == pytest.approx(8 * packed.nbytes / (20 * 72))
+
+
+def test_fits_are_deterministic_and_take_any_layout() -> None:
+    weights = normal(48, 64)
+    one, _ = quantise(weights, 4)
+    other, _ = quantise(np.asfortranarray(weights), 4)
+    assert np.array_equal(one.quants, other.quants)
+    assert np.array_equal(one.scales.view(np.uint16), other.scales.view(np.uint16))
