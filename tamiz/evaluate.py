@@ -13,8 +13,9 @@ is the worse of the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from tamiz.errors import TamizError
 from tamiz.runtime import Model
 from tamiz.sequence import Logits
+from tamiz.tokenizer import Tokenizer
 
 WINDOW = 1024
 LATE = 16
@@ -29,6 +31,48 @@ LATE = 16
 _SLICE, _ROWS = 256, 32
 
 Float64 = NDArray[np.float64]
+
+
+def evaluate(
+    built: Model,
+    dense: Model | None,
+    text: str,
+    windows: int,
+    tell: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Quality on a text; the JSON of `tamiz eval`.
+
+    Args:
+        built: The model; its tokenizer reads the text.
+        dense: What to compare with, or None.
+        text: The text.
+        windows: Number of windows.
+        tell: Called with what is scored next.
+
+    Raises:
+        TamizError: The text is too short, or the models have other vocabularies.
+    """
+    cuts = cut(Tokenizer(built.bundle).encode(text, bos=False), windows)
+
+    def announced() -> Iterator[list[int]]:
+        for number, window in enumerate(cuts, 1):
+            tell(f"window {number} of {windows}")
+            yield window
+
+    if dense is None:
+        quality = perplexity(built, announced())
+        return {"ppl": quality.ppl, "ppl_from_16": quality.ppl_from_16, "windows": windows}
+    result = compare(built, dense, announced())
+    return {
+        "ppl": result.built.ppl,
+        "ppl_from_16": result.built.ppl_from_16,
+        "ppl_dense": result.dense.ppl,
+        "ppl_from_16_dense": result.dense.ppl_from_16,
+        "dppl": result.dppl,
+        "kl_mean": result.kl_mean,
+        "top1_agreement": result.top1_agreement,
+        "windows": windows,
+    }
 
 
 @dataclass(frozen=True)
@@ -82,28 +126,23 @@ def cut(ids: Sequence[int], windows: int, window: int = WINDOW) -> list[list[int
     return [list(ids[start : start + window]) for start in range(0, windows * window, window)]
 
 
-def perplexity(
-    model: Model, windows: Sequence[Sequence[int]], tell: Callable[[], None] = lambda: None
-) -> Quality:
+def perplexity(model: Model, windows: Iterable[Sequence[int]]) -> Quality:
     """Perplexity over windows.
 
     Args:
         model: The model.
         windows: Token ids of each, see `cut`.
-        tell: Called after each window.
     """
     losses = []
     for window in windows:
         losses.append(np.concatenate([nll for nll, _ in _scores(model, window)]))
-        tell()
     return _quality(losses)
 
 
 def compare(
     built: Model,
     dense: Model,
-    windows: Sequence[Sequence[int]],
-    tell: Callable[[], None] = lambda: None,
+    windows: Iterable[Sequence[int]],
 ) -> Comparison:
     """Both models over the same windows, position by position.
 
@@ -111,7 +150,6 @@ def compare(
         built: The built model.
         dense: The dense model, of the same vocabulary.
         windows: Token ids of each, see `cut`.
-        tell: Called after each window.
 
     Raises:
         TamizError: The vocabularies differ.
@@ -136,7 +174,6 @@ def compare(
             agreements.append(log_p.argmax(axis=1) == log_p_dense.argmax(axis=1))
         losses.append(np.concatenate(nll))
         losses_dense.append(np.concatenate(nll_dense))
-        tell()
     return Comparison(
         _quality(losses),
         _quality(losses_dense),

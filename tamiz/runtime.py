@@ -90,7 +90,7 @@ class Model:
             raise TamizError(f"{bundle.model}: onnxruntime cannot load it: {reason}") from error
         return cls(bundle, session)
 
-    def sequence(self, capacity: int) -> Sequence:
+    def sequence(self, capacity: int = CHUNK) -> Sequence:
         """An empty sequence.
 
         Args:

@@ -86,7 +86,9 @@ def distribution(
     probabilities = np.exp((scaled - scaled.max()) / sampling.temperature)
     probabilities /= probabilities.sum()
     if sampling.top_p < 1.0:
-        order = np.argsort(-probabilities, kind="stable")
+        # Less likely ones are together at most 1 − top_p: the set does not need them.
+        likely = np.flatnonzero(probabilities > (1.0 - sampling.top_p) / len(probabilities))
+        order = likely[np.argsort(-probabilities[likely], kind="stable")]
         before = np.cumsum(probabilities[order]) - probabilities[order]
         kept = order[before < sampling.top_p]
         tokens, probabilities = tokens[kept], probabilities[kept]

@@ -1,0 +1,53 @@
+"""What `tamiz run` and `tamiz chat` share: options of generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--max-new-tokens",
+        type=click.IntRange(1),
+        help="Stop after so many tokens.  [default: as many as the model's limit leaves]",
+    ),
+    click.option(
+        "--temperature",
+        type=click.FloatRange(0),
+        default=0.0,
+        show_default=True,
+        help="Divides the logits; 0 always takes the likeliest token.",
+    ),
+    click.option(
+        "--top-k",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Draw among the k likeliest tokens; 0 for all.",
+    ),
+    click.option(
+        "--top-p",
+        type=click.FloatRange(0, 1, min_open=True),
+        default=1.0,
+        show_default=True,
+        help="Draw among the likeliest tokens that together have this probability.",
+    ),
+    click.option("--seed", type=click.IntRange(0), help="The same seed draws the same tokens."),
+    click.option(
+        "--stop", multiple=True, help="Text that ends the answer; may be given several times."
+    ),
+    click.option(
+        "--threads", type=click.IntRange(1), help="Threads.  [default: the physical cores]"
+    ),
+)
+
+
+def generation_options(function: Function) -> Function:
+    """Adds the options of generation to a command."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function

@@ -1,0 +1,79 @@
+"""``tamiz bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tamiz.cli._output import print_json, print_table
+
+
+class Lengths(click.ParamType[tuple[int, ...]]):
+    """Numbers of tokens, ``128,2000,8000``."""
+
+    name = "lengths"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Parses the list."""
+        parts = str(value).split(",")
+        if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+            self.fail(f"{value!r} is not a list of whole numbers ≥ 1 such as 128,2000", param, ctx)
+        return tuple(int(part) for part in parts)
+
+
+@click.command("bench")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--against", type=click.Path(path_type=Path), help="Bundle to measure in turn with DIR."
+)
+@click.option(
+    "--context",
+    "contexts",
+    type=Lengths(),
+    default="128,2000,8000",
+    show_default=True,
+    metavar="N,…",
+    help="Tokens of context to decode from, and prompt lengths; prefill of 512 is always measured.",
+)
+@click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    directory: Path, against: Path | None, contexts: tuple[int, ...], threads: int, as_json: bool
+) -> None:
+    """Measure speed, memory and load time of the bundle DIR."""
+    from rich.console import Console
+
+    from tamiz.bench import bench
+
+    with Console(stderr=True).status("memory bandwidth") as status:
+        report = bench(directory, against, contexts, threads, status.update)
+    if as_json:
+        print_json(report)
+    else:
+        _print(report, directory, against)
+
+
+def _print(report: dict[str, Any], directory: Path, against: Path | None) -> None:
+    other = report.get("against")
+    columns = ["", f">{directory.name}"]
+    if against is not None:
+        columns += [f">{against.name}", ">ratio"]
+    rows = []
+    for key, name in (("decode_tok_s", "decode at"), ("prefill_tok_s", "prefill of")):
+        for length, speed in report[key].items():
+            row = [f"{name} {length}, tok/s", f"{speed:.1f}"]
+            if other is not None:
+                row += [f"{other[key][length]:.1f}", f"{report['ratio'][key][length]:.2f} ×"]
+            rows.append(row)
+    for key, name in (
+        ("load_s", "load, s"),
+        ("peak_rss_mb", "peak RSS, MB"),
+        ("bundle_mb", "bundle, MB"),
+    ):
+        rows.append([name, f"{report[key]:g}", *([f"{other[key]:g}", ""] if other else [])])
+    title = f"{report['threads']} threads; memory read {report['read_gb_s']} GB/s"
+    print_table(columns, rows, title)

@@ -1,0 +1,138 @@
+"""``tamiz demo``."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tamiz.bundle import Bundle
+from tamiz.cli._output import print_json, print_table
+from tamiz.cli._techniques import plugins
+from tamiz.errors import TamizError
+
+if TYPE_CHECKING:
+    from tamiz.plugins import Plugins
+
+CONTEXT = 128
+THREADS = 2
+
+
+@click.command("demo")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="tamiz-demo",
+    show_default=True,
+    help="Where the bundles go; valid ones from an earlier demo are used again.",
+)
+@click.option("--prompt", default="What is a sieve used for?", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+@click.pass_context
+def command(ctx: click.Context, /, folder: Path, prompt: str, as_json: bool) -> None:
+    """Export SmolLM2-135M, build it with int4 weights, compare it with dense, answer a prompt."""
+    start = time.perf_counter()
+    dense, built = _bundles(folder, plugins(ctx))
+    text, windows, origin = _text()
+    report = _compare(dense, built, text, windows)
+    report["answer"] = _answer(built, prompt)
+    report["seconds"] = round(time.perf_counter() - start, 1)
+    if as_json:
+        print_json(report)
+        return
+    _print(report, f"ppl: {windows} × 1,024 tokens of {origin}; {THREADS} threads")
+    click.echo(f"> {prompt}\n{report['answer']}\n")
+    click.echo(f"{report['seconds']} s; go on with: tamiz chat {built}")
+
+
+def _bundles(folder: Path, loaded: Plugins) -> tuple[Path, Path]:
+    """The dense and the built bundle, made where they are not there yet."""
+    from tamiz.build import build
+    from tamiz.export import export
+    from tamiz.plan import choose
+
+    dense, built = folder / "dense", folder / "int4"
+    if not _valid(dense):
+        click.echo(f"export smollm2 -o {dense}", err=True)
+        export("smollm2", dense, loaded)
+    if not _valid(built):
+        click.echo(f"build {dense} -o {built}", err=True)
+        build(dense, built, choose(loaded.techniques()), loaded)
+    return dense, built
+
+
+def _valid(bundle: Path) -> bool:
+    try:
+        Bundle.open(bundle).verify()
+    except TamizError:
+        return False
+    return True
+
+
+def _text() -> tuple[str, int, str]:
+    """A text, how many windows of it to score, and what it is."""
+    import tamiz
+
+    package = Path(tamiz.__file__).resolve().parent
+    data = Path(os.environ.get("TAMIZ_DATA", package.parents[1] / "shared" / "data"))
+    wikitext = data / "wikitext2-test.txt"
+    if wikitext.is_file():
+        return wikitext.read_text("utf-8"), 2, "WikiText-2 (test)"
+    declaration = package / "data" / "declaration.txt"
+    return declaration.read_text("utf-8"), 1, "the Declaration of Independence"
+
+
+def _compare(dense: Path, built: Path, text: str, windows: int) -> dict[str, Any]:
+    from rich.console import Console
+
+    from tamiz.bench import bench
+    from tamiz.evaluate import evaluate
+    from tamiz.runtime import Model
+
+    with Console(stderr=True).status("memory bandwidth") as status:
+        speed = bench(built, dense, (CONTEXT,), THREADS, status.update)
+        models = Model.load(built, THREADS), Model.load(dense, THREADS)
+        quality = evaluate(*models, text, windows, status.update)
+    return {**speed, **quality}
+
+
+def _answer(built: Path, prompt: str) -> str:
+    from tamiz.chat import ChatTemplate
+    from tamiz.runtime import Model
+    from tamiz.sampling import Sampling
+    from tamiz.text import generate_text
+    from tamiz.tokenizer import Tokenizer
+
+    model = Model.load(built, THREADS)
+    tokenizer = Tokenizer(model.bundle)
+    rendered = ChatTemplate(tokenizer.settings).render([{"role": "user", "content": prompt}])
+    ids = tokenizer.encode(rendered, bos=False)
+    return "".join(generate_text(model, tokenizer, ids, Sampling(), 80))
+
+
+def _print(report: dict[str, Any], title: str) -> None:
+    dense = report["against"]
+    decode, prefill = str(CONTEXT), "512"
+    rows = [
+        ("bundle, MB", dense["bundle_mb"], report["bundle_mb"]),
+        ("peak RSS, MB", dense["peak_rss_mb"], report["peak_rss_mb"]),
+        ("load, s", dense["load_s"], report["load_s"]),
+        ("perplexity", report["ppl_dense"], report["ppl"]),
+        (
+            f"decode at {CONTEXT}, tok/s",
+            dense["decode_tok_s"][decode],
+            report["decode_tok_s"][decode],
+        ),
+        (
+            f"prefill of {prefill}, tok/s",
+            dense["prefill_tok_s"][prefill],
+            report["prefill_tok_s"][prefill],
+        ),
+    ]
+    print_table(
+        ("", ">dense", ">int4"), [(name, f"{a:.4g}", f"{b:.4g}") for name, a, b in rows], title
+    )

@@ -1,0 +1,56 @@
+"""``tamiz eval``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tamiz.cli._output import print_json, print_table
+from tamiz.errors import TamizError
+
+
+@click.command("eval")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--text",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="UTF-8 text to score; see the docs for how it is cut.",
+)
+@click.option("--against", type=click.Path(path_type=Path), help="Dense bundle to compare with.")
+@click.option(
+    "--windows",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    help="Windows of 1,024 tokens to score.",
+)
+@click.option("--threads", type=click.IntRange(1), help="Threads.  [default: the physical cores]")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    directory: Path,
+    text: Path,
+    against: Path | None,
+    windows: int,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Measure the perplexity of the bundle DIR on a text, and its distance from dense."""
+    from rich.console import Console
+
+    from tamiz.evaluate import evaluate
+    from tamiz.runtime import Model
+
+    try:
+        contents = text.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TamizError(f"{text}: cannot be read as UTF-8 text: {error}") from error
+    built = Model.load(directory, threads)
+    dense = None if against is None else Model.load(against, threads)
+    with Console(stderr=True).status("") as status:
+        report = evaluate(built, dense, contents, windows, status.update)
+    if as_json:
+        print_json(report)
+    else:
+        print_table(("metric", ">value"), [(key, f"{value:.6g}") for key, value in report.items()])
