@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Largest accepted ‖W − Ŵ‖ / ‖W‖: twice what int4 costs weights with a normal distribution.
+#: Largest accepted ‖W − Ŵ‖ / ‖W‖; int4 costs normally distributed weights 0.08.
 MAX_REL_L2 = 0.2
 #: Smallest accepted mean over outputs of cos(W_n, Ŵ_n).
 MIN_COS_MEAN_W = 0.98

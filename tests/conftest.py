@@ -1,6 +1,7 @@
 """Fixtures that all tests share: a decoder of 40,000 weights, as GGUF and as a dense bundle."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -76,6 +77,12 @@ def write_tiny_gguf(path: Path, linears: gguf.GGMLQuantizationType, seed: int = 
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+@pytest.fixture(scope="session")
+def make_gguf() -> Callable[[Path, gguf.GGMLQuantizationType], None]:
+    """Writes the tiny llama with its linears in the given format."""
+    return write_tiny_gguf
 
 
 @pytest.fixture(scope="session")

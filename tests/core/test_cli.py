@@ -71,12 +71,10 @@ def test_version() -> None:
 def test_errors_become_exit_codes(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, stderr: str
 ) -> None:
-    import tamiz.plugins
-
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr(tamiz.plugins, "load", fail)
+    monkeypatch.setattr("tamiz.plugins.load", fail)
     result = tamiz("plugins")
     assert (result.exit_code, result.stderr.strip()) == (code, stderr.strip())
 
