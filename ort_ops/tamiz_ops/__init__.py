@@ -2,16 +2,22 @@
 
 from tamiz_ops._native import cpu, schemas
 from tamiz_ops.library import library_path, metrics, register, reset_metrics
+from tamiz_ops.pack import dequantize, pack_int4, pack_int8, unpack_int4, unpack_int8
 from tamiz_ops.run import run
 
 __version__ = "0.1.0"
 
 __all__ = [
     "cpu",
+    "dequantize",
     "library_path",
     "metrics",
+    "pack_int4",
+    "pack_int8",
     "register",
     "reset_metrics",
     "run",
     "schemas",
+    "unpack_int4",
+    "unpack_int8",
 ]

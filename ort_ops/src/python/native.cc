@@ -10,8 +10,6 @@
 
 namespace py = pybind11;
 
-void bind_pack(py::module_& module);
-
 namespace tamiz::python {
 namespace {
 
@@ -165,5 +163,4 @@ PYBIND11_MODULE(_native, module) {
   module.def("cpu", &cpu);
   module.def("metrics", &tamiz::read_metrics, py::arg("session"));
   module.def("reset_metrics", &tamiz::reset_metrics, py::arg("session"));
-  bind_pack(module);
 }

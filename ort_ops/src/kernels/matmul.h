@@ -1,0 +1,56 @@
+// Kernels of the block-quantised matrix product. kernels/packing.h says how the weight lies.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/packing.h"
+
+namespace tamiz {
+
+constexpr int64_t kRowBlock = 128;  // most rows of one `multiply`
+
+/// Rows of activations, quantised to 16 bits: x = scale * quant in every group of 32 inputs.
+struct QuantRows {
+  int64_t groups;
+  int16_t* quants;  // [rows, groups, 32]; of every four inputs in the order 0, 2, 1, 3
+  float* scales;    // [rows, groups]
+  float* sums;      // [rows, groups]: scale * sum of the quants
+  uint8_t* kept;    // [rows, groups]: bit i is set where the mask keeps one of inputs 4i .. 4i+3
+
+  QuantRows from(int64_t row) const {
+    const int64_t at = row * groups;
+    return {groups, quants + at * kGroup, scales + at, sums + at, kept + at};
+  }
+};
+
+struct MultiplyArgs {
+  const uint8_t* weight;  // the first tile
+  int bits;               // 4 or 8
+  int64_t tiles;
+  QuantRows x;
+  int64_t rows;       // 1 .. kRowBlock
+  bool skip;          // rows = 1: do not read weights of inputs that are not kept
+  const float* bias;  // [outputs] or null
+  int64_t outputs;    // of these tiles that exist; the last tile may be padded
+  float* y;           // row r starts at y + r * y_stride
+  int64_t y_stride;
+};
+
+struct MatMulKernels {
+  /// Quantises one row of `k` inputs. With a mask, inputs i with mask[i / block] == 0 count as 0.
+  ///
+  /// Per group: scale = max|x| / 32512, quant = round(x / scale), ties to even. A group with an
+  /// infinity or NaN gets the scale NaN; one with max|x| < 2^-110 counts as 0.
+  void (*quantize)(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                   const QuantRows& row);
+
+  /// y[r, o] = bias[o] + sum_g x_scale[r,g] * w_scale[o,g] * (sum_i x_quant[r,g,i] *
+  /// w_quant[o,g,i])
+  ///                   + sum_g w_minimum[o,g] * x_sum[r,g]
+  ///
+  /// The sum over i is exact, the one over g runs in order; so the bits of a row depend neither on
+  /// the other rows nor on the instruction set.
+  void (*multiply)(const MultiplyArgs&);
+};
+
+}  // namespace tamiz

@@ -1,0 +1,71 @@
+// The product as its equation reads, for any CPU: see kernels/matmul.h.
+#include <math.h>
+#include <stdint.h>
+
+#include "kernels/matmul.h"
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+/// Where input i lies among the quants of its group: of every four in the order 0, 2, 1, 3.
+inline int64_t place(int64_t i) {
+  constexpr int kOrder[] = {0, 2, 1, 3};
+  return i / 4 * 4 + kOrder[i % 4];
+}
+
+inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                     const QuantRows& row) {
+  for (int64_t g = 0; g < row.groups; ++g) {
+    float value[kGroup];
+    uint8_t kept = 0;
+    float largest = 0.0f;
+    bool finite = true;
+    for (int64_t i = 0; i < kGroup; ++i) {
+      const int64_t input = g * kGroup + i;
+      const bool keep = input < k && (!mask || mask[input / block]);
+      value[i] = keep ? x[input] : 0.0f;
+      kept |= static_cast<uint8_t>(keep << i / 4);
+      finite = finite && isfinite(value[i]);
+      largest = fmaxf(largest, fabsf(value[i]));
+    }
+    const bool zero = largest < 0x1p-110f || !finite;
+    const float scale = zero ? 0.0f : largest / 32512.0f;
+    const float inverse = zero ? 0.0f : 32512.0f / largest;
+    int32_t sum = 0;
+    for (int64_t i = 0; i < kGroup; ++i) {
+      const int16_t quant = finite ? static_cast<int16_t>(rintf(value[i] * inverse)) : 0;
+      row.quants[g * kGroup + place(i)] = quant;
+      sum += quant;
+    }
+    row.scales[g] = finite ? scale : NAN;
+    row.sums[g] = row.scales[g] * static_cast<float>(sum);
+    if (mask) row.kept[g] = kept;
+  }
+}
+
+inline void multiply(const MultiplyArgs& a) {
+  const int64_t tile_bytes = a.x.groups * group_bytes(a.bits);
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const QuantRows x = a.x.from(r);
+    for (int64_t output = 0; output < a.outputs; ++output) {
+      const uint8_t* group = a.weight + output / kTile * tile_bytes;
+      const int64_t o = output % kTile;
+      float y = a.bias ? a.bias[output] : 0.0f;
+      for (int64_t g = 0; g < x.groups; ++g, group += group_bytes(a.bits)) {
+        if (a.skip && x.kept[g] == 0) continue;
+        int32_t sum = 0;
+        for (int64_t i = 0; i < kGroup; ++i) {
+          sum += x.quants[g * kGroup + place(i)] * weight_quant(group, a.bits, o, i);
+        }
+        y = fmaf(static_cast<float>(sum) * x.scales[g], weight_scale(group, a.bits, o), y);
+        if (a.bits == 4) y = fmaf(x.sums[g], weight_minimum(group, a.bits, o), y);
+      }
+      a.y[r * a.y_stride + output] = y;
+    }
+  }
+}
+
+constexpr MatMulKernels matmul_kernels = {quantize, multiply};
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz

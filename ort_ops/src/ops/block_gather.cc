@@ -1,0 +1,92 @@
+// y[i] = W[ids[i]], of a weight packed as kernels/packing.h says.
+#include "ops/block_gather.h"
+
+#include <algorithm>
+
+#include "ops/packed_weight.h"
+
+namespace tamiz {
+namespace {
+
+constexpr int64_t kTaskElements = 8192;  // some microseconds
+
+class BlockGather : public Stage {
+ public:
+  explicit BlockGather(const Attributes& attributes) : weight_(attributes) {}
+
+  void check_constants(const Tensor* inputs) const override {
+    if (inputs[1]) weight_.check(inputs[1]);
+  }
+
+  void infer(const Tensor* inputs, Tensor* outputs) const override {
+    Shape shape = inputs[0].shape;
+    if (shape.rank >= kMaxRank) {
+      throw Error("ids has shape " + text(shape) + ", expected at most " +
+                  std::to_string(kMaxRank - 1) + " dimensions");
+    }
+    weight_.check(inputs[1]);
+    shape.dims[shape.rank++] = weight_.k;
+    outputs[0].shape = shape;
+  }
+
+  size_t tasks(const Call& call, int) const override {
+    return (call.inputs[0].shape.count() + task_ids() - 1) / task_ids();
+  }
+
+  void run(const Call& call, int, size_t task) const override {
+    const int64_t* ids = call.inputs[0].as<int64_t>();
+    const int64_t first = static_cast<int64_t>(task) * task_ids();
+    const int64_t end = std::min(first + task_ids(), call.inputs[0].shape.count());
+    for (int64_t i = first; i < end; ++i) {
+      if (ids[i] < 0 || ids[i] >= weight_.n) {
+        throw Error("ids holds " + std::to_string(ids[i]) + ", expected 0 to " +
+                    std::to_string(weight_.n - 1));
+      }
+      gather(call.inputs[1].as<uint8_t>(), ids[i], call.outputs[0].as<float>() + i * weight_.k);
+    }
+  }
+
+ private:
+  int64_t task_ids() const { return std::max(kTaskElements / weight_.k, int64_t{1}); }
+
+  void gather(const uint8_t* weight, int64_t row, float* y) const {
+    const uint8_t* group = weight + row / kTile * weight_.tile_bytes();
+    const int64_t o = row % kTile;
+    for (int64_t i = 0; i < weight_.k; i += kGroup, group += group_bytes(weight_.bits)) {
+      const float scale = weight_scale(group, weight_.bits, o);
+      const float minimum = weight_minimum(group, weight_.bits, o);
+      const int64_t count = std::min(kGroup, weight_.k - i);
+      for (int64_t j = 0; j < count; ++j) {
+        const int quant = weight_quant(group, weight_.bits, o, j);
+        y[i + j] = scale * static_cast<float>(quant) + minimum;
+      }
+    }
+  }
+
+  const PackedWeight weight_;
+};
+
+std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels&) {
+  return std::make_unique<BlockGather>(attributes);
+}
+
+}  // namespace
+
+const OpSpec& block_gather_spec() {
+  using Kind = AttributeSpec::Kind;
+  static const OpSpec spec = {
+      "BlockGather",
+      "y = W[ids], W block-quantised: the embedding.",
+      {{"ids", Type::int64, false, "[...], 0 to n - 1"},
+       {"weight", Type::uint8, false, "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_*"}},
+      {{"y", Type::float32, false, "[..., k]"}},
+      false,
+      {{"bits", Kind::integer, true, 0, "of a weight: 4 or 8"},
+       {"n", Kind::integer, true, 0, "rows of the weight"},
+       {"k", Kind::integer, true, 0, "columns of the weight"}},
+      {},
+      make};
+  return spec;
+}
+
+}  // namespace tamiz

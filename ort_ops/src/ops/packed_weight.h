@@ -1,0 +1,44 @@
+// The packed weight of an op: its attributes and its shape. Shared by BlockMatMul and BlockGather.
+#pragma once
+
+#include "kernels/packing.h"
+#include "ops/shapes.h"
+#include "ops/stage.h"
+
+namespace tamiz {
+
+struct PackedWeight {
+  int bits;
+  int64_t n, k;
+
+  explicit PackedWeight(const Attributes& attributes)
+      : bits(static_cast<int>(positive(attributes, "bits"))),
+        n(positive(attributes, "n")),
+        k(positive(attributes, "k")) {
+    if (bits != 4 && bits != 8) {
+      throw Error("attribute 'bits' is " + std::to_string(bits) + ", expected 4 or 8");
+    }
+  }
+
+  int64_t groups() const { return group_count(k); }
+  int64_t tiles() const { return tile_count(n); }
+  int64_t tile_bytes() const { return groups() * group_bytes(bits); }
+  int64_t bytes() const { return tiles() * tile_bytes(); }
+
+  void check(const Tensor& weight) const {
+    const std::string meaning = "tiles and tile bytes of n = " + std::to_string(n) +
+                                ", k = " + std::to_string(k) + ", bits = " + std::to_string(bits);
+    expect_shape("weight", weight, Shape{2, {tiles(), tile_bytes()}}, meaning.c_str());
+  }
+
+  /// The value of an attribute that counts something.
+  static int64_t positive(const Attributes& attributes, const char* name) {
+    constexpr int64_t kMost = int64_t{1} << 31;
+    const int64_t value = attributes.ints.at(name);
+    if (value >= 1 && value < kMost) return value;
+    throw Error("attribute '" + std::string(name) + "' is " + std::to_string(value) +
+                ", expected 1 to 2^31 - 1");
+  }
+};
+
+}  // namespace tamiz

@@ -1,0 +1,188 @@
+"""Weights in the layout of the kernels, and back.
+
+The layout is described in `src/kernels/packing.h`: tiles of 16 outputs, in them groups of 32 inputs,
+in a group first the quants, then the fp16 scales and, for 4 bits, the fp16 minima of the 16 outputs.
+N outputs and K inputs are padded with zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Halves = npt.NDArray[np.float16]
+
+GROUP = 32
+TILE = 16
+_WORD = 4  # inputs of one output that lie side by side
+
+
+def pack_int4(quants: Bytes, scales: Halves, minima: Halves) -> Bytes:
+    """Packs w = scale * q + minimum.
+
+    Args:
+        quants: uint8 [N, K], 0 to 15.
+        scales: float16 [N, ceil(K / 32)].
+        minima: float16 [N, ceil(K / 32)].
+
+    Returns:
+        uint8 [ceil(N / 16), ceil(K / 32) * 320].
+
+    Raises:
+        ValueError: an argument has another type or shape, or a quant is over 15.
+    """
+    _check(quants, np.uint8, {"scales": scales, "minima": minima})
+    if quants.size and quants.max() > 15:
+        raise ValueError(f"quants holds {quants.max()}, expected 0 to 15")
+    padded = _pad(quants, GROUP)
+    pairs = padded.reshape(len(padded), -1, 2, _WORD)
+    return _join(pairs[:, :, 0] | pairs[:, :, 1] << 4, [scales, minima])
+
+
+def unpack_int4(packed: Bytes, n: int, k: int) -> tuple[Bytes, Halves, Halves]:
+    """Undoes `pack_int4`.
+
+    Args:
+        packed: uint8 [ceil(n / 16), ceil(k / 32) * 320].
+        n: outputs.
+        k: inputs.
+
+    Returns:
+        quants uint8 [n, k], scales float16 [n, ceil(k / 32)], minima likewise.
+
+    Raises:
+        ValueError: `packed` has another type or shape.
+    """
+    both, (scales, minima) = _split(packed, 4, n, k)
+    quants = np.stack([both & 15, both >> 4], axis=2).reshape(len(both), -1)
+    return quants[:n, :k], scales, minima
+
+
+def pack_int8(quants: npt.NDArray[np.int8], scales: Halves) -> Bytes:
+    """Packs w = scale * q.
+
+    Args:
+        quants: int8 [N, K], -127 to 127.
+        scales: float16 [N, ceil(K / 32)].
+
+    Returns:
+        uint8 [ceil(N / 16), ceil(K / 32) * 544].
+
+    Raises:
+        ValueError: an argument has another type or shape, or a quant is -128.
+    """
+    _check(quants, np.int8, {"scales": scales})
+    if quants.size and quants.min() < -127:
+        raise ValueError("quants holds -128, expected -127 to 127")
+    return _join(_pad(quants, GROUP).view(np.uint8) ^ 128, [scales])
+
+
+def unpack_int8(packed: Bytes, n: int, k: int) -> tuple[npt.NDArray[np.int8], Halves]:
+    """Undoes `pack_int8`.
+
+    Args:
+        packed: uint8 [ceil(n / 16), ceil(k / 32) * 544].
+        n: outputs.
+        k: inputs.
+
+    Returns:
+        quants int8 [n, k], scales float16 [n, ceil(k / 32)].
+
+    Raises:
+        ValueError: `packed` has another type or shape.
+    """
+    offset, (scales,) = _split(packed, 8, n, k)
+    quants = (offset ^ 128).view(np.int8).reshape(len(offset), -1)
+    return quants[:n, :k], scales
+
+
+def dequantize(packed: Bytes, bits: int, n: int, k: int) -> npt.NDArray[np.float32]:
+    """The weight that `packed` stands for, with the bits that the kernels compute with.
+
+    Args:
+        packed: what `pack_int4` or `pack_int8` returned.
+        bits: 4 or 8.
+        n: outputs.
+        k: inputs.
+
+    Returns:
+        float32 [n, k].
+
+    Raises:
+        ValueError: `packed` has another type or shape, or `bits` another value.
+    """
+    weight: npt.NDArray[np.float32]
+    if bits == 4:
+        quants, scales, minima = unpack_int4(packed, n, k)
+        weight = quants.astype(np.float32)
+        weight *= _spread(scales, k)
+        weight += _spread(minima, k)
+    elif bits == 8:
+        signed, scales = unpack_int8(packed, n, k)
+        weight = signed.astype(np.float32)
+        weight *= _spread(scales, k)
+    else:
+        raise ValueError(f"bits is {bits}, expected 4 or 8")
+    return weight
+
+
+def _spread(factors: Halves, k: int) -> npt.NDArray[np.float32]:
+    """A factor of every group as one of every input."""
+    return np.repeat(factors.astype(np.float32), GROUP, axis=1)[:, :k]
+
+
+def _check(quants: npt.NDArray[Any], dtype: type, factors: dict[str, Halves]) -> None:
+    if quants.dtype != dtype or quants.ndim != 2 or 0 in quants.shape:
+        raise ValueError(
+            f"quants is {quants.dtype} {list(quants.shape)}, expected {np.dtype(dtype)} [N, K]"
+        )
+    expected = [quants.shape[0], -(-quants.shape[1] // GROUP)]
+    for name, factor in factors.items():
+        if factor.dtype != np.float16 or list(factor.shape) != expected:
+            raise ValueError(
+                f"{name} is {factor.dtype} {list(factor.shape)}, expected float16 {expected}"
+            )
+
+
+def _pad(x: npt.NDArray[Any], columns: int) -> npt.NDArray[Any]:
+    """With zeros to whole tiles of rows and to multiples of `columns`."""
+    n, k = -(-x.shape[0] // TILE) * TILE, -(-x.shape[1] // columns) * columns
+    padded = np.zeros((n, k), x.dtype)
+    padded[: x.shape[0], : x.shape[1]] = x
+    return padded
+
+
+def _group(bits: int) -> np.dtype[Any]:
+    """One group of a tile: vectors of a word for every output, then the factors."""
+    factors = 2 if bits == 4 else 1
+    return np.dtype([("words", "<u4", (bits, TILE)), ("factors", "<f2", (factors, TILE))])
+
+
+def _join(quants: Bytes, factors: list[Halves]) -> Bytes:
+    """`quants`: bytes of whole tiles of outputs, in the order of the inputs."""
+    groups = factors[0].shape[1]
+    words = quants.view("<u4").reshape(len(quants) // TILE, TILE, groups, -1)
+    tiles = np.empty((len(words), groups), _group(words.shape[3]))
+    tiles["words"] = words.transpose(0, 2, 3, 1)
+    for i, factor in enumerate(factors):
+        padded = _pad(factor, 1).reshape(len(tiles), TILE, groups)
+        tiles["factors"][:, :, i] = padded.transpose(0, 2, 1)
+    return tiles.view(np.uint8)
+
+
+def _split(packed: Bytes, bits: int, n: int, k: int) -> tuple[Bytes, list[Halves]]:
+    """Undoes `_join`: bytes [tiles * 16, words, 4] and factors [n, groups]."""
+    group = _group(bits)
+    tiles, groups = -(-n // TILE), -(-k // GROUP)
+    expected = [tiles, groups * group.itemsize]
+    if packed.dtype != np.uint8 or list(packed.shape) != expected:
+        raise ValueError(
+            f"packed is {packed.dtype} {list(packed.shape)}, expected uint8 {expected}"
+        )
+    fields = np.ascontiguousarray(packed).view(group)
+    words = np.ascontiguousarray(fields["words"].transpose(0, 3, 1, 2))
+    factors = fields["factors"].transpose(2, 0, 3, 1).reshape(-1, tiles * TILE, groups)
+    return words.view(np.uint8).reshape(tiles * TILE, -1, _WORD), list(factors[:, :n])
