@@ -64,6 +64,7 @@ def build_decoder(config: DecoderConfig, weights: Mapping[str, ir.TensorProtocol
 class _Decoder:
     def __init__(self, config: DecoderConfig, weights: Mapping[str, ir.TensorProtocol]) -> None:
         self.config = config
+        self.vocabulary = weights["model.embed_tokens.weight"].shape[0]
         self.nodes: list[ir.Node] = []
         self.initializers: dict[str, ir.Value] = {}
         for name, tensor in weights.items():
@@ -78,7 +79,6 @@ class _Decoder:
             "position_ids", ir.DataType.INT64, "batch_size", "sequence_length"
         )
         embedding = self.initializers["model.embed_tokens.weight"]
-        vocabulary = embedding.shape[0]  # type: ignore[index]
         inputs, outputs = [ids, self.attention_mask, self.position_ids], []
         x = self.op("Gather", "/model/embed_tokens/Gather", embedding, ids, axis=0)
         self.cos, self.sin = self.rotary_table()
@@ -90,7 +90,9 @@ class _Decoder:
             outputs += present
             x = self.layer(f"/model/layers.{layer}", x, past, present)
         x = self.norm("/model/norm", x)
-        logits = _value("logits", ir.DataType.FLOAT, "batch_size", "sequence_length", vocabulary)
+        logits = _value(
+            "logits", ir.DataType.FLOAT, "batch_size", "sequence_length", self.vocabulary
+        )
         self.op("MatMul", "/lm_head/MatMul", x, self.head(embedding), output=logits)
         graph = ir.Graph(
             inputs,
@@ -111,7 +113,7 @@ class _Decoder:
     def initialize(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
         value = ir.Value(
             name=name,
-            shape=ir.Shape(tensor.shape.dims),
+            shape=ir.Shape(tensor.shape.numpy()),
             type=ir.TensorType(tensor.dtype),
             const_value=tensor,
         )

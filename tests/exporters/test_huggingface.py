@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import tiny_gguf
+
+from tamiz.errors import TamizError
+from tamiz_exporters import gguf, huggingface
+
+RELATIVE_ERROR = 1e-5
+
+
+@pytest.fixture(scope="module")
+def libraries():
+    torch = pytest.importorskip("torch", reason="needs torch: pip install 'tamiz[export]'")
+    pytest.importorskip("optimum.onnxruntime", reason="needs optimum: pip install 'tamiz[export]'")
+    import transformers
+
+    return torch, transformers
+
+
+def transformers_model(libraries, model: tiny_gguf.TinyModel):
+    torch, transformers = libraries
+    kind = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[model.architecture]
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=model.vocabulary,
+        hidden_size=model.hidden,
+        intermediate_size=model.ffn,
+        num_hidden_layers=model.layers,
+        num_attention_heads=model.heads,
+        num_key_value_heads=model.kv_heads,
+        head_dim=model.head_dim,
+        rms_norm_eps=model.epsilon,
+        rope_theta=model.rope_base,
+        max_position_embeddings=512,
+        tie_word_embeddings="lm_head.weight" not in model.weights,
+    )
+    network = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    state = {name: torch.tensor(value) for name, value in model.weights.items()}
+    missing, unexpected = network.load_state_dict(state, strict=False)
+    assert unexpected == []
+    assert missing in ([], ["lm_head.weight"])
+    network.tie_weights()
+    return network
+
+
+def run(folder: Path, ids: np.ndarray) -> np.ndarray:
+    session = ort.InferenceSession(folder / "model.onnx")
+    positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+    feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "position_ids": positions}
+    for node in session.get_inputs()[3:]:
+        feeds[node.name] = np.zeros((len(ids), node.shape[1], 0, node.shape[3]), np.float32)
+    return session.run(["logits"], feeds)[0]
+
+
+def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"tied": False, "kv_heads": 4},
+        {"architecture": "qwen2", "biases": True},
+        {"architecture": "qwen3"},
+    ],
+    ids=["llama", "llama untied", "qwen2", "qwen3"],
+)
+def test_gguf_and_optimum_exports_of_the_same_weights_equal_torch(tmp_path, libraries, shape):
+    torch, _ = libraries
+    model = tiny_gguf.random_model(**shape)
+    network = transformers_model(libraries, model)
+    network.save_pretrained(tmp_path / "hf")
+    for name in ("by_gguf", "by_optimum"):
+        (tmp_path / name).mkdir()
+    tiny_gguf.write(tmp_path / "tiny.gguf", model)
+    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "by_gguf")
+    huggingface.export(str(tmp_path / "hf"), tmp_path / "by_optimum")
+    ids = np.random.default_rng(1).integers(0, 250, (2, 21))
+    with torch.no_grad():
+        expected = network(torch.tensor(ids)).logits.numpy()
+    by_gguf, by_optimum = run(tmp_path / "by_gguf", ids), run(tmp_path / "by_optimum", ids)
+    assert relative_error(by_gguf, expected) < RELATIVE_ERROR
+    assert relative_error(by_optimum, expected) < RELATIVE_ERROR
+    assert relative_error(by_gguf, by_optimum) < RELATIVE_ERROR
+
+
+def test_both_exports_have_the_same_interface(tmp_path, libraries):
+    model = tiny_gguf.random_model()
+    transformers_model(libraries, model).save_pretrained(tmp_path / "hf")
+    tiny_gguf.write(tmp_path / "tiny.gguf", model)
+    interfaces = []
+    for name, exporter, source in (("a", gguf, "tiny.gguf"), ("b", huggingface, "hf")):
+        (tmp_path / name).mkdir()
+        exporter.export(str(tmp_path / source), tmp_path / name)
+        session = ort.InferenceSession(tmp_path / name / "model.onnx")
+        nodes = [*session.get_inputs(), *session.get_outputs()]
+        interfaces.append([(node.name, node.type, node.shape) for node in nodes])
+    assert interfaces[0] == interfaces[1]
+
+
+def test_a_gguf_bundle_loads_in_optimum_and_generates_what_torch_does(tmp_path, libraries):
+    torch, _ = libraries
+    from optimum.onnxruntime import ORTModelForCausalLM
+
+    model = tiny_gguf.random_model()
+    network = transformers_model(libraries, model)
+    tiny_gguf.write(tmp_path / "tiny.gguf", model)
+    (tmp_path / "dense").mkdir()
+    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "dense")
+    bundle = ORTModelForCausalLM.from_pretrained(tmp_path / "dense", local_files_only=True)
+    ids = torch.tensor(np.random.default_rng(1).integers(3, 250, (2, 9)))
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1] * 9])
+    options = {"attention_mask": mask, "max_new_tokens": 12, "do_sample": False, "pad_token_id": 2}
+    options["eos_token_id"] = 10_000
+    found, expected = (m.generate(ids, **options).tolist() for m in (bundle, network))
+    assert found == expected
+
+
+def test_an_encoder(tmp_path, libraries):
+    torch, transformers = libraries
+    config = transformers.BertConfig(
+        vocab_size=60,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=64,
+    )
+    network = transformers.BertModel(config, add_pooling_layer=False).eval()
+    network.save_pretrained(tmp_path / "hf")
+    (tmp_path / "dense").mkdir()
+    huggingface.export(str(tmp_path / "hf"), tmp_path / "dense")
+    ids = np.random.default_rng(0).integers(0, 60, (2, 7))
+    feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": 0 * ids}
+    (found,) = ort.InferenceSession(tmp_path / "dense/model.onnx").run(None, feeds)
+    with torch.no_grad():
+        expected = network(torch.tensor(ids)).last_hidden_state.numpy()
+    assert relative_error(found, expected) < RELATIVE_ERROR
+
+
+def test_the_tokenizer_comes_along(tmp_path, libraries):
+    model = tiny_gguf.random_model()
+    transformers_model(libraries, model).save_pretrained(tmp_path / "hf")
+    tiny_gguf.write(tmp_path / "tiny.gguf", model)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "a")
+    _, transformers = libraries
+    transformers.AutoTokenizer.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "hf")
+    huggingface.export(str(tmp_path / "hf"), tmp_path / "b")
+    assert (tmp_path / "b/tokenizer.onnx").is_file()
+    config = json.loads((tmp_path / "b/tokenizer_config.json").read_text())
+    assert config["chat_template"] == "{{ messages[0]['content'] }}"
+    assert config["add_bos_token"] is False
+
+
+def test_a_hub_that_cannot_be_reached(tmp_path, libraries, monkeypatch, capfd):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(TamizError, match="no-such-org/no-such-model: optimum cannot export it: "):
+        huggingface.export("no-such-org/no-such-model", tmp_path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_architecture_that_optimum_does_not_know(tmp_path, libraries):
+    (tmp_path / "config.json").write_text('{"model_type": "no-such-type"}')
+    with pytest.raises(TamizError, match=r"optimum cannot export it: .*no-such-type"):
+        huggingface.export(str(tmp_path), tmp_path)
+
+
+def test_without_optimum(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "optimum"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "optimum", None)
+    with pytest.raises(TamizError, match=r"run: pip install 'tamiz\[export\]'"):
+        huggingface.export("org/name", tmp_path)
+
+
+def test_accepts(tmp_path):
+    assert huggingface.accepts("org/name")
+    assert not huggingface.accepts("name")
+    assert not huggingface.accepts(str(tmp_path))
+    assert not huggingface.accepts("../some/where")
+    (tmp_path / "config.json").write_text("{}")
+    assert huggingface.accepts(str(tmp_path))

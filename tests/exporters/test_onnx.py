@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tamiz.errors import TamizError
+from tamiz_exporters import onnx as exporter
+
+WEIGHT = np.random.default_rng(0).standard_normal((32, 48)).astype(np.float32)
+
+
+def make_model(**changes: str) -> onnx.ModelProto:
+    """y = x·W with W as external data of ``weights.bin``; `changes` overwrite its entries."""
+    weight = numpy_helper.from_array(WEIGHT, "w")
+    entries = {"location": "weights.bin", "offset": "0", "length": str(WEIGHT.nbytes)} | changes
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    for key, value in entries.items():
+        weight.external_data.add(key=key, value=value)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 48])],
+        [weight],
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def write(folder: Path, model: onnx.ModelProto, data: bytes | None = WEIGHT.tobytes()) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    if data is not None:
+        (folder / "weights.bin").write_bytes(data)
+    return folder
+
+
+def export(source: Path, tmp_path: Path) -> Path:
+    target = tmp_path / "dense"
+    target.mkdir()
+    exporter.export(str(source), target)
+    return target
+
+
+@pytest.mark.parametrize("name", ["", "model.onnx"])
+def test_a_folder_and_a_file_become_a_dense_bundle(tmp_path, name):
+    source = write(tmp_path / "in", make_model())
+    target = export(source / name, tmp_path)
+    assert sorted(path.name for path in target.iterdir()) == ["model.onnx", "model.onnx.data"]
+    x = np.random.default_rng(1).standard_normal((3, 32)).astype(np.float32)
+    (found,) = ort.InferenceSession(target / "model.onnx").run(None, {"x": x})
+    (expected,) = ort.InferenceSession(source / "model.onnx").run(None, {"x": x})
+    np.testing.assert_array_equal(found, expected)
+    weight = onnx.load(target / "model.onnx", load_external_data=False).graph.initializer[0]
+    entries = {entry.key: entry.value for entry in weight.external_data}
+    assert entries["location"] == "model.onnx.data"
+    assert int(entries["offset"]) % 4096 == 0
+
+
+def test_companions_come_along_and_are_completed(tmp_path):
+    source = write(tmp_path / "in", make_model())
+    (source / "config.json").write_text('{"eos_token_id": 2, "bos_token_id": 1, "n": 3}')
+    (source / "chat_template.jinja").write_text("{{ messages }}")
+    (source / "tokenizer_config.json").write_text('{"bos_token": {"content": "<s>"}}')
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}]}
+    tokenizer = {
+        "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
+        "added_tokens": [],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        "post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, template]},
+    }
+    (source / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (source / "evil.py").write_text("raise SystemExit")
+    target = export(source, tmp_path)
+    generation = json.loads((target / "generation_config.json").read_text())
+    assert generation == {"bos_token_id": 1, "eos_token_id": 2}
+    config = json.loads((target / "tokenizer_config.json").read_text())
+    assert config["chat_template"] == "{{ messages }}"
+    assert config["add_bos_token"] is True
+    assert (target / "tokenizer.onnx").is_file()
+    assert not (target / "evil.py").exists()
+
+
+BAD_DATA = {
+    "missing": ({}, None, "found no file weights.bin, expected it beside the model"),
+    "parent": ({"location": "../weights.bin"}, None, r"found location \.\./weights\.bin, expected"),
+    "absolute": ({"location": "/etc/passwd"}, None, "found location /etc/passwd, expected"),
+    "short": ({}, WEIGHT.tobytes()[:-4], "of 6140 bytes, expected at least 6144"),
+    "offset": ({"offset": "4"}, WEIGHT.tobytes(), "of 6144 bytes, expected at least 6148"),
+    "length": ({"length": "6140"}, WEIGHT.tobytes(), "found length 6140, expected 6144 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_external_data_that_is_not_there(tmp_path, name):
+    changes, data, message = BAD_DATA[name]
+    source = write(tmp_path / "in", make_model(**changes), data)
+    (tmp_path / "weights.bin").write_bytes(WEIGHT.tobytes())
+    with pytest.raises(TamizError, match=message) as caught:
+        export(source, tmp_path)
+    assert "external data of w" in str(caught.value)
+
+
+def test_external_data_behind_a_link_that_leads_out(tmp_path):
+    (tmp_path / "outside.bin").write_bytes(WEIGHT.tobytes())
+    source = write(tmp_path / "in", make_model(), None)
+    (source / "weights.bin").symlink_to(tmp_path / "outside.bin")
+    with pytest.raises(TamizError, match=r"found location weights\.bin, expected a file inside"):
+        export(source, tmp_path)
+
+
+def test_what_is_no_model(tmp_path):
+    path = tmp_path / "m.onnx"
+    with pytest.raises(TamizError, match="no such file, expected an ONNX model"):
+        export(path, tmp_path)
+    for content in (b"", b"not a protobuf at all", make_model().SerializeToString()[:-40]):
+        path.write_bytes(content)
+        with pytest.raises(TamizError, match=r"m\.onnx: ") as caught:
+            exporter.export(str(path), tmp_path)
+        assert "\n" not in str(caught.value)
+
+
+def test_what_the_checker_rejects(tmp_path):
+    model = make_model()
+    model.graph.node[0].input[0] = "nothing"
+    source = write(tmp_path / "in", model)
+    with pytest.raises(TamizError, match=r"the ONNX checker rejects it: .*nothing"):
+        export(source, tmp_path)
+
+
+def test_accepts(tmp_path):
+    assert exporter.accepts("a/b.onnx")
+    assert not exporter.accepts(str(tmp_path))
+    assert exporter.accepts(str(write(tmp_path / "in", make_model())))

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+import logging
+import random
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import tiny_gguf
+import tokenizers
+from gguf import GGUFWriter
+from onnxruntime_extensions import get_library_path
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+from tamiz.errors import TamizError
+from tamiz_exporters.gguf_file import GgufFile
+from tamiz_exporters.gguf_tokenizer import GgufTokenizer
+from tamiz_exporters.tokenizer import write_tokenizer
+
+CORPUS = """The quick brown fox jumps over the lazy dog; don't
+you think she'll say 'tis 1234 or 3.14?
+def fibonacci(n):
+    if n < 2:
+        return n  # base case
+    return fibonacci(n - 1) + fibonacci(n - 2)
+El pingüino Wenceslao hizo kilómetros bajo exhaustiva lluvia y frío, añoraba a su querido cachorro.
+Съешь же ещё этих мягких французских булок. いろはにほへと ちりぬるを. 我能吞下玻璃而不伤身体。
+"""
+BATTERY = (
+    "",
+    " ",
+    "Hello world",
+    "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_start|><|im_end|><|endoftext|>",
+    "a<|im_start|> b <|im_end|>c",
+    "  two  spaces\n\n\tTabs  1234567 3.14 \n 4",
+    "x  \n   y;\n\n\n  z\r\n\r\n  w \n",
+    "don't I'll WE'VE it'S 'tis",
+    "for (int i = 0; i < 10; ++i) { a[i] += b[i] << 2; } // ok\n",
+    "日本語のテキスト、한국어 문장. Ελληνικά русский العربية हिन्दी ไทย",
+    "😀 👩‍👩‍👧‍👦 🇲🇽 🏳️‍🌈",
+    "½ ² x² Ⅷ １２３ ٣ 12  3",
+    "\u3000\n  b\u00a0c\u200bd\ufeff",
+    "Ünïcödé ﬁ ﬀ ß ẞ İ ı",
+    "a" * 70 + " " * 40 + "\n" * 9 + "!?" * 20,
+)
+LETTERS = "abXY  \n\t\r013'sdmt,.!?-_é漢字かな한عर्😀👩‍½²Ⅷ１٣\u00a0\u3000\u200b"
+
+
+def texts() -> list[str]:
+    choice = random.Random(0)
+    pieces = [*LETTERS, *tiny_gguf.SPECIAL, "  \n  ", "the", "return"]
+    fuzz = ["".join(choice.choices(pieces, k=choice.randint(1, 14))) for _ in range(1500)]
+    return [*BATTERY, *CORPUS.splitlines(keepends=True), CORPUS, *fuzz]
+
+
+def trained_bpe() -> tuple[list[str], list[str]]:
+    """Tokens and merges of a byte-level BPE."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        special_tokens=list(tiny_gguf.SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([CORPUS], trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    return tokens, [" ".join(merge) for merge in model["merges"]]
+
+
+def byte_level_gguf(path: Path, pre: str) -> int:
+    tokens, merges = trained_bpe()
+    writer = GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([3] * 3 + [1] * (len(tokens) - 3))
+    writer.add_token_merges(merges)
+    writer.add_bos_token_id(1)
+    close(writer)
+    return len(tokens)
+
+
+def sentencepiece_gguf(path: Path, **flags: bool) -> int:
+    """A vocabulary as SentencePiece makes it: bytes, pieces with falling scores, characters."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    trainer = trainers.BpeTrainer(vocab_size=500, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS.splitlines(), trainer)
+    learnt = tokenizer.get_vocab()
+    pieces = sorted(learnt, key=lambda piece: (len(piece) == 1, learnt[piece]))
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    writer = GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_types([2, 3, 3, *[6] * 256, *[1] * len(pieces)])
+    writer.add_token_scores([0.0] * 259 + [-float(rank) for rank in range(len(pieces))])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    for flag, value in flags.items():
+        writer.add_bool(f"tokenizer.ggml.{flag}", value)
+    close(writer)
+    return len(tokens)
+
+
+def close(writer: GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+
+
+def files(folder: Path, path: Path, vocabulary: int) -> tokenizers.Tokenizer:
+    """Writes tokenizer.json and tokenizer.onnx; returns the library's tokenizer."""
+    tokenizer = GgufTokenizer(GgufFile(path), vocabulary)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer.tokenizer_json()))
+    assert write_tokenizer(folder)
+    return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def session(folder: Path) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.register_custom_ops_library(get_library_path())
+    return ort.InferenceSession(folder / "tokenizer.onnx", options)
+
+
+def encode(model: ort.InferenceSession, text: str) -> list[int]:
+    (ids,) = model.run(None, {"text": np.array([text])})
+    assert ids.dtype == np.int64
+    assert ids.ndim == 1
+    return ids.tolist()
+
+
+def differing(model: ort.InferenceSession, reference: tokenizers.Tokenizer) -> list[str]:
+    def expected(text: str) -> list[int]:
+        return reference.encode(text, add_special_tokens=False).ids
+
+    return [text for text in texts() if encode(model, text) != expected(text)]
+
+
+@pytest.mark.parametrize("pre", ["default", "gpt-2", "smollm", "qwen2", "llama-bpe"])
+def test_ids_equal_those_of_tokenizers(tmp_path, pre):
+    vocabulary = byte_level_gguf(tmp_path / "t.gguf", pre)
+    reference = files(tmp_path, tmp_path / "t.gguf", vocabulary)
+    assert differing(session(tmp_path), reference) == []
+
+
+@pytest.mark.parametrize("pre", ["smollm", "qwen2", "llama-bpe"])
+def test_decoding_gives_the_text_back(tmp_path, pre):
+    vocabulary = byte_level_gguf(tmp_path / "t.gguf", pre)
+    reference = files(tmp_path, tmp_path / "t.gguf", vocabulary)
+    model = session(tmp_path)
+    for text in texts():
+        ids = encode(model, text)
+        assert reference.decode(ids, skip_special_tokens=False) == text
+
+
+def test_digits_stand_alone_in_smollm(tmp_path):
+    vocabulary = byte_level_gguf(tmp_path / "t.gguf", "smollm")
+    reference = files(tmp_path, tmp_path / "t.gguf", vocabulary)
+    tokens = [reference.id_to_token(n) for n in encode(session(tmp_path), "1234  56")]
+    assert tokens[:4] == ["1", "2", "3", "4"]
+    assert tokens[-2:] == ["5", "6"]
+
+
+def test_sentencepiece_ids_equal_those_of_tokenizers(tmp_path):
+    vocabulary = sentencepiece_gguf(tmp_path / "t.gguf")
+    reference = files(tmp_path, tmp_path / "t.gguf", vocabulary)
+    assert differing(session(tmp_path), reference) == []
+    assert reference.encode("the").tokens[0] == "<s>"
+    assert reference.decode(encode(session(tmp_path), "añb 1 \U0001f600")) == "añb 1 \U0001f600"
+
+
+def test_sentencepiece_merges_the_best_scored_pair_first(tmp_path):
+    tokens = ["<unk>", "<s>", "</s>", "▁", "a", "b", "c", "bc", "ab", "▁a"]
+    scores = [0.0, 0.0, 0.0, -9.0, -9.0, -9.0, -9.0, -1.0, -2.0, -3.0]
+    writer = GGUFWriter(tmp_path / "t.gguf", "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_types([2, 3, 3, *[1] * 7])
+    writer.add_token_scores(scores)
+    writer.add_bos_token_id(1)
+    close(writer)
+    reference = files(tmp_path, tmp_path / "t.gguf", len(tokens))
+    assert reference.encode("abc", add_special_tokens=False).tokens == ["▁a", "bc"]
+    assert encode(session(tmp_path), "abc") == [9, 7]
+
+
+def test_what_the_operator_cannot_do_is_told(tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
+    assert not write_tokenizer(tmp_path)
+    vocabulary = sentencepiece_gguf(tmp_path / "t.gguf", add_space_prefix=False)
+    tokenizer = GgufTokenizer(GgufFile(tmp_path / "t.gguf"), vocabulary).tokenizer_json()
+    word_piece = {"model": {"type": "WordPiece", "vocab": {}}, "added_tokens": []}
+    punctuation = tokenizer | {"pre_tokenizer": {"type": "Punctuation", "behavior": "Isolated"}}
+    for content in (tokenizer, word_piece, punctuation):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        assert not write_tokenizer(tmp_path)
+    reasons = ["has no tokenizer.json", "no space before", "WordPiece", "Punctuation"]
+    for record, reason in zip(caplog.records, reasons, strict=True):
+        assert reason in record.getMessage()
+    assert not (tmp_path / "tokenizer.onnx").exists()
+
+
+REFUSED = {
+    "model": ({"model": "bert"}, "tokenizer.ggml.model: found bert, expected gpt2 or llama"),
+    "pre": ({"pre": "gpt-9"}, "tokenizer.ggml.pre: found gpt-9, expected one of default"),
+    "length": ({"tokens": ["a"]}, "tokenizer.ggml.tokens: found 1 entries, expected 3"),
+    "types": ({"types": [1]}, "tokenizer.ggml.token_type: found 1 entries, expected 3"),
+    "twice": ({"tokens": ["a", "b", "a"]}, "tokenizer.ggml.tokens: found 'a' twice"),
+    "merge": ({"merges": ["a c"]}, r"tokenizer.ggml.merges\[0\]: found 'a c', expected two tokens"),
+    "id": ({"bos": 3}, "tokenizer.ggml.bos_token_id: found 3, expected a token id below 3"),
+    "bos": ({"pre": "llama-bpe"}, "tokenizer.ggml.bos_token_id: found nothing, expected a token"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_malformed_metadata_costs_one_sentence(tmp_path, name):
+    change, message = REFUSED[name]
+    writer = GGUFWriter(tmp_path / "t.gguf", "llama")
+    writer.add_tokenizer_model(change.get("model", "gpt2"))
+    writer.add_tokenizer_pre(change.get("pre", "smollm"))
+    writer.add_token_list(change.get("tokens", ["a", "b", "ab"]))
+    writer.add_token_types(change.get("types", [1, 1, 1]))
+    writer.add_token_merges(change.get("merges", ["a b"]))
+    if "bos" in change:
+        writer.add_bos_token_id(change["bos"])
+    close(writer)
+    with pytest.raises(TamizError, match=message):
+        GgufTokenizer(GgufFile(tmp_path / "t.gguf"), 3).tokenizer_json()
