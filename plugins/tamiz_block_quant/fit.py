@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class Quantised:
         minima: float16 ``[N, ceil(K / 32)]``; None for int8.
     """
 
-    quants: NDArray[np.uint8] | NDArray[np.int8]
+    quants: NDArray[Any]
     scales: NDArray[np.float16]
     minima: NDArray[np.float16] | None
 
@@ -214,10 +215,9 @@ def _int4(rows: Float) -> Quantised:
     return Quantised(_cut(q, rows, np.uint8), scales, minima)
 
 
-def _cut(q: Float, rows: Float, kind: type) -> NDArray[np.uint8] | NDArray[np.int8]:
+def _cut(q: Float, rows: Float, kind: type[np.integer[Any]]) -> NDArray[Any]:
     """Quants without the padding of the last group, as integers."""
-    cut: NDArray[np.uint8] | NDArray[np.int8] = q.astype(kind).reshape(len(rows), -1)
-    return np.ascontiguousarray(cut[:, : rows.shape[1]])
+    return np.ascontiguousarray(q.astype(kind).reshape(len(rows), -1)[:, : rows.shape[1]])
 
 
 def _inverse(scales: NDArray[np.float16]) -> Float:
@@ -229,11 +229,13 @@ def _inverse(scales: NDArray[np.float16]) -> Float:
 def _quants(groups: Float, scales: NDArray[np.float16], minima: NDArray[np.float16]) -> Float:
     q = groups - minima[..., None].astype(np.float32)
     q *= _inverse(scales)[..., None]
-    return np.clip(np.rint(q, out=q), 0, 15, out=q)
+    np.rint(q, out=q)
+    np.clip(q, 0, 15, out=q)
+    return q
 
 
 def _dequantised(q: Float, scales: NDArray[np.float16], minima: NDArray[np.float16]) -> Float:
-    w = q * scales[..., None].astype(np.float32)
+    w: Float = q * scales[..., None].astype(np.float32)
     w += minima[..., None].astype(np.float32)
     return w
 
@@ -241,7 +243,8 @@ def _dequantised(q: Float, scales: NDArray[np.float16], minima: NDArray[np.float
 def _at_most_16_values(groups: Float) -> NDArray[np.bool_]:
     """Whether a group ``[G, 32]`` could lie on 16 levels at all."""
     ordered = np.sort(groups, axis=-1)
-    return np.count_nonzero(ordered[:, 1:] != ordered[:, :-1], axis=-1) < 16
+    steps: NDArray[np.intp] = np.count_nonzero(ordered[:, 1:] != ordered[:, :-1], axis=-1)
+    return steps < 16
 
 
 def _best_lattice(

@@ -14,8 +14,10 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     linear = find_linear(model, site)
     name = f"{site.weight}.int{fit.attributes['bits']}"
     weight = add_initializer(model, name, fit.tensors["weight"])
+    inputs: list[ir.Value | None] = [linear.input, weight]
     if site.kind is SiteKind.EMBEDDING:
-        op_type, inputs = "BlockGather", [linear.input, weight]
+        op_type = "BlockGather"
     else:
-        op_type, inputs = "BlockMatMul", [linear.input, weight, None, linear.bias]
+        op_type = "BlockMatMul"
+        inputs += [None, linear.bias]  # no mask
     return [replace_linear(model, linear, op_type, inputs, fit.attributes)]

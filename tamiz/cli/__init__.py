@@ -6,7 +6,7 @@ Exit codes: 0 done; 1 internal error, or what the command was asked to hold does
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name in the module of that name, or None."""
-        if cmd_name not in COMMANDS or importlib.util.find_spec(f"tamiz.cli.{cmd_name}") is None:
+        if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"tamiz.cli.{cmd_name}")
         found = (value for value in vars(module).values() if isinstance(value, click.Command))

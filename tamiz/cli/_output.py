@@ -22,7 +22,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = 80
     table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
@@ -34,7 +34,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
         )
     for row in rows:
         table.add_row(*row)
-    console.print(table, markup=False)
+    console.print(table)
 
 
 def size(count: int) -> str:
@@ -56,18 +56,19 @@ def fold(rows: Iterable[tuple[Site, tuple[str, ...]]]) -> list[tuple[str, ...]]:
     Returns:
         Rows of ``layers.0-29.attn_q``, how many sites that is, and their cells.
     """
-    groups: dict[tuple[str, tuple[str, ...]], list[Site]] = {}
+    groups: dict[tuple[str, str, tuple[str, ...]], list[Site]] = {}
     for site, cells in rows:
-        pattern = site.id if site.layer is None else site.id.replace(f".{site.layer}.", ".{}.", 1)
-        groups.setdefault((pattern, cells), []).append(site)
+        before, _, after = site.id.partition(f".{site.layer}.")
+        groups.setdefault((before, after, cells), []).append(site)
     return [
-        (
-            pattern.format(_ranges([s.layer for s in sites if s.layer is not None])),
-            str(len(sites)),
-            *cells,
-        )
-        for (pattern, cells), sites in groups.items()
+        (_name(before, after, sites), str(len(sites)), *cells)
+        for (before, after, cells), sites in groups.items()
     ]
+
+
+def _name(before: str, after: str, sites: Sequence[Site]) -> str:
+    layers = [site.layer for site in sites if site.layer is not None]
+    return f"{before}.{_ranges(layers)}.{after}" if after else before
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -1,0 +1,35 @@
+import pytest
+
+from tamiz.cli._output import fold, print_table, size
+from tamiz.site import Site, SiteKind
+
+
+def site(name: str, layer: int | None) -> Site:
+    return Site(name, SiteKind.LINEAR, "node", layer=layer)
+
+
+def test_folds_sites_that_differ_in_the_layer_only() -> None:
+    rows = [(site(f"layers.{i}.attn_q", i), ("small" if i == 3 else "large",)) for i in range(6)]
+    rows.append((site("output", None), ("large",)))
+    assert fold(rows) == [
+        ("layers.0-2,4-5.attn_q", "5", "large"),
+        ("layers.3.attn_q", "1", "small"),
+        ("output", "1", "large"),
+    ]
+
+
+def test_folds_names_that_hold_braces() -> None:
+    assert fold([(site("linear.{x}", None), ())]) == [("linear.{x}", "1")]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(999, "999 B"), (1000, "1.0 kB"), (96_600_000, "96.6 MB"), (2_500_000_000, "2.50 GB")],
+)
+def test_sizes(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["site"], [("linear.[bold]w[/bold] :smile:",)])
+    assert "linear.[bold]w[/bold] :smile:" in capsys.readouterr().out
