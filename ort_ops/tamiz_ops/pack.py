@@ -1,8 +1,8 @@
 """Weights in the layout of the kernels, and back.
 
-The layout is described in `src/kernels/packing.h`: tiles of 16 outputs, in them groups of 32 inputs,
-in a group first the quants, then the fp16 scales and, for 4 bits, the fp16 minima of the 16 outputs.
-N outputs and K inputs are padded with zeros.
+A tile is 16 outputs, a group 32 inputs. In a group come first the quants, then 16 fp16 scales and,
+for 4 bits, 16 fp16 minima; `src/kernels/packing.h` shows every byte. N outputs and K inputs are
+padded with zeros.
 """
 
 from __future__ import annotations
