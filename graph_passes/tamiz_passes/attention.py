@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+import onnx_ir.passes.common as common
 
 from tamiz.graph import GraphPass, Phase, add_initializer, replace
 from tamiz_passes.attention_proof import Parameters, prove
-from tamiz_passes.attention_region import Region, find_region, width
+from tamiz_passes.attention_region import Region, find_region
+from tamiz_passes.positions import counted_positions
 from tamiz_passes.probe import MASK_INPUT, POSITION_INPUT
-from tamiz_passes.values import Refusal, constant, name_in_scope, rank
+from tamiz_passes.values import Refusal, constant, last_dim, name_in_scope, operands, producer, rank
 
 
 class RecogniseAttention(GraphPass):
@@ -37,6 +39,7 @@ class RecogniseAttention(GraphPass):
             elif node.op_type in _OTHER_OPS and node.domain != "tamiz":
                 self.note(node, f"{node.domain or 'onnx'}.{node.op_type} is left as it is.")
         if modified:
+            common.RemoveUnusedNodesPass()(model)
             model.graph.sort()
         return ir.passes.PassResult(model, modified=modified)
 
@@ -49,9 +52,11 @@ _OTHER_OPS = frozenset(
 
 def _rewrite(model: ir.Model, softmax: ir.Node, region: Region, parameters: Parameters) -> None:
     graph_inputs = {v.name: v for v in model.graph.inputs}
-    for name in (MASK_INPUT, POSITION_INPUT):
-        if name not in graph_inputs:
-            raise Refusal(f"the graph has no input {name}, which tamiz.Attention needs")
+    mask, positions = (graph_inputs.get(name) for name in (MASK_INPUT, POSITION_INPUT))
+    if mask is None:
+        raise Refusal(f"the graph has no input {MASK_INPUT}, which tamiz.Attention needs")
+    if positions is None:
+        positions = counted_positions(model, mask)
     frequency = None
     if parameters.inverse_frequency is not None:
         frequency = _table(model, parameters.inverse_frequency)
@@ -66,8 +71,8 @@ def _rewrite(model: ir.Model, softmax: ir.Node, region: Region, parameters: Para
             *(_joined(model, v) for v in (region.q, region.k, region.v)),
             region.keys.past,
             region.values.past,
-            graph_inputs[MASK_INPUT],
-            graph_inputs[POSITION_INPUT],
+            mask,
+            positions,
             frequency,
         ],
         parameters.attributes(),
@@ -76,19 +81,33 @@ def _rewrite(model: ir.Model, softmax: ir.Node, region: Region, parameters: Para
 
 
 def _joined(model: ir.Model, value: ir.Value) -> ir.Value:
-    """`value` as ``[B, S, H·D]``; heads that a norm left apart are joined by a Reshape."""
+    """`value` as ``[B, S, H·D]``; heads that a norm works on are split and joined around it."""
     if rank(value) == 3:
         return value
-    node = value.producer()
-    assert node is not None
+    norm = value.producer()
+    assert norm is not None
+    split = producer(norm.inputs[0], "Reshape")
+    if split is None:
+        raise Refusal("expected heads made by a Reshape before their norm")
+    joined, size = operands(split)[0], last_dim(value) or 0
+    heads = (last_dim(joined) or 0) // size
+    apart = _reshape(model, joined, (heads, size), name_in_scope(norm, "Split"))
+    norm.replace_input_with(0, apart)
+    return _reshape(model, value, (heads * size,), name_in_scope(norm, "Join"))
+
+
+def _reshape(model: ir.Model, value: ir.Value, last: tuple[int, ...], name: str) -> ir.Value:
+    """`value` ``[B, S, …]`` with other dimensions after the second."""
+    shape = (0, 0, *last)
+    target = add_initializer(model, "shape." + "_".join(map(str, shape)), np.array(shape, np.int64))
+    node = ir.node("Reshape", [value, target], name=name)
+    output, before = node.outputs[0], value.producer()
+    assert before is not None
     assert value.shape is not None
-    shape = add_initializer(model, "constant.join_heads", np.array([0, 0, -1], np.int64))
-    reshape = ir.node("Reshape", [value, shape], name=name_in_scope(node, "JoinHeads"))
-    joined = reshape.outputs[0]
-    joined.name, joined.type = f"{value.name}.joined", value.type
-    joined.shape = ir.Shape([*value.shape[:2], width(value)])
-    model.graph.insert_after(node, reshape)
-    return joined
+    output.name, output.type = name, value.type
+    output.shape = ir.Shape([*value.shape[:2], *last])
+    model.graph.insert_after(before, node)
+    return output
 
 
 def _table(model: ir.Model, frequency: np.ndarray) -> ir.Value:

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz_passes.attention_region import Mask, Region, table_of, width
-from tamiz_passes.probe import Case, Probe
+from tamiz_passes.probe import POSITION_INPUT, Case, Probe
 from tamiz_passes.values import Refusal, operands
 
 #: Scores are masked by anything below this (exporters use −inf or float32's lowest).
@@ -23,10 +23,6 @@ _MASKED = -1e4
 #: Longest context tried in search of a sliding window.
 _LONGEST = 1 << 15
 _TOLERANCE = 1e-4
-
-#: Positions at which rotary tables are looked at, far ones first; the second set stays within
-#: any original context, where dynamic frequencies would differ.
-_POSITIONS = ((1, 0, 2, 3, 17, 100, 1023, 5000, 20000, 100000), (1, 0, 2, 3, 4, 5, 6, 7, 8, 9))
 
 
 @dataclass(frozen=True)
@@ -72,6 +68,17 @@ _CASES = (
 )
 
 
+def _at(positions: list[int], past: int = 0) -> Case:
+    return Case(np.ones((1, past + len(positions)), np.int64), np.array([positions], np.int64))
+
+
+#: Positions at which rotary tables are looked at: far ones, and some within any original context,
+#: where frequencies that depend on the length would differ.
+_GIVEN = (_at([0, 1, 2, 3, 17, 100, 1023, 5000, 20000, 100000]), _at(list(range(10))))
+#: The same where the graph counts positions itself.
+_COUNTED = (_at(list(range(10))), _at(list(range(4000, 4010)), past=4000))
+
+
 class _Proof:
     def __init__(self, model: ir.Model, region: Region) -> None:
         self.region = region
@@ -88,13 +95,14 @@ class _Proof:
         ]
         outputs = list(dict.fromkeys([*self.results, *watched]))
         self.probe = Probe(model, outputs, [region.q, region.k, region.v])
+        self.counts = all(value.name != POSITION_INPUT for value in self.probe.inputs)
 
     def parameters(self) -> Parameters:
         self.check_mask()
         frequency, factor = self.rotary() if self.tables else (None, 1.0)
         found = Parameters(self.heads, self.kv_heads, self.scale(), factor, frequency)
         for case in _CASES:
-            self.check_results(found, case)
+            self.check_results(found, case.counted() if self.counts else case)
         return found
 
     def run(
@@ -142,22 +150,21 @@ class _Proof:
     def rotary(self) -> tuple[np.ndarray, float]:
         """Frequencies ``[R/2]`` and the factor on cos and sin."""
         frequency, factor = np.zeros(0, np.float32), 1.0
-        for positions in _POSITIONS:
-            case = Case(np.ones((1, len(positions)), np.int64), np.array([positions], np.int64))
+        for case in _COUNTED if self.counts else _GIVEN:
             arrays, _ = self.run([*self.tables, *self.angles], case)
-            arrays = [array.reshape(len(positions), -1) for array in arrays]
+            arrays = [array.reshape(case.length, -1) for array in arrays]
             tables, angles = arrays[: len(self.tables)], arrays[len(self.tables) :]
             half = tables[0].shape[1] // 2
             if not frequency.size:
-                frequency, factor = angles[0][0, :half].copy(), float(tables[0][1, 0])
-            angle = np.array(positions, np.float32)[:, None] * frequency
+                frequency, factor = angles[0][1, :half].copy(), float(tables[0][0, 0])
+            angle = case.positions[0, :, None].astype(np.float32) * frequency
             if not all(np.allclose(a[:, :half], angle, rtol=1e-6, atol=0) for a in angles):
                 raise Refusal(
-                    "the rotary angles are not position_ids × constant frequencies (they follow "
+                    "the rotary angles are not positions × constant frequencies (they follow "
                     "another count of positions, or change with it)"
                 )
             expected = [f(np.tile(angle, 2)) * factor for f in (np.cos, np.sin)] * 2
-            for found, wanted in zip(tables, expected, strict=True):
+            for found, wanted in zip(tables, expected, strict=False):
                 if found.shape != wanted.shape or not np.allclose(found, wanted, atol=1e-5):
                     raise Refusal(
                         "the rotary tables are not cos and sin of the angles, repeated over both "
@@ -228,8 +235,8 @@ def _kept(mask: Mask, array: np.ndarray, case: Case) -> np.ndarray:
             raise Refusal("the mask adds a bias to scores that it keeps (ALiBi?)")
     else:
         kept = array if mask.keeps else ~array
-    if kept.ndim < 2 or kept.shape[-1] != case.mask.shape[1]:
+    keys, length = case.mask.shape[1], case.length
+    if kept.ndim < 2 or kept.shape[-1] != keys or (kept.shape[-2] > 1 and kept.shape[-2] % length):
         raise Refusal(f"the mask has shape {list(kept.shape)}, expected [B, heads, S, P + S]")
-    if kept.ndim >= 4 and kept.shape[-2] % case.length == 0:  # the heads of a group as rows
-        kept = kept.reshape(kept.shape[0], -1, case.length, kept.shape[-1])
-    return kept
+    rows = length if kept.shape[-2] > 1 else 1  # more are those of several heads
+    return kept.reshape(kept.shape[0] if kept.ndim > 3 else 1, -1, rows, keys)

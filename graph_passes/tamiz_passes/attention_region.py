@@ -117,6 +117,8 @@ def _weighted_sum(softmax: ir.Node) -> ir.Node:
         raise Refusal(f"Softmax works on axis {axis.as_int()}, expected the last one")
     value = softmax.outputs[0]
     while True:
+        if value.is_graph_output():
+            raise Refusal("the probabilities are an output of the graph")
         uses = [n for n in value.consumers() if n.op_type not in ("IsNaN", "Shape")]
         if len(uses) != 1:
             raise Refusal(f"expected one use of the probabilities, found {len(uses)}")

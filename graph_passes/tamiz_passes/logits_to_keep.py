@@ -58,6 +58,7 @@ def _last(model: ir.Model, head: ir.Node, hidden: ir.Value) -> ir.Value:
     end = add_initializer(model, f"{NAME}.end", np.array([np.iinfo(np.int64).max]))
     axis = add_initializer(model, f"{NAME}.axis", np.array([1]))
     negative = ir.node("Neg", [count], name=f"{NAME}.Neg")
+    negative.outputs[0].type, negative.outputs[0].shape = count.type, count.shape
     kept = ir.node("Slice", [hidden, negative.outputs[0], end, axis], name=f"{NAME}.Slice")
     value = kept.outputs[0]
     value.type = hidden.type

@@ -46,6 +46,11 @@ class Case:
         """P, the number of cached tokens."""
         return int(self.mask.shape[1]) - self.length
 
+    def counted(self) -> Case:
+        """The same with positions P + i, as graphs count that have no input position_ids."""
+        positions = np.arange(self.past, self.past + self.length)
+        return Case(self.mask, np.tile(positions, (self.batch, 1)))
+
 
 class Probe:
     """A part of a graph as an onnxruntime session.

@@ -54,7 +54,4 @@ def _same_shape(a: ir.Value | None, b: ir.Value | None) -> bool:
         return False
     if last_dim(a) is None or last_dim(a) != last_dim(b):
         return False
-    return not any(
-        isinstance(i, int) and isinstance(j, int) and i != j
-        for i, j in zip(a.shape, b.shape, strict=True)
-    )
+    return not any(i != j and 1 in (i, j) for i, j in zip(a.shape, b.shape, strict=True))

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from decoders import constant, decoder, node_named, ops, ordered, run_passes
+
+from tamiz.graph import Phase
+from tamiz_passes.clean_up import CleanUp
+from tamiz_passes.plugin import tamiz_find_sites
+
+
+def test_shared_initializers_behind_identity_are_joined():
+    model = decoder(layers=1)
+    shared = model.graph.initializers["model.norm.weight"]
+    copy = ir.node("Identity", [shared], name="copy")
+    copy.outputs[0].name = "copied"
+    model.graph.insert_before(model.graph[0], copy)
+    node_named(model, "/model/layers.0/input_layernorm/Mul_1").replace_input_with(
+        0, copy.outputs[0]
+    )
+    CleanUp()(model)
+    assert "Identity" not in ops(model)
+    norm = node_named(model, "/model/layers.0/input_layernorm/Mul_1")
+    assert norm.inputs[0].name == "model.norm.weight"
+
+
+def test_vectors_are_folded_and_matrices_are_not():
+    model = decoder(layers=1)
+    weight = model.graph.initializers["model.norm.weight"]
+    one = constant(model, "one", 1.0)
+    more = ir.node("Add", [weight, one], name="more")
+    more.outputs[0].name = "more"
+    model.graph.insert_before(model.graph[0], more)
+    node_named(model, "/model/norm/Mul_1").replace_input_with(0, more.outputs[0])
+    expected = weight.const_value.numpy() + np.float32(1)
+    CleanUp()(model)
+    folded = node_named(model, "/model/norm/Mul_1").inputs[0]
+    np.testing.assert_array_equal(folded.const_value.numpy(), expected)
+    assert node_named(model, "/lm_head/Transpose").inputs[0].name == "model.embed_tokens.weight"
+
+
+def test_node_names_become_unique_and_good_ones_stay():
+    model = decoder(layers=1)
+    names = [node.name for node in model.graph]
+    nodes = list(model.graph)
+    nodes[3].name = nodes[4].name = nodes[2].name
+    nodes[5].name = None
+    CleanUp()(model)
+    found = [node.name for node in model.graph]
+    assert len(set(found)) == len(found)
+    assert set(names) - set(found) <= {names[3], names[4], names[5]}
+
+
+@pytest.mark.parametrize("variant", [{}, {"head_norms": True, "biases": True}])
+def test_running_the_passes_again_changes_nothing(variant: dict[str, bool]):
+    model = decoder(**variant)
+    run_passes(model)
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    for kind in ordered(Phase.RECOGNISE):
+        instance = kind()
+        assert not instance(model).modified, instance.name
+    tamiz_find_sites(model)
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == before

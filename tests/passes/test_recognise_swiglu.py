@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from decoders import ops, session
+
+from tamiz_passes.clean_up import CleanUp
+from tamiz_passes.swiglu import RecogniseSwiGLU
+
+SPELLINGS = {
+    "silu first": "s = Sigmoid(gate) a = Mul(gate, s) y = Mul(a, up)",
+    "up first": "s = Sigmoid(gate) a = Mul(s, gate) y = Mul(up, a)",
+}
+
+
+def graph(body: str, up: str = "float[B, S, 8]") -> ir.Model:
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    gated (float[B, S, 8] gate, {up} up) => (float[B, S, 8] y) {{ {body} }}
+    """
+    return ir.from_proto(onnx.parser.parse_model(text))
+
+
+def recognise(model: ir.Model) -> RecogniseSwiGLU:
+    CleanUp()(model)
+    recogniser = RecogniseSwiGLU()
+    recogniser(model)
+    return recogniser
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_silu_times_up_becomes_one_node_with_the_same_results(spelling: str):
+    model = graph(SPELLINGS[spelling])
+    random = np.random.default_rng(0)
+    feeds = {name: random.standard_normal((2, 3, 8), np.float32) for name in ("gate", "up")}
+    (expected,) = session(model).run(None, feeds)
+    assert recognise(model).notes == []
+    assert ops(model) == ["SwiGLU"]
+    assert [v.name for v in model.graph[0].inputs] == ["gate", "up"]
+    (found,) = session(model).run(None, feeds)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_opset_24_spells_silu_as_swish():
+    model = graph("a = Abs(gate) y = Mul(a, up)")
+    model.graph[0].op_type = "Swish"
+    model.graph.opset_imports[""] = 24
+    recognise(model)
+    assert ops(model) == ["SwiGLU"]
+
+
+def test_another_activation_is_noted():
+    model = graph("a = Tanh(gate) y = Mul(a, up)")
+    (note,) = recognise(model).notes
+    assert note.reason == "Activation Tanh is not part of silu(gate) · up."
+    assert ops(model) == ["Tanh", "Mul"]
+
+
+def test_an_up_that_broadcasts_is_refused():
+    model = graph(SPELLINGS["silu first"], up="float[B, S, 1]")
+    notes = recognise(model).notes
+    assert "Gate [B,S,8] and up [B,S,1] differ in shape." in {note.reason for note in notes}
+    assert "SwiGLU" not in ops(model)

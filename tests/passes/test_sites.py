@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from decoders import FFN, HEAD_DIM, HIDDEN, VOCABULARY, decoder, node_named, run_passes
+
+from tamiz.graph import LAYER, SITE, find_linear, weight_array
+from tamiz.site import Site, SiteKind
+from tamiz_passes.plugin import tamiz_find_sites
+from tamiz_passes.sites import find_sites
+
+LAYER_SITES = [
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attention",
+    "attn_o",
+    "ffn_gate",
+    "ffn_up",
+    "ffn",
+    "ffn_down",
+]
+
+
+def sites_of(model: ir.Model) -> dict[str, Site]:
+    return {site.id: site for site in find_sites(model)[0]}
+
+
+def graph(body: str, constants: str = "", opset: int = 18) -> ir.Model:
+    text = f"""
+    <ir_version: 8, opset_import: ["" : {opset}]>
+    linears (float[B, 4] x) => (float[B, N] y)
+    <float[4, 2] w = {{1, 2, 3, 4, 5, 6, 7, 8}}, float[2, 4] v = {{1, 2, 3, 4, 5, 6, 7, 8}},
+     float[2] b = {{1, 2}} {constants}> {{ {body} }}
+    """
+    return ir.from_proto(onnx.parser.parse_model(text))
+
+
+def test_a_decoder_has_the_sites_of_its_layers_in_graph_order():
+    model = decoder()
+    run_passes(model)
+    expected = [f"layers.{layer}.{part}" for layer in range(2) for part in LAYER_SITES]
+    assert [site.id for site in find_sites(model)[0]] == ["tok_embd", *expected, "output"]
+
+
+def test_a_site_tells_its_weight_and_its_shape():
+    model = decoder()
+    run_passes(model)
+    sites = sites_of(model)
+    assert sites["layers.1.attn_k"] == Site(
+        "layers.1.attn_k",
+        SiteKind.LINEAR,
+        "/model/layers.1/self_attn/k_proj/MatMul",
+        layer=1,
+        tensor="attn_k",
+        weight="model.layers.1.self_attn.k_proj.weight",
+        in_features=HIDDEN,
+        out_features=2 * HEAD_DIM,
+    )
+    table = sites["tok_embd"]
+    assert (table.kind, table.layer, table.tensor) == (SiteKind.EMBEDDING, None, "tok_embd")
+    assert (table.in_features, table.out_features, table.transposed) == (HIDDEN, VOCABULARY, True)
+
+
+def test_a_tied_head_is_a_site_on_the_embedding_and_an_untied_one_on_its_own_weight():
+    for tied, weight, transposed in (
+        (True, "model.embed_tokens.weight", True),
+        (False, "lm_head.weight", False),
+    ):
+        model = decoder(layers=1, tied=tied)
+        run_passes(model)
+        head = sites_of(model)["output"]
+        assert (head.kind, head.weight, head.transposed) == (SiteKind.HEAD, weight, transposed)
+        assert (head.in_features, head.out_features) == (HIDDEN, VOCABULARY)
+        array = weight_array(find_linear(model, head), head)
+        stored = model.graph.initializers[weight].const_value.numpy()
+        np.testing.assert_array_equal(array, stored if tied else stored.T)
+
+
+def test_composite_sites_name_their_members_and_the_recognised_node():
+    model = decoder(layers=1)
+    run_passes(model)
+    sites = sites_of(model)
+    attention, ffn = sites["layers.0.attention"], sites["layers.0.ffn"]
+    assert (attention.kind, ffn.kind) == (SiteKind.ATTENTION, SiteKind.FFN)
+    assert attention.node == "/model/layers.0/self_attn/Attention"
+    assert ffn.node == "/model/layers.0/mlp/SwiGLU"
+    parts = ("attn_q", "attn_k", "attn_v", "attn_o")
+    assert attention.members == tuple(f"layers.0.{part}" for part in parts)
+    parts = ("ffn_gate", "ffn_up", "ffn_down")
+    assert ffn.members == tuple(f"layers.0.{part}" for part in parts)
+    assert (ffn.weight, ffn.in_features, ffn.out_features) == (None, 0, 0)
+
+
+def test_structure_names_the_sites_where_names_say_nothing():
+    model = decoder()
+    run_passes(model)
+    expected = list(sites_of(model))
+    for index, value in enumerate(list(model.graph.initializers.values())):
+        value.name = f"onnx::MatMul_{index}"
+    for index, node in enumerate(model.graph):
+        node.name = f"n{index}"
+    assert list(sites_of(model)) == expected
+
+
+def test_names_are_enough_where_nothing_was_recognised():
+    model = decoder()
+    sites, notes = tamiz_find_sites(model)
+    assert sorted(site.id for site in sites) == sorted(
+        ["tok_embd", "output"] + [f"layers.{n}.{part}" for n in range(2) for part in LAYER_SITES]
+    )
+    nodes = {site.id: site.node for site in sites}
+    assert nodes["layers.0.attention"] == "/model/layers.0/self_attn/o_proj/MatMul"
+    assert nodes["layers.1.ffn"] == "/model/layers.1/mlp/down_proj/MatMul"
+    assert [note.reason for note in notes] == ["Both operands are computed."] * 4
+
+
+def test_a_bias_belongs_to_its_linear():
+    model = decoder(layers=1, biases=True)
+    run_passes(model)
+    linear = find_linear(model, sites_of(model)["layers.0.attn_q"])
+    assert linear.bias.name == "model.layers.0.self_attn.q_proj.bias"
+    assert linear.output.producer().op_type == "Add"
+    assert find_linear(model, sites_of(model)["layers.0.attn_o"]).bias is None
+
+
+def test_nodes_of_a_layer_and_of_a_site_are_marked():
+    model = decoder()
+    run_passes(model)
+    for node in model.graph:
+        name = node.name or ""
+        layer = name.split("/layers.")[1].split("/")[0] if "/layers." in name else None
+        assert node.metadata_props.get(LAYER) == layer, name
+    marked = {n.metadata_props[SITE] for n in model.graph if SITE in n.metadata_props}
+    assert marked == set(sites_of(model))
+
+
+def test_gated_feed_forwards_with_another_activation_are_found():
+    model = decoder(layers=1)
+    sigmoid = node_named(model, "/model/layers.0/mlp/act_fn/Sigmoid")
+    sigmoid.op_type = "Tanh"
+    for node in model.graph:
+        node.name = (node.name or "").replace("_proj", "")
+    run_passes(model)
+    sites = sites_of(model)
+    assert sites["layers.0.ffn_gate"].weight == "model.layers.0.mlp.gate_proj.weight"
+    assert sites["layers.0.ffn"].node == "/model/layers.0/mlp/down/MatMul"
+
+
+def test_an_unknown_graph_has_linears_named_after_their_weights():
+    model = graph("h = MatMul(x, w) y = MatMul(h, v)")
+    sites, notes = find_sites(model)
+    assert [(s.id, s.kind, s.layer, s.tensor) for s in sites] == [
+        ("linear.w", SiteKind.LINEAR, None, None),
+        ("linear.v", SiteKind.LINEAR, None, None),
+    ]
+    assert [(s.in_features, s.out_features, s.transposed) for s in sites] == [
+        (4, 2, False),
+        (2, 4, False),
+    ]
+    assert notes == []
+
+
+def test_a_shared_weight_has_a_site_for_every_use():
+    sites, _ = find_sites(graph("h = MatMul(x, w) g = MatMul(h, v) y = MatMul(g, w)"))
+    assert [site.id for site in sites] == ["linear.w", "linear.v", "linear.w.2"]
+
+
+def test_weights_are_found_behind_identity_and_transpose():
+    sites, _ = find_sites(graph("i = Identity(v) t = Transpose(i) y = MatMul(x, t)"))
+    (site,) = sites
+    assert (site.id, site.in_features, site.out_features) == ("linear.v", 4, 2)
+    assert site.transposed
+
+
+@pytest.mark.parametrize(
+    ("body", "transposed"),
+    [
+        ("y = Gemm(x, w, b)", False),
+        ("y = Gemm<transB = 1>(x, v, b)", True),
+        ("t = Transpose(w) y = Gemm<transB = 1>(x, t)", False),
+    ],
+)
+def test_a_gemm_is_a_site(body: str, transposed: bool):
+    model = graph(body)
+    (site,) = find_sites(model)[0]
+    assert (site.in_features, site.out_features, site.transposed) == (4, 2, transposed)
+    linear = find_linear(model, site)
+    assert weight_array(linear, site).shape == (2, 4)
+    assert (linear.bias.name if linear.bias else None) == ("b" if "b)" in body else None)
+
+
+REFUSALS = {
+    "y = MatMul(x, x)": "Both operands are computed.",
+    "y = MatMul(v, x)": "The constant is the first operand, expected the second.",
+    "y = MatMul(x, batch)": "The weight batch has shape [1,4,2], expected [K, N].",
+    "c = Cast<to = 11>(x) y = MatMul(c, wide)": "The weight wide is DOUBLE, expected FLOAT.",
+    "y = Gemm<alpha = 0.5>(x, w)": "Gemm has alpha = 0.5, expected 1.0.",
+    "y = Gemm<beta = 2.0>(x, w, b)": "Gemm has beta = 2.0, expected 1.0.",
+    "y = Gemm<transA = 1>(x, w)": "Gemm has transA = 1, expected 0.",
+    "c = MatMul(x, w) y = Gemm(x, w, c)": "Gemm adds something else than a constant vector.",
+}
+
+
+@pytest.mark.parametrize("body", REFUSALS)
+def test_what_is_no_site_says_why(body: str):
+    constants = """, float[1, 4, 2] batch = {1, 2, 3, 4, 5, 6, 7, 8},
+        double[4, 2] wide = {1, 2, 3, 4, 5, 6, 7, 8}"""
+    notes = find_sites(graph(body, constants))[1]
+    assert [note.reason for note in notes] == [REFUSALS[body]]
+
+
+def test_both_projections_of_a_feed_forward_read_the_same_width():
+    model = decoder(layers=1)
+    run_passes(model)
+    sites = sites_of(model)
+    for part in ("ffn_gate", "ffn_up"):
+        assert sites[f"layers.0.{part}"].out_features == FFN
+    assert sites["layers.0.ffn_down"].in_features == FFN
