@@ -7,6 +7,7 @@ import json
 from typing import Any, NoReturn
 
 import jinja2
+import jinja2.exceptions
 import jinja2.ext
 import jinja2.sandbox
 
@@ -19,7 +20,7 @@ _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 class ChatTemplate:
     """The chat template of a ``tokenizer_config.json``, compiled in a sandbox.
 
-    A template comes with the model, so it is not trusted: `ImmutableSandboxedEnvironment` refuses
+    A template comes with the model, so it is not trusted: jinja2's immutable sandbox refuses
     access to attributes through which Python could be reached, and changes to its arguments. The
     functions and filters are those that transformers gives templates.
     """
@@ -42,7 +43,7 @@ class ChatTemplate:
                 "tokenizer_config.json: has no chat_template, so this model cannot chat; use"
                 " tamiz run --raw"
             )
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        environment = _Sandbox(
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
         )
         environment.filters["tojson"] = _to_json
@@ -69,6 +70,15 @@ class ChatTemplate:
             )
         except Exception as error:  # a template can raise anything that its expressions raise
             raise TamizError(f"tokenizer_config.json: chat_template: {error}") from error
+
+
+class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """jinja2 lets a forbidden attribute pass as undefined until it is used; here it ends all."""
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+        """Refuses the attribute."""
+        kind = type(obj).__name__
+        raise jinja2.exceptions.SecurityError(f"access to {attribute!r} of a {kind} is unsafe")
 
 
 def _content(token: Any) -> str:

@@ -54,14 +54,13 @@ def until_stop(pieces: Iterator[str], stop: Items[str]) -> Iterator[str]:
     held = ""
     for piece in pieces:
         held += piece
-        ends = [place for place in (held.find(text) for text in stop if text) if place >= 0]
-        if ends:
-            yield held[: min(ends)]
-            return
-        safe = len(held) - _possible_beginning(held, stop)
+        ends = [held.find(text) for text in stop if text in held]
+        safe = min(ends, default=len(held) - _possible_beginning(held, stop))
         if safe > 0:
             yield held[:safe]
             held = held[safe:]
+        if ends:
+            return
     if held:
         yield held
 

@@ -1,0 +1,72 @@
+import sys
+
+import pytest
+
+from tamiz import bench
+from tamiz.errors import TamizError
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(bench, "ROUNDS", 2)
+    monkeypatch.setattr(bench, "TOKENS", 3)
+    monkeypatch.setattr(bench, "PAUSE", 0.0)
+    monkeypatch.setattr(bench, "read_bandwidth", lambda threads: 10.0 * threads)
+
+
+def test_a_bundle_alone(quick, dense_dir):
+    told = []
+    report = bench.bench(dense_dir, None, (16, 64), 1, told.append)
+    assert set(report["decode_tok_s"]) == set(report["prefill_tok_s"]) == {"16", "64"}
+    assert all(speed > 0 for speed in report["decode_tok_s"].values())
+    assert 0 < report["load_s"] < 60
+    assert 20 < report["peak_rss_mb"] < 2000
+    size = sum(path.stat().st_size for path in dense_dir.iterdir() if path.name != "tamiz.json")
+    assert report["bundle_mb"] == pytest.approx(size / 1e6, abs=0.05)
+    assert report["read_gb_s"] == 10.0
+    assert "against" not in report
+    assert told == ["prefill of 16", "decode at 16", "prefill of 64", "decode at 64"]
+
+
+def test_a_bundle_against_another(quick, dense_dir, shared_dir):
+    report = bench.bench(shared_dir, dense_dir, (16,), 1)
+    assert set(report["against"]) == {
+        "decode_tok_s",
+        "prefill_tok_s",
+        "load_s",
+        "peak_rss_mb",
+        "bundle_mb",
+    }
+    assert report["ratio"]["decode_tok_s"]["16"] > 0
+
+
+def test_ratios_compare_within_a_round():
+    ours, theirs = {128: [10.0, 100.0, 12.0]}, {128: [5.0, 50.0, 4.0]}
+    assert bench.ratios(ours, theirs) == {"128": 2.0}
+    assert bench.medians(ours) == {"128": 12.0}
+
+
+def test_a_context_beyond_the_limit_is_refused(quick, dense_dir):
+    with pytest.raises(TamizError, match=r"context 254 leaves no room .* limit is 256 tokens"):
+        bench.bench(dense_dir, None, (16, 254), 1)
+
+
+def test_what_is_no_bundle_is_refused(quick, tmp_path):
+    with pytest.raises(TamizError, match="not a tamiz bundle"):
+        bench.bench(tmp_path, None, (16,), 1)
+
+
+def test_an_engine_that_dies_leaves_its_last_words():
+    with pytest.raises(TamizError, match=r"peer: .* ended with code 3: no such peer"):
+        bench.Child(
+            "peer",
+            [
+                sys.executable,
+                "-c",
+                "import sys; print('no such peer', file=sys.stderr); sys.exit(3)",
+            ],
+        )
+
+
+def test_the_bandwidth_probe_reads_something():
+    assert 0.1 < bench.read_bandwidth(1) < 10_000

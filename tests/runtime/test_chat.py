@@ -1,0 +1,101 @@
+import datetime
+
+import pytest
+
+from tamiz.chat import ChatTemplate
+from tamiz.errors import TamizError
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def render(template, messages=MESSAGES, **settings):
+    return ChatTemplate({"chat_template": template, **settings}).render(messages)
+
+
+def test_messages_and_special_tokens_reach_the_template():
+    template = (
+        "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m['content'] }}{{ eos_token }}"
+        "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    settings = {"bos_token": "<s>", "eos_token": {"content": "</s>"}}
+    assert render(template, **settings) == "<s>[user] hi</s>[assistant]"
+
+
+def test_the_history_is_rendered_in_order(tokenizer):
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "two"},
+        {"role": "user", "content": "three"},
+    ]
+    assert ChatTemplate(tokenizer.settings).render(messages) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\none<|im_end|>\n"
+        "<|im_start|>assistant\ntwo<|im_end|>\n<|im_start|>user\nthree<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_blocks_are_trimmed_as_transformers_does():
+    assert render("{% if true %}\na\n    {% endif %}\nb") == "a\nb"
+
+
+def test_loops_can_be_left():
+    assert (
+        render("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}")
+        == "01"
+    )
+
+
+def test_values_can_be_written_as_json():
+    assert render("{{ messages | tojson }}", [{"role": "user", "content": "<é>"}]) == (
+        '[{"role": "user", "content": "<é>"}]'
+    )
+
+
+def test_the_date_can_be_asked_for():
+    assert render("{{ strftime_now('%Y') }}") == str(datetime.datetime.now().year)
+
+
+def test_the_default_of_several_templates_is_taken():
+    named = [{"name": "tool", "template": "no"}, {"name": "default", "template": "yes"}]
+    assert render(named) == "yes"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.__init__.__globals__ }}",
+        "{{ cycler.__init__.__globals__.os.system('true') }}",
+        "{{ raise_exception.__globals__['json'] }}",
+        "{{ messages.append({}) }}",
+        "{{ messages[0].update(role='system') }}",
+        "{{ '{0.__class__}'.format(1) }}",
+        "{{ ''.__class__ }}",
+        "{{ ''|attr('__class__') }}",
+    ],
+)
+def test_a_template_cannot_leave_the_sandbox(template):
+    with pytest.raises(TamizError, match=r"chat_template: .*unsafe"):
+        render(template)
+
+
+def test_what_the_template_refuses_is_told():
+    with pytest.raises(TamizError, match="chat_template: roles must alternate"):
+        render("{{ raise_exception('roles must alternate') }}")
+
+
+def test_a_malformed_template_is_refused():
+    with pytest.raises(TamizError, match="chat_template: "):
+        render("{% for %}")
+
+
+def test_an_expression_that_fails_is_refused():
+    with pytest.raises(TamizError, match="chat_template: "):
+        render("{{ 1 // 0 }}")
+
+
+@pytest.mark.parametrize("template", [None, 3, [{"name": "tool", "template": "no"}]])
+def test_a_model_without_template_cannot_chat(template):
+    with pytest.raises(TamizError, match="has no chat_template"):
+        ChatTemplate({"chat_template": template})

@@ -1,0 +1,110 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tamiz.cli import main
+
+
+@pytest.fixture
+def tamiz():
+    """Runs a command line; gives exit code, stdout and stderr."""
+
+    def run(*arguments, stdin=None):
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
+        return result.exit_code, result.stdout, result.stderr
+
+    return run
+
+
+def test_run_prints_the_answer(tamiz, dense_dir):
+    code, out, _ = tamiz("run", dense_dir, "--prompt", "hello", "--max-new-tokens", 5)
+    assert code == 0
+    assert out.endswith("\n")
+    code, again, _ = tamiz("run", dense_dir, "--prompt", "-", "--max-new-tokens", 5, stdin="hello")
+    assert (code, again) == (0, out)
+
+
+def test_run_prints_json(tamiz, dense_dir):
+    arguments = ["run", dense_dir, "--prompt", "hello", "--raw", "--max-new-tokens", 4, "--json"]
+    code, out, _ = tamiz(*arguments, "--temperature", 1, "--seed", 1)
+    assert code == 0
+    report = json.loads(out)
+    assert set(report) == {"text", "prompt_tokens", "seconds"}
+    assert report["prompt_tokens"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--temperature", "-1"],
+        ["--top-p", "0"],
+        ["--top-k", "-2"],
+        ["--max-new-tokens", "0"],
+        ["--temperature", "nan"],
+        ["--raw", "--system", "x"],
+    ],
+)
+def test_run_refuses_bad_values(tamiz, dense_dir, arguments):
+    code, out, err = tamiz("run", dense_dir, "--prompt", "hello", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_run_refuses_what_is_no_bundle(tamiz, tmp_path):
+    code, _, err = tamiz("run", tmp_path, "--prompt", "hello")
+    assert code == 2
+    assert "not a tamiz bundle" in err
+
+
+def test_chat_answers_every_line(tamiz, dense_dir):
+    code, out, _ = tamiz("chat", dense_dir, "--max-new-tokens", 3, stdin="hello\n\nhello\n")
+    assert code == 0
+    assert out.endswith("\n")
+
+
+def test_eval_prints_the_contracted_keys(tamiz, dense_dir, shared_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr("tamiz.evaluate.cut", lambda ids, n: [ids[:100]] * n)
+    text = tmp_path / "text.txt"
+    text.write_text("hello world, " * 100, "utf-8")
+    code, out, _ = tamiz("eval", dense_dir, "--text", text, "--windows", 1, "--json")
+    assert code == 0
+    assert set(json.loads(out)) == {"ppl", "ppl_from_16", "windows"}
+    arguments = ["eval", shared_dir, "--text", text, "--windows", 1]
+    code, out, _ = tamiz(*arguments, "--against", dense_dir, "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert {"ppl", "ppl_from_16", "ppl_dense", "dppl", "kl_mean", "top1_agreement"} <= set(report)
+    assert report["dppl"] == pytest.approx(0, abs=1e-5)
+    assert report["kl_mean"] == pytest.approx(0, abs=1e-6)
+
+
+def test_eval_refuses_unreadable_text(tamiz, dense_dir, tmp_path):
+    code, _, err = tamiz("eval", dense_dir, "--text", tmp_path / "missing.txt")
+    assert code == 2
+    assert "missing.txt: cannot be read as UTF-8 text" in err
+    (tmp_path / "latin.txt").write_bytes(b"\xff\xfe\xfa")
+    code, _, err = tamiz("eval", dense_dir, "--text", tmp_path / "latin.txt")
+    assert code == 2
+    assert "cannot be read as UTF-8 text" in err
+
+
+@pytest.mark.parametrize("contexts", ["", "a", "1,,2", "0", "-5", "1.5"])
+def test_bench_refuses_bad_contexts(tamiz, dense_dir, contexts):
+    code, _, err = tamiz("bench", dense_dir, "--context", contexts)
+    assert code == 2
+    assert "is not a list of whole numbers" in err
+
+
+def test_bench_prints_a_table(tamiz, dense_dir, monkeypatch):
+    monkeypatch.setattr("tamiz.bench.ROUNDS", 1)
+    monkeypatch.setattr("tamiz.bench.PAUSE", 0.0)
+    monkeypatch.setattr("tamiz.bench.read_bandwidth", lambda threads: 1.0)
+    arguments = ["bench", dense_dir, "--against", dense_dir, "--context", "16", "--threads", 1]
+    code, out, _ = tamiz(*arguments)
+    assert code == 0
+    assert "decode at 16, tok/s" in out
+    code, out, _ = tamiz(*arguments, "--json")
+    assert code == 0
+    assert json.loads(out)["ratio"]["decode_tok_s"]["16"] > 0

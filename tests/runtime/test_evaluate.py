@@ -1,0 +1,86 @@
+import shutil
+
+import numpy as np
+import pytest
+
+from tamiz import evaluate
+from tamiz.errors import TamizError
+from tamiz.runtime import Model
+
+WINDOWS = np.random.default_rng(1).integers(2, 262, (3, 100)).tolist()
+
+
+@pytest.fixture(scope="module")
+def other(dense_dir, tmp_path_factory) -> Model:
+    """The tiny llama with every weight changed by some percent."""
+    folder = shutil.copytree(dense_dir, tmp_path_factory.mktemp("other") / "dense")
+    weights = np.fromfile(folder / "model.onnx.data", np.float32)
+    weights *= np.random.default_rng(0).normal(1, 0.05, weights.shape).astype(np.float32)
+    weights.tofile(folder / "model.onnx.data")
+    return Model.load(folder, threads=1)
+
+
+def log_p(model: Model) -> np.ndarray:
+    """log softmax of the logits that predict positions 1 to 99, from one run a window."""
+    logits = model.logits(np.array(WINDOWS))[:, :-1].astype(np.float64)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def direct(model: Model, first: int) -> float:
+    """Perplexity of the positions from `first` on."""
+    targets = np.array(WINDOWS)[:, 1:, None]
+    nll = -np.take_along_axis(log_p(model), targets, axis=-1)[:, first - 1 :]
+    return float(np.exp(nll.mean()))
+
+
+def test_perplexity_is_that_of_a_direct_computation(model):
+    quality = evaluate.perplexity(model, WINDOWS)
+    assert quality.ppl == pytest.approx(direct(model, 1), rel=1e-6)
+    assert quality.ppl_from_16 == pytest.approx(direct(model, 16), rel=1e-6)
+
+
+def test_slices_do_not_change_the_perplexity(model, monkeypatch):
+    whole = evaluate.perplexity(model, WINDOWS)
+    monkeypatch.setattr(evaluate, "_SLICE", 7)
+    monkeypatch.setattr(evaluate, "_ROWS", 3)
+    sliced = evaluate.perplexity(model, WINDOWS)
+    assert sliced.ppl == pytest.approx(whole.ppl, rel=1e-6)
+    assert sliced.ppl_from_16 == pytest.approx(whole.ppl_from_16, rel=1e-6)
+
+
+def test_comparison_is_that_of_a_direct_computation(dense, other):
+    result = evaluate.compare(other, dense, WINDOWS)
+    p, q = log_p(dense), log_p(other)
+    assert result.kl_mean == pytest.approx((np.exp(p) * (p - q)).sum(axis=-1).mean(), rel=1e-5)
+    assert result.top1_agreement == (p.argmax(axis=-1) == q.argmax(axis=-1)).mean()
+    assert result.dense == evaluate.perplexity(dense, WINDOWS)
+    assert result.built == evaluate.perplexity(other, WINDOWS)
+    worse = max(direct(other, 1) / direct(dense, 1), direct(other, 16) / direct(dense, 16))
+    assert result.dppl == pytest.approx(worse - 1, abs=1e-6)
+
+
+def test_a_model_agrees_with_itself(dense):
+    result = evaluate.compare(dense, dense, WINDOWS)
+    assert (result.dppl, result.kl_mean, result.top1_agreement) == (0, 0, 1)
+
+
+def test_the_worse_perplexity_counts():
+    built = evaluate.Quality(ppl=9.0, ppl_from_16=11.0)
+    dense = evaluate.Quality(ppl=10.0, ppl_from_16=10.0)
+    result = evaluate.Comparison(built, dense, 0.0, 1.0)
+    assert result.dppl == pytest.approx(0.1)
+
+
+def test_windows_do_not_overlap_and_the_rest_is_left():
+    assert evaluate.cut(range(10), 2, 4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_a_short_text_is_refused(dense):
+    with pytest.raises(TamizError, match=r"has 5 tokens, expected at least 2048 \(2 windows"):
+        evaluate.evaluate(dense, None, "hello" * 5, 2)
+
+
+def test_other_vocabularies_cannot_be_compared(dense, other, monkeypatch):
+    monkeypatch.setattr(other, "vocabulary", 7)
+    with pytest.raises(TamizError, match=r"has 7 logits, but .* has 262"):
+        evaluate.compare(other, dense, WINDOWS)

@@ -1,0 +1,97 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tamiz.bundle import Source, write_manifest
+from tamiz.errors import TamizError
+from tamiz.runtime import Model
+from tamiz.sampling import Sampling
+
+PROMPT = [5, 90, 33, 200, 17, 60]
+
+
+@pytest.fixture
+def endless(model, monkeypatch):
+    """A model without stop tokens."""
+    monkeypatch.setattr(model, "stop_ids", frozenset())
+    return model
+
+
+def test_greedy_takes_the_largest_logit_of_a_full_run_each_time(endless):
+    ids = list(PROMPT)
+    for token in endless.generate(PROMPT, Sampling(), max_new_tokens=20):
+        assert token == endless.logits(np.array([ids]))[0, -1].argmax()
+        ids.append(token)
+    assert len(ids) == len(PROMPT) + 20
+
+
+def test_the_same_seed_generates_the_same_tokens(endless):
+    sampling = Sampling(temperature=1.0, seed=3)
+    first = list(endless.generate(PROMPT, sampling, 30))
+    assert list(endless.generate(PROMPT, sampling, 30)) == first
+    assert list(endless.generate(PROMPT, Sampling(temperature=1.0, seed=4), 30)) != first
+
+
+def test_a_stop_token_ends_the_generation_and_is_not_given(endless, monkeypatch):
+    tokens = list(endless.generate(PROMPT, Sampling(temperature=1.0, seed=1), 30))
+    stop = tokens[10]
+    monkeypatch.setattr(endless, "stop_ids", frozenset([stop]))
+    stopped = list(endless.generate(PROMPT, Sampling(temperature=1.0, seed=1), 30))
+    assert stopped == tokens[: tokens.index(stop)]
+
+
+def test_without_a_maximum_the_limit_ends_the_generation(endless):
+    assert len(list(endless.generate(PROMPT, Sampling()))) == endless.limit - len(PROMPT)
+
+
+def test_a_kept_sequence_continues_as_if_everything_were_read_again(endless):
+    sequence = endless.sequence()
+    first = list(endless.generate(PROMPT, Sampling(), 10, sequence))
+    longer = [*PROMPT, *first, 7, 8, 9]
+    expected = list(endless.generate(longer, Sampling(), 10))
+    assert list(endless.generate(longer, Sampling(), 10, sequence)) == expected
+    other = [5, 90, 100, 101]
+    expected = list(endless.generate(other, Sampling(), 10))
+    assert list(endless.generate(other, Sampling(), 10, sequence)) == expected
+
+
+def test_a_prompt_that_does_not_fit_is_refused(model):
+    with pytest.raises(TamizError, match=r"6 tokens and 251 new ones do not fit.*limit is 256"):
+        list(model.generate(PROMPT, Sampling(), 251))
+    with pytest.raises(TamizError, match=r"256 tokens do not fit"):
+        list(model.generate([5] * 256, Sampling()))
+
+
+def test_an_empty_prompt_is_refused(model):
+    with pytest.raises(TamizError, match="the prompt is empty"):
+        list(model.generate([], Sampling()))
+
+
+def test_stop_tokens_come_from_the_generation_config(tiny_dense):
+    assert Model.load(tiny_dense).stop_ids == {1}
+    _change(tiny_dense, "generation_config.json", eos_token_id=[1, 7])
+    assert Model.load(tiny_dense).stop_ids == {1, 7}
+    _change(tiny_dense, "generation_config.json", eos_token_id="end")
+    with pytest.raises(TamizError, match=r"generation_config.json: eos_token_id is 'end'"):
+        Model.load(tiny_dense)
+
+
+def test_a_missing_limit_is_named(tiny_dense):
+    _change(tiny_dense, "config.json", max_position_embeddings=None)
+    with pytest.raises(TamizError, match=r"config.json: max_position_embeddings is None"):
+        Model.load(tiny_dense)
+
+
+def test_a_model_that_is_no_decoder_is_refused(tiny_dense):
+    shutil.copy(tiny_dense / "tokenizer.onnx", tiny_dense / "model.onnx")
+    write_manifest(tiny_dense, "dense", Source("changed by a test"))
+    with pytest.raises(TamizError, match=r"model.onnx: "):
+        Model.load(tiny_dense)
+
+
+def _change(bundle, name, **values):
+    path = bundle / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    write_manifest(bundle, "dense", Source("changed by a test"))
