@@ -64,6 +64,11 @@ def test_version() -> None:
     [
         (TamizError("file: bad"), 2, "error: file: bad\n"),
         (click.ClickException("bad option"), 2, "error: bad option\n"),
+        (
+            PermissionError(13, "Permission denied", "out"),
+            2,
+            "error: [Errno 13] Permission denied: 'out'",
+        ),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.Abort(), 130, "interrupted\n"),
     ],
