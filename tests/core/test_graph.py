@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -57,8 +59,14 @@ def test_other_additions_are_no_bias(rest: str):
     assert linear.output.name == "h"
 
 
-def test_the_weight_is_a_view_of_the_constant():
-    model = graph("y = MatMul(x, w)")
+def test_the_weight_is_a_view_of_the_mapped_file(tmp_path: Path):
+    ir.save(
+        graph("y = MatMul(x, w)"),
+        tmp_path / "model.onnx",
+        external_data="model.onnx.data",
+        size_threshold_bytes=0,
+    )
+    model = ir.load(tmp_path / "model.onnx")
     linear = find_linear(model, site("MatMul0"))
     stored = model.graph.initializers["w"].const_value.numpy()
     array = weight_array(linear, site("MatMul0"))
