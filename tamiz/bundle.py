@@ -5,7 +5,6 @@ Imported where models run, so it needs nothing but the standard library.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -153,6 +152,8 @@ class Bundle:
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file in hexadecimal."""
+    import hashlib  # brings OpenSSL, 4 MB, which a process that only runs a bundle does not need
+
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 22):
