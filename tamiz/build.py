@@ -67,9 +67,7 @@ def build(
     from tamiz.selfcheck import compare
 
     source, target, choices = Path(source), Path(target), list(choices)
-    dense = Bundle.open(source)
-    if dense.manifest.kind != "dense":
-        raise TamizError(f"{source}: is a built bundle, expected a dense one")
+    dense = Bundle.open_dense(source)
     if target.resolve() == source.resolve():
         raise TamizError(f"{target}: is the dense bundle itself, expected another folder")
     clock = _Clock()

@@ -200,6 +200,12 @@ def test_build_refuses_a_place_it_must_not_write(tiny_dense: Path, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
+def test_what_a_built_bundle_is_good_for(tiny_dense: Path, tmp_path: Path) -> None:
+    ok("build", tiny_dense, "-o", tmp_path / "out")
+    assert "is a built bundle, expected a dense one" in refused("plan", tmp_path / "out")
+    assert "block-quant: bits 4, head_bits 8" in ok("inspect", tmp_path / "out")
+
+
 def test_plugins_lists_claims_and_what_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "claims weights (exclusive)" in " ".join(ok("plugins").split())
     monkeypatch.setenv("TAMIZ_DISABLE_PLUGINS", "block-quant")
