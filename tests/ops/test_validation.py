@@ -147,7 +147,7 @@ X = np.zeros((2, 4), F)
         ("SwiGLU", [X, X], {"beta": 1}, "unknown attribute 'beta', SwiGLU has none"),
         ("RMSNorm", [X, X[0]], {"eps": 1}, "unknown attribute 'eps', RMSNorm has: epsilon"),
         ("RMSNorm", [X, X[0]], {"epsilon": "small"}, "attribute 'epsilon' is of another type"),
-        ("RMSNorm", [X, X[0, :3]], {}, r"weight has shape \[3\], expected \[4\]"),
+        ("RMSNorm", [X, X[0, :3]], {}, "weight has 3 elements, expected a divisor"),
     ],
 )
 def test_run_on_arrays(op, inputs, attributes, expected):
