@@ -92,9 +92,14 @@ def block_gather(ids: Array, weight: Array, *, bits: int, n: int, k: int) -> lis
 def rms_norm(
     x: Array, weight: Array, residual: Array | None = None, *, epsilon: float = 1e-5
 ) -> list[Array]:
-    """s = x + residual; y = s / sqrt(mean(s^2) + epsilon) * weight. Returns [y, s]."""
+    """s = x + residual; y = s / sqrt(mean(s^2) + epsilon) * weight. Returns [y, s].
+
+    Over every run of as many elements as the weight has: over a row, or over each of its heads.
+    """
     s = x.astype(np.float64) + (0 if residual is None else residual)
-    return [s / np.sqrt((s**2).mean(-1, keepdims=True) + epsilon) * weight, s]
+    runs = s.reshape(*s.shape[:-1], -1, weight.size)
+    y = runs / np.sqrt((runs**2).mean(-1, keepdims=True) + epsilon) * weight
+    return [y.reshape(s.shape), s]
 
 
 def swiglu(gate: Array, up: Array) -> list[Array]:
