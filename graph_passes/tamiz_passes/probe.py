@@ -62,7 +62,8 @@ class Probe:
             named; nor need activations ``[B, S, n]`` of which only the shape matters.
 
     Raises:
-        Refusal: If the part reaches over the boundary into the weights of the model.
+        Refusal: If the part reaches over the boundary into the weights of the model, or
+            onnxruntime cannot load it.
 
     Attributes:
         inputs: What a run is fed.
@@ -87,7 +88,10 @@ class Probe:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
-        self._session = ort.InferenceSession(proto.SerializeToString(), options)
+        try:
+            self._session = ort.InferenceSession(proto.SerializeToString(), options)
+        except Exception as error:  # onnxruntime raises a class of its own for every status
+            raise Refusal(f"onnxruntime cannot load it: {_first_line(error)}") from error
 
     def run(
         self,
@@ -104,10 +108,9 @@ class Probe:
         feeds = {v.name: given[v] if v in given else _default_input(v, case) for v in self.inputs}
         try:
             return list(self._session.run([v.name for v in outputs], feeds))
-        except Exception as error:  # onnxruntime raises a class of its own for every status
+        except Exception as error:
             raise Refusal(
-                f"it does not run with {case.length} tokens after {case.past}: "
-                f"{str(error).splitlines()[0][:200]}"
+                f"it does not run with {case.length} tokens after {case.past}: {_first_line(error)}"
             ) from error
 
 
@@ -144,6 +147,10 @@ def _check_inside(node: ir.Node) -> None:
     weights = [source[0] for source in sources if source is not None]
     if node.op_type in ("MatMul", "Gemm", "Gather") and any(rank(w) == 2 for w in weights):
         raise Refusal(f"it depends on {node.name} ({node.op_type} with a weight)")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200]
 
 
 def _is_activation(value: ir.Value) -> bool:

@@ -320,6 +320,20 @@ def test_a_rotation_of_the_other_half_is_refused_by_its_results():
     assert note.reason.startswith("The output is not what tamiz.Attention computes (relative error")
 
 
+def test_what_onnxruntime_cannot_run_is_refused():
+    def unheard(value: ir.Value) -> list[ir.Node]:
+        node = ir.node("Unheard", [value])
+        node.outputs[0].type = ir.TensorType(ir.DataType.BOOL)
+        node.outputs[0].shape = ir.Shape([None, None])
+        return [node]
+
+    model = decoder(layers=1)
+    insert_before(model, "/model/And", 0, unheard)
+    (note,) = (n for n in run_passes(model) if n.pass_name == "attention")
+    assert note.reason.startswith("Onnxruntime cannot load it: ")
+    assert "Unheard" in note.reason
+
+
 def test_a_window_longer_than_the_samples_is_found_by_its_constant():
     model = decoder(layers=1)
     sliding_window(model)
