@@ -68,6 +68,7 @@ def technique_page(technique: Technique) -> list[str]:
     claims = (
         ", ".join(f"{c.resource.value} ({c.mode.value})" for c in technique.claims) or "nothing"
     )
+    switch = "on" if technique.default else "off"
     facts = [
         ["acts on", ", ".join(sorted(kind.value for kind in technique.site_kinds))],
         ["claims", ", ".join(claims) or "nothing"],
