@@ -65,9 +65,7 @@ def ops() -> str:
 
 def technique_page(technique: Technique) -> list[str]:
     """One technique: what it claims, its flags and metrics."""
-    claims = (
-        ", ".join(f"{c.resource.value} ({c.mode.value})" for c in technique.claims) or "nothing"
-    )
+    claims = [f"{claim.resource.value} ({claim.mode.value})" for claim in technique.claims]
     switch = "on" if technique.default else "off"
     facts = [
         ["acts on", ", ".join(sorted(kind.value for kind in technique.site_kinds))],
