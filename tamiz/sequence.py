@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
@@ -119,7 +120,7 @@ class SharedSequence(Sequence):
         self._mask = np.ones((1, capacity), np.int64)
         self._binding = model.session.io_binding()
         for i, (past, present) in enumerate(zip(model.past, model.present, strict=True)):
-            buffer = np.zeros((1, model.heads, capacity, model.head_size), np.float32)
+            buffer = _zeros((1, model.heads, capacity, model.head_size))
             buffer[:, :, :length] = self._buffers[i][:, :, :length]
             self._buffers[i] = buffer
             _bind(self._binding.bind_input, past, buffer)
@@ -199,6 +200,14 @@ class ExactSequence(Sequence):
         *self._cache, logits = model.session.run_with_ort_values([*model.present, "logits"], feeds)
         result: Logits = logits.numpy()[0]
         return result
+
+
+def _zeros(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Zeros that begin at a cache line, so that no vector load of a row crosses one."""
+    size = math.prod(shape)
+    buffer = np.zeros(size + 16, np.float32)
+    start = -buffer.ctypes.data % 64 // 4
+    return buffer[start : start + size].reshape(shape)
 
 
 def _value(array: NDArray[np.generic]) -> ort.OrtValue:
