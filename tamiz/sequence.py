@@ -118,6 +118,7 @@ class SharedSequence(Sequence):
         model, length = self._model, len(self.tokens)
         self._capacity = capacity
         self._mask = np.ones((1, capacity), np.int64)
+        self._mask_address = self._mask.ctypes.data
         self._binding = model.session.io_binding()
         for i, (past, present) in enumerate(zip(model.past, model.present, strict=True)):
             buffer = _zeros((1, model.heads, capacity, model.head_size))
@@ -137,6 +138,13 @@ class SharedSequence(Sequence):
             _bind(self._binding.bind_input, "position_ids", self._position)
         _bind(self._binding.bind_output, "logits", self._next)
 
+    def _bind_mask(self, length: int) -> None:
+        """Tells the model how many tokens there will be after the run."""
+        # Not `_bind`: numpy takes 25 µs to tell an address when the caches are cold.
+        self._binding.bind_input(
+            "attention_mask", "cpu", 0, np.int64, (1, length), self._mask_address
+        )
+
     def _reserve(self, count: int) -> None:
         super()._reserve(count)
         needed = len(self.tokens) + count
@@ -147,7 +155,7 @@ class SharedSequence(Sequence):
         length = len(self.tokens)
         self._token[0, 0] = token
         self._position[0, 0] = length
-        _bind(self._binding.bind_input, "attention_mask", self._mask[:, : length + 1])
+        self._bind_mask(length + 1)
         self._model.session.run_with_iobinding(self._binding)
         return self._next_row
 
@@ -157,7 +165,7 @@ class SharedSequence(Sequence):
         _bind(self._binding.bind_input, "input_ids", ids)
         if self._model.has_positions:
             _bind(self._binding.bind_input, "position_ids", positions)
-        _bind(self._binding.bind_input, "attention_mask", self._mask[:, : length + count])
+        self._bind_mask(length + count)
         logits = self._next
         if every or not self._model.can_keep:
             self._keep[0] = 0
