@@ -34,12 +34,12 @@ class BlockMatMul : public Stage {
                     kTaskTiles),
         kernels_(kernels.matmul) {}
 
-  void check_constants(const Tensor* inputs) const override {
+  void check_constants(Ports inputs) const override {
     if (inputs[1]) weight_.check(inputs[1]);
     if (inputs[3]) check_bias(inputs[3]);
   }
 
-  void infer(const Tensor* inputs, Tensor* outputs) const override {
+  void infer(Ports inputs, Ports outputs) const override {
     Shape shape = inputs[0].shape;
     if (shape.rank < 1) throw Error("x is a scalar, expected [..., k]");
     int64_t& last = shape.dims[shape.rank - 1];
