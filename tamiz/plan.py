@@ -130,13 +130,22 @@ def make_plan(
     """
     rules = {site.id: policy.rules(site, base) if policy else base for site in sites}
     chosen = {choice.technique.name: choice for choice in choices}
+    everywhere = set(chosen)
     if policy is not None:
         for name, technique in policy.techniques.items():
             if any(found.switched.get(name) for found in rules.values()):
                 chosen.setdefault(name, configure(technique, {}, asked=True))
         policy.check_reach(chosen, rules)
-    everywhere = [chosen[name] for name in sorted(chosen)]
-    wanted = {site.id: _at(everywhere, rules[site.id], site) for site in sites}
+    base_choices = tuple(chosen[name] for name in sorted(chosen))
+    wanted = {
+        site.id: [
+            _at(choice, rules[site.id], site)
+            for choice in base_choices
+            if choice.technique.fits(site)
+            and _is_on(choice, rules[site.id], choice.technique.name in everywhere)
+        ]
+        for site in sites
+    }
     resolution: Resolution = resolve(sites, wanted)
     if resolution.conflicts and on_conflict == "error":
         raise ConflictError(resolution.conflicts)
@@ -144,29 +153,29 @@ def make_plan(
         resolution.plans,
         resolution.conflicts,
         resolution.dropped,
-        policy_hash(everywhere, policy),
-        tuple(everywhere),
+        policy_hash(base_choices, policy),
+        base_choices,
         rules,
     )
 
 
-def _at(choices: Iterable[Choice], rules: Rules, site: Site) -> list[Choice]:
-    """The choices that hold at one site, with the policy's fields."""
-    found = []
-    for choice in choices:
-        technique = choice.technique
-        switched = rules.switched.get(technique.name)
-        if switched is False or (choice.asked and not rules.enable) or not technique.fits(site):
-            continue
-        fields = rules.fields.get(technique.name, {})
-        if fields:
-            given = {**choice.config.model_dump(), **fields}
-            try:
-                choice = configure(technique, given, asked=choice.asked)
-            except TamizError as error:
-                raise TamizError(f"policy at {site.id}: {error}") from error
-        found.append(choice)
-    return found
+def _is_on(choice: Choice, rules: Rules, everywhere: bool) -> bool:
+    """Whether a technique may act at a site; `everywhere` if it is on but for the policy."""
+    if choice.asked and not rules.enable:
+        return False
+    return rules.switched.get(choice.technique.name, everywhere)
+
+
+def _at(choice: Choice, rules: Rules, site: Site) -> Choice:
+    """A choice with the policy's fields for one site."""
+    fields = rules.fields.get(choice.technique.name, {})
+    if not fields:
+        return choice
+    given = {**choice.config.model_dump(), **fields}
+    try:
+        return configure(choice.technique, given, asked=choice.asked)
+    except TamizError as error:
+        raise TamizError(f"policy at {site.id}: {error}") from error
 
 
 def policy_hash(choices: Iterable[Choice], policy: Policy | None = None) -> str:

@@ -145,8 +145,11 @@ def test_the_seeds_example(tmp_path: Path) -> None:
             "layers.5.ffn_down",
             4,
         ),
-        ({"defaults": {"K": {"up": 1, "down": 2}}, "layers": {"5": {"K": {"up": 9}}}},
-         "layers.5.ffn_down", 2),
+        (
+            {"defaults": {"K": {"up": 1, "down": 2}}, "layers": {"5": {"K": {"up": 9}}}},
+            "layers.5.ffn_down",
+            2,
+        ),
         ({"defaults": {"K": {"up": 1}}, "layers": {"5": {"K": 7}}}, "layers.5.ffn_down", 7),
         ({"defaults": {"K": {"ffn_up": 6}}}, "layers.5.ffn_up", 6),
         (
@@ -210,7 +213,10 @@ REFUSED = [
     ('{"version": 1, "defaults": {"autotune": {"max_iters": 0}}}', "max_iters"),
     ('{"version": 1, "sites": {"layers.99.ffn_up": {}}}', "names no site of the model"),
     ('{"version": 1, "sites": {"re:(": {}}}', "no regular expression"),
-    ('{"version": 1,\n"layers": {"5": {"enable": false,\n"strip": true}}}', ":3: .*strips the dense"),
+    (
+        '{"version": 1,\n"layers": {"5": {"enable": false,\n"strip": true}}}',
+        ":3: .*strips the dense",
+    ),
     ('{"version": 1, "defaults": ' + "[" * 100, "nested deeper"),
     ("", ":1: not valid JSON: expected a value"),
     ('{"a": "\x00"}', "not valid JSON"),
@@ -247,9 +253,12 @@ def test_the_policy_changes_the_hash(tmp_path: Path) -> None:
 
 
 def test_the_schema_knows_the_techniques() -> None:
-    text = json.dumps(policy_model(TECHNIQUES).model_json_schema())
-    assert all(word in text for word in ('"seeded"', '"base"', '"K"', "Entries of the residual."))
-    assert '"K"' not in json.dumps(policy_model({"base": TECHNIQUES["base"]}).model_json_schema())
+    schema = policy_model(TECHNIQUES).model_json_schema()["$defs"]
+    assert {"K", "block"} < set(schema["Entry"]["properties"])
+    assert set(schema["Techniques"]["properties"]) == {"base", "seeded"}
+    assert "Entries of the residual." in json.dumps(schema["seeded"])
+    without = policy_model({"base": TECHNIQUES["base"]}).model_json_schema()["$defs"]
+    assert "K" not in without["Entry"]["properties"]
 
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "policies").glob("*.json"))
@@ -259,8 +268,9 @@ LAYERS = {"smollm2": 30, "qwen7b": 28, "gemma": 26}
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_hold(path: Path) -> None:
     sites = [
-        Site(f"layers.{n}.ffn_up", SiteKind.LINEAR, "n", n, "ffn_up", "w", 8, 8)
+        Site(f"layers.{n}.{tensor}", SiteKind.LINEAR, "n", n, tensor, "w", 8, 8)
         for n in range(LAYERS[path.name.split(".")[2]])
+        for tensor in ("attn_k", "ffn_up")
     ]
     from tamiz.plugins import load
 

@@ -229,9 +229,7 @@ def test_what_has_no_conflicts_is_never_changed(wanted: list[Choice]) -> None:
     asked = {
         (site.id, c.technique.name) for site in SITES for c in wanted if c.technique.fits(site)
     }
-    standing_by = {
-        (plan.site.id, c.technique.name) for plan in found.plans for c in plan.fallbacks
-    }
+    standing_by = {(plan.site.id, c.technique.name) for plan in found.plans for c in plan.fallbacks}
     assert planned | standing_by | set(found.dropped) == asked
     assert planned.isdisjoint(found.dropped)
     assert standing_by.isdisjoint(planned | set(found.dropped))
