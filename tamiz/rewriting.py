@@ -71,14 +71,14 @@ def write_model(
     for site_plan in plan.sites:
         site = site_plan.site
         if site.id in unsafe and site.node in nodes:
-            nodes[site.node].metadata_props[graph.UNSAFE] = unsafe[site.id]
+            nodes[site.node].metadata_props[graph.UNSAFE] = f"{site.id}:{unsafe[site.id]}"
         for attempt in accepted.get(site.id, ()):
             technique = attempt.choice.technique
             fit = replace(attempt.fit(), strip=strips(plan, site, attempt.choice))
             for node in technique.rewrite(site, fit, model):
                 _sign(node, site, attempt.choice, plan.policy)
                 if site.id in unsafe:
-                    node.metadata_props[graph.UNSAFE] = unsafe[site.id]
+                    node.metadata_props[graph.UNSAFE] = f"{site.id}:{unsafe[site.id]}"
     notes = run_passes(model, plugins, Phase.FUSE)
     with reading(found.bundle):
         _save(model, folder)
