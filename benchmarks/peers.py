@@ -13,6 +13,7 @@ interpreter that has it; a peer that cannot run is reported as skipped. Definiti
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tamiz import bench
+from tamiz.bundle import Source, write_manifest
 from tamiz.errors import TamizError
 
 HERE = Path(__file__).resolve().parent
@@ -104,6 +106,7 @@ def quantise(dense: Path, target: Path) -> Path:
     import onnx
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
+    logging.disable(logging.INFO)  # a line a node
     target.mkdir()
     model = onnx.load(str(dense / "model.onnx"))
     fold_transposed_weights(model)
@@ -112,9 +115,9 @@ def quantise(dense: Path, target: Path) -> Path:
     )
     quantizer.process()
     quantizer.model.save_model_to_file(str(target / "model.onnx"), True)
-    for settings in dense.glob("*.json"):
-        if settings.name != "tamiz.json":  # its hashes are those of the dense model
-            shutil.copy(settings, target)
+    for settings in ("config.json", "generation_config.json"):
+        shutil.copy(dense / settings, target)
+    write_manifest(target, "dense", Source(f"{dense}, MatMulNBits"))
     return target
 
 

@@ -67,7 +67,6 @@ class Probe:
 
     Attributes:
         inputs: What a run is fed.
-        integers: Absolute values of the integer constants inside.
     """
 
     def __init__(
@@ -75,14 +74,8 @@ class Probe:
     ) -> None:
         import onnxruntime as ort
 
-        self.inputs = _inputs(outputs, boundary)
+        self.inputs = [v for v in _leaves(outputs, boundary) if not v.is_initializer()]
         graph = ir.convenience.extract(model.graph, list(self.inputs), list(outputs))
-        self.integers = {
-            int(n)
-            for value in graph.initializers.values()
-            if value.const_value is not None and value.dtype == ir.DataType.INT64
-            for n in np.abs(value.const_value.numpy()).reshape(-1)
-        }
         proto = ir.to_proto(ir.Model(graph, ir_version=model.ir_version))
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -114,8 +107,18 @@ class Probe:
             ) from error
 
 
-def _inputs(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[ir.Value]:
-    """The values that bound the subgraph of `outputs`: `boundary`, graph inputs, and shapes."""
+def integers_behind(values: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> set[int]:
+    """Absolute values of the integer constants that `values` depend on up to `boundary`."""
+    return {
+        int(n)
+        for value in _leaves(values, boundary)
+        if value.dtype == ir.DataType.INT64 and value.const_value is not None
+        for n in np.abs(value.const_value.numpy()).reshape(-1)
+    }
+
+
+def _leaves(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[ir.Value]:
+    """What `outputs` are computed from: `boundary`, graph inputs, constants, and shapes."""
     found: dict[ir.Value, None] = {}
     seen: set[ir.Value] = set()
     stack = list(outputs)
@@ -125,24 +128,27 @@ def _inputs(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[i
             continue
         seen.add(value)
         node = value.producer()
-        if value in boundary or value.is_graph_input():
+        if node is None or value in boundary:
             found[value] = None
-        elif node is not None:
-            _check_inside(node)
-            for operand in operands(node):
-                if node.op_type == "Shape" and _is_activation(operand):
-                    found[operand] = None
-                    seen.add(operand)
-                else:
-                    stack.append(operand)
+            continue
+        _check_inside(node)
+        for operand in operands(node):
+            if node.op_type == "Shape" and _is_activation(operand):
+                found[operand] = None
+                seen.add(operand)
+            else:
+                stack.append(operand)
     return list(found)
+
+
+_GRAPH_ATTRIBUTES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def _check_inside(node: ir.Node) -> None:
     if node.domain != "":
         raise Refusal(f"it depends on {node.name} ({node.domain}.{node.op_type})")
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
-        raise Refusal(f"it depends on {node.name}, which takes a function's attribute")
+    if any(a.type in _GRAPH_ATTRIBUTES for a in node.attributes.values()):
+        raise Refusal(f"it depends on {node.name} ({node.op_type}), a branch or a loop")
     sources = [constant_weight(v) for v in node.inputs]
     weights = [source[0] for source in sources if source is not None]
     if node.op_type in ("MatMul", "Gemm", "Gather") and any(rank(w) == 2 for w in weights):

@@ -1,6 +1,7 @@
 """Custom ops of tamiz for ONNX Runtime on CPUs, and the same ops on NumPy arrays."""
 
 from tamiz_ops._native import cpu, schemas
+from tamiz_ops.deltas import hash_weights, pack_deltas, unpack_deltas
 from tamiz_ops.library import library_path, metrics, register, reset_metrics
 from tamiz_ops.pack import dequantize, pack_int4, pack_int8, unpack_int4, unpack_int8
 from tamiz_ops.run import run
@@ -10,14 +11,17 @@ __version__ = "0.1.0"
 __all__ = [
     "cpu",
     "dequantize",
+    "hash_weights",
     "library_path",
     "metrics",
+    "pack_deltas",
     "pack_int4",
     "pack_int8",
     "register",
     "reset_metrics",
     "run",
     "schemas",
+    "unpack_deltas",
     "unpack_int4",
     "unpack_int8",
 ]

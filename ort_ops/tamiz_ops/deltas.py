@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tamiz_ops.pack import GROUP, TILE, pack_int4, pack_int8
+from tamiz_ops.pack import GROUP, TILE, dequantize, pack_int4, pack_int8
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -116,6 +116,69 @@ def pack_deltas(
         starts[tile + 1] = starts[tile] + size
     parts.append(bytes(PADDING))
     return np.frombuffer(b"".join(parts), np.uint8), starts
+
+
+def unpack_deltas(
+    deltas: Array, starts: Array, *, bits: int, n: int, k: int, base: float = 0.0, seed: int = 0
+) -> Array:
+    """The weight that the records of `pack_deltas` stand for.
+
+    Args:
+        deltas: uint8, the records.
+        starts: int64 [tiles + 1], where those of a tile begin.
+        bits: of a stored weight, 4 or 8.
+        n: outputs.
+        k: inputs.
+        base: factor of the hash.
+        seed: of the hash.
+
+    Returns:
+        float64 [n, k].
+    """
+    groups = -(-k // GROUP)
+    factor_bytes = 2 * TILE * (2 if bits == 4 else 1)
+    places = np.zeros((len(starts) - 1, groups, _PLACES))
+    noise = in_places(base * hash_weights((len(starts) - 1) * TILE, groups * GROUP, seed))
+    for tile, (at, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+        while at < end:
+            group, tail = np.frombuffer(deltas[at : at + 4].tobytes(), "<u2")
+            form, size = divmod(int(tail), 1 << 14)
+            payload = deltas[at + 4 : at + 4 + size]
+            at += 4 + size
+            if form == FULL:
+                weight = dequantize(payload[np.newaxis], bits, TILE, GROUP)
+                places[tile, group] = in_places(weight)[0, 0]
+                continue
+            stored, quants = _stored(payload[factor_bytes:], form, bits)
+            factors = np.frombuffer(payload[:factor_bytes].tobytes(), "<f2").reshape(-1, TILE)
+            output = np.flatnonzero(stored) // 4 % TILE
+            values = factors[0, output].astype(np.float64) * quants
+            places[tile, group] = noise[tile, group]
+            places[tile, group, stored] = values + (factors[1, output] if bits == 4 else 0)
+    return from_places(places, n, k)
+
+
+def _stored(payload: Array, form: int, bits: int) -> tuple[Array, Array]:
+    """Where a record stores values, bool [512], and their quants."""
+    count = _PLACES
+    if form == PLACES:
+        number = len(payload) * 2 // 5 if bits == 4 else len(payload) // 3
+        stored = np.zeros(count, bool)
+        stored[np.frombuffer(payload[: 2 * number].tobytes(), "<u2")] = True
+        return stored, _quants(payload[2 * number :], bits)[:number]
+    stored = np.unpackbits(payload[: count // 8], bitorder="little").astype(bool)
+    quants, at = [], count // 8
+    for here in np.count_nonzero(stored.reshape(8, 64), axis=1):
+        size = here if bits == 8 else (here + 1) // 2
+        quants.append(_quants(payload[at : at + size], bits)[:here])
+        at += size
+    return stored, np.concatenate(quants)
+
+
+def _quants(packed: Array, bits: int) -> Array:
+    if bits == 8:
+        return packed.view(np.int8)
+    return np.stack([packed & 15, packed >> 4], axis=1).reshape(-1)
 
 
 def in_places(matrix: Array) -> Array:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tamiz_ops.deltas import unpack_deltas
+
 Array = npt.NDArray[Any]
 
 _TILE = 16  # outputs of a tile
@@ -81,6 +83,28 @@ def block_matmul(
     if mask is not None:
         x = x * (np.repeat(mask, block, axis=-1)[..., :k] != 0)
     y = x @ dequantize(weight, bits, n, k).T
+    return [y if bias is None else y + bias]
+
+
+def proc_sparse_matmul(
+    x: Array,
+    deltas: Array,
+    starts: Array,
+    mask: Array | None = None,
+    bias: Array | None = None,
+    *,
+    bits: int,
+    n: int,
+    k: int,
+    base: float = 0.0,
+    seed: int = 0,
+    block: int = 32,
+) -> list[Array]:
+    """y = (x * mask) W^T + bias, W from `unpack_deltas`."""
+    x = x.astype(np.float64)
+    if mask is not None:
+        x = x * (np.repeat(mask, block, axis=-1)[..., :k] != 0)
+    y = x @ unpack_deltas(deltas, starts, bits=bits, n=n, k=k, base=base, seed=seed).T
     return [y if bias is None else y + bias]
 
 
@@ -217,4 +241,5 @@ _OPS: dict[str, Any] = {
     "SwiGLU": swiglu,
     "Attention": attention,
     "Fused": fused,
+    "ProcSparseMatMul": proc_sparse_matmul,
 }

@@ -241,6 +241,32 @@ def past_in_front_of_nothing(model: ir.Model) -> None:
     model.graph.insert_after(concat, copy)
 
 
+def frequencies_by_length(model: ir.Model) -> None:
+    """As LongRoPE: other frequencies once a position is beyond the original context."""
+    positions = next(v for v in model.graph.inputs if v.name == "position_ids")
+    limit = constant(model, "limit", 100, np.int64)
+    factors = [constant(model, f"factor.{n}", n) for n in (1.0, 2.0)]
+
+    def branch(factor: ir.Value, angle: ir.Value) -> ir.Graph:
+        node = ir.node("Mul", [angle, factor])
+        node.outputs[0].name = f"{factor.name}.angle"
+        return ir.Graph([], node.outputs, nodes=[node], name=factor.name)
+
+    def chosen(angle: ir.Value) -> list[ir.Node]:
+        last = ir.node("ReduceMax", [positions], {"keepdims": 0})
+        far = ir.node("Greater", [last.outputs[0], limit])
+        last.outputs[0].name, far.outputs[0].name = "last", "far"
+        then, other = (branch(factor, angle) for factor in factors[::-1])
+        attributes = {"then_branch": then, "else_branch": other}
+        scaled = ir.node("If", [far.outputs[0]], attributes, name="longrope")
+        scaled.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+        return [last, far, scaled]
+
+    insert_before(model, "/model/rotary_emb/Concat", 0, chosen)
+    concat = node_named(model, "/model/rotary_emb/Concat")
+    concat.replace_input_with(1, concat.inputs[0])
+
+
 def half_precision_cache(model: ir.Model) -> None:
     past = next(v for v in model.graph.inputs if v.name == "past_key_values.0.key")
     past.type = ir.TensorType(ir.DataType.FLOAT16)
@@ -295,6 +321,7 @@ REFUSALS: dict[Callable[[ir.Model], None], str] = {
     past_in_front_of_nothing: "The key's past and present are not an input and an output of the "
     "graph.",
     norm_of_transposed_heads: "Expected the norm of the heads right after the Reshape to heads.",
+    frequencies_by_length: "It depends on longrope (If), a branch or a loop.",
     half_precision_cache: "The key's past is FLOAT16, expected FLOAT.",
     returned_probabilities: "The probabilities are an output of the graph.",
     two_uses: "Expected one use of the probabilities, found 2.",

@@ -25,12 +25,12 @@ class BlockMatMul : public Stage {
                     kTaskTiles),
         kernels_(kernels.matmul) {}
 
-  void check_constants(const Tensor* inputs) const override {
+  void check_constants(Ports inputs) const override {
     if (inputs[1]) weight_.check(inputs[1]);
     if (inputs[3]) check_bias(inputs[3]);
   }
 
-  void infer(const Tensor* inputs, Tensor* outputs) const override {
+  void infer(Ports inputs, Ports outputs) const override {
     outputs[0].shape = product_shape(inputs[0], weight_.n, weight_.k);
     weight_.check(inputs[1]);
     if (inputs[2]) check_mask(inputs[2], inputs[0].shape, block_);

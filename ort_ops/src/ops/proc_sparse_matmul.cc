@@ -31,7 +31,7 @@ class ProcSparseMatMul : public Stage {
     if (inputs[4]) check_bias(inputs[4]);
   }
 
-  void infer(const Tensor* inputs, Tensor* outputs) const override {
+  void infer(Ports inputs, Ports outputs) const override {
     outputs[0].shape = product_shape(inputs[0], weight_.n, weight_.k);
     weight_.check(inputs[1], inputs[2]);
     if (inputs[3]) check_mask(inputs[3], inputs[0].shape, block_);
