@@ -1,7 +1,7 @@
 """Custom ops of tamiz for ONNX Runtime on CPUs, and the same ops on NumPy arrays."""
 
 from tamiz_ops._native import cpu, schemas
-from tamiz_ops.deltas import hash_weights, pack_deltas, unpack_deltas
+from tamiz_ops.deltas import DELTA_PADDING, hash_weights, pack_deltas, unpack_deltas
 from tamiz_ops.library import library_path, metrics, register, reset_metrics
 from tamiz_ops.pack import dequantize, pack_int4, pack_int8, unpack_int4, unpack_int8
 from tamiz_ops.run import run
@@ -9,6 +9,7 @@ from tamiz_ops.run import run
 __version__ = "0.1.0"
 
 __all__ = [
+    "DELTA_PADDING",
     "cpu",
     "dequantize",
     "hash_weights",

@@ -20,7 +20,7 @@ Halves = npt.NDArray[np.float16]
 
 FULL, BITS, PLACES = range(3)
 #: Bytes after the last record.
-PADDING = 64
+DELTA_PADDING = 64
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _PLACES = TILE * GROUP
@@ -114,7 +114,7 @@ def pack_deltas(
             parts += [np.array([group, form << 14 | len(payload)], "<u2").tobytes(), payload]
             size += 4 + len(payload)
         starts[tile + 1] = starts[tile] + size
-    parts.append(bytes(PADDING))
+    parts.append(bytes(DELTA_PADDING))
     return np.frombuffer(b"".join(parts), np.uint8), starts
 
 

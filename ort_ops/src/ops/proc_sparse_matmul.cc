@@ -26,7 +26,7 @@ class ProcSparseMatMul : public Stage {
     if (!std::isfinite(weight_.base)) throw Error("attribute 'base' is not finite");
   }
 
-  void check_constants(const Tensor* inputs) const override {
+  void check_constants(Ports inputs) const override {
     if (inputs[1] && inputs[2]) weight_.check(inputs[1], inputs[2]);
     if (inputs[4]) check_bias(inputs[4]);
   }

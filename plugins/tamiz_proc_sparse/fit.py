@@ -1,0 +1,205 @@
+r"""Fits proc-sparse: which blocks exist, which deltas are stored.
+
+    ŵ[o, i] = stored weight            where |Δ| is large, Δ = w − base · hash(o, i)
+              base · hash(o, i)        elsewhere in a block that exists
+              0                        in a block that does not
+
+1. Fanout: of every 16 outputs, which share a tile of the kernel, the `fanout` blocks with the most
+   energy Σ m_i w² exist.
+2. Soft shedding: deltas with √m_i |Δ| < shed_eps · rms(√m w_o) are dropped.
+3. Hard shedding: of what is left an output keeps the `watermark` largest √m_i |Δ|.
+
+m is the imatrix, mean x² of every input on the calibration text, 1 without calibration. What is
+stored is the weight itself, the sum base + Δ: it does not inherit the noise of the hash. Stored
+weights are int4 (scale and minimum) or int8 (scale) in groups of 32 inputs, as block-quant's; the
+range is that of the whole group, so that weights that lie on Q4_1's levels come back exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tamiz_ops
+from tamiz.site import Site
+from tamiz.statistics import Statistics
+from tamiz.technique import Cost, Fit, FitError
+from tamiz_proc_sparse.config import ProcSparseConfig
+
+GROUP = 32
+TILE = 16
+#: Bytes of a group of a tile that is stored whole, with its header, by bits.
+RECORD_BYTES = {4: 4 + 320, 8: 4 + 544}
+#: Standard deviation of the odd numbers −15 to 15.
+HASH_DEVIATION = np.sqrt(85.0)
+SEED = 0
+
+_FP16_MAX = float(np.finfo(np.float16).max)
+
+Float = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is kept of a weight.
+
+    Attributes:
+        exists: ``[ceil(N / 16), ceil(K / block)]``, the blocks of a tile that exist.
+        stored: ``[N, K]``, where a delta is stored.
+        shed_soft: Share of the existing deltas that `shed_eps` dropped.
+        shed_hard: Share of the existing deltas that `watermark` dropped.
+    """
+
+    exists: Flags
+    stored: Flags
+    shed_soft: float
+    shed_hard: float
+
+
+def fit(
+    site: Site, weight: Float, statistics: Statistics | None, config: ProcSparseConfig
+) -> Fit:
+    """Fits and packs one weight.
+
+    Args:
+        site: The site.
+        weight: float32 ``[N, K]``.
+        statistics: The imatrix weighs the inputs; None weighs them alike.
+        config: The configuration.
+
+    Returns:
+        The records, where they start, and ``exact``, ``proc.fanout`` (blocks an output reads),
+        ``proc.stored`` (share of the weights that is stored), ``proc.shed_soft`` and
+        ``proc.shed_hard`` (shares of the existing deltas that were dropped).
+
+    Raises:
+        FitError: The target leaves this tensor out, a weight is not finite, or a scale is outside
+            of fp16's range.
+    """
+    if not config.takes(site.tensor):
+        raise FitError(f"the target is {config.target}")
+    weight = np.ascontiguousarray(weight, np.float32)
+    if not np.isfinite(weight).all():
+        raise FitError("it holds weights that are not finite")
+    n, k = weight.shape
+    base = float(np.float32(config.base_scale * weight.std(dtype=np.float64) / HASH_DEVIATION))
+    delta = weight - np.float32(base) * tamiz_ops.hash_weights(n, k, SEED) if base else weight
+    kept = select(weight, delta, importance(statistics, k), config)
+    groups = -(-k // GROUP)
+    exists = np.repeat(kept.exists, config.block // GROUP, axis=1)[:, :groups]
+    deltas, starts = tamiz_ops.pack_deltas(
+        *_quantise(weight, kept.stored, np.ascontiguousarray(exists), config.bits)
+    )
+    made = Fit(
+        tensors={"deltas": deltas, "starts": starts},
+        attributes={"bits": config.bits, "n": n, "k": k, "base": base, "seed": SEED,
+                    "block": config.block},
+        metrics={},
+        bits_per_weight=8 * (deltas.nbytes + starts.nbytes) / (n * k),
+    )
+    metrics = {
+        "exact": float(np.array_equal(dequantize(site, made), weight)),
+        "proc.fanout": float(kept.exists.sum(axis=1).mean()),
+        "proc.stored": float(kept.stored.mean()),
+        "proc.shed_soft": kept.shed_soft,
+        "proc.shed_hard": kept.shed_hard,
+    }
+    return Fit(made.tensors, made.attributes, metrics, made.bits_per_weight)
+
+
+def dequantize(site: Site, fit: Fit) -> Float:
+    """The float32 weights ``[N, K]`` that the kernels multiply with."""
+    attributes: dict[str, Any] = {
+        name: value for name, value in fit.attributes.items() if name != "block"
+    }
+    w = tamiz_ops.unpack_deltas(fit.tensors["deltas"], fit.tensors["starts"], **attributes)
+    return w.astype(np.float32)
+
+
+def cost(site: Site, config: ProcSparseConfig) -> Cost:
+    """The most bytes that it may take: what is shed makes it smaller, by how much the fit tells."""
+    tiles, groups = -(-site.out_features // TILE), -(-site.in_features // GROUP)
+    existing = min(groups, config.fanout * (config.block // GROUP))
+    stored = tiles * existing * RECORD_BYTES[config.bits] + tamiz_ops.DELTA_PADDING
+    stored += 8 * (tiles + 1)
+    return Cost(stored, stored)
+
+
+def schedule(site: Site, config: ProcSparseConfig) -> list[dict[str, Any]]:
+    """Watermarks from 60 % of the inputs on, then everything stored."""
+    shares = (0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+    return [{"watermark": max(1, round(share * site.in_features))} for share in shares]
+
+
+def importance(statistics: Statistics | None, k: int) -> Float:
+    """√m for every input, scaled to a mean square of 1; ones without calibration."""
+    if statistics is None or not statistics.imatrix.any():
+        return np.ones(k, np.float32)
+    m = statistics.imatrix.astype(np.float64)
+    return np.sqrt(m / m.mean()).astype(np.float32)
+
+
+def select(weight: Float, delta: Float, root_m: Float, config: ProcSparseConfig) -> Selection:
+    """Chooses the blocks and the deltas, see the top of this file."""
+    n, k = weight.shape
+    weighted = weight * root_m
+    energy = np.add.reduceat(
+        np.add.reduceat(np.square(weighted, dtype=np.float64), np.arange(0, n, TILE), axis=0),
+        np.arange(0, k, config.block),
+        axis=1,
+    )
+    exists = _largest(energy, config.fanout)
+    there = np.repeat(np.repeat(exists, TILE, axis=0)[:n], config.block, axis=1)[:, :k]
+    score = np.abs(delta) * root_m
+    rms = np.sqrt(np.mean(np.square(weighted, dtype=np.float64), axis=1, keepdims=True))
+    strong = there & (score >= config.shed_eps * rms)
+    stored = strong
+    if config.watermark < k:
+        stored = strong & _largest(np.where(strong, score, -1), config.watermark)
+    count = np.count_nonzero(there)
+    return Selection(
+        exists,
+        stored,
+        1 - np.count_nonzero(strong) / count,
+        (np.count_nonzero(strong) - np.count_nonzero(stored)) / count,
+    )
+
+
+def _largest(values: NDArray[Any], count: int) -> Flags:
+    """The `count` largest of every row; of equal ones the first."""
+    chosen = np.zeros(values.shape, np.bool_)
+    order = np.argsort(-values, axis=1, kind="stable")[:, :count]
+    np.put_along_axis(chosen, order, True, axis=1)
+    return chosen
+
+
+def _quantise(
+    weight: Float, stored: Flags, exists: Flags, bits: int
+) -> tuple[NDArray[Any], Flags, Flags, NDArray[np.float16], NDArray[np.float16] | None]:
+    """The arguments of `tamiz_ops.pack_deltas`."""
+    n, k = weight.shape
+    padded = np.pad(weight, ((0, 0), (0, -k % GROUP)), mode="edge")
+    groups = padded.reshape(n, -1, GROUP)
+    low, high = groups.min(axis=2), groups.max(axis=2)
+    if bits == 8:
+        scales, minima = _fp16(np.maximum(high, -low) / np.float32(127)), None
+        levels = groups
+    else:
+        scales, minima = _fp16((high - low) / np.float32(15)), _fp16(low)
+        levels = groups - minima[..., None].astype(np.float32)
+    s = scales.astype(np.float32)
+    inverse = np.divide(np.float32(1), s, out=np.zeros_like(s), where=s != 0)
+    quants = np.rint(levels * inverse[..., None]).reshape(n, -1)[:, :k]
+    if bits == 8:
+        return np.clip(quants, -127, 127).astype(np.int8), stored, exists, scales, minima
+    return np.clip(quants, 0, 15).astype(np.uint8), stored, exists, scales, minima
+
+
+def _fp16(values: Float) -> NDArray[np.float16]:
+    if np.abs(values).max(initial=0.0) > _FP16_MAX:
+        raise FitError(f"a group needs a scale or minimum above {_FP16_MAX:.0f}, fp16's largest")
+    return values.astype(np.float16)
