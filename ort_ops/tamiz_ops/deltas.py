@@ -7,6 +7,7 @@ for each and the stored values, or a place and value for each.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -138,8 +139,9 @@ def unpack_deltas(
     groups = -(-k // GROUP)
     factor_bytes = 2 * TILE * (2 if bits == 4 else 1)
     places = np.zeros((len(starts) - 1, groups, _PLACES))
-    noise = in_places(base * hash_weights((len(starts) - 1) * TILE, groups * GROUP, seed))
-    for tile, (at, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    hashed = hash_weights((len(starts) - 1) * TILE, groups * GROUP, seed)
+    noise = in_places(float(np.float32(base)) * hashed)
+    for tile, (at, end) in enumerate(pairwise(starts)):
         while at < end:
             group, tail = np.frombuffer(deltas[at : at + 4].tobytes(), "<u2")
             form, size = divmod(int(tail), 1 << 14)

@@ -60,9 +60,7 @@ class Selection:
     shed_hard: float
 
 
-def fit(
-    site: Site, weight: Float, statistics: Statistics | None, config: ProcSparseConfig
-) -> Fit:
+def fit(site: Site, weight: Float, statistics: Statistics | None, config: ProcSparseConfig) -> Fit:
     """Fits and packs one weight.
 
     Args:
@@ -96,8 +94,14 @@ def fit(
     )
     made = Fit(
         tensors={"deltas": deltas, "starts": starts},
-        attributes={"bits": config.bits, "n": n, "k": k, "base": base, "seed": SEED,
-                    "block": config.block},
+        attributes={
+            "bits": config.bits,
+            "n": n,
+            "k": k,
+            "base": base,
+            "seed": SEED,
+            "block": config.block,
+        },
         metrics={},
         bits_per_weight=8 * (deltas.nbytes + starts.nbytes) / (n * k),
     )
@@ -160,13 +164,8 @@ def select(weight: Float, delta: Float, root_m: Float, config: ProcSparseConfig)
     stored = strong
     if config.watermark < k:
         stored = strong & _largest(np.where(strong, score, -1), config.watermark)
-    count = np.count_nonzero(there)
-    return Selection(
-        exists,
-        stored,
-        1 - np.count_nonzero(strong) / count,
-        (np.count_nonzero(strong) - np.count_nonzero(stored)) / count,
-    )
+    of, left, kept = (int(np.count_nonzero(flags)) for flags in (there, strong, stored))
+    return Selection(exists, stored, 1 - left / of, (left - kept) / of)
 
 
 def _largest(values: NDArray[Any], count: int) -> Flags:

@@ -281,7 +281,21 @@ inline int64_t multiply_deltas(const DeltaArgs& a) {
   return bytes_read;
 }
 
-constexpr DeltaKernels delta_kernels = {multiply_deltas};
+/// (a, b) -> (a + b, a - b) at distance 1, 2, 4, ...
+inline void hadamard(float* v, int64_t size) {
+  for (int64_t half = 1; half < size; half *= 2) {
+    for (int64_t i = 0; i < size; i += 2 * half) {
+      for (int64_t j = i; j < i + half; ++j) {
+        const float a = v[j];
+        const float b = v[j + half];
+        v[j] = a + b;
+        v[j + half] = a - b;
+      }
+    }
+  }
+}
+
+constexpr DeltaKernels delta_kernels = {multiply_deltas, hadamard};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

@@ -88,6 +88,10 @@ struct DeltaKernels {
   /// records that it read, or kDamaged, with y undefined, where they make no sense; reads nothing
   /// outside of them then either.
   int64_t (*multiply)(const DeltaArgs&);
+
+  /// v = H v in place, H the Walsh-Hadamard matrix of `size`, a power of two: H[i, j] = -1 to the
+  /// number of ones in i & j. Not scaled. The same bits on every instruction set.
+  void (*hadamard)(float* v, int64_t size);
 };
 
 }  // namespace tamiz
