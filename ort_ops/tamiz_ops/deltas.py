@@ -24,6 +24,7 @@ FULL, BITS, PLACES = range(3)
 DELTA_PADDING = 64
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_HALF_MAX = float(np.finfo(np.float16).max)
 _PLACES = TILE * GROUP
 
 
@@ -66,10 +67,47 @@ def hash_weights(n: int, k: int, seed: int = 0) -> npt.NDArray[np.int8]:
     return (2 * rows.astype(np.int8) - 15).astype(np.int8)
 
 
+def quantize_groups(weight: Array, bits: int) -> tuple[Array, Halves, Halves | None]:
+    """Rounds a weight to int4 or int8 levels of groups of 32 inputs.
+
+    4 bits: scale = (max - min) / 15 and minimum = min, 8 bits: scale = max |w| / 127, in fp16. What
+    lies on the levels of ggml's Q4_1 or Q8_0 comes back exactly.
+
+    Args:
+        weight: float32 [N, K].
+        bits: 4 or 8.
+
+    Returns:
+        quants uint8 or int8 [N, K], scales float16 [N, ceil(K / 32)], minima likewise or None.
+
+    Raises:
+        ValueError: a weight is not finite, or a scale or minimum is too large for fp16.
+    """
+    n, k = weight.shape
+    groups = np.pad(weight, ((0, 0), (0, -k % GROUP)), mode="edge").reshape(n, -1, GROUP)
+    low, high = groups.min(axis=2), groups.max(axis=2)
+    if not (np.isfinite(low) & np.isfinite(high)).all():
+        raise ValueError("it holds weights that are not finite")
+    scales = (
+        (high - low) / np.float32(15) if bits == 4 else np.maximum(high, -low) / np.float32(127)
+    )
+    if max(scales.max(initial=0), np.abs(low).max(initial=0) if bits == 4 else 0) > _HALF_MAX:
+        raise ValueError(f"a group needs a scale or minimum above {_HALF_MAX:.0f}, fp16's largest")
+    halves = scales.astype(np.float16)
+    minima = low.astype(np.float16) if bits == 4 else None
+    levels = groups if minima is None else groups - minima[..., None].astype(np.float32)
+    s = halves.astype(np.float32)
+    inverse = np.divide(np.float32(1), s, out=np.zeros_like(s), where=s != 0)
+    quants = np.rint(levels * inverse[..., None]).reshape(n, -1)[:, :k]
+    if minima is None:
+        return np.clip(quants, -127, 127).astype(np.int8), halves, None
+    return np.clip(quants, 0, 15).astype(np.uint8), halves, minima
+
+
 def pack_deltas(
-    quants: Array,
     stored: npt.NDArray[np.bool_],
     exists: npt.NDArray[np.bool_],
+    quants: Array,
     scales: Halves,
     minima: Halves | None = None,
 ) -> tuple[Bytes, npt.NDArray[np.int64]]:
@@ -78,9 +116,9 @@ def pack_deltas(
     A record whose smallest form holds all weights stores those that `stored` leaves out as well.
 
     Args:
-        quants: uint8 [N, K], 0 to 15, with minima (4 bits); else int8 [N, K], -127 to 127 (8 bits).
         stored: [N, K], which weights are stored.
         exists: [ceil(N / 16), ceil(K / 32)], which groups of a tile exist.
+        quants: uint8 [N, K], 0 to 15, with minima (4 bits); else int8 [N, K], -127 to 127 (8 bits).
         scales: float16 [N, ceil(K / 32)].
         minima: float16 [N, ceil(K / 32)], or None.
 

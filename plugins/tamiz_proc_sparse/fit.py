@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
+from tamiz.selection import importance, largest, largest_blocks
 from tamiz.site import Site
 from tamiz.statistics import Statistics
 from tamiz.technique import Cost, Fit, FitError
@@ -36,8 +37,6 @@ RECORD_BYTES = {4: 4 + 320, 8: 4 + 544}
 #: Standard deviation of the odd numbers −15 to 15.
 HASH_DEVIATION = np.sqrt(85.0)
 SEED = 0
-
-_FP16_MAX = float(np.finfo(np.float16).max)
 
 Float = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -81,17 +80,17 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: ProcSp
     if not config.takes(site.tensor):
         raise FitError(f"the target is {config.target}")
     weight = np.ascontiguousarray(weight, np.float32)
-    if not np.isfinite(weight).all():
-        raise FitError("it holds weights that are not finite")
+    try:
+        quantised = tamiz_ops.quantize_groups(weight, config.bits)
+    except ValueError as error:
+        raise FitError(str(error)) from error
     n, k = weight.shape
     base = float(np.float32(config.base_scale * weight.std(dtype=np.float64) / HASH_DEVIATION))
     delta = weight - np.float32(base) * tamiz_ops.hash_weights(n, k, SEED) if base else weight
     kept = select(weight, delta, importance(statistics, k), config)
     groups = -(-k // GROUP)
     exists = np.repeat(kept.exists, config.block // GROUP, axis=1)[:, :groups]
-    deltas, starts = tamiz_ops.pack_deltas(
-        *_quantise(weight, kept.stored, np.ascontiguousarray(exists), config.bits)
-    )
+    deltas, starts = tamiz_ops.pack_deltas(kept.stored, exists, *quantised)
     made = Fit(
         tensors={"deltas": deltas, "starts": starts},
         attributes={
@@ -139,66 +138,17 @@ def schedule(site: Site, config: ProcSparseConfig) -> list[dict[str, Any]]:
     return [{"watermark": max(1, round(share * site.in_features))} for share in shares]
 
 
-def importance(statistics: Statistics | None, k: int) -> Float:
-    """√m for every input, scaled to a mean square of 1; ones without calibration."""
-    if statistics is None or not statistics.imatrix.any():
-        return np.ones(k, np.float32)
-    m = statistics.imatrix.astype(np.float64)
-    return np.sqrt(m / m.mean()).astype(np.float32)
-
-
 def select(weight: Float, delta: Float, root_m: Float, config: ProcSparseConfig) -> Selection:
     """Chooses the blocks and the deltas, see the top of this file."""
     n, k = weight.shape
     weighted = weight * root_m
-    energy = np.add.reduceat(
-        np.add.reduceat(np.square(weighted, dtype=np.float64), np.arange(0, n, TILE), axis=0),
-        np.arange(0, k, config.block),
-        axis=1,
-    )
-    exists = _largest(energy, config.fanout)
+    exists = largest_blocks(weighted, TILE, config.block, config.fanout)
     there = np.repeat(np.repeat(exists, TILE, axis=0)[:n], config.block, axis=1)[:, :k]
     score = np.abs(delta) * root_m
     rms = np.sqrt(np.mean(np.square(weighted, dtype=np.float64), axis=1, keepdims=True))
     strong = there & (score >= config.shed_eps * rms)
     stored = strong
     if config.watermark < k:
-        stored = strong & _largest(np.where(strong, score, -1), config.watermark)
+        stored = strong & largest(np.where(strong, score, -1), config.watermark)
     of, left, kept = (int(np.count_nonzero(flags)) for flags in (there, strong, stored))
     return Selection(exists, stored, 1 - left / of, (left - kept) / of)
-
-
-def _largest(values: NDArray[Any], count: int) -> Flags:
-    """The `count` largest of every row; of equal ones the first."""
-    chosen = np.zeros(values.shape, np.bool_)
-    order = np.argsort(-values, axis=1, kind="stable")[:, :count]
-    np.put_along_axis(chosen, order, True, axis=1)
-    return chosen
-
-
-def _quantise(
-    weight: Float, stored: Flags, exists: Flags, bits: int
-) -> tuple[NDArray[Any], Flags, Flags, NDArray[np.float16], NDArray[np.float16] | None]:
-    """The arguments of `tamiz_ops.pack_deltas`."""
-    n, k = weight.shape
-    padded = np.pad(weight, ((0, 0), (0, -k % GROUP)), mode="edge")
-    groups = padded.reshape(n, -1, GROUP)
-    low, high = groups.min(axis=2), groups.max(axis=2)
-    if bits == 8:
-        scales, minima = _fp16(np.maximum(high, -low) / np.float32(127)), None
-        levels = groups
-    else:
-        scales, minima = _fp16((high - low) / np.float32(15)), _fp16(low)
-        levels = groups - minima[..., None].astype(np.float32)
-    s = scales.astype(np.float32)
-    inverse = np.divide(np.float32(1), s, out=np.zeros_like(s), where=s != 0)
-    quants = np.rint(levels * inverse[..., None]).reshape(n, -1)[:, :k]
-    if bits == 8:
-        return np.clip(quants, -127, 127).astype(np.int8), stored, exists, scales, minima
-    return np.clip(quants, 0, 15).astype(np.uint8), stored, exists, scales, minima
-
-
-def _fp16(values: Float) -> NDArray[np.float16]:
-    if np.abs(values).max(initial=0.0) > _FP16_MAX:
-        raise FitError(f"a group needs a scale or minimum above {_FP16_MAX:.0f}, fp16's largest")
-    return values.astype(np.float16)

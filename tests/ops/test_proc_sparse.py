@@ -29,7 +29,7 @@ class Made:
         self.stored = rng.random((n, k)) < density
         self.exists = rng.random((tiles, groups)) < existing
         self.deltas, self.starts = tamiz_ops.pack_deltas(
-            quants, self.stored, self.exists, scales, minima
+            self.stored, self.exists, quants, scales, minima
         )
         self.attributes = {"bits": bits, "n": n, "k": k, "base": base, "seed": SEED}
         self.values = quants * spread(scales, k) + (0 if minima is None else spread(minima, k))

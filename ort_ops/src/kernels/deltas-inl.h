@@ -26,7 +26,8 @@ struct Expanded {
 
 // ---- hash ----
 
-/// Bytes 2 * nibble - 15, 0 where something is stored. Plain code, so that the bits are those of the scalar reference whatever the compiler makes of it.
+/// Bytes 2 * nibble - 15, 0 where something is stored. Plain code, so that the bits are those of
+/// the scalar reference whatever the compiler makes of it.
 inline void hash_panel(uint64_t seed, int64_t tile, int64_t group, Expanded& to) {
   constexpr uint64_t kGamma = 0x9e3779b97f4a7c15u;
   constexpr int kRowPairs = kTile / 2;
@@ -229,8 +230,8 @@ inline void multiply_full(const uint8_t* payload, const DeltaArgs& a, int64_t gr
         sum += a.x.quants[at * kGroup + place(i)] * weight_quant(payload, a.bits, o, i);
       }
       float& total = y[r][o];
-      total = fmaf(static_cast<float>(sum) * a.x.scales[at], weight_scale(payload, a.bits, o),
-                   total);
+      total =
+          fmaf(static_cast<float>(sum) * a.x.scales[at], weight_scale(payload, a.bits, o), total);
       if (a.bits == 4) total = fmaf(a.x.sums[at], weight_minimum(payload, a.bits, o), total);
     }
   }

@@ -37,9 +37,7 @@ class BlockMatMul : public Stage {
     if (inputs[3]) check_bias(inputs[3]);
   }
 
-  size_t scratch_bytes(const Call& call) const override {
-    return quantised(call).bytes;
-  }
+  size_t scratch_bytes(const Call& call) const override { return quantised(call).bytes; }
 
   int phases() const override { return 2; }
 

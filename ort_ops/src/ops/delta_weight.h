@@ -59,8 +59,8 @@ class DeltaWeight {
     return {tile, std::min(tile + tiles_each, tiles()), row, std::min(kRowBlock, rows - row)};
   }
 
-  /// y += x W^T for the outputs and rows of `span`. Returns the bytes of records that it read; throws
-  /// Error where the records make no sense.
+  /// y += x W^T for the outputs and rows of `span`. Returns the bytes of records that it read;
+  /// throws Error where the records make no sense.
   int64_t multiply(const DeltaKernels& kernels, const Tensor& deltas, const Tensor& starts,
                    const Span& span, const QuantisedRows& x, float* y) const {
     int64_t bytes = 0;

@@ -53,7 +53,8 @@ class ProcSparseMatMul : public Stage {
     x.quantize(matmul_, call.inputs[0].as<float>(), weight_.k, call.inputs[3], block_,
                static_cast<int64_t>(task));
     if (task == 0) {
-      call.metrics->add(bytes_stored, static_cast<double>(call.inputs[1].shape.dims[0]));
+      const int64_t bytes = call.inputs[1].shape.dims[0] - kDeltaPadding;
+      call.metrics->add(bytes_stored, static_cast<double>(bytes));
     }
   }
 
@@ -80,8 +81,7 @@ class ProcSparseMatMul : public Stage {
         std::fill_n(begin, end - first, 0.0f);
       }
     }
-    const int64_t read =
-        weight_.multiply(deltas_, call.inputs[1], call.inputs[2], span, x, y);
+    const int64_t read = weight_.multiply(deltas_, call.inputs[1], call.inputs[2], span, x, y);
     call.metrics->add(bytes_read, static_cast<double>(read));
   }
 

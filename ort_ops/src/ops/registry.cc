@@ -14,8 +14,7 @@ namespace tamiz {
 const std::vector<OpSpec>& op_specs() {
   static const std::vector<OpSpec> specs = {
       block_matmul_spec(), block_gather_spec(), rms_norm_spec(),           swiglu_spec(),
-      attention_spec(),    fused_spec(),        proc_sparse_matmul_spec(),
-      seed_delta_matmul_spec(),
+      attention_spec(),    fused_spec(),        proc_sparse_matmul_spec(), seed_delta_matmul_spec(),
   };
   return specs;
 }

@@ -69,8 +69,8 @@ class SeedDeltaMatMul : public Stage {
 
  private:
   QuantisedRows quantised(const Call& call) const {
-    return QuantisedRows(call.inputs[x_in], static_cast<bool>(call.inputs[mask]),
-                         weight_.groups(), call.scratch);
+    return QuantisedRows(call.inputs[x_in], static_cast<bool>(call.inputs[mask]), weight_.groups(),
+                         call.scratch);
   }
 
   void check_bias(const Tensor& tensor) const {
@@ -86,8 +86,8 @@ class SeedDeltaMatMul : public Stage {
   /// Input i of a row, 0 where the mask leaves it out.
   float input(const Call& call, int64_t row, int64_t i) const {
     const int64_t mask_stride = divide_up(weight_.k, block_);
-    const bool kept = !call.inputs[mask] ||
-                      call.inputs[mask].as<uint8_t>()[row * mask_stride + i / block_] != 0;
+    const bool kept =
+        !call.inputs[mask] || call.inputs[mask].as<uint8_t>()[row * mask_stride + i / block_] != 0;
     return kept ? call.inputs[x_in].as<float>()[row * weight_.k + i] : 0.0f;
   }
 

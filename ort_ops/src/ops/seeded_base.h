@@ -1,9 +1,11 @@
 // W0, the part of a weight that takes almost no bytes:
 //
 //   none           W0 = 0
-//   xor-circulant  W0[o, i] = r[o] c[o ^ i]: W0 x = r * H (s * H x), s = H c / L, where * is element
+//   xor-circulant  W0[o, i] = r[o] c[o ^ i]: W0 x = r * H (s * H x), s = H c / L, where * is
+//   element
 //                  by element
-//   hadamard       W0 = diag(r) Q_depth ... Q_1, Q_j = H D_j P_j / sqrt(L); of its result the first n
+//   hadamard       W0 = diag(r) Q_depth ... Q_1, Q_j = H D_j P_j / sqrt(L); of its result the first
+//   n
 //
 // H is the Walsh-Hadamard matrix of L, the least power of two not under n and k; x is padded with
 // zeros. D_j are signs and P_j permutations v[i] -> v[(a i + b) mod L], a odd, from the hash of
@@ -30,8 +32,7 @@ class SeededBase {
         seed_(static_cast<uint64_t>(attributes.ints.at("seed"))),
         name_(attributes.strings.at("base")) {
     if (name_ != "none" && name_ != "xor-circulant" && name_ != "hadamard") {
-      throw Error("attribute 'base' is '" + name_ +
-                  "', expected none, xor-circulant or hadamard");
+      throw Error("attribute 'base' is '" + name_ + "', expected none, xor-circulant or hadamard");
     }
     constexpr int64_t kMostDepth = 16;
     if (depth_ > kMostDepth) {
@@ -56,7 +57,8 @@ class SeededBase {
     }
   }
 
-  /// y[o] += (W0 x)[o] for one row; `v` holds x padded with zeros to L, `other` is room for as many.
+  /// y[o] += (W0 x)[o] for one row; `v` holds x padded with zeros to L, `other` is room for as
+  /// many.
   void add(const DeltaKernels& kernels, float* v, float* other, const float* row_scale,
            const float* spectrum, float* y) const {
     if (spectrum) {
