@@ -26,6 +26,7 @@ from rich.table import Table
 
 from tamiz import bench
 from tamiz.bundle import Source, write_manifest
+from tamiz.cli.bench import Lengths
 from tamiz.errors import TamizError
 
 HERE = Path(__file__).resolve().parent
@@ -37,7 +38,7 @@ HERE = Path(__file__).resolve().parent
 @click.option("--genai", type=click.Path(exists=True, path_type=Path), help="Its model folder.")
 @click.option("--dense", type=click.Path(exists=True, path_type=Path), help="For ort-int4.")
 @click.option("--python", "pythons", multiple=True, metavar="PEER=PATH", help="Interpreter of it.")
-@click.option("--context", default="128,2000,8000", show_default=True)
+@click.option("--context", "contexts", type=Lengths(), default="128,2000,8000", show_default=True)
 @click.option("--threads", default=2, show_default=True)
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
 def main(
@@ -46,14 +47,15 @@ def main(
     genai: Path | None,
     dense: Path | None,
     pythons: tuple[str, ...],
-    context: str,
+    contexts: tuple[int, ...],
     threads: int,
     output: Path | None,
 ) -> None:
     """Measures BUNDLE and the peers that are given, turn by turn."""
     console = Console(stderr=True)
-    interpreters = dict(entry.split("=", 1) for entry in pythons)
-    contexts = [int(length) for length in context.split(",")]
+    interpreters = dict(entry.partition("=")[::2] for entry in pythons)
+    if unknown := set(interpreters) - {"llama.cpp", "genai"}:
+        raise click.UsageError(f"--python {unknown.pop()}=…: expected llama.cpp=… or genai=…")
     read_gb_s = bench.read_bandwidth(threads)
     names = ["tamiz"]
     children = [bench.bundle_child(bundle, threads)]
@@ -150,8 +152,9 @@ def show(report: dict[str, Any], names: list[str]) -> None:
         for key, values in lengths.items():
             for length in values:
                 ratio = report[name].get("ratio", {}).get(key, {}).get(length)
-                row.append(f"{report[name][key][length]}" + (f" ({ratio}×)" if ratio else ""))
-        table.add_row(*row, str(report[name]["load_s"]), str(report[name]["peak_rss_mb"]))
+                speed = f"{report[name][key][length]:.0f}"
+                row.append(speed if ratio is None else f"{speed} ({ratio:.2f}×)")
+        table.add_row(*row, f"{report[name]['load_s']:.2f}", f"{report[name]['peak_rss_mb']:.0f}")
     Console().print(table)
 
 

@@ -29,7 +29,7 @@ from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_seed_delta import fit as seed_delta
 from tamiz_seed_delta.config import SeedDeltaConfig
 
-TENSORS = ("blk.7.attn_q", "blk.7.attn_o", "blk.7.ffn_gate", "blk.7.ffn_down", "blk.28.ffn_down")
+TENSORS = ("blk.7.attn_q", "blk.7.attn_output", "blk.7.ffn_gate", "blk.7.ffn_down", "blk.28.ffn_down")
 GROUP = 32
 
 

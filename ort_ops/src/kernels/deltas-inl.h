@@ -183,7 +183,7 @@ inline void pass_rows(const uint8_t* group_data, const DeltaArgs& a, int64_t gro
     return;
   }
   const uint8_t* const tile[1] = {group_data};
-  multiply_block<W, R, 1, false>(tile, a.x, a.first_row + row, group, 1, y[row]);
+  multiply_block<W, R, 1>(tile, a.x, a.first_row + row, group, 1, y[row]);
 }
 
 template <class W>

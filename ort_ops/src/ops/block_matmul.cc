@@ -50,15 +50,14 @@ class BlockMatMul : public Stage {
   void run(const Call& call, int phase, size_t task) const override {
     const QuantisedRows x = quantised(call);
     if (phase == 1) return multiply(call, x, static_cast<int64_t>(task));
-    x.quantize(kernels_, call.inputs[0].as<float>(), weight_.k, call.inputs[2], block_,
+    x.quantize(kernels_, call.inputs[0], call.inputs[2], block_, call.scratch,
                static_cast<int64_t>(task));
     if (task == 0) count(call, x);
   }
 
  private:
   QuantisedRows quantised(const Call& call) const {
-    return QuantisedRows(call.inputs[0], static_cast<bool>(call.inputs[2]), weight_.groups(),
-                         call.scratch);
+    return QuantisedRows(call.inputs[0], static_cast<bool>(call.inputs[2]), weight_.groups());
   }
 
   void check_bias(const Tensor& bias) const {
@@ -74,7 +73,7 @@ class BlockMatMul : public Stage {
     args.weight = call.inputs[1].as<uint8_t>() + tile * weight_.tile_bytes();
     args.bits = weight_.bits;
     args.tiles = std::min(task_tiles_, weight_.tiles() - tile);
-    args.x = x.quants;
+    args.x = x.in(call.scratch);
     args.first_row = row;
     args.rows = std::min(kRowBlock, x.rows - row);
     args.skip = x.skip;
@@ -87,8 +86,8 @@ class BlockMatMul : public Stage {
 
   void count(const Call& call, const QuantisedRows& x) const {
     call.metrics->add(bytes_dense, static_cast<double>(weight_.bytes()));
-    call.metrics->add(bytes_read,
-                      static_cast<double>(x.skip ? bytes_kept(x.quants.kept) : weight_.bytes()));
+    call.metrics->add(bytes_read, static_cast<double>(x.skip ? bytes_kept(x.in(call.scratch).kept)
+                                                             : weight_.bytes()));
   }
 
   /// What one row reads: of every group with an input kept the vectors of 64 bytes that hold one,

@@ -62,14 +62,14 @@ class DeltaWeight {
   /// y += x W^T for the outputs and rows of `span`. Returns the bytes of records that it read;
   /// throws Error where the records make no sense.
   int64_t multiply(const DeltaKernels& kernels, const Tensor& deltas, const Tensor& starts,
-                   const Span& span, const QuantisedRows& x, float* y) const {
+                   const Span& span, const QuantisedRows& x, std::byte* scratch, float* y) const {
     int64_t bytes = 0;
     for (int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
       const int64_t* at = starts.as<int64_t>() + tile;
       const bool inside =
           at[0] >= 0 && at[0] <= at[1] && at[1] <= deltas.shape.dims[0] - kDeltaPadding;
       const int64_t read =
-          inside ? kernels.multiply(arguments(deltas, at, tile, span, x, y)) : kDamaged;
+          inside ? kernels.multiply(arguments(deltas, at, tile, span, x, scratch, y)) : kDamaged;
       if (read == kDamaged) {
         throw Error("deltas of outputs from " + std::to_string(tile * kTile) +
                     " on are damaged: what 'starts' points at are no records");
@@ -81,7 +81,7 @@ class DeltaWeight {
 
  private:
   DeltaArgs arguments(const Tensor& deltas, const int64_t* at, int64_t tile, const Span& span,
-                      const QuantisedRows& x, float* y) const {
+                      const QuantisedRows& x, std::byte* scratch, float* y) const {
     DeltaArgs args;
     args.records = deltas.as<uint8_t>() + at[0];
     args.bytes = at[1] - at[0];
@@ -89,7 +89,7 @@ class DeltaWeight {
     args.bits = bits;
     args.base = base;
     args.seed = seed;
-    args.x = x.quants;
+    args.x = x.in(scratch);
     args.first_row = span.first_row;
     args.rows = span.rows;
     args.skip = x.skip;

@@ -50,7 +50,7 @@ class ProcSparseMatMul : public Stage {
   void run(const Call& call, int phase, size_t task) const override {
     const QuantisedRows x = quantised(call);
     if (phase == 1) return multiply(call, x, task);
-    x.quantize(matmul_, call.inputs[0].as<float>(), weight_.k, call.inputs[3], block_,
+    x.quantize(matmul_, call.inputs[0], call.inputs[3], block_, call.scratch,
                static_cast<int64_t>(task));
     if (task == 0) {
       const int64_t bytes = call.inputs[1].shape.dims[0] - kDeltaPadding;
@@ -60,8 +60,7 @@ class ProcSparseMatMul : public Stage {
 
  private:
   QuantisedRows quantised(const Call& call) const {
-    return QuantisedRows(call.inputs[0], static_cast<bool>(call.inputs[3]), weight_.groups(),
-                         call.scratch);
+    return QuantisedRows(call.inputs[0], static_cast<bool>(call.inputs[3]), weight_.groups());
   }
 
   void check_bias(const Tensor& bias) const {
@@ -81,7 +80,8 @@ class ProcSparseMatMul : public Stage {
         std::fill_n(begin, end - first, 0.0f);
       }
     }
-    const int64_t read = weight_.multiply(deltas_, call.inputs[1], call.inputs[2], span, x, y);
+    const int64_t read =
+        weight_.multiply(deltas_, call.inputs[1], call.inputs[2], span, x, call.scratch, y);
     call.metrics->add(bytes_read, static_cast<double>(read));
   }
 

@@ -40,39 +40,43 @@ inline void check_mask(const Tensor& mask, Shape shape, int64_t block) {
   expect_shape("mask", mask, shape, "the shape of x, one byte for every block of inputs");
 }
 
-/// The rows of x in scratch memory, array after array.
+/// Where the quantised rows of x lie in scratch memory, array after array.
 struct QuantisedRows {
-  int64_t rows;
+  int64_t rows, groups;
   bool skip;  // one row with a mask: weights that it does not need are not read
-  QuantRows quants;
-  size_t bytes;
+  size_t scales_at, sums_at, kept_at, bytes;
 
-  QuantisedRows(const Tensor& x, bool masked, int64_t groups, std::byte* at)
-      : rows(row_count(x.shape)), skip(rows == 1 && masked) {
+  QuantisedRows(const Tensor& x, bool masked, int64_t groups)
+      : rows(row_count(x.shape)), groups(groups), skip(rows == 1 && masked) {
     const size_t count = static_cast<size_t>(rows * groups);
-    const size_t scales_at = aligned(count * kGroup * sizeof(int16_t));
-    const size_t sums_at = scales_at + count * sizeof(float);
-    const size_t kept_at = sums_at + count * sizeof(float);
+    scales_at = aligned(count * kGroup * sizeof(int16_t));
+    sums_at = scales_at + count * sizeof(float);
+    kept_at = sums_at + count * sizeof(float);
     bytes = kept_at + count;
-    quants = {rows,
-              groups,
-              reinterpret_cast<int16_t*>(at),
-              reinterpret_cast<float*>(at + scales_at),
-              reinterpret_cast<float*>(at + sums_at),
-              reinterpret_cast<uint8_t*>(at + kept_at)};
+  }
+
+  QuantRows in(std::byte* scratch) const {
+    return {rows,
+            groups,
+            reinterpret_cast<int16_t*>(scratch),
+            reinterpret_cast<float*>(scratch + scales_at),
+            reinterpret_cast<float*>(scratch + sums_at),
+            reinterpret_cast<uint8_t*>(scratch + kept_at)};
   }
 
   /// Tasks that quantise everything.
   size_t tasks(int64_t k) const { return divide_up(rows, task_rows(k)); }
 
-  /// One of them; `mask` has a byte for every `block` inputs.
-  void quantize(const MatMulKernels& kernels, const float* x, int64_t k, const Tensor& mask,
-                int64_t block, int64_t task) const {
+  /// One of them, of x [rows, k]; `mask` has a byte for every `block` inputs.
+  void quantize(const MatMulKernels& kernels, const Tensor& x, const Tensor& mask, int64_t block,
+                std::byte* scratch, int64_t task) const {
+    const int64_t k = x.shape.dims[x.shape.rank - 1];
+    const QuantRows to = in(scratch);
     const int64_t mask_stride = divide_up(k, block);
     const int64_t end = std::min(rows, (task + 1) * task_rows(k));
     for (int64_t row = task * task_rows(k); row < end; ++row) {
       const uint8_t* kept = mask ? mask.as<uint8_t>() + row * mask_stride : nullptr;
-      kernels.quantize(x + row * k, k, kept, block, quants, row);
+      kernels.quantize(x.as<float>() + row * k, k, kept, block, to, row);
     }
   }
 

@@ -63,14 +63,13 @@ class SeedDeltaMatMul : public Stage {
     if (task >= x.tasks(weight_.k)) {
       return start(call, x, static_cast<int64_t>(task - x.tasks(weight_.k)));
     }
-    x.quantize(matmul_, call.inputs[x_in].as<float>(), weight_.k, call.inputs[mask], block_,
+    x.quantize(matmul_, call.inputs[x_in], call.inputs[mask], block_, call.scratch,
                static_cast<int64_t>(task));
   }
 
  private:
   QuantisedRows quantised(const Call& call) const {
-    return QuantisedRows(call.inputs[x_in], static_cast<bool>(call.inputs[mask]), weight_.groups(),
-                         call.scratch);
+    return QuantisedRows(call.inputs[x_in], static_cast<bool>(call.inputs[mask]), weight_.groups());
   }
 
   void check_bias(const Tensor& tensor) const {
@@ -115,7 +114,7 @@ class SeedDeltaMatMul : public Stage {
   void multiply(const Call& call, const QuantisedRows& x, size_t task) const {
     const DeltaWeight::Span span = weight_.span(call.inputs[deltas], x.rows, task);
     const int64_t read = weight_.multiply(kernels_, call.inputs[deltas], call.inputs[starts], span,
-                                          x, call.outputs[0].as<float>());
+                                          x, call.scratch, call.outputs[0].as<float>());
     call.metrics->add(bytes_read, static_cast<double>(read));
   }
 
