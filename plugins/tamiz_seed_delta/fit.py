@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.selection import importance, largest, largest_blocks
+from tamiz.sparsity import importance, largest, largest_blocks
 from tamiz.site import Site
 from tamiz.statistics import Statistics
 from tamiz.technique import Cost, Fit, FitError
