@@ -29,7 +29,8 @@ from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_seed_delta import fit as seed_delta
 from tamiz_seed_delta.config import SeedDeltaConfig
 
-TENSORS = ("blk.7.attn_q", "blk.7.attn_output", "blk.7.ffn_gate", "blk.7.ffn_down", "blk.28.ffn_down")
+LAYER = "blk.7."
+TENSORS = ("attn_q", "attn_output", "ffn_gate", "ffn_down")
 GROUP = 32
 
 
@@ -109,7 +110,7 @@ def print_errors() -> None:
     tensors = {t.name: t for t in gguf.GGUFReader(locate("smollm2")).tensors}
     results: dict[str, list[tuple[float, float]]] = {}
     for name in TENSORS:
-        tensor = tensors[f"{name}.weight"]
+        tensor = tensors[f"{LAYER}{name}.weight"]
         w = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         for label, way in ways(w.shape[1]):
             bits, made = way(w)

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.sparsity import importance, largest, largest_blocks
 from tamiz.site import Site
+from tamiz.sparsity import importance, largest, largest_blocks
 from tamiz.statistics import Statistics
 from tamiz.technique import Cost, Fit, FitError
 from tamiz_proc_sparse.config import ProcSparseConfig

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.sparsity import importance, largest, largest_blocks
 from tamiz.site import Site
+from tamiz.sparsity import importance, largest, largest_blocks
 from tamiz.statistics import Statistics
 from tamiz.technique import Cost, Fit, FitError
 from tamiz_seed_delta.bases import Base, base_weight, fit_base, length
