@@ -27,28 +27,33 @@ struct Expanded {
 // ---- hash ----
 
 /// Bytes 2 * nibble - 15, 0 where something is stored. Plain code, so that the bits are those of
-/// the scalar reference whatever the compiler makes of it.
-inline void hash_panel(uint64_t seed, int64_t tile, int64_t group, Expanded& to) {
+/// the scalar reference whatever vectors the compiler makes of it.
+inline void hash_panel(uint64_t seed, int64_t tile, int64_t group, const int8_t* __restrict ones,
+                       int8_t* __restrict to) {
   constexpr uint64_t kGamma = 0x9e3779b97f4a7c15u;
   constexpr int kRowPairs = kTile / 2;
-  const uint64_t row_pair = static_cast<uint64_t>(tile * kRowPairs);
-  for (int v = 0; v < kGroup / 8; ++v) {
-    const uint64_t column = static_cast<uint64_t>(group * (kGroup / 8) + v);
-    alignas(64) uint64_t z[kRowPairs];
-    for (int lane = 0; lane < kRowPairs; ++lane) {
-      uint64_t state = seed + (((row_pair + lane) << 32 | column) + 1) * kGamma;
-      state = (state ^ state >> 30) * 0xbf58476d1ce4e5b9u;
-      state = (state ^ state >> 27) * 0x94d049bb133111ebu;
-      z[lane] = state ^ state >> 31;
-    }
-    const uint8_t* nibbles = reinterpret_cast<const uint8_t*>(z);
-    int8_t* low = to.hash.quants + 128 * v;
-    for (int i = 0; i < 64; ++i) low[i] = static_cast<int8_t>(2 * (nibbles[i] & 15) - 15);
-    for (int i = 0; i < 64; ++i) low[64 + i] = static_cast<int8_t>(2 * (nibbles[i] >> 4) - 15);
+  constexpr int kWords = kPlaces / 16;  // of 16 nibbles
+  const uint64_t first =
+      static_cast<uint64_t>(tile * kRowPairs) << 32 | static_cast<uint64_t>(group * (kGroup / 8));
+  alignas(64) uint64_t z[kWords];
+  for (uint64_t i = 0; i < kWords; ++i) {
+    const uint64_t counter = first + ((i % kRowPairs) << 32) + i / kRowPairs;
+    uint64_t state = seed + (counter + 1) * kGamma;
+    state = (state ^ state >> 30) * 0xbf58476d1ce4e5b9u;
+    state = (state ^ state >> 27) * 0x94d049bb133111ebu;
+    z[i] = state ^ state >> 31;
   }
-  // ones is 1 or 0, so ones - 1 is a mask
-  for (int i = 0; i < kPlaces; ++i) {
-    to.hash.quants[i] = static_cast<int8_t>(to.hash.quants[i] & (to.ones.quants[i] - 1));
+  alignas(64) uint8_t bytes[kPlaces / 2];
+  memcpy(bytes, z, sizeof(bytes));
+  for (int v = 0; v < kPlaces; v += 128) {
+    for (int i = 0; i < 64; ++i) {
+      const uint8_t both = bytes[v / 2 + i];
+      // ones is 1 or 0, so ones - 1 is a mask
+      const int low = (2 * (both & 15) - 15) & (ones[v + i] - 1);
+      const int high = (2 * (both >> 4) - 15) & (ones[v + 64 + i] - 1);
+      to[v + i] = static_cast<int8_t>(low);
+      to[v + 64 + i] = static_cast<int8_t>(high);
+    }
   }
 }
 
@@ -101,6 +106,15 @@ inline int64_t expand_bits(uint64_t stored, const uint8_t* packed, int64_t left,
   return taken;
 }
 
+/// 16 fp16 numbers.
+inline void load_factors(const uint8_t* halves, float* to) {
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+  for (int o = 0; o < kTile; o += kLanes) store(to + o, load_halves(halves + 2 * o));
+#else
+  for (int o = 0; o < kTile; ++o) to[o] = half_to_float(halves + 2 * o);
+#endif
+}
+
 inline bool expand_places(const uint8_t* places, int64_t count, int bits, Expanded& to) {
   const uint8_t* packed = places + 2 * count;
   memset(to.values.quants, 0, sizeof(to.values.quants));
@@ -120,10 +134,8 @@ inline bool expand(const DeltaRecord& record, int bits, Expanded& to) {
   const uint8_t* const end = record.payload + record.bytes;
   const uint8_t* at = record.payload + factor_bytes(bits);
   if (at > end) return false;
-  for (int o = 0; o < kTile; ++o) {
-    to.values.factors[o] = half_to_float(record.payload + 2 * o);
-    if (bits == 4) to.ones.factors[o] = half_to_float(record.payload + 2 * (kTile + o));
-  }
+  load_factors(record.payload, to.values.factors);
+  if (bits == 4) load_factors(record.payload + 2 * kTile, to.ones.factors);
   if (record.form == RecordForm::places) {
     const int64_t count = place_count(bits, record.bytes);
     return 2 * count + (bits == 4 ? (count + 1) / 2 : count) == end - at &&
@@ -250,7 +262,7 @@ inline bool multiply_record(const DeltaRecord& record, const DeltaArgs& a, Expan
   multiply_panel(expanded.values, a, record.group, y);
   if (a.bits == 4) multiply_panel(expanded.ones, a, record.group, y);
   if (a.base != 0.0f) {
-    hash_panel(a.seed, a.tile, record.group, expanded);
+    hash_panel(a.seed, a.tile, record.group, expanded.ones.quants, expanded.hash.quants);
     multiply_panel(expanded.hash, a, record.group, y);
   }
   return true;
