@@ -85,6 +85,12 @@ def test_errors_become_exit_codes(
     assert (result.exit_code, result.stderr.strip()) == (code, stderr.strip())
 
 
+def test_without_a_command_the_help_is_shown() -> None:
+    result = tamiz()
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Usage: ")
+
+
 def test_usage_errors_are_one_sentence(tiny_dense: Path) -> None:
     assert refused("no-such-command").startswith("No such command 'no-such-command'")
     assert refused("plan", tiny_dense, "--no-such-flag").startswith("No such option")
