@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/deltas.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 
@@ -10,6 +11,7 @@ namespace tamiz {
 struct Kernels {
   const char* isa;
   MatMulKernels matmul;
+  DeltaKernels deltas;
   AttentionKernels attention;
   ElementwiseKernels elementwise;
 };

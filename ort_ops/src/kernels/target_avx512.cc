@@ -8,11 +8,15 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 
+// after the product, whose parts it uses
+#include "kernels/deltas-inl.h"
+
 namespace tamiz {
 
 const Kernels kernels_avx512 = {
     "avx512",
     avx512::matmul_kernels,
+    avx512::delta_kernels,
     avx512::attention_kernels,
     avx512::elementwise_kernels,
 };

@@ -6,11 +6,15 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 
+// after the product, whose parts it uses
+#include "kernels/deltas-inl.h"
+
 namespace tamiz {
 
 const Kernels kernels_portable = {
     "portable",
     portable::matmul_kernels,
+    portable::delta_kernels,
     portable::attention_kernels,
     portable::elementwise_kernels,
 };
