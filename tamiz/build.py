@@ -209,7 +209,8 @@ class _Build:
     ) -> tuple[Gated, dict[str, Any]]:
         """Holds the whole model to its budget; and what the report says of that."""
         budget = self.options.max_dppl
-        about: dict[str, Any] = {"max_dppl": budget, "text": None, "skipped": None, "trials": []}
+        about: dict[str, Any] = {"max_dppl": budget, "text": None, "skipped": None}
+        about |= {"trials": [], "result": None}
         skipped = None
         if self.options.report is not None:
             skipped = "the decisions are those of a report"
@@ -251,7 +252,8 @@ class _Build:
 
         gated = hold(slots, budget, evaluate, workshop.fill)
         about["text"] = "the model's own" if known is None else "calibration"
-        return gated, {**about, "windows": len(windows), "trials": gated.trials}
+        tried = {"trials": gated.trials, "result": gated.result}
+        return gated, {**about, "windows": len(windows), **tried}
 
     def _windows(self, reference: Any, known: Calibration | None) -> list[list[int]]:
         """The text that the gate scores."""

@@ -46,6 +46,7 @@ class Job:
         statistics: Of the site's input.
         calibration: Identifies the calibration.
         folder: Where fits are kept.
+        skip: How many of the first configurations to leave out.
     """
 
     site: Site
@@ -55,6 +56,7 @@ class Job:
     statistics: Statistics | None
     calibration: str | None
     folder: Path
+    skip: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,18 @@ class Fitted:
         attempts: What was tried, in order.
         best: Index of the attempt that passed, else of the one that came closest.
         passed: Whether it passed.
+        choice: The configuration that the job started from.
+        tried: How many of its configurations have been tried by now.
+        left: How many have not.
     """
 
     site: str
     attempts: tuple[Attempt, ...]
     best: int
     passed: bool
+    choice: Choice
+    tried: int
+    left: int
 
     @property
     def attempt(self) -> Attempt:
@@ -145,14 +153,19 @@ def fit_weight(job: Job) -> Fitted:
 
     attempts: list[Attempt] = []
     key = _weight_key(job)
+    configurations = _configurations(job)[job.skip :]
     # One thread: sums must not depend on how many work.
     with threadpool_limits(1):
-        for choice in _configurations(job):
+        for choice in configurations:
             attempts.append(_attempt(job, choice, key))
             if attempts[-1].verdict.refusal is None:
-                return Fitted(job.site.id, tuple(attempts), len(attempts) - 1, True)
-    closest = max(range(len(attempts)), key=lambda i: attempts[i].verdict.mean or -2.0)
-    return Fitted(job.site.id, tuple(attempts), closest, False)
+                break
+    tried = len(attempts)
+    passed = attempts[-1].verdict.refusal is None
+    closest = max(range(tried), key=lambda i: attempts[i].verdict.mean or -2.0)
+    best = tried - 1 if passed else closest
+    left = len(configurations) - tried
+    return Fitted(job.site.id, tuple(attempts), best, passed, job.choice, job.skip + tried, left)
 
 
 def _configurations(job: Job) -> list[Choice]:

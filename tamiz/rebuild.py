@@ -69,7 +69,8 @@ def unsafe_in_report(path: Path) -> dict[str, str]:
     """Techniques that the reported build refused, by site id."""
     found = {}
     for site, entry in read_json(path)["sites"].items():
-        refused = [t["name"] for t in entry["techniques"] if not t["decision"]["applied"]]
+        names = [(t["name"], t["decision"]["applied"]) for t in entry["techniques"]]
+        refused = dict.fromkeys(name for name, _ in names if (name, True) not in names)
         if refused:
             found[site] = ",".join(refused)
     return found

@@ -13,7 +13,7 @@ from tamiz.fitting import Attempt, Fitted
 from tamiz.plan import Plan, describe
 from tamiz.policy import Policy, Rules
 from tamiz.rewriting import strips
-from tamiz.selection import Slot, by_site
+from tamiz.selection import Slot, by_site, unsafe
 from tamiz.site import Site
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _tensor(site: Site, plan: Plan, slots: Sequence[Slot]) -> dict[str, Any]:
         "decision": {
             "emit": [a.choice.technique.name for a in standing],
             "strip_applied": bool(standing) and all(strips(plan, site, a.choice) for a in standing),
-            "unsafe": [_name(fitted) for fitted, applied, _ in decisions if not applied],
+            "unsafe": [name for name in unsafe(slots).get(site.id, "").split(",") if name],
             "reason": "; ".join(reasons) or "no technique was chosen here",
         },
     }

@@ -24,13 +24,14 @@ class Slot:
 
     Attributes:
         site_plan: The site's plan.
-        candidates: The chosen technique, then its fallbacks.
-        fitted: Results of the first candidates.
+        waiting: Who may take it where nobody stands: the chosen technique, then its fallbacks,
+            each with the number of its configurations that were tried before.
+        fitted: Results so far.
         backed_off: How many of the passed fits the gate of the whole model has refused.
     """
 
     site_plan: SitePlan
-    candidates: tuple[Choice, ...]
+    waiting: tuple[tuple[Choice, int], ...]
     fitted: tuple[Fitted, ...] = field(default=())
     backed_off: int = 0
 
@@ -46,8 +47,14 @@ class Slot:
 
     @property
     def needs_fit(self) -> bool:
-        """Whether nothing stands here yet and there are candidates to try."""
-        return not self.passed and len(self.fitted) < len(self.candidates)
+        """Whether nothing stands here and there is something to try."""
+        return not self.passed and bool(self.waiting)
+
+    def back_off(self) -> Slot:
+        """Refuses what stands here; autotune's next configuration comes before the fallbacks."""
+        refused = self.passed[0]
+        more = ((refused.choice, refused.tried),) if refused.left else ()
+        return replace(self, backed_off=self.backed_off + 1, waiting=(*more, *self.waiting))
 
     def decisions(self) -> list[tuple[Fitted, bool, str]]:
         """For what was fitted: whether it is applied, and why."""
@@ -95,14 +102,17 @@ class Workshop:
             jobs = [self._job(slots[index]) for index in todo]
             results = fit_all(jobs, self.processes, self.progress)
             for index, result in zip(todo, results, strict=True):
-                slots[index] = replace(slots[index], fitted=(*slots[index].fitted, result))
+                slot = slots[index]
+                slots[index] = replace(
+                    slot, fitted=(*slot.fitted, result), waiting=slot.waiting[1:]
+                )
         return slots
 
     def _job(self, slot: Slot) -> Job:
         import numpy as np
         import onnx_ir as ir
 
-        site = slot.site_plan.site
+        site, (choice, skip) = slot.site_plan.site, slot.waiting[0]
         weight = None
         if site.weight is not None:
             tensor = self.found.model.graph.initializers[site.weight].const_value
@@ -115,12 +125,13 @@ class Workshop:
         known = self.calibration
         return Job(
             site,
-            slot.candidates[len(slot.fitted)],
+            choice,
             self.plan.rules[site.id],
             weight,
             None if known is None else known.statistics(site.id),
             None if known is None else known.digest,
             self.folder,
+            skip,
         )
 
 
@@ -129,7 +140,7 @@ def _slots(site_plan: SitePlan) -> list[Slot]:
     for choice in site_plan.choices:
         owns = any(claim.resource is Resource.WEIGHTS for claim in choice.technique.claims)
         fallbacks = site_plan.fallbacks if owns else ()
-        slots.append(Slot(site_plan, (choice, *fallbacks)))
+        slots.append(Slot(site_plan, tuple((owner, 0) for owner in (choice, *fallbacks))))
     return slots
 
 
@@ -151,14 +162,13 @@ def accepted(slots: Iterable[Slot]) -> dict[str, list[Attempt]]:
 
 def unsafe(slots: Iterable[Slot]) -> dict[str, str]:
     """Techniques that a gate refused, by site id."""
-    found: dict[str, str] = {}
+    refused: dict[str, list[str]] = {}
     for slot in slots:
-        for fitted, applied, _ in slot.decisions():
-            if not applied:
-                site = slot.site_plan.site.id
-                name = fitted.attempt.choice.technique.name
-                found[site] = f"{found[site]},{name}" if site in found else name
-    return found
+        decisions = [(f.choice.technique.name, applied) for f, applied, _ in slot.decisions()]
+        names = dict.fromkeys(name for name, _ in decisions if (name, True) not in decisions)
+        if names:
+            refused.setdefault(slot.site_plan.site.id, []).extend(names)
+    return {site: ",".join(names) for site, names in refused.items()}
 
 
 def by_site(slots: Iterable[Slot]) -> Mapping[str, list[Slot]]:

@@ -2,7 +2,8 @@
 
     Δppl = max(ppl / ppl_dense, the same of positions ≥ 16) − 1  ≤  max_dppl
 
-Where it does not hold, sites go back to their fallback, worst first: by 1 − cos² of the fit, which
+Where it does not hold, sites go on to autotune's next configuration and in the end to their
+fallback, worst first: by 1 − cos² of the fit, which
 is the damage done for each byte saved. How many is guessed from
 
     ln(1 + Δppl) ≈ 50 · Σ (byte share) · (1 − cos²)          (measured: 35 to 60)
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tamiz.fitting import Attempt
@@ -40,11 +41,18 @@ class Gated:
     Attributes:
         slots: The slots, some of them backed off.
         trials: What was tried: ``refused`` (site ids), ``predicted`` (Δppl), what was measured,
-            and whether it ``holds``.
+            and whether it ``holds``. The last one that holds is what is built.
     """
 
     slots: list[Slot]
     trials: list[dict[str, Any]]
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The trial of what is built; None where nothing lossy is left, or nothing was tried."""
+        if not lossy(self.slots):
+            return None
+        return next((trial for trial in reversed(self.trials) if trial["holds"]), None)
 
 
 def lossy(slots: Sequence[Slot]) -> list[int]:
@@ -102,9 +110,9 @@ class _Search:
         for trial in range(_TRIALS):
             last = trial == _TRIALS - 1 and good is None
             guess = most if last else _first_within(damage, self.allowed / factor)
-            count = min(max(guess, fails + 1), most)
-            rest = sum(damage[count:])
+            count = min(guess, most) if guess > fails else (fails + most + 1) // 2
             candidate = self.fill(_back_off(self.slots, self.worst[:count]))
+            rest = sum(_share(candidate, i) * _damage(candidate[i].accepted) for i in self.worst)
             loss = self._try(candidate, count, factor * rest)
             if loss > self.allowed:
                 fails = count
@@ -143,10 +151,7 @@ def _first_within(damage: Sequence[float], allowed: float) -> int:
 
 def _back_off(slots: Sequence[Slot], indices: Sequence[int]) -> list[Slot]:
     gone = set(indices)
-    return [
-        replace(slot, backed_off=slot.backed_off + 1) if index in gone else slot
-        for index, slot in enumerate(slots)
-    ]
+    return [slot.back_off() if index in gone else slot for index, slot in enumerate(slots)]
 
 
 def _damage(attempt: Attempt | None) -> float:

@@ -142,7 +142,7 @@ def _print(output: Path, report: dict[str, Any]) -> None:
                 click.echo(f"{site}: {technique['name']} {technique['decision']['reason']}")
     for entry in report["dropped"]:
         click.echo(f"{entry['site']}: {entry['technique']} dropped, it conflicts with another")
-    for trial in report["gate"]["trials"][-1:]:
+    if (trial := report["gate"]["result"]) is not None:
         click.echo(
             f"whole model: Δppl {trial['dppl']}, mean KL {trial['kl_mean']}, "
             f"{len(trial['refused'])} sites backed off"

@@ -55,7 +55,7 @@ ANYTHING = {"gating": {}}
 
 def test_a_good_technique_stays(tiny_dense: Path) -> None:
     report = run(tiny_dense, {"noise": 1e-4})
-    assert report["gate"]["trials"][-1]["holds"]
+    assert report["gate"]["result"]["holds"]
     applied = [s["techniques"][-1] for s in report["sites"].values()]
     assert sum(t["name"] == "noisy" and t["decision"]["applied"] for t in applied) == 14
     assert Bundle.open(tiny_dense.parent / "out").manifest.unsafe == {}
@@ -222,3 +222,15 @@ def test_a_killed_build_is_resumed(tiny_dense: Path) -> None:
     slow(tiny_dense, resume=True)
     assert contents(tiny_dense.parent / "out") == contents(tiny_dense.parent / "whole")
     assert not work.exists()
+
+
+def test_the_next_configuration_comes_before_the_fallback(tiny_dense: Path) -> None:
+    loose = policy(tiny_dense, gating={}, autotune={"enabled": True, "schedule": [2.0, 1e-5]})
+    report = run(tiny_dense, {}, policy=loose, max_dppl=1e-4)
+    tensors = [t for layer in report["layers"].values() for t in layer["tensors"].values()]
+    assert all(t["decision"]["emit"] == ["noisy"] for t in tensors)
+    assert all(t["decision"]["unsafe"] == [] for t in tensors)
+    tuned = [t for t in tensors if t["resolved"]["techniques"]["noisy"]["noise"] == 1e-5]
+    assert tuned
+    assert [a["config"]["noise"] for a in tuned[0]["autotune"]["attempts"]] == [2.0, 1e-5]
+    assert report["gate"]["result"]["dppl"] <= 1e-4
