@@ -82,11 +82,11 @@ class Model:
                 f"{bundle.path}: found onnxruntime {ort.__version__}, expected {oldest} or newer"
             )
         options = session_options(threads)
-        if bundle.manifest.kind == "built":
-            import tamiz_ops
-
-            tamiz_ops.register(options)
         try:
+            if bundle.manifest.kind == "built":
+                import tamiz_ops
+
+                tamiz_ops.register(options)
             session = ort.InferenceSession(
                 str(bundle.model), options, providers=["CPUExecutionProvider"]
             )

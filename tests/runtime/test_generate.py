@@ -1,5 +1,8 @@
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -104,6 +107,19 @@ def test_onnxruntime_prints_no_second_error(tiny_dense, capfd):
     with pytest.raises(TamizError, match=r"model.onnx: onnxruntime cannot load it"):
         Model.load(tiny_dense)
     assert capfd.readouterr().err == ""
+
+
+def test_an_unknown_isa_is_named(shared_dir):
+    program = "import sys; from tamiz.runtime import Model; Model.load(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(shared_dir)],
+        env={**os.environ, "TAMIZ_ISA": "odd"},
+        capture_output=True,
+        text=True,
+    )
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("tamiz.errors.TamizError: ")
+    assert "TAMIZ_ISA is 'odd', expected one of" in last
 
 
 def _change(bundle, name, **values):
