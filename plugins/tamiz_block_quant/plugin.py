@@ -8,7 +8,7 @@ from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
 from tamiz.technique import Claim, Mode, Resource, Technique
 from tamiz_block_quant.config import BlockQuantConfig
-from tamiz_block_quant.fit import cost, fit
+from tamiz_block_quant.fit import cost, dequantize, fit
 from tamiz_block_quant.rewrite import rewrite
 
 BLOCK_QUANT = Technique(
@@ -24,6 +24,7 @@ BLOCK_QUANT = Technique(
     fit=fit,
     rewrite=rewrite,
     cost=cost,
+    dequantize=dequantize,
 )
 
 
