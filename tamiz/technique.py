@@ -27,6 +27,7 @@ class Resource(str, Enum):
     CANDIDATES = "candidates"
     BUDGET = "budget"
     KEYS = "keys"
+    OUTPUTS = "outputs"
 
 
 class Mode(str, Enum):

@@ -6,32 +6,20 @@
 
 #include "kernels/kernels.h"
 #include "ops/metrics.h"
-#include "ops/packed_weight.h"
-#include "ops/scratch.h"
+#include "ops/product.h"
 
 namespace tamiz {
 namespace {
 
-constexpr int64_t kTaskInputs = 16384;     // quantised by a task, some microseconds
-constexpr int64_t kTaskBytes = 48 * 1024;  // of weight read by a task, some microseconds
-constexpr int64_t kTaskTiles = 4;          // and at least these, which a kernel takes at a time
+constexpr int64_t kTaskInputs = 16384;  // quantised by a task, some microseconds
 enum Metric : size_t { bytes_read, bytes_dense };
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-int64_t row_count(const Shape& shape) {
-  int64_t rows = 1;
-  for (int i = 0; i + 1 < shape.rank; ++i) rows *= shape.dims[i];
-  return rows;
-}
 
 class BlockMatMul : public Stage {
  public:
   BlockMatMul(const Attributes& attributes, const Kernels& kernels)
       : weight_(attributes),
         block_(PackedWeight::positive(attributes, "block")),
-        task_tiles_(std::max(kTaskBytes / (kTaskTiles * weight_.tile_bytes()), int64_t{1}) *
-                    kTaskTiles),
+        task_tiles_(task_tiles(weight_)),
         kernels_(kernels.matmul) {}
 
   void check_constants(Ports inputs) const override {
@@ -57,9 +45,7 @@ class BlockMatMul : public Stage {
     outputs[0].shape = shape;
   }
 
-  size_t scratch_bytes(const Call& call) const override {
-    return Quantised(call, weight_.groups()).bytes;
-  }
+  size_t scratch_bytes(const Call& call) const override { return quantised(call).bytes; }
 
   int phases() const override { return 2; }
 
@@ -70,36 +56,19 @@ class BlockMatMul : public Stage {
   }
 
   void run(const Call& call, int phase, size_t task) const override {
-    const Quantised x(call, weight_.groups());
-    if (phase == 1) return multiply(call, x, static_cast<int64_t>(task));
-    quantize(call, x, static_cast<int64_t>(task));
+    const QuantRows x = quantised(call).quants;
+    if (phase == 0) return quantize(call, x, static_cast<int64_t>(task));
     if (task == 0) count(call, x);
+    multiply(call, x, static_cast<int64_t>(task));
   }
 
  private:
-  /// The rows of x in scratch memory, array after array.
-  struct Quantised {
-    int64_t rows;
-    bool skip;
-    QuantRows quants;
-    size_t bytes;
+  /// The rows of x, at the start of the scratch memory.
+  Quantised quantised(const Call& call) const {
+    return Quantised(call.scratch, row_count(call.inputs[0].shape), weight_.groups());
+  }
 
-    Quantised(const Call& call, int64_t groups)
-        : rows(row_count(call.inputs[0].shape)), skip(rows == 1 && call.inputs[2]) {
-      const size_t count = static_cast<size_t>(rows * groups);
-      const size_t scales_at = aligned(count * kGroup * sizeof(int16_t));
-      const size_t sums_at = scales_at + count * sizeof(float);
-      const size_t kept_at = sums_at + count * sizeof(float);
-      bytes = kept_at + count;
-      std::byte* const at = call.scratch;
-      quants = {rows,
-                groups,
-                reinterpret_cast<int16_t*>(at),
-                reinterpret_cast<float*>(at + scales_at),
-                reinterpret_cast<float*>(at + sums_at),
-                reinterpret_cast<uint8_t*>(at + kept_at)};
-    }
-  };
+  static bool skips(const Call& call, const QuantRows& x) { return x.rows == 1 && call.inputs[2]; }
 
   void check_bias(const Tensor& bias) const {
     expect_shape("bias", bias, Shape{1, {weight_.n}}, "[n]");
@@ -107,41 +76,31 @@ class BlockMatMul : public Stage {
 
   int64_t task_rows() const { return std::max(kTaskInputs / weight_.k, int64_t{1}); }
 
-  void quantize(const Call& call, const Quantised& x, int64_t task) const {
+  void quantize(const Call& call, const QuantRows& x, int64_t task) const {
     const float* values = call.inputs[0].as<float>();
     const uint8_t* mask = call.inputs[2] ? call.inputs[2].as<uint8_t>() : nullptr;
     const int64_t mask_stride = divide_up(weight_.k, block_);
     const int64_t end = std::min(x.rows, (task + 1) * task_rows());
     for (int64_t row = task * task_rows(); row < end; ++row) {
       kernels_.quantize(values + row * weight_.k, weight_.k,
-                        mask ? mask + row * mask_stride : nullptr, block_, x.quants, row);
+                        mask ? mask + row * mask_stride : nullptr, block_, x, row);
     }
   }
 
-  void multiply(const Call& call, const Quantised& x, int64_t task) const {
+  void multiply(const Call& call, const QuantRows& x, int64_t task) const {
     const int64_t chunks = divide_up(weight_.tiles(), task_tiles_);
-    const int64_t row = task / chunks * kRowBlock;
-    const int64_t tile = task % chunks * task_tiles_;
-    const int64_t output = tile * kTile;
-    MultiplyArgs args;
-    args.weight = call.inputs[1].as<uint8_t>() + tile * weight_.tile_bytes();
-    args.bits = weight_.bits;
-    args.tiles = std::min(task_tiles_, weight_.tiles() - tile);
-    args.x = x.quants;
-    args.first_row = row;
-    args.rows = std::min(kRowBlock, x.rows - row);
-    args.skip = x.skip;
-    args.bias = call.inputs[3] ? call.inputs[3].as<float>() + output : nullptr;
-    args.outputs = std::min(args.tiles * kTile, weight_.n - output);
-    args.y = call.outputs[0].as<float>() + row * weight_.n + output;
-    args.y_stride = weight_.n;
+    const float* bias = call.inputs[3] ? call.inputs[3].as<float>() : nullptr;
+    MultiplyArgs args =
+        product(weight_, call.inputs[1], x, task / chunks * kRowBlock, task % chunks * task_tiles_,
+                task_tiles_, bias, call.outputs[0].as<float>());
+    args.skip = skips(call, x);
     kernels_.multiply(args);
   }
 
-  void count(const Call& call, const Quantised& x) const {
+  void count(const Call& call, const QuantRows& x) const {
+    const int64_t read = skips(call, x) ? bytes_kept(x.kept) : weight_.bytes();
     call.metrics->add(bytes_dense, static_cast<double>(weight_.bytes()));
-    call.metrics->add(bytes_read,
-                      static_cast<double>(x.skip ? bytes_kept(x.quants.kept) : weight_.bytes()));
+    call.metrics->add(bytes_read, static_cast<double>(read));
   }
 
   /// What one row reads: of every group with an input kept the vectors of 64 bytes that hold one,

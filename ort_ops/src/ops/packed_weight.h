@@ -25,10 +25,12 @@ struct PackedWeight {
   int64_t tile_bytes() const { return groups() * group_bytes(bits); }
   int64_t bytes() const { return tiles() * tile_bytes(); }
 
-  void check(const Tensor& weight) const {
+  void check(const Tensor& weight) const { check("weight", weight); }
+
+  void check(const char* name, const Tensor& weight) const {
     const std::string meaning = "tiles and tile bytes of n = " + std::to_string(n) +
                                 ", k = " + std::to_string(k) + ", bits = " + std::to_string(bits);
-    expect_shape("weight", weight, Shape{2, {tiles(), tile_bytes()}}, meaning.c_str());
+    expect_shape(name, weight, Shape{2, {tiles(), tile_bytes()}}, meaning.c_str());
   }
 
   /// The value of an attribute that counts something.

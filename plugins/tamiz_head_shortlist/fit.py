@@ -1,0 +1,208 @@
+r"""Fits the sketch: a low-rank estimate of the logits W x from calibration inputs x of the head.
+
+    P = the first principal axes of the centred x, [dims, K], int8
+    S = W Pᵀ, [N, dims], int4 or int8
+    e = S P x + offset,    offset = (W − S P) μ + σ²/2,    σ²_n = (W − S P)_n Cov(x) (W − S P)_nᵀ
+
+S and P stand for what they are after quantisation, so that the mean error is 0 whatever they lost.
+σ²_n is the variance of the error of logit n. With the normal error the expected exp(logit) is
+exp(e) only with σ²/2 in the estimate (the mean of a log-normal variable): a softmax over estimates
+then has the right mass, and tokens that the sketch knows badly are looked at sooner.
+
+Recall is measured on every fifth sample, which the axes do not see. Candidates are tiles of 16
+neighbouring tokens, as the weight lies in memory, ranked by their largest estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tamiz_ops
+from tamiz.site import Site
+from tamiz.statistics import Statistics
+from tamiz.technique import Fit, FitError
+from tamiz_block_quant.fit import Quantised, quantise
+from tamiz_head_shortlist.config import HeadShortlistConfig
+
+TILE = 16
+#: Chosen tiles are multiplied so many at a time.
+_TILES_TOGETHER = 8
+_HELD_OUT = 5
+_LEAST_SAMPLES = 64
+#: Rows of logits in memory at a time, and samples that the divergence is measured on.
+_ROWS, _KL_SAMPLES = 64, 256
+
+Float = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """The estimate e = S P x + offset.
+
+    Attributes:
+        project: P, ``[dims, K]``, quantised.
+        sketch: S, ``[N, dims]``, quantised.
+        offset: ``[N]``.
+    """
+
+    project: Quantised
+    sketch: Quantised
+    offset: Float
+
+    def estimate(self, x: Float) -> Float:
+        """e ``[S, N]`` of inputs ``[S, K]``."""
+        e: Float = (x @ self.project.dequantize().T) @ self.sketch.dequantize().T
+        e += self.offset
+        return e
+
+
+def fit(
+    site: Site, weight: Float, statistics: Statistics | None, config: HeadShortlistConfig
+) -> Fit:
+    """Fits the sketch of a head and chooses how many tiles are exact.
+
+    Args:
+        site: The head.
+        weight: float32 ``[N, K]``.
+        statistics: Samples of the head's input.
+        config: Sizes, and the recall that is asked for.
+
+    Returns:
+        ``project``, ``sketch`` and ``offset`` with the attributes of the op HeadShortlist, and
+        metrics on held-out samples: ``argmax_recall``, ``top10_recall`` (the fraction of their
+        largest, 10 largest logits that is exact), ``kl`` (mean divergence of the softmax with
+        estimates from the exact one).
+
+    Raises:
+        FitError: There are too few samples, or the recall needs so many tiles that nothing is won.
+    """
+    samples = 0 if statistics is None else len(statistics.samples)
+    if statistics is None or samples < _LEAST_SAMPLES:
+        raise FitError(
+            f"its sketch is fitted to calibration inputs, expected at least {_LEAST_SAMPLES},"
+            f" found {samples}"
+        )
+    n, k = weight.shape
+    x = statistics.samples.astype(np.float32)
+    held_out = np.arange(samples) % _HELD_OUT == _HELD_OUT - 1
+    weight = np.ascontiguousarray(weight, dtype=np.float32)
+    sketch = make_sketch(weight, x[~held_out], min(config.dims, k), config.sketch_bits)
+    tensors = {
+        "project": _packed(sketch.project, 8),
+        "sketch": _packed(sketch.sketch, config.sketch_bits),
+        "offset": sketch.offset,
+    }
+    ranks = tile_ranks(weight, sketch, x[held_out])
+    total = -(-n // TILE)
+    tiles = total
+    if config.keep is None:
+        tiles = min(_tiles_for(ranks[:, 0], config.recall), total)
+        saved = total - tiles - tensors["sketch"].nbytes / (TILE * 34 * -(-k // 32))
+        if saved <= 0:
+            raise FitError(
+                f"an argmax recall of {config.recall:g} needs {tiles} of its {total} tiles, so"
+                " that the shortlist saves nothing"
+            )
+    else:
+        tiles = min(-(-config.keep // TILE), total)
+    return Fit(
+        tensors=tensors,
+        attributes={
+            "dims": min(config.dims, k),
+            "sketch_bits": config.sketch_bits,
+            "tiles": tiles,
+            "rows": config.rows,
+            "estimate": int(config.fill == "estimate"),
+        },
+        metrics={
+            "argmax_recall": float((ranks[:, 0] < tiles).mean()),
+            "top10_recall": float((ranks < tiles).mean()),
+            "kl": divergence(weight, sketch, x[held_out][:_KL_SAMPLES], tiles),
+        },
+        bits_per_weight=8 * sum(tensor.nbytes for tensor in tensors.values()) / (n * k),
+    )
+
+
+def make_sketch(weight: Float, x: Float, dims: int, bits: int) -> Sketch:
+    """The sketch of ``[N, K]`` that the inputs ``[S, K]`` call for."""
+    mean = x.mean(axis=0, dtype=np.float64)
+    centred = x - mean
+    covariance = centred.T @ centred / len(x)
+    variances, axes = np.linalg.eigh(covariance)
+    project, _ = quantise(axes[:, ::-1].T[:dims].astype(np.float32), 8)
+    p = project.dequantize()
+    sketch, _ = quantise(weight @ p.T, bits)
+    root = (axes * np.sqrt(np.maximum(variances, 0))).astype(np.float32)
+    offset = np.empty(len(weight), np.float32)
+    s = sketch.dequantize()
+    for start in range(0, len(weight), _ROWS * TILE):
+        rows = slice(start, start + _ROWS * TILE)
+        error = weight[rows] - s[rows] @ p
+        offset[rows] = error @ mean + np.square(error @ root).sum(axis=1) / 2
+    return Sketch(project, sketch, offset)
+
+
+def tile_ranks(weight: Float, sketch: Sketch, x: Float) -> NDArray[np.int64]:
+    """How many tiles the sketch puts before those of the 10 largest logits, ``[S, 10]``.
+
+    Sorted by logit, the largest first. Of equal tiles the lower one comes first.
+    """
+    ranks = []
+    for exact, estimates in _logits(weight, sketch, x):
+        top = np.argsort(-exact, axis=1, kind="stable")[:, :10] // TILE
+        order = np.argsort(-_tile_maxima(estimates), axis=1, kind="stable")
+        position = np.empty_like(order)
+        np.put_along_axis(position, order, np.arange(order.shape[1])[None], axis=1)
+        ranks.append(np.take_along_axis(position, top, axis=1))
+    return np.concatenate(ranks)
+
+
+def divergence(weight: Float, sketch: Sketch, x: Float, tiles: int) -> float:
+    """Mean of Σ p (log p − log q): p of the exact logits, q with estimates outside of `tiles`."""
+    total = 0.0
+    for exact, estimates in _logits(weight, sketch, x):
+        order = np.argsort(-_tile_maxima(estimates), axis=1, kind="stable")
+        chosen = np.zeros(order.shape, bool)
+        np.put_along_axis(chosen, order[:, :tiles], True, axis=1)
+        mixed = np.where(np.repeat(chosen, TILE, axis=1)[:, : exact.shape[1]], exact, estimates)
+        log_p, log_q = _log_softmax(exact), _log_softmax(mixed)
+        total += float((np.exp(log_p) * (log_p - log_q)).sum())
+    return total / len(x)
+
+
+def _logits(weight: Float, sketch: Sketch, x: Float) -> Iterator[tuple[Float, Float]]:
+    """Exact and estimated logits ``[rows, N]``, some rows at a time."""
+    for start in range(0, len(x), _ROWS):
+        rows = x[start : start + _ROWS]
+        yield rows @ weight.T, sketch.estimate(rows)
+
+
+def _tile_maxima(logits: Float) -> Float:
+    padding = -logits.shape[1] % TILE
+    padded = np.pad(logits, ((0, 0), (0, padding)), constant_values=-np.inf)
+    maxima: Float = padded.reshape(len(logits), -1, TILE).max(axis=-1)
+    return maxima
+
+
+def _log_softmax(logits: Float) -> NDArray[np.float64]:
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max(axis=1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return shifted
+
+
+def _tiles_for(ranks: NDArray[np.int64], recall: float) -> int:
+    """The least number of tiles, in whole steps of the kernel, that has this recall."""
+    wanted = int(np.ceil(recall * len(ranks)))
+    least = int(np.sort(ranks)[wanted - 1]) + 1
+    return -(-least // _TILES_TOGETHER) * _TILES_TOGETHER
+
+
+def _packed(matrix: Quantised, bits: int) -> NDArray[np.uint8]:
+    if bits == 4:
+        return tamiz_ops.pack_int4(matrix.quants, matrix.scales, matrix.minima)
+    return tamiz_ops.pack_int8(matrix.quants, matrix.scales)
