@@ -18,19 +18,13 @@ enum Input : size_t { x_in, weight_in, mask_in, bias_in, project_in, sketch_in, 
 enum Phase { quantise_x, project, quantise_z, scan, choose, refine, phase_count };
 enum Metric : size_t { bytes_read, bytes_dense, shortlisted };
 
-PackedWeight packed(int bits, int64_t n, int64_t k) {
-  Attributes attributes;
-  attributes.ints = {{"bits", bits}, {"n", n}, {"k", k}};
-  return PackedWeight(attributes);
-}
-
 class HeadShortlist : public Stage {
  public:
   HeadShortlist(const Attributes& attributes, const Kernels& kernels)
       : exact_(block_matmul_spec().make(attributes, kernels)),
         weight_(attributes),
-        project_(packed(8, PackedWeight::positive(attributes, "dims"), weight_.k)),
-        sketch_(packed(static_cast<int>(attributes.ints.at("sketch_bits")), weight_.n, project_.n)),
+        project_(8, PackedWeight::positive(attributes, "dims"), weight_.k),
+        sketch_(PackedWeight::four_or_eight(attributes, "sketch_bits"), weight_.n, project_.n),
         keep_(std::min(PackedWeight::positive(attributes, "tiles"), weight_.tiles())),
         most_rows_(PackedWeight::positive(attributes, "rows")),
         estimate_(attributes.ints.at("estimate") != 0),
