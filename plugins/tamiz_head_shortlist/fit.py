@@ -9,7 +9,8 @@ S and P stand for what they are after quantisation, so that the mean error is 0 
 exp(e) only with σ²/2 in the estimate (the mean of a log-normal variable): a softmax over estimates
 then has the right mass, and tokens that the sketch knows badly are looked at sooner.
 
-Recall is measured on every fifth sample, which the axes do not see. Candidates are tiles of 16
+Recall is measured on the last fifth of the samples, which the axes do not see; samples come in the
+order of the text, so these are of other documents. Candidates are tiles of 16
 neighbouring tokens, as the weight lies in memory, ranked by their largest estimate.
 """
 
@@ -25,13 +26,11 @@ import tamiz_ops
 from tamiz.site import Site
 from tamiz.statistics import Statistics
 from tamiz.technique import Fit, FitError
-from tamiz_block_quant.fit import Quantised, quantise
+from tamiz_block_quant.fit import GROUP, GROUP_BYTES, TILE, Quantised, quantise
 from tamiz_head_shortlist.config import HeadShortlistConfig
 
-TILE = 16
 #: Chosen tiles are multiplied so many at a time.
 _TILES_TOGETHER = 8
-_HELD_OUT = 5
 _LEAST_SAMPLES = 64
 #: Rows of logits in memory at a time, and samples that the divergence is measured on.
 _ROWS, _KL_SAMPLES = 64, 256
@@ -87,28 +86,17 @@ def fit(
             f" found {samples}"
         )
     n, k = weight.shape
-    x = statistics.samples.astype(np.float32)
-    held_out = np.arange(samples) % _HELD_OUT == _HELD_OUT - 1
     weight = np.ascontiguousarray(weight, dtype=np.float32)
-    sketch = make_sketch(weight, x[~held_out], min(config.dims, k), config.sketch_bits)
+    seen, held_out = np.split(statistics.samples.astype(np.float32), [samples - samples // 5])
+    sketch = make_sketch(weight, seen, min(config.dims, k), config.sketch_bits)
     tensors = {
         "project": _packed(sketch.project, 8),
         "sketch": _packed(sketch.sketch, config.sketch_bits),
         "offset": sketch.offset,
     }
-    ranks = tile_ranks(weight, sketch, x[held_out])
-    total = -(-n // TILE)
-    tiles = total
-    if config.keep is None:
-        tiles = min(_tiles_for(ranks[:, 0], config.recall), total)
-        saved = total - tiles - tensors["sketch"].nbytes / (TILE * 34 * -(-k // 32))
-        if saved <= 0:
-            raise FitError(
-                f"an argmax recall of {config.recall:g} needs {tiles} of its {total} tiles, so"
-                " that the shortlist saves nothing"
-            )
-    else:
-        tiles = min(-(-config.keep // TILE), total)
+    ranks = tile_ranks(weight, sketch, held_out)
+    tiles = _tiles(config, ranks[:, 0], n, k, tensors["sketch"].nbytes)
+    every = -(-len(held_out) // _KL_SAMPLES)
     return Fit(
         tensors=tensors,
         attributes={
@@ -121,10 +109,33 @@ def fit(
         metrics={
             "argmax_recall": float((ranks[:, 0] < tiles).mean()),
             "top10_recall": float((ranks < tiles).mean()),
-            "kl": divergence(weight, sketch, x[held_out][:_KL_SAMPLES], tiles),
+            "kl": divergence(weight, sketch, held_out[::every], tiles),
         },
         bits_per_weight=8 * sum(tensor.nbytes for tensor in tensors.values()) / (n * k),
     )
+
+
+def _tiles(
+    config: HeadShortlistConfig, ranks: NDArray[np.int64], n: int, k: int, sketch_bytes: int
+) -> int:
+    """How many tiles are exact, in whole steps of the kernel: see `HeadShortlistConfig.keep`.
+
+    Raises:
+        FitError: The recall needs so many that they and the sketch are no less to read than an
+            int8 head.
+    """
+    total = -(-n // TILE)
+    if config.keep is not None:
+        return min(-(-config.keep // TILE), total)
+    wanted = int(np.ceil(config.recall * len(ranks)))
+    least = int(np.sort(ranks)[wanted - 1]) + 1
+    tiles = -(-least // _TILES_TOGETHER) * _TILES_TOGETHER
+    if (total - tiles) * GROUP_BYTES[8] * -(-k // GROUP) <= sketch_bytes:
+        raise FitError(
+            f"an argmax recall of {config.recall:g} needs {min(tiles, total)} of its {total}"
+            " tiles, so that a shortlist saves nothing"
+        )
+    return tiles
 
 
 def make_sketch(weight: Float, x: Float, dims: int, bits: int) -> Sketch:
@@ -193,13 +204,6 @@ def _log_softmax(logits: Float) -> NDArray[np.float64]:
     shifted -= shifted.max(axis=1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return shifted
-
-
-def _tiles_for(ranks: NDArray[np.int64], recall: float) -> int:
-    """The least number of tiles, in whole steps of the kernel, that has this recall."""
-    wanted = int(np.ceil(recall * len(ranks)))
-    least = int(np.sort(ranks)[wanted - 1]) + 1
-    return -(-least // _TILES_TOGETHER) * _TILES_TOGETHER
 
 
 def _packed(matrix: Quantised, bits: int) -> NDArray[np.uint8]:
