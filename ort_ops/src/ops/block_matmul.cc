@@ -56,7 +56,7 @@ class BlockMatMul : public Stage {
   }
 
   void run(const Call& call, int phase, size_t task) const override {
-    const QuantRows x = quantised(call).quants;
+    const QuantRows x = quantised(call).in(call.scratch);
     if (phase == 0) return quantize(call, x, static_cast<int64_t>(task));
     if (task == 0) count(call, x);
     multiply(call, x, static_cast<int64_t>(task));
@@ -65,7 +65,7 @@ class BlockMatMul : public Stage {
  private:
   /// The rows of x, at the start of the scratch memory.
   Quantised quantised(const Call& call) const {
-    return Quantised(call.scratch, row_count(call.inputs[0].shape), weight_.groups());
+    return Quantised(row_count(call.inputs[0].shape), weight_.groups());
   }
 
   static bool skips(const Call& call, const QuantRows& x) { return x.rows == 1 && call.inputs[2]; }

@@ -46,7 +46,7 @@ class HeadShortlist : public Stage {
   }
 
   size_t scratch_bytes(const Call& call) const override {
-    return few(call) ? Memory(*this, call).bytes : exact_->scratch_bytes(call);
+    return few(call) ? Layout(*this, call).bytes : exact_->scratch_bytes(call);
   }
 
   int phases() const override { return phase_count; }
@@ -80,7 +80,7 @@ class HeadShortlist : public Stage {
         count(call, memory);
         for (int64_t row = 0; row < memory.rows; ++row) {
           kernels_.matmul.quantize(memory.z + row * project_.n, project_.n, nullptr, 1,
-                                   memory.z_quants.quants, row);
+                                   memory.z_quants, row);
         }
         return;
       case scan:
@@ -96,29 +96,39 @@ class HeadShortlist : public Stage {
 
  private:
   /// The scratch memory of a run with few rows; x lies where BlockMatMul puts it.
-  struct Memory {
+  struct Layout {
     int64_t rows;
     Quantised x, z_quants;
-    float* z;        // [rows, dims]
-    int32_t* ranks;  // [rows, tiles]
-    int32_t* list;   // [rows, keep]
-    size_t bytes;
+    size_t z_quants_at, z_at, ranks_at, list_at, bytes;  // z [rows, dims], ranks [rows, tiles],
+                                                         // list [rows, keep]
+    Layout(const HeadShortlist& op, const Call& call)
+        : rows(row_count(call.inputs[x_in].shape)),
+          x(rows, op.weight_.groups()),
+          z_quants(rows, op.sketch_.groups()) {
+      const auto size = [&](int64_t elements) {
+        return aligned(static_cast<size_t>(rows * elements) * sizeof(float));
+      };
+      z_quants_at = aligned(x.bytes);
+      z_at = z_quants_at + aligned(z_quants.bytes);
+      ranks_at = z_at + size(op.project_.n);
+      list_at = ranks_at + size(op.weight_.tiles());
+      bytes = list_at + size(op.keep_);
+    }
+  };
+
+  struct Memory : Layout {
+    QuantRows x, z_quants;
+    float* z;
+    int32_t* ranks;
+    int32_t* list;
 
     Memory(const HeadShortlist& op, const Call& call)
-        : rows(row_count(call.inputs[x_in].shape)),
-          x(call.scratch, rows, op.weight_.groups()),
-          z_quants(call.scratch + aligned(x.bytes), rows, op.sketch_.groups()) {
-      size_t at = aligned(x.bytes) + aligned(z_quants.bytes);
-      const auto take = [&](int64_t elements) {
-        std::byte* const memory = call.scratch + at;
-        at += aligned(static_cast<size_t>(rows * elements) * sizeof(float));
-        return memory;
-      };
-      z = reinterpret_cast<float*>(take(op.project_.n));
-      ranks = reinterpret_cast<int32_t*>(take(op.weight_.tiles()));
-      list = reinterpret_cast<int32_t*>(take(op.keep_));
-      bytes = at;
-    }
+        : Layout(op, call),
+          x(Layout::x.in(call.scratch)),
+          z_quants(Layout::z_quants.in(call.scratch + z_quants_at)),
+          z(reinterpret_cast<float*>(call.scratch + z_at)),
+          ranks(reinterpret_cast<int32_t*>(call.scratch + ranks_at)),
+          list(reinterpret_cast<int32_t*>(call.scratch + list_at)) {}
   };
 
   bool few(const Call& call) const { return row_count(call.inputs[x_in].shape) <= most_rows_; }
@@ -133,14 +143,14 @@ class HeadShortlist : public Stage {
 
   void multiply_project(const Call& call, const Memory& memory, int64_t task) const {
     const int64_t tiles = task_tiles(project_);
-    kernels_.matmul.multiply(product(project_, call.inputs[project_in], memory.x.quants, 0,
-                                     task * tiles, tiles, nullptr, memory.z));
+    kernels_.matmul.multiply(product(project_, call.inputs[project_in], memory.x, 0, task * tiles,
+                                     tiles, nullptr, memory.z));
   }
 
   void scan_tiles(const Call& call, const Memory& memory, int64_t task) const {
     const int64_t tiles = task_tiles(sketch_);
     const MultiplyArgs args =
-        product(sketch_, call.inputs[sketch_in], memory.z_quants.quants, 0, task * tiles, tiles,
+        product(sketch_, call.inputs[sketch_in], memory.z_quants, 0, task * tiles, tiles,
                 call.inputs[offset_in].as<float>(), call.outputs[0].as<float>());
     kernels_.matmul.multiply(args);
     for (int64_t row = 0; row < memory.rows; ++row) {
@@ -155,8 +165,8 @@ class HeadShortlist : public Stage {
     const int64_t row = task / chunks;
     const int64_t first = task % chunks * kListed;
     const float* bias = call.inputs[bias_in] ? call.inputs[bias_in].as<float>() : nullptr;
-    MultiplyArgs args = product(weight_, call.inputs[weight_in], memory.x.quants, row, 0,
-                                weight_.tiles(), bias, call.outputs[0].as<float>());
+    MultiplyArgs args = product(weight_, call.inputs[weight_in], memory.x, row, 0, weight_.tiles(),
+                                bias, call.outputs[0].as<float>());
     args.rows = 1;
     args.skip = memory.rows == 1 && call.inputs[mask_in];
     kernels_.shortlist.multiply(args, memory.list + row * keep_ + first,

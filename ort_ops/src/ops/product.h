@@ -18,23 +18,26 @@ inline int64_t row_count(const Shape& shape) {
   return rows;
 }
 
-/// Quantised rows in memory, array after array.
+/// Where quantised rows lie in scratch memory, array after array.
 struct Quantised {
-  QuantRows quants;
-  size_t bytes;
+  int64_t rows, groups;
+  size_t scales_at, sums_at, kept_at, bytes;
 
-  Quantised(std::byte* at, int64_t rows, int64_t groups) {
+  Quantised(int64_t row_count, int64_t group_count) : rows(row_count), groups(group_count) {
     const size_t count = static_cast<size_t>(rows * groups);
-    const size_t scales_at = aligned(count * kGroup * sizeof(int16_t));
-    const size_t sums_at = scales_at + count * sizeof(float);
-    const size_t kept_at = sums_at + count * sizeof(float);
+    scales_at = aligned(count * kGroup * sizeof(int16_t));
+    sums_at = scales_at + count * sizeof(float);
+    kept_at = sums_at + count * sizeof(float);
     bytes = kept_at + count;
-    quants = {rows,
-              groups,
-              reinterpret_cast<int16_t*>(at),
-              reinterpret_cast<float*>(at + scales_at),
-              reinterpret_cast<float*>(at + sums_at),
-              reinterpret_cast<uint8_t*>(at + kept_at)};
+  }
+
+  QuantRows in(std::byte* scratch) const {
+    return {rows,
+            groups,
+            reinterpret_cast<int16_t*>(scratch),
+            reinterpret_cast<float*>(scratch + scales_at),
+            reinterpret_cast<float*>(scratch + sums_at),
+            reinterpret_cast<uint8_t*>(scratch + kept_at)};
   }
 };
 
