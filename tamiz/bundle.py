@@ -21,6 +21,7 @@ MANIFEST = "tamiz.json"
 MODEL = "model.onnx"
 DATA = "model.onnx.data"
 REPORT = "report.json"
+REPORT_PAGE = "report.html"
 
 FORMAT = 1
 KINDS = ("dense", "built")
@@ -61,6 +62,8 @@ class Manifest:
         tamiz: Version of tamiz that wrote the bundle.
         min_onnxruntime: Oldest onnxruntime that runs it.
         format: Version of the manifest's format.
+        unsafe: Techniques that a gate of the build refused, by site, comma-separated; older
+            manifests lack it.
     """
 
     kind: str
@@ -72,6 +75,7 @@ class Manifest:
     tamiz: str = __version__
     min_onnxruntime: str = MIN_ONNXRUNTIME
     format: int = FORMAT
+    unsafe: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -203,14 +207,19 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def writing(target: str | os.PathLike[str]) -> Iterator[Path]:
+def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iterator[Path]:
     """A folder to write a bundle into, which takes the place of `target` when all went well.
 
     Nothing stands at `target` until the end, and nothing is left behind on failure. An older
     bundle at `target` is replaced.
 
+    Args:
+        target: Where the bundle goes.
+        scratch: Folder on the same file system to write in, which is emptied first and removed in
+            the end; None for a new one beside `target`.
+
     Yields:
-        A new empty folder beside `target`.
+        A new empty folder.
 
     Raises:
         TamizError: `target` is a file, or a folder with contents that is no bundle.
@@ -221,10 +230,13 @@ def writing(target: str | os.PathLike[str]) -> Iterator[Path]:
     import shutil  # not for reading: with tempfile 1 MB, where memory is measured
     import tempfile
 
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    if scratch is None:
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    else:
+        shutil.rmtree(scratch, ignore_errors=True)
     try:
         folder = scratch / "new"
-        folder.mkdir()
+        folder.mkdir(parents=True)
         yield folder
         if target.exists():
             target.rename(scratch / "old")
@@ -248,6 +260,7 @@ def write_manifest(
     techniques: Mapping[str, Mapping[str, Any]] | None = None,
     policy: str | None = None,
     kv_cache: str = "exact",
+    unsafe: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Writes the manifest of a folder whose files are complete; the fields are `Manifest`'s."""
     names = sorted(
@@ -259,7 +272,7 @@ def write_manifest(
         if name != MANIFEST
     }
     chosen = {name: dict(entry) for name, entry in (techniques or {}).items()}
-    manifest = Manifest(kind, source, files, chosen, policy, kv_cache)
+    manifest = Manifest(kind, source, files, chosen, policy, kv_cache, unsafe=dict(unsafe or {}))
     write_json(folder / MANIFEST, asdict(manifest))
     return manifest
 
@@ -276,6 +289,7 @@ def _manifest(path: Path) -> Manifest:
         raise TamizError(
             f"{path}: format is {raw.get('format')!r}, this tamiz ({__version__}) reads {FORMAT}"
         )
+    raw.setdefault("unsafe", {})
     _check_fields(path, raw, Manifest, "the manifest")
     for key, values in (("kind", KINDS), ("kv_cache", KV_CACHES)):
         if raw[key] not in values:
@@ -294,6 +308,8 @@ def _manifest(path: Path) -> Manifest:
         if set(_object(path, entry, f"techniques.{name}")) != {"version", "config"}:
             raise TamizError(f"{path}: techniques.{name} is {entry!r}, expected version and config")
         _object(path, entry["config"], f"techniques.{name}.config")
+    for site, name in _object(path, raw["unsafe"], "unsafe").items():
+        _check_type(path, f"unsafe.{site}", name, "str")
     for key in ("tamiz", "min_onnxruntime"):
         _check_type(path, key, raw[key], "str")
     _check_type(path, "policy", raw["policy"], "str | None")

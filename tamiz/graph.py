@@ -22,6 +22,7 @@ VERSION = METADATA_PREFIX + "version"
 POLICY = METADATA_PREFIX + "policy"
 SITE = METADATA_PREFIX + "site"
 LAYER = METADATA_PREFIX + "layer"
+UNSAFE = METADATA_PREFIX + "unsafe"
 
 
 class Phase(str, Enum):

@@ -19,6 +19,7 @@ from tamiz.errors import TamizError
 COMMANDS = (
     "export",
     "inspect",
+    "calibrate",
     "plan",
     "build",
     "run",
