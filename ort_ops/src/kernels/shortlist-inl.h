@@ -72,35 +72,58 @@ inline void select_tiles(const int32_t* ranks, int64_t size, int64_t keep, int32
 
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
-template <class W, bool Skip>
+/// Asks for the first groups of T tiles, from where the products ask for the others.
+template <class W, int T>
+__attribute__((always_inline)) inline void prefetch_starts(const uint8_t* const (&tile)[T]) {
+  for (int t = 0; t < T; ++t) {
+    for (int64_t i = 0; i < 2 * W::kGroupBytes; i += 64) prefetch(tile[t] + i);
+  }
+}
+
+template <class W, int T>
+inline void find_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t first, int64_t count,
+                       const uint8_t* (&at)[T]) {
+  for (int t = 0; t < T; ++t) {
+    at[t] = a.weight + tiles[least(first + t, count - 1)] * a.x.groups * W::kGroupBytes;
+  }
+}
+
+template <class W>
 inline void multiply_listed(const MultiplyArgs& a, const int32_t* tiles, int64_t count) {
   constexpr int T = 4 / kStrips;
+  const uint8_t* at[T];
+  const uint8_t* next[T];
+  find_tiles<W>(a, tiles, 0, count, at);
+  prefetch_starts<W>(at);
   for (int64_t first = 0; first < count; first += T) {
-    const uint8_t* at[T];
-    int64_t output[T];
-    alignas(64) float y[T * kTile] = {};
-    for (int t = 0; t < T; ++t) {
-      const int64_t number = tiles[least(first + t, count - 1)];
-      at[t] = a.weight + number * a.x.groups * W::kGroupBytes;
-      output[t] = number * kTile;
-      const size_t bytes = static_cast<size_t>(least(a.outputs - output[t], kTile)) * sizeof(float);
-      if (a.bias) memcpy(y + t * kTile, a.bias + output[t], bytes);
+    find_tiles<W>(a, tiles, first + T, count, next);
+    prefetch_starts<W>(next);
+    const int64_t listed = least(T, count - first);
+    alignas(64) float y[T][kTile] = {};
+    for (int t = 0; t < listed; ++t) {
+      const int64_t output = tiles[first + t] * kTile;
+      const int64_t outputs = least(a.outputs - output, kTile);
+      if (a.bias) memcpy(y[t], a.bias + output, static_cast<size_t>(outputs) * sizeof(float));
     }
-    multiply_block<W, 1, T, Skip>(at, a.x, a.first_row, 0, a.x.groups, y);
-    for (int t = 0; t < least(T, count - first); ++t) {
-      const size_t bytes = static_cast<size_t>(least(a.outputs - output[t], kTile)) * sizeof(float);
-      memcpy(a.y + output[t], y + t * kTile, bytes);
+    if (a.skip) {
+      multiply_kept<W>(at, a.x, y[0]);
+    } else {
+      multiply_block<W, 1, T>(at, a.x, a.first_row, 0, a.x.groups, y[0]);
     }
+    for (int t = 0; t < listed; ++t) {
+      const int64_t output = tiles[first + t] * kTile;
+      const int64_t outputs = least(a.outputs - output, kTile);
+      memcpy(a.y + output, y[t], static_cast<size_t>(outputs) * sizeof(float));
+    }
+    for (int t = 0; t < T; ++t) at[t] = next[t];
   }
 }
 
 inline void multiply_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t count) {
   if (a.bits == 4) {
-    a.skip ? multiply_listed<Int4, true>(a, tiles, count)
-           : multiply_listed<Int4, false>(a, tiles, count);
+    multiply_listed<Int4>(a, tiles, count);
   } else {
-    a.skip ? multiply_listed<Int8, true>(a, tiles, count)
-           : multiply_listed<Int8, false>(a, tiles, count);
+    multiply_listed<Int8>(a, tiles, count);
   }
 }
 
