@@ -26,12 +26,13 @@ import tamiz_ops
 from tamiz.site import Site
 from tamiz.statistics import Statistics
 from tamiz.technique import Fit, FitError
-from tamiz_block_quant.fit import GROUP, GROUP_BYTES, TILE, Quantised, quantise
 from tamiz_head_shortlist.config import HeadShortlistConfig
+from tamiz_head_shortlist.quantise import GROUP, TILE, pack
 
 #: Chosen tiles are multiplied so many at a time.
 _TILES_TOGETHER = 8
 _LEAST_SAMPLES = 64
+_HEAD_GROUP_BYTES = TILE * (GROUP + 2)  # of an int8 head, a group of one tile
 #: Rows of logits in memory at a time, and samples that the divergence is measured on.
 _ROWS, _KL_SAMPLES = 64, 256
 
@@ -40,21 +41,25 @@ Float = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Sketch:
-    """The estimate e = S P x + offset.
+    """The estimate e = S P x + offset, packed.
 
     Attributes:
-        project: P, ``[dims, K]``, quantised.
-        sketch: S, ``[N, dims]``, quantised.
+        project: P, int8.
+        sketch: S, in `bits` bits.
         offset: ``[N]``.
+        p: P as the op multiplies with it, ``[dims, K]``.
+        s: S as the op multiplies with it, ``[N, dims]``.
     """
 
-    project: Quantised
-    sketch: Quantised
+    project: NDArray[np.uint8]
+    sketch: NDArray[np.uint8]
     offset: Float
+    p: Float
+    s: Float
 
     def estimate(self, x: Float) -> Float:
         """e ``[S, N]`` of inputs ``[S, K]``."""
-        e: Float = (x @ self.project.dequantize().T) @ self.sketch.dequantize().T
+        e: Float = (x @ self.p.T) @ self.s.T
         e += self.offset
         return e
 
@@ -90,8 +95,8 @@ def fit(
     seen, held_out = np.split(statistics.samples.astype(np.float32), [samples - samples // 5])
     sketch = make_sketch(weight, seen, min(config.dims, k), config.sketch_bits)
     tensors = {
-        "project": _packed(sketch.project, 8),
-        "sketch": _packed(sketch.sketch, config.sketch_bits),
+        "project": sketch.project,
+        "sketch": sketch.sketch,
         "offset": sketch.offset,
     }
     ranks = tile_ranks(weight, sketch, held_out)
@@ -130,7 +135,7 @@ def _tiles(
     wanted = int(np.ceil(config.recall * len(ranks)))
     least = int(np.sort(ranks)[wanted - 1]) + 1
     tiles = -(-least // _TILES_TOGETHER) * _TILES_TOGETHER
-    if (total - tiles) * GROUP_BYTES[8] * -(-k // GROUP) <= sketch_bytes:
+    if (total - tiles) * _HEAD_GROUP_BYTES * -(-k // GROUP) <= sketch_bytes:
         raise FitError(
             f"an argmax recall of {config.recall:g} needs {min(tiles, total)} of its {total}"
             " tiles, so that a shortlist saves nothing"
@@ -144,17 +149,17 @@ def make_sketch(weight: Float, x: Float, dims: int, bits: int) -> Sketch:
     centred = x - mean
     covariance = centred.T @ centred / len(x)
     variances, axes = np.linalg.eigh(covariance)
-    project, _ = quantise(axes[:, ::-1].T[:dims].astype(np.float32), 8)
-    p = project.dequantize()
-    sketch, _ = quantise(weight @ p.T, bits)
+    project = pack(np.ascontiguousarray(axes[:, ::-1].T[:dims], np.float32), 8)
+    p = tamiz_ops.dequantize(project, 8, dims, x.shape[1])
+    sketch = pack(weight @ p.T, bits)
+    s = tamiz_ops.dequantize(sketch, bits, len(weight), dims)
     root = (axes * np.sqrt(np.maximum(variances, 0))).astype(np.float32)
     offset = np.empty(len(weight), np.float32)
-    s = sketch.dequantize()
     for start in range(0, len(weight), _ROWS * TILE):
         rows = slice(start, start + _ROWS * TILE)
         error = weight[rows] - s[rows] @ p
         offset[rows] = error @ mean + np.square(error @ root).sum(axis=1) / 2
-    return Sketch(project, sketch, offset)
+    return Sketch(project, sketch, offset, p, s)
 
 
 def tile_ranks(weight: Float, sketch: Sketch, x: Float) -> NDArray[np.int64]:
@@ -204,9 +209,3 @@ def _log_softmax(logits: Float) -> NDArray[np.float64]:
     shifted -= shifted.max(axis=1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return shifted
-
-
-def _packed(matrix: Quantised, bits: int) -> NDArray[np.uint8]:
-    if bits == 4:
-        return tamiz_ops.pack_int4(matrix.quants, matrix.scales, matrix.minima)
-    return tamiz_ops.pack_int8(matrix.quants, matrix.scales)

@@ -5,9 +5,9 @@ import tamiz_ops
 from tamiz.site import Site, SiteKind
 from tamiz.statistics import Statistics
 from tamiz.technique import Fit, FitError
-from tamiz_block_quant.fit import quantise
 from tamiz_head_shortlist.config import HeadShortlistConfig
 from tamiz_head_shortlist.fit import fit, make_sketch
+from tamiz_head_shortlist.quantise import pack
 
 N, K = 1000, 96
 SITE = Site("output", SiteKind.HEAD, "head", weight="w", in_features=K, out_features=N)
@@ -35,8 +35,7 @@ def made(x: np.ndarray, **fields: object) -> Fit:
 
 def run(fitted: Fit, x: np.ndarray, **others: int) -> tuple[np.ndarray, np.ndarray]:
     """Logits with the shortlist, and exact ones."""
-    quantised = quantise(weight(), 8)[0]
-    packed = tamiz_ops.pack_int8(quantised.quants, quantised.scales)
+    packed = pack(weight(), 8)
     attributes = {"bits": 8, "n": N, "k": K}
     exact = tamiz_ops.run("BlockMatMul", [x, packed], **attributes)[0]
     constants = [fitted.tensors[name] for name in ("project", "sketch", "offset")]
@@ -73,6 +72,16 @@ def test_as_many_tiles_as_the_recall_asks_for(recall: float) -> None:
     assert fitted.metrics["argmax_recall"] >= recall
     if tiles > 8:
         assert made(x, dims=24, keep=16 * (tiles - 8)).metrics["argmax_recall"] < recall
+
+
+@pytest.mark.parametrize(("bits", "step"), [(4, 1 / 15), (8, 2 / 127)])
+def test_packing_rounds_to_half_a_step(bits: int, step: float) -> None:
+    matrix = np.random.default_rng(0).uniform(-1, 1, (50, 70)).astype(np.float32)
+    matrix[3, :32] = 0.25  # a group without a range
+    matrix[4] = 0
+    found = tamiz_ops.dequantize(pack(matrix, bits), bits, 50, 70)
+    assert np.abs(found - matrix).max() <= step + 2**-10  # a range of 2; fp16 rounds the scales
+    assert not found[4].any()
 
 
 def test_more_dimensions_estimate_better() -> None:
