@@ -111,7 +111,8 @@ def build(
     try:
         report = _Build(dense, target, work, list(choices), plugins, options, progress).run()
     except Exception:  # an interruption is none, and leaves its work
-        shutil.rmtree(work, ignore_errors=True)
+        if not options.resume:
+            shutil.rmtree(work, ignore_errors=True)
         raise
     shutil.rmtree(work, ignore_errors=True)
     return report

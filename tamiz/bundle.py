@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -92,7 +93,7 @@ class Bundle:
         Raises:
             TamizError: The folder is missing or no bundle, the manifest is malformed or of
                 another format, a file is missing, has another size or lies outside of the folder,
-                or the model points to data outside of it.
+                or the model points to data outside of it or beyond its end.
         """
         folder = Path(path)
         if not folder.is_dir():
@@ -106,9 +107,11 @@ class Bundle:
                 raise TamizError(
                     f"{folder / name}: has {size} bytes, the manifest says {expected.size}"
                 )
-        for location in sorted(locations(bundle.model)):
+        for location, size in sorted(locations(bundle.model).items()):
             _check_name(bundle.model, "external data", location)
-            bundle.file(location)
+            found = bundle.file(location).stat().st_size
+            if found < size:
+                raise TamizError(f"{folder / location}: has {found} bytes, {MODEL} needs {size}")
         return bundle
 
     @classmethod
@@ -285,7 +288,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def _manifest(path: Path) -> Manifest:
     """Reads a manifest; the format's version is checked before anything else."""
     raw = read_json(path)
-    if raw.get("format") != FORMAT:
+    if type(raw.get("format")) is not int or raw["format"] != FORMAT:
         raise TamizError(
             f"{path}: format is {raw.get('format')!r}, this tamiz ({__version__}) reads {FORMAT}"
         )
@@ -312,6 +315,10 @@ def _manifest(path: Path) -> Manifest:
         _check_type(path, f"unsafe.{site}", name, "str")
     for key in ("tamiz", "min_onnxruntime"):
         _check_type(path, key, raw[key], "str")
+    if not re.fullmatch(r"\d+\.\d+", raw["min_onnxruntime"], re.ASCII):
+        raise TamizError(
+            f"{path}: min_onnxruntime is {raw['min_onnxruntime']!r}, expected a version like 1.20"
+        )
     _check_type(path, "policy", raw["policy"], "str | None")
     return Manifest(**{**raw, "source": source, "files": files, "techniques": techniques})
 

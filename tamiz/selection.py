@@ -108,8 +108,8 @@ class Workshop:
             tensor = self.found.model.graph.initializers[site.weight].const_value
             assert tensor is not None
             with reading(self.found.bundle):
-                weight = np.asarray(tensor.numpy(), dtype=np.float32)
-            if isinstance(tensor, ir.ExternalTensor) and weight.dtype == tensor.numpy().dtype:
+                weight = tensor.numpy()
+            if isinstance(tensor, ir.ExternalTensor):
                 # A mapped file reaches another process by name, not by value.
                 weight = np.memmap(tensor.path, np.float32, "r", tensor.offset or 0, weight.shape)
         known = self.calibration

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from tamiz.cli._generation import generation_options
+from tamiz.cli._generation import generation_options, stdin
 
 
 @click.command("chat")
@@ -54,9 +53,10 @@ def command(
 
 def _lines() -> Iterator[str]:
     """What the user types, line by line, without empty ones."""
+    question = "> " if stdin().isatty() else ""
     while True:
         try:
-            line = input("> " if sys.stdin.isatty() else "")
+            line = input(question)
         except EOFError:
             return
         if line.strip():

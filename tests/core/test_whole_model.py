@@ -216,6 +216,9 @@ def test_a_killed_build_is_resumed(tiny_dense: Path) -> None:
         process.join()
         assert not (tiny_dense.parent / "out").exists()
         assert work.exists()
+    with pytest.raises(TamizError):  # an error on the way loses nothing
+        run(tiny_dense, {}, policy=tiny_dense / "none.json", resume=True)
+    assert len(list(work.glob("fits/*.safetensors"))) >= 14
     slow(tiny_dense, resume=True)
     assert contents(tiny_dense.parent / "out") == contents(tiny_dense.parent / "whole")
     assert not work.exists()

@@ -91,6 +91,21 @@ def test_a_model_that_is_no_decoder_is_refused(tiny_dense):
         Model.load(tiny_dense)
 
 
+def test_an_onnxruntime_that_is_too_old_is_named(tiny_dense, monkeypatch):
+    monkeypatch.setattr("onnxruntime.__version__", "1.9.1")
+    with pytest.raises(TamizError, match=r"found onnxruntime 1\.9\.1, expected 1\.20 or newer"):
+        Model.load(tiny_dense)
+
+
+def test_onnxruntime_prints_no_second_error(tiny_dense, capfd):
+    model = (tiny_dense / "model.onnx").read_bytes()
+    (tiny_dense / "model.onnx").write_bytes(model.replace(b"MatMul", b"MatMux"))
+    write_manifest(tiny_dense, "dense", Source("changed by a test"))
+    with pytest.raises(TamizError, match=r"model.onnx: onnxruntime cannot load it"):
+        Model.load(tiny_dense)
+    assert capfd.readouterr().err == ""
+
+
 def _change(bundle, name, **values):
     path = bundle / name
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
