@@ -48,7 +48,8 @@ def command(
             click.echo(piece, nl=False)
             answer += piece
         click.echo()
-        messages.append({"role": "assistant", "content": answer})
+        # A model may well write NUL, which no tokenizer reads back.
+        messages.append({"role": "assistant", "content": answer.replace("\0", "\ufffd")})
 
 
 def _lines() -> Iterator[str]:
