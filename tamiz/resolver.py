@@ -29,6 +29,7 @@ _RANK = {
     Resource.CANDIDATES: 1,
     Resource.BUDGET: 2,
     Resource.KEYS: 3,
+    Resource.OUTPUTS: 4,
 }
 
 
@@ -62,7 +63,8 @@ class SitePlan:
     Attributes:
         site: The site.
         choices: Techniques in the order in which they rewrite: the owner of the weights, then
-            what narrows the candidates, then the budget, then what narrows the keys.
+            what narrows the candidates, then the budget, what narrows the keys, what chooses
+            outputs.
         block: Size of the common partition of the input; None where no claim has a block.
         fallbacks: Owners of the weights to take, in order, where the fit of the chosen one is
             refused: defaults that yielded to what was asked for.

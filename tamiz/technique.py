@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 
 
 class Resource(str, Enum):
-    """What a claim takes at a site."""
+    """What a claim takes at a site.
+
+    How the weight is stored, which input blocks may be computed, the final choice among these,
+    which keys may be attended, which outputs are computed exactly.
+    """
 
     WEIGHTS = "weights"
     CANDIDATES = "candidates"
     BUDGET = "budget"
     KEYS = "keys"
+    OUTPUTS = "outputs"
 
 
 class Mode(str, Enum):
@@ -50,7 +55,8 @@ class Claim:
             share one partition: the finest block, of which the others are multiples.
 
     Raises:
-        ValueError: `weights` and `budget` have one owner, so they are claimed `EXCLUSIVE` only.
+        ValueError: `weights`, `budget` and `outputs` have one owner, so they are claimed
+            `EXCLUSIVE` only.
     """
 
     resource: Resource
@@ -60,7 +66,10 @@ class Claim:
 
     def __post_init__(self) -> None:
         """Holds the one-owner resources to exclusive claims."""
-        if self.resource in (Resource.WEIGHTS, Resource.BUDGET) and self.mode != Mode.EXCLUSIVE:
+        if (
+            self.resource in (Resource.WEIGHTS, Resource.BUDGET, Resource.OUTPUTS)
+            and self.mode != Mode.EXCLUSIVE
+        ):
             raise ValueError(f"a claim on {self.resource.value} must be exclusive")
 
 

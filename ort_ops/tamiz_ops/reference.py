@@ -164,6 +164,44 @@ def block_gather(ids: Array, weight: Array, *, bits: int, n: int, k: int) -> lis
     return [dequantize(weight, bits, n, k)[ids]]
 
 
+def head_shortlist(
+    x: Array,
+    weight: Array,
+    mask: Array | None,
+    bias: Array | None,
+    project: Array,
+    sketch: Array,
+    offset: Array,
+    *,
+    bits: int,
+    n: int,
+    k: int,
+    dims: int,
+    tiles: int,
+    block: int = 32,
+    sketch_bits: int = 4,
+    rows: int = 1,
+    estimate: int = 1,
+) -> list[Array]:
+    """y = W x + bias in the `tiles` tiles with the highest max(e), e = S P x + offset elsewhere.
+
+    Of equal tiles the lower ones count. Elsewhere it is -infinity with `estimate` = 0; with more
+    than `rows` rows of x all of it is exact.
+    """
+    (y,) = block_matmul(x, weight, mask, bias, bits=bits, n=n, k=k, block=block)
+    if np.prod(x.shape[:-1]) > rows:
+        return [y]
+    (z,) = block_matmul(x, project, mask, bits=8, n=dims, k=k, block=block)
+    (e,) = block_matmul(z, sketch, None, offset, bits=sketch_bits, n=n, k=dims)
+    padded = np.pad(e, [(0, 0)] * (e.ndim - 1) + [(0, -n % _TILE)], constant_values=-np.inf)
+    highest = padded.reshape(*e.shape[:-1], -1, _TILE).max(-1)  # NaN where one is NaN
+    highest = np.where(np.isnan(highest), np.inf, highest)
+    order = np.argsort(-highest, axis=-1, kind="stable")
+    chosen = np.zeros(highest.shape, bool)
+    np.put_along_axis(chosen, order[..., :tiles], True, axis=-1)
+    return [np.where(np.repeat(chosen, _TILE, axis=-1)[..., :n], y, e if estimate else -np.inf)]
+
+
 def rms_norm(
     x: Array, weight: Array, residual: Array | None = None, *, epsilon: float = 1e-5
 ) -> list[Array]:
@@ -288,6 +326,7 @@ def _number(text: str) -> int | float:
 _OPS: dict[str, Any] = {
     "BlockMatMul": block_matmul,
     "BlockGather": block_gather,
+    "HeadShortlist": head_shortlist,
     "RMSNorm": rms_norm,
     "SwiGLU": swiglu,
     "Attention": attention,

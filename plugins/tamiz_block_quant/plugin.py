@@ -19,7 +19,7 @@ BLOCK_QUANT = Technique(
     site_kinds=frozenset({SiteKind.LINEAR, SiteKind.HEAD, SiteKind.EMBEDDING}),
     # The kernels skip single inputs, so any partition of the input will do.
     claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE, block=1),),
-    provides=frozenset({"skippable-blocks"}),
+    provides=frozenset({"skippable-blocks", "packed-tiles"}),
     default=True,
     fit=fit,
     rewrite=rewrite,

@@ -5,6 +5,7 @@
 #include "kernels/deltas.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "kernels/shortlist.h"
 
 namespace tamiz {
 
@@ -14,6 +15,7 @@ struct Kernels {
   DeltaKernels deltas;
   AttentionKernels attention;
   ElementwiseKernels elementwise;
+  ShortlistKernels shortlist;
 };
 
 extern const Kernels kernels_portable;

@@ -6,6 +6,7 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/shortlist-inl.h"
 
 // after the product, whose parts it uses
 #include "kernels/deltas-inl.h"
@@ -18,6 +19,7 @@ const Kernels kernels_avx2 = {
     avx2::delta_kernels,
     avx2::attention_kernels,
     avx2::elementwise_kernels,
+    avx2::shortlist_kernels,
 };
 
 }  // namespace tamiz

@@ -7,6 +7,7 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/shortlist-inl.h"
 
 // after the product, whose parts it uses
 #include "kernels/deltas-inl.h"
@@ -19,6 +20,7 @@ const Kernels kernels_avx512 = {
     avx512::delta_kernels,
     avx512::attention_kernels,
     avx512::elementwise_kernels,
+    avx512::shortlist_kernels,
 };
 
 }  // namespace tamiz

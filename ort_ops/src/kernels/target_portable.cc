@@ -5,6 +5,7 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/shortlist-inl.h"
 
 // after the product, whose parts it uses
 #include "kernels/deltas-inl.h"
@@ -17,6 +18,7 @@ const Kernels kernels_portable = {
     portable::delta_kernels,
     portable::attention_kernels,
     portable::elementwise_kernels,
+    portable::shortlist_kernels,
 };
 
 }  // namespace tamiz

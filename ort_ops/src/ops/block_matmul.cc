@@ -6,14 +6,11 @@
 
 #include "kernels/kernels.h"
 #include "ops/metrics.h"
-#include "ops/packed_weight.h"
-#include "ops/quantised_rows.h"
+#include "ops/product.h"
 
 namespace tamiz {
 namespace {
 
-constexpr int64_t kTaskBytes = 48 * 1024;  // of weight read by a task, some microseconds
-constexpr int64_t kTaskTiles = 4;          // and at least these, which a kernel takes at a time
 enum Metric : size_t { bytes_read, bytes_dense };
 
 class BlockMatMul : public Stage {
@@ -21,8 +18,7 @@ class BlockMatMul : public Stage {
   BlockMatMul(const Attributes& attributes, const Kernels& kernels)
       : weight_(attributes),
         block_(PackedWeight::positive(attributes, "block")),
-        task_tiles_(std::max(kTaskBytes / (kTaskTiles * weight_.tile_bytes()), int64_t{1}) *
-                    kTaskTiles),
+        task_tiles_(task_tiles(weight_)),
         kernels_(kernels.matmul) {}
 
   void check_constants(Ports inputs) const override {
@@ -49,10 +45,12 @@ class BlockMatMul : public Stage {
 
   void run(const Call& call, int phase, size_t task) const override {
     const QuantisedRows x = quantised(call);
-    if (phase == 1) return multiply(call, x, static_cast<int64_t>(task));
-    x.quantize(kernels_, call.inputs[0], call.inputs[2], block_, call.scratch,
-               static_cast<int64_t>(task));
+    const int64_t index = static_cast<int64_t>(task);
+    if (phase == 0) {
+      return x.quantize(kernels_, call.inputs[0], call.inputs[2], block_, call.scratch, index);
+    }
     if (task == 0) count(call, x);
+    multiply(call, x, index);
   }
 
  private:
@@ -66,21 +64,11 @@ class BlockMatMul : public Stage {
 
   void multiply(const Call& call, const QuantisedRows& x, int64_t task) const {
     const int64_t chunks = divide_up(weight_.tiles(), task_tiles_);
-    const int64_t row = task / chunks * kRowBlock;
-    const int64_t tile = task % chunks * task_tiles_;
-    const int64_t output = tile * kTile;
-    MultiplyArgs args;
-    args.weight = call.inputs[1].as<uint8_t>() + tile * weight_.tile_bytes();
-    args.bits = weight_.bits;
-    args.tiles = std::min(task_tiles_, weight_.tiles() - tile);
-    args.x = x.in(call.scratch);
-    args.first_row = row;
-    args.rows = std::min(kRowBlock, x.rows - row);
+    const float* bias = call.inputs[3] ? call.inputs[3].as<float>() : nullptr;
+    MultiplyArgs args =
+        product(weight_, call.inputs[1], x.in(call.scratch), task / chunks * kRowBlock,
+                task % chunks * task_tiles_, task_tiles_, bias, call.outputs[0].as<float>());
     args.skip = x.skip;
-    args.bias = call.inputs[3] ? call.inputs[3].as<float>() + output : nullptr;
-    args.outputs = std::min(args.tiles * kTile, weight_.n - output);
-    args.y = call.outputs[0].as<float>() + row * weight_.n + output;
-    args.y_stride = weight_.n;
     kernels_.multiply(args);
   }
 

@@ -47,7 +47,11 @@ struct QuantisedRows {
   size_t scales_at, sums_at, kept_at, bytes;
 
   QuantisedRows(const Tensor& x, bool masked, int64_t groups)
-      : rows(row_count(x.shape)), groups(groups), skip(rows == 1 && masked) {
+      : QuantisedRows(row_count(x.shape), groups) {
+    skip = rows == 1 && masked;
+  }
+
+  QuantisedRows(int64_t rows, int64_t groups) : rows(rows), groups(groups), skip(false) {
     const size_t count = static_cast<size_t>(rows * groups);
     scales_at = aligned(count * kGroup * sizeof(int16_t));
     sums_at = scales_at + count * sizeof(float);
