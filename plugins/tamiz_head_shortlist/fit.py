@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
+from tamiz.evaluate import log_softmax
 from tamiz.site import Site
 from tamiz.statistics import Statistics
 from tamiz.technique import Fit, FitError
@@ -185,7 +186,7 @@ def divergence(weight: Float, sketch: Sketch, x: Float, tiles: int) -> float:
         chosen = np.zeros(order.shape, bool)
         np.put_along_axis(chosen, order[:, :tiles], True, axis=1)
         mixed = np.where(np.repeat(chosen, TILE, axis=1)[:, : exact.shape[1]], exact, estimates)
-        log_p, log_q = _log_softmax(exact), _log_softmax(mixed)
+        log_p, log_q = log_softmax(exact), log_softmax(mixed)
         total += float((np.exp(log_p) * (log_p - log_q)).sum())
     return total / len(x)
 
@@ -202,10 +203,3 @@ def _tile_maxima(logits: Float) -> Float:
     padded = np.pad(logits, ((0, 0), (0, padding)), constant_values=-np.inf)
     maxima: Float = padded.reshape(len(logits), -1, TILE).max(axis=-1)
     return maxima
-
-
-def _log_softmax(logits: Float) -> NDArray[np.float64]:
-    shifted = logits.astype(np.float64)
-    shifted -= shifted.max(axis=1, keepdims=True)
-    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return shifted
