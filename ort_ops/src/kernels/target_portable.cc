@@ -7,7 +7,8 @@
 #include "kernels/matmul-inl.h"
 #include "kernels/shortlist-inl.h"
 
-// after the product, whose parts it uses
+// after the product, whose parts they use
+#include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
 
 namespace tamiz {
@@ -15,6 +16,7 @@ namespace tamiz {
 const Kernels kernels_portable = {
     "portable",
     portable::matmul_kernels,
+    portable::channel_kernels,
     portable::delta_kernels,
     portable::attention_kernels,
     portable::elementwise_kernels,
