@@ -67,9 +67,7 @@ def build(
     from tamiz.selfcheck import compare
 
     source, target, choices = Path(source), Path(target), list(choices)
-    dense = Bundle.open(source)
-    if dense.manifest.kind != "dense":
-        raise TamizError(f"{source}: is a built bundle, expected a dense one")
+    dense = Bundle.open_dense(source)
     if target.resolve() == source.resolve():
         raise TamizError(f"{target}: is the dense bundle itself, expected another folder")
     clock = _Clock()
@@ -153,7 +151,8 @@ def _rewrite(
     progress("save", steps - 2, steps)
     with clock("save"):
         notes = run_passes(found.model, plugins, Phase.FUSE)
-        _save(found.model, folder)
+        with _reading(dense):
+            _save(found.model, folder)
         for name in sorted(set(dense.manifest.files) - {bundles.MODEL, *locations(dense.model)}):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(dense.file(name), folder / name)
@@ -202,10 +201,17 @@ def _weight(found: Survey, site_plan: SitePlan) -> Any:
 
     if site_plan.site.weight is None or not site_plan.choices:
         return None
-    try:
+    with _reading(found.bundle):
         return weight_array(find_linear(found.model, site_plan.site), site_plan.site)
-    except (ValueError, OSError) as error:  # onnx-ir's own checks of external data
-        raise TamizError(f"{found.bundle.model}: {site_plan.site.weight}: {error}") from error
+
+
+@contextmanager
+def _reading(dense: Bundle) -> Iterator[None]:
+    """Names the bundle where onnx-ir refuses its external data."""
+    try:
+        yield
+    except ValueError as error:
+        raise TamizError(f"{dense.model}: {error}") from error
 
 
 def _sign(node: ir.Node, site_plan: SitePlan, choice: Choice, policy: str) -> None:

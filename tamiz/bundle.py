@@ -5,7 +5,6 @@ Imported where models run, so it needs nothing but the standard library.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -110,6 +109,18 @@ class Bundle:
             bundle.file(location)
         return bundle
 
+    @classmethod
+    def open_dense(cls, path: str | os.PathLike[str]) -> Bundle:
+        """Opens a dense bundle.
+
+        Raises:
+            TamizError: As `open`, and if the bundle is a built one.
+        """
+        bundle = cls.open(path)
+        if bundle.manifest.kind != "dense":
+            raise TamizError(f"{path}: is a built bundle, expected a dense one")
+        return bundle
+
     @property
     def model(self) -> Path:
         """Path of the ONNX model."""
@@ -153,6 +164,8 @@ class Bundle:
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file in hexadecimal."""
+    import hashlib  # brings OpenSSL, 4 MB, which a process that only runs a bundle does not need
+
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 22):
@@ -276,6 +289,10 @@ def _manifest(path: Path) -> Manifest:
     if MODEL not in files:
         raise TamizError(f"{path}: files lacks {MODEL}")
     techniques = _object(path, raw["techniques"], "techniques")
+    for name, entry in techniques.items():
+        if set(_object(path, entry, f"techniques.{name}")) != {"version", "config"}:
+            raise TamizError(f"{path}: techniques.{name} is {entry!r}, expected version and config")
+        _object(path, entry["config"], f"techniques.{name}.config")
     for key in ("tamiz", "min_onnxruntime"):
         _check_type(path, key, raw[key], "str")
     _check_type(path, "policy", raw["policy"], "str | None")

@@ -264,14 +264,15 @@ def _keep(wishes: Sequence[_Wish], clashes: Sequence[tuple[_Wish, _Wish]]) -> li
         rivals.setdefault(b, set()).add(a)
     remaining = list(wishes)
     while True:
-        kept: list[_Wish] = []
+        kept: dict[_Wish, None] = {}
         for wish in remaining:
             if rivals.get(wish, set()).isdisjoint(kept):
-                kept.append(wish)
-        lacking = _lacking(kept)
-        if not lacking:
-            return kept
-        remaining.remove(lacking[-1][0])
+                kept[wish] = None
+        # The last one of a site first: what goes may be what another one lacks no more.
+        hopeless = {wish.site.id: wish for wish, _ in _lacking(list(kept))}.values()
+        if not hopeless:
+            return list(kept)
+        remaining = [wish for wish in remaining if wish not in hopeless]
 
 
 def _site_plan(site: Site, choices: Sequence[Choice]) -> SitePlan:

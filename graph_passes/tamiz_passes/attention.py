@@ -31,7 +31,7 @@ class RecogniseAttention(GraphPass):
             if node.op_type == "Softmax" and node.domain == "" and node.graph is model.graph:
                 try:
                     region = find_region(node)
-                    _rewrite(model, node, region, prove(model, region))
+                    _rewrite(model, region, prove(model, region))
                     modified = True
                 except Refusal as refusal:
                     reason = str(refusal)
@@ -50,13 +50,10 @@ _OTHER_OPS = frozenset(
 )
 
 
-def _rewrite(model: ir.Model, softmax: ir.Node, region: Region, parameters: Parameters) -> None:
+def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
     graph_inputs = {v.name: v for v in model.graph.inputs}
-    mask, positions = (graph_inputs.get(name) for name in (MASK_INPUT, POSITION_INPUT))
-    if mask is None:
-        raise Refusal(f"the graph has no input {MASK_INPUT}, which tamiz.Attention needs")
-    if positions is None:
-        positions = counted_positions(model, mask)
+    mask = graph_inputs[MASK_INPUT]  # without it, the mask would not have been proved
+    positions = graph_inputs.get(POSITION_INPUT) or counted_positions(model, mask)
     frequency = None
     if parameters.inverse_frequency is not None:
         frequency = _table(model, parameters.inverse_frequency)

@@ -216,6 +216,10 @@ def _cache(value: ir.Value, what: str) -> Cache:
     present = node.outputs[0]
     if not past.is_graph_input() or not present.is_graph_output():
         raise Refusal(f"the {what}'s past and present are not an input and an output of the graph")
+    if past.dtype != ir.DataType.FLOAT:
+        raise Refusal(
+            f"the {what}'s past is {past.dtype.name if past.dtype else 'unknown'}, expected FLOAT"
+        )
     if rank(past) != 4 or node.attributes["axis"].as_int() not in (2, -2):
         raise Refusal(f"the {what}'s past is not [batch, heads, positions, head size]")
     return Cache(past, present, new)
@@ -272,8 +276,8 @@ def _heads_source(value: ir.Value) -> ir.Value:
     while rank(value) != 3:
         node = value.producer()
         if node is not None and node.op_type == "RMSNorm":
-            if producer(node.inputs[0], "Transpose"):
-                raise Refusal("the norm of the heads stands after their transposition, not before")
+            if producer(node.inputs[0], "Reshape") is None:
+                raise Refusal("expected the norm of the heads right after the Reshape to heads")
             return value
         if node is None or node.domain != "" or node.op_type not in _LAYOUT_OR_CAST:
             found = node.op_type if node is not None else "a graph input"

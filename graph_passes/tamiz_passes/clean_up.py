@@ -14,7 +14,7 @@ _FOLD_LIMIT = 1 << 16
 
 
 class CleanUp(GraphPass):
-    """Folds small constants, merges equal nodes, removes dead ones, and names every node."""
+    """Inlines functions, folds small constants, merges equal nodes, removes dead ones, names all."""
 
     name = "clean-up"
     phase = Phase.RECOGNISE
@@ -23,6 +23,7 @@ class CleanUp(GraphPass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Cleans `model` in place."""
         before = _size(model)
+        common.InlinePass()(model)
         common.IdentityEliminationPass()(model)
         fold_constants(
             model,
@@ -51,8 +52,8 @@ def name_nodes(model: ir.Model) -> None:
         node.name = name
 
 
-def _size(model: ir.Model) -> tuple[int, int]:
-    return len(model.graph), len(model.graph.initializers)
+def _size(model: ir.Model) -> tuple[int, int, int]:
+    return len(model.graph), len(model.graph.initializers), len(model.functions)
 
 
 def _is_matrix(value: ir.Value | None) -> bool:

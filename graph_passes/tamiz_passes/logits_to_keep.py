@@ -34,7 +34,8 @@ class LogitsToKeep(GraphPass):
             return ir.passes.PassResult(model, modified=False)
         node = logits.producer()
         while node is not None and node.op_type in _AFTER_HEAD and node.domain == "":
-            node = node.inputs[0].producer() if node.inputs[0] is not None else None
+            computed = (v.producer() for v in node.inputs if v is not None)
+            node = next((before for before in computed if before is not None), None)
         hidden = node.inputs[0] if node is not None else None
         if node is None or hidden is None or not _is_head(node):
             self.note(logits.producer() or graph[-1], "logits come from no MatMul with a constant")

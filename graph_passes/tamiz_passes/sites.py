@@ -301,13 +301,12 @@ def _composite_sites(model: ir.Model, roles: dict[ir.Node, _Role]) -> Iterator[S
 def _mark_layers(model: ir.Model, roles: dict[ir.Node, _Role]) -> None:
     """Gives the nodes of layers their layer: that of the earliest linear that depends on them.
 
-    Only what the embedding flows through is marked; masks and rotary tables serve all layers.
+    Only what activations flow through is marked; masks and rotary tables serve all layers.
     """
     stream: set[ir.Node] = set()
     for node in model.graph:
-        role = roles.get(node)
         fed = any(v.producer() in stream for v in operands(node)) and node.op_type != "Shape"
-        if fed or (role is not None and role.tensor == "tok_embd"):
+        if fed or node in roles:
             stream.add(node)
     layers: dict[ir.Node, int] = {}
     for node in reversed(model.graph):

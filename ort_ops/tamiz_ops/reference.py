@@ -36,9 +36,10 @@ def dequantize(packed: Array, bits: int, n: int, k: int) -> Array:
     """The weight that a packed tensor stands for.
 
     Args:
-        packed: uint8 [tiles, tile bytes]. A tile is 16 outputs, a group 32 inputs; its groups follow
-            each other. 4 bits: 256 bytes of quants, 16 fp16 scales, 16 fp16 minima, and
-            w = scale * q + minimum. 8 bits: 512 bytes of q + 128, 16 fp16 scales, and w = scale * q.
+        packed: uint8 [tiles, tile bytes]. A tile is 16 outputs, a group 32 inputs, and the groups
+            of a tile follow each other. 4 bits: 256 bytes of quants, 16 fp16 scales, 16 fp16
+            minima; w = scale * q + minimum. 8 bits: 512 bytes of q + 128, 16 fp16 scales;
+            w = scale * q.
         bits: 4 or 8.
         n: outputs, without padding.
         k: inputs, without padding.
@@ -91,9 +92,14 @@ def block_gather(ids: Array, weight: Array, *, bits: int, n: int, k: int) -> lis
 def rms_norm(
     x: Array, weight: Array, residual: Array | None = None, *, epsilon: float = 1e-5
 ) -> list[Array]:
-    """s = x + residual; y = s / sqrt(mean(s^2) + epsilon) * weight. Returns [y, s]."""
+    """s = x + residual; y = s / sqrt(mean(s^2) + epsilon) * weight. Returns [y, s].
+
+    Over every run of as many elements as the weight has: over a row, or over each of its heads.
+    """
     s = x.astype(np.float64) + (0 if residual is None else residual)
-    return [s / np.sqrt((s**2).mean(-1, keepdims=True) + epsilon) * weight, s]
+    runs = s.reshape(*s.shape[:-1], -1, weight.size)
+    y = runs / np.sqrt((runs**2).mean(-1, keepdims=True) + epsilon) * weight
+    return [y.reshape(s.shape), s]
 
 
 def swiglu(gate: Array, up: Array) -> list[Array]:
@@ -142,8 +148,8 @@ def attention(
     """y = softmax(scale q k^T) v over the visible keys, 0 where there is none.
 
     Query i of row b sees the keys j <= past + i with attention_mask[b, j] != 0, past = keys -
-    sequence. Returns [y, present_key, present_value]; a present is as long as attention_mask, or has
-    the shape of the past where that is a buffer of at least this many keys.
+    sequence. Returns [y, present_key, present_value]; a present is as long as attention_mask, or
+    has the shape of the past where that is a buffer of at least this many keys.
     """
     batch, tokens, width = q.shape
     dim = width // num_heads
@@ -181,10 +187,10 @@ def _append(buffer: Array, new: Array, past: int) -> Array:
 
 
 def fused(*inputs: Array | None, program: str, outputs: Sequence[int]) -> list[Any]:
-    """Runs a program of stages, one a line: `<op> <attribute>=<value> ... : <in> ... -> <out> ...`.
+    """Runs a program of stages, one a line: `<op> <name>=<value> ... : <in> ... -> <out> ...`.
 
-    Inputs of the node are the values 0..I-1, every output of a stage the next one; `-` is an omitted
-    input or an unused output. `outputs` are the values to return.
+    Inputs of the node are the values 0..I-1, every output of a stage the next one; `-` is an
+    omitted input or an unused output. `outputs` are the values to return.
     """
     values: list[Any] = list(inputs)
     for line in program.strip().splitlines():

@@ -7,7 +7,6 @@ Exit codes: 0 done; 1 internal error, or what the command was asked to hold does
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -57,13 +56,11 @@ class LazyGroup(click.Group):
             _fail(error.format_message())
         except TamizError as error:
             _fail(str(error))
+        except OSError as error:  # no permission, no space
+            _fail(str(error))
         except (click.Abort, KeyboardInterrupt):
             click.echo("interrupted", err=True)
             sys.exit(130)
-        except BrokenPipeError:
-            # The reader is gone: keep the interpreter from complaining when it flushes.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(141)
         sys.exit(result if isinstance(result, int) else 0)
 
 

@@ -61,7 +61,11 @@ def _print(found: Survey) -> None:
         )
         for site in found.sites
     ]
-    print_table(["site", ">sites", "kind", ">outputs × inputs", ">bytes each"], fold(rows))
+    for name, technique in manifest.techniques.items():
+        fields = ", ".join(f"{key} {value}" for key, value in technique["config"].items())
+        click.echo(f"{name}: {fields}")
+    if rows:
+        print_table(["site", ">sites", "kind", ">outputs × inputs", ">bytes each"], fold(rows))
     ops = ", ".join(f"{count} {op}" for op, count in sorted(found.recognised.items())) or "nothing"
     click.echo(f"recognised: {ops}; {len(found.model.graph)} nodes in all")
     reasons = Counter((note.pass_name, note.reason) for note in found.notes)

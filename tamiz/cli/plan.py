@@ -33,7 +33,7 @@ def command(
     from tamiz.plan import ConflictError, make_plan, predict, totals
 
     chosen = choices(ctx, flags)
-    found = survey(Bundle.open(directory), plugins(ctx))
+    found = survey(Bundle.open_dense(directory), plugins(ctx))
     try:
         plan = make_plan(found.sites, chosen, on_conflict)
     except ConflictError as error:

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,17 @@ def test_a_built_bundle_is_not_built_again(plugins: Plugins, tiny_dense: Path) -
     run(plugins, tiny_dense, [], {})
     with pytest.raises(TamizError, match="is a built bundle, expected a dense one"):
         build(tiny_dense.parent / "out", tiny_dense.parent / "again", [], plugins)
+
+
+@pytest.mark.parametrize("technique", [[], [rescaled()]])
+def test_weights_that_onnx_ir_refuses_to_read(
+    plugins: Plugins, tiny_dense: Path, technique: list[Technique]
+) -> None:
+    """It takes a second hard link of the data for an attack."""
+    os.link(tiny_dense / "model.onnx.data", tiny_dense.parent / "link")
+    with pytest.raises(TamizError, match="hard link"):
+        run(plugins, tiny_dense, technique, {t.name: {} for t in technique})
+    assert not (tiny_dense.parent / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,10 @@ def test_verify_finds_changed_contents_of_the_same_size(folder: Path) -> None:
             lambda m: m["files"].update({"../x": m["files"]["config.json"]}),
             r"names '\.\./x', expected a path inside the folder",
         ),
+        (
+            lambda m: m["techniques"].update(a={}),
+            r"techniques\.a is {}, expected version and config",
+        ),
         (lambda m: m["source"].update(url="x"), "unknown key 'url' in source"),
     ],
 )

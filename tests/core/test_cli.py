@@ -64,6 +64,11 @@ def test_version() -> None:
     [
         (TamizError("file: bad"), 2, "error: file: bad\n"),
         (click.ClickException("bad option"), 2, "error: bad option\n"),
+        (
+            PermissionError(13, "Permission denied", "out"),
+            2,
+            "error: [Errno 13] Permission denied: 'out'",
+        ),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.Abort(), 130, "interrupted\n"),
     ],
@@ -193,6 +198,12 @@ def test_build_refuses_a_place_it_must_not_write(tiny_dense: Path, tmp_path: Pat
     reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--report-json", gone)
     assert "its folder does not exist" in reason
     assert not (tmp_path / "out").exists()
+
+
+def test_what_a_built_bundle_is_good_for(tiny_dense: Path, tmp_path: Path) -> None:
+    ok("build", tiny_dense, "-o", tmp_path / "out")
+    assert "is a built bundle, expected a dense one" in refused("plan", tmp_path / "out")
+    assert "block-quant: bits 4, head_bits 8" in ok("inspect", tmp_path / "out")
 
 
 def test_plugins_lists_claims_and_what_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:

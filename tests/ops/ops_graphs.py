@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-import tamiz_ops
 from onnx import helper, numpy_helper
+
+import tamiz_ops
 
 
 def node(op: str, inputs: list[str], outputs: list[str], name: str = "", /, **attributes: Any):

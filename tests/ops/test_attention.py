@@ -12,7 +12,7 @@ tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed"
 from tamiz_ops import reference  # noqa: E402
 
 ISAS = tamiz_ops.cpu()["isas"]
-TOLERANCE = 5e-6
+TOLERANCE = 2e-6
 
 
 class Case:
@@ -65,7 +65,7 @@ def check(case, isa, tolerance=TOLERANCE, **attributes):
     got = case.run(isa, threads=2, **attributes)
     expected = case.reference(**attributes)
     np.testing.assert_allclose(got[0], expected[0], rtol=0, atol=tolerance)
-    np.testing.assert_allclose(got[1], expected[1], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(got[1], expected[1], rtol=0, atol=1e-6)
     np.testing.assert_array_equal(got[2], expected[2].astype(np.float32))
 
 
@@ -156,7 +156,7 @@ def test_far_positions(isa, position):
     case = Case(tokens=20, heads=(1, 1), dim=64)
     case.positions += position
     rotated = case.run(isa)[1]
-    np.testing.assert_allclose(rotated, case.reference()[1], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(rotated, case.reference()[1], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("isa", ISAS)

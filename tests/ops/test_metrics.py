@@ -1,8 +1,9 @@
 import numpy as np
 import onnxruntime as ort
 import pytest
-import tamiz_ops
 from ops_graphs import model, node, session
+
+import tamiz_ops
 
 SERIALIZED = model(
     [node("SwiGLU", ["x", "x"], ["h"], "first"), node("SwiGLU", ["h", "h"], ["y"], "second")],
@@ -48,5 +49,17 @@ def test_a_session_that_was_not_registered_has_no_metrics():
     options.register_custom_ops_library(tamiz_ops.library_path())
     made = ort.InferenceSession(SERIALIZED, options)
     made.run(None, {"x": X})
-    with pytest.raises(ValueError, match="call tamiz_ops.register on its options"):
+    with pytest.raises(ValueError, match=r"call tamiz_ops\.register on its options"):
         tamiz_ops.metrics(made)
+
+
+def test_stages_of_one_node_add_to_one_counter():
+    weight = np.zeros((2, 320), np.uint8)  # 32 outputs, 32 inputs, 4 bits
+    program = "BlockMatMul bits=4 n=32 k=32 : 0 1 -> 2\nBlockMatMul bits=4 n=32 k=32 : 2 1 -> 3"
+    fused = node("Fused", ["x", "w"], ["y"], "layer0", program=program, outputs=[3])
+    made = session(model([fused], ["x"], ["y"], {"w": weight}))
+    made.run(None, {"x": np.zeros((5, 32), np.float32)})
+    found = tamiz_ops.metrics(made)["layer0"]
+    assert found["calls"] == 1
+    assert found["tokens"] == 5
+    assert found["matmul.bytes_dense"] == found["matmul.bytes_read"] == 2 * weight.nbytes

@@ -6,8 +6,9 @@ import sys
 import numpy as np
 import onnxruntime as ort
 import pytest
-import tamiz_ops
 from ops_graphs import model, node, session
+
+import tamiz_ops
 
 X = np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)
 SWIGLU = model([node("SwiGLU", ["x", "x"], ["y"])], ["x"], ["y"])

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-import tamiz_ops
 from ops_graphs import model, node, session, value
+
+import tamiz_ops
 
 F = np.float32
 ATTENTION_INPUTS = ["q", "k", "v", "past_key", "past_value", "mask", "positions"]
@@ -27,10 +28,6 @@ def attention_session(**attributes):
     inputs += [value(name, np.int64) for name in ATTENTION_INPUTS[5:]]
     made = node("Attention", ATTENTION_INPUTS, ["y", "pk", "pv"], "layer7", **attributes)
     return session(model([made], inputs, ["y", "pk", "pv"]))
-
-
-def message(raised) -> str:
-    return str(raised.value).split(" : ")[-1]
 
 
 def test_attention_accepts_what_the_other_tests_break():
@@ -79,6 +76,47 @@ def test_wrong_rank_or_size(changes, expected):
     assert "\n" not in str(raised.value).rstrip()
 
 
+WEIGHT = np.zeros((2, 320), np.uint8)  # 32 outputs, 32 inputs, 4 bits
+
+
+def matmul_session(weight=None, **attributes):
+    attributes = {"bits": 4, "n": 32, "k": 32} | attributes
+    made = node("BlockMatMul", ["x", "w"], ["y"], "layer2", **attributes)
+    if weight is None:
+        return session(model([made], ["x", value("w", np.uint8)], ["y"]))
+    return session(model([made], ["x"], ["y"], {"w": weight}))
+
+
+@pytest.mark.parametrize(
+    ("weight", "attributes", "expected"),
+    [
+        (WEIGHT, {"bits": 5}, "'bits' is 5, expected 4 or 8"),
+        (WEIGHT, {"k": 64}, r"weight has shape \[2, 320\]"),
+        (WEIGHT, {"n": 33}, r"weight has shape \[2, 320\]"),
+        (WEIGHT.reshape(-1), {}, r"weight has shape \[640\]"),
+    ],
+)
+def test_constant_weight_is_checked_when_the_model_loads(weight, attributes, expected):
+    with pytest.raises(Exception, match=expected) as raised:
+        matmul_session(weight, **attributes)
+    assert "tamiz.BlockMatMul node 'layer2': " in str(raised.value)
+
+
+def test_weight_that_is_an_input_is_checked_when_it_runs():
+    made = matmul_session()
+    made.run(None, {"x": np.zeros((1, 32), F), "w": WEIGHT})
+    with pytest.raises(Exception, match=r"weight has shape \[1, 320\]"):
+        made.run(None, {"x": np.zeros((1, 32), F), "w": WEIGHT[:1]})
+
+
+def test_constant_weight_of_a_stage_is_checked_when_the_model_loads():
+    program = "SwiGLU : 0 0 -> 2\nBlockMatMul bits=4 n=48 k=32 : 2 1 -> 3"
+    made = node("Fused", ["x", "w"], ["y"], "layer3", program=program, outputs=[3])
+    sentence = r"node 'layer3': line 2 \(BlockMatMul\): weight has shape \[2, 320\]"
+    with pytest.raises(Exception, match=sentence):
+        session(model([made], ["x"], ["y"], {"w": WEIGHT}))
+
+
 def test_rank_that_no_tensor_may_have():
     made = session(model([node("SwiGLU", ["x", "x"], ["y"])], ["x"], ["y"]))
     with pytest.raises(Exception, match="rank 7, expected at most 6"):
@@ -109,7 +147,7 @@ X = np.zeros((2, 4), F)
         ("SwiGLU", [X, X], {"beta": 1}, "unknown attribute 'beta', SwiGLU has none"),
         ("RMSNorm", [X, X[0]], {"eps": 1}, "unknown attribute 'eps', RMSNorm has: epsilon"),
         ("RMSNorm", [X, X[0]], {"epsilon": "small"}, "attribute 'epsilon' is of another type"),
-        ("RMSNorm", [X, X[0, :3]], {}, r"weight has shape \[3\], expected \[4\]"),
+        ("RMSNorm", [X, X[0, :3]], {}, "weight has 3 elements, expected a divisor"),
     ],
 )
 def test_run_on_arrays(op, inputs, attributes, expected):

@@ -149,6 +149,7 @@ def _run(session: ort.InferenceSession, mask: np.ndarray, length: int) -> list[n
     feeds = {
         "input_ids": ids,
         "attention_mask": mask,
+        "token_type_ids": np.zeros_like(ids),
         "position_ids": np.maximum(mask.cumsum(1) - 1, 0)[:, -length:],
     }
     past = mask.shape[1] - length

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from decoders import constant, decoder, node_named, ops, ordered, run_passes
@@ -38,6 +39,19 @@ def test_vectors_are_folded_and_matrices_are_not():
     folded = node_named(model, "/model/norm/Mul_1").inputs[0]
     np.testing.assert_array_equal(folded.const_value.numpy(), expected)
     assert node_named(model, "/lm_head/Transpose").inputs[0].name == "model.embed_tokens.weight"
+
+
+def test_functions_are_inlined():
+    text = """
+    <ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+    graph (float[B, 4] x) => (float[B, 4] y) { y = local.twice(x) }
+    <domain: "local", opset_import: ["" : 18]>
+    twice (a) => (b) { b = Add(a, a) }
+    """
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    assert CleanUp()(model).modified
+    assert ops(model) == ["Add"]
+    assert not CleanUp()(model).modified
 
 
 def test_node_names_become_unique_and_good_ones_stay():

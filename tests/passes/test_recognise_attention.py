@@ -244,6 +244,11 @@ def past_in_front_of_nothing(model: ir.Model) -> None:
     model.graph.insert_after(concat, copy)
 
 
+def half_precision_cache(model: ir.Model) -> None:
+    past = next(v for v in model.graph.inputs if v.name == "past_key_values.0.key")
+    past.type = ir.TensorType(ir.DataType.FLOAT16)
+
+
 def two_uses(model: ir.Model) -> None:
     softmax = node_named(model, "/model/layers.0/self_attn/Softmax")
     extra = ir.node("Abs", [softmax.outputs[0]], name="extra")
@@ -273,6 +278,7 @@ REFUSALS: dict[Callable[[ir.Model], None], str] = {
     no_cache: "The key is not a past with new tokens appended: there is no KV cache.",
     past_in_front_of_nothing: "The key's past and present are not an input and an output of the "
     "graph.",
+    half_precision_cache: "The key's past is FLOAT16, expected FLOAT.",
     returned_probabilities: "The probabilities are an output of the graph.",
     two_uses: "Expected one use of the probabilities, found 2.",
 }

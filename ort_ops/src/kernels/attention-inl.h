@@ -90,6 +90,13 @@ struct FewRows {
   float* y;  // [rows, padded(dim)]
 };
 
+/// Asks for a row of the cache that is needed a block later: the processor's own prefetching stops
+/// at page borders and at the jumps between keys and values.
+inline void prefetch(const float* row, int64_t dim) {
+  constexpr int kLine = 16;
+  for (int64_t d = 0; d < dim; d += kLine) __builtin_prefetch(row + d, 0, 2);
+}
+
 /// score[r][j] = q_r . k_j of R rows from `row` on, for the keys of a block.
 template <int R>
 inline void row_scores(const AttendArgs& a, const Block& block, int64_t row, FewRows& w) {
@@ -101,7 +108,9 @@ inline void row_scores(const AttendArgs& a, const Block& block, int64_t row, Few
       const float* k[kRowKeys];
       Vec dot[R][kRowKeys];
       for (int j = 0; j < kRowKeys; ++j) {
-        k[j] = a.keys + block.index[j0 + j1 + j] * a.dim;
+        const int64_t at = block.index[j0 + j1 + j] * a.dim;
+        k[j] = a.keys + at;
+        prefetch(a.values + at, a.dim);
         for (int r = 0; r < R; ++r) dot[r][j] = broadcast(0.0f);
       }
       for (int64_t d = 0; d < whole; d += kLanes) {
@@ -161,6 +170,7 @@ inline void add_values(const AttendArgs& a, const Block& block, int64_t row, int
   }
   for (int j = 0; j < block.count; ++j) {
     const float* v = a.values + block.index[j] * a.dim + d;
+    prefetch(a.keys + (block.index[j] + kBlockKeys) * a.dim + d, V * kLanes);
     Vec x[V];
     for (int i = 0; i < V; ++i) x[i] = Partial ? load_partial(v, a.dim - d) : load(v + i * kLanes);
     for (int r = 0; r < R; ++r) {

@@ -21,9 +21,15 @@ class RMSNorm : public Stage {
 
   void infer(const Tensor* inputs, Tensor* outputs) const override {
     const Shape& x = inputs[0].shape;
-    if (x.rank < 1) throw Error("x is a scalar, expected [..., width]");
-    const int64_t width = x.dims[x.rank - 1];
-    expect_shape("weight", inputs[1], Shape{1, {width}}, "the last dimension of x");
+    if (x.rank < 1) throw Error("x is a scalar, expected [..., groups * width]");
+    expect_rank("weight", inputs[1], 1, "width");
+    const int64_t width = inputs[1].shape.dims[0];
+    const int64_t columns = x.dims[x.rank - 1];
+    if (columns && (width == 0 || columns % width)) {
+      throw Error("weight has " + std::to_string(width) +
+                  " elements, expected a divisor of the last dimension of x, " +
+                  std::to_string(columns));
+    }
     if (inputs[2]) expect_shape("residual", inputs[2], x, "the shape of x");
     for (int i = 0; i < 2; ++i) {
       if (outputs[i]) outputs[i].shape = x;
@@ -51,11 +57,8 @@ class RMSNorm : public Stage {
   struct Rows {
     int64_t width, count, a_task;
     explicit Rows(const Call& call) {
-      const Shape& x = call.inputs[0].shape;
-      width = x.dims[x.rank - 1];
-      count = 1;
-      for (int i = 0; i + 1 < x.rank; ++i) count *= x.dims[i];
-      if (width == 0) count = 0;
+      width = call.inputs[1].shape.dims[0];
+      count = width ? call.inputs[0].shape.count() / width : 0;
       a_task = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, width));
     }
   };
@@ -73,12 +76,13 @@ std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels
 const OpSpec& rms_norm_spec() {
   static const OpSpec spec = {
       "RMSNorm",
-      "y = s / sqrt(mean(s^2) + epsilon) * weight with s = x + residual.",
-      {{"x", Type::float32, false, "[..., width]"},
+      "y = s / sqrt(mean(s^2) + epsilon) * weight with s = x + residual, over every run of width "
+      "elements: over a row, or over each of its heads.",
+      {{"x", Type::float32, false, "[..., groups * width]"},
        {"weight", Type::float32, false, "[width]"},
-       {"residual", Type::float32, true, "[..., width]; omitted: 0"}},
-      {{"y", Type::float32, false, "[..., width]"},
-       {"sum", Type::float32, true, "[..., width]: s, what the next residual adds to"}},
+       {"residual", Type::float32, true, "the shape of x; omitted: 0"}},
+      {{"y", Type::float32, false, "the shape of x"},
+       {"sum", Type::float32, true, "the shape of x: s, what the next residual adds to"}},
       false,
       {{"epsilon", AttributeSpec::Kind::real, false, 1e-5, "added to the mean square"}},
       {},

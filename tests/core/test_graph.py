@@ -1,0 +1,125 @@
+"""The edits that techniques make at a site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from tamiz.errors import TamizError
+from tamiz.graph import (
+    LAYER,
+    add_initializer,
+    constant_weight,
+    find_linear,
+    replace,
+    replace_linear,
+    weight_array,
+)
+from tamiz.site import Site, SiteKind
+
+
+def graph(body: str) -> ir.Model:
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    graph (float[B, 4] x) => (float[B, 2] y)
+    <float[4, 2] w = {{1, 2, 3, 4, 5, 6, 7, 8}}, float[2] b = {{1, 2}}, float[1] one = {{1}}>
+    {{ {body} }}
+    """
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    for index, node in enumerate(model.graph):
+        node.name = f"{node.op_type}{index}"
+        node.outputs[0].shape = ir.Shape(["B", 2])
+    return model
+
+
+def site(node: str, transposed: bool = False) -> Site:
+    return Site("linear.w", SiteKind.LINEAR, node, weight="w", transposed=transposed)
+
+
+@pytest.mark.parametrize("add", ["y = Add(h, b)", "y = Add(b, h)"])
+def test_the_bias_after_a_matmul_belongs_to_the_linear(add: str):
+    model = graph(f"h = MatMul(x, w) {add}")
+    linear = find_linear(model, site("MatMul0"))
+    assert (linear.input.name, linear.weight.name, linear.output.name) == ("x", "w", "y")
+    assert linear.bias is model.graph.initializers["b"]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ["y = Add(h, one)", "y = Add(h, h)", "a = Relu(h) y = Add(h, b)", "y = Mul(h, b)"],
+    ids=["broadcast", "no constant", "product used elsewhere", "no Add"],
+)
+def test_other_additions_are_no_bias(rest: str):
+    linear = find_linear(graph(f"h = MatMul(x, w) {rest}"), site("MatMul0"))
+    assert linear.bias is None
+    assert linear.output.name == "h"
+
+
+def test_the_weight_is_a_view_of_the_mapped_file(tmp_path: Path):
+    ir.save(
+        graph("y = MatMul(x, w)"),
+        tmp_path / "model.onnx",
+        external_data="model.onnx.data",
+        size_threshold_bytes=0,
+    )
+    model = ir.load(tmp_path / "model.onnx")
+    linear = find_linear(model, site("MatMul0"))
+    stored = model.graph.initializers["w"].const_value.numpy()
+    array = weight_array(linear, site("MatMul0"))
+    assert array.shape == (2, 4)
+    assert np.shares_memory(array, stored)
+    assert weight_array(linear, site("MatMul0", transposed=True)).shape == (4, 2)
+
+
+def test_a_site_without_its_node_is_an_error():
+    with pytest.raises(TamizError, match=r"site linear\.w: the graph has no node 'gone'"):
+        find_linear(graph("y = MatMul(x, w)"), site("gone"))
+
+
+def test_a_node_without_a_constant_weight_is_an_error():
+    with pytest.raises(TamizError, match=r"node 'MatMul1' \(MatMul\): expected a constant weight"):
+        find_linear(graph("h = Abs(x) y = MatMul(x, h)"), site("MatMul1"))
+
+
+def test_only_transposes_and_identities_lead_to_a_weight():
+    model = graph("t = Transpose(w) i = Identity(t) a = Abs(i) y = MatMul(x, a)")
+    _, identity, absolute, _ = model.graph
+    weight, transposed = constant_weight(identity.outputs[0])
+    assert (weight.name, transposed) == ("w", True)
+    assert constant_weight(absolute.outputs[0]) is None
+    assert constant_weight(model.graph.inputs[0]) is None
+
+
+def test_replacing_a_linear_keeps_its_output_name_and_layer():
+    model = graph("h = MatMul(x, w) y = Add(b, h)")
+    model.graph[0].metadata_props[LAYER] = "7"
+    linear = find_linear(model, site("MatMul0"))
+    packed = add_initializer(model, "w.int4", np.zeros(3, np.uint8))
+    node = replace_linear(
+        model, linear, "BlockMatMul", [linear.input, packed, None, linear.bias], {"bits": 4}
+    )
+    assert list(model.graph) == [node]
+    assert (node.domain, node.op_type, node.name) == ("tamiz", "BlockMatMul", "MatMul0")
+    assert node.metadata_props[LAYER] == "7"
+    assert [v.name if v else None for v in node.inputs] == ["x", "w.int4", None, "b"]
+    assert model.graph.outputs[0] is node.outputs[0]
+    assert (node.outputs[0].name, node.outputs[0].dtype) == ("y", ir.DataType.FLOAT)
+    assert model.graph.opset_imports["tamiz"] == 1
+
+
+def test_replacing_removes_what_only_the_old_node_used():
+    model = graph("a = Abs(x) c = Neg(a) h = Relu(a) y = MatMul(c, w)")
+    matmul = model.graph[3]
+    replace(model, matmul, [matmul.outputs[0]], "Other", [model.graph.inputs[0]], {})
+    assert [n.op_type for n in model.graph] == ["Abs", "Relu", "Other"]
+
+
+def test_an_initializer_is_added_once():
+    model = graph("y = MatMul(x, w)")
+    first = add_initializer(model, "packed", np.ones(2, np.float16))
+    assert add_initializer(model, "packed", np.zeros(5)) is first
+    assert (first.dtype, list(first.shape)) == (ir.DataType.FLOAT16, [2])

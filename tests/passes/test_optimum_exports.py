@@ -1,0 +1,130 @@
+"""Graphs as optimum exports them, of small models with random weights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+from decoders import CASES, largest_error, ops, run_passes, session
+
+from tamiz.site import SiteKind
+from tamiz_passes.sites import find_sites
+
+torch = pytest.importorskip("torch", reason="torch is not installed (extra 'export')")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("optimum.exporters.onnx", reason="optimum-onnx is not installed")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+TOLERANCE = 1e-4
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 250,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+#: Configuration, model, what differs from SHAPE.
+MODELS = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM", {"tie_word_embeddings": True}),
+    "llama yarn": ("LlamaConfig", "LlamaForCausalLM", {"rope_scaling": YARN}),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {}),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {"head_dim": 16}),
+    "gemma": ("GemmaConfig", "GemmaForCausalLM", {"head_dim": 16}),
+    "phi": ("PhiConfig", "PhiForCausalLM", {"num_key_value_heads": 4}),
+    "phi3": ("Phi3Config", "Phi3ForCausalLM", {}),
+    "mistral with a window": ("MistralConfig", "MistralForCausalLM", {"sliding_window": 8}),
+    "cohere": ("CohereConfig", "CohereForCausalLM", {}),
+    "bert": ("BertConfig", "BertModel", {}),
+}
+
+LLAMA = {"RMSNorm": 5, "Attention": 2, "SwiGLU": 2, "MatMul": 15, "Gather": 1}
+
+#: How often the ops stand in the recognised graph; None leaves them open.
+RECOGNISED: dict[str, dict[str, int]] = {
+    "llama": LLAMA,
+    "llama yarn": LLAMA,
+    "qwen2": {**LLAMA, "Add": 6},
+    "qwen3": {**LLAMA, "RMSNorm": 9, "Reshape": 8},
+    "gemma": {"RMSNorm": 5, "Attention": 2, "Softmax": 0, "Tanh": 2},
+    "phi": {"Attention": 2, "LayerNormalization": 3, "Softmax": 0},
+    "phi3": {"RMSNorm": 5, "Attention": 2, "SwiGLU": 2, "MatMul": 9, "Softmax": 0},
+}
+REFUSED = {
+    "mistral with a window": "The mask hides keys before the query, as a sliding window does: of 9 "
+    "keys a query sees at most 8.",
+    "cohere": "Rotary embedding: expected x·cos + concat(−x₂, x₁)·sin (half-split); interleaved "
+    "pairs are not supported.",
+    "bert": "The key is not a past with new tokens appended: there is no KV cache.",
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    """The name of a model and the graph that optimum makes of it."""
+    from optimum.exporters.onnx import main_export
+
+    config, kind, options = MODELS[request.param]
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(getattr(transformers, config)(**{**SHAPE, **options}))
+    for name, parameter in model.named_parameters():
+        if "norm" in name or name.endswith("bias"):  # away from 1 and 0, so that they matter
+            parameter.data += torch.randn_like(parameter) * 0.1
+    folder: Path = tmp_path_factory.mktemp("optimum")
+    model.eval().save_pretrained(folder / "torch")
+    task = "feature-extraction" if request.param == "bert" else "text-generation-with-past"
+    main_export(str(folder / "torch"), folder / "onnx", task=task, do_validation=False)
+    return request.param, folder / "onnx" / "model.onnx"
+
+
+def test_what_is_recognised(exported: tuple[str, Path]):
+    name, path = exported
+    model = ir.load(path)
+    notes = run_passes(model)
+    count = Counter(ops(model))
+    assert {op: count[op] for op in RECOGNISED.get(name, {})} == RECOGNISED.get(name, {})
+    if RECOGNISED.get(name) is LLAMA:
+        count.pop("Transpose", None)  # of the embedding, for a tied head
+        assert count == LLAMA
+        assert notes == []
+    reasons = {note.reason for note in notes if note.pass_name == "attention"}
+    assert reasons == ({REFUSED[name]} if name in REFUSED else set())
+
+
+def test_the_recognised_graph_computes_the_same(exported: tuple[str, Path]):
+    name, path = exported
+    model = ir.load(path)
+    run_passes(model)
+    before, after = session(path), session(model)
+    for case in ("prompt",) if name == "bert" else CASES:
+        assert largest_error(before, after, case) < TOLERANCE, case
+
+
+def test_every_linear_is_a_site(exported: tuple[str, Path]):
+    name, path = exported
+    model = ir.load(path)
+    run_passes(model)
+    sites = {site.id: site for site in find_sites(model)[0]}
+    if name == "bert":
+        assert len(sites) == 13
+        kinds = Counter(site.kind for site in sites.values())
+        assert kinds == {SiteKind.LINEAR: 12, SiteKind.EMBEDDING: 1}
+        return
+    assert {"tok_embd", "output"} <= set(sites)
+    parts = ["attn_q", "attn_k", "attn_v", "attention", "attn_o", "ffn_up", "ffn", "ffn_down"]
+    if name == "phi3":  # q, k, v are one linear, gate and up another
+        parts = ["attn_o"]
+    for layer in range(2):
+        assert {f"layers.{layer}.{part}" for part in parts} <= set(sites)
+        assert (f"layers.{layer}.ffn_gate" in sites) == (name not in ("phi", "phi3"))
