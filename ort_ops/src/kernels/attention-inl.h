@@ -36,17 +36,38 @@ constexpr int kRowGroup = 4;                       // rows that share the regist
 struct Block {
   int count;
   int32_t index[kBlockKeys];
+  int32_t later[kBlockKeys];   // keys to expect a block later
   float position[kBlockKeys];  // the same as floats; +inf from `count` on
 };
 
+/// The last key that a row sees.
+inline float last_key(const AttendArgs& a, int64_t row) {
+  return static_cast<float>(a.past + (a.first_row + row) / a.group);
+}
+
+/// How far its window reaches back from there.
+inline float reach(const AttendArgs& a) {
+  return a.window ? static_cast<float>(a.window - 1) : HUGE_VALF;
+}
+
+/// Whether no row sees a key of the block.
+inline bool out_of_window(const AttendArgs& a, int64_t begin) {
+  const float last = static_cast<float>(begin + kBlockKeys - 1);
+  return last < last_key(a, 0) - reach(a) && begin >= a.sink_end;
+}
+
+/// The keys of the list, or those of the range that the mask shows.
 inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
   const int count =
       static_cast<int>(a.key_end - begin < kBlockKeys ? a.key_end - begin : kBlockKeys);
   const int64_t* mask = a.mask + begin;
   int hidden = 0;
-  for (int j = 0; j < count; ++j) hidden += mask[j] == 0;
+  for (int j = 0; j < count && !a.list; ++j) hidden += mask[j] == 0;
   block.count = 0;
-  if (hidden == 0) {
+  if (a.list) {
+    memcpy(block.index, a.list + begin, sizeof(int32_t) * count);
+    block.count = count;
+  } else if (hidden == 0) {
     for (int j = 0; j < count; ++j) block.index[j] = static_cast<int32_t>(begin + j);
     block.count = count;
   } else {
@@ -55,16 +76,25 @@ inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
       block.count += mask[j] != 0;
     }
   }
-  for (int j = 0; j < block.count; ++j) block.position[j] = static_cast<float>(block.index[j]);
+  for (int j = 0; j < block.count; ++j) {
+    const int64_t later = begin + j + kBlockKeys;
+    const int64_t in_list = later < a.key_end ? later : a.key_end - 1;
+    block.later[j] = a.list ? a.list[in_list] : block.index[j] + kBlockKeys;
+    block.position[j] = static_cast<float>(block.index[j]);
+  }
   for (int j = block.count; j < kBlockKeys; ++j) {
     block.position[j] = HUGE_VALF;
     if (block.count) block.index[j] = block.index[block.count - 1];
   }
 }
 
-/// The last key that a row sees.
-inline float last_key(const AttendArgs& a, int64_t row) {
-  return static_cast<float>(a.past + (a.first_row + row) / a.group);
+/// The scores of the keys that rows see, -inf for the others. `last`: last_key of the rows.
+inline Vec seen(const AttendArgs& a, Vec position, Vec last, Vec score) {
+  const Vec hidden = broadcast(-HUGE_VALF);
+  const Vec sink = broadcast(static_cast<float>(a.sink_end - 1));
+  score = select_le(position, last, score, hidden);
+  return select_le(last - broadcast(reach(a)), position, score,
+                   select_le(position, sink, score, hidden));
 }
 
 inline int64_t padded(int64_t dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
@@ -134,8 +164,8 @@ inline void row_scores(const AttendArgs& a, const Block& block, int64_t row, Few
     }
     const Vec position = load(block.position + j0);
     for (int r = 0; r < R; ++r) {
-      store(w.score[row + r] + j0, select_le(position, broadcast(last_key(a, row + r)),
-                                             sum_each(products[r]), broadcast(-HUGE_VALF)));
+      store(w.score[row + r] + j0,
+            seen(a, position, broadcast(last_key(a, row + r)), sum_each(products[r])));
     }
   }
 }
@@ -170,7 +200,7 @@ inline void add_values(const AttendArgs& a, const Block& block, int64_t row, int
   }
   for (int j = 0; j < block.count; ++j) {
     const float* v = a.values + block.index[j] * a.dim + d;
-    prefetch(a.keys + (block.index[j] + kBlockKeys) * a.dim + d, V * kLanes);
+    prefetch(a.keys + block.later[j] * a.dim + d, V * kLanes);
     Vec x[V];
     for (int i = 0; i < V; ++i) x[i] = Partial ? load_partial(v, a.dim - d) : load(v + i * kLanes);
     for (int r = 0; r < R; ++r) {
@@ -211,6 +241,7 @@ inline void attend_rows(const AttendArgs& a) {
   }
   Block block;
   for (int64_t begin = a.key_begin; begin < a.key_end; begin += kBlockKeys) {
+    if (!a.list && out_of_window(a, begin)) continue;
     visible_keys(a, begin, block);
     if (block.count == 0) continue;
     for (int64_t row = 0; row < a.rows; row += kRowGroup) {
@@ -270,7 +301,7 @@ inline void tile_scores(const AttendArgs& a, const Block& block, int j, bool all
   for (int i = 0; i < I; ++i) {
     const Vec position = broadcast(block.position[j + i]);
     for (int c = 0; c < V; ++c) {
-      if (!all) dot[i][c] = select_le(position, w.last[c], dot[i][c], broadcast(-HUGE_VALF));
+      if (!all) dot[i][c] = seen(a, position, w.last[c], dot[i][c]);
       top[c] = max(top[c], dot[i][c]);
       store(w.score + (j + i) * w.kRows + c * kLanes, dot[i][c]);
     }
@@ -319,7 +350,8 @@ inline void tile_values(const AttendArgs& a, const Block& block, int64_t d, Tile
 
 template <int V>
 inline void tile_block(const AttendArgs& a, const Block& block, Tile<V>& w) {
-  const bool all = block.position[block.count - 1] <= last_key(a, 0);
+  const bool all = block.position[block.count - 1] <= last_key(a, 0) &&
+                   block.position[0] >= last_key(a, a.rows - 1) - reach(a);
   Vec top[V];
   for (int c = 0; c < V; ++c) top[c] = w.m[c];
   int j = 0;
@@ -354,6 +386,7 @@ inline void attend_tile(const AttendArgs& a) {
   }
   Block block;
   for (int64_t begin = a.key_begin; begin < a.key_end; begin += kBlockKeys) {
+    if (!a.list && out_of_window(a, begin)) continue;
     visible_keys(a, begin, block);
     if (block.count) tile_block(a, block, w);
   }

@@ -4,6 +4,7 @@
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "kernels/sketch.h"
 
 namespace tamiz {
 
@@ -12,6 +13,7 @@ struct Kernels {
   MatMulKernels matmul;
   AttentionKernels attention;
   ElementwiseKernels elementwise;
+  SketchKernels sketch;
 };
 
 extern const Kernels kernels_portable;

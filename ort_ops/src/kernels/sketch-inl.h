@@ -162,9 +162,8 @@ inline void scan_key(const SketchScanArgs& a, int64_t key) {
   for (int64_t i = 0; i < a.query_count; ++i) {
     const SketchQuery& q = a.queries[i];
     const int32_t sum = dot_plane(q, a.query_bits, words, row);
-    const int32_t dot = a.planes == 1
-                            ? 2 * sum - q.sum
-                            : sum - dot_plane(q, a.query_bits, words, row + 2 * words);
+    const int32_t dot =
+        a.planes == 1 ? 2 * sum - q.sum : sum - dot_plane(q, a.query_bits, words, row + 2 * words);
     a.scores[i * a.stride + key] = gamma * static_cast<float>(dot) * q.scale;
   }
 }
@@ -178,9 +177,7 @@ inline Words words_zero() { return _mm512_setzero_si512(); }
 inline Words words_all(uint64_t x) { return _mm512_set1_epi64(static_cast<long long>(x)); }
 inline Words words_add(Words a, Words b) { return _mm512_add_epi64(a, b); }
 inline Words words_sub(Words a, Words b) { return _mm512_sub_epi64(a, b); }
-inline Words count_common(Words a, Words b) {
-  return _mm512_popcnt_epi64(_mm512_and_si512(a, b));
-}
+inline Words count_common(Words a, Words b) { return _mm512_popcnt_epi64(_mm512_and_si512(a, b)); }
 struct Rows {
   explicit Rows(int stride)
       : at(_mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),

@@ -41,7 +41,7 @@ struct SketchRankArgs {
   int64_t sinks;        // that many of the first visible keys are chosen always
   int64_t begin;        // of the others none before `begin`
   int64_t recent, end;  // and all from `recent` on
-  int32_t* rank;  // [end]
+  int32_t* rank;        // [end]
 };
 
 /// Ranks that no finite score has.

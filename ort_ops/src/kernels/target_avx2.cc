@@ -6,6 +6,7 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/sketch-inl.h"
 
 namespace tamiz {
 
@@ -14,6 +15,7 @@ const Kernels kernels_avx2 = {
     avx2::matmul_kernels,
     avx2::attention_kernels,
     avx2::elementwise_kernels,
+    avx2::sketch_kernels,
 };
 
 }  // namespace tamiz

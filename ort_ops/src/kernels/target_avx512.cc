@@ -7,6 +7,7 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/sketch-inl.h"
 
 namespace tamiz {
 
@@ -15,6 +16,7 @@ const Kernels kernels_avx512 = {
     avx512::matmul_kernels,
     avx512::attention_kernels,
     avx512::elementwise_kernels,
+    avx512::sketch_kernels,
 };
 
 }  // namespace tamiz

@@ -5,6 +5,7 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/sketch-inl.h"
 
 namespace tamiz {
 
@@ -13,6 +14,7 @@ const Kernels kernels_portable = {
     portable::matmul_kernels,
     portable::attention_kernels,
     portable::elementwise_kernels,
+    portable::sketch_kernels,
 };
 
 }  // namespace tamiz
