@@ -13,6 +13,7 @@ interpreter that has it; a peer that cannot run is reported as skipped. Definiti
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sys
 import tempfile
@@ -24,6 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tamiz import bench
+from tamiz.bundle import Source, write_manifest
+from tamiz.cli.bench import Lengths
 from tamiz.errors import TamizError
 
 HERE = Path(__file__).resolve().parent
@@ -35,7 +38,7 @@ HERE = Path(__file__).resolve().parent
 @click.option("--genai", type=click.Path(exists=True, path_type=Path), help="Its model folder.")
 @click.option("--dense", type=click.Path(exists=True, path_type=Path), help="For ort-int4.")
 @click.option("--python", "pythons", multiple=True, metavar="PEER=PATH", help="Interpreter of it.")
-@click.option("--context", default="128,2000,8000", show_default=True)
+@click.option("--context", "contexts", type=Lengths(), default="128,2000,8000", show_default=True)
 @click.option("--threads", default=2, show_default=True)
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
 def main(
@@ -44,14 +47,15 @@ def main(
     genai: Path | None,
     dense: Path | None,
     pythons: tuple[str, ...],
-    context: str,
+    contexts: tuple[int, ...],
     threads: int,
     output: Path | None,
 ) -> None:
     """Measures BUNDLE and the peers that are given, turn by turn."""
     console = Console(stderr=True)
-    interpreters = dict(entry.split("=", 1) for entry in pythons)
-    contexts = [int(length) for length in context.split(",")]
+    interpreters = dict(entry.partition("=")[::2] for entry in pythons)
+    if unknown := set(interpreters) - {"llama.cpp", "genai"}:
+        raise click.UsageError(f"--python {unknown.pop()}=…: expected llama.cpp=… or genai=…")
     read_gb_s = bench.read_bandwidth(threads)
     names = ["tamiz"]
     children = [bench.bundle_child(bundle, threads)]
@@ -104,6 +108,7 @@ def quantise(dense: Path, target: Path) -> Path:
     import onnx
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
+    logging.disable(logging.INFO)  # a line a node
     target.mkdir()
     model = onnx.load(str(dense / "model.onnx"))
     fold_transposed_weights(model)
@@ -112,9 +117,9 @@ def quantise(dense: Path, target: Path) -> Path:
     )
     quantizer.process()
     quantizer.model.save_model_to_file(str(target / "model.onnx"), True)
-    for settings in dense.glob("*.json"):
-        if settings.name != "tamiz.json":  # its hashes are those of the dense model
-            shutil.copy(settings, target)
+    for settings in ("config.json", "generation_config.json"):
+        shutil.copy(dense / settings, target)
+    write_manifest(target, "dense", Source(f"{dense}, MatMulNBits"))
     return target
 
 

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from tamiz.bundle import Bundle
 from tamiz.errors import TamizError
 
 CONTEXTS = (128, 2000, 8000)
@@ -239,18 +240,19 @@ def bench(
         TamizError: A bundle that does not load, or a context beyond a model's limit.
     """
     directories = [directory] if against is None else [directory, against]
+    bundles = [Bundle.open(path) for path in directories]
     read_gb_s = read_bandwidth(threads)
     children: list[Child] = []
     try:
-        for bundle in directories:
-            children.append(bundle_child(bundle, threads))
+        for path in directories:
+            children.append(bundle_child(path, threads))
         results = measure(children, contexts, tell)
     finally:
         for child in children:
             child.close()
     summaries = [
-        {**result.summary(), "bundle_mb": round(bundle_bytes(bundle) / 1e6, 1)}
-        for result, bundle in zip(results, directories, strict=True)
+        {**result.summary(), "bundle_mb": round(bundle.size / 1e6, 1)}
+        for result, bundle in zip(results, bundles, strict=True)
     ]
     report: dict[str, Any] = {**summaries[0], "threads": threads, "read_gb_s": round(read_gb_s, 1)}
     if against is not None:
@@ -260,11 +262,6 @@ def bench(
             "prefill_tok_s": ratios(results[0].prefill, results[1].prefill),
         }
     return report
-
-
-def bundle_bytes(directory: Path) -> int:
-    """Bytes of all files of a bundle."""
-    return sum(path.stat().st_size for path in directory.iterdir() if path.is_file())
 
 
 def read_bandwidth(threads: int) -> float:

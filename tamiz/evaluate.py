@@ -28,7 +28,7 @@ from tamiz.tokenizer import Tokenizer
 WINDOW = 1024
 LATE = 16
 #: Positions of a run, whose logits are in memory at a time; and of a float64 computation.
-_SLICE, _ROWS = 256, 32
+_SLICE, _ROWS = 256, 8
 
 Float64 = NDArray[np.float64]
 

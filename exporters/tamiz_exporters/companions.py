@@ -69,8 +69,8 @@ def _complete_tokenizer_config(source: Path, directory: Path) -> None:
 def _begins_with(post_processor: Any, token: Any) -> bool:
     """Whether the post-processor's template puts `token` before the text."""
     content = token.get("content") if isinstance(token, dict) else token
-    if content is None or post_processor is None:
+    if content is None or not isinstance(post_processor, dict):
         return False
     steps = post_processor.get("processors", [post_processor])
-    firsts = [step["single"][0] for step in steps if step.get("type") == "TemplateProcessing"]
-    return any(first.get("SpecialToken", {}).get("id") == content for first in firsts)
+    begin = {"id": content, "type_id": 0}
+    return any(step.get("single", [])[:1] == [{"SpecialToken": begin}] for step in steps)

@@ -36,7 +36,13 @@ _MIN_KEY_VALUE = 8 + 4 + 1
 _MIN_TENSOR_INFO = 8 + 4 + 8 + 4 + 8
 _MAX_DIMS = 4
 _MAX_NAME = 65_535
+_MAX_SHOWN = 120
 _CHUNK_WEIGHTS = 1 << 21
+
+
+def _shown(text: str) -> str:
+    text = text if text.isprintable() else ascii(text)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class GgufTensor:
     def readable(self) -> bool:
         """Whether `dequantize` knows the type."""
         try:
-            dequantize(self.data[:1, : GGML_QUANT_SIZES[self.type][1]], self.type)
+            dequantize(np.zeros((1, GGML_QUANT_SIZES[self.type][1]), np.uint8), self.type)
         except NotImplementedError:
             return False
         return True
@@ -71,8 +77,9 @@ class GgufTensor:
         """
         out = np.empty((len(self.data), self.shape[-1]), np.float32)
         step = max(1, _CHUNK_WEIGHTS // self.shape[-1])
-        for row in range(0, len(self.data), step):
-            out[row : row + step] = dequantize(self.data[row : row + step], self.type)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for row in range(0, len(self.data), step):
+                out[row : row + step] = dequantize(self.data[row : row + step], self.type)
         return out.reshape(self.shape)
 
 
@@ -100,7 +107,7 @@ class GgufFile:
             with path.open("rb") as file:
                 self._size = path.stat().st_size
                 if self._size < 24:
-                    self._fail("size", f"{self._size} bytes", "a header of at least 24 bytes")
+                    self.fail("size", f"{self._size} bytes", "a header of at least 24 bytes")
                 self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
             raise TamizError(f"{path}: cannot be read: {error.strerror}") from error
@@ -125,23 +132,31 @@ class GgufFile:
         """
         value = self.metadata.get(key, default)
         if value is None:
-            self._fail(key, "nothing", f"a value of type {kind.__name__}")
+            self.fail(key, "nothing", f"a value of type {kind.__name__}")
         if kind is float and type(value) is int:
             value = float(value)
         if kind is list and isinstance(value, np.ndarray):
             value = value.tolist()
         if type(value) is not kind:
-            self._fail(key, f"a value of type {type(value).__name__}", f"type {kind.__name__}")
+            self.fail(key, f"a value of type {type(value).__name__}", f"type {kind.__name__}")
         return value
 
-    def _fail(self, field: str, found: str, expected: str) -> NoReturn:
+    def fail(self, field: str, found: Any, expected: str) -> NoReturn:
+        """Raises the TamizError that says what is wrong with the file.
+
+        Args:
+            field: What was looked at.
+            found: What stands there; shortened and escaped, as the file may hold anything.
+            expected: What should stand there.
+        """
+        field, found = _shown(field), _shown(str(found))
         raise TamizError(f"{self.path}: {field}: found {found}, expected {expected}")
 
     def _take(self, size: int, field: str) -> int:
         """Advances over `size` bytes and returns where they begin."""
         begin = self._offset
         if size > self._size - begin:
-            self._fail(field, f"{self._size - begin} bytes left in the file", f"{size} bytes")
+            self.fail(field, f"{self._size - begin} bytes left in the file", f"{size} bytes")
         self._offset = begin + size
         return begin
 
@@ -156,13 +171,13 @@ class GgufFile:
         try:
             return self._bytes[begin : begin + length].decode("utf-8")
         except UnicodeDecodeError:
-            self._fail(field, "bytes that are not UTF-8", "UTF-8 text")
+            self.fail(field, "bytes that are not UTF-8", "UTF-8 text")
 
     def _name(self, field: str) -> str:
         begin = self._offset
         length = self._number("<Q", f"length of {field}")
         if length > _MAX_NAME:
-            self._fail(f"length of {field}", str(length), f"at most {_MAX_NAME}")
+            self.fail(f"length of {field}", str(length), f"at most {_MAX_NAME}")
         self._offset = begin
         return self._string(field)
 
@@ -170,24 +185,24 @@ class GgufFile:
         count = self._number("<Q", field)
         room = (self._size - self._offset) // entry_bytes
         if count > room:
-            self._fail(field, str(count), f"at most {room}, which is what the file has room for")
+            self.fail(field, str(count), f"at most {room}, which is what the file has room for")
         return count
 
     def _read_header(self) -> tuple[int, int]:
         begin = self._take(4, "magic")
         magic = self._bytes[begin : begin + 4]
         if magic != b"GGUF":
-            self._fail("magic", repr(magic), "b'GGUF'")
+            self.fail("magic", repr(magic), "b'GGUF'")
         version = self._number("<I", "version")
         if version not in (2, 3):
-            self._fail("version", str(version), "2 or 3, little-endian")
+            self.fail("version", str(version), "2 or 3, little-endian")
         tensors = self._count("tensor count", _MIN_TENSOR_INFO)
         return tensors, self._count("key-value count", _MIN_KEY_VALUE)
 
     def _read_pair(self) -> None:
         key = self._name(f"key {len(self.metadata)}")
         if key in self.metadata:
-            self._fail(key, "the key twice", "every key once")
+            self.fail(key, "the key twice", "every key once")
         self.metadata[key] = self._read_value(self._value_type(key), key)
 
     def _value_type(self, key: str) -> GGUFValueType:
@@ -195,7 +210,7 @@ class GgufFile:
         try:
             return GGUFValueType(number)
         except ValueError:
-            self._fail(f"type of {key}", str(number), "a GGUF value type from 0 to 12")
+            self.fail(f"type of {key}", str(number), "a GGUF value type from 0 to 12")
 
     def _read_value(self, kind: GGUFValueType, key: str) -> Any:
         if kind == GGUFValueType.STRING:
@@ -209,7 +224,7 @@ class GgufFile:
     def _read_array(self, key: str) -> list[str] | np.ndarray:
         kind = self._value_type(key)
         if kind == GGUFValueType.ARRAY:
-            self._fail(key, "an array of arrays", "an array of numbers or strings")
+            self.fail(key, "an array of arrays", "an array of numbers or strings")
         dtype = None if kind == GGUFValueType.STRING else np.dtype(_SCALARS[kind])
         length = self._count(f"length of {key}", dtype.itemsize if dtype else 8)
         if dtype is None:
@@ -220,22 +235,22 @@ class GgufFile:
         name = self._name("tensor name")
         n_dims = self._number("<I", f"tensor {name}: n_dims")
         if not 1 <= n_dims <= _MAX_DIMS:
-            self._fail(f"tensor {name}: n_dims", str(n_dims), f"1 to {_MAX_DIMS}")
+            self.fail(f"tensor {name}: n_dims", str(n_dims), f"1 to {_MAX_DIMS}")
         dims = [self._number("<Q", f"tensor {name}: dims[{axis}]") for axis in range(n_dims)]
         for axis, dim in enumerate(dims):
             if not 0 < dim < 2**63:
-                self._fail(f"tensor {name}: dims[{axis}]", str(dim), "1 to 2^63 - 1")
+                self.fail(f"tensor {name}: dims[{axis}]", str(dim), "1 to 2^63 - 1")
         number = self._number("<I", f"tensor {name}: type")
         try:
             kind = GGMLQuantizationType(number)
         except ValueError:
-            self._fail(f"tensor {name}: type", str(number), "a known ggml type")
+            self.fail(f"tensor {name}: type", str(number), "a known ggml type")
         return name, tuple(reversed(dims)), kind, self._number("<Q", f"tensor {name}: offset")
 
     def _alignment(self) -> int:
         alignment = self.get("general.alignment", int, 32)
         if alignment <= 0 or alignment & (alignment - 1):
-            self._fail("general.alignment", str(alignment), "a power of two")
+            self.fail("general.alignment", str(alignment), "a power of two")
         return int(alignment)
 
     def _map_tensors(self, infos: list[tuple[str, tuple[int, ...], Any, int]]) -> None:
@@ -244,21 +259,21 @@ class GgufFile:
         end_of_previous, previous = 0, ""
         for name, shape, kind, offset in sorted(infos, key=lambda info: info[3]):
             if offset % alignment:
-                self._fail(f"tensor {name}: offset", str(offset), f"a multiple of {alignment}")
+                self.fail(f"tensor {name}: offset", str(offset), f"a multiple of {alignment}")
             if offset < end_of_previous:
-                self._fail(f"tensor {name}: offset", str(offset), f"no overlap with {previous}")
+                self.fail(f"tensor {name}: offset", str(offset), f"no overlap with {previous}")
             row_bytes = self._row_bytes(name, shape, kind)
             rows = math.prod(shape[:-1])
             end_of_previous, previous = offset + rows * row_bytes, name
             if start + end_of_previous > self._size:
-                self._fail(
+                self.fail(
                     f"tensor {name}: data",
                     f"a file of {self._size} bytes",
                     f"{start + end_of_previous} bytes",
                 )
         for name, shape, kind, offset in infos:
             if name in self.tensors:
-                self._fail(f"tensor {name}", "the name twice", "every name once")
+                self.fail(f"tensor {name}", "the name twice", "every name once")
             rows, row_bytes = math.prod(shape[:-1]), self._row_bytes(name, shape, kind)
             data = np.frombuffer(self._bytes, np.uint8, rows * row_bytes, start + offset)
             self.tensors[name] = GgufTensor(name, shape, kind, data.reshape(rows, row_bytes))
@@ -266,7 +281,7 @@ class GgufFile:
     def _row_bytes(self, name: str, shape: tuple[int, ...], kind: GGMLQuantizationType) -> int:
         block, block_bytes = GGML_QUANT_SIZES[kind]
         if shape[-1] % block:
-            self._fail(
+            self.fail(
                 f"tensor {name}: dims[0]", str(shape[-1]), f"a multiple of {block} for {kind.name}"
             )
         return shape[-1] // block * block_bytes

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.errors import TamizError
 from tamiz_exporters.decoder_graph import DecoderConfig
 from tamiz_exporters.gguf_file import GgufFile, GgufTensor
 
@@ -69,7 +68,7 @@ class GgufModel:
         self.file = file
         self.architecture = file.get("general.architecture", str)
         if self.architecture not in ARCHITECTURES:
-            self._fail("general.architecture", self.architecture, " or ".join(ARCHITECTURES))
+            self.file.fail("general.architecture", self.architecture, " or ".join(ARCHITECTURES))
         for key in _UNSUPPORTED:
             if value := file.metadata.get(f"{self.architecture}.{key}"):
                 self._reject(key, value, "0 or no such key")
@@ -130,7 +129,9 @@ class GgufModel:
         add("model.norm.weight", "output_norm.weight", (self.hidden,))
         add("lm_head.weight", "output.weight", (self.vocabulary, self.hidden), needed=False)
         if left := [name for name in self.file.tensors if name not in used]:
-            self._fail(f"tensor {left[0]}", "the tensor", f"none but those of {self.architecture}")
+            self.file.fail(
+                f"tensor {left[0]}", "the tensor", f"none but those of {self.architecture}"
+            )
         return out
 
     def hf_config(self) -> dict[str, Any]:
@@ -187,14 +188,14 @@ class GgufModel:
     def _tensor(self, name: str, shape: tuple[int | None, ...]) -> GgufTensor:
         wanted = " x ".join("any" if dim is None else str(dim) for dim in shape)
         if (tensor := self.file.tensors.get(name)) is None:
-            self._fail(f"tensor {name}", "no such tensor", f"shape {wanted}")
+            self.file.fail(f"tensor {name}", "no such tensor", f"shape {wanted}")
         fits = len(tensor.shape) == len(shape) and all(
             want in (None, dim) for dim, want in zip(tensor.shape, shape, strict=True)
         )
         if not fits:
-            self._fail(f"tensor {name}", " x ".join(map(str, tensor.shape)), f"shape {wanted}")
+            self.file.fail(f"tensor {name}", " x ".join(map(str, tensor.shape)), f"shape {wanted}")
         if not tensor.readable:
-            self._fail(f"tensor {name}: type", tensor.type.name, "a type that gguf dequantises")
+            self.file.fail(f"tensor {name}: type", tensor.type.name, "a type that gguf dequantises")
         return tensor
 
     def _lazy(self, tensor: GgufTensor) -> ir.LazyTensor:
@@ -205,6 +206,8 @@ class GgufModel:
 
         def read() -> ir.TensorProtocol:
             values = tensor.dequantize()
+            if not np.isfinite(values).all():
+                self.file.fail(f"tensor {tensor.name}", "NaN or infinity", "finite values")
             if interleaved:
                 values = half_split_rows(values, self.config.head_dim, self.rotary_dim)
             return ir.Tensor(np.ascontiguousarray(values.T) if linear else values)
@@ -226,10 +229,7 @@ class GgufModel:
         return float(str(np.float32(value)))
 
     def _reject(self, key: str, found: Any, expected: str) -> NoReturn:
-        self._fail(f"{self.architecture}.{key}", found, expected)
-
-    def _fail(self, field: str, found: Any, expected: str) -> NoReturn:
-        raise TamizError(f"{self.file.path}: {field}: found {found}, expected {expected}")
+        self.file.fail(f"{self.architecture}.{key}", found, expected)
 
     def _rope_scaling(self) -> dict[str, Any] | None:
         kind = self.file.get(f"{self.architecture}.rope.scaling.type", str, "none")
@@ -248,7 +248,7 @@ class GgufModel:
         if "rope_freqs.weight" in self.file.tensors:
             factors = self._tensor("rope_freqs.weight", (self.rotary_dim // 2,)).dequantize()
             if not (np.isfinite(factors) & (factors > 0)).all():
-                self._fail("tensor rope_freqs.weight", "other values", "positive numbers")
+                self.file.fail("tensor rope_freqs.weight", "other values", "positive numbers")
             frequency = frequency / factors
         return np.asarray(frequency, np.float32)
 

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tamiz.errors import TamizError
 from tamiz_exporters.gguf_file import GgufFile
+from tamiz_exporters.tokenizer import LLAMA3_SPLIT, QWEN2_SPLIT
 
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
-_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
-_OTHERS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_QWEN2 = rf"{_WORDS}|\p{{N}}|{_OTHERS}"
-_LLAMA3 = rf"{_WORDS}|\p{{N}}{{1,3}}|{_OTHERS}"
 #: `tokenizer.ggml.pre` → the split that comes before the byte level; None is GPT-2's own.
 _SPLITS: dict[str, str | None] = {
     "default": None,
     "gpt-2": None,
     "smollm": "digits",
-    "qwen2": _QWEN2,
-    "deepseek-r1-qwen": _QWEN2,
-    "llama-bpe": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "llama3": _LLAMA3,
+    "qwen2": QWEN2_SPLIT,
+    "deepseek-r1-qwen": QWEN2_SPLIT,
+    "llama-bpe": LLAMA3_SPLIT,
+    "llama-v3": LLAMA3_SPLIT,
+    "llama3": LLAMA3_SPLIT,
 }
 
 
@@ -64,7 +60,7 @@ class GgufTokenizer:
             self._fail("tokens", f"{twice!r} twice", "every token once")
         self.bos, self.eos = self._id("bos_token_id"), self._id("eos_token_id")
         self.unknown, self.padding = self._id("unknown_token_id"), self._id("padding_token_id")
-        adds = self.model == "llama" or _SPLITS.get(self.pre) == _LLAMA3
+        adds = self.model == "llama" or _SPLITS.get(self.pre) == LLAMA3_SPLIT
         self.adds_bos = file.get("tokenizer.ggml.add_bos_token", bool, adds)
         if self.adds_bos and self.bos is None:
             self._fail("bos_token_id", "nothing", "a token id, since add_bos_token holds")
@@ -148,10 +144,10 @@ class GgufTokenizer:
             steps = [{"type": "Split", **pattern}, level | {"use_regex": False}]
             pre_tokenizer = {"type": "Sequence", "pretokenizers": steps}
         return {
-            "normalizer": {"type": "NFC"} if split == _QWEN2 else None,
+            "normalizer": {"type": "NFC"} if split == QWEN2_SPLIT else None,
             "pre_tokenizer": pre_tokenizer,
             "decoder": level | {"use_regex": True},
-            "model": {"merges": self._merges(), "ignore_merges": split == _LLAMA3},
+            "model": {"merges": self._merges(), "ignore_merges": split == LLAMA3_SPLIT},
         }
 
     def _merges(self) -> list[str]:
@@ -222,5 +218,4 @@ class GgufTokenizer:
         return None if value < 0 else int(value)
 
     def _fail(self, key: str, found: Any, expected: str) -> NoReturn:
-        field = f"tokenizer.ggml.{key}"
-        raise TamizError(f"{self.file.path}: {field}: found {found}, expected {expected}")
+        self.file.fail(f"tokenizer.ggml.{key}", found, expected)

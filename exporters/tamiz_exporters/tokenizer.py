@@ -19,13 +19,24 @@ from typing import Any
 
 import onnx_ir as ir
 
+from tamiz.bundle import read_json
+from tamiz.errors import TamizError
+
 _DOMAIN = "ai.onnx.contrib"
 #: A Unicode noncharacter, which no text contains.
 _SEPARATOR = "\ufdd0"
 _DIGIT = (r"(\p{N})", rf"{_SEPARATOR}\1{_SEPARATOR}")
 _NEWLINE = (r"([\p{Z}\t-\r\x{85}]*[\r\n])", rf"\1{_SEPARATOR}")
-_NORMALIZERS = {"NFC", "Prepend", "Replace"}
-_PRE_TOKENIZERS = {"ByteLevel", "Digits", "Split"}
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+_OTHERS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2_SPLIT = rf"{_WORDS}|\p{{N}}|{_OTHERS}"
+LLAMA3_SPLIT = rf"{_WORDS}|\p{{N}}{{1,3}}|{_OTHERS}"
+_BYTE_LEVEL = {
+    ("byte level with GPT-2's split",),
+    ("single digits", "byte level with GPT-2's split"),
+    ("split of qwen2 or llama 3", "byte level"),
+}
+_SENTENCEPIECE = ("Prepend", "Replace")
 _log = logging.getLogger(__name__)
 
 
@@ -37,16 +48,23 @@ def write_tokenizer(directory: Path) -> bool:
 
     Returns:
         Whether it was written; if not, a warning is logged that says why.
+
+    Raises:
+        TamizError: If ``tokenizer.json`` is malformed.
     """
     path = directory / "tokenizer.json"
     if not path.is_file():
         _log.warning("tokenizer.onnx is not written: the source has no tokenizer.json")
         return False
-    tokenizer = json.loads(path.read_text(encoding="utf-8"))
-    if reason := _unsupported(tokenizer):
-        _log.warning("tokenizer.onnx is not written: %s", reason)
-        return False
-    ir.save(_build(tokenizer), directory / "tokenizer.onnx")
+    tokenizer = read_json(path)
+    try:
+        if reason := _unsupported(tokenizer):
+            _log.warning("tokenizer.onnx is not written: %s", reason)
+            return False
+        model = _build(tokenizer)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TamizError(f"{path}: not a file of the tokenizers library ({error!r})") from error
+    ir.save(model, directory / "tokenizer.onnx")
     return True
 
 
@@ -54,16 +72,26 @@ def _unsupported(tokenizer: dict[str, Any]) -> str:
     """Returns what onnxruntime-extensions would do differently, or nothing."""
     if (kind := tokenizer["model"].get("type")) != "BPE":
         return f"the tokenizer's model is {kind}, expected BPE"
-    normalizers, splitters = (_steps(tokenizer, key) for key in ("normalizer", "pre_tokenizer"))
-    for steps, known in ((normalizers, _NORMALIZERS), (splitters, _PRE_TOKENIZERS)):
-        if unknown := [step["type"] for step in steps if step["type"] not in known]:
-            return f"the tokenizer has a step {unknown[0]}, expected only {', '.join(known)}"
-    splits = [step for step in splitters if step["type"] == "Split"]
-    if len(splits) > 1 or any("Regex" not in step["pattern"] for step in splits):
-        return "the tokenizer splits in several steps, expected one regular expression"
-    if not splitters and all(step["type"] != "Prepend" for step in normalizers):
-        return "the tokenizer puts no space before the text, the operator always does"
-    return ""
+    normalizers = tuple(step["type"] for step in _steps(tokenizer, "normalizer"))
+    splits = tuple(_describe(step) for step in _steps(tokenizer, "pre_tokenizer"))
+    if splits in _BYTE_LEVEL and normalizers in ((), ("NFC",)):
+        return ""
+    if not splits and normalizers == _SENTENCEPIECE:
+        return ""
+    return f"the tokenizer normalizes by {normalizers} and splits by {splits}"
+
+
+def _describe(step: dict[str, Any]) -> str:
+    """Names a pre-tokenizer's step; only what was compared with tokenizers has a plain name."""
+    kind = str(step["type"])
+    if kind == "Digits" and step["individual_digits"]:
+        return "single digits"
+    if kind == "ByteLevel" and not step["add_prefix_space"]:
+        return "byte level with GPT-2's split" if step.get("use_regex", True) else "byte level"
+    known = {"Regex": QWEN2_SPLIT}, {"Regex": LLAMA3_SPLIT}
+    if kind == "Split" and step["pattern"] in known and step["behavior"] == "Isolated":
+        return "split of qwen2 or llama 3"
+    return kind
 
 
 def _steps(tokenizer: dict[str, Any], key: str) -> list[dict[str, Any]]:
@@ -77,14 +105,9 @@ def _steps(tokenizer: dict[str, Any], key: str) -> list[dict[str, Any]]:
 
 def _separations(tokenizer: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns the (pattern, replacement) pairs that put separators into the text."""
-    steps = _steps(tokenizer, "pre_tokenizer")
-    out = [_DIGIT for step in steps if step["type"] == "Digits" and step["individual_digits"]]
-    out += [
-        _NEWLINE
-        for step in steps
-        if step["type"] == "Split" and r"|\s*[\r\n]+|" in step["pattern"]["Regex"]
-    ]
-    return out
+    needs = {"Digits": _DIGIT, "Split": _NEWLINE}
+    kinds = [step["type"] for step in _steps(tokenizer, "pre_tokenizer")]
+    return [needs[kind] for kind in kinds if kind in needs]
 
 
 def _build(tokenizer: dict[str, Any]) -> ir.Model:

@@ -6,12 +6,12 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as common
 
-from tamiz.graph import GraphPass, Phase, add_initializer, replace
+from tamiz.graph import DOMAIN, GraphPass, Phase, add_initializer, replace
 from tamiz_passes.attention_proof import Parameters, prove
 from tamiz_passes.attention_region import Region, find_region
 from tamiz_passes.positions import counted_positions
 from tamiz_passes.probe import MASK_INPUT, POSITION_INPUT
-from tamiz_passes.values import Refusal, constant, last_dim, name_in_scope, operands, producer, rank
+from tamiz_passes.values import Refusal, constant, name_in_scope, operands, producer, rank
 
 
 class RecogniseAttention(GraphPass):
@@ -78,32 +78,24 @@ def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
 
 
 def _joined(model: ir.Model, value: ir.Value) -> ir.Value:
-    """`value` as ``[B, S, H·D]``; heads that a norm works on are split and joined around it."""
+    """`value` as ``[B, S, H·D]``; a norm of split heads becomes one that works on joined heads."""
     if rank(value) == 3:
         return value
     norm = value.producer()
     assert norm is not None
     split = producer(norm.inputs[0], "Reshape")
-    if split is None:
-        raise Refusal("expected heads made by a Reshape before their norm")
-    joined, size = operands(split)[0], last_dim(value) or 0
-    heads = (last_dim(joined) or 0) // size
-    apart = _reshape(model, joined, (heads, size), name_in_scope(norm, "Split"))
-    norm.replace_input_with(0, apart)
-    return _reshape(model, value, (heads * size,), name_in_scope(norm, "Join"))
-
-
-def _reshape(model: ir.Model, value: ir.Value, last: tuple[int, ...], name: str) -> ir.Value:
-    """`value` ``[B, S, …]`` with other dimensions after the second."""
-    shape = (0, 0, *last)
-    target = add_initializer(model, "shape." + "_".join(map(str, shape)), np.array(shape, np.int64))
-    node = ir.node("Reshape", [value, target], name=name)
-    output, before = node.outputs[0], value.producer()
-    assert before is not None
-    assert value.shape is not None
-    output.name, output.type = name, value.type
-    output.shape = ir.Shape([*value.shape[:2], *last])
-    model.graph.insert_after(before, node)
+    assert split is not None
+    joined = operands(split)[0]
+    node = ir.node(
+        "RMSNorm",
+        [joined, norm.inputs[1]],
+        {"epsilon": norm.attributes["epsilon"].as_float()},
+        domain=DOMAIN,
+        name=norm.name,
+    )
+    output = node.outputs[0]
+    output.name, output.type, output.shape = f"{value.name}.joined", joined.type, joined.shape
+    model.graph.insert_after(norm, node)
     return output
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz_passes.attention_region import Mask, Region, table_of, width
-from tamiz_passes.probe import POSITION_INPUT, Case, Probe
+from tamiz_passes.probe import POSITION_INPUT, Case, Probe, integers_behind
 from tamiz_passes.values import Refusal, operands
 
 #: Scores are masked by anything below this (exporters use −inf or float32's lowest).
@@ -94,7 +94,8 @@ class _Proof:
             *self.angles,
         ]
         outputs = list(dict.fromkeys([*self.results, *watched]))
-        self.probe = Probe(model, outputs, [region.q, region.k, region.v])
+        self.borders = [region.q, region.k, region.v]
+        self.probe = Probe(model, outputs, self.borders)
         self.counts = all(value.name != POSITION_INPUT for value in self.probe.inputs)
 
     def parameters(self) -> Parameters:
@@ -128,7 +129,8 @@ class _Proof:
         masks = self.region.masks
         if not masks:
             raise Refusal("the scores have no mask, expected the causal one")
-        longest = max((n for n in self.probe.integers if n < 1 << 30), default=0) + 2
+        numbers = integers_behind([mask.value for mask in masks], self.borders)
+        longest = max((n for n in numbers if n < 1 << 30), default=0) + 2
         if longest > _LONGEST:
             raise Refusal(f"the constant {longest - 2} may be a sliding window too long to test")
         long_case = _case([[1] * longest], 1)

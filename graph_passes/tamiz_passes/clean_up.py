@@ -14,7 +14,7 @@ _FOLD_LIMIT = 1 << 16
 
 
 class CleanUp(GraphPass):
-    """Inlines functions, folds small constants, merges equal nodes, removes dead ones, names all."""
+    """Inlines functions, folds small constants, merges equal nodes, drops dead ones, names all."""
 
     name = "clean-up"
     phase = Phase.RECOGNISE

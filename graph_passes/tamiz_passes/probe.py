@@ -62,11 +62,11 @@ class Probe:
             named; nor need activations ``[B, S, n]`` of which only the shape matters.
 
     Raises:
-        Refusal: If the part reaches over the boundary into the weights of the model.
+        Refusal: If the part reaches over the boundary into the weights of the model, or
+            onnxruntime cannot load it.
 
     Attributes:
         inputs: What a run is fed.
-        integers: Absolute values of the integer constants inside.
     """
 
     def __init__(
@@ -74,20 +74,17 @@ class Probe:
     ) -> None:
         import onnxruntime as ort
 
-        self.inputs = _inputs(outputs, boundary)
+        self.inputs = [v for v in _leaves(outputs, boundary) if not v.is_initializer()]
         graph = ir.convenience.extract(model.graph, list(self.inputs), list(outputs))
-        self.integers = {
-            int(n)
-            for value in graph.initializers.values()
-            if value.const_value is not None and value.dtype == ir.DataType.INT64
-            for n in np.abs(value.const_value.numpy()).reshape(-1)
-        }
         proto = ir.to_proto(ir.Model(graph, ir_version=model.ir_version))
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
-        self._session = ort.InferenceSession(proto.SerializeToString(), options)
+        try:
+            self._session = ort.InferenceSession(proto.SerializeToString(), options)
+        except Exception as error:  # onnxruntime raises a class of its own for every status
+            raise Refusal(f"onnxruntime cannot load it: {_first_line(error)}") from error
 
     def run(
         self,
@@ -104,15 +101,24 @@ class Probe:
         feeds = {v.name: given[v] if v in given else _default_input(v, case) for v in self.inputs}
         try:
             return list(self._session.run([v.name for v in outputs], feeds))
-        except Exception as error:  # onnxruntime raises a class of its own for every status
+        except Exception as error:
             raise Refusal(
-                f"it does not run with {case.length} tokens after {case.past}: "
-                f"{str(error).splitlines()[0][:200]}"
+                f"it does not run with {case.length} tokens after {case.past}: {_first_line(error)}"
             ) from error
 
 
-def _inputs(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[ir.Value]:
-    """The values that bound the subgraph of `outputs`: `boundary`, graph inputs, and shapes."""
+def integers_behind(values: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> set[int]:
+    """Absolute values of the integer constants that `values` depend on up to `boundary`."""
+    return {
+        int(n)
+        for value in _leaves(values, boundary)
+        if value.dtype == ir.DataType.INT64 and value.const_value is not None
+        for n in np.abs(value.const_value.numpy()).reshape(-1)
+    }
+
+
+def _leaves(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[ir.Value]:
+    """What `outputs` are computed from: `boundary`, graph inputs, constants, and shapes."""
     found: dict[ir.Value, None] = {}
     seen: set[ir.Value] = set()
     stack = list(outputs)
@@ -122,28 +128,35 @@ def _inputs(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[i
             continue
         seen.add(value)
         node = value.producer()
-        if value in boundary or value.is_graph_input():
+        if node is None or value in boundary:
             found[value] = None
-        elif node is not None:
-            _check_inside(node)
-            for operand in operands(node):
-                if node.op_type == "Shape" and _is_activation(operand):
-                    found[operand] = None
-                    seen.add(operand)
-                else:
-                    stack.append(operand)
+            continue
+        _check_inside(node)
+        for operand in operands(node):
+            if node.op_type == "Shape" and _is_activation(operand):
+                found[operand] = None
+                seen.add(operand)
+            else:
+                stack.append(operand)
     return list(found)
+
+
+_GRAPH_ATTRIBUTES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def _check_inside(node: ir.Node) -> None:
     if node.domain != "":
         raise Refusal(f"it depends on {node.name} ({node.domain}.{node.op_type})")
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
-        raise Refusal(f"it depends on {node.name}, which takes a function's attribute")
+    if any(a.type in _GRAPH_ATTRIBUTES for a in node.attributes.values()):
+        raise Refusal(f"it depends on {node.name} ({node.op_type}), a branch or a loop")
     sources = [constant_weight(v) for v in node.inputs]
     weights = [source[0] for source in sources if source is not None]
     if node.op_type in ("MatMul", "Gemm", "Gather") and any(rank(w) == 2 for w in weights):
         raise Refusal(f"it depends on {node.name} ({node.op_type} with a weight)")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200]
 
 
 def _is_activation(value: ir.Value) -> bool:

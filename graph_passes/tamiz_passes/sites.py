@@ -129,7 +129,7 @@ class _Roles:
     def head(self) -> None:
         for output in self.model.graph.outputs:
             if output.name == "logits":
-                found = [node for node, _ in self.behind(output, _ELEMENTWISE | LAYOUT)]
+                found = list(self.behind(output, _ELEMENTWISE | LAYOUT))
                 if len(found) == 1:
                     self.assign(found[0], "output", None)
 
@@ -138,9 +138,8 @@ class _Roles:
         for node in key.consumers():
             if node.domain != DOMAIN or node.op_type != "Attention":
                 continue
-            between = frozenset({"Add", "Reshape", "RMSNorm"})
             for value, tensor in zip(operands(node), _ATTENTION[:3], strict=False):
-                found = [linear for linear, _ in self.behind(value, between)]
+                found = list(self.behind(value, frozenset({"Add", "RMSNorm"})))
                 if len(found) == 1:
                     self.assign(found[0], tensor, layer)
             consumers = [n for n in node.outputs[0].consumers() if n in self.linears]
@@ -149,7 +148,7 @@ class _Roles:
 
     def by_name(self) -> None:
         for node in self.linears:
-            for name in (node.name or "", _weight_name(node)):
+            for name in (node.name or "", linear_at(node).weight.name or ""):
                 layer = _LAYER_NAME.search(name)
                 for tensor, words in _TENSOR_NAMES.items():
                     if layer is not None and any(word in name for word in words):
@@ -165,7 +164,7 @@ class _Roles:
                 layer = role.layer
             if role is not None or node not in self.linears or node.inputs[0] is None:
                 continue
-            found = dict(self.behind(node.inputs[0], _ELEMENTWISE))
+            found = self.behind(node.inputs[0], _ELEMENTWISE)
             sources = {n.inputs[0] for n in found}
             gates = [n for n, nonlinear in found.items() if nonlinear]
             ups = [n for n in found if n not in gates] or gates
@@ -178,10 +177,10 @@ class _Roles:
                 self.assign(gates[0], "ffn_gate", number)
                 self.assign(node, "ffn_down", number)
 
-    def behind(self, value: ir.Value, ops: frozenset[str]) -> Iterator[tuple[ir.Node, bool]]:
+    def behind(self, value: ir.Value, ops: frozenset[str]) -> dict[ir.Node, bool]:
         """The linears that `value` comes from through `ops`, and whether a nonlinearity is between.
 
-        Nothing if it also comes from somewhere else, constants apart.
+        Empty if it also comes from somewhere else, constants apart.
         """
         found: dict[ir.Node, bool] = {}
         stack = [(value, False)]
@@ -193,7 +192,7 @@ class _Roles:
             if node in self.linears:
                 found[node] = found.get(node, False) or nonlinear
             elif node is None or node.op_type not in ops:
-                return
+                return {}
             elif node.op_type == "SwiGLU":
                 gate, up = operands(node)
                 stack += [(gate, True), (up, nonlinear)]
@@ -201,7 +200,7 @@ class _Roles:
                 inside = nonlinear or node.op_type in _NONLINEAR
                 data = operands(node)[:1] if node.op_type in LAYOUT else operands(node)
                 stack += [(v, inside) for v in data]
-        yield from found.items()
+        return found
 
 
 def _is_embedding(node: ir.Node) -> bool:
@@ -216,10 +215,6 @@ def _is_embedding(node: ir.Node) -> bool:
         and ids.name == "input_ids"
         and (axis is None or axis.as_int() == 0)
     )
-
-
-def _weight_name(node: ir.Node) -> str:
-    return linear_at(node).weight.name or ""
 
 
 def _weight_sites(

@@ -77,7 +77,7 @@ def pack_int8(quants: npt.NDArray[np.int8], scales: Halves) -> Bytes:
     _check(quants, np.int8, {"scales": scales})
     if quants.size and quants.min() < -127:
         raise ValueError("quants holds -128, expected -127 to 127")
-    return _join(_pad(quants, GROUP).view(np.uint8) ^ 128, [scales])
+    return _join(_pad(quants, GROUP).view(np.uint8) ^ np.uint8(128), [scales])
 
 
 def unpack_int8(packed: Bytes, n: int, k: int) -> tuple[npt.NDArray[np.int8], Halves]:

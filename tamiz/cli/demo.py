@@ -30,7 +30,7 @@ THREADS = 2
     show_default=True,
     help="Where the bundles go; valid ones from an earlier demo are used again.",
 )
-@click.option("--prompt", default="What is a sieve used for?", show_default=True)
+@click.option("--prompt", default="What is the capital of France?", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @click.pass_context
 def command(ctx: click.Context, /, folder: Path, prompt: str, as_json: bool) -> None:
@@ -44,7 +44,8 @@ def command(ctx: click.Context, /, folder: Path, prompt: str, as_json: bool) -> 
     if as_json:
         print_json(report)
         return
-    _print(report, f"ppl: {windows} × 1,024 tokens of {origin}; {THREADS} threads")
+    _print(report)
+    click.echo(f"perplexity on {windows} × 1,024 tokens of {origin}; {THREADS} threads\n")
     click.echo(f"> {prompt}\n{report['answer']}\n")
     click.echo(f"{report['seconds']} s; go on with: tamiz chat {built}")
 
@@ -114,7 +115,7 @@ def _answer(built: Path, prompt: str) -> str:
     return "".join(generate_text(model, tokenizer, ids, Sampling(), 80))
 
 
-def _print(report: dict[str, Any], title: str) -> None:
+def _print(report: dict[str, Any]) -> None:
     dense = report["against"]
     decode, prefill = str(CONTEXT), "512"
     rows = [
@@ -133,6 +134,4 @@ def _print(report: dict[str, Any], title: str) -> None:
             report["prefill_tok_s"][prefill],
         ),
     ]
-    print_table(
-        ("", ">dense", ">int4"), [(name, f"{a:.4g}", f"{b:.4g}") for name, a, b in rows], title
-    )
+    print_table(("", ">dense", ">int4"), [(name, f"{a:.4g}", f"{b:.4g}") for name, a, b in rows])

@@ -224,6 +224,15 @@ def test_refuses_tensors_that_do_not_fit(tmp_path, name):
         export(tmp_path, replace(model, weights=weights))
 
 
+@pytest.mark.parametrize("kind", [Type.F32, Type.Q8_0], ids=lambda kind: kind.name)
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_refuses_weights_that_are_not_finite(tmp_path, kind):
+    model = tiny_gguf.random_model()
+    model.weights["model.layers.1.mlp.up_proj.weight"][3, 5] = np.inf
+    with pytest.raises(TamizError, match=r"blk\.1\.ffn_up\.weight: found NaN or infinity"):
+        export(tmp_path, model, kind)
+
+
 def test_a_missing_file_and_a_missing_package(tmp_path, monkeypatch):
     with pytest.raises(TamizError, match="no such file, expected a GGUF model"):
         gguf.export(str(tmp_path / "none.gguf"), tmp_path)

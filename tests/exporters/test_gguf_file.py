@@ -113,6 +113,10 @@ ABSURD = {
         file([pair("general.alignment", STRING, text("32"))]),
         "alignment: found a value of type str, expected type int",
     ),
+    "unprintable name": (
+        file(tensors=[tensor("a\nb" + "x" * 500, kind=4)]),
+        r"tensor a\\nbx{20,120}\.\.\.: found 4, expected a known ggml type",
+    ),
     "n_dims": (file(tensors=[tensor(n_dims=9)]), "tensor w: n_dims: found 9, expected 1 to 4"),
     "no dims": (file(tensors=[tensor(dims=())]), "tensor w: n_dims: found 0, expected 1 to 4"),
     "zero dim": (file(tensors=[tensor(dims=(32, 0))]), r"w: dims\[1\]: found 0, expected 1 to"),

@@ -68,7 +68,8 @@ def test_companions_come_along_and_are_completed(tmp_path):
     (source / "config.json").write_text('{"eos_token_id": 2, "bos_token_id": 1, "n": 3}')
     (source / "chat_template.jinja").write_text("{{ messages }}")
     (source / "tokenizer_config.json").write_text('{"bos_token": {"content": "<s>"}}')
-    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}]}
+    first = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    template = {"type": "TemplateProcessing", "single": [first]}
     tokenizer = {
         "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
         "added_tokens": [],

@@ -200,13 +200,24 @@ def test_what_the_operator_cannot_do_is_told(tmp_path, caplog):
     tokenizer = GgufTokenizer(GgufFile(tmp_path / "t.gguf"), vocabulary).tokenizer_json()
     word_piece = {"model": {"type": "WordPiece", "vocab": {}}, "added_tokens": []}
     punctuation = tokenizer | {"pre_tokenizer": {"type": "Punctuation", "behavior": "Isolated"}}
-    for content in (tokenizer, word_piece, punctuation):
+    pattern = {"pattern": {"Regex": r"\w+"}, "behavior": "Isolated", "invert": False}
+    split = tokenizer | {"normalizer": None, "pre_tokenizer": {"type": "Split", **pattern}}
+    for content in (tokenizer, word_piece, punctuation, split):
         (tmp_path / "tokenizer.json").write_text(json.dumps(content))
         assert not write_tokenizer(tmp_path)
-    reasons = ["has no tokenizer.json", "no space before", "WordPiece", "Punctuation"]
+    reasons = ["has no tokenizer.json", "('Replace',)", "WordPiece", "'Punctuation'", "('Split',)"]
     for record, reason in zip(caplog.records, reasons, strict=True):
         assert reason in record.getMessage()
     assert not (tmp_path / "tokenizer.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "{}", '{"model": []}', '{"model": {"type": "BPE"}, "pre_tokenizer": 1}']
+)
+def test_a_malformed_tokenizer_costs_one_sentence(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(TamizError, match=r"tokenizer\.json: "):
+        write_tokenizer(tmp_path)
 
 
 REFUSED = {

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
+from ops_graphs import model, node, session, value  # noqa: E402
+
 from tamiz_ops import reference  # noqa: E402
 
 ISAS = tamiz_ops.cpu()["isas"]
@@ -292,8 +294,8 @@ def test_results_do_not_depend_on_the_threads(isa, tokens, past):
 
 def broken(**changes):
     case = Case(batch=2, tokens=3, past=4, heads=(4, 2), dim=8)
-    for name, value in changes.items():
-        setattr(case, name, value)
+    for name, changed in changes.items():
+        setattr(case, name, changed)
     return case
 
 
@@ -357,3 +359,42 @@ def test_a_fused_node_gives_the_same_bits(isa):
         np.testing.assert_array_equal(have, want)
     expected = reference.run("Fused", inputs, **fused)
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=2e-5)
+
+
+# ---- inside ONNX Runtime ----
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_session_appends_in_place_to_a_bound_buffer(threads):
+    case = Case(batch=2, tokens=2, past=100, heads=(6, 2), dim=32)
+    names = ["q", "k", "v", "past_key", "past_value", "mask", "positions", "frequencies"]
+    outputs = ["y", "key", "value"]
+    arrays = dict(zip(names, case.inputs, strict=True))
+    for name in ("past_key", "past_value"):
+        past, arrays[name] = arrays[name], np.full((2, 2, 128, 32), np.nan, np.float32)
+        arrays[name][:, :, :100] = past
+    made = session(
+        model(
+            [node("Attention", names, outputs, **case.heads)],
+            [value(name, array.dtype, array.shape) for name, array in arrays.items()],
+            outputs,
+        ),
+        threads,
+    )
+    binding = made.io_binding()
+
+    def place(name):
+        array = arrays[name]
+        return "cpu", 0, array.dtype, array.shape, array.ctypes.data
+
+    for name in names:
+        binding.bind_input(name, *place(name))
+    binding.bind_output("y")
+    binding.bind_output("key", *place("past_key"))
+    binding.bind_output("value", *place("past_value"))
+    made.run_with_iobinding(binding)
+    expected = case.run()
+    np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), expected[0])
+    for name, present in zip(["past_key", "past_value"], expected[1:], strict=True):
+        np.testing.assert_array_equal(arrays[name][:, :, :102], present)
+        assert np.isnan(arrays[name][:, :, 102:]).all()

@@ -202,7 +202,7 @@ def test_zero_keys_and_zero_queries(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_keys_that_are_not_finite_are_not_hidden(isa, bad):
     step = Step(200, keep=12, recent=6)
     step.keys[0, 0, 77] = bad

@@ -56,7 +56,7 @@ RECOGNISED: dict[str, dict[str, int]] = {
     "llama": LLAMA,
     "llama yarn": LLAMA,
     "qwen2": {**LLAMA, "Add": 6},
-    "qwen3": {**LLAMA, "RMSNorm": 9, "Reshape": 8},
+    "qwen3": {**LLAMA, "RMSNorm": 9, "Reshape": 0},
     "gemma": {"RMSNorm": 5, "Attention": 2, "Softmax": 0, "Tanh": 2},
     "phi": {"Attention": 2, "LayerNormalization": 3, "Softmax": 0},
     "phi3": {"RMSNorm": 5, "Attention": 2, "SwiGLU": 2, "MatMul": 9, "Softmax": 0},

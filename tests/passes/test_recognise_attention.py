@@ -8,6 +8,7 @@ import pytest
 from decoders import (
     CASES,
     FREQUENCY,
+    HEAD_DIM,
     constant,
     decoder,
     insert_before,
@@ -98,18 +99,14 @@ def test_the_recognised_graph_computes_the_same(variant: str, case: str):
     assert largest_error(before, session(model), case) < TOLERANCE
 
 
-def test_head_norms_are_wrapped_in_reshapes_of_constant_shape():
-    model = decoder(layers=1, head_norms=True)
+def test_head_norms_work_on_joined_heads():
+    model = decoder(layers=1, head_norms=True, tied=False)
     assert run_passes(model) == []
     for value in attentions(model)[0].inputs[:2]:
-        join = value.producer()
-        norm = join.inputs[0].producer()
-        split = norm.inputs[0].producer()
-        assert [n.op_type for n in (join, norm, split)] == ["Reshape", "RMSNorm", "Reshape"]
-        heads = 4 if value is attentions(model)[0].inputs[0] else 2
-        assert split.inputs[1].const_value.numpy().tolist() == [0, 0, heads, 16]
-        assert join.inputs[1].const_value.numpy().tolist() == [0, 0, heads * 16]
-        assert split.inputs[0].producer().op_type == "MatMul"
+        norm = value.producer()
+        assert norm.op_type == "RMSNorm"
+        assert norm.inputs[0].producer().op_type == "MatMul"
+    assert "Reshape" not in ops(model)
 
 
 def test_an_unusual_scale_becomes_an_attribute():
@@ -244,6 +241,32 @@ def past_in_front_of_nothing(model: ir.Model) -> None:
     model.graph.insert_after(concat, copy)
 
 
+def frequencies_by_length(model: ir.Model) -> None:
+    """As LongRoPE: other frequencies once a position is beyond the original context."""
+    positions = next(v for v in model.graph.inputs if v.name == "position_ids")
+    limit = constant(model, "limit", 100, np.int64)
+    factors = [constant(model, f"factor.{n}", n) for n in (1.0, 2.0)]
+
+    def branch(factor: ir.Value, angle: ir.Value) -> ir.Graph:
+        node = ir.node("Mul", [angle, factor])
+        node.outputs[0].name = f"{factor.name}.angle"
+        return ir.Graph([], node.outputs, nodes=[node], name=factor.name)
+
+    def chosen(angle: ir.Value) -> list[ir.Node]:
+        last = ir.node("ReduceMax", [positions], {"keepdims": 0})
+        far = ir.node("Greater", [last.outputs[0], limit])
+        last.outputs[0].name, far.outputs[0].name = "last", "far"
+        then, other = (branch(factor, angle) for factor in factors[::-1])
+        attributes = {"then_branch": then, "else_branch": other}
+        scaled = ir.node("If", [far.outputs[0]], attributes, name="longrope")
+        scaled.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+        return [last, far, scaled]
+
+    insert_before(model, "/model/rotary_emb/Concat", 0, chosen)
+    concat = node_named(model, "/model/rotary_emb/Concat")
+    concat.replace_input_with(1, concat.inputs[0])
+
+
 def half_precision_cache(model: ir.Model) -> None:
     past = next(v for v in model.graph.inputs if v.name == "past_key_values.0.key")
     past.type = ir.TensorType(ir.DataType.FLOAT16)
@@ -259,6 +282,25 @@ def two_uses(model: ir.Model) -> None:
 
 def returned_probabilities(model: ir.Model) -> None:
     model.graph.outputs.append(node_named(model, "/model/layers.0/self_attn/Softmax").outputs[0])
+
+
+def norm_of_transposed_heads(model: ir.Model) -> None:
+    """x · w for the weight [D] is the same before and after the transposition to heads."""
+    for suffix in ("", "_1"):
+        split = node_named(model, f"/model/layers.0/self_attn/Reshape{suffix}").outputs[0]
+        swap = ir.node("Transpose", [split], {"perm": [0, 2, 1, 3]}, name=f"swap{suffix}")
+        norm = ir.node(
+            "RMSNormalization",
+            [swap.outputs[0], constant(model, f"weight{suffix}", np.ones(HEAD_DIM))],
+            {"axis": -1},
+            name=f"norm{suffix}",
+        )
+        for node in (swap, norm):
+            node.outputs[0].name = f"{node.name}.output"
+        transpose = node_named(model, f"/model/layers.0/self_attn/Transpose{suffix}")
+        transpose.outputs[0].replace_all_uses_with(norm.outputs[0])
+        model.graph.insert_after(transpose, [swap, norm])
+    model.graph.opset_imports[""] = 23
 
 
 REFUSALS: dict[Callable[[ir.Model], None], str] = {
@@ -278,6 +320,8 @@ REFUSALS: dict[Callable[[ir.Model], None], str] = {
     no_cache: "The key is not a past with new tokens appended: there is no KV cache.",
     past_in_front_of_nothing: "The key's past and present are not an input and an output of the "
     "graph.",
+    norm_of_transposed_heads: "Expected the norm of the heads right after the Reshape to heads.",
+    frequencies_by_length: "It depends on longrope (If), a branch or a loop.",
     half_precision_cache: "The key's past is FLOAT16, expected FLOAT.",
     returned_probabilities: "The probabilities are an output of the graph.",
     two_uses: "Expected one use of the probabilities, found 2.",
@@ -301,6 +345,20 @@ def test_a_rotation_of_the_other_half_is_refused_by_its_results():
     unequal_halves(model)
     (note,) = (n for n in run_passes(model) if n.pass_name == "attention")
     assert note.reason.startswith("The output is not what tamiz.Attention computes (relative error")
+
+
+def test_what_onnxruntime_cannot_run_is_refused():
+    def unheard(value: ir.Value) -> list[ir.Node]:
+        node = ir.node("Unheard", [value])
+        node.outputs[0].type = ir.TensorType(ir.DataType.BOOL)
+        node.outputs[0].shape = ir.Shape([None, None])
+        return [node]
+
+    model = decoder(layers=1)
+    insert_before(model, "/model/And", 0, unheard)
+    (note,) = (n for n in run_passes(model) if n.pass_name == "attention")
+    assert note.reason.startswith("Onnxruntime cannot load it: ")
+    assert "Unheard" in note.reason
 
 
 def test_a_window_longer_than_the_samples_is_found_by_its_constant():

@@ -116,7 +116,7 @@ inline float finish(const AttendArgs& a, int64_t row, float m, float s) {
 
 struct FewRows {
   float score[kFewRows][kBlockKeys];
-  float m[kFewRows], s[kFewRows], rescale[kFewRows];
+  float m[kFewRows], s[kFewRows], rescale[kFewRows], last[kFewRows];
   float* y;  // [rows, padded(dim)]
 };
 
@@ -165,7 +165,7 @@ inline void row_scores(const AttendArgs& a, const Block& block, int64_t row, Few
     const Vec position = load(block.position + j0);
     for (int r = 0; r < R; ++r) {
       store(w.score[row + r] + j0,
-            seen(a, position, broadcast(last_key(a, row + r)), sum_each(products[r])));
+            seen(a, position, broadcast(w.last[row + r]), sum_each(products[r])));
     }
   }
 }
@@ -238,6 +238,7 @@ inline void attend_rows(const AttendArgs& a) {
   for (int64_t r = 0; r < a.rows; ++r) {
     w.m[r] = -FLT_MAX;
     w.s[r] = 0.0f;
+    w.last[r] = last_key(a, r);
   }
   Block block;
   for (int64_t begin = a.key_begin; begin < a.key_end; begin += kBlockKeys) {
@@ -269,7 +270,7 @@ inline void attend_rows(const AttendArgs& a) {
 
 // ---- a tile ----
 
-/// c[i][lane] = start[i][lane] + sum_t a_t[i] b[t][lane], for I values of i and V vectors of lanes.
+/// The state of a tile of V vectors of rows.
 template <int V>
 struct Tile {
   static constexpr int kRows = V * kLanes;
@@ -279,7 +280,7 @@ struct Tile {
   Vec m[V], s[V], rescale[V], last[V];
 };
 
-/// score[j][row] = q_row . k_j for I keys from j on; returns nothing, moves `top` on.
+/// score[j][row] = q_row . k_j for I keys from j on; `top` becomes the largest of each row.
 template <int I, int V>
 inline void tile_scores(const AttendArgs& a, const Block& block, int j, bool all, Tile<V>& w,
                         Vec* top) {
@@ -310,19 +311,21 @@ inline void tile_scores(const AttendArgs& a, const Block& block, int j, bool all
 
 template <int V>
 inline void tile_softmax(int count, const Vec* top, Tile<V>& w) {
+  Vec s[V];
   for (int c = 0; c < V; ++c) {
     w.rescale[c] = exp(w.m[c] - top[c]);
-    w.s[c] = w.s[c] * w.rescale[c];
     w.m[c] = top[c];
+    s[c] = w.s[c] * w.rescale[c];
   }
   for (int j = 0; j < count; ++j) {
+    float* score = w.score + j * w.kRows;
     for (int c = 0; c < V; ++c) {
-      float* score = w.score + j * w.kRows + c * kLanes;
-      const Vec p = exp(load(score) - w.m[c]);
-      store(score, p);
-      w.s[c] = w.s[c] + p;
+      const Vec p = exp(load(score + c * kLanes) - top[c]);
+      store(score + c * kLanes, p);
+      s[c] = s[c] + p;
     }
   }
+  for (int c = 0; c < V; ++c) w.s[c] = s[c];
 }
 
 /// y[d][row] = rescale_row y[d][row] + sum_j v_j[d] p[j][row] for I dimensions from d on.

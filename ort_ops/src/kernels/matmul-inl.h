@@ -4,9 +4,9 @@
 // (AVX2). A weight vector holds pairs of inputs as 16-bit words, an activation pair is broadcast to
 // all lanes, and one instruction (VPDPWSSD; VPMADDWD + VPADDD) multiplies and adds both.
 //
-// One row (decode): weights are unpacked in registers, several strips at a time, because several
-// streams from memory are faster than one. More rows (prefill): some groups of two strips are
-// unpacked once into a panel in the L1 cache, then all rows pass over it in blocks of registers.
+// Few rows (decode): weights are unpacked in registers. Many rows (prefill): some groups of two
+// strips are unpacked once into a panel in the L1 cache, then the rows pass over it, a block of
+// registers at a time.
 //
 // Included once per target.
 #include <stdint.h>
@@ -76,7 +76,9 @@ inline Ints words_right(Ints x) {
   return _mm256_srli_epi16(x, Bits);
 }
 inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+  asm("" : "+x"(sum));  // GCC would regroup the additions, and spill
+  return sum;
 }
 inline Vec to_float(Ints x) { return _mm256_cvtepi32_ps(x); }
 inline Vec load_halves(const uint8_t* p) {
@@ -138,11 +140,12 @@ inline uint8_t kept_quads(uint32_t kept) {
 }
 
 inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t block,
-                     const QuantRows& row) {
+                     const QuantRows& to, int64_t row) {
   constexpr int kVecs = kGroup / kLanes;
   const Ints magnitude = all_ints(0x7fffffff);
   const Ints one = all_words(1);
-  for (int64_t g = 0; g < row.groups; ++g) {
+  for (int64_t g = 0; g < to.groups; ++g) {
+    const int64_t at = to.at(row, g);
     const int64_t count = k - g * kGroup < kGroup ? k - g * kGroup : kGroup;
     float padded[kGroup];
     const float* from = x + g * kGroup;
@@ -156,7 +159,7 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
     if (mask) {
       const uint32_t kept = kept_inputs(mask, block, g * kGroup, count);
       for (int i = 0; i < kVecs; ++i) v[i] = keep_lanes(v[i], kept >> i * kLanes);
-      row.kept[g] = kept_quads(kept);
+      to.kept[at] = kept_quads(kept);
     }
     // Of floats without sign the integers compare alike, and NaN is the largest.
     Ints top = bits_and(float_bits(v[0]), magnitude);
@@ -170,11 +173,11 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
     Ints sum = all_ints(0);
     for (int i = 0; i < kVecs; i += 2) {
       const Ints words = pack_words(to_ints(v[i] * inverse), to_ints(v[i + 1] * inverse));
-      store_ints(row.quants + g * kGroup + i * kLanes, words);
+      store_ints(to.quants + at * kGroup + i * kLanes, words);
       sum = dot_pairs(sum, words, one);
     }
-    row.scales[g] = scale;
-    row.sums[g] = scale * static_cast<float>(sum_ints(sum));
+    to.scales[at] = scale;
+    to.sums[at] = scale * static_cast<float>(sum_ints(sum));
   }
 }
 
@@ -187,6 +190,7 @@ constexpr int kPairs = kGroup / 2;       // of inputs in a group
 /// its scales and minima.
 struct Int4 {
   static constexpr int64_t kGroupBytes = 320;
+  static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 4;
   static constexpr bool kMinima = true;
 
@@ -196,7 +200,8 @@ struct Int4 {
   template <int Pair>
   static Ints words(Ints x) {
     constexpr int kShift[] = {0, 8, 4, 12};
-    return bits_and(words_right<kShift[Pair]>(x), all_words(15));
+    x = words_right<kShift[Pair]>(x);
+    return kShift[Pair] == 12 ? x : bits_and(x, all_words(15));
   }
   static Vec scales(const uint8_t* group, int strip) {
     return load_halves(group + 256 + 2 * kLanes * strip);
@@ -208,6 +213,7 @@ struct Int4 {
 
 struct Int8 {
   static constexpr int64_t kGroupBytes = 544;
+  static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 8;
   static constexpr bool kMinima = false;
 
@@ -216,7 +222,7 @@ struct Int8 {
   }
   template <int Pair>
   static Ints words(Ints x) {
-    return words_minus(bits_and(words_right<8 * Pair>(x), all_words(255)), all_words(128));
+    return words_minus(Pair == 0 ? bits_and(x, all_words(255)) : words_right<8>(x), all_words(128));
   }
   static Vec scales(const uint8_t* group, int strip) {
     return load_halves(group + 512 + 2 * kLanes * strip);
@@ -230,6 +236,7 @@ struct Panel {
   static constexpr int64_t kWordBytes = kPairs * sizeof(Ints);
   static constexpr int64_t kStripBytes = kWordBytes + 2 * sizeof(Vec);
   static constexpr int64_t kGroupBytes = kStrips * kStripBytes;
+  static constexpr bool kFromMemory = false;
   static constexpr int kVectors = kPairs;
   static constexpr bool kMinima = Packed::kMinima;
 
@@ -255,70 +262,66 @@ inline Ints pair(const int16_t* x) {
   return all_ints(both);
 }
 
-/// sum[r][s] += the products of one pair of each of `kPairs / W::kVectors` in vector v.
+/// sum[r][s] += the products of the pairs of inputs in vector v.
 template <class W, int R, int S, int Pair = 0>
-inline void dot_vector(Ints (&sum)[R][S], const Ints (&raw)[S], const int16_t* x, int64_t x_stride,
-                       int v) {
-  constexpr int kVectorPairs = kPairs / W::kVectors;
-  if constexpr (Pair < kVectorPairs) {
+inline void dot_vector(Ints (&sum)[R][S], const Ints (&raw)[S], const int16_t* x) {
+  if constexpr (Pair < kPairs / W::kVectors) {
     Ints w[S];
     for (int s = 0; s < S; ++s) w[s] = W::template words<Pair>(raw[s]);
     for (int r = 0; r < R; ++r) {
-      const Ints both = pair(x + r * x_stride + 2 * (v * kVectorPairs + Pair));
+      const Ints both = pair(x + r * kGroup + 2 * Pair);
       for (int s = 0; s < S; ++s) sum[r][s] = dot_pairs(sum[r][s], w[s], both);
     }
-    dot_vector<W, R, S, Pair + 1>(sum, raw, x, x_stride, v);
+    dot_vector<W, R, S, Pair + 1>(sum, raw, x);
   }
 }
 
-/// Asks for what is read two groups from now, of every tile.
-template <class W, int T>
-inline void prefetch(const uint8_t* const (&group)[T]) {
-  for (int t = 0; t < T; ++t) {
-    for (int64_t i = 0; i < W::kGroupBytes; i += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(group[t] + 2 * W::kGroupBytes + i), _MM_HINT_T0);
-    }
+/// Asks for a group that is read later.
+template <class W>
+inline void prefetch(const uint8_t* group) {
+  for (int64_t i = 0; i < W::kGroupBytes; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(group + i), _MM_HINT_T0);
   }
 }
 
-/// y[r][s] += the groups of R rows and T tiles, `tile_step` bytes apart. `Skip`: R = 1, and weight
-/// vectors whose inputs are not kept are not read.
+/// y[r][s] += the groups from `first` on, of R rows and T tiles. `Skip`: weight vectors whose
+/// inputs are not kept are not read (R = 1).
 template <class W, int R, int T, bool Skip>
-inline void multiply_block(const uint8_t* const (&tile)[T], const QuantRows& x, int64_t first_group,
-                           int64_t groups, float* y) {
+inline void multiply_block(const uint8_t* const (&tile)[T], const QuantRows& x, int64_t row,
+                           int64_t first, int64_t groups, float* y) {
   constexpr int S = T * kStrips;
-  const int64_t x_stride = x.groups * kGroup;
+  constexpr int kVectorInputs = kGroup / W::kVectors;
+  const int64_t together = x.together(row);
+  int64_t at = x.at(row, first);
   Vec total[R][S];
   for (int r = 0; r < R; ++r) {
     for (int s = 0; s < S; ++s) total[r][s] = load(y + (r * S + s) * kLanes);
   }
-  for (int64_t g = 0; g < groups; ++g) {
-    const int64_t at = first_group + g;
-    constexpr unsigned kOfVector = (1u << 8 / (W::kVectors < 8 ? W::kVectors : 8)) - 1;
-    unsigned kept = Skip ? x.kept[at] : ~0u;
-    if (Skip && kept == 0) continue;
+  for (int64_t g = 0; g < groups; ++g, at += together) {
+    if (Skip && x.kept[at] == 0) continue;
     const uint8_t* group[T];
-    for (int t = 0; t < T; ++t) group[t] = tile[t] + g * W::kGroupBytes;
-    if constexpr (R == 1) prefetch<W, T>(group);
+    for (int t = 0; t < T; ++t) {
+      group[t] = tile[t] + g * W::kGroupBytes;
+      if constexpr (W::kFromMemory) prefetch<W>(group[t] + 2 * W::kGroupBytes);
+    }
     Ints sum[R][S];
     for (int r = 0; r < R; ++r) {
       for (int s = 0; s < S; ++s) sum[r][s] = all_ints(0);
     }
 #pragma GCC unroll 16
     for (int v = 0; v < W::kVectors; ++v) {
-      if (Skip && !(kept >> (v * 8 / W::kVectors) & kOfVector)) continue;
+      if (Skip && !(x.kept[at] >> v * kVectorInputs / 4 & ((1 << kVectorInputs / 4) - 1))) continue;
       Ints raw[S];
       for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
-      dot_vector<W>(sum, raw, x.quants + at * kGroup, x_stride, v);
+      dot_vector<W>(sum, raw, x.quants + at * kGroup + v * kVectorInputs);
     }
     for (int s = 0; s < S; ++s) {
       const Vec scales = W::scales(group[s / kStrips], s % kStrips);
       const Vec minima = W::minima(group[s / kStrips], s % kStrips);
       for (int r = 0; r < R; ++r) {
-        const Vec scaled = to_float(sum[r][s]) * broadcast(x.scales[r * x.groups + at]);
+        const Vec scaled = to_float(sum[r][s]) * broadcast(x.scales[at + r]);
         total[r][s] = fma(scaled, scales, total[r][s]);
-        if (W::kMinima)
-          total[r][s] = fma(broadcast(x.sums[r * x.groups + at]), minima, total[r][s]);
+        if (W::kMinima) total[r][s] = fma(broadcast(x.sums[at + r]), minima, total[r][s]);
       }
     }
   }
@@ -329,27 +332,46 @@ inline void multiply_block(const uint8_t* const (&tile)[T], const QuantRows& x, 
 
 // ---- the product ----
 
-/// The first `outputs` of a row of bias, the rest 0.
-inline void start(const float* bias, int64_t outputs, int64_t count, float* y) {
-  memset(y, 0, static_cast<size_t>(count) * sizeof(float));
-  if (bias) memcpy(y, bias, static_cast<size_t>(outputs < count ? outputs : count) * sizeof(float));
-}
-
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-template <class W, bool Skip>
-inline void one_row(const MultiplyArgs& a) {
-  constexpr int T = 4 / kStrips;
-  constexpr int64_t kOutputs = T * kTile;
-  const int64_t tile_bytes = a.x.groups * W::kGroupBytes;
+/// T tiles from tile `first` on; past the end the last one again.
+template <class W, int T>
+struct Tiles {
+  const uint8_t* at[T];
+  int64_t outputs;  // that exist
+  const float* bias;
+  float* y;
+
+  Tiles(const MultiplyArgs& a, int64_t first)
+      : outputs(least(a.outputs - first * kTile, T * kTile)),
+        bias(a.bias ? a.bias + first * kTile : nullptr),
+        y(a.y + first * kTile) {
+    for (int t = 0; t < T; ++t) {
+      at[t] = a.weight + least(first + t, a.tiles - 1) * a.x.groups * W::kGroupBytes;
+    }
+  }
+  size_t bytes() const { return static_cast<size_t>(outputs) * sizeof(float); }
+  void start(float* row) const {
+    memset(row, 0, T * kTile * sizeof(float));
+    if (bias) memcpy(row, bias, bytes());
+  }
+};
+
+/// Up to R rows from `row` on, weights straight from the packed tiles. Several strips at a time:
+/// several streams from memory are faster than one.
+template <class W, bool Skip, int R = kRowRegisters>
+inline void few_rows(const MultiplyArgs& a, int64_t row, int64_t rows) {
+  if (rows < R) {
+    if constexpr (R > 1) few_rows<W, Skip, R - 1>(a, row, rows);
+    return;
+  }
+  constexpr int T = (2 * R <= kRowRegisters ? 4 : 2) / kStrips;
   for (int64_t t = 0; t < a.tiles; t += T) {
-    const uint8_t* tile[T];
-    for (int i = 0; i < T; ++i) tile[i] = a.weight + least(t + i, a.tiles - 1) * tile_bytes;
-    const int64_t outputs = least(a.outputs - t * kTile, kOutputs);
-    alignas(64) float y[kOutputs];
-    start(a.bias ? a.bias + t * kTile : nullptr, outputs, kOutputs, y);
-    multiply_block<W, 1, T, Skip>(tile, a.x, 0, a.x.groups, y);
-    memcpy(a.y + t * kTile, y, static_cast<size_t>(outputs) * sizeof(float));
+    const Tiles<W, T> tiles(a, t);
+    alignas(64) float y[R][T * kTile];
+    for (int r = 0; r < R; ++r) tiles.start(y[r]);
+    multiply_block<W, R, T, Skip>(tiles.at, a.x, a.first_row + row, 0, a.x.groups, y[0]);
+    for (int r = 0; r < R; ++r) memcpy(tiles.y + (row + r) * a.y_stride, y[r], tiles.bytes());
   }
 }
 
@@ -364,6 +386,7 @@ inline void unpack_vector(Ints raw, uint8_t* to) {
 template <class W>
 inline void unpack(const uint8_t* tile, int64_t groups, uint8_t* panel) {
   for (int64_t g = 0; g < groups; ++g, tile += W::kGroupBytes) {
+    prefetch<W>(tile + groups * W::kGroupBytes);
     for (int strip = 0; strip < kStrips; ++strip, panel += Panel<W>::kStripBytes) {
       for (int v = 0; v < W::kVectors; ++v) {
         unpack_vector<W>(W::vector(tile, strip, v),
@@ -376,55 +399,40 @@ inline void unpack(const uint8_t* tile, int64_t groups, uint8_t* panel) {
   }
 }
 
-constexpr int kPanelTiles = 2 / kStrips;
-constexpr int64_t kPanelOutputs = kPanelTiles * kTile;
-constexpr int64_t kPanelGroups = 8;
-
-template <class W, int R = kRowRegisters>
-inline void panel_rows(const uint8_t* const (&tile)[kPanelTiles], const QuantRows& x, int64_t rows,
-                       int64_t first_group, int64_t groups, float* y) {
-  if (rows == R) {
-    multiply_block<Panel<W>, R, kPanelTiles, false>(tile, x, first_group, groups, y);
-  } else if constexpr (R > 1) {
-    panel_rows<W, R - 1>(tile, x, rows, first_group, groups, y);
-  }
-}
-
+/// The first `rows` rows, a multiple of kRowRegisters.
 template <class W>
-inline void many_rows(const MultiplyArgs& a) {
-  alignas(64) uint8_t panel[kPanelTiles][kPanelGroups * Panel<W>::kGroupBytes];
-  alignas(64) float y[kRowBlock][kPanelOutputs];
-  const uint8_t* unpacked[kPanelTiles];
-  for (int i = 0; i < kPanelTiles; ++i) unpacked[i] = panel[i];
-  for (int64_t t = 0; t < a.tiles; t += kPanelTiles) {
-    const int64_t outputs = least(a.outputs - t * kTile, kPanelOutputs);
-    for (int64_t r = 0; r < a.rows; ++r) {
-      start(a.bias ? a.bias + t * kTile : nullptr, outputs, kPanelOutputs, y[r]);
-    }
+inline void many_rows(const MultiplyArgs& a, int64_t rows) {
+  constexpr int T = 2 / kStrips;
+  constexpr int64_t kPanelGroups = 8;
+  alignas(64) uint8_t panel[T][kPanelGroups * Panel<W>::kGroupBytes];
+  alignas(64) float y[kRowBlock][T * kTile];
+  const uint8_t* unpacked[T];
+  for (int i = 0; i < T; ++i) unpacked[i] = panel[i];
+  for (int64_t t = 0; t < a.tiles; t += T) {
+    const Tiles<W, T> tiles(a, t);
+    for (int64_t r = 0; r < rows; ++r) tiles.start(y[r]);
     for (int64_t g = 0; g < a.x.groups; g += kPanelGroups) {
       const int64_t groups = least(a.x.groups - g, kPanelGroups);
-      for (int i = 0; i < kPanelTiles; ++i) {
-        const int64_t tile = least(t + i, a.tiles - 1);
-        unpack<W>(a.weight + (tile * a.x.groups + g) * W::kGroupBytes, groups, panel[i]);
-      }
-      for (int64_t r = 0; r < a.rows; r += kRowRegisters) {
-        panel_rows<W>(unpacked, a.x.from(r), least(a.rows - r, kRowRegisters), g, groups, y[r]);
+      for (int i = 0; i < T; ++i) unpack<W>(tiles.at[i] + g * W::kGroupBytes, groups, panel[i]);
+      for (int64_t r = 0; r < rows; r += kRowRegisters) {
+        multiply_block<Panel<W>, kRowRegisters, T, false>(unpacked, a.x, a.first_row + r, g, groups,
+                                                          y[r]);
       }
     }
-    for (int64_t r = 0; r < a.rows; ++r) {
-      memcpy(a.y + r * a.y_stride + t * kTile, y[r], static_cast<size_t>(outputs) * sizeof(float));
-    }
+    for (int64_t r = 0; r < rows; ++r) memcpy(tiles.y + r * a.y_stride, y[r], tiles.bytes());
   }
 }
 
 template <class W>
 inline void multiply_packed(const MultiplyArgs& a) {
-  if (a.rows > 1) {
-    many_rows<W>(a);
-  } else if (a.skip) {
-    one_row<W, true>(a);
-  } else {
-    one_row<W, false>(a);
+  if (a.skip) return few_rows<W, true, 1>(a, 0, 1);
+  int64_t row = 0;
+  if (a.rows >= 2 * kRowRegisters) {  // unpacking is worth it
+    row = a.rows / kRowRegisters * kRowRegisters;
+    many_rows<W>(a, row);
+  }
+  for (; row < a.rows; row += kRowRegisters) {
+    few_rows<W, false>(a, row, least(a.rows - row, kRowRegisters));
   }
 }
 

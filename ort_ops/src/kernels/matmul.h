@@ -9,17 +9,27 @@ namespace tamiz {
 
 constexpr int64_t kRowBlock = 128;  // most rows of one `multiply`
 
-/// Rows of activations, quantised to 16 bits: x = scale * quant in every group of 32 inputs.
-struct QuantRows {
-  int64_t groups;
-  int16_t* quants;  // [rows, groups, 32]; of every four inputs in the order 0, 2, 1, 3
-  float* scales;    // [rows, groups]
-  float* sums;      // [rows, groups]: scale * sum of the quants
-  uint8_t* kept;    // [rows, groups]: bit i is set where the mask keeps one of inputs 4i .. 4i+3
+constexpr int64_t kRowsTogether = 8;
 
-  QuantRows from(int64_t row) const {
-    const int64_t at = row * groups;
-    return {groups, quants + at * kGroup, scales + at, sums + at, kept + at};
+/// Rows of activations, quantised to 16 bits: x = scale * quant in every group of 32 inputs. Rows
+/// lie in blocks of 8, the last of what is left: a block of R rows is [groups, R, 32], and of every
+/// four inputs the order is 0, 2, 1, 3.
+struct QuantRows {
+  int64_t rows, groups;
+  int16_t* quants;
+  float* scales;  // one number for every row and group, in the same order
+  float* sums;    // scale * sum of the quants
+  uint8_t* kept;  // bit i is set where the mask keeps one of inputs 4i .. 4i+3
+
+  /// R of the block that `row` lies in.
+  int64_t together(int64_t row) const {
+    const int64_t left = rows - row / kRowsTogether * kRowsTogether;
+    return left < kRowsTogether ? left : kRowsTogether;
+  }
+  /// The number of a row's group among the scales.
+  int64_t at(int64_t row, int64_t group) const {
+    const int64_t in_block = row % kRowsTogether;
+    return (row - in_block) * groups + group * together(row) + in_block;
   }
 };
 
@@ -28,21 +38,22 @@ struct MultiplyArgs {
   int bits;               // 4 or 8
   int64_t tiles;
   QuantRows x;
+  int64_t first_row;  // a multiple of kRowsTogether
   int64_t rows;       // 1 .. kRowBlock
   bool skip;          // rows = 1: do not read weights of inputs that are not kept
   const float* bias;  // [outputs] or null
   int64_t outputs;    // of these tiles that exist; the last tile may be padded
-  float* y;           // row r starts at y + r * y_stride
+  float* y;           // of the first row; the next is y_stride further
   int64_t y_stride;
 };
 
 struct MatMulKernels {
-  /// Quantises one row of `k` inputs. With a mask, inputs i with mask[i / block] == 0 count as 0.
+  /// Quantises `k` inputs into a row. With a mask, inputs i with mask[i / block] == 0 count as 0.
   ///
   /// Per group: scale = max|x| / 32512, quant = round(x / scale), ties to even. A group with an
   /// infinity or NaN gets the scale NaN; one with max|x| < 2^-110 counts as 0.
   void (*quantize)(const float* x, int64_t k, const uint8_t* mask, int64_t block,
-                   const QuantRows& row);
+                   const QuantRows& to, int64_t row);
 
   /// y[r, o] = bias[o] + sum_g x_scale[r,g] * w_scale[o,g] * (sum_i x_quant[r,g,i] *
   /// w_quant[o,g,i])

@@ -14,8 +14,9 @@ inline int64_t place(int64_t i) {
 }
 
 inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t block,
-                     const QuantRows& row) {
-  for (int64_t g = 0; g < row.groups; ++g) {
+                     const QuantRows& to, int64_t row) {
+  for (int64_t g = 0; g < to.groups; ++g) {
+    const int64_t at = to.at(row, g);
     float value[kGroup];
     uint8_t kept = 0;
     float largest = 0.0f;
@@ -34,31 +35,31 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
     int32_t sum = 0;
     for (int64_t i = 0; i < kGroup; ++i) {
       const int16_t quant = finite ? static_cast<int16_t>(rintf(value[i] * inverse)) : 0;
-      row.quants[g * kGroup + place(i)] = quant;
+      to.quants[at * kGroup + place(i)] = quant;
       sum += quant;
     }
-    row.scales[g] = finite ? scale : NAN;
-    row.sums[g] = row.scales[g] * static_cast<float>(sum);
-    if (mask) row.kept[g] = kept;
+    to.scales[at] = finite ? scale : NAN;
+    to.sums[at] = to.scales[at] * static_cast<float>(sum);
+    if (mask) to.kept[at] = kept;
   }
 }
 
 inline void multiply(const MultiplyArgs& a) {
   const int64_t tile_bytes = a.x.groups * group_bytes(a.bits);
   for (int64_t r = 0; r < a.rows; ++r) {
-    const QuantRows x = a.x.from(r);
     for (int64_t output = 0; output < a.outputs; ++output) {
       const uint8_t* group = a.weight + output / kTile * tile_bytes;
       const int64_t o = output % kTile;
       float y = a.bias ? a.bias[output] : 0.0f;
-      for (int64_t g = 0; g < x.groups; ++g, group += group_bytes(a.bits)) {
-        if (a.skip && x.kept[g] == 0) continue;
+      for (int64_t g = 0; g < a.x.groups; ++g, group += group_bytes(a.bits)) {
+        const int64_t at = a.x.at(a.first_row + r, g);
+        if (a.skip && a.x.kept[at] == 0) continue;
         int32_t sum = 0;
         for (int64_t i = 0; i < kGroup; ++i) {
-          sum += x.quants[g * kGroup + place(i)] * weight_quant(group, a.bits, o, i);
+          sum += a.x.quants[at * kGroup + place(i)] * weight_quant(group, a.bits, o, i);
         }
-        y = fmaf(static_cast<float>(sum) * x.scales[g], weight_scale(group, a.bits, o), y);
-        if (a.bits == 4) y = fmaf(x.sums[g], weight_minimum(group, a.bits, o), y);
+        y = fmaf(static_cast<float>(sum) * a.x.scales[at], weight_scale(group, a.bits, o), y);
+        if (a.bits == 4) y = fmaf(a.x.sums[at], weight_minimum(group, a.bits, o), y);
       }
       a.y[r * a.y_stride + output] = y;
     }

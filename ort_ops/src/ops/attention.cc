@@ -77,7 +77,7 @@ class Attention : public Stage {
     }
   }
 
-  void infer(const Tensor* inputs, Tensor* outputs) const override;
+  void infer(Ports inputs, Ports outputs) const override;
   size_t scratch_bytes(const Call& call) const override {
     return sizeof(float) * layout(call).size;
   }
@@ -100,7 +100,7 @@ class Attention : public Stage {
   const AttentionKernels& kernels_;
 };
 
-void Attention::infer(const Tensor* inputs, Tensor* outputs) const {
+void Attention::infer(Ports inputs, Ports outputs) const {
   expect_rank("q", inputs[kQ], 3, "batch, sequence, num_heads * head size");
   expect_rank("attention_mask", inputs[kMask], 2, "batch, past and new keys");
   expect_rank("past_key", inputs[kPastKey], 4, "batch, kv_heads, past, head size");

@@ -14,11 +14,11 @@ class BlockGather : public Stage {
  public:
   explicit BlockGather(const Attributes& attributes) : weight_(attributes) {}
 
-  void check_constants(const Tensor* inputs) const override {
+  void check_constants(Ports inputs) const override {
     if (inputs[1]) weight_.check(inputs[1]);
   }
 
-  void infer(const Tensor* inputs, Tensor* outputs) const override {
+  void infer(Ports inputs, Ports outputs) const override {
     Shape shape = inputs[0].shape;
     if (shape.rank >= kMaxRank) {
       throw Error("ids has shape " + text(shape) + ", expected at most " +

@@ -34,12 +34,12 @@ class BlockMatMul : public Stage {
                     kTaskTiles),
         kernels_(kernels.matmul) {}
 
-  void check_constants(const Tensor* inputs) const override {
+  void check_constants(Ports inputs) const override {
     if (inputs[1]) weight_.check(inputs[1]);
     if (inputs[3]) check_bias(inputs[3]);
   }
 
-  void infer(const Tensor* inputs, Tensor* outputs) const override {
+  void infer(Ports inputs, Ports outputs) const override {
     Shape shape = inputs[0].shape;
     if (shape.rank < 1) throw Error("x is a scalar, expected [..., k]");
     int64_t& last = shape.dims[shape.rank - 1];
@@ -92,8 +92,12 @@ class BlockMatMul : public Stage {
       const size_t kept_at = sums_at + count * sizeof(float);
       bytes = kept_at + count;
       std::byte* const at = call.scratch;
-      quants = {groups, reinterpret_cast<int16_t*>(at), reinterpret_cast<float*>(at + scales_at),
-                reinterpret_cast<float*>(at + sums_at), reinterpret_cast<uint8_t*>(at + kept_at)};
+      quants = {rows,
+                groups,
+                reinterpret_cast<int16_t*>(at),
+                reinterpret_cast<float*>(at + scales_at),
+                reinterpret_cast<float*>(at + sums_at),
+                reinterpret_cast<uint8_t*>(at + kept_at)};
     }
   };
 
@@ -110,7 +114,7 @@ class BlockMatMul : public Stage {
     const int64_t end = std::min(x.rows, (task + 1) * task_rows());
     for (int64_t row = task * task_rows(); row < end; ++row) {
       kernels_.quantize(values + row * weight_.k, weight_.k,
-                        mask ? mask + row * mask_stride : nullptr, block_, x.quants.from(row));
+                        mask ? mask + row * mask_stride : nullptr, block_, x.quants, row);
     }
   }
 
@@ -123,7 +127,8 @@ class BlockMatMul : public Stage {
     args.weight = call.inputs[1].as<uint8_t>() + tile * weight_.tile_bytes();
     args.bits = weight_.bits;
     args.tiles = std::min(task_tiles_, weight_.tiles() - tile);
-    args.x = x.quants.from(row);
+    args.x = x.quants;
+    args.first_row = row;
     args.rows = std::min(kRowBlock, x.rows - row);
     args.skip = x.skip;
     args.bias = call.inputs[3] ? call.inputs[3].as<float>() + output : nullptr;

@@ -9,13 +9,18 @@
 namespace tamiz {
 namespace {
 
-void check_present(const std::vector<PortSpec>& ports, const std::vector<int>& ids,
-                   const char* what) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] == kOmitted && !ports[i].optional) {
-      throw Error(std::string(what) + " " + ports[i].name + " is missing");
-    }
+size_t count_values(const std::vector<Step>& steps, size_t inputs) {
+  int last = static_cast<int>(inputs) - 1;
+  for (const Step& step : steps) {
+    for (const int id : step.outputs) last = std::max(last, id);
   }
+  return static_cast<size_t>(last + 1);
+}
+
+void check_count(size_t found, size_t most, const char* what) {
+  if (found <= most) return;
+  throw Error("has " + std::to_string(found) + " " + what + ", expected at most " +
+              std::to_string(most));
 }
 
 }  // namespace
@@ -24,104 +29,112 @@ Program::Program(std::vector<Step> steps, size_t inputs, std::vector<int> output
                  const Kernels& kernels, NodeMetrics& metrics)
     : inputs_(inputs),
       outputs_(std::move(outputs)),
-      values_(inputs),
+      values_(count_values(steps, inputs) + 1),
       calls_(&metrics.counter("calls")),
       tokens_(&metrics.counter("tokens")) {
-  for (Step& step : steps) {
-    const std::string name = step.name;
+  for (const Step& step : steps) {
     try {
-      add_node(std::move(step), kernels, metrics);
+      add_node(step, kernels, metrics);
     } catch (const Error& error) {
-      throw Error(name + error.what());
+      throw Error(step.name + error.what());
     }
   }
   find_waves();
   find_slots();
 }
 
-void Program::add_node(Step step, const Kernels& kernels, NodeMetrics& metrics) {
+void Program::add_node(const Step& step, const Kernels& kernels, NodeMetrics& metrics) {
   const OpSpec& spec = *step.spec;
-  const auto check_count = [](size_t found, size_t most, const char* what) {
-    if (found > most) {
-      throw Error("has " + std::to_string(found) + " " + what + ", expected at most " +
-                  std::to_string(most));
-    }
-  };
   check_count(step.inputs.size(), spec.inputs.size(), "inputs");
   check_count(step.outputs.size(), spec.outputs.size(), "outputs");
-  step.inputs.resize(spec.inputs.size(), kOmitted);
-  step.outputs.resize(spec.outputs.size(), kOmitted);
-  check_present(spec.inputs, step.inputs, "input");
-  check_present(spec.outputs, step.outputs, "output");
-  for (const int id : step.outputs) {
-    values_ = std::max(values_, static_cast<size_t>(id + 1));
+  const auto id = [](const std::vector<int>& ids, size_t i) {
+    return i < ids.size() ? ids[i] : kOmitted;
+  };
+  const int first_input = static_cast<int>(ports_.size());
+  for (size_t i = 0; i < spec.inputs.size(); ++i) {
+    add_port(id(step.inputs, i), spec.inputs[i], "input");
   }
-  Node node{
-      {}, spec.make(step.attributes, kernels), std::make_unique<Metrics>(spec, metrics), ports_};
-  ports_ += step.inputs.size() + step.outputs.size();
-  node.step = std::move(step);
-  nodes_.push_back(std::move(node));
+  const int first_output = static_cast<int>(ports_.size());
+  for (size_t i = 0; i < spec.outputs.size(); ++i) {
+    add_port(id(step.outputs, i), spec.outputs[i], "output");
+  }
+  nodes_.push_back({spec.make(step.attributes, kernels), std::make_unique<Metrics>(spec, metrics),
+                    &spec, step.name, first_input, first_output});
+}
+
+void Program::add_port(int id, const PortSpec& port, const char* what) {
+  const std::string name = std::string(what) + " " + port.name;
+  if (id == kOmitted) {
+    if (!port.optional) throw Error(name + " is missing");
+    ports_.push_back(static_cast<int>(values_.size() - 1));
+    return;
+  }
+  Value& value = values_[id];
+  if (value.type != Type::none && value.type != port.type) {
+    throw Error(name + " is " + type_name(value.type) + ", expected " + type_name(port.type));
+  }
+  value.type = port.type;
+  value.optional = value.optional && port.optional;
+  ports_.push_back(id);
 }
 
 void Program::find_waves() {
-  int first_output = static_cast<int>(inputs_);  // of the wave
-  int next_output = first_output;
+  const int omitted = static_cast<int>(values_.size() - 1);
+  int wave_values = static_cast<int>(inputs_);  // the wave's first output
+  int next_value = wave_values;
   for (size_t n = 0; n < nodes_.size(); ++n) {
-    const Step& step = nodes_[n].step;
-    const bool depends = std::any_of(step.inputs.begin(), step.inputs.end(),
-                                     [&](int id) { return id >= first_output; });
-    if (waves_.empty() || depends) {
-      first_output = next_output;
+    const Node& node = nodes_[n];
+    bool depends = waves_.empty();
+    for (int p = node.inputs; p < node.outputs; ++p) {
+      depends = depends || (ports_[p] >= wave_values && ports_[p] != omitted);
+    }
+    if (depends) {
+      wave_values = next_value;
       waves_.push_back({n, n, 0});
     }
     waves_.back().end = n + 1;
-    waves_.back().phases = std::max(waves_.back().phases, nodes_[n].stage->phases());
-    for (const int id : step.outputs) next_output = std::max(next_output, id + 1);
+    waves_.back().phases = std::max(waves_.back().phases, node.stage->phases());
+    for (size_t o = 0; o < node.spec->outputs.size(); ++o) {
+      next_value += ports_[node.outputs + o] != omitted;
+    }
   }
 }
 
 void Program::find_slots() {
-  slots_.assign(values_, kOmitted);
-  std::vector<size_t> last_wave(values_, 0);
+  // The first and the last wave in which a value is in use.
+  std::vector<size_t> first(values_.size(), 0), last(values_.size(), 0);
   for (size_t w = 0; w < waves_.size(); ++w) {
     for (size_t n = waves_[w].begin; n < waves_[w].end; ++n) {
-      for (const int id : nodes_[n].step.inputs) {
-        if (id != kOmitted) last_wave[id] = w;
+      const int end = nodes_[n].outputs + static_cast<int>(nodes_[n].spec->outputs.size());
+      for (int p = nodes_[n].inputs; p < end; ++p) {
+        last[ports_[p]] = w;
+        if (p >= nodes_[n].outputs) first[ports_[p]] = w;
       }
     }
   }
-  std::vector<size_t> busy_until;  // by slot: the last wave that reads it
-  for (size_t w = 0; w < waves_.size(); ++w) {
-    for (size_t n = waves_[w].begin; n < waves_[w].end; ++n) {
-      for (const int id : nodes_[n].step.outputs) {
-        const bool is_output = std::count(outputs_.begin(), outputs_.end(), id) > 0;
-        if (id == kOmitted || is_output) continue;
-        const size_t last = std::max(last_wave[id], w);
-        const auto free = std::find_if(busy_until.begin(), busy_until.end(),
-                                       [&](size_t until) { return until < w; });
-        slots_[id] = static_cast<int>(free - busy_until.begin());
-        if (free == busy_until.end()) {
-          busy_until.push_back(last);
-        } else {
-          *free = last;
-        }
-      }
+  std::vector<size_t> busy;  // by slot: the last wave that uses it
+  for (size_t id = inputs_; id + 1 < values_.size(); ++id) {
+    if (std::count(outputs_.begin(), outputs_.end(), static_cast<int>(id))) continue;
+    const auto free =
+        std::find_if(busy.begin(), busy.end(), [&](size_t until) { return until < first[id]; });
+    values_[id].slot = static_cast<int>(free - busy.begin());
+    if (free == busy.end()) {
+      busy.push_back(last[id]);
+    } else {
+      *free = last[id];
     }
   }
-  slot_count_ = busy_until.size();
+  slot_count_ = busy.size();
 }
 
 void Program::check_constants(const std::vector<Tensor>& inputs) const {
+  std::vector<Tensor> values = inputs;
+  values.resize(values_.size());
   for (const Node& node : nodes_) {
-    std::vector<Tensor> stage_inputs;
-    for (const int id : node.step.inputs) {
-      const bool constant = id != kOmitted && static_cast<size_t>(id) < inputs.size();
-      stage_inputs.push_back(constant ? inputs[id] : Tensor());
-    }
     try {
-      node.stage->check_constants(stage_inputs.data());
+      node.stage->check_constants(Ports(values.data(), ports_.data() + node.inputs));
     } catch (const Error& error) {
-      throw Error(node.step.name + error.what());
+      throw Error(node.name + error.what());
     }
   }
 }

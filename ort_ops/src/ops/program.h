@@ -51,12 +51,19 @@ class TAMIZ_API Program {
   void run(Host& host) const;
 
  private:
-  /// A stage in its place. Its ports, inputs then outputs, lie together in a frame.
+  // Between two tokens the caches forget all of this, so what a run reads is small and together.
+
   struct Node {
-    Step step;
     std::unique_ptr<Stage> stage;
     std::unique_ptr<Metrics> metrics;
-    size_t first_port;
+    const OpSpec* spec;
+    std::string name;
+    int inputs, outputs;  // where its ports begin in ports_
+  };
+  struct Value {
+    Type type = Type::none;  // none: an input that no stage takes
+    bool optional = true;    // an input that may be omitted
+    int slot = kOmitted;     // which temporary memory it lies in
   };
   struct Wave {
     size_t begin, end;  // nodes
@@ -64,23 +71,24 @@ class TAMIZ_API Program {
   };
   struct Frame;
 
-  void add_node(Step step, const Kernels& kernels, NodeMetrics& metrics);
+  void add_node(const Step& step, const Kernels& kernels, NodeMetrics& metrics);
+  void add_port(int id, const PortSpec& port, const char* what);
   void find_waves();
   void find_slots();
 
   void load(Frame& frame, Host& host) const;
+  [[noreturn]] void reject_input(int id, const Tensor& found) const;
   void infer(Frame& frame) const;
   void allocate(Frame& frame, Host& host) const;
   void run_wave(Frame& frame, const Wave& wave, Host& host) const;
   void count(const Frame& frame) const;
 
-  size_t inputs_;
-  std::vector<int> outputs_;
-  size_t values_;
-  size_t ports_ = 0;
+  const size_t inputs_;
+  const std::vector<int> outputs_;
+  std::vector<Value> values_;  // and one more, of Type::none: what is omitted
+  std::vector<int> ports_;     // value ids of the nodes' inputs and outputs
   std::vector<Node> nodes_;
   std::vector<Wave> waves_;
-  std::vector<int> slots_;  // by value: which temporary memory it lies in; kOmitted: none
   size_t slot_count_ = 0;
   Counter* calls_;
   Counter* tokens_;

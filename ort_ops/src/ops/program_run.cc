@@ -33,36 +33,6 @@ size_t bytes(const Tensor& tensor) {
   return element_bytes(tensor.type) * static_cast<size_t>(tensor.shape.count());
 }
 
-const char* type_name(Type type) {
-  switch (type) {
-    case Type::none:
-      return "of another type";
-    case Type::uint8:
-      return "uint8";
-    case Type::int8:
-      return "int8";
-    case Type::float16:
-      return "float16";
-    case Type::float32:
-      return "float32";
-    case Type::int32:
-      return "int32";
-    case Type::int64:
-      return "int64";
-  }
-  return "of another type";
-}
-
-void check(const PortSpec& port, const Tensor& tensor) {
-  if (!tensor && !port.optional) {
-    throw Error(std::string("input ") + port.name + " is missing");
-  }
-  if (tensor && tensor.type != port.type) {
-    throw Error(std::string("input ") + port.name + " is " + type_name(tensor.type) +
-                ", expected " + type_name(port.type));
-  }
-}
-
 /// The tasks of one stage in a region: [first, end) of the region's numbers.
 struct Part {
   const Stage* stage;
@@ -114,9 +84,9 @@ class Region {
 /// What one run keeps; its memory stays with the thread for the next run, of whatever node.
 struct Program::Frame {
   std::vector<Tensor> values;
-  std::vector<Tensor> ports;
-  std::vector<Call> calls;    // by node
-  std::vector<size_t> slots;  // bytes, then offsets
+  std::vector<Call> calls;      // by node
+  std::vector<size_t> scratch;  // by node: bytes
+  std::vector<size_t> slots;    // bytes, then offsets
   std::vector<Part> parts;
   Scratch memory;
 };
@@ -131,43 +101,51 @@ void Program::run(Host& host) const {
 }
 
 void Program::load(Frame& frame, Host& host) const {
-  frame.values.resize(values_);
-  frame.ports.resize(ports_);
-  frame.calls.resize(nodes_.size());
-  for (size_t i = 0; i < inputs_; ++i) frame.values[i] = host.input(i);
+  frame.values.resize(values_.size());
+  for (size_t id = 0; id < inputs_; ++id) {
+    Tensor& tensor = frame.values[id];
+    tensor = host.input(id);
+    const Value& value = values_[id];
+    const bool fits =
+        tensor ? tensor.type == value.type || value.type == Type::none : value.optional;
+    if (!fits) reject_input(static_cast<int>(id), tensor);
+  }
+  for (size_t id = inputs_; id < values_.size(); ++id) frame.values[id].type = values_[id].type;
+}
+
+void Program::reject_input(int id, const Tensor& found) const {
+  for (const Node& node : nodes_) {
+    for (size_t i = 0; i < node.spec->inputs.size(); ++i) {
+      const PortSpec& port = node.spec->inputs[i];
+      if (ports_[node.inputs + i] != id || (!found && port.optional)) continue;
+      const std::string input = node.name + "input " + port.name + " is ";
+      if (!found) throw Error(input + "missing");
+      throw Error(input + type_name(found.type) + ", expected " + type_name(port.type));
+    }
+  }
+  throw Error("input " + std::to_string(id) + " does not fit");
 }
 
 void Program::infer(Frame& frame) const {
-  for (size_t n = 0; n < nodes_.size(); ++n) {
-    const Step& step = nodes_[n].step;
-    Tensor* const inputs = frame.ports.data() + nodes_[n].first_port;
-    Tensor* const outputs = inputs + step.inputs.size();
+  frame.calls.clear();
+  for (const Node& node : nodes_) {
+    const Ports inputs(frame.values.data(), ports_.data() + node.inputs);
+    const Ports outputs(frame.values.data(), ports_.data() + node.outputs);
     try {
-      for (size_t i = 0; i < step.inputs.size(); ++i) {
-        const int id = step.inputs[i];
-        inputs[i] = id == kOmitted ? Tensor() : frame.values[id];
-        check(step.spec->inputs[i], inputs[i]);
-      }
-      for (size_t i = 0; i < step.outputs.size(); ++i) {
-        outputs[i] = Tensor();
-        if (step.outputs[i] != kOmitted) outputs[i].type = step.spec->outputs[i].type;
-      }
-      nodes_[n].stage->infer(inputs, outputs);
+      node.stage->infer(inputs, outputs);
     } catch (const Error& error) {
-      throw Error(step.name + error.what());
+      throw Error(node.name + error.what());
     }
-    for (size_t i = 0; i < step.outputs.size(); ++i) {
-      if (step.outputs[i] != kOmitted) frame.values[step.outputs[i]] = outputs[i];
-    }
-    frame.calls[n] = {inputs, outputs, nullptr, nodes_[n].metrics.get()};
+    frame.calls.push_back({inputs, outputs, nullptr, node.metrics.get()});
   }
 }
 
 void Program::allocate(Frame& frame, Host& host) const {
+  const size_t values = values_.size() - 1;
   frame.slots.assign(slot_count_, 0);
-  for (size_t id = inputs_; id < values_; ++id) {
-    if (slots_[id] == kOmitted) continue;
-    size_t& slot = frame.slots[slots_[id]];
+  for (size_t id = inputs_; id < values; ++id) {
+    if (values_[id].slot == kOmitted) continue;
+    size_t& slot = frame.slots[values_[id].slot];
     slot = std::max(slot, aligned(bytes(frame.values[id])));
   }
   size_t total = 0;
@@ -175,36 +153,33 @@ void Program::allocate(Frame& frame, Host& host) const {
 
   // Stages of one wave run together; the next wave takes the same scratch memory.
   size_t scratch = 0;
+  frame.scratch.clear();
   for (const Wave& wave : waves_) {
     size_t wave_scratch = 0;
     for (size_t n = wave.begin; n < wave.end; ++n) {
-      wave_scratch += aligned(nodes_[n].stage->scratch_bytes(frame.calls[n]));
+      frame.scratch.push_back(aligned(nodes_[n].stage->scratch_bytes(frame.calls[n])));
+      wave_scratch += frame.scratch.back();
     }
     scratch = std::max(scratch, wave_scratch);
   }
   std::byte* const memory = frame.memory.reserve(total + scratch);
+  for (const Wave& wave : waves_) {
+    std::byte* next = memory + total;
+    for (size_t n = wave.begin; n < wave.end; ++n) {
+      frame.calls[n].scratch = next;
+      next += frame.scratch[n];
+    }
+  }
 
-  for (size_t id = inputs_; id < values_; ++id) {
-    if (slots_[id] != kOmitted) frame.values[id].data = memory + frame.slots[slots_[id]];
+  for (size_t id = inputs_; id < values; ++id) {
+    if (values_[id].slot != kOmitted) {
+      frame.values[id].data = memory + frame.slots[values_[id].slot];
+    }
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (outputs_[i] == kOmitted) continue;
     Tensor& value = frame.values[outputs_[i]];
     value.data = host.output(i, value.type, value.shape);
-  }
-  for (const Wave& wave : waves_) {
-    std::byte* stage_scratch = memory + total;
-    for (size_t n = wave.begin; n < wave.end; ++n) {
-      Tensor* port = frame.ports.data() + nodes_[n].first_port;
-      for (const std::vector<int>* ids : {&nodes_[n].step.inputs, &nodes_[n].step.outputs}) {
-        for (const int id : *ids) {
-          if (id != kOmitted) port->data = frame.values[id].data;
-          ++port;
-        }
-      }
-      frame.calls[n].scratch = stage_scratch;
-      stage_scratch += aligned(nodes_[n].stage->scratch_bytes(frame.calls[n]));
-    }
   }
 }
 
@@ -219,7 +194,7 @@ void Program::run_wave(Frame& frame, const Wave& wave, Host& host) const {
       if (phase >= stage.phases()) continue;
       const size_t tasks = stage.tasks(frame.calls[n], phase);
       if (tasks == 0) continue;
-      frame.parts.push_back({&stage, &frame.calls[n], &nodes_[n].step.name, total, total + tasks});
+      frame.parts.push_back({&stage, &frame.calls[n], &nodes_[n].name, total, total + tasks});
       total += tasks;
       worth_threads = worth_threads || tasks > 1;
     }

@@ -19,7 +19,7 @@ class RMSNorm : public Stage {
     }
   }
 
-  void infer(const Tensor* inputs, Tensor* outputs) const override {
+  void infer(Ports inputs, Ports outputs) const override {
     const Shape& x = inputs[0].shape;
     if (x.rank < 1) throw Error("x is a scalar, expected [..., groups * width]");
     expect_rank("weight", inputs[1], 1, "width");

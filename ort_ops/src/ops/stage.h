@@ -38,7 +38,26 @@ enum class Type : int {
   float16 = 10
 };
 
-constexpr int kMaxRank = 6;
+inline const char* type_name(Type type) {
+  switch (type) {
+    case Type::float32:
+      return "float32";
+    case Type::uint8:
+      return "uint8";
+    case Type::int8:
+      return "int8";
+    case Type::int32:
+      return "int32";
+    case Type::int64:
+      return "int64";
+    case Type::float16:
+      return "float16";
+    default:
+      return "a type that no op takes";
+  }
+}
+
+constexpr int kMaxRank = 5;  // a Tensor then fills one cache line
 
 struct Shape {
   int rank = 0;
@@ -63,6 +82,17 @@ struct Tensor {
   }
 };
 
+/// The inputs or the outputs of a stage: some of the values of a run.
+class Ports {
+ public:
+  Ports(Tensor* values, const int* ids) : values_(values), ids_(ids) {}
+  Tensor& operator[](size_t port) const { return values_[ids_[port]]; }
+
+ private:
+  Tensor* values_;
+  const int* ids_;
+};
+
 /// Attribute values of one node, already checked against the op's declaration.
 struct Attributes {
   std::map<std::string, int64_t> ints;
@@ -72,8 +102,8 @@ struct Attributes {
 };
 
 struct Call {
-  const Tensor* inputs;
-  Tensor* outputs;
+  Ports inputs;
+  Ports outputs;
   std::byte* scratch;  // 64-byte aligned, `scratch_bytes` long, contents undefined
   Metrics* metrics;
 };
@@ -84,12 +114,12 @@ class Stage {
 
   /// Checks what is known when the session is built: constant inputs carry their data, all others
   /// have Type::none. Throws Error.
-  virtual void check_constants(const Tensor* /*inputs*/) const {}
+  virtual void check_constants(Ports /*inputs*/) const {}
 
   /// Validates ranks and sizes of the inputs (their types were checked) and sets type and shape of
   /// every wanted output (those whose type is not none on entry). Looks at types and shapes only:
   /// inside `Fused` the data does not exist yet. Called before each run; throws Error.
-  virtual void infer(const Tensor* inputs, Tensor* outputs) const = 0;
+  virtual void infer(Ports inputs, Ports outputs) const = 0;
 
   /// Like `infer`, from types and shapes only.
   virtual size_t scratch_bytes(const Call&) const { return 0; }

@@ -14,7 +14,7 @@ class SwiGLU : public Stage {
  public:
   explicit SwiGLU(const Kernels& kernels) : kernels_(kernels.elementwise) {}
 
-  void infer(const Tensor* inputs, Tensor* outputs) const override {
+  void infer(Ports inputs, Ports outputs) const override {
     expect_shape("up", inputs[1], inputs[0].shape, "the shape of gate");
     outputs[0].shape = inputs[0].shape;
   }

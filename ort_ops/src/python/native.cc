@@ -72,17 +72,6 @@ std::vector<py::object> run(const std::string& op, std::vector<py::object> input
   return host.outputs();
 }
 
-const char* type_name(Type type) {
-  switch (type) {
-    case Type::uint8:
-      return "uint8";
-    case Type::int64:
-      return "int64";
-    default:
-      return "float32";
-  }
-}
-
 py::list ports(const std::vector<PortSpec>& specs) {
   py::list all;
   for (const PortSpec& port : specs) {

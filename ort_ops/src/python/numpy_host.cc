@@ -9,28 +9,17 @@ namespace py = pybind11;
 namespace tamiz::python {
 namespace {
 
-struct TypeName {
-  Type type;
-  const char* dtype;
-};
+constexpr Type kTypes[] = {Type::float32, Type::uint8, Type::int8,
+                           Type::int32,   Type::int64, Type::float16};
 
-constexpr TypeName kTypes[] = {{Type::float32, "float32"}, {Type::uint8, "uint8"},
-                               {Type::int8, "int8"},       {Type::int32, "int32"},
-                               {Type::int64, "int64"},     {Type::float16, "float16"}};
-
-py::dtype dtype_of(Type type) {
-  for (const TypeName& known : kTypes) {
-    if (known.type == type) return py::dtype(std::string(known.dtype));
-  }
-  throw Error("an output has no type");
-}
+py::dtype dtype_of(Type type) { return py::dtype(std::string(type_name(type))); }
 
 }  // namespace
 
 Tensor view(const py::array& array, const std::string& what) {
   Tensor tensor;
-  for (const TypeName& known : kTypes) {
-    if (array.dtype().equal(dtype_of(known.type))) tensor.type = known.type;
+  for (const Type type : kTypes) {
+    if (array.dtype().equal(dtype_of(type))) tensor.type = type;
   }
   const std::string dtype = py::str(array.dtype());
   if (!tensor) throw Error(what + " is " + dtype + ", a type that no op takes");

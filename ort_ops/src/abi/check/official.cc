@@ -1,4 +1,5 @@
-// Compares ort_abi.h with the official headers, where they are installed. Compiled, never linked.
+// Compares ort_abi.h with the official headers where they are installed: tests/ops/test_abi.py
+// compiles this file; it is no part of the library.
 #include <onnxruntime_c_api.h>
 
 #include "abi/ort_abi.h"

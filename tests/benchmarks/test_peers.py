@@ -1,0 +1,51 @@
+"""The comparison with other engines, on a tiny model: what runs, what is skipped and said."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def peers(monkeypatch):
+    spec = importlib.util.spec_from_file_location("peers", BENCHMARKS / "peers.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module.bench, "ROUNDS", 1)
+    monkeypatch.setattr(module.bench, "TOKENS", 3)
+    monkeypatch.setattr(module.bench, "PAUSE", 0.0)
+    monkeypatch.setattr(module.bench, "read_bandwidth", lambda threads: 1.0)
+    return module
+
+
+def test_ort_int4_runs_and_absent_peers_are_skipped_loudly(peers, tiny_dense, tiny_gguf, tmp_path):
+    report = tmp_path / "peers.json"
+    arguments = [tiny_dense, "--dense", tiny_dense, "--gguf", tiny_gguf, "--context", "16"]
+    arguments += ["--python", f"llama.cpp={tmp_path / 'no-python'}", "--threads", 1]
+    arguments += ["--json", report]
+    result = CliRunner().invoke(peers.main, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    values = json.loads(report.read_text())
+    assert values["ort-int4"]["ratio"]["decode_tok_s"]["16"] > 0
+    assert set(values["skipped"]) == {"llama.cpp", "genai"}
+    assert "no-python" in values["skipped"]["llama.cpp"]
+    assert result.stderr.count("SKIPPED") == 2
+
+
+def test_a_peer_that_is_not_installed_says_so(peers):
+    script = str(BENCHMARKS / "peer_child.py")
+    missing = "import sys; sys.modules['onnxruntime_genai'] = None; sys.argv[:] = sys.argv[1:];"
+    run = f"{missing} import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
+    with pytest.raises(peers.TamizError, match=r"genai: .*onnxruntime_genai"):
+        peers.bench.Child("genai", [sys.executable, "-c", run, script, "genai", "folder", "1"])
+
+
+def test_an_unknown_peer_is_refused(peers, tiny_dense):
+    result = CliRunner().invoke(peers.main, [str(tiny_dense), "--python", "vllm=python"])
+    assert result.exit_code == 2
+    assert "--python vllm=…: expected llama.cpp=… or genai=…" in result.output
