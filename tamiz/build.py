@@ -177,13 +177,14 @@ def _apply(found: Survey, site_plan: SitePlan, policy: str) -> Outcome:
         try:
             fit = choice.technique.fit(site, weight, None, choice.config)
             reason = refusal(fit.metrics)
+            made = [] if reason else choice.technique.rewrite(site, fit, found.model)
         except FitError as error:
             attempts.append(Attempt(choice, False, f"stays dense: {error}", {}, None))
             break
         if reason is not None:
             attempts.append(_attempt(choice, fit, False, f"stays dense: {reason}"))
             break  # what follows may need what this one would have provided
-        for node in choice.technique.rewrite(site, fit, found.model):
+        for node in made:
             _sign(node, site_plan, choice, policy)
         attempts.append(_attempt(choice, fit, True, "passed the gate"))
         if choice.technique.cost is not None:
@@ -215,7 +216,7 @@ def _reading(dense: Bundle) -> Iterator[None]:
 
 
 def _sign(node: ir.Node, site_plan: SitePlan, choice: Choice, policy: str) -> None:
-    """Writes on a rewritten node what made it."""
+    """Writes on a rewritten node what made it; several techniques may have."""
     from tamiz import graph
 
     signature = {
@@ -226,6 +227,10 @@ def _sign(node: ir.Node, site_plan: SitePlan, choice: Choice, policy: str) -> No
     }
     if site_plan.site.layer is not None:
         signature[graph.LAYER] = str(site_plan.site.layer)
+    earlier = node.metadata_props
+    if earlier.get(graph.POLICY) == policy:
+        for key in (graph.TECHNIQUE, graph.VERSION):
+            signature[key] = f"{earlier[key]},{signature[key]}"
     node.metadata_props.update(signature)
 
 

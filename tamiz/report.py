@@ -72,7 +72,8 @@ def make_report(
         total_bytes: Bytes of all constants before and after.
         check: Comparison with the dense model; see `tamiz.selfcheck.compare`.
     """
-    replaced = [o for o in outcomes if any(attempt.applied for attempt in o.attempts)]
+    weights = [o for o in outcomes if o.site.weight is not None]
+    replaced = [o for o in weights if any(attempt.applied for attempt in o.attempts)]
     return {
         "tamiz": __version__,
         "source": source,
@@ -82,7 +83,7 @@ def make_report(
             "gate": {"max_rel_l2": MAX_REL_L2, "min_cos_mean_w": MIN_COS_MEAN_W},
         },
         "totals": {
-            "sites": len(outcomes),
+            "sites": len(weights),
             "replaced": len(replaced),
             "exact": sum(any(a.metrics.get("exact") == 1 for a in o.attempts) for o in replaced),
             "bytes_before": total_bytes[0],

@@ -27,6 +27,7 @@ _RANK = {
     Resource.CANDIDATES: 1,
     Resource.BUDGET: 2,
     Resource.KEYS: 3,
+    Resource.SKETCH: 4,
 }
 
 

@@ -25,6 +25,11 @@ class Resource(str, Enum):
     CANDIDATES = "candidates"
     BUDGET = "budget"
     KEYS = "keys"
+    SKETCH = "sketch"
+
+
+#: A weight is stored once, one technique decides last, and keys have one sketch.
+_ONE_OWNER = (Resource.WEIGHTS, Resource.BUDGET, Resource.SKETCH)
 
 
 class Mode(str, Enum):
@@ -48,7 +53,8 @@ class Claim:
             share one partition: the finest block, of which the others are multiples.
 
     Raises:
-        ValueError: `weights` and `budget` have one owner, so they are claimed `EXCLUSIVE` only.
+        ValueError: `weights`, `budget` and `sketch` have one owner, so they are claimed
+            `EXCLUSIVE` only.
     """
 
     resource: Resource
@@ -58,7 +64,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         """Holds the one-owner resources to exclusive claims."""
-        if self.resource in (Resource.WEIGHTS, Resource.BUDGET) and self.mode != Mode.EXCLUSIVE:
+        if self.resource in _ONE_OWNER and self.mode != Mode.EXCLUSIVE:
             raise ValueError(f"a claim on {self.resource.value} must be exclusive")
 
 
