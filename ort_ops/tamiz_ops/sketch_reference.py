@@ -86,7 +86,7 @@ def _capped(gamma: Array, mean: Array) -> Array:
 
 
 def scores(query: Array, row: Array, bits: int, planes: int, epsilon: float, q_bits: int) -> Array:
-    """gamma_j * scale * sum_d q_d t_jd.
+    """q.k_j, roughly: gamma_j * scale / bits * sum_d q_d t_jd.
 
     Args:
         query: float32 [dim].
@@ -113,7 +113,7 @@ def scores(query: Array, row: Array, bits: int, planes: int, epsilon: float, q_b
     positive, negative = set_bits[:, :bits], set_bits[:, bits:]
     t = 2 * positive - 1 if planes == 1 else positive - negative
     with np.errstate(invalid="ignore", over="ignore"):
-        result: Array = row[:, -1] * (t @ q).astype(np.float32) * np.float32(scale)
+        result: Array = row[:, -1] * (t @ q).astype(np.float32) * np.float32(scale / bits)
     return result
 
 
@@ -128,22 +128,41 @@ def select(
         begin: keys before are hidden, unless they are sinks.
         recent: keys from there on are in.
         sinks: first visible keys that are in.
-        keep: how many of the others; those with the largest max over queries of (score - its
-            maximum), among equals the lower ones, and before them those whose score is not finite.
+        keep: how many of the others; those to which attention would give the largest mass, the
+            sum over queries of softmax(score), roughly. Among equals the lower ones; those whose
+            score is not finite before all.
     """
     keys = len(visible)
     first = np.flatnonzero(visible)[:sinks]
+    begin = max(begin, (first[-1] + 1 if len(first) == sinks else keys) if sinks else 0)
     index = np.arange(keys)
-    candidate = visible & (index >= begin) & (index < recent)
-    candidate[: first[-1] + 1 if len(first) == sinks and sinks else (keys if sinks else 0)] = False
-    rank = np.full(keys, -np.inf)
-    for row in score:
-        finite = np.isfinite(row)
-        top = row[finite & candidate].max(initial=-np.finfo(np.float32).max)
-        with np.errstate(invalid="ignore", over="ignore"):
-            relative = (row - top).astype(np.float32)
-        rank = np.maximum(rank, np.where(np.isfinite(relative), relative, np.inf))
-    ordered = sorted(np.flatnonzero(candidate), key=lambda j: (-rank[j], j))
     late = visible & (index >= max(recent, begin))
-    chosen = {*first.tolist(), *np.flatnonzero(late).tolist()}
-    return sorted(chosen | {int(j) for j in ordered[:keep]})
+    candidates = np.arange(begin, max(recent, begin))
+    seen = visible[candidates]
+    mass = np.zeros(len(candidates), np.float32)
+    bad = np.zeros(len(candidates), bool)
+    for row in score[:, candidates]:
+        finite = np.isfinite(row)
+        mass = mass + _rough_softmax(np.where(finite & seen, row, -np.inf).astype(np.float32))
+        bad |= ~finite
+    rank = np.where(bad, np.inf, mass)
+    best = sorted(np.flatnonzero(seen), key=lambda j: (-rank[j], j))[:keep]
+    return sorted({*first.tolist(), *np.flatnonzero(late).tolist(), *(candidates[best].tolist())})
+
+
+def _rough_softmax(score: Array) -> Array:
+    """Softmax with exp linear between powers of two (Schraudolph 1999); 0 at -inf."""
+    top = score.max(initial=-np.finfo(np.float32).max)
+    with np.errstate(invalid="ignore", over="ignore"):
+        bits = ((score - top).astype(np.float32) + np.float32(88.0296919)) * np.float32(12102203)
+    weight = np.where(bits > 0, bits, 0).astype(np.int32).view(np.float32)
+    weight = np.where(np.isfinite(score), weight, np.float32(0))
+    chains = np.zeros(16, np.float32)
+    for start in range(0, len(weight), 16):
+        part = weight[start : start + 16]
+        chains[: len(part)] += part
+    total = np.float32(0)
+    for chain in chains:
+        total = total + chain
+    result: Array = weight * (np.float32(1) / total if total else np.float32(0))
+    return result

@@ -5,15 +5,18 @@
 //   binary   t_d = +1 if z_d >= 0 else -1
 //   ternary  t_d = +1 if z_d > eps mean|z|, -1 if z_d < -eps mean|z|, else 0
 //   gamma = mean of |z_d| where t_d != 0             z ~ gamma t in least squares
-//   q.k ~ gamma sum_d q_d t_d + constant, q the rotated query rounded to integers
+//   q.k ~ gamma sum_d q_d t_d / bits + constant, q the rotated query rounded to integers
 //
 // With q in two's complement, plane by plane Q_i, the sums are popcounts:
 //
 //   sum_d q_d [t_d = +1] = sum_i w_i popcount(Q_i & P),   w = 1, 2, 4, .., -2^(last)
 //   binary:  2 (that) - sum_d q_d        ternary:  (that of P) - (that of N)
 //
-// A ternary query (two planes) gives P.P + N.N - P.N - N.P. All sums are integers and no score has
-// a sum of floats in it, so every target gives the same bits.
+// A ternary query (two planes) gives P.P + N.N - P.N - N.P. The queries of a group choose together,
+// by the mass that attention would give to a key: sum over queries of softmax_j(score), roughly.
+//
+// The sums above are integers, and floats are added in an order of their own, never in one
+// instruction with a product: every target gives the same bits and chooses the same keys.
 //
 // Included once per target.
 #include <float.h>
@@ -130,6 +133,7 @@ inline SketchQuery sketch_pack_query(const float* z, int64_t bits, int64_t query
     query.sum += q;
     add_to_planes(q, d, bits, query_bits, planes);
   }
+  query.scale /= static_cast<float>(bits);  // H has rows of length sqrt(bits)
   return query;
 }
 
@@ -299,26 +303,57 @@ inline int32_t float_bits(float x) {
   memcpy(&bits, &x, sizeof bits);
   return bits;
 }
-
-/// An integer that orders as the float does.
+inline float float_of(int32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+/// An integer that orders as the float does, and back.
 inline int32_t ordered(int32_t bits) { return bits ^ ((bits >> 31) & INT32_MAX); }
-inline bool is_finite(int32_t bits) { return (bits & 0x7f800000) != 0x7f800000; }
+inline bool is_finite(float x) { return (float_bits(x) & 0x7f800000) != 0x7f800000; }
 
+/// The largest finite score of a key that is not hidden; -FLT_MAX if there is none.
 inline float largest_score(const float* score, const int32_t* rank, int64_t begin, int64_t end) {
   int32_t top = ordered(float_bits(-FLT_MAX));
   for (int64_t j = begin; j < end; ++j) {
-    const int32_t bits = float_bits(score[j]);
-    const int32_t x = is_finite(bits) && rank[j] != kHidden ? ordered(bits) : top;
+    const int32_t x =
+        is_finite(score[j]) && rank[j] != kHidden ? ordered(float_bits(score[j])) : top;
     top = x > top ? x : top;
   }
-  const int32_t bits = ordered(top);
-  float result;
-  memcpy(&result, &bits, sizeof result);
-  return result;
+  return float_of(ordered(top));
+}
+
+/// exp(x) for x <= 0, within 6 %, never falling: linear between powers of two (Schraudolph 1999).
+/// The sum comes before the product, so that no target makes one instruction of them.
+inline float rough_exp(float x) {
+  const float bits = (x + 88.0296919f) * 12102203.0f;
+  return float_of(bits > 0.0f ? static_cast<int32_t>(bits) : 0);
+}
+
+/// Turns the scores of a query into their softmax, roughly; 0 for hidden keys.
+inline void rough_softmax(float* score, int32_t* rank, int64_t begin, int64_t end) {
+  constexpr int kChains = 16;  // sums side by side, the same on every target
+  float chain[kChains] = {};
+  const float top = largest_score(score, rank, begin, end);
+  for (int64_t j0 = begin; j0 < end; j0 += kChains) {
+    const int64_t count = end - j0 < kChains ? end - j0 : kChains;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t j = j0 + i;
+      const bool finite = is_finite(score[j]);
+      const float weight = rough_exp(score[j] - top);
+      rank[j] = finite || rank[j] == kHidden ? rank[j] : kAlways - 1;
+      score[j] = finite && rank[j] != kHidden ? weight : 0.0f;
+      chain[i] = chain[i] + score[j];
+    }
+  }
+  float total = 0.0f;
+  for (int i = 0; i < kChains; ++i) total = total + chain[i];
+  const float factor = total > 0.0f ? 1.0f / total : 0.0f;
+  for (int64_t j = begin; j < end; ++j) score[j] = score[j] * factor;
 }
 
 inline void sketch_rank(const SketchRankArgs& a) {
-  for (int64_t j = 0; j < a.end; ++j) a.rank[j] = a.mask[j] ? kHidden + 1 : kHidden;
+  for (int64_t j = 0; j < a.end; ++j) a.rank[j] = a.mask[j] ? 0 : kHidden;
   int64_t sinks = 0, sink = 0;
   for (; sink < a.end && sinks < a.sinks; ++sink) {
     if (a.mask[sink]) a.rank[sink] = kAlways, ++sinks;
@@ -326,14 +361,13 @@ inline void sketch_rank(const SketchRankArgs& a) {
   const int64_t begin = a.begin > sink ? a.begin : sink;
   for (int64_t j = sink; j < begin; ++j) a.rank[j] = kHidden;
   for (int64_t i = 0; i < a.query_count; ++i) {
-    const float* score = a.scores + i * a.stride;
-    const float top = largest_score(score, a.rank, begin, a.recent);
-    for (int64_t j = begin; j < a.recent; ++j) {
-      const int32_t bits = float_bits(score[j] - top);
-      const int32_t next = is_finite(bits) ? ordered(bits) : kAlways - 1;
-      const int32_t best = next > a.rank[j] ? next : a.rank[j];
-      a.rank[j] = a.rank[j] == kHidden ? kHidden : best;
-    }
+    float* const score = a.scores + i * a.stride;
+    rough_softmax(score, a.rank, begin, a.recent);
+    for (int64_t j = begin; j < a.recent && i > 0; ++j) a.scores[j] = a.scores[j] + score[j];
+  }
+  for (int64_t j = begin; j < a.recent; ++j) {
+    const int32_t mass = float_bits(a.scores[j]);  // positive floats order as their bits do
+    a.rank[j] = mass > a.rank[j] && a.rank[j] != kHidden ? mass : a.rank[j];
   }
   for (int64_t j = a.recent > begin ? a.recent : begin; j < a.end; ++j) {
     a.rank[j] = a.rank[j] == kHidden ? kHidden : kAlways;
@@ -349,7 +383,7 @@ inline int64_t count_from(const int32_t* rank, int64_t size, int32_t least) {
 inline int64_t sketch_select(const int32_t* rank, int64_t size, int64_t keep, int32_t* indices) {
   const int64_t count = count_from(rank, size, kAlways) + keep;
   // The largest threshold that `count` ranks reach, by bisection.
-  int64_t low = kHidden + 1, high = kAlways;
+  int64_t low = 0, high = kAlways;
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;
     const int64_t reached = count_from(rank, size, static_cast<int32_t>(middle));

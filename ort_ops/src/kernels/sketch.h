@@ -22,7 +22,7 @@ constexpr int64_t sketch_words(int64_t dim, int64_t planes) {
 struct SketchQuery {
   const uint64_t* planes;  // [query_bits, bits / 64]: bit d of plane i is bit i of q_d
   int32_t sum;             // of all q_d
-  float scale;             // the query is scale * q
+  float scale;             // the query is scale * bits * q
 };
 
 struct SketchScanArgs {
@@ -35,7 +35,7 @@ struct SketchScanArgs {
 };
 
 struct SketchRankArgs {
-  const float* scores;  // [query_count, stride]
+  float* scores;  // [query_count, stride]; destroyed
   int64_t query_count, stride;
   const int64_t* mask;  // [end]: 0 hides a key
   int64_t sinks;        // that many of the first visible keys are chosen always
@@ -44,7 +44,7 @@ struct SketchRankArgs {
   int32_t* rank;        // [end]
 };
 
-/// Ranks that no finite score has.
+/// Ranks that no score has.
 constexpr int32_t kHidden = INT32_MIN;
 constexpr int32_t kAlways = INT32_MAX;
 
@@ -64,8 +64,8 @@ struct SketchKernels {
   /// score_j = gamma_j * scale * sum_d q_d t_jd, t the signs +-1 or the ternary +1, 0, -1.
   void (*scan)(const SketchScanArgs&);
 
-  /// rank_j orders the keys as max over queries of (score_j - max_i score_i) does; keys whose score
-  /// is not finite stand above all others.
+  /// rank_j orders the keys as sum over queries of softmax_j(scores) does, roughly; keys whose
+  /// score is not finite stand above all others.
   void (*rank)(const SketchRankArgs&);
 
   /// The indices, in ascending order, of all ranks kAlways and of the `keep` largest others, among
