@@ -152,8 +152,9 @@ def show(report: dict[str, Any], names: list[str]) -> None:
         for key, values in lengths.items():
             for length in values:
                 ratio = report[name].get("ratio", {}).get(key, {}).get(length)
-                row.append(f"{report[name][key][length]}" + (f" ({ratio}×)" if ratio else ""))
-        table.add_row(*row, str(report[name]["load_s"]), str(report[name]["peak_rss_mb"]))
+                speed = f"{report[name][key][length]:.0f}"
+                row.append(speed if ratio is None else f"{speed} ({ratio:.2f}×)")
+        table.add_row(*row, f"{report[name]['load_s']:.2f}", f"{report[name]['peak_rss_mb']:.0f}")
     Console().print(table)
 
 

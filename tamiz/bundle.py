@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -220,6 +218,9 @@ def writing(target: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(target)
     check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
+    import shutil  # not for reading: with tempfile 1 MB, where memory is measured
+    import tempfile
+
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         folder = scratch / "new"

@@ -51,7 +51,8 @@ class Sampler:
     def __init__(self, sampling: Sampling) -> None:
         """Starts the random stream of `sampling.seed`."""
         self._sampling = sampling
-        self._random = np.random.default_rng(sampling.seed)
+        # Greedy needs none, and numpy.random brings OpenSSL, 4 MB, into the process.
+        self._random = np.random.default_rng(sampling.seed) if sampling.temperature else None
 
     def __call__(self, logits: NDArray[np.float32]) -> int:
         """Draws one token.
@@ -59,7 +60,7 @@ class Sampler:
         Args:
             logits: ``[V]``.
         """
-        if self._sampling.temperature == 0.0:
+        if self._random is None:
             return int(logits.argmax())
         tokens, probabilities = distribution(logits, self._sampling)
         mass = np.cumsum(probabilities)

@@ -50,7 +50,5 @@ def test_optimum_runs_the_bundle(kind: str, request: pytest.FixtureRequest) -> N
     model = Model.load(folder, 2)
     ids = Tokenizer(model.bundle).encode("The capital of France is")
     expected = list(model.generate(ids, Sampling(temperature=0.0), 16))
-    found = theirs.generate(
-        torch.tensor([ids]), max_new_tokens=16, do_sample=False, pad_token_id=0
-    )
+    found = theirs.generate(torch.tensor([ids]), max_new_tokens=16, do_sample=False, pad_token_id=0)
     np.testing.assert_array_equal(found[0, len(ids) :].numpy()[: len(expected)], expected)

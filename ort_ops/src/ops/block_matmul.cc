@@ -77,27 +77,28 @@ class BlockMatMul : public Stage {
   }
 
  private:
-  /// The rows of x in scratch memory, array after array.
+  /// Where the quantised rows of x lie in scratch memory, array after array.
   struct Quantised {
-    int64_t rows;
+    int64_t rows, groups;
     bool skip;
-    QuantRows quants;
-    size_t bytes;
+    size_t scales_at, sums_at, kept_at, bytes;
 
     Quantised(const Call& call, int64_t groups)
-        : rows(row_count(call.inputs[0].shape)), skip(rows == 1 && call.inputs[2]) {
+        : rows(row_count(call.inputs[0].shape)), groups(groups), skip(rows == 1 && call.inputs[2]) {
       const size_t count = static_cast<size_t>(rows * groups);
-      const size_t scales_at = aligned(count * kGroup * sizeof(int16_t));
-      const size_t sums_at = scales_at + count * sizeof(float);
-      const size_t kept_at = sums_at + count * sizeof(float);
+      scales_at = aligned(count * kGroup * sizeof(int16_t));
+      sums_at = scales_at + count * sizeof(float);
+      kept_at = sums_at + count * sizeof(float);
       bytes = kept_at + count;
-      std::byte* const at = call.scratch;
-      quants = {rows,
-                groups,
-                reinterpret_cast<int16_t*>(at),
-                reinterpret_cast<float*>(at + scales_at),
-                reinterpret_cast<float*>(at + sums_at),
-                reinterpret_cast<uint8_t*>(at + kept_at)};
+    }
+
+    QuantRows in(std::byte* scratch) const {
+      return {rows,
+              groups,
+              reinterpret_cast<int16_t*>(scratch),
+              reinterpret_cast<float*>(scratch + scales_at),
+              reinterpret_cast<float*>(scratch + sums_at),
+              reinterpret_cast<uint8_t*>(scratch + kept_at)};
     }
   };
 
@@ -111,10 +112,11 @@ class BlockMatMul : public Stage {
     const float* values = call.inputs[0].as<float>();
     const uint8_t* mask = call.inputs[2] ? call.inputs[2].as<uint8_t>() : nullptr;
     const int64_t mask_stride = divide_up(weight_.k, block_);
+    const QuantRows to = x.in(call.scratch);
     const int64_t end = std::min(x.rows, (task + 1) * task_rows());
     for (int64_t row = task * task_rows(); row < end; ++row) {
       kernels_.quantize(values + row * weight_.k, weight_.k,
-                        mask ? mask + row * mask_stride : nullptr, block_, x.quants, row);
+                        mask ? mask + row * mask_stride : nullptr, block_, to, row);
     }
   }
 
@@ -127,7 +129,7 @@ class BlockMatMul : public Stage {
     args.weight = call.inputs[1].as<uint8_t>() + tile * weight_.tile_bytes();
     args.bits = weight_.bits;
     args.tiles = std::min(task_tiles_, weight_.tiles() - tile);
-    args.x = x.quants;
+    args.x = x.in(call.scratch);
     args.first_row = row;
     args.rows = std::min(kRowBlock, x.rows - row);
     args.skip = x.skip;
@@ -140,8 +142,8 @@ class BlockMatMul : public Stage {
 
   void count(const Call& call, const Quantised& x) const {
     call.metrics->add(bytes_dense, static_cast<double>(weight_.bytes()));
-    call.metrics->add(bytes_read,
-                      static_cast<double>(x.skip ? bytes_kept(x.quants.kept) : weight_.bytes()));
+    call.metrics->add(bytes_read, static_cast<double>(x.skip ? bytes_kept(x.in(call.scratch).kept)
+                                                             : weight_.bytes()));
   }
 
   /// What one row reads: of every group with an input kept the vectors of 64 bytes that hold one,
