@@ -25,14 +25,24 @@ from typing import Any
 import numpy as np
 
 from tamiz.runtime import Model
-from tamiz.sampling import Sampling
 from tamiz.tokenizer import Tokenizer
 
 WINDOW, SCORED = 2048, 512
 DEPTHS = 10
 FACT = " The secret number of the lighthouse in {place} is {number}. Remember it."
 QUESTION = "\n\nThe secret number of the lighthouse in {place} is"
-PLACES = "Bergen Lisbon Odessa Tunis Havana Quito Nagoya Perth Dakar Riga".split()
+PLACES = [
+    "Bergen",
+    "Lisbon",
+    "Odessa",
+    "Tunis",
+    "Havana",
+    "Quito",
+    "Nagoya",
+    "Perth",
+    "Dakar",
+    "Riga",
+]
 
 
 def losses(model: Model, window: list[int]) -> Iterator[float]:

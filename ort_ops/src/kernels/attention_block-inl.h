@@ -38,6 +38,13 @@ inline bool out_of_window(const AttendArgs& a, int64_t begin) {
   return !a.list && last < last_key(a, 0) - reach(a) && begin >= a.sink_end;
 }
 
+/// Asks for a row of the cache that is needed a block later: the processor's own prefetching stops
+/// at page borders and at the jumps between keys and values.
+inline void prefetch(const float* row, int64_t dim) {
+  constexpr int kLine = 16;
+  for (int64_t d = 0; d < dim; d += kLine) __builtin_prefetch(row + d, 0, 2);
+}
+
 /// The keys of the list, or those of the range that the mask shows.
 inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
   const int count =
@@ -48,6 +55,7 @@ inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
   block.count = 0;
   if (a.list) {
     memcpy(block.index, a.list + begin, sizeof(int32_t) * count);
+    for (int j = 0; j < count; ++j) prefetch(a.keys + block.index[j] * a.dim, a.dim);
     block.count = count;
   } else if (hidden == 0) {
     for (int j = 0; j < count; ++j) block.index[j] = static_cast<int32_t>(begin + j);
@@ -92,13 +100,6 @@ inline float finish(const AttendArgs& a, int64_t row, float m, float s) {
   a.stats[2 * row] = m;
   a.stats[2 * row + 1] = s;
   return 1.0f;
-}
-
-/// Asks for a row of the cache that is needed a block later: the processor's own prefetching stops
-/// at page borders and at the jumps between keys and values.
-inline void prefetch(const float* row, int64_t dim) {
-  constexpr int kLine = 16;
-  for (int64_t d = 0; d < dim; d += kLine) __builtin_prefetch(row + d, 0, 2);
 }
 
 }  // namespace TAMIZ_TARGET

@@ -246,10 +246,12 @@ inline Words dot_planes(const SketchQuery& q, int64_t query_bits, const Words* p
 template <int W, int P>
 inline int64_t scan_many(const SketchScanArgs& a) {
   constexpr int kRow = 2 * W * P + 1;
+  constexpr int kAhead = 128;  // keys
   const Rows rows(kRow);
   int64_t key = 0;
   for (; key + kScanKeys <= a.keys; key += kScanKeys) {
     const float* row = a.rows + key * kRow;
+    for (int i = 0; i < kScanKeys * kRow; i += 16) __builtin_prefetch(row + kAhead * kRow + i);
     Words plane[P * W];
     for (int w = 0; w < P * W; ++w) plane[w] = rows.words(row + 2 * w);
     const auto gamma = rows.floats(row + kRow - 1);
@@ -310,14 +312,19 @@ inline float float_of(int32_t bits) {
 }
 /// An integer that orders as the float does, and back.
 inline int32_t ordered(int32_t bits) { return bits ^ ((bits >> 31) & INT32_MAX); }
-inline bool is_finite(float x) { return (float_bits(x) & 0x7f800000) != 0x7f800000; }
+constexpr int32_t kExponent = 0x7f800000;
+inline bool is_finite(float x) { return (float_bits(x) & kExponent) != kExponent; }
 
 /// The largest finite score of a key that is not hidden; -FLT_MAX if there is none.
-inline float largest_score(const float* score, const int32_t* rank, int64_t begin, int64_t end) {
-  int32_t top = ordered(float_bits(-FLT_MAX));
-  for (int64_t j = begin; j < end; ++j) {
-    const int32_t x =
-        is_finite(score[j]) && rank[j] != kHidden ? ordered(float_bits(score[j])) : top;
+inline float largest_score(const float* score, const int32_t* rank, int64_t size) {
+  const int32_t lowest = ordered(float_bits(-FLT_MAX));
+  int32_t top = lowest;
+  for (int64_t j = 0; j < size; ++j) {
+    const int32_t bits = float_bits(score[j]);
+    // Without a branch, so that compilers make vectors of it.
+    const int32_t counts =
+        -static_cast<int32_t>(((bits & kExponent) != kExponent) & (rank[j] != kHidden));
+    const int32_t x = (ordered(bits) & counts) | (lowest & ~counts);
     top = x > top ? x : top;
   }
   return float_of(ordered(top));
@@ -326,30 +333,42 @@ inline float largest_score(const float* score, const int32_t* rank, int64_t begi
 /// exp(x) for x <= 0, within 6 %, never falling: linear between powers of two (Schraudolph 1999).
 /// The sum comes before the product, so that no target makes one instruction of them.
 inline float rough_exp(float x) {
-  const float bits = (x + 88.0296919f) * 12102203.0f;
-  return float_of(bits > 0.0f ? static_cast<int32_t>(bits) : 0);
+  const float one = 1065353216.0f;
+  float bits = (x + 88.0296919f) * 12102203.0f;
+  bits = bits > 0.0f ? bits : 0.0f;
+  bits = bits < one ? bits : one;
+  return float_of(static_cast<int32_t>(bits));
+}
+
+/// Sum in sixteen chains, the same on every target.
+inline float sum_in_chains(const float* x, int64_t size) {
+  constexpr int kChains = 16;
+  float chain[kChains] = {};
+  int64_t j = 0;
+  for (; j + kChains <= size; j += kChains) {
+    for (int i = 0; i < kChains; ++i) chain[i] = chain[i] + x[j + i];
+  }
+  for (int i = 0; j + i < size; ++i) chain[i] = chain[i] + x[j + i];
+  float total = 0.0f;
+  for (int i = 0; i < kChains; ++i) total = total + chain[i];
+  return total;
 }
 
 /// Turns the scores of a query into their softmax, roughly; 0 for hidden keys.
-inline void rough_softmax(float* score, int32_t* rank, int64_t begin, int64_t end) {
-  constexpr int kChains = 16;  // sums side by side, the same on every target
-  float chain[kChains] = {};
-  const float top = largest_score(score, rank, begin, end);
-  for (int64_t j0 = begin; j0 < end; j0 += kChains) {
-    const int64_t count = end - j0 < kChains ? end - j0 : kChains;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t j = j0 + i;
-      const bool finite = is_finite(score[j]);
-      const float weight = rough_exp(score[j] - top);
-      rank[j] = finite || rank[j] == kHidden ? rank[j] : kAlways - 1;
-      score[j] = finite && rank[j] != kHidden ? weight : 0.0f;
-      chain[i] = chain[i] + score[j];
-    }
+inline void rough_softmax(float* __restrict score, int32_t* __restrict rank, int64_t size) {
+  const float top = largest_score(score, rank, size);
+  for (int64_t j = 0; j < size; ++j) {
+    const int32_t marked = is_finite(score[j]) ? rank[j] : kAlways - 1;
+    rank[j] = rank[j] == kHidden ? kHidden : marked;
   }
-  float total = 0.0f;
-  for (int i = 0; i < kChains; ++i) total = total + chain[i];
+  for (int64_t j = 0; j < size; ++j) {
+    const float weight = rough_exp(score[j] - top);
+    const float finite = is_finite(score[j]) ? weight : 0.0f;
+    score[j] = rank[j] == kHidden ? 0.0f : finite;
+  }
+  const float total = sum_in_chains(score, size);
   const float factor = total > 0.0f ? 1.0f / total : 0.0f;
-  for (int64_t j = begin; j < end; ++j) score[j] = score[j] * factor;
+  for (int64_t j = 0; j < size; ++j) score[j] = score[j] * factor;
 }
 
 inline void sketch_rank(const SketchRankArgs& a) {
@@ -360,19 +379,24 @@ inline void sketch_rank(const SketchRankArgs& a) {
   }
   const int64_t begin = a.begin > sink ? a.begin : sink;
   for (int64_t j = sink; j < begin; ++j) a.rank[j] = kHidden;
+  const int64_t size = a.recent > begin ? a.recent - begin : 0;
+  int32_t* const rank = a.rank + begin;
+  float* const mass = a.scores + begin;
   for (int64_t i = 0; i < a.query_count; ++i) {
-    float* const score = a.scores + i * a.stride;
-    rough_softmax(score, a.rank, begin, a.recent);
-    for (int64_t j = begin; j < a.recent && i > 0; ++j) a.scores[j] = a.scores[j] + score[j];
+    const float* const score = mass + i * a.stride;
+    rough_softmax(mass + i * a.stride, rank, size);
+    for (int64_t j = 0; j < size && i > 0; ++j) mass[j] = mass[j] + score[j];
   }
-  for (int64_t j = begin; j < a.recent; ++j) {
-    const int32_t mass = float_bits(a.scores[j]);  // positive floats order as their bits do
-    a.rank[j] = mass > a.rank[j] && a.rank[j] != kHidden ? mass : a.rank[j];
+  for (int64_t j = 0; j < size && a.query_count; ++j) {
+    const int32_t bits = float_bits(mass[j]);  // positive floats order as their bits do
+    rank[j] = rank[j] == 0 ? bits : rank[j];
   }
   for (int64_t j = a.recent > begin ? a.recent : begin; j < a.end; ++j) {
     a.rank[j] = a.rank[j] == kHidden ? kHidden : kAlways;
   }
 }
+
+constexpr int64_t kSelectBlock = 32;  // keys looked at one by one if one is chosen
 
 inline int64_t count_from(const int32_t* rank, int64_t size, int32_t least) {
   int32_t count = 0;
@@ -395,11 +419,15 @@ inline int64_t sketch_select(const int32_t* rank, int64_t size, int64_t keep, in
   if (least < kAlways) above = count_from(rank, size, least + 1);
   int64_t ties = count > above ? count - above : 0;
   int64_t found = 0;
-  for (int64_t j = 0; j < size; ++j) {
-    const bool tie = rank[j] == least && ties > 0;
-    ties -= tie;
-    indices[found] = static_cast<int32_t>(j);
-    found += rank[j] > least || tie;
+  for (int64_t j0 = 0; j0 < size; j0 += kSelectBlock) {
+    const int64_t end = j0 + kSelectBlock < size ? j0 + kSelectBlock : size;
+    if (count_from(rank + j0, end - j0, least) == 0) continue;
+    for (int64_t j = j0; j < end; ++j) {
+      const bool tie = rank[j] == least && ties > 0;
+      ties -= tie;
+      indices[found] = static_cast<int32_t>(j);
+      found += rank[j] > least || tie;
+    }
   }
   return found;
 }

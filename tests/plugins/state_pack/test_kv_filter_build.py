@@ -158,7 +158,9 @@ def test_the_seeds_flags(tiny_dense: Path, tmp_path: Path) -> None:
 
 def test_none_switches_it_off(tiny_dense: Path, tmp_path: Path) -> None:
     out = tmp_path / "none"
-    result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out), "--state-pack=none"])
+    result = CliRunner().invoke(
+        main, ["build", str(tiny_dense), "-o", str(out), "--state-pack=none"]
+    )
     assert result.exit_code == 0, result.output
     assert "state-pack" not in Bundle.open(out).manifest.techniques
     result = CliRunner().invoke(
@@ -185,7 +187,7 @@ def test_a_window_comes_before_the_filter(plugins: Plugins) -> None:
 
 
 def test_keys_have_one_sketch(plugins: Plugins) -> None:
-    with pytest.raises(ConflictError, match="both claim the sketch of layers.0.attention"):
+    with pytest.raises(ConflictError, match=r"both claim the sketch of layers\.0\.attention"):
         plan(plugins, "state-pack", "key-filter")
 
 
