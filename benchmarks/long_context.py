@@ -31,18 +31,10 @@ WINDOW, SCORED = 2048, 512
 DEPTHS = 10
 FACT = " The secret number of the lighthouse in {place} is {number}. Remember it."
 QUESTION = "\n\nThe secret number of the lighthouse in {place} is"
-PLACES = [
-    "Bergen",
-    "Lisbon",
-    "Odessa",
-    "Tunis",
-    "Havana",
-    "Quito",
-    "Nagoya",
-    "Perth",
-    "Dakar",
-    "Riga",
-]
+PLACES = (
+    *("Bergen", "Lisbon", "Odessa", "Tunis", "Havana"),
+    *("Quito", "Nagoya", "Perth", "Dakar", "Riga"),
+)
 
 
 def losses(model: Model, window: list[int]) -> Iterator[float]:

@@ -74,10 +74,8 @@ def _run(model: ir.Model, names: list[str]) -> list[Any]:
         feeds = {name: value for name, value in feeds.items() if name in found}
         for name, value in found.items():
             if name.startswith("past_"):
-                shape = [
-                    s if isinstance(s, int) else int(i == 0) for i, s in enumerate(value.shape)
-                ]
-                feeds[name] = np.zeros(shape, np.float32)
+                _, *rest = (size if isinstance(size, int) else 0 for size in value.shape)
+                feeds[name] = np.zeros((1, *rest), np.float32)
         # Nothing but the keys is asked for, so that the head runs for one position at most.
         return session.run(names, feeds, _only_path())
 

@@ -26,7 +26,7 @@ class StatePackConfig(TechniqueConfig):
     popcnt: bool = Field(
         False, description="Pack the query as the keys are: faster scores, which choose worse."
     )
-    keep: int = Field(192, ge=0, description="Keys kept for their score, in tokens.")
+    keep: int = Field(256, ge=0, description="Keys kept for their score, in tokens.")
     keep_fraction: float = Field(
         0.0, ge=0, le=1, description="The same as a fraction of the context; the larger one counts."
     )
