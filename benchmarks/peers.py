@@ -142,19 +142,20 @@ def show(report: dict[str, Any], names: list[str]) -> None:
     lengths = {key: list(report["tamiz"][key]) for key in ("decode_tok_s", "prefill_tok_s")}
     table = Table(title=f"{report['threads']} threads, memory read {report['read_gb_s']} GB/s")
     table.add_column("tok/s")
+    for name in names:
+        table.add_column(name, justify="right")
+
+    def cell(name: str, key: str, length: str) -> str:
+        ratio = report[name].get("ratio", {}).get(key, {}).get(length)
+        speed = f"{report[name][key][length]:.0f}"
+        return speed if ratio is None else f"{speed} ({ratio:.2f}×)"
+
     for key, values in lengths.items():
         for length in values:
-            table.add_column(f"{key.split('_')[0]} {length}", justify="right")
-    table.add_column("load s", justify="right")
-    table.add_column("RSS MB", justify="right")
-    for name in names:
-        row = [name]
-        for key, values in lengths.items():
-            for length in values:
-                ratio = report[name].get("ratio", {}).get(key, {}).get(length)
-                speed = f"{report[name][key][length]:.0f}"
-                row.append(speed if ratio is None else f"{speed} ({ratio:.2f}×)")
-        table.add_row(*row, f"{report[name]['load_s']:.2f}", f"{report[name]['peak_rss_mb']:.0f}")
+            title = f"{key.split('_')[0]} {length}"
+            table.add_row(title, *(cell(name, key, length) for name in names))
+    table.add_row("load s", *(f"{report[name]['load_s']:.2f}" for name in names))
+    table.add_row("peak RSS MB", *(f"{report[name]['peak_rss_mb']:.0f}" for name in names))
     Console().print(table)
 
 

@@ -4,36 +4,69 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamiz import bundle as bundles
+from tamiz import calibration as calibrations
 from tamiz.bundle import Bundle
+from tamiz.calibration import Calibration
 from tamiz.errors import TamizError
-from tamiz.external_data import locations
-from tamiz.gate import refusal
-from tamiz.inspect import Survey, run_passes, survey
+from tamiz.inspect import Survey, survey
 from tamiz.plan import Plan, describe, make_plan
-from tamiz.report import Attempt, Outcome, make_report
-from tamiz.resolver import Choice, SitePlan
+from tamiz.policy import Policy, Rules, Tuning, read_policy
+from tamiz.rebuild import plan_from_report, unsafe_in_report
+from tamiz.report import make_report, without_seconds
+from tamiz.report_page import render
+from tamiz.resolver import Choice
+from tamiz.rewriting import Written, constant_bytes, write_model
+from tamiz.selection import Slot, Workshop, accepted, leave_out, unsafe
 from tamiz.site import SiteKind
-from tamiz.technique import Fit, FitError
+from tamiz.whole_model import Gated, hold, lossy
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from tamiz.graph import Note
     from tamiz.plugins import Plugins
 
-#: Larger constants go to the data file, each at a multiple of the page size.
-_INLINE_BYTES = 256
-_PAGE = 4096
+#: Windows of calibration text that the gate of the whole model scores.
+GATE_WINDOWS = 8
+#: Windows that the model writes for the gate where there is no calibration.
+_GENERATED_WINDOWS = 4
 
 #: Called with what is being done, steps done and steps in all.
 Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a build decides and works.
+
+    Attributes:
+        on_conflict: ``error`` or ``drop``; see `tamiz.plan.make_plan`.
+        policy: A policy's file.
+        calibration: A calibration's file.
+        autotune: Whether to try several configurations where the policy does not say.
+        strip_dense: Whether dense weights go where the policy does not say.
+        max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
+        jobs: Processes that fit.
+        resume: Whether to go on with what an interrupted build of the same target has left.
+        report: A report whose decisions to follow instead of making them.
+    """
+
+    on_conflict: str = "error"
+    policy: Path | None = None
+    calibration: Path | None = None
+    autotune: bool = False
+    strip_dense: bool = True
+    max_dppl: float | None = 0.02
+    jobs: int = 1
+    resume: bool = False
+    report: Path | None = None
+
+
+_DEFAULTS = Options()
 
 
 def build(
@@ -41,61 +74,48 @@ def build(
     target: str | Path,
     choices: Iterable[Choice],
     plugins: Plugins,
+    options: Options = _DEFAULTS,
     *,
-    on_conflict: str = "error",
     progress: Progress = lambda what, done, total: None,
 ) -> dict[str, Any]:
     """Builds a dense bundle into one that is smaller and runs faster.
+
+    Fits lie in ``.<target>.work`` beside the target while the build runs. An interrupted build
+    leaves that folder, and `Options.resume` goes on with it.
 
     Args:
         source: Folder of a dense bundle.
         target: Folder of the new bundle; it appears when everything went well.
         choices: Techniques to use wherever they can act; see `tamiz.plan.choose`.
         plugins: The loaded plugins.
-        on_conflict: ``error`` or ``drop``; see `tamiz.plan.make_plan`.
+        options: How to decide and work.
         progress: Told about every step.
 
     Returns:
-        The report, with ``seconds`` by step. The bundle's copy lacks them, so that equal builds
-        have equal bytes.
+        The report, with ``seconds`` by step and attempt. The bundle's copy lacks them, so that
+        equal builds have equal bytes.
 
     Raises:
-        TamizError: `source` is no dense bundle, its model cannot be read, the techniques are in
-            conflict, or `target` must not be written.
+        TamizError: `source` is no dense bundle, its model, the policy or the calibration cannot be
+            read, the techniques are in conflict, or `target` must not be written.
         RuntimeError: The built model does not run, or gives other than finite numbers.
     """
-    from tamiz.selfcheck import compare
-
-    source, target, choices = Path(source), Path(target), list(choices)
+    source, target = Path(source), Path(target)
     dense = Bundle.open_dense(source)
     if target.resolve() == source.resolve():
         raise TamizError(f"{target}: is the dense bundle itself, expected another folder")
-    clock = _Clock()
-    with bundles.writing(target) as folder:
-        result = _rewrite(dense, folder, choices, plugins, on_conflict, progress, clock)
-        progress("check", result.steps - 1, result.steps)
-        with clock("check"):
-            check = compare(dense.model, folder / bundles.MODEL, result.vocabulary)
-        report = make_report(
-            dense.manifest.source.name,
-            choices,
-            result.plan,
-            result.outcomes,
-            result.notes,
-            result.total_bytes,
-            check,
-        )
-        bundles.write_json(folder / bundles.REPORT, report)
-        bundles.write_manifest(
-            folder,
-            "built",
-            dense.manifest.source,
-            describe(choices),
-            result.plan.policy,
-            result.kv_cache,
-        )
-    progress("done", result.steps, result.steps)
-    return {**report, "seconds": clock.seconds}
+    bundles.check_target(target)
+    work = target.parent / f".{target.name}.work"
+    if work.exists() and not options.resume:
+        shutil.rmtree(work)
+    try:
+        report = _Build(dense, target, work, list(choices), plugins, options, progress).run()
+    except Exception:  # an interruption is none, and leaves its work
+        if not options.resume:
+            shutil.rmtree(work, ignore_errors=True)
+        raise
+    shutil.rmtree(work, ignore_errors=True)
+    return report
 
 
 @dataclass
@@ -108,154 +128,169 @@ class _Clock:
     def __call__(self, what: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
-        self.seconds[what] = round(time.perf_counter() - start, 3)
+        spent = time.perf_counter() - start
+        self.seconds[what] = round(self.seconds.get(what, 0.0) + spent, 3)
 
 
-@dataclass(frozen=True)
-class _Rewritten:
-    """What `_rewrite` leaves besides the files; it does not hold on to the graph."""
+@dataclass
+class _Build:
+    """One build."""
 
-    plan: Plan
-    outcomes: list[Outcome]
-    notes: list[Note]
-    total_bytes: tuple[int, int]
-    kv_cache: str
-    vocabulary: int
-    steps: int
+    dense: Bundle
+    target: Path
+    work: Path
+    choices: list[Choice]
+    plugins: Plugins
+    options: Options
+    progress: Progress
+    clock: _Clock = field(default_factory=_Clock)
 
+    def run(self) -> dict[str, Any]:
+        """Everything from the dense bundle to the built one."""
+        options, clock = self.options, self.clock
+        self.progress("recognise", 0, 1)
+        with clock("recognise"):
+            found = survey(self.dense, self.plugins)
+            known = self._calibration()
+            plan, policy = self._plan(found, known)
+        workshop = Workshop(found, plan, known, self.work / "fits", options.jobs, self.progress)
+        with clock("fit"):
+            slots = workshop.slots()
+        with clock("gate"):
+            gated, gate = self._gate(found, plan, workshop, slots, known)
+        with bundles.writing(self.target, self.work / "bundle") as folder:
+            self.progress("save", 0, 1)
+            with clock("save"):
+                written = self._write(found, plan, gated.slots, folder)
+            slots = leave_out(gated.slots, written.refused)
+            self.progress("check", 0, 1)
+            with clock("check"):
+                check = self._check(found, folder)
+            report = make_report(
+                asdict(self.dense.manifest.source),
+                plan,
+                policy,
+                known,
+                slots,
+                [*found.notes, *written.notes],
+                (constant_bytes(found.model), written.constant_bytes),
+                {site.id: found.weight_bytes(site) for site in found.sites},
+                check,
+                gate,
+            )
+            quiet = without_seconds(report)
+            bundles.write_json(folder / bundles.REPORT, quiet)
+            (folder / bundles.REPORT_PAGE).write_text(render(quiet), "utf-8")
+            self._manifest(folder, plan, slots, written)
+        self.progress("done", 1, 1)
+        return {**report, "seconds": clock.seconds}
 
-def _rewrite(
-    dense: Bundle,
-    folder: Path,
-    choices: list[Choice],
-    plugins: Plugins,
-    on_conflict: str,
-    progress: Progress,
-    clock: _Clock,
-) -> _Rewritten:
-    """Everything from the dense graph to the saved one."""
-    from tamiz.graph import Phase
+    def _calibration(self) -> Calibration | None:
+        path = self.options.calibration
+        return None if path is None else calibrations.load(path, self.dense)
 
-    progress("recognise", 0, 1)
-    with clock("recognise"):
-        found = survey(dense, plugins)
-    plan = make_plan(found.sites, choices, on_conflict)
-    steps = len(plan.sites) + 2
-    before = _constant_bytes(found.model)
-    outcomes = []
-    with clock("fit"):
-        for index, site_plan in enumerate(plan.sites):
-            progress(f"fit {site_plan.site.id}", index, steps)
-            if site_plan.site.weight is not None or site_plan.choices:
-                outcomes.append(_apply(found, site_plan, plan.policy))
-    progress("save", steps - 2, steps)
-    with clock("save"):
-        notes = run_passes(found.model, plugins, Phase.FUSE)
-        with _reading(dense):
-            _save(found.model, folder)
-        for name in sorted(set(dense.manifest.files) - {bundles.MODEL, *locations(dense.model)}):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(dense.file(name), folder / name)
-    rows = [site.out_features for site in found.sites if site.kind == SiteKind.EMBEDDING]
-    return _Rewritten(
-        plan=plan,
-        outcomes=outcomes,
-        notes=[*found.notes, *notes],
-        total_bytes=(before, _constant_bytes(found.model)),
-        kv_cache="shared" if _shares_kv_cache(found.model) else "exact",
-        vocabulary=min(rows, default=2),
-        steps=steps,
-    )
+    def _plan(self, found: Survey, known: Calibration | None) -> tuple[Plan, Policy | None]:
+        options, techniques = self.options, self.plugins.techniques()
+        if options.report is not None:
+            sites = found.sites
+            return plan_from_report(options.report, self.dense, sites, techniques, known), None
+        policy = None
+        if options.policy is not None:
+            policy = read_policy(options.policy, techniques, found.sites)
+        base = Rules(strip=options.strip_dense, tuning=Tuning(enabled=options.autotune))
+        return make_plan(found.sites, self.choices, options.on_conflict, policy, base), policy
 
+    def _gate(
+        self,
+        found: Survey,
+        plan: Plan,
+        workshop: Workshop,
+        slots: list[Slot],
+        known: Calibration | None,
+    ) -> tuple[Gated, dict[str, Any]]:
+        """Holds the whole model to its budget; and what the report says of that."""
+        budget = self.options.max_dppl
+        about: dict[str, Any] = {"max_dppl": budget, "text": None, "skipped": None}
+        about |= {"trials": [], "result": None}
+        skipped = None
+        if self.options.report is not None:
+            skipped = "the decisions are those of a report"
+        elif budget is None:
+            skipped = "switched off"
+        elif not lossy(slots):
+            skipped = "nothing that was applied loses anything as a prompt is read"
+        if skipped is None:
+            from tamiz.runtime import Model
 
-def _apply(found: Survey, site_plan: SitePlan, policy: str) -> Outcome:
-    """Fits what is planned for one site, in order, as far as the gate lets it."""
-    site, before = site_plan.site, found.weight_bytes(site_plan.site)
-    weight = _weight(found, site_plan)
-    after, attempts = before, []
-    for choice in site_plan.choices:
-        try:
-            fit = choice.technique.fit(site, weight, None, choice.config)
-            reason = refusal(fit.metrics)
-            made = [] if reason else choice.technique.rewrite(site, fit, found.model)
-        except FitError as error:
-            attempts.append(Attempt(choice, False, f"stays dense: {error}", {}, None))
-            break
-        if reason is not None:
-            attempts.append(_attempt(choice, fit, False, f"stays dense: {reason}"))
-            break  # what follows may need what this one would have provided
-        for node in made:
-            _sign(node, site_plan, choice, policy)
-        attempts.append(_attempt(choice, fit, True, "passed the gate"))
-        if choice.technique.cost is not None:
-            after = sum(tensor.nbytes for tensor in fit.tensors.values())
-    return Outcome(site, tuple(attempts), before, after)
+            try:
+                reference = Model.load(self.dense.path)
+            except TamizError as error:
+                skipped = f"the dense model cannot be scored: {error}"
+        if skipped is not None or budget is None:
+            return Gated(slots, []), {**about, "skipped": skipped}
+        windows = self._windows(reference, known)
 
+        def evaluate(candidate: Sequence[Slot]) -> dict[str, float]:
+            from tamiz.evaluate import compare
 
-def _attempt(choice: Choice, fit: Fit, applied: bool, reason: str) -> Attempt:
-    return Attempt(choice, applied, reason, dict(fit.metrics), fit.bits_per_weight)
+            self.progress("score a candidate", 0, 1)
+            folder = self.work / "candidate"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            written = self._write(found, plan, candidate, folder)
+            self._manifest(folder, plan, candidate, written)
+            try:
+                candidate_model = Model.load(folder)
+            except TamizError as error:
+                raise RuntimeError(f"the built model does not run: {error}") from error
+            result = compare(candidate_model, reference, windows)
+            return {
+                "dppl": result.dppl,
+                "kl_mean": result.kl_mean,
+                "ppl": result.built.ppl,
+                "ppl_dense": result.dense.ppl,
+            }
 
+        gated = hold(slots, budget, evaluate, workshop.fill)
+        about["text"] = "the model's own" if known is None else "calibration"
+        tried = {"trials": gated.trials, "result": gated.result}
+        return gated, {**about, "windows": len(windows), **tried}
 
-def _weight(found: Survey, site_plan: SitePlan) -> Any:
-    """The dense weight float32 ``[N, K]``; None where nothing needs it."""
-    from tamiz.graph import find_linear, weight_array
+    def _windows(self, reference: Any, known: Calibration | None) -> list[list[int]]:
+        """The text that the gate scores."""
+        from tamiz.calibration import WINDOW
+        from tamiz.generated_text import generate_windows
 
-    if site_plan.site.weight is None or not site_plan.choices:
-        return None
-    with _reading(found.bundle):
-        return weight_array(find_linear(found.model, site_plan.site), site_plan.site)
+        if known is not None and known.tokens:
+            return known.tokens[:GATE_WINDOWS]
+        return generate_windows(
+            reference,
+            _GENERATED_WINDOWS,
+            min(WINDOW, reference.limit),
+            lambda done, total: self.progress("write a text", done, total),
+        )
 
+    def _write(self, found: Survey, plan: Plan, slots: Sequence[Slot], folder: Path) -> Written:
+        return write_model(found, plan, accepted(slots), self._unsafe(slots), self.plugins, folder)
 
-@contextmanager
-def _reading(dense: Bundle) -> Iterator[None]:
-    """Names the bundle where onnx-ir refuses its external data."""
-    try:
-        yield
-    except ValueError as error:
-        raise TamizError(f"{dense.model}: {error}") from error
+    def _unsafe(self, slots: Sequence[Slot]) -> dict[str, str]:
+        if self.options.report is not None:
+            return unsafe_in_report(self.options.report)
+        return unsafe(slots)
 
+    def _check(self, found: Survey, folder: Path) -> dict[str, float]:
+        from tamiz.selfcheck import compare
 
-def _sign(node: ir.Node, site_plan: SitePlan, choice: Choice, policy: str) -> None:
-    """Writes on a rewritten node what made it; several techniques may have."""
-    from tamiz import graph
+        rows = [site.out_features for site in found.sites if site.kind == SiteKind.EMBEDDING]
+        return compare(self.dense.model, folder / bundles.MODEL, min(rows, default=2))
 
-    signature = {
-        graph.TECHNIQUE: choice.technique.name,
-        graph.VERSION: choice.technique.version,
-        graph.POLICY: policy,
-        graph.SITE: site_plan.site.id,
-    }
-    if site_plan.site.layer is not None:
-        signature[graph.LAYER] = str(site_plan.site.layer)
-    earlier = node.metadata_props
-    if earlier.get(graph.POLICY) == policy:
-        for key in (graph.TECHNIQUE, graph.VERSION):
-            signature[key] = f"{earlier[key]},{signature[key]}"
-    node.metadata_props.update(signature)
-
-
-def _constant_bytes(model: ir.Model) -> int:
-    tensors = (value.const_value for value in model.graph.initializers.values())
-    return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
-
-
-def _shares_kv_cache(model: ir.Model) -> bool:
-    """Whether only tamiz's ops, which append in place, read the past keys and values."""
-    pasts = [i for i in model.graph.inputs if (i.name or "").startswith("past_key_values.")]
-    readers = [node for past in pasts for node in past.consumers()]
-    return bool(pasts) and all(node.domain == "tamiz" for node in readers)
-
-
-def _save(model: ir.Model, folder: Path) -> None:
-    import onnx_ir as ir
-    from onnx_ir.passes.common import RemoveUnusedNodesPass
-
-    RemoveUnusedNodesPass()(model)
-    ir.save(
-        model,
-        folder / bundles.MODEL,
-        external_data=bundles.DATA,
-        size_threshold_bytes=_INLINE_BYTES,
-        alignment=_PAGE,
-        align_threshold=_INLINE_BYTES,
-    )
+    def _manifest(self, folder: Path, plan: Plan, slots: Sequence[Slot], written: Written) -> None:
+        bundles.write_manifest(
+            folder,
+            "built",
+            self.dense.manifest.source,
+            describe(plan.choices),
+            plan.policy,
+            written.kv_cache,
+            self._unsafe(slots),
+        )

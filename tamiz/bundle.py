@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -21,6 +22,7 @@ MANIFEST = "tamiz.json"
 MODEL = "model.onnx"
 DATA = "model.onnx.data"
 REPORT = "report.json"
+REPORT_PAGE = "report.html"
 
 FORMAT = 1
 KINDS = ("dense", "built")
@@ -61,6 +63,8 @@ class Manifest:
         tamiz: Version of tamiz that wrote the bundle.
         min_onnxruntime: Oldest onnxruntime that runs it.
         format: Version of the manifest's format.
+        unsafe: Techniques that a gate of the build refused, by site, comma-separated; older
+            manifests lack it.
     """
 
     kind: str
@@ -72,6 +76,7 @@ class Manifest:
     tamiz: str = __version__
     min_onnxruntime: str = MIN_ONNXRUNTIME
     format: int = FORMAT
+    unsafe: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class Bundle:
         Raises:
             TamizError: The folder is missing or no bundle, the manifest is malformed or of
                 another format, a file is missing, has another size or lies outside of the folder,
-                or the model points to data outside of it.
+                or the model points to data outside of it or beyond its end.
         """
         folder = Path(path)
         if not folder.is_dir():
@@ -102,9 +107,11 @@ class Bundle:
                 raise TamizError(
                     f"{folder / name}: has {size} bytes, the manifest says {expected.size}"
                 )
-        for location in sorted(locations(bundle.model)):
+        for location, size in sorted(locations(bundle.model).items()):
             _check_name(bundle.model, "external data", location)
-            bundle.file(location)
+            found = bundle.file(location).stat().st_size
+            if found < size:
+                raise TamizError(f"{folder / location}: has {found} bytes, {MODEL} needs {size}")
         return bundle
 
     @classmethod
@@ -203,14 +210,19 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def writing(target: str | os.PathLike[str]) -> Iterator[Path]:
+def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iterator[Path]:
     """A folder to write a bundle into, which takes the place of `target` when all went well.
 
     Nothing stands at `target` until the end, and nothing is left behind on failure. An older
     bundle at `target` is replaced.
 
+    Args:
+        target: Where the bundle goes.
+        scratch: Folder on the same file system to write in, which is emptied first and removed in
+            the end; None for a new one beside `target`.
+
     Yields:
-        A new empty folder beside `target`.
+        A new empty folder.
 
     Raises:
         TamizError: `target` is a file, or a folder with contents that is no bundle.
@@ -221,10 +233,13 @@ def writing(target: str | os.PathLike[str]) -> Iterator[Path]:
     import shutil  # not for reading: with tempfile 1 MB, where memory is measured
     import tempfile
 
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    if scratch is None:
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    else:
+        shutil.rmtree(scratch, ignore_errors=True)
     try:
         folder = scratch / "new"
-        folder.mkdir()
+        folder.mkdir(parents=True)
         yield folder
         if target.exists():
             target.rename(scratch / "old")
@@ -248,6 +263,7 @@ def write_manifest(
     techniques: Mapping[str, Mapping[str, Any]] | None = None,
     policy: str | None = None,
     kv_cache: str = "exact",
+    unsafe: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Writes the manifest of a folder whose files are complete; the fields are `Manifest`'s."""
     names = sorted(
@@ -259,7 +275,7 @@ def write_manifest(
         if name != MANIFEST
     }
     chosen = {name: dict(entry) for name, entry in (techniques or {}).items()}
-    manifest = Manifest(kind, source, files, chosen, policy, kv_cache)
+    manifest = Manifest(kind, source, files, chosen, policy, kv_cache, unsafe=dict(unsafe or {}))
     write_json(folder / MANIFEST, asdict(manifest))
     return manifest
 
@@ -272,10 +288,11 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def _manifest(path: Path) -> Manifest:
     """Reads a manifest; the format's version is checked before anything else."""
     raw = read_json(path)
-    if raw.get("format") != FORMAT:
+    if type(raw.get("format")) is not int or raw["format"] != FORMAT:
         raise TamizError(
             f"{path}: format is {raw.get('format')!r}, this tamiz ({__version__}) reads {FORMAT}"
         )
+    raw.setdefault("unsafe", {})
     _check_fields(path, raw, Manifest, "the manifest")
     for key, values in (("kind", KINDS), ("kv_cache", KV_CACHES)):
         if raw[key] not in values:
@@ -294,8 +311,14 @@ def _manifest(path: Path) -> Manifest:
         if set(_object(path, entry, f"techniques.{name}")) != {"version", "config"}:
             raise TamizError(f"{path}: techniques.{name} is {entry!r}, expected version and config")
         _object(path, entry["config"], f"techniques.{name}.config")
+    for site, name in _object(path, raw["unsafe"], "unsafe").items():
+        _check_type(path, f"unsafe.{site}", name, "str")
     for key in ("tamiz", "min_onnxruntime"):
         _check_type(path, key, raw[key], "str")
+    if not re.fullmatch(r"\d+\.\d+", raw["min_onnxruntime"], re.ASCII):
+        raise TamizError(
+            f"{path}: min_onnxruntime is {raw['min_onnxruntime']!r}, expected a version like 1.20"
+        )
     _check_type(path, "policy", raw["policy"], "str | None")
     return Manifest(**{**raw, "source": source, "files": files, "techniques": techniques})
 

@@ -36,8 +36,8 @@ class ChatTemplate:
         """
         source = settings.get("chat_template")
         if isinstance(source, list):  # several, by name
-            named = {entry.get("name"): entry.get("template") for entry in source}
-            source = named.get("default")
+            named = [entry for entry in source if isinstance(entry, dict)]
+            source = next((e.get("template") for e in named if e.get("name") == "default"), None)
         if not isinstance(source, str):
             raise TamizError(
                 "tokenizer_config.json: has no chat_template, so this model cannot chat; use"

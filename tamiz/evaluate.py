@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from tamiz.errors import TamizError
 from tamiz.runtime import Model
-from tamiz.sequence import Logits
 from tamiz.tokenizer import Tokenizer
 
 WINDOW = 1024
@@ -189,12 +188,12 @@ def _scores(model: Model, window: Sequence[int]) -> Iterator[tuple[Float64, Floa
     for start in range(0, len(context), _SLICE):
         logits = sequence.logits(context[start : start + _SLICE])
         for row in range(0, len(logits), _ROWS):
-            log_p = _log_softmax(logits[row : row + _ROWS])
+            log_p = log_softmax(logits[row : row + _ROWS])
             rows = np.arange(len(log_p))
             yield -log_p[rows, targets[start + row + rows]], log_p
 
 
-def _log_softmax(logits: Logits) -> Float64:
+def log_softmax(logits: NDArray[np.floating[Any]]) -> Float64:
     """In float64, along the last axis."""
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(axis=-1, keepdims=True)

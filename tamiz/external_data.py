@@ -36,28 +36,46 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_DEPTH = 64
 
 
-def locations(model: Path) -> set[str]:
-    """The ``location`` of every external tensor of the model.
+def locations(model: Path) -> dict[str, int]:
+    """The ``location`` of every external tensor of the model, and the bytes that it must have.
 
     Raises:
         TamizError: The file is empty or no well-formed protobuf.
     """
-    found: set[str] = set()
+    tensors: list[dict[bytes, bytes]] = []
     try:
         with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            _walk(data, 0, len(data), "Model", found, 0)
+            _walk(data, 0, len(data), "Model", tensors, 0)
+        return _sizes(tensors)
     except (ValueError, IndexError) as error:
         raise TamizError(f"{model}: not a well-formed ONNX model ({error})") from error
-    return found
+
+
+def _sizes(tensors: list[dict[bytes, bytes]]) -> dict[str, int]:
+    """The farthest end, in bytes, of the tensors at each location."""
+    sizes: dict[str, int] = {}
+    for entries in tensors:
+        if b"location" in entries:
+            location = entries[b"location"].decode("utf-8")
+            end = int(entries.get(b"offset", b"0")) + int(entries.get(b"length", b"0"))
+            sizes[location] = max(end, sizes.get(location, 0))
+    return sizes
 
 
 def _walk(
-    data: mmap.mmap, position: int, end: int, message: str, found: set[str], depth: int
+    data: mmap.mmap,
+    position: int,
+    end: int,
+    message: str,
+    tensors: list[dict[bytes, bytes]],
+    depth: int,
 ) -> None:
-    """Walks one message that lies at ``data[position:end]``."""
+    """Walks one message at ``data[position:end]``; notes the external data of every tensor."""
     if depth > _MAX_DEPTH:
         raise ValueError("messages nest too deep")
     holds = _MESSAGES[message]
+    if message == "Tensor":
+        tensors.append({})
     entry: dict[int, bytes] = {}
     while position < end:
         tag, position = _varint(data, position)
@@ -74,12 +92,12 @@ def _walk(
         if position + size > end:
             raise ValueError("a field runs over its end")
         if wire == _BYTES and field in holds:
-            _walk(data, position, position + size, holds[field], found, depth + 1)
+            _walk(data, position, position + size, holds[field], tensors, depth + 1)
         elif message == "Entry" and field in (_KEY, _VALUE):
             entry[field] = data[position : position + size]
         position += size
-    if entry.get(_KEY) == b"location":
-        found.add(entry.get(_VALUE, b"").decode("utf-8"))
+    if message == "Entry":
+        tensors[-1][entry.get(_KEY, b"")] = entry.get(_VALUE, b"")
 
 
 def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:

@@ -12,9 +12,13 @@ from pydantic import ValidationError
 
 from tamiz.errors import TamizError
 from tamiz.inspect import Survey
+from tamiz.policy import Policy, Rules
 from tamiz.resolver import Choice, Conflict, Resolution, SitePlan, resolve
 from tamiz.site import Site, SiteKind
 from tamiz.technique import Cost, Technique
+
+#: The rules of a build without a policy.
+_ANYWHERE = Rules()
 
 
 class ConflictError(TamizError):
@@ -36,13 +40,17 @@ class Plan:
         sites: One entry a site, in graph order.
         conflicts: What had to be resolved by dropping techniques.
         dropped: ``(site id, technique name)`` that were dropped.
-        policy: SHA-256 of the choices with their versions and configurations.
+        policy: SHA-256 of the choices with their versions and configurations, and of the policy.
+        choices: What was chosen for the whole model, also by the policy.
+        rules: The policy at each site, by id.
     """
 
     sites: tuple[SitePlan, ...]
     conflicts: tuple[Conflict, ...]
     dropped: tuple[tuple[str, str], ...]
     policy: str
+    choices: tuple[Choice, ...]
+    rules: Mapping[str, Rules]
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,13 @@ def configure(technique: Technique, fields: Mapping[str, Any], *, asked: bool) -
         raise TamizError(f"{technique.flag(name)}={first['input']}: {expected}") from error
 
 
-def make_plan(sites: Sequence[Site], choices: Iterable[Choice], on_conflict: str = "error") -> Plan:
+def make_plan(
+    sites: Sequence[Site],
+    choices: Iterable[Choice],
+    on_conflict: str = "error",
+    policy: Policy | None = None,
+    base: Rules = _ANYWHERE,
+) -> Plan:
     """Plans what happens at every site.
 
     Args:
@@ -107,20 +121,69 @@ def make_plan(sites: Sequence[Site], choices: Iterable[Choice], on_conflict: str
         choices: The techniques to use wherever they can act.
         on_conflict: ``error``, or ``drop``: what the user asked for wins over defaults, then the
             earlier name wins.
+        policy: What to change at which layer and tensor.
+        base: What holds where the policy does not say.
 
     Raises:
         ConflictError: The techniques cannot act together and `on_conflict` is ``error``.
+        TamizError: The policy's fields do not fit together, or reach no technique.
     """
-    choices = sorted(choices, key=lambda choice: choice.technique.name)
-    resolution: Resolution = resolve(sites, {site.id: choices for site in sites})
+    rules = {site.id: policy.rules(site, base) if policy else base for site in sites}
+    chosen = {choice.technique.name: choice for choice in choices}
+    everywhere = set(chosen)
+    if policy is not None:
+        for name, technique in policy.techniques.items():
+            if any(found.switched.get(name) for found in rules.values()):
+                chosen.setdefault(name, configure(technique, {}, asked=True))
+        policy.check_reach(chosen, rules)
+    base_choices = tuple(chosen[name] for name in sorted(chosen))
+    wanted = {
+        site.id: [
+            _at(choice, rules[site.id], site)
+            for choice in base_choices
+            if choice.technique.fits(site)
+            and _is_on(choice, rules[site.id], choice.technique.name in everywhere)
+        ]
+        for site in sites
+    }
+    resolution: Resolution = resolve(sites, wanted)
     if resolution.conflicts and on_conflict == "error":
         raise ConflictError(resolution.conflicts)
-    return Plan(resolution.plans, resolution.conflicts, resolution.dropped, policy_hash(choices))
+    return Plan(
+        resolution.plans,
+        resolution.conflicts,
+        resolution.dropped,
+        policy_hash(base_choices, policy),
+        base_choices,
+        rules,
+    )
 
 
-def policy_hash(choices: Iterable[Choice]) -> str:
-    """SHA-256 of choices: equal for two builds that follow the same ones."""
-    text = json.dumps(describe(choices), sort_keys=True)
+def _is_on(choice: Choice, rules: Rules, everywhere: bool) -> bool:
+    """Whether a technique may act at a site; `everywhere` if it is on but for the policy."""
+    if choice.asked and not rules.enable:
+        return False
+    return rules.switched.get(choice.technique.name, everywhere)
+
+
+def _at(choice: Choice, rules: Rules, site: Site) -> Choice:
+    """A choice with the policy's fields for one site."""
+    fields = rules.fields.get(choice.technique.name, {})
+    if not fields:
+        return choice
+    given = {**choice.config.model_dump(), **fields}
+    try:
+        return configure(choice.technique, given, asked=choice.asked)
+    except TamizError as error:
+        raise TamizError(f"policy at {site.id}: {error}") from error
+
+
+def policy_hash(choices: Iterable[Choice], policy: Policy | None = None) -> str:
+    """SHA-256 of choices and policy: equal for two builds that follow the same ones."""
+    described: dict[str, Any] = describe(choices)
+    if policy is not None:
+        described = {"techniques": described, "policy": dict(policy.value)}
+    text = json.dumps(described, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -2,118 +2,201 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tamiz import __version__
-from tamiz.gate import MAX_REL_L2, MIN_COS_MEAN_W
+from tamiz.calibration import Calibration
+from tamiz.fitting import Attempt, Fitted
 from tamiz.plan import Plan, describe
-from tamiz.resolver import Choice
+from tamiz.policy import Policy, Rules
+from tamiz.rewriting import strips
+from tamiz.selection import Slot, by_site, unsafe
 from tamiz.site import Site
 
 if TYPE_CHECKING:
     from tamiz.graph import Note
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One technique at one site.
-
-    Attributes:
-        choice: The technique with its configuration.
-        applied: Whether it rewrote the site.
-        reason: Why, in one sentence.
-        metrics: Quality of the fit; empty where there was none.
-        bits_per_weight: Of the fit; None where there was none.
-    """
-
-    choice: Choice
-    applied: bool
-    reason: str
-    metrics: Mapping[str, float]
-    bits_per_weight: float | None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one site.
-
-    Attributes:
-        site: The site.
-        attempts: Techniques in the order in which they were tried; none where none was chosen.
-        bytes_before: Bytes of the dense weight.
-        bytes_after: Bytes of what is read in its place.
-    """
-
-    site: Site
-    attempts: tuple[Attempt, ...]
-    bytes_before: int
-    bytes_after: int
-
-
 def make_report(
-    source: str,
-    choices: Iterable[Choice],
+    source: Mapping[str, Any],
     plan: Plan,
-    outcomes: Sequence[Outcome],
+    policy: Policy | None,
+    known: Calibration | None,
+    slots: Sequence[Slot],
     notes: Iterable[Note],
     total_bytes: tuple[int, int],
+    weight_bytes: Mapping[str, int],
     check: Mapping[str, Any],
+    gate: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Makes the report; everything in it follows from the input, so equal builds have equal ones.
+    """Makes the report.
 
     Args:
-        source: What the dense bundle was exported from.
-        choices: What was chosen.
+        source: What the dense bundle was exported from: ``name`` and ``sha256``.
         plan: What was planned.
-        outcomes: What became of every site.
+        policy: The policy that was followed.
+        known: The calibration that was used.
+        slots: What stands where.
         notes: What graph passes left as it was, and why.
         total_bytes: Bytes of all constants before and after.
+        weight_bytes: Bytes of the dense weight by site id.
         check: Comparison with the dense model; see `tamiz.selfcheck.compare`.
+        gate: The gate of the whole model; see `tamiz.whole_model`.
     """
-    weights = [o for o in outcomes if o.site.weight is not None]
-    replaced = [o for o in weights if any(attempt.applied for attempt in o.attempts)]
+    there = by_site(slots)
+    sites = {
+        p.site.id: _site(p.site, plan, there.get(p.site.id, []), weight_bytes)
+        for p in plan.sites
+        if p.site.weight is not None or p.choices
+    }
+    layers: dict[str, Any] = {}
+    for p in plan.sites:
+        if p.site.id in sites and p.site.layer is not None and p.site.tensor is not None:
+            layer = layers.setdefault(str(p.site.layer), {"tensors": {}})
+            slots_here = there.get(p.site.id, [])
+            layer["tensors"][p.site.tensor] = _tensor(p.site, plan, slots_here)
+    weights = [sites[p.site.id] for p in plan.sites if p.site.weight is not None]
+    replaced = [s for s in weights if any(t["decision"]["applied"] for t in s["techniques"])]
     return {
         "tamiz": __version__,
-        "source": source,
+        "source": source["name"],
+        "source_sha256": source["sha256"],
         "build": {
+            "policy_file": policy.file if policy else None,
             "policy_hash": plan.policy,
-            "techniques": describe(choices),
-            "gate": {"max_rel_l2": MAX_REL_L2, "min_cos_mean_w": MIN_COS_MEAN_W},
+            "policy_version": policy.value["version"] if policy else None,
+            "policy": dict(policy.value) if policy else None,
+            "techniques": describe(plan.choices),
+            "calibration": known.digest if known else None,
+            "calibration_tokens": known.count if known else None,
         },
         "totals": {
             "sites": len(weights),
             "replaced": len(replaced),
-            "exact": sum(any(a.metrics.get("exact") == 1 for a in o.attempts) for o in replaced),
+            "exact": sum(
+                any(t["metrics"].get("exact") == 1 for t in s["techniques"]) for s in replaced
+            ),
             "bytes_before": total_bytes[0],
             "bytes_after": total_bytes[1],
         },
+        "gate": dict(gate),
         "check": dict(check),
-        "sites": {outcome.site.id: _site(outcome) for outcome in outcomes},
+        "layers": layers,
+        "sites": sites,
         "conflicts": [asdict(conflict) for conflict in plan.conflicts],
         "dropped": [{"site": site, "technique": name} for site, name in plan.dropped],
         "notes": [asdict(note) for note in notes],
     }
 
 
-def _site(outcome: Outcome) -> dict[str, Any]:
-    site = outcome.site
+def without_seconds(report: Any) -> Any:
+    """The report without what differs between two equal builds."""
+    if isinstance(report, dict):
+        return {key: without_seconds(v) for key, v in report.items() if key != "seconds"}
+    if isinstance(report, list):
+        return [without_seconds(value) for value in report]
+    return report
+
+
+def _site(
+    site: Site, plan: Plan, slots: Sequence[Slot], weight_bytes: Mapping[str, int]
+) -> dict[str, Any]:
+    stored = [
+        slot.accepted.stored
+        for slot in slots
+        if slot.accepted is not None and slot.accepted.choice.technique.cost is not None
+    ]
     return {
         "kind": site.kind.value,
         "layer": site.layer,
         "tensor": site.tensor,
         "shape": [site.out_features, site.in_features],
-        "bytes_before": outcome.bytes_before,
-        "bytes_after": outcome.bytes_after,
+        "bytes_before": weight_bytes[site.id],
+        "bytes_after": sum(stored) if stored else weight_bytes[site.id],
         "techniques": [
             {
-                "name": attempt.choice.technique.name,
-                "config": attempt.choice.config.model_dump(mode="json"),
-                "metrics": dict(attempt.metrics),
-                "bits_per_weight": attempt.bits_per_weight,
-                "decision": {"applied": attempt.applied, "reason": attempt.reason},
+                "name": fitted.attempt.choice.technique.name,
+                "config": _config(fitted.attempt),
+                "metrics": _metrics(fitted.attempt),
+                "bits_per_weight": fitted.attempt.bits_per_weight,
+                "decision": {"applied": applied, "reason": reason},
             }
-            for attempt in outcome.attempts
+            for slot in slots
+            for fitted, applied, reason in slot.decisions()
         ],
+        **({} if site.layer is not None and site.tensor else _tensor(site, plan, slots)),
     }
+
+
+def _tensor(site: Site, plan: Plan, slots: Sequence[Slot]) -> dict[str, Any]:
+    """What the policy says at one tensor, what was tried, and what was decided."""
+    rules = plan.rules[site.id]
+    decisions = [decision for slot in slots for decision in slot.decisions()]
+    standing = [fitted.attempt for fitted, applied, _ in decisions if applied]
+    shown = standing[0] if standing else decisions[0][0].attempt if decisions else None
+    reasons = [f"{_name(fitted)}: {reason}" for fitted, _, reason in decisions]
+    return {
+        "resolved": {
+            "enable": rules.enable,
+            "strip": rules.strip,
+            "policy": dict(rules.resolved),
+            "techniques": {a.choice.technique.name: _config(a) for a in standing},
+        },
+        "gating": _gating(rules, shown),
+        "autotune": {
+            "enabled": rules.tuning.enabled,
+            "attempts": [_attempt(a) for fitted, _, _ in decisions for a in fitted.attempts],
+        },
+        "decision": {
+            "emit": [a.choice.technique.name for a in standing],
+            "strip_applied": bool(standing) and all(strips(plan, site, a.choice) for a in standing),
+            "unsafe": [name for name in unsafe(slots).get(site.id, "").split(",") if name],
+            "reason": "; ".join(reasons) or "no technique was chosen here",
+        },
+    }
+
+
+def _name(fitted: Fitted) -> str:
+    return fitted.attempt.choice.technique.name
+
+
+def _gating(rules: Rules, shown: Attempt | None) -> dict[str, Any]:
+    verdict = shown.verdict if shown else None
+    judged = verdict.metric if verdict else None
+    asked = rules.gating.metric.removeprefix("cos_").replace("xw", "x_w")
+    return {
+        **asdict(rules.gating),
+        "judged": None if judged is None else f"cos_{judged}",
+        "fallback": judged is not None and judged != asked,
+        "mean": _finite(verdict.mean) if verdict else None,
+        "p05": _finite(verdict.p05) if verdict else None,
+        "pass": verdict is not None and verdict.refusal is None,
+    }
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "technique": attempt.choice.technique.name,
+        "config": _config(attempt),
+        "metrics": _metrics(attempt),
+        "bits_per_weight": attempt.bits_per_weight,
+        "bytes": attempt.stored,
+        "pass": attempt.verdict.refusal is None,
+        "reason": attempt.verdict.refusal,
+        "seconds": attempt.seconds,
+    }
+
+
+def _config(attempt: Attempt) -> dict[str, Any]:
+    return attempt.choice.config.model_dump(mode="json")
+
+
+def _metrics(attempt: Attempt) -> dict[str, float | None]:
+    return {name: _finite(value) for name, value in attempt.metrics.items()}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -9,6 +9,8 @@ The resolver knows no technique by name: everything follows from the claims, `pr
   partition, the others are multiples of it, and no mask is finer than what the weights can skip.
 - ``required-capability``: what a technique requires, another one at the site provides.
 
+A default that owns weights yields to an owner that was asked for, and stands by as its fallback.
+
 The result depends on the declarations only, never on the order in which they are given.
 """
 
@@ -27,7 +29,8 @@ _RANK = {
     Resource.CANDIDATES: 1,
     Resource.BUDGET: 2,
     Resource.KEYS: 3,
-    Resource.SKETCH: 4,
+    Resource.OUTPUTS: 4,
+    Resource.SKETCH: 5,
 }
 
 
@@ -61,13 +64,17 @@ class SitePlan:
     Attributes:
         site: The site.
         choices: Techniques in the order in which they rewrite: the owner of the weights, then
-            what narrows the candidates, then the budget, then what narrows the keys.
+            what narrows the candidates, then the budget, what narrows the keys, what chooses
+            outputs.
         block: Size of the common partition of the input; None where no claim has a block.
+        fallbacks: Owners of the weights to take, in order, where the fit of the chosen one is
+            refused: defaults that yielded to what was asked for.
     """
 
     site: Site
     choices: tuple[Choice, ...]
     block: int | None
+    fallbacks: tuple[Choice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,18 +147,38 @@ def resolve(sites: Sequence[Site], wanted: Mapping[str, Iterable[Choice]]) -> Re
         key=lambda wish: wish.rank,
     )
     order = {site.id: index for index, site in enumerate(sites)}
-    clashes = [(a, b, clash) for a, b in _neighbours(wishes) if (clash := _clash(a, b))]
-    conflicts = [clash for _, _, clash in clashes] + _unmet(wishes)
-    kept = _keep(wishes, [(a, b) for a, b, _ in clashes]) if conflicts else wishes
-    at_site: dict[str, list[Choice]] = {site.id: [] for site in sites}
-    for wish in kept:
-        at_site[wish.site.id].append(wish.choice)
-    dropped = [(wish.site.id, wish.name) for wish in set(wishes) - set(kept)]
+    yielding = _yielding(wishes)
+    firm = [wish for wish in wishes if wish not in yielding]
+    conflicts = [clash for _, _, clash in _clashes(firm)] + _unmet(firm)
+    kept = _keep(wishes, [(a, b) for a, b, _ in _clashes(wishes)]) if conflicts else firm
+    owned = {wish.site.id for wish in kept if wish.choice.asked and _owns_weights(wish)}
+    fallbacks = {w for w in yielding if w not in kept and w.site.id in owned}
+    dropped = [(wish.site.id, wish.name) for wish in set(wishes) - set(kept) - fallbacks]
+
+    def at(site: Site, group: Iterable[_Wish]) -> tuple[Choice, ...]:
+        return tuple(wish.choice for wish in group if wish.site.id == site.id)
+
+    by_rank = sorted(fallbacks, key=lambda wish: wish.rank)
     return Resolution(
-        tuple(_site_plan(site, at_site[site.id]) for site in sites),
+        tuple(_site_plan(site, at(site, kept), at(site, by_rank)) for site in sites),
         tuple(sorted(conflicts, key=lambda c: (order[c.site], c.techniques, c.rule, c.reason))),
         tuple(sorted(dropped, key=lambda pair: (order[pair[0]], pair[1]))),
     )
+
+
+def _owns_weights(wish: _Wish) -> bool:
+    return any(claim.resource is Resource.WEIGHTS for claim in wish.choice.technique.claims)
+
+
+def _yielding(wishes: Sequence[_Wish]) -> set[_Wish]:
+    """The defaults that own weights where an owner was asked for."""
+    owned = {wish.site.id for wish in wishes if wish.choice.asked and _owns_weights(wish)}
+    defaults = (wish for wish in wishes if not wish.choice.asked and wish.site.id in owned)
+    return {wish for wish in defaults if _owns_weights(wish)}
+
+
+def _clashes(wishes: Sequence[_Wish]) -> list[tuple[_Wish, _Wish, Conflict]]:
+    return [(a, b, clash) for a, b in _neighbours(wishes) if (clash := _clash(a, b))]
 
 
 def _footprint(site: Site) -> set[str]:
@@ -276,7 +303,7 @@ def _keep(wishes: Sequence[_Wish], clashes: Sequence[tuple[_Wish, _Wish]]) -> li
         remaining = [wish for wish in remaining if wish not in hopeless]
 
 
-def _site_plan(site: Site, choices: Sequence[Choice]) -> SitePlan:
+def _site_plan(site: Site, choices: Sequence[Choice], fallbacks: tuple[Choice, ...]) -> SitePlan:
     def rank(choice: Choice) -> tuple[int, int, str]:
         first = min(((_RANK[c.resource], c.order) for c in choice.technique.claims), default=(9, 0))
         return (*first, choice.technique.name)
@@ -287,4 +314,6 @@ def _site_plan(site: Site, choices: Sequence[Choice]) -> SitePlan:
         for claim in choice.technique.claims
         if claim.resource in _MASKS and (block := choice.block(claim)) is not None
     ]
-    return SitePlan(site, tuple(sorted(choices, key=rank)), min(masks) if masks else None)
+    return SitePlan(
+        site, tuple(sorted(choices, key=rank)), min(masks) if masks else None, fallbacks
+    )

@@ -70,15 +70,20 @@ class Model:
             threads: Threads that work on one run; None leaves it to onnxruntime (physical cores).
 
         Raises:
-            TamizError: No valid bundle, not a decoder, or onnxruntime refuses it.
+            TamizError: No valid bundle, not a decoder, or onnxruntime is too old or refuses it.
         """
         bundle = Bundle.open(directory)
+        oldest = bundle.manifest.min_onnxruntime
+        if _version(ort.__version__) < _version(oldest):
+            raise TamizError(
+                f"{bundle.path}: found onnxruntime {ort.__version__}, expected {oldest} or newer"
+            )
         options = session_options(threads)
-        if bundle.manifest.kind == "built":
-            import tamiz_ops
-
-            tamiz_ops.register(options)
         try:
+            if bundle.manifest.kind == "built":
+                import tamiz_ops
+
+                tamiz_ops.register(options)
             session = ort.InferenceSession(
                 str(bundle.model), options, providers=["CPUExecutionProvider"]
             )
@@ -177,8 +182,13 @@ def session_options(threads: int | None) -> ort.SessionOptions:
     options.intra_op_num_threads = threads or 0
     # A pattern is kept for every new shape, and the mask's shape is new in every step.
     options.enable_mem_pattern = False
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised, and told once
     return options
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Major and minor number."""
+    return tuple(int(part) for part in text.split(".")[:2])
 
 
 _TYPES: dict[str, type[np.generic]] = {

@@ -4,7 +4,7 @@ tables are made."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -17,19 +17,26 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
 
+    from tamiz.statistics import Statistics
+
 
 class Resource(str, Enum):
-    """What a claim takes at a site."""
+    """What a claim takes at a site.
+
+    How the weight is stored, which input blocks may be computed, the final choice among these,
+    which keys may be attended, which outputs are computed exactly, what is sketched of the keys.
+    """
 
     WEIGHTS = "weights"
     CANDIDATES = "candidates"
     BUDGET = "budget"
     KEYS = "keys"
+    OUTPUTS = "outputs"
     SKETCH = "sketch"
 
 
 #: A weight is stored once, one technique decides last, and keys have one sketch.
-_ONE_OWNER = (Resource.WEIGHTS, Resource.BUDGET, Resource.SKETCH)
+_ONE_OWNER = (Resource.WEIGHTS, Resource.BUDGET, Resource.OUTPUTS, Resource.SKETCH)
 
 
 class Mode(str, Enum):
@@ -53,8 +60,8 @@ class Claim:
             share one partition: the finest block, of which the others are multiples.
 
     Raises:
-        ValueError: `weights`, `budget` and `sketch` have one owner, so they are claimed
-            `EXCLUSIVE` only.
+        ValueError: `weights`, `budget`, `outputs` and `sketch` have one owner, so they are
+            claimed `EXCLUSIVE` only.
     """
 
     resource: Resource
@@ -101,14 +108,20 @@ class Fit:
     Attributes:
         tensors: Packed constants by role (``weight``, ``mask``, …).
         attributes: Attributes of the op that reads them.
-        metrics: Quality of the fit: ``rel_l2``, ``cos_mean_w``, … (definitions in the docs).
+        metrics: What the technique itself measured: ``exact`` (1 if Ŵ = W bit for bit) and
+            whatever it wants in the report. Where it can dequantise, the core adds
+            `tamiz.quality`'s metrics; where it cannot, metrics it gives under their names are
+            judged as they are.
         bits_per_weight: Stored bits divided by the number of dense weights.
+        strip: Set by the core before the rewrite: False where the dense weight is to stay as an
+            input of the new node. Only for techniques with a `fallback`.
     """
 
     tensors: Mapping[str, np.ndarray]
     attributes: Mapping[str, int | float | str]
     metrics: Mapping[str, float]
     bits_per_weight: float
+    strip: bool = True
 
 
 @dataclass(frozen=True)
@@ -124,11 +137,26 @@ class Cost:
     read: int
 
 
+@dataclass(frozen=True)
+class Autotune:
+    """Configurations to try at a site, from the smallest to the largest.
+
+    Attributes:
+        field: Field of the configuration that a bare number in a policy's schedule stands for.
+        schedule: ``schedule(site, config)``: fields to change, one mapping an attempt; used where
+            the policy gives no schedule.
+    """
+
+    field: str
+    schedule: Callable[[Site, Any], Sequence[Mapping[str, Any]]]
+
+
 class FitError(Exception):
     """A technique cannot represent this weight; one sentence. The site stays dense."""
 
 
-FitFunction = Callable[[Site, "np.ndarray", "Mapping[str, np.ndarray] | None", Any], Fit]
+FitFunction = Callable[[Site, "np.ndarray", "Statistics | None", Any], Fit]
+DequantizeFunction = Callable[[Site, Fit], "np.ndarray"]
 RewriteFunction = Callable[[Site, Fit, "ir.Model"], "list[ir.Node]"]
 CostFunction = Callable[[Site, Any], Cost]
 
@@ -151,10 +179,18 @@ class Technique:
         decode_only: True if it acts on single-token steps only.
         metrics: Run-time metrics of its ops.
         fit: ``fit(site, weight, statistics, config)``: weight is float32 ``[N, K]``; statistics
-            are the site's calibration tensors or None. Deterministic. Raises `FitError`.
+            are `tamiz.statistics.Statistics` of the site's input, None without calibration.
+            Deterministic, one thread, picklable (it may run in another process). Raises
+            `FitError`.
         rewrite: ``rewrite(site, fit, model)`` replaces the site's node, keeps its name and its
             outputs, and returns the new nodes; the core adds the metadata.
         cost: ``cost(site, config)``; None if the technique stores no weight.
+        dequantize: ``dequantize(site, fit)``: Ŵ, float32 ``[N, K]``, exactly what the op
+            multiplies with, so that the core can measure the fit; None if there is no Ŵ.
+        autotune: What to try where the policy asks for autotune; None if nothing can be tuned.
+        policy_keys: Short keys that a policy's entries may hold for this technique directly, and
+            the field of the configuration that each sets: ``{"K": "k"}``.
+        fallback: True if its ops can compute with the dense weight instead (`Fit.strip`).
     """
 
     name: str
@@ -166,6 +202,10 @@ class Technique:
     fit: FitFunction
     rewrite: RewriteFunction
     cost: CostFunction | None = None
+    dequantize: DequantizeFunction | None = None
+    autotune: Autotune | None = None
+    policy_keys: Mapping[str, str] = field(default_factory=dict)
+    fallback: bool = False
     tensors: frozenset[str] = field(default=frozenset())
     provides: frozenset[str] = field(default=frozenset())
     requires: frozenset[str] = field(default=frozenset())
@@ -177,6 +217,10 @@ class Technique:
         """Holds the name to what a command-line switch can carry."""
         if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", self.name):
             raise ValueError(f"technique name {self.name!r} is not of the form 'block-quant'")
+        tuned = [self.autotune.field] if self.autotune else []
+        for name in (*self.policy_keys.values(), *tuned):
+            if name not in self.config.model_fields:
+                raise ValueError(f"{self.name}: its configuration has no field {name!r}")
 
     def flag(self, field: str) -> str:
         """The command-line option of one field of the configuration."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 
+from tamiz.errors import TamizError
 from tamiz.runtime import Model
 from tamiz.sampling import Sampling
 from tamiz.sequence import Sequence
@@ -32,8 +33,10 @@ def generate_text(
         sequence: See `Model.generate`.
 
     Raises:
-        TamizError: See `Model.generate`.
+        TamizError: A stop string is empty, or see `Model.generate`.
     """
+    if "" in stop:
+        raise TamizError("a stop string is empty, expected at least one character")
     ids = model.generate(prompt, sampling, max_new_tokens, sequence)
     yield from until_stop(tokenizer_pieces(tokenizer, ids), stop)
 

@@ -26,6 +26,7 @@ MODEL = "tokenizer.onnx"
 VOCABULARY = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 
+_UNREADABLE = re.compile("[\0\ud800-\udfff]")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -56,7 +57,15 @@ class Tokenizer:
             text: The text.
             bos: Put the beginning-of-text token first if tokenizer_config.json says so
                 (``add_bos_token``); a rendered chat template has its own.
+
+        Raises:
+            TamizError: The text holds what onnxruntime's strings cannot: a NUL, where they end, or
+                half a character, which stands for input that was not UTF-8.
         """
+        if bad := _UNREADABLE.search(text):
+            raise TamizError(
+                f"the text holds {bad[0]!r} at character {bad.start()}, expected UTF-8 without NUL"
+            )
         ids: list[int] = self._session.run(None, {"text": np.array([text])})[0].tolist()
         return self._bos + ids if bos else ids
 
@@ -78,7 +87,9 @@ class Tokenizer:
         if not self.settings.get("add_bos_token", False):
             return []
         token = self.settings.get("bos_token")
-        if token not in self._tokens.ids:
+        if isinstance(token, dict):  # as transformers writes a token with its flags
+            token = token.get("content")
+        if not isinstance(token, str) or token not in self._tokens.ids:
             raise TamizError(
                 f"{bundle.path / SETTINGS}: bos_token is {token!r}, which {VOCABULARY} lacks"
             )
@@ -123,7 +134,8 @@ class _Tokens:
             vocabulary: dict[str, int] = dict(description["model"]["vocab"])
             added: dict[str, int] = {t["content"]: t["id"] for t in description["added_tokens"]}
             special = {t["id"] for t in description["added_tokens"] if t.get("special")}
-        except (KeyError, TypeError, ValueError) as error:
+            self._added = {token: content.encode() for content, token in added.items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TamizError(
                 f"{path}: expected model.vocab (token → id) and added_tokens (content, id,"
                 f" special): {error!r}"
@@ -134,7 +146,6 @@ class _Tokens:
         self.ids = vocabulary | added
         self.special = frozenset(special)
         self._text = {token: text for text, token in vocabulary.items()}
-        self._added = {token: content.encode() for content, token in added.items()}
 
     def bytes_of(self, token: int) -> bytes:
         if token in self._added:
@@ -188,6 +199,7 @@ def _session(path: Path) -> ort.InferenceSession:
     )
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # errors are raised, and told once
     options.register_custom_ops_library(str(library))
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

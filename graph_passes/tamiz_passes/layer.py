@@ -19,6 +19,7 @@ from tamiz.graph import (
     POLICY,
     SITE,
     TECHNIQUE,
+    UNSAFE,
     VERSION,
     GraphPass,
     Phase,
@@ -133,7 +134,7 @@ def _fuse(model: ir.Model, piece: list[ir.Node], name: str) -> None:
     ]
     metadata = {
         key: joined
-        for key in (SITE, TECHNIQUE, VERSION, POLICY, LAYER)
+        for key in (SITE, TECHNIQUE, VERSION, POLICY, LAYER, UNSAFE)
         if (joined := _joined(n.metadata_props.get(key) for n in stages))
     }
     fused = replace(

@@ -1,6 +1,13 @@
 """Custom ops of tamiz for ONNX Runtime on CPUs, and the same ops on NumPy arrays."""
 
 from tamiz_ops._native import cpu, schemas
+from tamiz_ops.deltas import (
+    DELTA_PADDING,
+    hash_weights,
+    pack_deltas,
+    quantize_groups,
+    unpack_deltas,
+)
 from tamiz_ops.library import library_path, metrics, register, reset_metrics
 from tamiz_ops.pack import dequantize, pack_int4, pack_int8, unpack_int4, unpack_int8
 from tamiz_ops.run import run
@@ -8,16 +15,21 @@ from tamiz_ops.run import run
 __version__ = "0.1.0"
 
 __all__ = [
+    "DELTA_PADDING",
     "cpu",
     "dequantize",
+    "hash_weights",
     "library_path",
     "metrics",
+    "pack_deltas",
     "pack_int4",
     "pack_int8",
+    "quantize_groups",
     "register",
     "reset_metrics",
     "run",
     "schemas",
+    "unpack_deltas",
     "unpack_int4",
     "unpack_int8",
 ]

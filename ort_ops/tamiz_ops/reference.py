@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops import sketch_reference
+from tamiz_ops.deltas import splitmix64, unpack_deltas
 
 Array = npt.NDArray[Any]
 
@@ -86,9 +87,120 @@ def block_matmul(
     return [y if bias is None else y + bias]
 
 
+def proc_sparse_matmul(
+    x: Array,
+    deltas: Array,
+    starts: Array,
+    mask: Array | None = None,
+    bias: Array | None = None,
+    *,
+    bits: int,
+    n: int,
+    k: int,
+    base: float = 0.0,
+    seed: int = 0,
+    block: int = 32,
+) -> list[Array]:
+    """y = (x * mask) W^T + bias, W from `unpack_deltas`."""
+    x = x.astype(np.float64)
+    if mask is not None:
+        x = x * (np.repeat(mask, block, axis=-1)[..., :k] != 0)
+    y = x @ unpack_deltas(deltas, starts, bits=bits, n=n, k=k, base=base, seed=seed).T
+    return [y if bias is None else y + bias]
+
+
+def seed_delta_matmul(
+    x: Array,
+    deltas: Array,
+    starts: Array,
+    row_scale: Array | None = None,
+    spectrum: Array | None = None,
+    mask: Array | None = None,
+    bias: Array | None = None,
+    dense: Array | None = None,
+    *,
+    bits: int,
+    n: int,
+    k: int,
+    base: str,
+    depth: int = 1,
+    seed: int = 0,
+    block: int = 32,
+    dense_is_kn: int = 0,
+) -> list[Array]:
+    """y = (x * mask) (W0 + R)^T + bias; a row that is not finite with the dense weight instead.
+
+    W0[o, i] is row_scale[o] sum_j spectrum[j] H[j, o ^ i] (xor-circulant), or row_scale[o] (Q_depth
+    ... Q_1)[o, i] with Q_j[o, i] = H[o, p] s_j(p) / sqrt(L), where p is what P_j takes from i.
+    """
+    size = 1 << (max(n, k) - 1).bit_length()
+    walsh = np.ones((1, 1))
+    while len(walsh) < size:
+        walsh = np.block([[walsh, walsh], [walsh, -walsh]])
+    weight = unpack_deltas(deltas, starts, bits=bits, n=n, k=k)
+    if base == "xor-circulant" and spectrum is not None and row_scale is not None:
+        circulant = (walsh @ spectrum)[np.arange(n)[:, None] ^ np.arange(k)]
+        weight = weight + row_scale[:, None].astype(np.float64) * circulant
+    elif base == "hadamard" and row_scale is not None:
+        product = np.eye(size)
+        for j in range(depth):
+            step, first = (int(z) for z in splitmix64(seed, np.array([2 * j, 2 * j + 1])))
+            order = [((step | 1) * i + first) % size for i in range(size)]
+            words = [int(z) for z in splitmix64(seed, (j + 1 << 32) + np.arange(-(-size // 64)))]
+            signs = [1 - 2 * (words[i // 64] >> i % 64 & 1) for i in range(size)]
+            product = walsh @ (np.array(signs)[:, None] * product[order]) / np.sqrt(size)
+        weight = weight + row_scale[:, None].astype(np.float64) * product[:n, :k]
+    x = x.astype(np.float64)
+    if mask is not None:
+        x = np.where(np.repeat(mask, block, axis=-1)[..., :k] != 0, x, 0)
+    y = x @ weight.T
+    if dense is not None:
+        instead = x @ (dense if dense_is_kn else dense.T)
+        y = np.where(np.isfinite(y).all(-1, keepdims=True), y, instead)
+    return [y if bias is None else y + bias]
+
+
 def block_gather(ids: Array, weight: Array, *, bits: int, n: int, k: int) -> list[Array]:
     """y = W[ids]."""
     return [dequantize(weight, bits, n, k)[ids]]
+
+
+def head_shortlist(
+    x: Array,
+    weight: Array,
+    mask: Array | None,
+    bias: Array | None,
+    project: Array,
+    sketch: Array,
+    offset: Array,
+    *,
+    bits: int,
+    n: int,
+    k: int,
+    dims: int,
+    tiles: int,
+    block: int = 32,
+    sketch_bits: int = 4,
+    rows: int = 1,
+    estimate: int = 1,
+) -> list[Array]:
+    """y = W x + bias in the `tiles` tiles with the highest max(e), e = S P x + offset elsewhere.
+
+    Of equal tiles the lower ones count. Elsewhere it is -infinity with `estimate` = 0; with more
+    than `rows` rows of x all of it is exact.
+    """
+    (y,) = block_matmul(x, weight, mask, bias, bits=bits, n=n, k=k, block=block)
+    if np.prod(x.shape[:-1]) > rows:
+        return [y]
+    (z,) = block_matmul(x, project, mask, bits=8, n=dims, k=k, block=block)
+    (e,) = block_matmul(z, sketch, None, offset, bits=sketch_bits, n=n, k=dims)
+    padded = np.pad(e, [(0, 0)] * (e.ndim - 1) + [(0, -n % _TILE)], constant_values=-np.inf)
+    highest = padded.reshape(*e.shape[:-1], -1, _TILE).max(-1)  # NaN where one is NaN
+    highest = np.where(np.isnan(highest), np.inf, highest)
+    order = np.argsort(-highest, axis=-1, kind="stable")
+    chosen = np.zeros(highest.shape, bool)
+    np.put_along_axis(chosen, order[..., :tiles], True, axis=-1)
+    return [np.where(np.repeat(chosen, _TILE, axis=-1)[..., :n], y, e if estimate else -np.inf)]
 
 
 def rms_norm(
@@ -276,8 +388,11 @@ def _number(text: str) -> int | float:
 _OPS: dict[str, Any] = {
     "BlockMatMul": block_matmul,
     "BlockGather": block_gather,
+    "HeadShortlist": head_shortlist,
     "RMSNorm": rms_norm,
     "SwiGLU": swiglu,
     "Attention": attention,
     "Fused": fused,
+    "ProcSparseMatMul": proc_sparse_matmul,
+    "SeedDeltaMatMul": seed_delta_matmul,
 }

@@ -13,7 +13,7 @@ groups that leave the upper quants unused (scale = (max − min) / r for r < 15)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 import tamiz_ops
 from tamiz.site import Site, SiteKind
+from tamiz.statistics import Statistics
 from tamiz.technique import Cost, Fit, FitError
 from tamiz_block_quant.config import BlockQuantConfig
 
@@ -63,7 +64,7 @@ class Quantised:
 def fit(
     site: Site,
     weight: Float,
-    statistics: Mapping[str, NDArray[np.float32]] | None,
+    statistics: Statistics | None,
     config: BlockQuantConfig,
 ) -> Fit:
     """Fits and packs one weight.
@@ -94,6 +95,12 @@ def fit(
         metrics=metrics,
         bits_per_weight=8 * packed.nbytes / (n * k),
     )
+
+
+def dequantize(site: Site, fit: Fit) -> Float:
+    """The float32 weights ``[N, K]`` that the kernels multiply with."""
+    bits = int(fit.attributes["bits"])
+    return tamiz_ops.dequantize(fit.tensors["weight"], bits, site.out_features, site.in_features)
 
 
 def cost(site: Site, config: BlockQuantConfig) -> Cost:

@@ -8,7 +8,7 @@ from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
 from tamiz.technique import Claim, Mode, Resource, Technique
 from tamiz_block_quant.config import BlockQuantConfig
-from tamiz_block_quant.fit import cost, fit
+from tamiz_block_quant.fit import cost, dequantize, fit
 from tamiz_block_quant.rewrite import rewrite
 
 BLOCK_QUANT = Technique(
@@ -19,11 +19,12 @@ BLOCK_QUANT = Technique(
     site_kinds=frozenset({SiteKind.LINEAR, SiteKind.HEAD, SiteKind.EMBEDDING}),
     # The kernels skip single inputs, so any partition of the input will do.
     claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE, block=1),),
-    provides=frozenset({"skippable-blocks"}),
+    provides=frozenset({"skippable-blocks", "packed-tiles"}),
     default=True,
     fit=fit,
     rewrite=rewrite,
     cost=cost,
+    dequantize=dequantize,
 )
 
 

@@ -19,6 +19,7 @@ from tamiz.errors import TamizError
 COMMANDS = (
     "export",
     "inspect",
+    "calibrate",
     "plan",
     "build",
     "run",
@@ -52,6 +53,9 @@ class LazyGroup(click.Group):
         extra["standalone_mode"] = False
         try:
             result = super().main(args, *more, **extra)
+        except click.exceptions.NoArgsIsHelpError as error:  # its message is the help
+            error.show()
+            sys.exit(2)
         except click.ClickException as error:
             _fail(error.format_message())
         except TamizError as error:

@@ -1,11 +1,15 @@
-"""What `tamiz run` and `tamiz chat` share: options of generation."""
+"""What `tamiz run` and `tamiz chat` share: options of generation, and stdin."""
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
+
+from tamiz.errors import TamizError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -44,6 +48,19 @@ _OPTIONS = (
         "--threads", type=click.IntRange(1), help="Threads.  [default: the physical cores]"
     ),
 )
+
+
+def stdin() -> TextIO:
+    """Standard input; a byte that is not UTF-8 becomes half a character, which encoding refuses.
+
+    Raises:
+        TamizError: It is closed.
+    """
+    if sys.stdin is None:
+        raise TamizError("stdin is closed, expected text")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    return sys.stdin
 
 
 def generation_options(function: Function) -> Function:

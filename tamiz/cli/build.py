@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tamiz.cli._output import print_json, size
+from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins
 from tamiz.errors import TamizError
-
-if TYPE_CHECKING:
-    from tamiz.build import Progress
 
 
 @click.command("build", cls=TechniqueCommand)
@@ -28,6 +23,45 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also write the report to this file.",
 )
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="What to do at which layer and tensor; see 'tamiz schema policy'.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="What 'tamiz calibrate' measured; fits and gates use it.",
+)
+@click.option(
+    "--max-dppl",
+    default="0.02",
+    show_default=True,
+    metavar="FRACTION|off",
+    help="How much worse than dense the perplexity on calibration text may be.",
+)
+@click.option(
+    "--autotune",
+    type=click.Choice(["on", "off"]),
+    default="off",
+    show_default=True,
+    help="Try several configurations where the policy does not say.",
+)
+@click.option(
+    "--strip-dense",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="Drop replaced dense weights where the policy does not say; off keeps those that a "
+    "technique can fall back to.",
+)
+@click.option(
+    "--from-report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Follow the decisions of this report instead of making them.",
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@click.option("--resume", is_flag=True, help="Go on with an interrupted build of the same folder.")
 @on_conflict
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
@@ -37,21 +71,43 @@ def command(
     directory: Path,
     output: Path,
     report_json: Path | None,
+    policy: Path | None,
+    calibration: Path | None,
+    max_dppl: str,
+    autotune: str,
+    strip_dense: str,
+    from_report: Path | None,
+    jobs: int,
+    resume: bool,
     on_conflict: str,
     as_json: bool,
     **flags: str | None,
 ) -> None:
-    """Make a dense bundle smaller and faster."""
-    from tamiz.build import build
+    """Make a dense bundle smaller and faster.
+
+    An interrupted build leaves its fits in .OUTPUT.work, and --resume goes on with them.
+    """
+    from tamiz.build import Options, build
     from tamiz.bundle import write_json
 
     if report_json is not None and not report_json.parent.is_dir():
         raise TamizError(f"{report_json}: its folder does not exist")
     chosen = choices(ctx, flags)
-    with _progress() as progress:
-        report = build(
-            directory, output, chosen, plugins(ctx), on_conflict=on_conflict, progress=progress
-        )
+    if from_report is not None and (policy is not None or any(flags.values())):
+        raise TamizError("--from-report decides everything, so no policy or technique goes with it")
+    options = Options(
+        on_conflict=on_conflict,
+        policy=policy,
+        calibration=calibration,
+        autotune=autotune == "on",
+        strip_dense=strip_dense == "on",
+        max_dppl=_budget(max_dppl),
+        jobs=jobs,
+        resume=resume,
+        report=from_report,
+    )
+    with progress_bar() as progress:
+        report = build(directory, output, chosen, plugins(ctx), options, progress=progress)
     if report_json is not None:
         write_json(report_json, report)
     if as_json:
@@ -60,25 +116,17 @@ def command(
         _print(output, report)
 
 
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on stderr where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    bar = Progress(
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-    with bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=total
-        )
+def _budget(text: str) -> float | None:
+    """The value of --max-dppl."""
+    if text == "off":
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 100:
+        raise TamizError(f"--max-dppl={text}: expected a fraction from 0 to 100, or off")
+    return value
 
 
 def _print(output: Path, report: dict[str, Any]) -> None:
@@ -94,5 +142,10 @@ def _print(output: Path, report: dict[str, Any]) -> None:
                 click.echo(f"{site}: {technique['name']} {technique['decision']['reason']}")
     for entry in report["dropped"]:
         click.echo(f"{entry['site']}: {entry['technique']} dropped, it conflicts with another")
+    if (trial := report["gate"]["result"]) is not None:
+        click.echo(
+            f"whole model: Δppl {trial['dppl']}, mean KL {trial['kl_mean']}, "
+            f"{len(trial['refused'])} sites backed off"
+        )
     click.echo("against dense: " + ", ".join(f"{k} {v:.3g}" for k, v in check.items()))
     click.echo(f"{sum(report['seconds'].values()):.1f} s")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from tamiz.cli._generation import generation_options
+from tamiz.cli._generation import generation_options, stdin
 
 
 @click.command("chat")
@@ -49,14 +48,16 @@ def command(
             click.echo(piece, nl=False)
             answer += piece
         click.echo()
-        messages.append({"role": "assistant", "content": answer})
+        # A model may well write NUL, which no tokenizer reads back.
+        messages.append({"role": "assistant", "content": answer.replace("\0", "\ufffd")})
 
 
 def _lines() -> Iterator[str]:
     """What the user types, line by line, without empty ones."""
+    question = "> " if stdin().isatty() else ""
     while True:
         try:
-            line = input("> " if sys.stdin.isatty() else "")
+            line = input(question)
         except EOFError:
             return
         if line.strip():

@@ -18,11 +18,22 @@ if TYPE_CHECKING:
 
 @click.command("plan", cls=TechniqueCommand)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="What to do at which layer and tensor; see 'tamiz schema policy'.",
+)
 @on_conflict
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, /, directory: Path, on_conflict: str, as_json: bool, **flags: str | None
+    ctx: click.Context,
+    /,
+    directory: Path,
+    policy: Path | None,
+    on_conflict: str,
+    as_json: bool,
+    **flags: str | None,
 ) -> None:
     """Show what a build would do, and write nothing.
 
@@ -31,11 +42,15 @@ def command(
     from tamiz.bundle import Bundle
     from tamiz.inspect import survey
     from tamiz.plan import ConflictError, make_plan, predict, totals
+    from tamiz.policy import read_policy
 
     chosen = choices(ctx, flags)
     found = survey(Bundle.open_dense(directory), plugins(ctx))
+    rules = None
+    if policy is not None:
+        rules = read_policy(policy, plugins(ctx).techniques(), found.sites)
     try:
-        plan = make_plan(found.sites, chosen, on_conflict)
+        plan = make_plan(found.sites, chosen, on_conflict, rules)
     except ConflictError as error:
         if as_json:
             print_json({"conflicts": [asdict(conflict) for conflict in error.conflicts]})

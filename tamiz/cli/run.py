@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
 import click
 
-from tamiz.cli._generation import generation_options
+from tamiz.cli._generation import generation_options, stdin
 from tamiz.cli._output import print_json
 
 
@@ -44,7 +43,7 @@ def command(
         raise click.UsageError("--system needs the chat template, which --raw switches off")
     sampling = Sampling(temperature, top_k, top_p, seed)
     if prompt == "-":
-        prompt = sys.stdin.read()
+        prompt = stdin().read()
     model = Model.load(directory, threads)
     tokenizer = Tokenizer(model.bundle)
     if raw:

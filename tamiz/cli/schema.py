@@ -10,12 +10,19 @@ from tamiz.errors import TamizError
 
 
 @click.command("schema")
-@click.argument("technique", metavar="TECHNIQUE")
+@click.argument("technique", metavar="TECHNIQUE|policy")
 @click.pass_context
 def command(ctx: click.Context, technique: str) -> None:
-    """Print the JSON Schema of a technique's configuration."""
+    """Print the JSON Schema of a technique's configuration, or of a policy."""
     techniques = plugins(ctx).techniques()
+    if technique == "policy":
+        from tamiz.policy_schema import policy_model
+
+        print_json(policy_model(techniques).model_json_schema())
+        return
     if technique not in techniques:
         known = ", ".join(techniques) or "none"
-        raise TamizError(f"unknown technique {technique!r}, installed: {known}")
+        raise TamizError(
+            f"unknown technique {technique!r}, expected policy or one of the installed: {known}"
+        )
     print_json(techniques[technique].config.model_json_schema())

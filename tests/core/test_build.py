@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from tamiz import graph
-from tamiz.build import build
+from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.errors import TamizError
 from tamiz.plan import ConflictError, choose
@@ -71,7 +71,7 @@ def run(
     **options: Any,
 ) -> dict[str, Any]:
     named = {technique.name: technique for technique in techniques}
-    return build(source, source.parent / "out", choose(named, wanted), plugins, **options)
+    return build(source, source.parent / "out", choose(named, wanted), plugins, Options(**options))
 
 
 def test_without_techniques_the_weights_stay_and_the_logits_too(
@@ -113,7 +113,7 @@ def test_what_the_gate_refuses_stays_dense(plugins: Plugins, tiny_dense: Path) -
     assert site["bytes_after"] == site["bytes_before"]
     decision = site["techniques"][0]["decision"]
     assert not decision["applied"]
-    assert decision["reason"] == "stays dense: rel_l2 is 0.5000, the gate accepts at most 0.2"
+    assert decision["reason"] == "refused: rel_l2 is 0.5000, the gate accepts at most 0.2"
 
 
 def test_what_cannot_be_fitted_stays_dense(plugins: Plugins, tiny_dense: Path) -> None:
@@ -122,7 +122,42 @@ def test_what_cannot_be_fitted_stays_dense(plugins: Plugins, tiny_dense: Path) -
 
     report = run(plugins, tiny_dense, [rescaled(fit=refuse)], {"rescaled": {}})
     (attempt,) = report["sites"]["layers.1.attn_k"]["techniques"]
-    assert attempt["decision"]["reason"] == "stays dense: it holds weights that are not finite"
+    assert attempt["decision"]["reason"] == "refused: it holds weights that are not finite"
+
+
+def marked(name: str, refusal: str | None = None) -> Technique:
+    """One that owns nothing and changes nothing at its sites, or refuses to."""
+
+    def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
+        if refusal is not None:
+            raise FitError(refusal)
+        return [next(node for node in model.graph if node.name == site.node)]
+
+    return rescaled(
+        name,
+        claims=(Claim(Resource.CANDIDATES, Mode.NARROWING),),
+        fit=lambda *_: Fit({}, {}, {"exact": 1.0}, 0.0),
+        rewrite=rewrite,
+        cost=None,
+    )
+
+
+def test_a_node_tells_all_techniques_that_rewrote_it(plugins: Plugins, tiny_dense: Path) -> None:
+    refusing = marked("third", refusal="the node does not want it")
+    techniques = [marked("second"), rescaled("first"), refusing, marked("zero")]
+    report = run(plugins, tiny_dense, techniques, {t.name: {} for t in techniques})
+    model = ir.load(Bundle.open(tiny_dense.parent / "out").model)
+    signed = [n.metadata_props for n in model.graph if graph.TECHNIQUE in n.metadata_props]
+    assert len(signed) == 14
+    for node in signed:
+        assert node[graph.TECHNIQUE] == "first,second"
+        assert node[graph.VERSION] == "7,7"
+    # A rewrite that refuses leaves the site to those before it; those after it do not follow.
+    site = report["sites"]["layers.0.ffn_up"]
+    decisions = {t["name"]: t["decision"] for t in site["techniques"]}
+    assert [name for name, made in decisions.items() if made["applied"]] == ["first", "second"]
+    assert decisions["third"]["reason"] == "refused: the node does not want it"
+    assert decisions["zero"]["reason"] == "refused: third, which comes before it, was refused"
 
 
 def test_conflicts_are_an_error_or_dropped(plugins: Plugins, tiny_dense: Path) -> None:
@@ -142,8 +177,8 @@ def test_a_model_that_gives_nonsense_is_not_written(plugins: Plugins, tiny_dense
         return Fit({"weight": np.full_like(weight, np.nan)}, {}, {}, 32)
 
     with pytest.raises(RuntimeError, match="not finite"):
-        run(plugins, tiny_dense, [rescaled(fit=nonsense)], {"rescaled": {}})
-    assert not (tiny_dense.parent / "out").exists()
+        run(plugins, tiny_dense, [rescaled(fit=nonsense)], {"rescaled": {}}, max_dppl=None)
+    assert os.listdir(tiny_dense.parent) == [tiny_dense.name]
 
 
 def test_a_model_that_does_not_load_is_not_written(plugins: Plugins, tiny_dense: Path) -> None:

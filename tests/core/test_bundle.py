@@ -21,14 +21,16 @@ from tamiz.errors import TamizError
 EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
-def external(location: str) -> bytes:
+def external(location: str, length: int = 7) -> bytes:
     """A protobuf ModelProto with one external initializer at `location`."""
 
     def message(field: int, content: bytes) -> bytes:
         return bytes([field << 3 | 2, len(content)]) + content
 
-    entry = message(1, b"location") + message(2, location.encode())
-    return message(7, message(5, message(13, entry)))
+    def entry(key: str, value: str) -> bytes:
+        return message(13, message(1, key.encode()) + message(2, value.encode()))
+
+    return message(7, message(5, entry("location", location) + entry("length", str(length))))
 
 
 @pytest.fixture
@@ -74,6 +76,8 @@ def test_verify_finds_changed_contents_of_the_same_size(folder: Path) -> None:
     ("change", "reason"),
     [
         (lambda m: m.update(format=99), "format is 99, this tamiz .* reads 1"),
+        (lambda m: m.update(format=True), "format is True, this tamiz .* reads 1"),
+        (lambda m: m.update(min_onnxruntime="new"), "min_onnxruntime is 'new', expected a version"),
         (lambda m: m.update(extra=1), "unknown key 'extra' in the manifest"),
         (lambda m: m.pop("source"), "the manifest lacks the key 'source'"),
         (lambda m: m.update(kind="odd"), "kind is 'odd', expected dense or built"),
@@ -124,6 +128,13 @@ def test_refuses_external_data_that_the_manifest_does_not_list(folder: Path) -> 
     (folder / "model.onnx").write_bytes(external("other.data"))
     write_manifest(folder, "dense", Source("somewhere"))
     with pytest.raises(TamizError, match=r"other\.data: not among the files"):
+        Bundle.open(folder)
+
+
+def test_refuses_external_data_that_is_too_short(folder: Path) -> None:
+    (folder / "model.onnx").write_bytes(external("model.onnx.data", 8))
+    write_manifest(folder, "dense", Source("somewhere"))
+    with pytest.raises(TamizError, match=r"model\.onnx\.data: has 7 bytes, model\.onnx needs 8"):
         Bundle.open(folder)
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from tamiz.cli import COMMANDS, main
 from tamiz.errors import TamizError
+from tamiz.report import without_seconds
 
 
 def tamiz(*arguments: str | Path) -> Result:
@@ -82,6 +83,12 @@ def test_errors_become_exit_codes(
     monkeypatch.setattr("tamiz.plugins.load", fail)
     result = tamiz("plugins")
     assert (result.exit_code, result.stderr.strip()) == (code, stderr.strip())
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    result = tamiz()
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Usage: ")
 
 
 def test_usage_errors_are_one_sentence(tiny_dense: Path) -> None:
@@ -180,7 +187,7 @@ def test_build_reports_every_site(tiny_dense: Path, tmp_path: Path) -> None:
     )
     assert json.loads(report_path.read_text()) == report
     inside = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert inside == {key: value for key, value in report.items() if key != "seconds"}
+    assert inside == without_seconds(report)
     planned = json.loads(ok("plan", tiny_dense, "--json"))
     assert report["build"]["policy_hash"] == planned["policy_hash"]
     assert report["totals"]["bytes_after"] <= planned["totals"]["bytes"]["after"]
@@ -231,3 +238,49 @@ def test_schema_of_a_technique() -> None:
     schema = json.loads(ok("schema", "block-quant"))
     assert schema["properties"]["bits"]["enum"] == [4, 8]
     assert "unknown technique 'none'" in refused("schema", "none")
+
+
+def test_schema_of_a_policy_knows_the_plugins() -> None:
+    schema = json.loads(ok("schema", "policy"))
+    assert "block-quant" in schema["$defs"]["Techniques"]["properties"]
+
+
+def test_calibrate_then_build_with_a_policy(tiny_dense: Path, tmp_path: Path) -> None:
+    text, calibration = tmp_path / "text", tmp_path / "c.safetensors"
+    text.write_text("hello " * 2000)
+    found = json.loads(ok("calibrate", tiny_dense, "--text", text, "-o", calibration, "--json"))
+    assert found["inputs"]["layers.0.ffn_down"] == 96
+    assert found["tokens"] == found["windows"] * 256
+    policy = tmp_path / "policy.json"
+    section = {"block-quant": {"bits": {"down": 8}}}
+    policy.write_text(json.dumps({"version": 1, "defaults": {"techniques": section}}))
+    planned = json.loads(ok("plan", tiny_dense, "--policy", policy, "--json"))
+    arguments = ["--policy", policy, "--calibration", calibration, "--max-dppl", "0.5", "--json"]
+    report = json.loads(ok("build", tiny_dense, "-o", tmp_path / "out", *arguments))
+    assert report["build"]["policy_hash"] == planned["policy_hash"]
+    assert report["build"]["policy_file"] == "policy.json"
+    assert report["build"]["policy_version"] == 1
+    assert report["gate"]["text"] == "calibration"
+    resolved = report["layers"]["1"]["tensors"]["ffn_down"]["resolved"]
+    assert resolved["techniques"]["block-quant"]["bits"] == 8
+    assert "Δppl" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--max-dppl", "much"], "--max-dppl=much: expected a fraction"),
+        (["--max-dppl", "-1"], "expected a fraction"),
+        (["--max-dppl", "nan"], "expected a fraction"),
+        (["--jobs", "0"], "0 is not in the range"),
+        (["--policy", "none.json"], "none.json: cannot be read"),
+        (["--calibration", "none"], "none: not a complete calibration file"),
+        (["--from-report", "none", "--block-quant=off"], "--from-report decides everything"),
+        (["--from-report", "none"], "none"),
+    ],
+)
+def test_build_refuses_bad_decisions(
+    tiny_dense: Path, tmp_path: Path, flags: list[str], reason: str
+) -> None:
+    assert reason in refused("build", tiny_dense, "-o", tmp_path / "out", *flags)
+    assert sorted(os.listdir(tmp_path)) == [tiny_dense.name]

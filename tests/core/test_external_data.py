@@ -33,7 +33,7 @@ def test_finds_every_place_that_can_hold_a_tensor(tmp_path: Path) -> None:
     )
     model = helper.make_model(graph, functions=[function])
     onnx.save_model(model, tmp_path / "model.onnx")
-    assert locations(tmp_path / "model.onnx") == {
+    assert set(locations(tmp_path / "model.onnx")) == {
         "initializer",
         "in-an-attribute",
         "in-a-subgraph",
@@ -45,7 +45,17 @@ def test_inline_weights_need_no_file(tmp_path: Path) -> None:
     weight = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
     model = helper.make_model(helper.make_graph([], "g", [], [], initializer=[weight]))
     onnx.save_model(model, tmp_path / "model.onnx")
-    assert locations(tmp_path / "model.onnx") == set()
+    assert locations(tmp_path / "model.onnx") == {}
+
+
+def test_tells_how_many_bytes_a_file_must_have(tmp_path: Path) -> None:
+    tensors = [external("a", "one"), external("b", "one"), external("c", "two")]
+    tensors[0].external_data.add(key="length", value="7")
+    tensors[1].external_data[0].value = "4096"
+    tensors[1].external_data.add(key="length", value="4")
+    model = helper.make_model(helper.make_graph([], "g", [], [], initializer=tensors))
+    onnx.save_model(model, tmp_path / "model.onnx")
+    assert locations(tmp_path / "model.onnx") == {"one": 4100, "two": 0}
 
 
 @pytest.mark.parametrize(

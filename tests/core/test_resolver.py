@@ -206,7 +206,7 @@ def choices(draw: st.DrawFn) -> list[Choice]:
 def test_a_plan_breaks_no_rule(wanted: list[Choice]) -> None:
     """Sound: what a resolution plans has no conflict of its own."""
     planned = resolve(SITES, {site.id: wanted for site in SITES}).plans
-    again = resolve(SITES, {plan.site.id: plan.choices for plan in planned})
+    again = resolve(SITES, {p.site.id: [*p.choices, *p.fallbacks] for p in planned})
     assert again.conflicts == ()
     assert again.plans == planned
     for plan in planned:
@@ -229,8 +229,20 @@ def test_what_has_no_conflicts_is_never_changed(wanted: list[Choice]) -> None:
     asked = {
         (site.id, c.technique.name) for site in SITES for c in wanted if c.technique.fits(site)
     }
-    assert planned | set(found.dropped) == asked
+    standing_by = {(plan.site.id, c.technique.name) for plan in found.plans for c in plan.fallbacks}
+    assert planned | standing_by | set(found.dropped) == asked
     assert planned.isdisjoint(found.dropped)
+    assert standing_by.isdisjoint(planned | set(found.dropped))
+
+
+def test_a_default_owner_yields_to_one_that_was_asked_for() -> None:
+    default = choice(technique("default", weights()), asked=False)
+    asked = choice(technique("wanted", weights()))
+    found = everywhere(default, asked)
+    assert found.conflicts == ()
+    assert found.dropped == ()
+    (plan,) = found.plans
+    assert (names(plan), plan.fallbacks) == (["wanted"], (default,))
 
 
 @given(choices(), st.randoms())

@@ -95,7 +95,7 @@ def test_an_expression_that_fails_is_refused():
         render("{{ 1 // 0 }}")
 
 
-@pytest.mark.parametrize("template", [None, 3, [{"name": "tool", "template": "no"}]])
+@pytest.mark.parametrize("template", [None, 3, [5], [{"name": "tool", "template": "no"}]])
 def test_a_model_without_template_cannot_chat(template):
     with pytest.raises(TamizError, match="has no chat_template"):
         ChatTemplate({"chat_template": template})

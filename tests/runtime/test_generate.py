@@ -1,5 +1,8 @@
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -89,6 +92,34 @@ def test_a_model_that_is_no_decoder_is_refused(tiny_dense):
     write_manifest(tiny_dense, "dense", Source("changed by a test"))
     with pytest.raises(TamizError, match=r"model.onnx: "):
         Model.load(tiny_dense)
+
+
+def test_an_onnxruntime_that_is_too_old_is_named(tiny_dense, monkeypatch):
+    monkeypatch.setattr("onnxruntime.__version__", "1.9.1")
+    with pytest.raises(TamizError, match=r"found onnxruntime 1\.9\.1, expected 1\.20 or newer"):
+        Model.load(tiny_dense)
+
+
+def test_onnxruntime_prints_no_second_error(tiny_dense, capfd):
+    model = (tiny_dense / "model.onnx").read_bytes()
+    (tiny_dense / "model.onnx").write_bytes(model.replace(b"MatMul", b"MatMux"))
+    write_manifest(tiny_dense, "dense", Source("changed by a test"))
+    with pytest.raises(TamizError, match=r"model.onnx: onnxruntime cannot load it"):
+        Model.load(tiny_dense)
+    assert capfd.readouterr().err == ""
+
+
+def test_an_unknown_isa_is_named(shared_dir):
+    program = "import sys; from tamiz.runtime import Model; Model.load(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(shared_dir)],
+        env={**os.environ, "TAMIZ_ISA": "odd"},
+        capture_output=True,
+        text=True,
+    )
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("tamiz.errors.TamizError: ")
+    assert "TAMIZ_ISA is 'odd', expected one of" in last
 
 
 def _change(bundle, name, **values):

@@ -51,6 +51,12 @@ def test_a_token_outside_of_the_vocabulary_is_refused(tokenizer):
         tokenizer.decode([999])
 
 
+@pytest.mark.parametrize("text", ["a\udcff", "a\0b", "a\0"])
+def test_text_that_would_be_cut_or_cannot_be_utf8_is_refused(tokenizer, text):
+    with pytest.raises(TamizError, match=r"at character 1, expected UTF-8 without NUL"):
+        tokenizer.encode(text)
+
+
 def test_bos_is_added_where_the_settings_say_so(tiny_dense):
     settings = json.loads((tiny_dense / "tokenizer_config.json").read_text())
     settings |= {"add_bos_token": True, "bos_token": "<|im_start|>"}
@@ -58,6 +64,9 @@ def test_bos_is_added_where_the_settings_say_so(tiny_dense):
     bundle = _repacked(tiny_dense)
     assert Tokenizer(bundle).encode("hello")[0] == 0
     assert Tokenizer(bundle).encode("hello", bos=False)[0] != 0
+    settings["bos_token"] = {"content": "<|im_start|>", "special": True}
+    (tiny_dense / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert Tokenizer(_repacked(tiny_dense)).encode("hello")[0] == 0
     settings["bos_token"] = "<s>"
     (tiny_dense / "tokenizer_config.json").write_text(json.dumps(settings))
     with pytest.raises(TamizError, match=r"bos_token is '<s>', which tokenizer.json lacks"):
@@ -74,6 +83,13 @@ def test_sentence_piece_tokens_are_joined(tiny_dense):
     (tiny_dense / "tokenizer.json").write_text(json.dumps(description))
     tokenizer = Tokenizer(_repacked(tiny_dense))
     assert tokenizer.decode([0, 1, 2, 3, 4, 5, 6]) == "Hello w€"
+
+
+def test_a_malformed_tokenizer_json_is_refused(tiny_dense):
+    description = {"model": {"vocab": {}}, "added_tokens": [{"id": 0, "content": 5}]}
+    (tiny_dense / "tokenizer.json").write_text(json.dumps(description))
+    with pytest.raises(TamizError, match=r"tokenizer.json: expected model.vocab"):
+        Tokenizer(_repacked(tiny_dense))
 
 
 def test_a_bundle_without_tokenizer_says_so(tiny_dense):
@@ -102,6 +118,11 @@ def test_generated_text_is_the_text_of_the_tokens(model, tokenizer, monkeypatch)
     stop = text[len(text) // 2 :][:2]
     stopped = "".join(generate_text(model, tokenizer, prompt, sampling, 40, [stop]))
     assert stopped == text[: text.index(stop)]
+
+
+def test_an_empty_stop_string_is_refused(model, tokenizer):
+    with pytest.raises(TamizError, match="a stop string is empty"):
+        list(generate_text(model, tokenizer, [5], Sampling(), 1, [""]))
 
 
 def _repacked(folder):

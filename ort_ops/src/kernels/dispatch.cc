@@ -36,12 +36,14 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
       {"avx2", __builtin_cpu_supports("avx2")},
       {"fma", __builtin_cpu_supports("fma")},
       {"f16c", __builtin_cpu_supports("f16c")},
+      {"bmi2", __builtin_cpu_supports("bmi2")},
       {"avx512f", __builtin_cpu_supports("avx512f")},
       {"avx512bw", __builtin_cpu_supports("avx512bw")},
       {"avx512vl", __builtin_cpu_supports("avx512vl")},
       {"avx512dq", __builtin_cpu_supports("avx512dq")},
       {"avx512vnni", __builtin_cpu_supports("avx512vnni")},
       {"avx512vbmi", __builtin_cpu_supports("avx512vbmi")},
+      {"avx512vbmi2", __builtin_cpu_supports("avx512vbmi2")},
       {"avx512vpopcntdq", __builtin_cpu_supports("avx512vpopcntdq")},
   };
 #else

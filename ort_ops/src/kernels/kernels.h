@@ -2,8 +2,10 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/deltas.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "kernels/shortlist.h"
 #include "kernels/sketch.h"
 
 namespace tamiz {
@@ -11,8 +13,10 @@ namespace tamiz {
 struct Kernels {
   const char* isa;
   MatMulKernels matmul;
+  DeltaKernels deltas;
   AttentionKernels attention;
   ElementwiseKernels elementwise;
+  ShortlistKernels shortlist;
   SketchKernels sketch;
 };
 

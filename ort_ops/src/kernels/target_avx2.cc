@@ -6,15 +6,21 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/shortlist-inl.h"
 #include "kernels/sketch-inl.h"
+
+// after the product, whose parts it uses
+#include "kernels/deltas-inl.h"
 
 namespace tamiz {
 
 const Kernels kernels_avx2 = {
     "avx2",
     avx2::matmul_kernels,
+    avx2::delta_kernels,
     avx2::attention_kernels,
     avx2::elementwise_kernels,
+    avx2::shortlist_kernels,
     avx2::sketch_kernels,
 };
 

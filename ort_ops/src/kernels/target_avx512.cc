@@ -7,15 +7,21 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/shortlist-inl.h"
 #include "kernels/sketch-inl.h"
+
+// after the product, whose parts it uses
+#include "kernels/deltas-inl.h"
 
 namespace tamiz {
 
 const Kernels kernels_avx512 = {
     "avx512",
     avx512::matmul_kernels,
+    avx512::delta_kernels,
     avx512::attention_kernels,
     avx512::elementwise_kernels,
+    avx512::shortlist_kernels,
     avx512::sketch_kernels,
 };
 

@@ -5,15 +5,21 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/shortlist-inl.h"
 #include "kernels/sketch-inl.h"
+
+// after the product, whose parts it uses
+#include "kernels/deltas-inl.h"
 
 namespace tamiz {
 
 const Kernels kernels_portable = {
     "portable",
     portable::matmul_kernels,
+    portable::delta_kernels,
     portable::attention_kernels,
     portable::elementwise_kernels,
+    portable::shortlist_kernels,
     portable::sketch_kernels,
 };
 

@@ -12,23 +12,31 @@ struct PackedWeight {
   int64_t n, k;
 
   explicit PackedWeight(const Attributes& attributes)
-      : bits(static_cast<int>(positive(attributes, "bits"))),
-        n(positive(attributes, "n")),
-        k(positive(attributes, "k")) {
-    if (bits != 4 && bits != 8) {
-      throw Error("attribute 'bits' is " + std::to_string(bits) + ", expected 4 or 8");
-    }
-  }
+      : PackedWeight(four_or_eight(attributes, "bits"), positive(attributes, "n"),
+                     positive(attributes, "k")) {}
+
+  PackedWeight(int weight_bits, int64_t outputs, int64_t inputs)
+      : bits(weight_bits), n(outputs), k(inputs) {}
 
   int64_t groups() const { return group_count(k); }
   int64_t tiles() const { return tile_count(n); }
   int64_t tile_bytes() const { return groups() * group_bytes(bits); }
   int64_t bytes() const { return tiles() * tile_bytes(); }
 
-  void check(const Tensor& weight) const {
+  void check(const Tensor& weight) const { check("weight", weight); }
+
+  void check(const char* name, const Tensor& weight) const {
     const std::string meaning = "tiles and tile bytes of n = " + std::to_string(n) +
                                 ", k = " + std::to_string(k) + ", bits = " + std::to_string(bits);
-    expect_shape("weight", weight, Shape{2, {tiles(), tile_bytes()}}, meaning.c_str());
+    expect_shape(name, weight, Shape{2, {tiles(), tile_bytes()}}, meaning.c_str());
+  }
+
+  /// The value of an attribute that is a number of bits.
+  static int four_or_eight(const Attributes& attributes, const char* name) {
+    const int64_t value = attributes.ints.at(name);
+    if (value == 4 || value == 8) return static_cast<int>(value);
+    throw Error("attribute '" + std::string(name) + "' is " + std::to_string(value) +
+                ", expected 4 or 8");
   }
 
   /// The value of an attribute that counts something.

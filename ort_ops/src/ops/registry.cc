@@ -3,7 +3,10 @@
 #include "ops/block_gather.h"
 #include "ops/block_matmul.h"
 #include "ops/fused.h"
+#include "ops/head_shortlist.h"
+#include "ops/proc_sparse_matmul.h"
 #include "ops/rms_norm.h"
+#include "ops/seed_delta_matmul.h"
 #include "ops/stage.h"
 #include "ops/swiglu.h"
 
@@ -11,8 +14,15 @@ namespace tamiz {
 
 const std::vector<OpSpec>& op_specs() {
   static const std::vector<OpSpec> specs = {
-      block_matmul_spec(), block_gather_spec(), rms_norm_spec(),
-      swiglu_spec(),       attention_spec(),    fused_spec(),
+      block_matmul_spec(),
+      block_gather_spec(),
+      rms_norm_spec(),
+      swiglu_spec(),
+      attention_spec(),
+      head_shortlist_spec(),
+      proc_sparse_matmul_spec(),
+      seed_delta_matmul_spec(),
+      fused_spec(),
   };
   return specs;
 }

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import tamiz_ops
-from tamiz.build import build
+from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.cli import main
 from tamiz.errors import TamizError
@@ -34,7 +34,8 @@ def plugins() -> Plugins:
 def built(plugins: Plugins, source: Path, name: str, **techniques: Any) -> Path:
     out = source.parent / name
     wanted = {key.replace("_", "-"): value for key, value in techniques.items()}
-    build(source, out, choose(plugins.techniques(), wanted), plugins)
+    choices = choose(plugins.techniques(), wanted)
+    build(source, out, choices, plugins, Options(max_dppl=None))
     return out
 
 

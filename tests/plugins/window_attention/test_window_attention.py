@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tamiz.build import build
+from tamiz.build import Options, build
 from tamiz.plan import choose
 from tamiz.plugins import load
 from tamiz.runtime import Model
@@ -14,7 +14,8 @@ IDS = np.random.default_rng(0).integers(2, 262, 100).tolist()
 
 def window(source: Path, tokens: int) -> Model:
     plugins, out = load(), source.parent / f"window{tokens}"
-    build(source, out, choose(plugins.techniques(), {"win-attn": {"tokens": tokens}}), plugins)
+    choices = choose(plugins.techniques(), {"win-attn": {"tokens": tokens}})
+    build(source, out, choices, plugins, Options(max_dppl=None))
     return Model.load(out)
 
 

@@ -58,6 +58,13 @@ def test_run_refuses_what_is_no_bundle(tamiz, tmp_path):
     assert "not a tamiz bundle" in err
 
 
+@pytest.mark.parametrize("command", [["run", "--prompt", "-"], ["chat"]])
+def test_stdin_that_is_not_utf8_is_refused(tamiz, dense_dir, command):
+    code, out, err = tamiz(*command, dense_dir, stdin=b"a\xff\n")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: the text holds '\\udcff' at character")
+
+
 def test_chat_answers_every_line(tamiz, dense_dir):
     code, out, _ = tamiz("chat", dense_dir, "--max-new-tokens", 3, stdin="hello\n\nhello\n")
     assert code == 0

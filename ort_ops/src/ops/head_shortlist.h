@@ -1,0 +1,9 @@
+#pragma once
+
+#include "ops/stage.h"
+
+namespace tamiz {
+
+const OpSpec& head_shortlist_spec();
+
+}  // namespace tamiz

@@ -1,0 +1,41 @@
+// What ops that multiply with a packed weight share: the size of a task and the arguments of a
+// product.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/matmul.h"
+#include "ops/packed_weight.h"
+#include "ops/quantised_rows.h"
+
+namespace tamiz {
+
+/// Tiles of a weight that one task multiplies: some microseconds of reading, and at least those
+/// that a kernel takes at a time.
+inline int64_t task_tiles(const PackedWeight& weight) {
+  constexpr int64_t kBytes = 48 * 1024;
+  constexpr int64_t kTiles = 4;
+  return std::max(kBytes / (kTiles * weight.tile_bytes()), int64_t{1}) * kTiles;
+}
+
+/// At most kRowBlock rows from `row` on times `tiles` tiles from `tile` on. `bias` and `y`
+/// [rows, n] are those of the whole product; a null bias is none.
+inline MultiplyArgs product(const PackedWeight& weight, const Tensor& packed, const QuantRows& x,
+                            int64_t row, int64_t tile, int64_t tiles, const float* bias, float* y) {
+  const int64_t output = tile * kTile;
+  MultiplyArgs args;
+  args.weight = packed.as<uint8_t>() + tile * weight.tile_bytes();
+  args.bits = weight.bits;
+  args.tiles = std::min(tiles, weight.tiles() - tile);
+  args.x = x;
+  args.first_row = row;
+  args.rows = std::min(kRowBlock, x.rows - row);
+  args.skip = false;
+  args.bias = bias ? bias + output : nullptr;
+  args.outputs = std::min(args.tiles * kTile, weight.n - output);
+  args.y = y + row * weight.n + output;
+  args.y_stride = weight.n;
+  return args;
+}
+
+}  // namespace tamiz

@@ -1,0 +1,196 @@
+// Phase 0 quantises the rows of x into scratch memory and starts every row of y with bias + W0 x,
+// phase 1 adds the product with the stored residual, phase 2 is the guardian: a row that is not
+// finite is computed again with the dense weight, or refused.
+#include "ops/seed_delta_matmul.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/kernels.h"
+#include "ops/delta_weight.h"
+#include "ops/metrics.h"
+#include "ops/seeded_base.h"
+
+namespace tamiz {
+namespace {
+
+enum Metric : size_t { bytes_read, fallbacks };
+enum Input : size_t { x_in, deltas, starts, row_scale, spectrum, mask, bias, dense };
+
+class SeedDeltaMatMul : public Stage {
+ public:
+  SeedDeltaMatMul(const Attributes& attributes, const Kernels& kernels)
+      : weight_(attributes),
+        base_(attributes),
+        block_(PackedWeight::positive(attributes, "block")),
+        dense_is_kn_(attributes.ints.at("dense_is_kn") != 0),
+        matmul_(kernels.matmul),
+        kernels_(kernels.deltas) {}
+
+  void check_constants(Ports inputs) const override {
+    if (inputs[deltas] && inputs[starts]) weight_.check(inputs[deltas], inputs[starts]);
+    if (inputs[bias]) check_bias(inputs[bias]);
+    if (inputs[dense]) check_dense(inputs[dense]);
+  }
+
+  void infer(Ports inputs, Ports outputs) const override {
+    outputs[0].shape = product_shape(inputs[x_in], weight_.n, weight_.k);
+    weight_.check(inputs[deltas], inputs[starts]);
+    base_.check(inputs[row_scale], inputs[spectrum]);
+    if (inputs[mask]) check_mask(inputs[mask], inputs[x_in].shape, block_);
+    if (inputs[bias]) check_bias(inputs[bias]);
+    if (inputs[dense]) check_dense(inputs[dense]);
+  }
+
+  size_t scratch_bytes(const Call& call) const override {
+    const QuantisedRows x = quantised(call);
+    const int64_t floats = base_.exists() ? 2 * base_.size() * x.rows : 0;
+    return aligned(x.bytes) + static_cast<size_t>(floats) * sizeof(float);
+  }
+
+  int phases() const override { return 3; }
+
+  size_t tasks(const Call& call, int phase) const override {
+    const QuantisedRows x = quantised(call);
+    if (phase == 0) return x.tasks(weight_.k) + static_cast<size_t>(x.rows);
+    return phase == 1 ? weight_.tasks(call.inputs[deltas], x.rows) : x.tasks(weight_.n);
+  }
+
+  void run(const Call& call, int phase, size_t task) const override {
+    const QuantisedRows x = quantised(call);
+    if (phase == 1) return multiply(call, x, task);
+    if (phase == 2) return guard(call, x, static_cast<int64_t>(task));
+    if (task >= x.tasks(weight_.k)) {
+      return start(call, x, static_cast<int64_t>(task - x.tasks(weight_.k)));
+    }
+    x.quantize(matmul_, call.inputs[x_in], call.inputs[mask], block_, call.scratch,
+               static_cast<int64_t>(task));
+  }
+
+ private:
+  QuantisedRows quantised(const Call& call) const {
+    return QuantisedRows(call.inputs[x_in], static_cast<bool>(call.inputs[mask]), weight_.groups());
+  }
+
+  void check_bias(const Tensor& tensor) const {
+    expect_shape("bias", tensor, Shape{1, {weight_.n}}, "[n]");
+  }
+
+  void check_dense(const Tensor& tensor) const {
+    const Shape shape =
+        dense_is_kn_ ? Shape{2, {weight_.k, weight_.n}} : Shape{2, {weight_.n, weight_.k}};
+    expect_shape("dense", tensor, shape, dense_is_kn_ ? "[k, n]" : "[n, k]");
+  }
+
+  /// Input i of a row, 0 where the mask leaves it out.
+  float input(const Call& call, int64_t row, int64_t i) const {
+    const int64_t mask_stride = divide_up(weight_.k, block_);
+    const bool kept =
+        !call.inputs[mask] || call.inputs[mask].as<uint8_t>()[row * mask_stride + i / block_] != 0;
+    return kept ? call.inputs[x_in].as<float>()[row * weight_.k + i] : 0.0f;
+  }
+
+  float* start_with_bias(const Call& call, int64_t row) const {
+    float* const y = call.outputs[0].as<float>() + row * weight_.n;
+    if (call.inputs[bias]) {
+      std::copy_n(call.inputs[bias].as<float>(), weight_.n, y);
+    } else {
+      std::fill_n(y, weight_.n, 0.0f);
+    }
+    return y;
+  }
+
+  void start(const Call& call, const QuantisedRows& x, int64_t row) const {
+    float* const y = start_with_bias(call, row);
+    if (!base_.exists()) return;
+    float* const room = reinterpret_cast<float*>(call.scratch + aligned(x.bytes));
+    float* const v = room + 2 * base_.size() * row;
+    for (int64_t i = 0; i < weight_.k; ++i) v[i] = input(call, row, i);
+    std::fill(v + weight_.k, v + base_.size(), 0.0f);
+    base_.add(kernels_, v, v + base_.size(), call.inputs[row_scale].as<float>(),
+              call.inputs[spectrum] ? call.inputs[spectrum].as<float>() : nullptr, y);
+  }
+
+  void multiply(const Call& call, const QuantisedRows& x, size_t task) const {
+    const DeltaWeight::Span span = weight_.span(call.inputs[deltas], x.rows, task);
+    const int64_t read = weight_.multiply(kernels_, call.inputs[deltas], call.inputs[starts], span,
+                                          x, call.scratch, call.outputs[0].as<float>());
+    call.metrics->add(bytes_read, static_cast<double>(read));
+  }
+
+  /// The rows of one task, as many as `quantize` would take of y.
+  void guard(const Call& call, const QuantisedRows& x, int64_t task) const {
+    const int64_t each = divide_up(x.rows, static_cast<int64_t>(x.tasks(weight_.n)));
+    for (int64_t row = task * each; row < std::min(x.rows, (task + 1) * each); ++row) {
+      const float* y = call.outputs[0].as<float>() + row * weight_.n;
+      const bool finite = std::all_of(y, y + weight_.n, [](float v) { return std::isfinite(v); });
+      if (finite) continue;
+      if (!call.inputs[dense]) {
+        throw Error("row " + std::to_string(row) +
+                    " of y is not finite, and there is no dense weight to fall back to");
+      }
+      multiply_dense(call, row);
+      call.metrics->add(fallbacks, 1);
+    }
+  }
+
+  void multiply_dense(const Call& call, int64_t row) const {
+    float* const y = start_with_bias(call, row);
+    const float* const weight = call.inputs[dense].as<float>();
+    const int64_t o_stride = dense_is_kn_ ? 1 : weight_.k;
+    const int64_t i_stride = dense_is_kn_ ? weight_.n : 1;
+    for (int64_t o = 0; o < weight_.n; ++o) {
+      double sum = 0;
+      for (int64_t i = 0; i < weight_.k; ++i) {
+        sum += static_cast<double>(weight[o * o_stride + i * i_stride]) * input(call, row, i);
+      }
+      y[o] += static_cast<float>(sum);
+    }
+  }
+
+  const DeltaWeight weight_;
+  const SeededBase base_;
+  const int64_t block_;
+  const bool dense_is_kn_;
+  const MatMulKernels& matmul_;
+  const DeltaKernels& kernels_;
+};
+
+std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
+  return std::make_unique<SeedDeltaMatMul>(attributes, kernels);
+}
+
+}  // namespace
+
+const OpSpec& seed_delta_matmul_spec() {
+  using Kind = AttributeSpec::Kind;
+  static const OpSpec spec = {
+      "SeedDeltaMatMul",
+      "y = (x * mask) (W0 + R)^T + bias. W0 is a base that a seed makes, multiplied in O(L log L) "
+      "for each row of x; R is stored. A row of y that is not finite is computed again with the "
+      "dense weight; without one it is an error.",
+      {{"x", Type::float32, false, "[..., k]"},
+       {"deltas", Type::uint8, false, "records of R, made by tamiz_ops.pack_deltas"},
+       {"starts", Type::int64, false, "[ceil(n / 16) + 1], where the records of a tile begin"},
+       {"row_scale", Type::float32, true, "[n], factor of each row of W0; not for base none"},
+       {"spectrum", Type::float32, true, "[L], of the circulant; for base xor-circulant"},
+       {"mask", Type::uint8, true, "[..., ceil(k / block)]; 0 leaves a block of inputs out"},
+       {"bias", Type::float32, true, "[n]"},
+       {"dense", Type::float32, true, "[n, k] or [k, n], what W0 + R stands for"}},
+      {{"y", Type::float32, false, "[..., n]"}},
+      false,
+      {{"bits", Kind::integer, true, 0, "of a stored value: 4 or 8"},
+       {"n", Kind::integer, true, 0, "outputs"},
+       {"k", Kind::integer, true, 0, "inputs"},
+       {"base", Kind::text, true, 0, "none, xor-circulant or hadamard"},
+       {"depth", Kind::integer, false, 1, "factors of the Hadamard stack, 1 to 16"},
+       {"seed", Kind::integer, false, 0, "of the Hadamard stack"},
+       {"block", Kind::integer, false, 32, "inputs that share a byte of the mask"},
+       {"dense_is_kn", Kind::integer, false, 0, "1: dense is [k, n]"}},
+      {{"seed_delta.bytes_read", "bytes", "of records that calls read"},
+       {"seed_delta.fallbacks", "rows", "that were not finite and were computed again, dense"}},
+      make};
+  return spec;
+}
+
+}  // namespace tamiz

@@ -1,0 +1,1 @@
+"""Technique head-shortlist: exact logits of the tokens that a small sketch of the head favours."""

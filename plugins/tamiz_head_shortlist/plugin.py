@@ -1,0 +1,33 @@
+"""Declares head-shortlist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tamiz.hookspecs import hookimpl
+from tamiz.site import SiteKind
+from tamiz.technique import Claim, Metric, Mode, Resource, Technique
+from tamiz_head_shortlist.config import HeadShortlistConfig
+from tamiz_head_shortlist.fit import fit
+from tamiz_head_shortlist.rewrite import rewrite
+
+HEAD_SHORTLIST = Technique(
+    name="head-shortlist",
+    version="1",
+    summary="Exact logits of the tokens that a small sketch of the head favours, estimates of the "
+    "others.",
+    config=HeadShortlistConfig,
+    site_kinds=frozenset({SiteKind.HEAD}),
+    claims=(Claim(Resource.OUTPUTS, Mode.EXCLUSIVE),),
+    requires=frozenset({"packed-tiles"}),
+    decode_only=True,
+    fit=fit,
+    rewrite=rewrite,
+    metrics=(Metric("head.shortlisted", "rows", "Positions that took the shortlist."),),
+)
+
+
+@hookimpl
+def tamiz_techniques() -> Sequence[Technique]:
+    """The one technique of this plugin."""
+    return [HEAD_SHORTLIST]

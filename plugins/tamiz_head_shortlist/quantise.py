@@ -1,0 +1,35 @@
+"""Packs a matrix by min-max in groups of 32 inputs, as the kernels read it.
+
+int4: w ≈ scale · q + minimum, scale = (max − min) / 15, minimum = min
+int8: w ≈ scale · q, scale = max |w| / 127
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tamiz_ops
+
+#: Inputs that share a scale, outputs of a tile.
+GROUP, TILE = 32, 16
+
+
+def pack(matrix: NDArray[np.float32], bits: int) -> NDArray[np.uint8]:
+    """The packed tensor of ``[N, K]`` in 4 or 8 bits."""
+    n, k = matrix.shape
+    groups = np.pad(matrix, ((0, 0), (0, -k % GROUP)), mode="edge").reshape(n, -1, GROUP)
+    low, high = groups.min(axis=-1), groups.max(axis=-1)
+    minima = np.where(bits == 4, low, 0).astype(np.float16)
+    largest = (high - low) / 15 if bits == 4 else np.maximum(high, -low) / 127
+    scales = largest.astype(np.float16)
+    step = scales.astype(np.float32)[..., None]
+    q = (groups - minima.astype(np.float32)[..., None]) / np.where(step == 0, 1, step)
+    q = np.clip(np.rint(q), 0 if bits == 4 else -127, 15 if bits == 4 else 127)
+    q = np.ascontiguousarray(q.reshape(n, -1)[:, :k])
+    packed: NDArray[np.uint8]
+    if bits == 4:
+        packed = tamiz_ops.pack_int4(q.astype(np.uint8), scales, minima)
+    else:
+        packed = tamiz_ops.pack_int8(q.astype(np.int8), scales)
+    return packed

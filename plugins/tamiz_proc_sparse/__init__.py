@@ -1,0 +1,1 @@
+"""Technique proc-sparse: the large weights are stored, the others come from a hash."""

@@ -1,0 +1,144 @@
+r"""Bases W0 of seed-delta, and their fit.
+
+    xor-circulant   W0[o, i] = r[o] c[o ^ i]
+    hadamard        W0 = diag(r) Q_depth … Q_1, Q_j = H D_j P_j / √L, of its result the first N
+
+H is the Walsh-Hadamard matrix of L, the least power of two not under N and K; D_j are signs and P_j
+permutations from a seed (`ort_ops/src/ops/seeded_base.h` has every bit of them). r and c minimise
+Σ m_i (W − W0)², m the imatrix: c by alternation with r, r in closed form, r[o] = ⟨W_o, B_o⟩ / ⟨B_o,
+B_o⟩ with B the base without r. Of the stack the best of `perm_trials` seeds stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz_ops.deltas import splitmix64
+from tamiz_seed_delta.config import SeedDeltaConfig
+
+_ALTERNATIONS = 4
+
+Float = NDArray[np.float32]
+Double = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Base:
+    """A fitted base.
+
+    Attributes:
+        weight: W0, float32 ``[N, K]``.
+        tensors: ``row_scale`` float32 ``[N]`` and ``spectrum`` float32 ``[L]``, where it has them.
+        seed: Of the Hadamard stack.
+    """
+
+    weight: Float
+    tensors: dict[str, Float]
+    seed: int = 0
+
+
+def fit_base(weight: Float, root_m: Float, config: SeedDeltaConfig) -> Base:
+    """Fits the base that the configuration asks for.
+
+    Args:
+        weight: float32 ``[N, K]``.
+        root_m: √m of every input, float32 ``[K]``.
+        config: The configuration.
+    """
+    m = np.square(root_m.astype(np.float64))
+    if config.base == "xor-circulant":
+        return _fit_circulant(weight.astype(np.float64), m, config.row_scale)
+    if config.base == "hadamard":
+        return _fit_stack(weight.astype(np.float64), m, config)
+    return Base(np.zeros_like(weight), {})
+
+
+def base_weight(n: int, k: int, name: str, depth: int, seed: int, tensors: dict[str, Any]) -> Float:
+    """W0 ``[N, K]`` from what the op reads, as it multiplies."""
+    if name == "none":
+        return np.zeros((n, k), np.float32)
+    r = tensors["row_scale"].astype(np.float64)[:, None]
+    if name == "hadamard":
+        return (r * stack(n, k, depth, seed)).astype(np.float32)
+    c = hadamard(tensors["spectrum"].astype(np.float64))
+    return (r * c[_xor(n, k)]).astype(np.float32)
+
+
+def hadamard(v: Double) -> Double:
+    """H v along the last dimension, a power of two long; not scaled."""
+    size = v.shape[-1]
+    v, half = v.copy(), 1
+    while half < size:
+        pairs = v.reshape(*v.shape[:-1], -1, 2, half)
+        a, b = pairs[..., 0, :], pairs[..., 1, :]
+        v, half = np.stack([a + b, a - b], axis=-2).reshape(v.shape), 2 * half
+    return v
+
+
+def stack(n: int, k: int, depth: int, seed: int) -> Double:
+    """Q_depth … Q_1 as a matrix ``[N, K]``."""
+    size = length(n, k)
+    index = np.arange(size, dtype=np.uint64)
+    v = np.eye(k, size)  # a row an input
+    for j in range(depth):
+        step, first = splitmix64(seed, np.array([2 * j, 2 * j + 1]))
+        with np.errstate(over="ignore"):
+            order = ((step | np.uint64(1)) * index + first) & np.uint64(size - 1)
+        words = splitmix64(seed, ((j + 1) << 32) + np.arange(-(-size // 64)))
+        signs = words[(index // np.uint64(64)).astype(np.int64)] >> index % np.uint64(64)
+        flip = 1 - 2.0 * (signs & np.uint64(1)).astype(np.float64)
+        v = hadamard(v[:, order.astype(np.int64)] * flip) / np.sqrt(size)
+    return np.ascontiguousarray(v[:, :n].T)
+
+
+def length(n: int, k: int) -> int:
+    """L, the least power of two not under n and k."""
+    return 1 << (max(n, k) - 1).bit_length()
+
+
+def _xor(n: int, k: int) -> NDArray[np.int64]:
+    index: NDArray[np.int64] = np.arange(n)[:, None] ^ np.arange(k)
+    return index
+
+
+def _row_scale(weight: Double, base: Double, m: Double, each: bool) -> Double:
+    """r ``[N]``; one value in all where not `each`."""
+    dot = np.einsum("nk,nk,k->n", weight, base, m)
+    square = np.einsum("nk,nk,k->n", base, base, m)
+    if not each:
+        dot, square = np.full_like(dot, dot.sum()), np.full_like(square, square.sum())
+    return np.divide(dot, square, out=np.zeros_like(dot), where=square > 0)
+
+
+def _fit_circulant(weight: Double, m: Double, each: bool) -> Base:
+    n, k = weight.shape
+    size, where = length(n, k), _xor(n, k)
+    r, c = np.ones(n), np.zeros(size)
+    for _ in range(_ALTERNATIONS if each else 1):
+        factor = r[:, None] * m
+        top = np.bincount(where.ravel(), (factor * weight).ravel(), size)
+        bottom = np.bincount(where.ravel(), (factor * r[:, None]).ravel(), size)
+        c = np.divide(top, bottom, out=np.zeros(size), where=bottom > 0)
+        r = _row_scale(weight, c[where], m, each)
+    tensors = {
+        "row_scale": r.astype(np.float32),
+        "spectrum": (hadamard(c) / size).astype(np.float32),
+    }
+    return Base(base_weight(n, k, "xor-circulant", 1, 0, tensors), tensors)
+
+
+def _fit_stack(weight: Double, m: Double, config: SeedDeltaConfig) -> Base:
+    n, k = weight.shape
+    best, best_gain, best_seed = np.zeros(n), -1.0, 0
+    for seed in range(config.perm_trials):
+        base = stack(n, k, config.depth, seed)
+        r = _row_scale(weight, base, m, config.row_scale)
+        gain = float(np.einsum("n,nk,nk,k->", r, weight, base, m))
+        if gain > best_gain:
+            best, best_gain, best_seed = r, gain, seed
+    tensors = {"row_scale": best.astype(np.float32)}
+    return Base(base_weight(n, k, "hadamard", config.depth, best_seed, tensors), tensors, best_seed)

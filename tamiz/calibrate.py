@@ -1,0 +1,161 @@
+"""Calibrates a dense bundle: texts, files to merge, interruptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tamiz import calibration as files
+from tamiz.bundle import Bundle
+from tamiz.calibration import WINDOW, Calibration, fingerprint
+from tamiz.errors import TamizError
+from tamiz.inspect import survey
+
+if TYPE_CHECKING:
+    from tamiz.plugins import Plugins
+
+_SAVE_EVERY = 8
+#: Windows that a model writes where there is no text.
+_GENERATED = 16
+
+#: Called with what is being done, steps done and steps in all.
+Progress = Callable[[str, int, int], None]
+
+
+def calibrate_bundle(
+    source: Path,
+    target: Path,
+    plugins: Plugins,
+    *,
+    texts: Sequence[Path] = (),
+    merged: Sequence[Path] = (),
+    windows: int = 64,
+    samples: int = 256,
+    memory: int = 256 << 20,
+    threads: int | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> Calibration:
+    """Measures the inputs of a model's sites and writes the calibration file.
+
+    Args:
+        source: Folder of a dense bundle.
+        target: The file to write; ``<target>.part`` holds what an interrupted run has measured.
+        plugins: The loaded plugins.
+        texts: UTF-8 texts; none for what the model itself writes, unless files are merged.
+        merged: Calibration files of the same model to take in.
+        windows: Windows of 512 tokens to read of each text.
+        samples: Inputs to keep of every site.
+        memory: Bytes that all kept inputs may take.
+        threads: Threads of onnxruntime.
+        progress: Told about every step.
+
+    Raises:
+        TamizError: No dense bundle, an unreadable or too short text, a file of another model.
+    """
+    bundle = Bundle.open_dense(source)
+    others = [files.load(path, bundle) for path in merged]
+    if others and not texts:
+        result = others.pop(0)
+    else:
+        result = _measure(
+            bundle, target, plugins, texts, windows, samples, memory, threads, progress
+        )
+    for other in others:
+        result.limit = min(result.limit, other.limit)
+        result.merge(other)
+    files.save(result, target)
+    _part(target).unlink(missing_ok=True)
+    return result
+
+
+def _part(target: Path) -> Path:
+    return target.with_name(target.name + ".part")
+
+
+def _measure(
+    bundle: Bundle,
+    target: Path,
+    plugins: Plugins,
+    texts: Sequence[Path],
+    windows: int,
+    samples: int,
+    memory: int,
+    threads: int | None,
+    progress: Progress,
+) -> Calibration:
+    from tamiz.activations import Activations
+
+    progress("read the text", 0, 1)
+    cuts = text_windows(bundle, texts, windows, threads, progress)
+    found = survey(bundle, plugins)
+    run = Activations(found, threads)
+    wide = {run.inputs[site.id]: site.in_features for site in found.sites if site.id in run.inputs}
+    limit = min(samples, memory // (4 * sum(wide.values())))
+    if limit < 1:
+        raise TamizError(
+            f"{memory >> 20} MB hold no sample of all {len(wide)} inputs, expected more memory"
+        )
+    empty = Calibration(fingerprint(bundle), run.inputs, limit)
+
+    def every(state: Calibration, done: int) -> None:
+        progress("calibrate", done, len(cuts))
+        if done % _SAVE_EVERY == 0 and done < len(cuts):
+            files.save(state, _part(target))
+
+    return files.calibrate(_interrupted(bundle, target, empty, cuts), cuts, run, every)
+
+
+def _interrupted(
+    bundle: Bundle, target: Path, empty: Calibration, cuts: Sequence[Sequence[int]]
+) -> Calibration:
+    """What an interrupted run of the same calibration has left, else `empty`."""
+    if not _part(target).is_file():
+        return empty
+    try:
+        state = files.load(_part(target), bundle)
+    except TamizError:
+        return empty
+    same = (state.inputs, state.limit) == (empty.inputs, empty.limit)
+    seen = [files.window_hash(window) for window in cuts[: len(state.windows)]]
+    return state if same and seen == state.windows else empty
+
+
+def text_windows(
+    bundle: Bundle,
+    texts: Sequence[Path],
+    windows: int,
+    threads: int | None,
+    progress: Progress,
+) -> list[list[int]]:
+    """Windows of the texts' first tokens, or of what the model writes where there is no text.
+
+    Raises:
+        TamizError: A text cannot be read, or has not one whole window.
+    """
+    from tamiz.evaluate import cut
+    from tamiz.generated_text import generate_windows
+    from tamiz.runtime import Model
+    from tamiz.tokenizer import Tokenizer
+
+    limit = bundle.json("config.json").get("max_position_embeddings")
+    length = min(WINDOW, limit) if isinstance(limit, int) and limit > 0 else WINDOW
+    if not texts:
+        model = Model.load(bundle.path, threads)
+
+        def tell(done: int, total: int) -> None:
+            progress("write a text", done, total)
+
+        return generate_windows(model, min(windows, _GENERATED), length, tell)
+    tokenizer = Tokenizer(bundle)
+    cuts = []
+    for path in texts:
+        try:
+            contents = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TamizError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+        ids = tokenizer.encode(contents, bos=False)
+        if len(ids) < length:
+            raise TamizError(f"{path}: has {len(ids)} tokens, expected at least {length}")
+        cuts += cut(ids, min(windows, len(ids) // length), length)
+    return cuts

@@ -1,0 +1,209 @@
+"""Calibration: what the inputs of the linear sites are on a text, and the file that holds it.
+
+For every site the mean of x² (imatrix) and some of its inputs x, a uniform sample of the tokens.
+Each token draws a number from what stands before it in its window; the tokens with the smallest
+numbers are the sample, the same ones at all sites. So merged files hold the sample of both texts
+together, whatever the order (bottom-k sampling), and two runs on one text hold the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.bundle import Bundle
+from tamiz.errors import TamizError
+from tamiz.statistics import Statistics
+
+#: Tokens of a window.
+WINDOW = 512
+#: Windows whose tokens a file keeps, for the gate of the whole model.
+KEPT_WINDOWS = 16
+VERSION = 1
+
+_TOKENS = "tokens"
+_PRIORITIES = "priorities"
+
+
+@dataclass
+class Calibration:
+    """Statistics of a model on a text.
+
+    Attributes:
+        model: SHA-256 that identifies the dense model; see `fingerprint`.
+        inputs: Name of the input by site id; sites that read the same input share it.
+        limit: Most samples that are kept.
+        count: Tokens that were seen.
+        windows: SHA-256 of every window that was seen, in order.
+        tokens: The first windows, int32 ``[n, WINDOW]``.
+        priorities: The samples' random numbers, uint64 ``[S]``, ascending.
+        sums: Σ x² by input, float64 ``[K]``.
+        samples: Samples by input, float32 ``[S, K]``.
+    """
+
+    model: str
+    inputs: dict[str, str]
+    limit: int
+    count: int = 0
+    windows: list[str] = field(default_factory=list)
+    tokens: list[list[int]] = field(default_factory=list)
+    priorities: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    samples: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Identifies what was measured."""
+        return hashlib.sha256(
+            json.dumps([self.model, self.limit, self.windows]).encode()
+        ).hexdigest()
+
+    def statistics(self, site: str) -> Statistics | None:
+        """Statistics of one site; None where its input was not measured."""
+        name = self.inputs.get(site)
+        if name is None or not self.count:
+            return None
+        imatrix = (self.sums[name] / self.count).astype(np.float32)
+        return Statistics(self.count, imatrix, self.samples[name])
+
+    def add(self, window: Sequence[int], values: Mapping[str, NDArray[np.float32]]) -> None:
+        """Adds one window.
+
+        Args:
+            window: Its tokens ``[T]``.
+            values: The inputs ``[T, K]`` by name.
+        """
+        ids = np.asarray(window, np.int32)
+        digest = window_hash(window)
+        seed = int(digest[:16], 16)
+        priorities = np.random.Generator(np.random.Philox(seed)).integers(
+            0, 1 << 63, len(ids), dtype=np.uint64
+        )
+        one = Calibration(self.model, self.inputs, self.limit, len(ids), [digest])
+        one.tokens = [ids.tolist()]
+        order = np.argsort(priorities, kind="stable")[: self.limit]
+        one.priorities = priorities[order]
+        for name, value in values.items():
+            one.sums[name] = np.square(value, dtype=np.float64).sum(axis=0)
+            one.samples[name] = value[order].astype(np.float32)
+        self.merge(one)
+
+    def merge(self, other: Calibration) -> None:
+        """Adds what another calibration of the same model has seen."""
+        priorities = np.concatenate([self.priorities, other.priorities])
+        order = np.argsort(priorities, kind="stable")[: self.limit]
+        self.priorities = priorities[order]
+        for name, total in other.sums.items():
+            self.sums[name] = self.sums[name] + total if name in self.sums else total
+            both = [c.samples[name] for c in (self, other) if name in c.samples]
+            self.samples[name] = np.concatenate(both)[order]
+        self.count += other.count
+        self.windows += other.windows
+        self.tokens = [*self.tokens, *other.tokens][:KEPT_WINDOWS]
+
+
+def window_hash(window: Sequence[int]) -> str:
+    """SHA-256 of a window's tokens."""
+    return hashlib.sha256(np.asarray(window, np.int32).tobytes()).hexdigest()
+
+
+def fingerprint(bundle: Bundle) -> str:
+    """Identifies the model of a dense bundle."""
+    files = {
+        name: file.sha256
+        for name, file in bundle.manifest.files.items()
+        if name.startswith("model.onnx") or name.endswith((".onnx", ".data"))
+    }
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+def save(calibration: Calibration, path: Path) -> None:
+    """Writes a calibration; the file appears when it is complete. Equal ones have equal bytes."""
+    from safetensors.numpy import save_file
+
+    tensors: dict[str, NDArray[Any]] = {
+        _TOKENS: np.array(calibration.tokens, np.int32).reshape(len(calibration.tokens), -1),
+        _PRIORITIES: calibration.priorities,
+    }
+    for name, total in calibration.sums.items():
+        tensors[f"sum/{name}"] = total
+        tensors[f"samples/{name}"] = np.ascontiguousarray(calibration.samples[name])
+    about = {
+        "version": VERSION,
+        "model": calibration.model,
+        "inputs": calibration.inputs,
+        "limit": calibration.limit,
+        "count": calibration.count,
+        "windows": calibration.windows,
+    }
+    scratch = path.with_name(path.name + ".new")
+    save_file(tensors, scratch, {"tamiz-calibration": json.dumps(about)})
+    os.replace(scratch, path)
+
+
+def load(path: Path, bundle: Bundle) -> Calibration:
+    """Reads a calibration of a dense bundle's model.
+
+    Raises:
+        TamizError: No readable calibration file, a truncated one, or one of another model.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np") as file:
+            about = json.loads((file.metadata() or {})["tamiz-calibration"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        result = _read(about, tensors)
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise TamizError(f"{path}: not a complete calibration file: {reason}") from error
+    if result.model != fingerprint(bundle):
+        raise TamizError(f"{path}: calibrates another model than {bundle.path}")
+    return result
+
+
+def _read(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Calibration:
+    if about["version"] != VERSION:
+        raise ValueError(f"version is {about['version']}, expected {VERSION}")
+    result = Calibration(
+        about["model"], about["inputs"], about["limit"], about["count"], about["windows"]
+    )
+    result.tokens = tensors[_TOKENS].tolist()
+    result.priorities = tensors[_PRIORITIES]
+    for name in sorted(set(result.inputs.values())):
+        total, samples = tensors[f"sum/{name}"], tensors[f"samples/{name}"]
+        if samples.shape != (len(result.priorities), len(total)):
+            raise ValueError(f"samples of {name} have shape {samples.shape}")
+        if not (np.isfinite(total).all() and np.isfinite(samples).all()):
+            raise ValueError(f"what was measured at {name} is not finite")
+        result.sums[name], result.samples[name] = total, samples
+    return result
+
+
+def calibrate(
+    start: Calibration,
+    windows: Iterable[Sequence[int]],
+    run: Callable[[Sequence[int]], Mapping[str, NDArray[np.float32]]],
+    every: Callable[[Calibration, int], None],
+) -> Calibration:
+    """Runs the windows that `start` has not seen.
+
+    Args:
+        start: An empty calibration, or one that was interrupted.
+        windows: Tokens of each.
+        run: Gives the inputs by name for a window's tokens; see `tamiz.activations`.
+        every: Called with what is there, and the windows done, after each.
+    """
+    for number, window in enumerate(windows, 1):
+        if number > len(start.windows):
+            start.add(window, run(window))
+            every(start, number)
+    return start

@@ -1,0 +1,23 @@
+"""What calibration knows of the input of one site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a site's input x was on the calibration text.
+
+    Attributes:
+        count: Tokens that were seen.
+        imatrix: Mean of x² over these tokens, float32 ``[K]``.
+        samples: Some of these inputs, drawn uniformly, float32 ``[S, K]``.
+    """
+
+    count: int
+    imatrix: NDArray[np.float32]
+    samples: NDArray[np.float32]

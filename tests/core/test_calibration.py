@@ -1,0 +1,158 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tamiz import calibrate as module
+from tamiz.activations import Activations
+from tamiz.bundle import Bundle, write_manifest
+from tamiz.calibrate import calibrate_bundle
+from tamiz.calibration import Calibration, load
+from tamiz.errors import TamizError
+from tamiz.inspect import survey
+from tamiz.plugins import Plugins
+from tamiz.plugins import load as load_plugins
+
+TEXT = "The quick brown fox jumps over the lazy dog; hello hello. "
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins()
+
+
+def write_text(path: Path, words: str) -> Path:
+    path.write_text("".join(f"{words}{n} " for n in range(60)))
+    return path
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> list[Path]:
+    return [write_text(tmp_path / "a.txt", TEXT), write_text(tmp_path / "b.txt", TEXT[::-1])]
+
+
+def run(dense: Path, plugins: Plugins, name: str, **options: Any) -> Calibration:
+    target = dense.parent / name
+    calibrate_bundle(dense, target, plugins, **{"windows": 3, "samples": 64, **options})
+    return load(target, Bundle.open(dense))
+
+
+def same(a: Calibration, b: Calibration) -> None:
+    assert (a.count, a.inputs, a.windows, a.tokens) == (b.count, b.inputs, b.windows, b.tokens)
+    assert np.array_equal(a.priorities, b.priorities)
+    for name in a.sums:
+        np.testing.assert_allclose(a.sums[name], b.sums[name], rtol=1e-12)
+        assert np.array_equal(a.samples[name], b.samples[name])
+
+
+def test_what_is_measured_are_the_inputs(
+    plugins: Plugins, tiny_dense: Path, texts: list[Path]
+) -> None:
+    found = run(tiny_dense, plugins, "c", texts=texts[:1], samples=10_000)
+    surveyed = survey(Bundle.open(tiny_dense), plugins)
+    activations = Activations(surveyed)
+    assert len(found.tokens) == 3
+    values = [activations(window) for window in found.tokens]
+    for site in ("layers.0.attn_q", "layers.1.ffn_down", "output"):
+        name = activations.inputs[site]
+        x = np.concatenate([value[name] for value in values])
+        statistics = found.statistics(site)
+        assert statistics is not None
+        assert statistics.count == len(x) == 3 * 256
+        np.testing.assert_allclose(statistics.imatrix, np.square(x).mean(axis=0), rtol=1e-5)
+        assert len(statistics.samples) == len(x)
+        assert {row.tobytes() for row in statistics.samples} == {row.tobytes() for row in x}
+    assert found.inputs["layers.0.attn_q"] == found.inputs["layers.0.attn_v"]
+    assert found.statistics("tok_embd") is None
+
+
+def test_merged_files_are_one_run(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None:
+    both = run(tiny_dense, plugins, "both", texts=texts)
+    run(tiny_dense, plugins, "a", texts=texts[:1])
+    run(tiny_dense, plugins, "b", texts=texts[1:])
+    files = [tiny_dense.parent / "a", tiny_dense.parent / "b"]
+    same(run(tiny_dense, plugins, "joined", merged=files), both)
+    same(run(tiny_dense, plugins, "added", texts=texts[:1], merged=files[1:]), both)
+
+
+def test_two_runs_have_the_same_bytes(
+    plugins: Plugins, tiny_dense: Path, texts: list[Path]
+) -> None:
+    for name in ("one", "two"):
+        run(tiny_dense, plugins, name, texts=texts)
+    folder = tiny_dense.parent
+    assert (folder / "one").read_bytes() == (folder / "two").read_bytes()
+
+
+def test_an_interrupted_run_goes_on(
+    plugins: Plugins, tiny_dense: Path, texts: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(tiny_dense, plugins, "whole", texts=texts)
+    monkeypatch.setattr(module, "_SAVE_EVERY", 1)
+    calls: list[int] = []
+    real = Activations.__call__
+
+    def dying(self: Activations, window: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(self, window)
+
+    monkeypatch.setattr(Activations, "__call__", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny_dense, plugins, "broken", texts=texts)
+    assert not (tiny_dense.parent / "broken").exists()
+    same(run(tiny_dense, plugins, "broken", texts=texts), whole)
+    assert len(calls) == 4 + 3
+    assert not (tiny_dense.parent / "broken.part").exists()
+
+
+def test_without_text_the_model_writes_its_own(plugins: Plugins, tiny_dense: Path) -> None:
+    one = run(tiny_dense, plugins, "one", windows=2)
+    assert (len(one.tokens), one.count) == (2, 512)
+    same(run(tiny_dense, plugins, "two", windows=2), one)
+
+
+def test_memory_caps_the_samples(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None:
+    widths = 2 * (64 + 64 + 64 + 96) + 64
+    found = run(tiny_dense, plugins, "c", texts=texts, memory=20 * 4 * widths)
+    assert len(found.priorities) == 20
+    with pytest.raises(TamizError, match="expected more memory"):
+        run(tiny_dense, plugins, "c", texts=texts, memory=100)
+
+
+def test_refusals(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None:
+    run(tiny_dense, plugins, "c", texts=texts)
+    bundle, whole = Bundle.open(tiny_dense), (tiny_dense.parent / "c").read_bytes()
+    broken = tiny_dense.parent / "broken"
+    for content in (whole[:-1], whole[:100], b"", b"{}", b"\xff" * 1000):
+        broken.write_bytes(content)
+        with pytest.raises(TamizError, match="broken: not a complete calibration file"):
+            load(broken, bundle)
+    with pytest.raises(TamizError, match="not a complete calibration file"):
+        load(tiny_dense.parent / "none", bundle)
+    model = tiny_dense / "model.onnx"
+    model.write_bytes(model.read_bytes() + b"\x82\x01\x00")
+    write_manifest(tiny_dense, "dense", bundle.manifest.source)
+    with pytest.raises(TamizError, match="calibrates another model than"):
+        load(tiny_dense.parent / "c", Bundle.open(tiny_dense))
+
+
+def test_texts_that_cannot_be_read(plugins: Plugins, tiny_dense: Path, tmp_path: Path) -> None:
+    short, binary = tmp_path / "short", tmp_path / "binary"
+    short.write_text("hello")
+    binary.write_bytes(b"\xff\xfe\xff")
+    for path, reason in ((short, "expected at least 256"), (binary, "UTF-8"), (tmp_path, "UTF-8")):
+        with pytest.raises(TamizError, match=reason):
+            run(tiny_dense, plugins, "c", texts=[path])
+    assert not (tiny_dense.parent / "c").exists()
+
+
+def test_a_calibration_is_plain_data(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None:
+    found = run(tiny_dense, plugins, "c", texts=texts)
+    assert json.dumps(dataclasses.asdict(found)["inputs"])
+    assert found.priorities.dtype == np.uint64
+    assert (np.diff(found.priorities.astype(np.float64)) >= 0).all()

@@ -1,0 +1,282 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from tamiz.errors import TamizError
+from tamiz.plan import choose, make_plan
+from tamiz.policy import Gating, Policy, Rules, Tuning, read_policy
+from tamiz.policy_schema import policy_model
+from tamiz.site import Site, SiteKind
+from tamiz.technique import Autotune, Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+
+
+class SeedConfig(TechniqueConfig):
+    k: int = Field(64, ge=1, le=4096, description="Entries of the residual.")
+    block: int = 32
+
+
+def unused(*_: Any) -> Fit:
+    raise AssertionError("planning runs nothing")
+
+
+def technique(name: str, **changes: Any) -> Technique:
+    declared: dict[str, Any] = {
+        "name": name,
+        "version": "1",
+        "summary": name,
+        "config": SeedConfig,
+        "site_kinds": frozenset({SiteKind.LINEAR, SiteKind.HEAD}),
+        "claims": (Claim(Resource.WEIGHTS, Mode.EXCLUSIVE),),
+        "fit": unused,
+        "rewrite": unused,
+    }
+    return Technique(**(declared | changes))
+
+
+SEEDED = technique(
+    "seeded",
+    policy_keys={"K": "k", "block": "block"},
+    autotune=Autotune("k", lambda site, config: [{"k": 64}]),
+)
+TECHNIQUES = {"base": technique("base", default=True), "seeded": SEEDED}
+SITES = [
+    *(
+        Site(f"layers.{n}.{t}", SiteKind.LINEAR, f"{n}{t}", n, t, f"w{n}{t}", 8, 8)
+        for n in range(30)
+        for t in ("ffn_gate", "ffn_up", "ffn_down", "attn_q")
+    ),
+    Site("output", SiteKind.HEAD, "head", None, "output", "w", 8, 8),
+]
+#: The seed's example, as it is written there, with ranges inside of 30 layers.
+SEED = {
+    "version": 1,
+    "defaults": {
+        "enable": True,
+        "block": 32,
+        "K": {"gate": 256, "up": 256, "down": 512},
+        "strip": True,
+        "gating": {
+            "metric": "cos_xw",
+            "min_mean": {"gate": 0.45, "up": 0.45, "down": 0.25},
+            "min_p05": {"gate": 0.30, "up": 0.30, "down": 0.15},
+        },
+        "autotune": {
+            "enabled": False,
+            "schedule_gate_up": [128, 256, 384, 512],
+            "schedule_down": [256, 512, 768, 1024],
+            "max_iters": 4,
+        },
+    },
+    "ranges": [{"layers": "15-20", "autotune": {"enabled": True}}],
+    "layers": {"8": {"enable": False}, "19": {"enable": True}, "20": {"enable": True}},
+}
+
+
+def write(folder: Path, value: Any) -> Path:
+    path = folder / "policy.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value, indent=1))
+    return path
+
+
+def read(folder: Path, value: Any) -> Policy:
+    return read_policy(write(folder, value), TECHNIQUES, SITES)
+
+
+def rules(policy: Policy, site: str) -> Rules:
+    return policy.rules(next(s for s in SITES if s.id == site), Rules())
+
+
+def test_the_seeds_example(tmp_path: Path) -> None:
+    policy = read(tmp_path, SEED)
+    up, down = rules(policy, "layers.3.ffn_up"), rules(policy, "layers.16.ffn_down")
+    assert up.fields["seeded"] == {"k": 256, "block": 32}
+    assert up.gating == Gating("cos_xw", 0.45, 0.30, None)
+    assert up.tuning == Tuning(False, (128, 256, 384, 512), 4)
+    assert down.fields["seeded"] == {"k": 512, "block": 32}
+    assert down.gating == Gating("cos_xw", 0.25, 0.15, None)
+    assert down.tuning == Tuning(True, (256, 512, 768, 1024), 4)
+    assert not rules(policy, "layers.8.ffn_up").enable
+    assert rules(policy, "layers.20.ffn_up").enable
+    other = rules(policy, "layers.3.attn_q")
+    assert other.fields["seeded"] == {"block": 32}
+    assert other.gating == Gating("cos_xw", None, None, None)
+    plan = make_plan(SITES, choose(TECHNIQUES, {"seeded": {}}), policy=policy)
+    by_id = {p.site.id: p for p in plan.sites}
+    assert [c.technique.name for c in by_id["layers.3.ffn_up"].choices] == ["seeded"]
+    assert by_id["layers.3.ffn_up"].choices[0].config == SeedConfig(k=256, block=32)
+    assert [c.technique.name for c in by_id["layers.3.ffn_up"].fallbacks] == ["base"]
+    assert [c.technique.name for c in by_id["layers.8.ffn_up"].choices] == ["base"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "site", "k"),
+    [
+        ({}, "layers.5.ffn_up", None),
+        ({"defaults": {"K": 1}}, "layers.5.ffn_up", 1),
+        ({"defaults": {"K": 1}}, "output", 1),
+        ({"defaults": {"K": 1}, "ranges": [{"layers": "5-6", "K": 2}]}, "layers.5.ffn_up", 2),
+        ({"defaults": {"K": 1}, "ranges": [{"layers": "5-6", "K": 2}]}, "layers.7.ffn_up", 1),
+        (
+            {"ranges": [{"layers": "0-9", "K": 2}, {"layers": "5", "K": 3}]},
+            "layers.5.ffn_up",
+            3,
+        ),
+        (
+            {"ranges": [{"layers": "5", "K": 3}, {"layers": "0-9", "K": 2}]},
+            "layers.5.ffn_up",
+            2,
+        ),
+        (
+            {"ranges": [{"layers": "5", "K": 3}], "layers": {"5": {"K": 4}}},
+            "layers.5.ffn_up",
+            4,
+        ),
+        (
+            {"layers": {"5": {"tensors": {"ffn_up": {"K": 5}}, "K": 4}}},
+            "layers.5.ffn_up",
+            5,
+        ),
+        (
+            {"layers": {"5": {"tensors": {"ffn_up": {"K": 5}}, "K": 4}}},
+            "layers.5.ffn_down",
+            4,
+        ),
+        (
+            {"defaults": {"K": {"up": 1, "down": 2}}, "layers": {"5": {"K": {"up": 9}}}},
+            "layers.5.ffn_down",
+            2,
+        ),
+        ({"defaults": {"K": {"up": 1}}, "layers": {"5": {"K": 7}}}, "layers.5.ffn_down", 7),
+        ({"defaults": {"K": {"ffn_up": 6}}}, "layers.5.ffn_up", 6),
+        (
+            {
+                "layers": {"5": {"tensors": {"ffn_up": {"K": 5}}}},
+                "sites": {"re:layers\\.\\d+\\.ffn_.*": {"K": 6}, "layers.5.ffn_up": {"K": 8}},
+            },
+            "layers.5.ffn_up",
+            8,
+        ),
+        ({"sites": {"output": {"K": 6}}}, "output", 6),
+        ({"defaults": {"K": 1, "techniques": {"seeded": {"k": 2}}}}, "layers.5.ffn_up", 2),
+        ({"defaults": {"techniques": {"seeded": {"k": {"up": 3}}}}}, "layers.5.ffn_up", 3),
+    ],
+)
+def test_merge(tmp_path: Path, policy: dict[str, Any], site: str, k: int | None) -> None:
+    found = rules(read(tmp_path, {"version": 1, **policy}), site)
+    assert found.fields["seeded"].get("k") == k
+
+
+@pytest.mark.parametrize(
+    ("entry", "names"),
+    [
+        ({}, ["base"]),
+        ({"techniques": {"seeded": {}}}, ["seeded"]),
+        ({"techniques": {"seeded": {}, "base": {"enable": False}}}, ["seeded"]),
+        ({"techniques": {"seeded": {}}, "enable": False}, ["base"]),
+        ({"techniques": {"seeded": {"enable": False}}}, ["base"]),
+        ({"techniques": {"base": {"enable": False}}}, []),
+    ],
+)
+def test_a_policy_switches_techniques(
+    tmp_path: Path, entry: dict[str, Any], names: list[str]
+) -> None:
+    policy = read(tmp_path, {"version": 1, "layers": {"5": entry, "6": {"techniques": {}}}})
+    plan = make_plan(SITES, choose(TECHNIQUES), policy=policy)
+    by_id = {p.site.id: p for p in plan.sites}
+    assert [c.technique.name for c in by_id["layers.5.ffn_up"].choices] == names
+    assert [c.technique.name for c in by_id["layers.6.ffn_up"].choices] == ["base"]
+
+
+REFUSED = [
+    ('{"version": 1,\n "defaults": {\n  "enabel": true}}', r":3: \$.defaults.enabel: unknown key"),
+    ('{"version": 1,\n "defaults": {"K": 1,\n "K": 2}}', r":3: .*the key 'K' stands twice"),
+    ('{"version": 1,\n "defaults": {"K": NaN}}', ":2: not valid JSON: expected a value"),
+    ('{"version": 2}', r":1: \$.version: expected 1, found 2"),
+    ("{}", r":1: \$: .*required"),
+    ("[]", ":1: .*expected an object, found list"),
+    ('{"version": 1}\n}', ":1: not valid JSON: more text"),
+    ('{"version": 1,\n"ranges": [{"layers": "20-15"}]}', r":2: .*\[0\].layers: .*found '20-15'"),
+    ('{"version": 1,\n"ranges": [{"layers": "x"}]}', r":2: .*match pattern"),
+    ('{"version": 1,\n"ranges": [{"layers": "3-30"}]}', "layer 30 does not exist, .*0 to 29"),
+    ('{"version": 1,\n"layers": {\n"999": {}}}', r':3: \$.layers\["999"\]: layer 999 does not'),
+    ('{"version": 1, "layers": {"5": {"tensors":\n{"ffn_in": {}}}}}', r":2: .*ffn_in"),
+    ('{"version": 1, "defaults": {"techniques":\n{"magic": {}}}}', r":2: .*magic: unknown key"),
+    ('{"version": 1, "defaults": {"techniques": {"seeded":\n{"q": 1}}}}', ":2: .*unknown key"),
+    ('{"version": 1, "defaults": {"K":\n0}}', r":2?1?: \$.defaults.K: .*greater than or equal"),
+    ('{"version": 1, "defaults": {"K": {"sideways": 1}}}', "sideways"),
+    ('{"version": 1, "defaults": {"gating": {"min_mean": 1.5}}}', "min_mean: .*less than or equal"),
+    ('{"version": 1, "defaults": {"gating": {"metric": "l2"}}}', "metric: expected 'cos_xw'"),
+    ('{"version": 1, "defaults": {"autotune": {"max_iters": 0}}}', "max_iters"),
+    ('{"version": 1, "sites": {"layers.99.ffn_up": {}}}', "names no site of the model"),
+    ('{"version": 1, "sites": {"re:(": {}}}', "no regular expression"),
+    (
+        '{"version": 1,\n"layers": {"5": {"enable": false,\n"strip": true}}}',
+        ":3: .*strips the dense",
+    ),
+    ('{"version": 1, "defaults": ' + "[" * 100, "nested deeper"),
+    ("", ":1: not valid JSON: expected a value"),
+    ('{"a": "\x00"}', "not valid JSON"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), REFUSED)
+def test_refusals_name_file_line_and_path(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(TamizError) as caught:
+        read(tmp_path, text)
+    message = str(caught.value)
+    assert message.startswith(str(tmp_path / "policy.json"))
+    assert "\n" not in message
+    assert re.search(reason, message), message
+
+
+def test_a_huge_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TamizError, match="larger than 1 MB"):
+        read(tmp_path, '{"version": 1, "x": "' + "y" * (10 << 20) + '"}')
+
+
+def test_short_keys_of_a_technique_that_is_off(tmp_path: Path) -> None:
+    policy = read(tmp_path, SEED)
+    with pytest.raises(TamizError, match="the key 'K' belongs to seeded, which is off"):
+        make_plan(SITES, choose(TECHNIQUES), policy=policy)
+
+
+def test_the_policy_changes_the_hash(tmp_path: Path) -> None:
+    chosen = choose(TECHNIQUES, {"seeded": {}})
+    plain = make_plan(SITES, chosen).policy
+    one = make_plan(SITES, chosen, policy=read(tmp_path, SEED)).policy
+    again = make_plan(SITES, chosen, policy=read(tmp_path, json.dumps(SEED))).policy
+    assert one == again != plain
+
+
+def test_the_schema_knows_the_techniques() -> None:
+    schema = policy_model(TECHNIQUES).model_json_schema()["$defs"]
+    assert {"K", "block"} < set(schema["Entry"]["properties"])
+    assert set(schema["Techniques"]["properties"]) == {"base", "seeded"}
+    assert "Entries of the residual." in json.dumps(schema["seeded"])
+    without = policy_model({"base": TECHNIQUES["base"]}).model_json_schema()["$defs"]
+    assert "K" not in without["Entry"]["properties"]
+
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "policies").glob("*.json"))
+LAYERS = {"smollm2": 30, "qwen7b": 28, "gemma": 26}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_hold(path: Path) -> None:
+    sites = [
+        Site(f"layers.{n}.{tensor}", SiteKind.LINEAR, "n", n, tensor, "w", 8, 8)
+        for n in range(LAYERS[path.name.split(".")[2]])
+        for tensor in ("attn_k", "ffn_up")
+    ]
+    from tamiz.plugins import load
+
+    policy = read_policy(path, load().techniques(), sites)
+    assert policy.rules(sites[-1], Rules()).resolved
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) == 3

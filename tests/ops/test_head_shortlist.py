@@ -1,0 +1,219 @@
+"""HeadShortlist: exact where BlockMatMul is, estimates elsewhere, in every instruction set."""
+
+import re
+
+import numpy as np
+import pytest
+
+tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
+from ops_graphs import model, node, session  # noqa: E402
+
+from tamiz_ops import reference  # noqa: E402
+
+ISAS = tamiz_ops.cpu()["isas"]
+N, K, DIMS = 1000, 100, 40
+TILES = -(-N // 16)
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def packed(bits, n, k, seed=0):
+    rng = np.random.default_rng([seed, bits, n, k])
+    scales = rng.uniform(0.001, 0.02, (n, -(-k // 32))).astype(np.float16)
+    if bits == 8:
+        return tamiz_ops.pack_int8(rng.integers(-127, 128, (n, k), dtype=np.int8), scales)
+    quants = rng.integers(0, 16, (n, k), dtype=np.uint8)
+    return tamiz_ops.pack_int4(quants, scales, (-7.5 * scales).astype(np.float16))
+
+
+def inputs(x, *, bits=8, sketch_bits=4, mask=None, bias=None, n=N):
+    project, sketch = packed(8, DIMS, K, 1), packed(sketch_bits, n, DIMS, 2)
+    return [x, packed(bits, n, K), mask, bias, project, sketch, random(n, seed=3)]
+
+
+def attributes(*, bits=8, n=N, **others):
+    return {"bits": bits, "n": n, "k": K, "dims": DIMS, "rows": 4} | others
+
+
+def run(values, isa=None, threads=2, **others):
+    return tamiz_ops.run("HeadShortlist", values, isa=isa, threads=threads, **others)[0]
+
+
+def exact(values, *, bits=8, n=N, block=32, isa=None):
+    matmul = {"bits": bits, "n": n, "k": K, "block": block}
+    return tamiz_ops.run("BlockMatMul", values[:4], isa=isa, **matmul)[0]
+
+
+def chosen(y, exact_y):
+    """Whole tiles of y that are exact, [..., tiles]; an estimate is never exact by chance here."""
+    same = np.pad(y == exact_y, [(0, 0)] * (y.ndim - 1) + [(0, -y.shape[-1] % 16)], mode="edge")
+    return same.reshape(*y.shape[:-1], -1, 16).all(-1)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("bits", "sketch_bits"), [(8, 4), (4, 4), (8, 8)])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("tiles", [1, 7, TILES - 1])
+@pytest.mark.parametrize("bias", [None, random(N, seed=4)], ids=["no bias", "bias"])
+def test_chosen_tiles_are_exact_and_the_others_estimates(isa, bits, sketch_bits, rows, tiles, bias):
+    values = inputs(random(rows, K), bits=bits, sketch_bits=sketch_bits, bias=bias)
+    others = attributes(bits=bits, sketch_bits=sketch_bits, tiles=tiles)
+    y = run(values, isa, **others)
+    expected = reference.run("HeadShortlist", values, **others)[0]
+    # Activations are rounded to 1 part in 65,024 of the largest in their group, twice.
+    np.testing.assert_allclose(y, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+    assert (chosen(y, exact(values, bits=bits)).sum(-1) == tiles).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("estimate", [0, 1])
+@pytest.mark.parametrize("tiles", [TILES, TILES + 1, 10**6])
+def test_all_tiles_are_the_dense_head_bit_for_bit(isa, bits, estimate, tiles):
+    values = inputs(random(3, K), bits=bits, bias=random(N, seed=4))
+    y = run(values, isa, **attributes(bits=bits, tiles=tiles, estimate=estimate))
+    np.testing.assert_array_equal(y, exact(values, bits=bits, isa=isa))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_other_logits_can_be_minus_infinity(isa):
+    values = inputs(random(2, K))
+    y = run(values, isa, **attributes(tiles=5, estimate=0))
+    kept = np.repeat(chosen(y, exact(values)), 16, axis=-1)[:, :N]
+    assert kept.any(-1).all()
+    assert (y[~kept] == -np.inf).all()
+    assert np.isfinite(y[kept]).all()
+
+
+def test_more_rows_than_asked_for_are_exact():
+    values = inputs(random(2, 3, K))
+    np.testing.assert_array_equal(run(values, **attributes(tiles=2, rows=5)), exact(values))
+    short = run(values, **attributes(tiles=2, rows=6))
+    assert (chosen(short, exact(values)).sum(-1) == 2).all()
+    empty = inputs(np.empty((2, 0, K), np.float32))
+    assert run(empty, **attributes(tiles=2)).shape == (2, 0, N)
+
+
+def test_bits_depend_on_nothing_else():
+    """Not on the instruction set, the threads, the other rows."""
+    values = inputs(random(4, K), bias=random(N, seed=4))
+    expected = run(values, "portable", 1, **attributes(tiles=9))
+    for isa in ISAS:
+        for threads in (1, 2, 5):
+            got = run(values, isa, threads, **attributes(tiles=9))
+            np.testing.assert_array_equal(got, expected)
+        one = run([values[0][2:3], *values[1:]], isa, **attributes(tiles=9))
+        np.testing.assert_array_equal(one, expected[2:3])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_mask_narrows_sketch_and_exact_logits(isa, rows):
+    x = random(rows, K)
+    mask = np.random.default_rng(5).integers(0, 2, (rows, K), dtype=np.uint8)
+    got = run(inputs(x, mask=mask), isa, **attributes(tiles=9, block=1))
+    zeroed = run(inputs((x * mask).astype(np.float32)), isa, **attributes(tiles=9, block=1))
+    np.testing.assert_array_equal(got, zeroed)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_of_equal_tiles_the_lower_ones_are_chosen(isa):
+    values = inputs(np.zeros((1, K), np.float32))
+    values[6] = np.zeros(N, np.float32)
+    values[6][::2] = -0.0  # is 0
+    values[6][[500, 501, 900]] = 1
+    values[3] = np.full(N, 7, np.float32)  # what is exact
+    y = run(values, isa, **attributes(tiles=5))[0]
+    assert np.flatnonzero((y == 7).reshape(-1, 8)[:, 0])[::2].tolist() == [0, 2, 4, 62, 112]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_estimates_of_any_size_and_sign_are_ordered(isa):
+    values = inputs(np.zeros((1, K), np.float32), n=96)
+    tops = [-np.inf, -1e30, -1e-40, 1e-40, 3.0, np.inf]
+    for count in range(1, 7):
+        offset = np.full(96, -np.inf, np.float32)
+        offset[5::16] = tops
+        values[6] = offset
+        values[3] = np.full(96, 7, np.float32)
+        y = run(values, isa, **attributes(n=96, tiles=count))[0]
+        assert (y == 7).reshape(6, 16).all(1).tolist() == [False] * (6 - count) + [True] * count
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_makes_its_row_nan(isa, value):
+    x = random(2, K)
+    x[0, 7] = value
+    values = inputs(x)
+    y = run(values, isa, **attributes(tiles=3))
+    assert np.isnan(y[0]).all()
+    np.testing.assert_array_equal(y[1:], run([x[1:], *values[1:]], isa, **attributes(tiles=3)))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_tile_with_nan_comes_first(isa):
+    values = inputs(random(1, K))
+    values[6][170] = np.nan
+    values[6][700] = np.inf
+    same = chosen(run(values, isa, **attributes(tiles=1)), exact(values))[0]
+    assert np.flatnonzero(same).tolist() == [10]
+
+
+def test_as_a_stage_of_a_fused_node():
+    values = inputs(random(2, K))
+    others = attributes(tiles=6)
+    names = ("bits", "n", "k", "dims", "rows", "tiles")
+    settings = " ".join(f"{name}={others[name]}" for name in names)
+    program = f"HeadShortlist {settings} : 0 1 - - 2 3 4 -> 5"
+    fused = tamiz_ops.run(
+        "Fused", [v for v in values if v is not None], program=program, outputs=[5]
+    )[0]
+    np.testing.assert_array_equal(fused, run(values, **others))
+
+
+def test_metrics_tell_what_was_read():
+    values = inputs(random(1, K))
+    names = ["x", "w", "", "", "p", "s", "o"]
+    constants = {name: v for name, v in zip(names, values, strict=True) if name and name != "x"}
+    nodes = [node("HeadShortlist", names, ["y"], "head", **attributes(tiles=5, rows=2))]
+    runs = session(model(nodes, ["x"], ["y"], constants))
+    (y,) = runs.run(None, {"x": values[0]})
+    np.testing.assert_array_equal(y, run(values, **attributes(tiles=5)))
+    counted = tamiz_ops.metrics(runs)["head"]
+    tile_bytes = 4 * 544
+    assert counted["head.shortlisted"] == 1
+    assert counted["matmul.bytes_dense"] == TILES * tile_bytes
+    sketch_bytes = values[4].nbytes + values[5].nbytes
+    assert counted["matmul.bytes_read"] == sketch_bytes + 5 * tile_bytes
+    runs.run(None, {"x": random(3, K)})
+    counted = tamiz_ops.metrics(runs)["head"]
+    assert counted["head.shortlisted"] == 1
+    assert counted["matmul.bytes_read"] == sketch_bytes + (5 + TILES) * tile_bytes
+
+
+GOOD = attributes(tiles=3)
+VALUES = inputs(random(1, K))
+
+
+@pytest.mark.parametrize(
+    ("position", "changed", "others", "message"),
+    [
+        (0, random(1, 99), {}, "x has shape [1, 99], expected k = 100"),
+        (4, VALUES[4][:1], {}, "project has shape [1, 2176], expected [3, 2176]"),
+        (5, VALUES[5][:9], {}, "sketch has shape [9, 640], expected [63, 640]"),
+        (6, VALUES[6][1:], {}, "offset has shape [999], expected [1000]"),
+        (6, None, {}, "input offset is missing"),
+        (6, VALUES[6], {"tiles": 0}, "attribute 'tiles' is 0, expected 1 to"),
+        (6, VALUES[6], {"dims": 0}, "attribute 'dims' is 0, expected 1 to"),
+        (6, VALUES[6], {"rows": 129}, "attribute 'rows' is 129, expected 1 to 128"),
+        (6, VALUES[6], {"sketch_bits": 3}, "attribute 'sketch_bits' is 3, expected 4 or 8"),
+    ],
+)
+def test_what_does_not_fit_is_named(position, changed, others, message):
+    values = list(VALUES)
+    values[position] = changed
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run(values, **GOOD | others)

@@ -1,0 +1,100 @@
+"""head-shortlist through build: what it asks of others, and the graph that comes out."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from tamiz.build import build
+from tamiz.bundle import Bundle
+from tamiz.plan import ConflictError, choose
+from tamiz.plugins import Plugins, load
+from tamiz.runtime import Model
+from tamiz.site import Site
+from tamiz.statistics import Statistics
+from tamiz.technique import Fit
+
+PROMPT = [5, 100, 30, 7]
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load()
+
+
+def built(plugins: Plugins, source: Path, **wanted: Any) -> tuple[Path, dict[str, Any]]:
+    """Builds with calibration inputs as a final norm leaves them."""
+    techniques = dict(plugins.techniques())
+    declared = techniques["head-shortlist"]
+
+    def fit(site: Site, weight: np.ndarray, statistics: Any, config: Any) -> Fit:
+        x = np.random.default_rng(0).normal(size=(200, site.in_features)).astype(np.float32)
+        return declared.fit(site, weight, Statistics(200, np.ones(len(x.T), np.float32), x), config)
+
+    techniques["head-shortlist"] = dataclasses.replace(declared, fit=fit)
+    out = source.parent / f"built-{len(list(source.parent.iterdir()))}"
+    return out, build(source, out, choose(techniques, wanted), plugins)
+
+
+def step_logits(path: Path) -> np.ndarray:
+    sequence = Model.load(path, threads=1).sequence(32)
+    return np.stack([sequence.read(PROMPT).copy(), sequence.step(9).copy()])
+
+
+def test_a_decode_step_mixes_exact_logits_with_estimates(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    base, _ = built(plugins, tiny_dense)
+    short, report = built(plugins, tiny_dense, **{"head-shortlist": {"dims": 48, "keep": 64}})
+    applied = report["sites"]["output"]["techniques"]
+    assert [entry["name"] for entry in applied] == ["block-quant", "head-shortlist"]
+    assert all(entry["decision"]["applied"] for entry in applied)
+    assert set(applied[1]["metrics"]) == {"argmax_recall", "top10_recall", "kl"}
+    exact, mixed = step_logits(base), step_logits(short)
+    assert ((mixed == exact).sum(axis=1) == 64).all()
+    assert np.abs(mixed - exact).max() < 0.5 * np.abs(exact).max()
+
+
+def test_many_positions_are_exact(plugins: Plugins, tiny_dense: Path) -> None:
+    base, _ = built(plugins, tiny_dense)
+    short, _ = built(plugins, tiny_dense, **{"head-shortlist": {"keep": 32, "rows": 3}})
+    exact, mixed = (Model.load(p, 1).logits(np.array([PROMPT])) for p in (base, short))
+    np.testing.assert_array_equal(mixed, exact)
+    exact, mixed = (Model.load(p, 1).logits(np.array([PROMPT[:3]])) for p in (base, short))
+    assert ((mixed == exact).sum(axis=-1) == 32).all()
+
+
+def test_all_of_the_vocabulary_is_the_exact_head(plugins: Plugins, tiny_dense: Path) -> None:
+    base, _ = built(plugins, tiny_dense)
+    short, _ = built(plugins, tiny_dense, **{"head-shortlist": {"keep": 10**6}})
+    np.testing.assert_array_equal(step_logits(short), step_logits(base))
+
+
+def test_the_packed_head_stays_the_one_of_the_embedding(plugins: Plugins, tiny_dense: Path) -> None:
+    short, _ = built(plugins, tiny_dense, **{"head-shortlist": {"keep": 64}})
+    graph = ir.load(Bundle.open(short).model).graph
+    (head,) = (node for node in graph if node.op_type == "HeadShortlist")
+    (embedding,) = (node for node in graph if node.op_type == "BlockGather")
+    assert head.inputs[1] is embedding.inputs[1]
+    assert head.outputs[0].name == "logits"
+    assert head.metadata_props["pkg.tamiz.technique"] == "block-quant,head-shortlist"
+    assert head.metadata_props["pkg.tamiz.site"] == "output"
+
+
+def test_it_requires_packed_tiles(plugins: Plugins, tiny_dense: Path) -> None:
+    with pytest.raises(ConflictError, match="head-shortlist requires packed-tiles at output"):
+        built(plugins, tiny_dense, **{"head-shortlist": {}, "block-quant": None})
+
+
+def test_without_calibration_the_head_stays_exact(plugins: Plugins, tiny_dense: Path) -> None:
+    out = tiny_dense.parent / "out"
+    choices = choose(plugins.techniques(), {"head-shortlist": {}})
+    report = build(tiny_dense, out, choices, plugins)
+    entry = report["sites"]["output"]["techniques"][1]
+    assert not entry["decision"]["applied"]
+    assert "fitted to calibration inputs" in entry["decision"]["reason"]
+    operators = [node.op_type for node in ir.load(Bundle.open(out).model).graph]
+    assert "HeadShortlist" not in operators

@@ -1,0 +1,85 @@
+"""proc-sparse through build and resolver."""
+
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+
+from tamiz.build import build
+from tamiz.bundle import Bundle
+from tamiz.inspect import survey
+from tamiz.plan import ConflictError, choose, make_plan
+from tamiz.plugins import Plugins, load
+from tamiz.resolver import Choice, resolve
+from tamiz.site import Site, SiteKind
+from tamiz.technique import Claim, Mode, Resource, Technique, TechniqueConfig
+from tamiz_proc_sparse.config import ProcSparseConfig
+from tamiz_proc_sparse.plugin import PROC_SPARSE
+
+LOSSLESS: dict[str, Any] = {"shed_eps": 0}
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load()
+
+
+def test_a_q4_1_model_loses_nothing_when_everything_is_stored(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    out = tiny_dense.parent / "built"
+    choices = choose(plugins.techniques(), {"proc-sparse": LOSSLESS, "block-quant": None})
+    report = build(tiny_dense, out, choices, plugins)
+    assert report["check"]["max_relative_error"] < 1e-3
+    assert report["check"]["top1_agreement"] == 1
+    model = ir.load(Bundle.open(out).model)
+    fused = [node for node in model.graph if node.op_type == "Fused"]
+    programs = [node.attributes["program"].as_string() for node in fused]
+    assert sum(program.count("ProcSparseMatMul") for program in programs) == 2 * 7
+
+
+def test_two_builds_have_the_same_bytes(plugins: Plugins, tiny_dense: Path) -> None:
+    fields = {"watermark": 40, "base_scale": 0.1}
+    choices = choose(plugins.techniques(), {"proc-sparse": fields, "block-quant": None})
+    data = []
+    for name in ("one", "two"):
+        build(tiny_dense, tiny_dense.parent / name, choices, plugins)
+        data.append((tiny_dense.parent / name / "model.onnx.data").read_bytes())
+    assert data[0] == data[1]
+
+
+def test_one_weight_has_one_owner(plugins: Plugins, tiny_dense: Path) -> None:
+    sites = survey(Bundle.open(tiny_dense), plugins).sites
+    wanted = {"proc-sparse": LOSSLESS, "block-quant": {"bits": 8}}
+    choices = choose(plugins.techniques(), wanted)
+    with pytest.raises(ConflictError) as caught:
+        make_plan(sites, choices)
+    linears = {site.id for site in sites if site.kind is SiteKind.LINEAR}
+    assert {conflict.site for conflict in caught.value.conflicts} == linears
+    assert {conflict.rule for conflict in caught.value.conflicts} == {"one-owner"}
+    for plan in make_plan(sites, choices, "drop").sites:
+        owners = [choice.technique.name for choice in plan.choices]
+        assert len(owners) <= 1, plan.site.id
+
+
+@pytest.mark.parametrize(("mask_block", "agree"), [(64, True), (32, True), (8, False)])
+def test_masks_work_in_multiples_of_its_blocks(mask_block: int, agree: bool) -> None:
+    def unused(*_: Any) -> Any:
+        raise AssertionError("the resolver runs nothing")
+
+    mask = Technique(
+        name="mask",
+        version="1",
+        summary="",
+        config=TechniqueConfig,
+        site_kinds=frozenset({SiteKind.LINEAR}),
+        claims=(Claim(Resource.CANDIDATES, Mode.NARROWING, block=mask_block),),
+        requires=frozenset({"structural-blocks", "skippable-blocks"}),
+        fit=unused,
+        rewrite=unused,
+    )
+    site = Site("s", SiteKind.LINEAR, "node", tensor="ffn_up")
+    chosen = [Choice(PROC_SPARSE, ProcSparseConfig()), Choice(mask, TechniqueConfig())]
+    conflicts = resolve([site], {"s": chosen}).conflicts
+    assert [conflict.rule for conflict in conflicts] == ([] if agree else ["one-partition"])
