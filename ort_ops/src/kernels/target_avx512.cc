@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/sketch-inl.h"
 
 // after the product, whose parts they use
 #include "kernels/channels-inl.h"
@@ -23,6 +24,7 @@ const Kernels kernels_avx512 = {
     avx512::attention_kernels,
     avx512::elementwise_kernels,
     avx512::shortlist_kernels,
+    avx512::sketch_kernels,
 };
 
 }  // namespace tamiz
