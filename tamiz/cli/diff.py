@@ -42,9 +42,11 @@ def _print(found: Mapping[str, Any]) -> None:
     if found["files"]:
         click.echo(f"files that differ: {', '.join(found['files'])}")
     for name, pair in found["techniques"].items():
-        click.echo(f"{name}: {_technique(pair['a'])} and {_technique(pair['b'])}")
+        one, two = (_technique(pair[x], pair[y]) for x, y in ("ab", "ba"))
+        click.echo(f"{name}: {one} and {two}")
     for key, pair in found["gate"].items():
-        click.echo(f"whole-model gate, {key}: {_gate(pair['a'])} and {_gate(pair['b'])}")
+        click.echo(f"whole-model gate, {key}:")
+        click.echo(f"  A: {_gate(pair['a'])}\n  B: {_gate(pair['b'])}")
     if found["ops"]:
         rows = [(op, str(p["a"] or 0), str(p["b"] or 0)) for op, p in found["ops"].items()]
         print_table(["op", ">A", ">B"], rows)
@@ -86,11 +88,13 @@ def _site(entry: Mapping[str, Any] | None, changed: set[tuple[str, str]]) -> str
     return f"{' → '.join(parts) or 'dense'}, {size(entry['bytes'])}{refused}"
 
 
-def _technique(entry: Mapping[str, Any] | None) -> str:
+def _technique(entry: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
+    """Version of one side's technique, and the fields that the other side has otherwise."""
     if entry is None:
         return "absent"
-    fields = ", ".join(f"{key} {value}" for key, value in entry["config"].items())
-    return f"version {entry['version']} ({fields})"
+    there = entry["config"] if other is None else other["config"]
+    fields = [f"{k} {v}" for k, v in entry["config"].items() if v != there.get(k)]
+    return ", ".join([f"version {entry['version']}", *fields])
 
 
 def _gate(value: Any) -> str:
