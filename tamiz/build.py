@@ -211,7 +211,7 @@ class _Build:
         elif budget is None:
             skipped = "switched off"
         elif not lossy(slots):
-            skipped = "nothing that was applied loses anything as a prompt is read"
+            skipped = "nothing that was applied loses anything"
         if skipped is None:
             from tamiz.runtime import Model
 
