@@ -24,6 +24,25 @@ if TYPE_CHECKING:
 GROUP = "tamiz"
 DISABLE = "TAMIZ_DISABLE_PLUGINS"
 
+#: Options that `tamiz plan` and `tamiz build` have themselves; no technique's flag may be one.
+OWN_FLAGS = frozenset(
+    {
+        "--autotune",
+        "--calibration",
+        "--from-report",
+        "--help",
+        "--jobs",
+        "--json",
+        "--max-dppl",
+        "--on-conflict",
+        "--output",
+        "--policy",
+        "--report-json",
+        "--resume",
+        "--strip-dense",
+    }
+)
+
 
 @dataclass
 class Plugin:
@@ -112,7 +131,7 @@ def load(points: Iterable[EntryPoint] | None = None) -> Plugins:
         if not plugin.disabled:
             try:
                 _register(loaded, plugin, point)
-            except Exception as error:  # whatever a stranger's module raises
+            except (Exception, SystemExit) as error:  # whatever a stranger's module raises
                 plugin.error = " ".join(f"{type(error).__name__}: {error}".split())
         loaded.installed.append(plugin)
     return loaded
@@ -141,8 +160,10 @@ def _register(loaded: Plugins, plugin: Plugin, point: EntryPoint) -> None:
         exporters = _contributions(manager, plugin, "tamiz_exporters")
         passes = _contributions(manager, plugin, "tamiz_graph_passes")
         _check(techniques, Technique, set(loaded.techniques()))
+        _check_flags(techniques, loaded.techniques().values())
         _check(exporters, Exporter, {exporter.name for exporter in loaded.exporters()})
-    except Exception:
+        _check_passes(passes, {p.name for there in loaded.installed for p in there.passes})
+    except (Exception, SystemExit):
         if manager.has_plugin(plugin.name):
             manager.unregister(name=plugin.name)
         raise
@@ -169,3 +190,29 @@ def _check(items: list[Any], kind: type[Any], taken: set[str]) -> None:
         if name in taken:
             raise ValueError(f"declares the {word} {name!r}, which another plugin declares")
         taken.add(name)
+
+
+def _check_passes(passes: list[Any], taken: set[str]) -> None:
+    if not passes:
+        return
+    from tamiz.graph import GraphPass
+
+    for item in passes:
+        if not (isinstance(item, type) and issubclass(item, GraphPass)):
+            raise TypeError(f"declares {item!r} as graph pass")
+        if item.name in taken:
+            raise ValueError(f"declares the graph pass {item.name!r}, which another plugin declares")
+        taken.add(item.name)
+
+
+def _check_flags(techniques: Iterable[Technique], others: Iterable[Technique]) -> None:
+    """Holds every flag to one owner."""
+    owners = dict.fromkeys(OWN_FLAGS, "tamiz")
+    owners |= {flag: other.name for other in others for flag in other.flags()}
+    for technique in techniques:
+        for flag in technique.flags():
+            if flag in owners:
+                raise ValueError(
+                    f"declares the flag {flag} of {technique.name}, which {owners[flag]} has"
+                )
+            owners[flag] = technique.name

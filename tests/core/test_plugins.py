@@ -5,10 +5,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from pydantic import Field, create_model
 
+from tamiz.cli import build, plan
 from tamiz.errors import TamizError
 from tamiz.hookspecs import Exporter, hookimpl
-from tamiz.plugins import load
+from tamiz.plugins import OWN_FLAGS, load
 from tamiz.site import SiteKind
 from tamiz.technique import Claim, Mode, Resource, Technique, TechniqueConfig
 
@@ -33,12 +35,18 @@ def install() -> Iterator[Install]:
         del sys.modules[name]
 
 
-def technique(name: str) -> Technique:
+def switched(flag: str) -> type[TechniqueConfig]:
+    """A configuration whose one field has this flag."""
+    extra = Field(0, ge=0, description="x", json_schema_extra={"flag": flag})
+    return create_model("Config", __base__=TechniqueConfig, field=(int, extra))
+
+
+def technique(name: str, config: type[TechniqueConfig] = TechniqueConfig) -> Technique:
     return Technique(
         name=name,
         version="1",
         summary=name,
-        config=TechniqueConfig,
+        config=config,
         site_kinds=frozenset({SiteKind.LINEAR}),
         claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE),),
         fit=lambda *_: None,  # type: ignore[arg-type, return-value]
@@ -78,6 +86,13 @@ def raises() -> list[Technique]:
             {"tamiz_techniques": lambda: [technique("good")]},
             "'good', which another plugin declares",
         ),
+        ({"tamiz_techniques": lambda: None}, "TypeError"),
+        ({"tamiz_techniques": lambda: [technique("output")]}, "flag --output of output, which tamiz has"),
+        (
+            {"tamiz_techniques": lambda: [technique("other", switched("--good"))]},
+            "flag --good of other, which good has",
+        ),
+        ({"tamiz_graph_passes": lambda: ["text"]}, "declares 'text' as graph pass"),
     ],
 )
 def test_a_broken_plugin_is_named_and_skipped(
@@ -138,3 +153,14 @@ def test_the_built_in_plugins_work() -> None:
     loaded = load()
     assert loaded.broken() == []
     assert "block-quant" in loaded.techniques()
+
+
+def test_own_flags_are_those_of_plan_and_build() -> None:
+    own = {
+        option
+        for command in (build.command, plan.command)
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+        if option.startswith("--")
+    }
+    assert own | {"--help"} == OWN_FLAGS
