@@ -6,6 +6,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/shortlist.h"
+#include "kernels/sketch.h"
 
 namespace tamiz {
 
@@ -16,6 +17,7 @@ struct Kernels {
   AttentionKernels attention;
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
+  SketchKernels sketch;
 };
 
 extern const Kernels kernels_portable;

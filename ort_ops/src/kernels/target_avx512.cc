@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/sketch-inl.h"
 
 // after the product, whose parts it uses
 #include "kernels/deltas-inl.h"
@@ -21,6 +22,7 @@ const Kernels kernels_avx512 = {
     avx512::attention_kernels,
     avx512::elementwise_kernels,
     avx512::shortlist_kernels,
+    avx512::sketch_kernels,
 };
 
 }  // namespace tamiz

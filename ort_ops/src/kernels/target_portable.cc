@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/sketch-inl.h"
 
 // after the product, whose parts it uses
 #include "kernels/deltas-inl.h"
@@ -19,6 +20,7 @@ const Kernels kernels_portable = {
     portable::attention_kernels,
     portable::elementwise_kernels,
     portable::shortlist_kernels,
+    portable::sketch_kernels,
 };
 
 }  // namespace tamiz
