@@ -9,17 +9,20 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
 
 from tamiz import hookspecs
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, blaming
 from tamiz.hookspecs import Exporter
 from tamiz.technique import Technique
 
 if TYPE_CHECKING:
-    from tamiz.graph import GraphPass, Phase
+    import onnx_ir as ir
+
+    from tamiz.graph import GraphPass, Note, Phase
+    from tamiz.site import Site
 
 GROUP = "tamiz"
 DISABLE = "TAMIZ_DISABLE_PLUGINS"
@@ -97,6 +100,20 @@ class Plugins:
         """The graph passes of one phase in the order in which they run."""
         found = (graph_pass for plugin in self.installed for graph_pass in plugin.passes)
         return sorted((p for p in found if p.phase == phase), key=lambda p: (p.order, p.name))
+
+    def find_sites(self, model: ir.Model) -> tuple[list[Site], list[Note]] | None:
+        """What the first plugin that knows the model says of it, the latest by name first.
+
+        Raises:
+            TamizError: A plugin's hook fails.
+        """
+        hook = self.manager.hook.tamiz_find_sites
+        for implementation in reversed(hook.get_hookimpls()):
+            with blaming(f"plugin {implementation.plugin_name}"):
+                found = cast("tuple[list[Site], list[Note]] | None", implementation.function(model))
+                if found is not None:
+                    return found
+        return None
 
     def broken(self) -> list[Plugin]:
         """Plugins that were skipped because something is wrong with them."""
@@ -201,7 +218,9 @@ def _check_passes(passes: list[Any], taken: set[str]) -> None:
         if not (isinstance(item, type) and issubclass(item, GraphPass)):
             raise TypeError(f"declares {item!r} as graph pass")
         if item.name in taken:
-            raise ValueError(f"declares the graph pass {item.name!r}, which another plugin declares")
+            raise ValueError(
+                f"declares the graph pass {item.name!r}, which another plugin declares"
+            )
         taken.add(item.name)
 
 

@@ -224,8 +224,8 @@ class Technique:
         for name in (*self.policy_keys.values(), *tuned, *blocks):
             if name not in self.config.model_fields:
                 raise ValueError(f"{self.name}: its configuration has no field {name!r}")
-        for name, field in self.config.model_fields.items():
-            if field.is_required():
+        for name, info in self.config.model_fields.items():
+            if info.is_required():
                 raise ValueError(f"{self.name}: field {name!r} of its configuration has no default")
 
     def flag(self, field: str) -> str:

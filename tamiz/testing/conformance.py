@@ -148,7 +148,8 @@ class TechniqueTests:
             if site.kind is SiteKind.EMBEDDING:
                 continue
             w = technique.dequantize(site, fit)
-            assert (w.dtype, w.shape) == (np.float32, (site.out_features, site.in_features))
+            assert w.dtype == np.float32, f"{site.id}: Ŵ is {w.dtype}"
+            assert w.shape == (site.out_features, site.in_features), f"{site.id}: Ŵ is {w.shape}"
             x = random.standard_normal((3, site.in_features)).astype(np.float32)
             model = gemm(site, np.zeros_like(w))
             technique.rewrite(site, fit, model)

@@ -135,7 +135,7 @@ class Trial:
 
     def fits(self) -> list[tuple[Site, Fit]]:
         """Its fits with `arguments`, made anew."""
-        return [(each[0], self.technique.fit(*each)) for each in self.arguments()]
+        return [(each[0], self.technique.fit(*each)) for each in self.arguments()]  # type: ignore[arg-type]
 
     def planned(self) -> Iterator[tuple[Site, Fit, list[tuple[Choice, Fit]]]]:
         """Its sites, its fit there, and the fits of the techniques that rewrite before it."""

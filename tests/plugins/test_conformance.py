@@ -11,6 +11,13 @@ CASES = [
     Case("head-shortlist", config={"keep": 64}, full_budget={"keep": 10**6}),
     Case("proc-sparse", full_budget={"shed_eps": 0}, cost_is_bound=True),
     Case("seed-delta", cost_is_bound=True),
+    Case("key-filter", config={"keep": 8}, full_budget={"keep": 1000}),
+    Case(
+        "state-pack",
+        config={"exact_layers": 0, "keep": 8, "recent": 8, "density": 1.0},
+        full_budget={"exact_layers": 0, "keep": 1000},
+    ),
+    Case("win-attn", config={"tokens": 16}, full_budget={"tokens": 1000}),
 ]
 
 
