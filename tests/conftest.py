@@ -1,12 +1,26 @@
 """Fixtures that all tests share: the tiny llama, as GGUF and as a dense bundle."""
 
+import os
 import shutil
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from tamiz.testing import export_tiny_llama, write_tiny_llama
+
+#: Plugins that are no techniques.
+ALWAYS = {"exporters", "graph-passes"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Disables all plugins but those that TAMIZ_TEST_ONLY names, where it is set."""
+    if names := os.environ.get("TAMIZ_TEST_ONLY"):
+        only, installed = set(names.split(",")), {p.name for p in entry_points(group="tamiz")}
+        if unknown := only - installed:
+            raise pytest.UsageError(f"TAMIZ_TEST_ONLY names {unknown}, which are not installed")
+        os.environ["TAMIZ_DISABLE_PLUGINS"] = ",".join(sorted(installed - only - ALWAYS))
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tamiz_channel_scale.fit import ChannelScaleConfig, dequantize, fit
 
 from tamiz.cli import main
 from tamiz.plugins import load
@@ -14,6 +13,7 @@ from tamiz.site import Site, SiteKind
 from tamiz.statistics import Statistics
 from tamiz.technique import FitError
 from tamiz.testing import Case, TechniqueTests, export_tiny_llama
+from tamiz_channel_scale.fit import ChannelScaleConfig, dequantize, fit
 
 README = Path(__file__).parents[1] / "README.md"
 
