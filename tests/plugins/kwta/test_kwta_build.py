@@ -115,7 +115,7 @@ def test_the_dial_is_turned_up_to_the_budget_without_a_calibration(
     plugins: Plugins, tiny_dense: Path
 ) -> None:
     path, report = built(plugins, tiny_dense, "auto", None, 0.02, kwta={})
-    gate = report["build"]["gate"]
+    gate = report["gate"]
     assert gate["text"] == "the model's own"
     held = [trial for trial in gate["trials"] if trial["holds"]]
     assert held
