@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, blaming
 from tamiz.inspect import Survey
 from tamiz.policy import Policy, Rules
 from tamiz.resolver import Choice, Conflict, Resolution, SitePlan, resolve
@@ -229,12 +229,13 @@ def _cost(site_plan: SitePlan, dense: Cost, context: int) -> Cost:
     site, cost = site_plan.site, dense
     for choice in site_plan.choices:
         technique = choice.technique
-        if technique.cost is not None:
-            cost = technique.cost(site, choice.config)
-        if technique.effect is not None:
-            narrowed = site.kind == SiteKind.ATTENTION and dense.read > 0
-            keys = round(context * cost.read / dense.read) if narrowed else context
-            cost = technique.effect(site, choice.config, cost, keys)
+        with blaming(f"technique {technique.name}"):
+            if technique.cost is not None:
+                cost = technique.cost(site, choice.config)
+            if technique.effect is not None:
+                narrowed = site.kind == SiteKind.ATTENTION and dense.read > 0
+                keys = round(context * cost.read / dense.read) if narrowed else context
+                cost = technique.effect(site, choice.config, cost, keys)
     return cost
 
 
