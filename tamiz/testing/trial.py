@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from tamiz.build import Options, build
 from tamiz.bundle import Bundle
@@ -134,8 +135,9 @@ class Trial:
         return [(s, *self._known(s), self.config) for s in sites.values()]
 
     def fits(self) -> list[tuple[Site, Fit]]:
-        """Its fits with `arguments`, made anew."""
-        return [(each[0], self.technique.fit(*each)) for each in self.arguments()]  # type: ignore[arg-type]
+        """Its fits with `arguments`, made anew; on one thread, as in a build."""
+        with threadpool_limits(1):
+            return [(each[0], self.technique.fit(*each)) for each in self.arguments()]  # type: ignore[arg-type]
 
     def planned(self) -> Iterator[tuple[Site, Fit, list[tuple[Choice, Fit]]]]:
         """Its sites, its fit there, and the fits of the techniques that rewrite before it."""
