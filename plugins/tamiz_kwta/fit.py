@@ -8,9 +8,10 @@ What loses counts as its mean instead of as 0. Without a fraction to keep, the t
 
     t = strength · 0.17 · (mean ‖W z‖) / √(blocks · heads)
 
-a fixed part of the site's own output, so that sites whose output is carried by few inputs skip
-many; `heads` is the number of query heads that share a key or value, whose errors meet them all.
-On SmolLM2 that is close to what the Fisher information of the outputs asks for. (Scores: Wanda, Sun et al. 2023; thresholds of activations: TEAL, Liu et al. 2024.)
+a fixed part of the site's own output, so that sites whose output few inputs carry skip many;
+`heads` is the number of query heads that share a key or value, whose errors meet them all. On
+SmolLM2 that is close to what the Fisher information of the outputs asks for. (Scores: Wanda, Sun et
+al. 2023; thresholds of activations: TEAL, Liu et al. 2024.)
 """
 
 from __future__ import annotations
