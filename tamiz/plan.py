@@ -55,11 +55,19 @@ class Plan:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Cost of one site before and after a build; see `tamiz.technique.Cost`."""
+    """Cost of one site before and after a build; see `tamiz.technique.Cost`.
+
+    Attributes:
+        plan: The site's plan.
+        before: Of the dense weight.
+        after: Of all that stands there.
+        beside: What is stored beside the weight, which sites may share.
+    """
 
     plan: SitePlan
     before: Cost
     after: Cost
+    beside: int
 
 
 def choose(
@@ -206,14 +214,12 @@ def predict(survey: Survey, plan: Plan, context: int) -> list[Prediction]:
         plan: The plan.
         context: Tokens that a decoded token attends to.
     """
-    return [
-        Prediction(
-            site_plan,
-            before := dense_cost(survey, site_plan.site, context),
-            _cost(site_plan, before, context),
-        )
-        for site_plan in plan.sites
-    ]
+    made = []
+    for site_plan in plan.sites:
+        before = dense_cost(survey, site_plan.site, context)
+        after, beside = _cost(site_plan, before, context)
+        made.append(Prediction(site_plan, before, after, beside))
+    return made
 
 
 def dense_cost(survey: Survey, site: Site, context: int) -> Cost:
@@ -225,8 +231,9 @@ def dense_cost(survey: Survey, site: Site, context: int) -> Cost:
     return Cost(stored, stored // rows)
 
 
-def _cost(site_plan: SitePlan, dense: Cost, context: int) -> Cost:
-    site, cost = site_plan.site, dense
+def _cost(site_plan: SitePlan, dense: Cost, context: int) -> tuple[Cost, int]:
+    """Of all that stands at a site, and what it stores beside the weight."""
+    site, cost, beside = site_plan.site, dense, 0
     for choice in site_plan.choices:
         technique = choice.technique
         with blaming(f"technique {technique.name}"):
@@ -235,20 +242,24 @@ def _cost(site_plan: SitePlan, dense: Cost, context: int) -> Cost:
             if technique.effect is not None:
                 narrowed = site.kind == SiteKind.ATTENTION and dense.read > 0
                 keys = round(context * cost.read / dense.read) if narrowed else context
+                stored = cost.stored
                 cost = technique.effect(site, choice.config, cost, keys)
-    return cost
+                beside += cost.stored - stored
+    return cost, beside
 
 
 def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cost]:
     """Cost of the whole model before and after; a weight that sites share is stored once."""
     weights: dict[tuple[str, int], int] = {}
     dense: dict[str, int] = {}
-    read, work = [0, 0], [0, 0]
+    read, work, beside = [0, 0], [0, 0], 0
     for prediction in predictions:
         site = prediction.plan.site
         weight = site.weight or site.id
         dense[weight] = prediction.before.stored
-        weights[weight, prediction.after.stored] = prediction.after.stored
+        stored = prediction.after.stored - prediction.beside
+        weights[weight, stored] = stored
+        beside += prediction.beside
         for index, cost in enumerate((prediction.before, prediction.after)):
             read[index] += cost.read
             work[index] += cost.work
@@ -260,5 +271,5 @@ def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cos
     )
     return (
         Cost(sum(dense.values()) + rest, read[0] + rest, work[0]),
-        Cost(sum(weights.values()) + rest, read[1] + rest, work[1]),
+        Cost(sum(weights.values()) + beside + rest, read[1] + rest, work[1]),
     )
