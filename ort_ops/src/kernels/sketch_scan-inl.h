@@ -93,30 +93,29 @@ inline Vec whole_scores(Vec score) {
                    broadcast(static_cast<float>(kDamagedScore)));
 }
 
-/// sum_d q_d [bit d of the plane], by keys.
-template <int W>
-inline Words dot_planes(const SketchQuery& q, int64_t query_bits, const Words* plane) {
+/// sum_d q_d [bit d of the plane], by keys; B bits of the query, Horner's rule from its sign down.
+template <int W, int B>
+inline Words dot_planes(const SketchQuery& q, const Words* plane) {
   Words sum = words_zero();
-  for (int64_t i = query_bits - 1; i >= 0; --i) {
-    Words count = words_zero();
-    for (int w = 0; w < W; ++w) {
+  for (int i = B - 1; i >= 0; --i) {
+    Words count = count_common(plane[0], words_all(q.planes[i * W]));
+    for (int w = 1; w < W; ++w) {
       count = words_add(count, count_common(plane[w], words_all(q.planes[i * W + w])));
     }
-    sum = words_add(sum, sum);
-    sum = i == query_bits - 1 ? words_sub(sum, count) : words_add(sum, count);
+    sum = i == B - 1 ? words_sub(sum, count) : words_add(words_add(sum, sum), count);
   }
   return sum;
 }
 
-template <int W, int P>
-inline Words dot_keys(const SketchQuery& q, int64_t query_bits, const Words* plane) {
-  const Words dot = dot_planes<W>(q, query_bits, plane);
-  if (P == 2) return words_sub(dot, dot_planes<W>(q, query_bits, plane + (P - 1) * W));
+template <int W, int P, int B>
+inline Words dot_keys(const SketchQuery& q, const Words* plane) {
+  const Words dot = dot_planes<W, B>(q, plane);
+  if (P == 2) return words_sub(dot, dot_planes<W, B>(q, plane + (P - 1) * W));
   return words_sub(words_add(dot, dot), words_all(static_cast<uint64_t>(int64_t{q.sum})));
 }
 
 /// Scans kLanes keys at a time; returns how many keys that were.
-template <int W, int P>
+template <int W, int P, int B>
 inline int64_t scan_many(const SketchScanArgs& a) {
   constexpr int kRow = 2 * W * P + 1;
   constexpr int kHalf = kLanes / 2;
@@ -131,14 +130,28 @@ inline int64_t scan_many(const SketchScanArgs& a) {
       high[w] = Rows<kRow>::words(row + kHalf * kRow + 2 * w);
     }
     const Vec gamma = Rows<kRow>::floats(row + kRow - 1);
-    for (int64_t i = 0; i < a.query_count; ++i) {
+    int32_t* score = a.scores + key;
+    for (int64_t i = 0; i < a.query_count; ++i, score += a.stride) {
       const SketchQuery& q = a.queries[i];
-      const Vec dot =
-          to_floats(dot_keys<W, P>(q, a.query_bits, low), dot_keys<W, P>(q, a.query_bits, high));
-      store_whole(a.scores + i * a.stride + key, whole_scores(gamma * dot * broadcast(q.scale)));
+      const Vec dot = to_floats(dot_keys<W, P, B>(q, low), dot_keys<W, P, B>(q, high));
+      store_whole(score, whole_scores(gamma * dot * broadcast(q.scale)));
     }
   }
   return key;
+}
+
+template <int W, int P>
+inline int64_t scan_many(const SketchScanArgs& a) {
+  switch (a.query_bits) {
+    case 2:
+      return scan_many<W, P, 2>(a);
+    case 4:
+      return scan_many<W, P, 4>(a);
+    case 8:
+      return scan_many<W, P, 8>(a);
+    default:
+      return 0;
+  }
 }
 
 inline int64_t scan_many(const SketchScanArgs& a) {
