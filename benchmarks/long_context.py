@@ -57,16 +57,18 @@ def perplexity(model: Model, windows: list[list[int]]) -> dict[str, float]:
 def needle(model: Model, tokenizer: Tokenizer, hay: list[int], length: int) -> list[bool]:
     """Whether the fact is found, by depth."""
     found = []
+    sequence = model.sequence(length + 16)
+    same = 0
     for depth, place in enumerate(PLACES):
         number = str(1000 + 7919 * (depth + 1) % 9000)
         fact = tokenizer.encode(FACT.format(place=place, number=number), bos=False)
         question = tokenizer.encode(QUESTION.format(place=place), bos=False)
         room = length - len(fact) - len(question)
         at = room * depth // DEPTHS
-        prompt = [*hay[:at], *fact, *hay[at:room], *question]
-        # The prompt's last token is a step, too, so that the filter sees the whole question's end.
-        sequence = model.sequence(length + 16)
-        sequence.read(prompt[: -len(question)])
+        sequence.truncate(same)
+        sequence.read([*hay[same:at], *fact, *hay[at:room]])
+        same = at
+        # The question is read in steps, too, so that the filter sees it.
         for token in question:
             logits = sequence.step(token)
         answer = []
