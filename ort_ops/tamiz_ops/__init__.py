@@ -11,6 +11,7 @@ from tamiz_ops.deltas import (
 from tamiz_ops.library import library_path, metrics, register, reset_metrics
 from tamiz_ops.pack import dequantize, pack_int4, pack_int8, unpack_int4, unpack_int8
 from tamiz_ops.run import run
+from tamiz_ops.seedlm import fit_seedlm, unpack_seedlm
 
 __version__ = "0.1.0"
 
@@ -18,6 +19,7 @@ __all__ = [
     "DELTA_PADDING",
     "cpu",
     "dequantize",
+    "fit_seedlm",
     "hash_weights",
     "library_path",
     "metrics",
@@ -32,4 +34,5 @@ __all__ = [
     "unpack_deltas",
     "unpack_int4",
     "unpack_int8",
+    "unpack_seedlm",
 ]

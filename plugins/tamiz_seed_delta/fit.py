@@ -27,6 +27,8 @@ from tamiz_seed_delta.config import SeedDeltaConfig
 
 GROUP = 32
 TILE = 16
+#: Bytes of a group of a tile, stored whole, by bits.
+WHOLE_BYTES = {4: 320, 8: 544}
 #: λ: the weight of the imatrix beside the samples' own covariance.
 RIDGE = 0.05
 
@@ -74,7 +76,10 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: SeedDe
         samples = statistics.samples
     n, k = weight.shape
     root_m = importance(statistics, k)
-    base = fit_base(weight, root_m, config)
+    try:
+        base = fit_base(weight, root_m, config)
+    except ValueError as error:
+        raise FitError(str(error)) from error
     residual = _fit_residual(weight - base.weight, root_m, samples, config)
     tensors = {**residual.tensors, **base.tensors}
     error = float(np.linalg.norm(weight - base.weight - residual.weight))
@@ -96,6 +101,7 @@ def _attributes(n: int, k: int, base: Base, config: SeedDeltaConfig) -> dict[str
         "n": n,
         "k": k,
         "base": config.base,
+        "base_bits": config.base_bits,
         "depth": config.depth,
         "seed": base.seed,
         "block": config.block,
@@ -106,7 +112,7 @@ def dequantize(site: Site, fit: Fit) -> Float:
     """W0 + R̂, float32 ``[N, K]``, with the bits that the kernels multiply with."""
     a: dict[str, Any] = dict(fit.attributes)
     n, k = a["n"], a["k"]
-    base = base_weight(n, k, a["base"], a["depth"], a["seed"], dict(fit.tensors))
+    base = base_weight(a, dict(fit.tensors))
     deltas, starts = fit.tensors["deltas"], fit.tensors["starts"]
     residual = tamiz_ops.unpack_deltas(deltas, starts, bits=a["bits"], n=n, k=k)
     w: Float = base + residual.astype(np.float32)
@@ -117,7 +123,7 @@ def cost(site: Site, config: SeedDeltaConfig) -> Cost:
     """The most bytes: of `block` exact but for padding, of `coo` the fit tells how many less."""
     n, k = site.out_features, site.in_features
     tiles, groups = -(-n // TILE), -(-k // GROUP)
-    whole = 4 + (320 if config.bits == 4 else 544)
+    whole = 4 + WHOLE_BYTES[config.bits]
     if config.scheme == "block":
         residual = tiles * min(groups, _blocks(config) * (config.block // GROUP)) * whole
     else:
@@ -126,20 +132,30 @@ def cost(site: Site, config: SeedDeltaConfig) -> Cost:
             4 + (64 if config.bits == 4 else 32) + 1
         )
         residual = min(tiles * groups * whole, int(single) + headers)
-    vectors = {"none": 0, "hadamard": n, "xor-circulant": n + length(n, k)}[config.base]
-    stored = residual + tamiz_ops.DELTA_PADDING + 8 * (tiles + 1) + 4 * vectors
+    base = {
+        "none": 0,
+        "hadamard": 4 * n,
+        "xor-circulant": 4 * (n + length(n, k)),
+        "seedlm": tiles * groups * TILE * GROUP * config.base_bits // 8,
+    }[config.base]
+    stored = residual + tamiz_ops.DELTA_PADDING + 8 * (tiles + 1) + base
     return Cost(stored, stored)
 
 
 def schedule(site: Site, config: SeedDeltaConfig) -> list[dict[str, Any]]:
-    """Residuals of a quarter of the weights and more, with and without the other base."""
-    other = "hadamard" if config.base == "none" else config.base
-    shares = (0.25, 0.5, 0.75, 0.9, 1.0)
-    return [
-        {"k": max(1, round(share * site.in_features)), "base": base}
-        for share in shares
-        for base in ("none", other)
-    ]
+    """SeedLM alone, and residuals alone and on the configured base.
+
+    Cheapest first, up to what the whole weight takes as int4 with a minimum.
+    """
+    steps: list[dict[str, Any]] = [{"base": "seedlm", "base_bits": bits, "k": 0} for bits in (3, 4)]
+    for base in dict.fromkeys(("none", config.base)):
+        if base != "seedlm":
+            shares = (1 / 4, 1 / 2, 3 / 4)
+            steps += [{"base": base, "k": round(s * site.in_features)} for s in shares]
+    most = -(-site.out_features // TILE) * -(-site.in_features // GROUP) * WHOLE_BYTES[4]
+    bytes_of = [cost(site, config.model_copy(update=step)).stored for step in steps]
+    order = sorted(range(len(steps)), key=bytes_of.__getitem__)
+    return [steps[index] for index in order if bytes_of[index] <= most]
 
 
 def _blocks(config: SeedDeltaConfig) -> int:

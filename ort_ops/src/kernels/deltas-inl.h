@@ -223,10 +223,8 @@ inline void multiply_panel(const BytePanel& panel, const DeltaArgs& a, int64_t g
   for (int64_t r = 0; r < a.rows; ++r) {
     const int64_t at = a.x.at(a.first_row + r, group);
     for (int64_t o = 0; o < kTile; ++o) {
-      int32_t sum = 0;
-      for (int64_t i = 0; i < kGroup; ++i) {
-        sum += a.x.quants[at * kGroup + place(i)] * panel.quants[64 * (i / 4) + 4 * o + i % 4];
-      }
+      const int32_t sum =
+          dot_group(a.x, at, [&](int64_t i) { return panel.quants[64 * (i / 4) + 4 * o + i % 4]; });
       y[r][o] = fmaf(static_cast<float>(sum) * a.x.scales[at], panel.factors[o], y[r][o]);
     }
   }
@@ -237,10 +235,8 @@ inline void multiply_full(const uint8_t* payload, const DeltaArgs& a, int64_t gr
   for (int64_t r = 0; r < a.rows; ++r) {
     const int64_t at = a.x.at(a.first_row + r, group);
     for (int64_t o = 0; o < kTile; ++o) {
-      int32_t sum = 0;
-      for (int64_t i = 0; i < kGroup; ++i) {
-        sum += a.x.quants[at * kGroup + place(i)] * weight_quant(payload, a.bits, o, i);
-      }
+      const int32_t sum =
+          dot_group(a.x, at, [&](int64_t i) { return weight_quant(payload, a.bits, o, i); });
       float& total = y[r][o];
       total =
           fmaf(static_cast<float>(sum) * a.x.scales[at], weight_scale(payload, a.bits, o), total);

@@ -5,6 +5,7 @@
 #include "kernels/deltas.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "kernels/seedlm.h"
 #include "kernels/shortlist.h"
 
 namespace tamiz {
@@ -16,6 +17,7 @@ struct Kernels {
   AttentionKernels attention;
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
+  SeedlmKernels seedlm;
 };
 
 extern const Kernels kernels_portable;

@@ -10,6 +10,7 @@
 
 // after the product, whose parts it uses
 #include "kernels/deltas-inl.h"
+#include "kernels/seedlm-inl.h"
 
 namespace tamiz {
 
@@ -20,6 +21,7 @@ const Kernels kernels_avx2 = {
     avx2::attention_kernels,
     avx2::elementwise_kernels,
     avx2::shortlist_kernels,
+    avx2::seedlm_kernels,
 };
 
 }  // namespace tamiz

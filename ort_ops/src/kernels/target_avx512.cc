@@ -11,6 +11,7 @@
 
 // after the product, whose parts it uses
 #include "kernels/deltas-inl.h"
+#include "kernels/seedlm-inl.h"
 
 namespace tamiz {
 
@@ -21,6 +22,7 @@ const Kernels kernels_avx512 = {
     avx512::attention_kernels,
     avx512::elementwise_kernels,
     avx512::shortlist_kernels,
+    avx512::seedlm_kernels,
 };
 
 }  // namespace tamiz

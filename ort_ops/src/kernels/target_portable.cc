@@ -9,6 +9,7 @@
 
 // after the product, whose parts it uses
 #include "kernels/deltas-inl.h"
+#include "kernels/seedlm-inl.h"
 
 namespace tamiz {
 
@@ -19,6 +20,7 @@ const Kernels kernels_portable = {
     portable::attention_kernels,
     portable::elementwise_kernels,
     portable::shortlist_kernels,
+    portable::seedlm_kernels,
 };
 
 }  // namespace tamiz
