@@ -199,7 +199,7 @@ def describe(choices: Iterable[Choice]) -> dict[str, dict[str, Any]]:
 
 
 def predict(survey: Survey, plan: Plan) -> list[Prediction]:
-    """The exact cost of every site before and after the build."""
+    """The cost of every site before and after the build."""
     return [
         Prediction(
             site_plan, before := dense_cost(survey, site_plan.site), _cost(site_plan, before)
@@ -226,13 +226,14 @@ def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cos
     """Cost of the whole model before and after; a weight that sites share is stored once."""
     weights: dict[tuple[str | None, int], int] = {}
     dense: dict[str | None, int] = {}
-    read = [0, 0]
+    read, exact = [0, 0], True
     for prediction in predictions:
         weight = prediction.plan.site.weight
         dense[weight] = prediction.before.stored
         weights[weight, prediction.after.stored] = prediction.after.stored
         read[0] += prediction.before.read
         read[1] += prediction.after.read
+        exact &= prediction.after.exact
     initializers = survey.model.graph.initializers
     rest = sum(
         int(value.const_value.nbytes)
@@ -241,5 +242,5 @@ def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cos
     )
     return (
         Cost(sum(dense.values()) + rest, read[0] + rest),
-        Cost(sum(weights.values()) + rest, read[1] + rest),
+        Cost(sum(weights.values()) + rest, read[1] + rest, exact),
     )

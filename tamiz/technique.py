@@ -124,15 +124,17 @@ class Fit:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the weight of one site costs under a technique: exact, and known before the fit.
+    """What the weight of one site costs under a technique, known before the fit.
 
     Attributes:
         stored: Bytes in the bundle.
         read: Bytes read from memory for one decoded token.
+        exact: False where both are the most it may take, and the fit tells how much less it is.
     """
 
     stored: int
     read: int
+    exact: bool = True
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def dequantize(site: Site, fit: Fit) -> Float:
 
 
 def cost(site: Site, config: SeedDeltaConfig) -> Cost:
-    """The most bytes: of `block` exact but for padding, of `coo` the fit tells how many less."""
+    """Exact for whole blocks; else the most, as the size of `coo` depends on where weights lie."""
     n, k = site.out_features, site.in_features
     tiles, groups = -(-n // TILE), -(-k // GROUP)
     whole = 4 + WHOLE_BYTES[config.bits]
@@ -139,7 +139,10 @@ def cost(site: Site, config: SeedDeltaConfig) -> Cost:
         "seedlm": tiles * groups * TILE * GROUP * config.base_bits // 8,
     }[config.base]
     stored = residual + tamiz_ops.DELTA_PADDING + 8 * (tiles + 1) + base
-    return Cost(stored, stored)
+    whole_blocks = config.scheme == "block" and (
+        site.out_features % TILE == site.in_features % config.block == 0
+    )
+    return Cost(stored, stored, exact=config.k == 0 or whole_blocks)
 
 
 def schedule(site: Site, config: SeedDeltaConfig) -> list[dict[str, Any]]:

@@ -76,12 +76,14 @@ def _as_dict(plan: Plan, predictions: list[Prediction], total: tuple[Cost, Cost]
                 "block": p.plan.block,
                 "bytes": {"before": p.before.stored, "after": p.after.stored},
                 "read_per_token": {"before": p.before.read, "after": p.after.read},
+                "exact": p.after.exact,
             }
             for p in predictions
         ],
         "totals": {
             "bytes": {"before": total[0].stored, "after": total[1].stored},
             "read_per_token": {"before": total[0].read, "after": total[1].read},
+            "exact": total[1].exact,
         },
         "conflicts": [asdict(conflict) for conflict in plan.conflicts],
         "dropped": [{"site": site, "technique": name} for site, name in plan.dropped],
@@ -95,8 +97,8 @@ def _print(plan: Plan, predictions: list[Prediction], total: tuple[Cost, Cost]) 
             (
                 " → ".join(choice.technique.name for choice in p.plan.choices) or "dense",
                 _bits(p),
-                size(p.after.stored),
-                size(p.after.read),
+                _at_most(p.after) + size(p.after.stored),
+                _at_most(p.after) + size(p.after.read),
             ),
         )
         for p in predictions
@@ -106,12 +108,17 @@ def _print(plan: Plan, predictions: list[Prediction], total: tuple[Cost, Cost]) 
         ["site", ">sites", "techniques", ">bits", ">bytes each", ">read a token"], fold(rows)
     )
     before, after = total
-    click.echo(f"model: {size(before.stored)} dense, {size(after.stored)} as planned")
-    click.echo(f"read for a token: {size(before.read)} dense, {size(after.read)} as planned")
+    planned = [_at_most(after) + size(count) for count in (after.stored, after.read)]
+    click.echo(f"model: {size(before.stored)} dense, {planned[0]} as planned")
+    click.echo(f"read for a token: {size(before.read)} dense, {planned[1]} as planned")
     for conflict in plan.conflicts:
         click.echo(f"conflict: {conflict.reason}")
     for site, name in plan.dropped:
         click.echo(f"dropped: {name} at {site}")
+
+
+def _at_most(cost: Cost) -> str:
+    return "" if cost.exact else "≤ "
 
 
 def _bits(prediction: Prediction) -> str:

@@ -143,10 +143,11 @@ def test_two_fits_have_the_same_bytes_and_the_op_multiplies_what_they_say(
     for name, tensor in made.tensors.items():
         assert tensor.tobytes() == again.tensors[name].tobytes()
     nbytes = sum(tensor.nbytes for tensor in made.tensors.values())
-    expected = cost(site(n, k), SeedDeltaConfig(**fields)).stored
-    assert nbytes <= expected
+    expected = cost(site(n, k), SeedDeltaConfig(**fields))
+    assert nbytes <= expected.stored
+    assert nbytes == expected.stored or not expected.exact
     if scheme == "block" and n % 16 == k % 32 == 0:
-        assert nbytes == expected
+        assert expected.exact
     x = random(2, k, seed=1)
     deltas, starts, *vectors, words = (made.tensors.get(name) for name in TENSORS)
     inputs = [x, deltas, starts, *vectors, None, None, None, words]
