@@ -2,21 +2,25 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/channels.h"
 #include "kernels/deltas.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/seedlm.h"
 #include "kernels/shortlist.h"
+#include "kernels/sketch.h"
 
 namespace tamiz {
 
 struct Kernels {
   const char* isa;
   MatMulKernels matmul;
+  ChannelKernels channels;
   DeltaKernels deltas;
   AttentionKernels attention;
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
+  SketchKernels sketch;
   SeedlmKernels seedlm;
 };
 
