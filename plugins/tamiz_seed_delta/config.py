@@ -32,7 +32,9 @@ class SeedDeltaConfig(TechniqueConfig):
     block: int = Field(
         32, ge=32, le=4096, multiple_of=32, description="Inputs of a block of the residual."
     )
-    bits: Literal[4, 8] = Field(8, description="Bits of a stored weight of the residual.")
+    bits: Literal[4, 8, 16] = Field(
+        8, description="Bits of a stored weight of the residual; 16 is fp16."
+    )
     refit: bool = Field(
         False,
         description="Least-squares refit of what the residual stores on the calibration samples.",

@@ -28,7 +28,9 @@ from tamiz_seed_delta.config import SeedDeltaConfig
 GROUP = 32
 TILE = 16
 #: Bytes of a group of a tile, stored whole, by bits.
-WHOLE_BYTES = {4: 320, 8: 544}
+WHOLE_BYTES = {4: 320, 8: 544, 16: 1024}
+#: Bytes of its scales and minima.
+FACTOR_BYTES = {4: 64, 8: 32, 16: 0}
 #: λ: the weight of the imatrix beside the samples' own covariance.
 RIDGE = 0.05
 
@@ -128,9 +130,7 @@ def cost(site: Site, config: SeedDeltaConfig) -> Cost:
         residual = tiles * min(groups, _blocks(config) * (config.block // GROUP)) * whole
     else:
         single = tiles * TILE * min(k, config.k) * (2 + config.bits / 8)
-        headers = min(groups * tiles, tiles * TILE * config.k) * (
-            4 + (64 if config.bits == 4 else 32) + 1
-        )
+        headers = min(groups * tiles, tiles * TILE * config.k) * (4 + FACTOR_BYTES[config.bits] + 1)
         residual = min(tiles * groups * whole, int(single) + headers)
     base = {
         "none": 0,
@@ -172,13 +172,24 @@ def _fit_residual(
     if samples is not None:
         residual = _refitted(residual, stored, root_m, samples)
     n, k = residual.shape
-    try:
-        quantised = tamiz_ops.quantize_groups(residual, config.bits)
-    except ValueError as error:
-        raise FitError(str(error)) from error
+    quantised = _quantised(residual, config.bits)
     deltas, starts = tamiz_ops.pack_deltas(stored, exists, *quantised)
     weight = tamiz_ops.unpack_deltas(deltas, starts, bits=config.bits, n=n, k=k)
     return Residual({"deltas": deltas, "starts": starts}, weight.astype(np.float32))
+
+
+def _quantised(residual: Float, bits: int) -> tuple[NDArray[Any], ...]:
+    """What `tamiz_ops.pack_deltas` takes: quants, scales and minima, or fp16 numbers."""
+    if bits == 16:
+        largest_half = float(np.finfo(np.float16).max)
+        if np.abs(residual).max() > largest_half:
+            raise FitError(f"a residual is above {largest_half:.0f}, fp16's largest")
+        return (residual.astype(np.float16),)
+    try:
+        quants, scales, minima = tamiz_ops.quantize_groups(residual, bits)
+    except ValueError as error:
+        raise FitError(str(error)) from error
+    return (quants, scales) if minima is None else (quants, scales, minima)
 
 
 def _select(residual: Float, root_m: Float, config: SeedDeltaConfig) -> tuple[Flags, Flags]:

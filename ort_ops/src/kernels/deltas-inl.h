@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/deltas.h"
+#include "kernels/half_deltas-inl.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -249,6 +250,7 @@ inline void multiply_full(const uint8_t* payload, const DeltaArgs& a, int64_t gr
 
 inline bool multiply_record(const DeltaRecord& record, const DeltaArgs& a, Expanded& expanded,
                             float (*y)[kTile]) {
+  if (a.bits == 16) return multiply_halves(record, a, y);
   if (record.form == RecordForm::full) {
     if (record.bytes != group_bytes(a.bits)) return false;
     multiply_full(record.payload, a, record.group, y);

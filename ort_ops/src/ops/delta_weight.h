@@ -17,12 +17,13 @@ class DeltaWeight {
   float base = 0;
   uint64_t seed = 0;
 
-  explicit DeltaWeight(const Attributes& attributes) {
-    const PackedWeight weight(attributes);
-    bits = weight.bits;
-    n = weight.n;
-    k = weight.k;
-  }
+  /// `halves`: whether values may be fp16.
+  DeltaWeight(const Attributes& attributes, bool halves)
+      : bits(halves && attributes.ints.at("bits") == 16
+                 ? 16
+                 : PackedWeight::four_or_eight(attributes, "bits")),
+        n(PackedWeight::positive(attributes, "n")),
+        k(PackedWeight::positive(attributes, "k")) {}
 
   int64_t groups() const { return group_count(k); }
   int64_t tiles() const { return tile_count(n); }

@@ -18,7 +18,7 @@ enum Metric : size_t { bytes_read, bytes_stored };
 class ProcSparseMatMul : public Stage {
  public:
   ProcSparseMatMul(const Attributes& attributes, const Kernels& kernels)
-      : weight_(attributes),
+      : weight_(attributes, false),
         block_(PackedWeight::positive(attributes, "block")),
         matmul_(kernels.matmul),
         deltas_(kernels.deltas) {

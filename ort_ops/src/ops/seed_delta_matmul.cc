@@ -22,7 +22,7 @@ enum Input : size_t { x_in, deltas, starts, row_scale, spectrum, mask, bias, den
 class SeedDeltaMatMul : public Stage {
  public:
   SeedDeltaMatMul(const Attributes& attributes, const Kernels& kernels)
-      : weight_(attributes),
+      : weight_(attributes, true),
         base_(attributes),
         block_(PackedWeight::positive(attributes, "block")),
         dense_is_kn_(attributes.ints.at("dense_is_kn") != 0),
@@ -212,7 +212,7 @@ const OpSpec& seed_delta_matmul_spec() {
        {"seedlm", Type::uint8, true, "[ceil(n / 16), tile bytes], made by tamiz_ops.fit_seedlm"}},
       {kProductY},
       false,
-      {{"bits", Kind::integer, true, 0, "of a stored value: 4 or 8"},
+      {{"bits", Kind::integer, true, 0, "of a stored value: 4, 8 or 16 (fp16)"},
        kOutputs,
        kInputs,
        {"base", Kind::text, true, 0, "none, xor-circulant, hadamard or seedlm"},

@@ -118,6 +118,13 @@ def test_a_refit_lowers_the_error_of_the_product(scheme: str) -> None:
     assert product_error(fitted(weight, statistics, refit=True, **fields)) < 0.7 * plain
 
 
+def test_halves_are_nearly_exact() -> None:
+    weight = random(20, 96)
+    assert error(weight, fitted(weight, k=96, bits=16)) < 3e-4
+    with pytest.raises(FitError, match="a residual is above 65504"):
+        fitted(weight * 1e6, k=96, bits=16)
+
+
 def test_a_refit_needs_samples() -> None:
     with pytest.raises(FitError, match="a refit needs the samples of a calibration"):
         fitted(random(16, 32), refit=True)
@@ -129,7 +136,7 @@ def test_a_refit_needs_samples() -> None:
     k=st.one_of(st.just(96), st.integers(1, 130)),
     base=st.sampled_from(["none", "xor-circulant", "hadamard", "seedlm"]),
     scheme=st.sampled_from(["block", "coo"]),
-    bits=st.sampled_from([4, 8]),
+    bits=st.sampled_from([4, 8, 16]),
     stored=st.integers(0, 130),
 )
 def test_two_fits_have_the_same_bytes_and_the_op_multiplies_what_they_say(
