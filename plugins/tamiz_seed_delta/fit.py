@@ -33,6 +33,10 @@ WHOLE_BYTES = {4: 320, 8: 544, 16: 1024}
 FACTOR_BYTES = {4: 64, 8: 32, 16: 0}
 #: λ: the weight of the imatrix beside the samples' own covariance.
 RIDGE = 0.05
+#: How much longer a butterfly of a base's transform takes than a weight of an int4 product.
+_WORK_TRANSFORM = 30
+#: How much longer SeedLM takes to make and multiply a weight, both in the cache.
+_WORK_SEEDLM = 4
 
 Float = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -139,10 +143,21 @@ def cost(site: Site, config: SeedDeltaConfig) -> Cost:
         "seedlm": tiles * groups * TILE * GROUP * config.base_bits // 8,
     }[config.base]
     stored = residual + tamiz_ops.DELTA_PADDING + 8 * (tiles + 1) + base
-    whole_blocks = config.scheme == "block" and (
-        site.out_features % TILE == site.in_features % config.block == 0
-    )
-    return Cost(stored, stored, exact=config.k == 0 or whole_blocks)
+    whole_blocks = config.scheme == "block" and n % TILE == k % config.block == 0
+    return Cost(stored, stored, _work(site, config), exact=config.k == 0 or whole_blocks)
+
+
+def _work(site: Site, config: SeedDeltaConfig) -> int:
+    n, k = site.out_features, site.in_features
+    if config.scheme == "block":
+        work = 1.5 * -(-n // TILE) * TILE * min(-(-k // GROUP) * GROUP, config.k)
+    else:
+        work = min(2.4 * k, 14.0 * config.k) * n
+    if config.base == "seedlm":
+        work += _WORK_SEEDLM * n * k
+    elif config.base != "none":
+        work += _WORK_TRANSFORM * length(n, k) * length(n, k).bit_length()
+    return round(work)
 
 
 def schedule(site: Site, config: SeedDeltaConfig) -> list[dict[str, Any]]:

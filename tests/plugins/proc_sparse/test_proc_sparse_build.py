@@ -57,7 +57,7 @@ def test_the_plan_is_exact_where_nothing_is_shed(
     fields = {"shed_eps": 0.1 if sheds else 0, "block": 32}
     choices = choose(plugins.techniques(), {"proc-sparse": fields, "block-quant": None})
     found = survey(Bundle.open(tiny_dense), plugins)
-    predictions = predict(found, make_plan(found.sites, choices))
+    predictions = predict(found, make_plan(found.sites, choices), context=0)
     assert totals(found, predictions)[1].exact != sheds
     report = build(tiny_dense, out, choices, plugins, Options(max_dppl=None))
     for prediction in predictions:
