@@ -35,8 +35,8 @@ FACTOR_BYTES = {4: 64, 8: 32, 16: 0}
 RIDGE = 0.05
 #: How much longer a butterfly of a base's transform takes than a weight of an int4 product.
 _WORK_TRANSFORM = 30
-#: How much longer SeedLM takes to make and multiply a weight, both in the cache.
-_WORK_SEEDLM = 4
+#: How much longer SeedLM takes to make and multiply a weight, by its bits; both in the cache.
+_WORK_SEEDLM = {3: 5, 4: 4}
 
 Float = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -154,7 +154,7 @@ def _work(site: Site, config: SeedDeltaConfig) -> int:
     else:
         work = min(2.4 * k, 14.0 * config.k) * n
     if config.base == "seedlm":
-        work += _WORK_SEEDLM * n * k
+        work += _WORK_SEEDLM[config.base_bits] * n * k
     elif config.base != "none":
         work += _WORK_TRANSFORM * length(n, k) * length(n, k).bit_length()
     return round(work)
