@@ -63,19 +63,63 @@ Basis basis(uint32_t seed, const float* root_m) {
   return made;
 }
 
+/// Columns of 16 seeds, side by side so that the compiler makes vectors of them.
+using Columns = float[kRank][kBlock][kClasses];
+
+/// V -> Q, Gram and Schmidt's as above, in single precision: good enough to search with.
+void orthonormalise(Columns& v) {
+  float square[kClasses], factor[kClasses];
+  for (int p = 0; p < kRank; ++p) {
+    for (int l = 0; l < kClasses; ++l) square[l] = 0;
+    for (int i = 0; i < kBlock; ++i) {
+      for (int l = 0; l < kClasses; ++l) square[l] += v[p][i][l] * v[p][i][l];
+    }
+    float least[kClasses];
+    for (int l = 0; l < kClasses; ++l) least[l] = 1e-5f * square[l];
+    for (int j = 0; j < p; ++j) {
+      for (int l = 0; l < kClasses; ++l) factor[l] = 0;
+      for (int i = 0; i < kBlock; ++i) {
+        for (int l = 0; l < kClasses; ++l) factor[l] += v[j][i][l] * v[p][i][l];
+      }
+      for (int i = 0; i < kBlock; ++i) {
+        for (int l = 0; l < kClasses; ++l) v[p][i][l] -= factor[l] * v[j][i][l];
+      }
+    }
+    for (int l = 0; l < kClasses; ++l) square[l] = 0;
+    for (int i = 0; i < kBlock; ++i) {
+      for (int l = 0; l < kClasses; ++l) square[l] += v[p][i][l] * v[p][i][l];
+    }
+    for (int l = 0; l < kClasses; ++l) {
+      factor[l] = square[l] > least[l] ? 1.0f / std::sqrt(square[l]) : 0.0f;
+    }
+    for (int i = 0; i < kBlock; ++i) {
+      for (int l = 0; l < kClasses; ++l) v[p][i][l] *= factor[l];
+    }
+  }
+}
+
 /// Q of every seed as `SeedSearch` reads it.
 void make_bases(const float* root_m, int bits, std::vector<int16_t>& bases) {
-  constexpr double kOne = 1 << 14;
+  constexpr float kOne = 1 << 14;
   const uint32_t count = 1u << seedlm_seed_bits(bits);
   bases.resize(static_cast<size_t>(count) * kRank * kBlock);
-  for (uint32_t seed = 0; seed < count; ++seed) {
-    const Basis made = basis(seed_bits(seed, bits), root_m);
-    const uint32_t lane = seed % kClasses;
-    int16_t* const to = bases.data() + (seed - lane) * kRank * kBlock + 2 * lane;
+  int16_t* to = bases.data();
+  for (uint32_t seed = 0; seed < count; seed += kClasses) {
+    Columns v;
+    for (int l = 0; l < kClasses; ++l) {
+      int8_t u[kRank][kBlock];
+      seedlm_columns(seed_bits(seed + l, bits), u);
+      for (int p = 0; p < kRank; ++p) {
+        for (int i = 0; i < kBlock; ++i) v[p][i][l] = root_m[i] * u[p][i];
+      }
+    }
+    orthonormalise(v);
     for (int p = 0; p < kRank; ++p) {
-      for (int i = 0; i < kBlock; ++i) {
-        to[(p * kBlock / 2 + i / 2) * 2 * kClasses + i % 2] =
-            static_cast<int16_t>(std::lrint(made.q[p][i] * kOne));
+      for (int i = 0; i < kBlock; i += 2, to += 2 * kClasses) {
+        for (int l = 0; l < kClasses; ++l) {
+          to[2 * l] = static_cast<int16_t>(v[p][i][l] * kOne);
+          to[2 * l + 1] = static_cast<int16_t>(v[p][i + 1][l] * kOne);
+        }
       }
     }
   }
