@@ -39,8 +39,9 @@ RECORD_BYTES = {4: 4 + 320, 8: 4 + 544}
 #: Standard deviation of the odd numbers −15 to 15.
 HASH_DEVIATION = np.sqrt(85.0)
 SEED = 0
-#: How much longer a weight takes than one of int4, in records that are whole or have gaps.
-_WORK_WHOLE, _WORK_GAPS = 1.6, 10.0
+#: How much longer a weight takes than one of int4 in the cache: in whole records, which come from
+#: memory, and in records with gaps, which are unpacked first.
+_WORK_WHOLE, _WORK_GAPS = 2.5, 10.0
 
 Float = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -134,7 +135,6 @@ def cost(site: Site, config: ProcSparseConfig) -> Cost:
     existing = min(groups, heads * config.fanout * (config.block // GROUP))
     stored = tiles * existing * RECORD_BYTES[config.bits] + tamiz_ops.DELTA_PADDING
     stored += 8 * (tiles + 1)
-    # measured in the cache: records with gaps are unpacked first
     times = _WORK_WHOLE if config.watermark >= existing * GROUP else _WORK_GAPS
     work = round(times * tiles * TILE * existing * GROUP)
     sheds = config.shed_eps > 0 or config.watermark < site.in_features

@@ -7,6 +7,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/seedlm.h"
+#include "kernels/select.h"
 #include "kernels/shortlist.h"
 #include "kernels/sketch.h"
 
@@ -20,6 +21,7 @@ struct Kernels {
   AttentionKernels attention;
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
+  SelectKernels select;
   SketchKernels sketch;
   SeedlmKernels seedlm;
 };
