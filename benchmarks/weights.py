@@ -1,11 +1,10 @@
 """Ways to store a weight: bits and error on SmolLM2's tensors, speed of the kernels.
 
-    python benchmarks/weights.py error            # bits per weight, error, and SeedLM's beside them
+    python benchmarks/weights.py error            # bits per weight, error, seconds of the fit
     python benchmarks/weights.py speed            # one row of x, weights from memory, 2 threads
 
-SeedLM (Shafipour et al. 2024, arXiv 2410.10714): every 8 weights are the best of 2^k pseudo-random
-8 x 3 bases times three 4-bit coefficients; here only its error is measured. The source is a Q4_1
-file: its weights lie on int4 levels with a float minimum, which is why that column is 0.
+The source is a Q4_1 file: its weights lie on int4 levels with a float minimum, which is why
+that column is 0.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ import tamiz_ops
 from tamiz.site import Site, SiteKind
 from tamiz.technique import Fit
 from tamiz_exporters.gguf import locate
-from tamiz_ops.deltas import splitmix64
 from tamiz_proc_sparse import fit as proc_sparse
 from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_seed_delta import fit as seed_delta
+from tamiz_seed_delta import rewrite as seed_delta_rewrite
 from tamiz_seed_delta.config import SeedDeltaConfig
 
 LAYER = "blk.7."
@@ -47,36 +46,6 @@ def with_minimum(w: np.ndarray) -> tuple[float, np.ndarray]:
     return 8 * packed.nbytes / w.size, tamiz_ops.dequantize(packed, 4, *w.shape)
 
 
-def seed_lm(w: np.ndarray, seed_bits: int, sample: int = 4096) -> tuple[float, np.ndarray]:
-    """On a sample of the blocks, `sample` of them; returns w where it was not drawn.
-
-    Bases are uniform on 15 odd levels; coefficients on 16 levels of an exponent of 4 bits.
-    """
-    size, rank, seeds = 8, 3, 1 << seed_bits
-    blocks = w.reshape(-1, size)
-    drawn = np.random.default_rng(0).choice(len(blocks), min(sample, len(blocks)), replace=False)
-    target = blocks[drawn].astype(np.float32)
-    words = splitmix64(0, np.arange(2 * seeds)).view(np.uint8).reshape(seeds, 16)
-    nibbles = np.concatenate([words & 15, words >> 4], axis=1)[:, : size * rank]
-    bases = (2.0 * nibbles - 15).reshape(seeds, size, rank).astype(np.float32)
-    inverse = np.linalg.pinv(bases)
-    best = np.full(len(target), np.inf, np.float32)
-    fitted = np.zeros_like(target)
-    for u, pseudo in zip(bases, inverse, strict=True):
-        t = target @ pseudo.T
-        step = np.exp2(np.ceil(np.log2(np.abs(t).max(1, keepdims=True) / 7 + 1e-30)))
-        made = np.clip(np.rint(t / step), -8, 7) * step @ u.T
-        loss = np.square(made - target).sum(1)
-        better = loss < best
-        best[better], fitted[better] = loss[better], made[better]
-    out = blocks.copy()
-    out[drawn] = fitted
-    # the error of the sample as that of the whole
-    scale = np.sqrt(len(blocks) / len(drawn))
-    out[drawn] = target + (fitted - target) * scale
-    return (seed_bits + rank * 4 + 4) / size, out.reshape(w.shape)
-
-
 def fitted(module: object, config: object) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
     def apply(w: np.ndarray) -> tuple[float, np.ndarray]:
         n, k = w.shape
@@ -91,7 +60,9 @@ def ways(k: int) -> Iterator[tuple[str, Callable[[np.ndarray], tuple[float, np.n
     yield "int4, minimum", with_minimum
     yield "int4 nearest", lambda w: round_to_nearest(w, 4)
     yield "int3 nearest", lambda w: round_to_nearest(w, 3)
-    yield "SeedLM 2^12", lambda w: seed_lm(w, 12)
+    for bits in (3, 4):
+        config = SeedDeltaConfig(base="seedlm", base_bits=bits, k=0)
+        yield f"seed-delta seedlm {bits}", fitted(seed_delta, config)
     for share in (0.7, 0.6, 0.4):
         for base_scale in (0, 0.05):
             config = ProcSparseConfig(watermark=int(share * k), base_scale=base_scale)
@@ -108,17 +79,19 @@ def ways(k: int) -> Iterator[tuple[str, Callable[[np.ndarray], tuple[float, np.n
 
 def print_errors() -> None:
     tensors = {t.name: t for t in gguf.GGUFReader(locate("smollm2")).tensors}
-    results: dict[str, list[tuple[float, float]]] = {}
+    results: dict[str, list[tuple[float, float, float]]] = {}
     for name in TENSORS:
         tensor = tensors[f"{LAYER}{name}.weight"]
         w = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         for label, way in ways(w.shape[1]):
+            start = time.perf_counter()
             bits, made = way(w)
+            seconds = time.perf_counter() - start
             error = float(np.linalg.norm(made - w) / np.linalg.norm(w))
-            results.setdefault(label, []).append((bits, error))
-    print(f"{'bits per weight | relative error':32s}", *(f"{name:>17s}" for name in TENSORS))
+            results.setdefault(label, []).append((bits, error, seconds))
+    print(f"{'bits | error | s':32s}", *(f"{name:>21s}" for name in TENSORS))
     for label, row in results.items():
-        print(f"{label:32s}", *(f"{bits:8.2f} | {error:6.4f}" for bits, error in row))
+        print(f"{label:32s}", *(f"{b:6.2f} | {e:6.4f} | {s:3.0f}" for b, e, s in row))
 
 
 # ---- speed ----
@@ -129,9 +102,20 @@ ROTATE = 320 << 20  # bytes of weights that pass before one comes again: more th
 class Runner:
     """One op in a session; every call takes the next copy of its weight."""
 
-    def __init__(self, op: str, tensors: list[np.ndarray], size: tuple[int, int], **attributes):
+    def __init__(
+        self,
+        op: str,
+        tensors: list[np.ndarray],
+        size: tuple[int, int],
+        places: list[int] | None = None,
+        **attributes,
+    ):
+        """`places`: which inputs the tensors are, 1 and on if it is not given."""
         n, k = size
         names = [f"t{i}" for i in range(len(tensors))]
+        ports = ["x"] + [""] * max(places or [len(names)])
+        for place, name in zip(places or range(1, len(ports)), names, strict=True):
+            ports[place] = name
         types = [helper.np_dtype_to_tensor_dtype(t.dtype) for t in tensors]
         inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, k])]
         inputs += [
@@ -140,7 +124,7 @@ class Runner:
         ]
         outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, n])]
         domain = "" if op == "MatMul" else "tamiz"
-        node = helper.make_node(op, ["x", *names], ["y"], domain=domain, **attributes)
+        node = helper.make_node(op, ports, ["y"], domain=domain, **attributes)
         opsets = [helper.make_opsetid("", 17), helper.make_opsetid("tamiz", 1)]
         graph = helper.make_graph([node], "g", inputs, outputs)
         options = ort.SessionOptions()
@@ -168,6 +152,14 @@ class Runner:
         start = time.perf_counter()
         self.session.run_with_iobinding(binding)
         self.times.append(time.perf_counter() - start)
+
+
+def seed_delta_runner(fit: Fit, size: tuple[int, int]) -> Runner:
+    names = [name for name in seed_delta_rewrite.TENSORS if name in fit.tensors]
+    ports = [port["name"] for port in tamiz_ops.schemas()["SeedDeltaMatMul"]["inputs"]]
+    places = [ports.index(name) for name in names]
+    tensors = [fit.tensors[name] for name in names]
+    return Runner("SeedDeltaMatMul", tensors, size, places, **fit.attributes)
 
 
 def runners(n: int, k: int) -> dict[str, Runner]:
@@ -202,11 +194,11 @@ def runners(n: int, k: int) -> dict[str, Runner]:
         if base == "hadamard" and n * k > 1 << 21:
             continue  # its fit makes an n x L matrix
         fit = seed_delta.fit(site, w, None, config)
-        names = ("deltas", "starts", "row_scale", "spectrum")
-        tensors = [fit.tensors[name] for name in names if name in fit.tensors]
-        made[f"seed-delta {base}, 0.5 of blocks"] = Runner(
-            "SeedDeltaMatMul", tensors, (n, k), **fit.attributes
-        )
+        made[f"seed-delta {base}, 0.5 of blocks"] = seed_delta_runner(fit, (n, k))
+    for bits in (3, 4):
+        config = SeedDeltaConfig(base="seedlm", base_bits=bits, k=0)
+        fit = seed_delta.fit(site, w, None, config)
+        made[f"seed-delta seedlm {bits}"] = seed_delta_runner(fit, (n, k))
     return made
 
 

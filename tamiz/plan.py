@@ -233,7 +233,7 @@ def describe(choices: Iterable[Choice]) -> dict[str, dict[str, Any]]:
 
 
 def predict(survey: Survey, plan: Plan, context: int) -> list[Prediction]:
-    """The exact cost of every site before and after the build.
+    """The cost of every site before and after the build.
 
     Args:
         survey: The dense bundle's graph.
@@ -275,6 +275,7 @@ def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cos
     weights: dict[tuple[str, int], int] = {}
     dense: dict[str, int] = {}
     read, work, beside = [0, 0], [0, 0], 0
+    exact = True
     for prediction in predictions:
         site = prediction.plan.site
         weight = site.weight or site.id
@@ -284,6 +285,7 @@ def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cos
         for index, cost in enumerate((prediction.before, prediction.after)):
             read[index] += cost.read
             work[index] += cost.work
+        exact &= prediction.after.exact
     initializers = survey.model.graph.initializers
     rest = sum(
         int(value.const_value.nbytes)
@@ -292,5 +294,5 @@ def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cos
     )
     return (
         Cost(sum(dense.values()) + rest, read[0] + rest, work[0]),
-        Cost(sum(weights.values()) + beside + rest, read[1] + rest, work[1]),
+        Cost(sum(weights.values()) + beside + rest, read[1] + rest, work[1], exact),
     )

@@ -126,18 +126,20 @@ class Fit:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one site costs under a technique: exact, and known before the fit.
+    """What one site costs under a technique, known before the fit.
 
     Attributes:
         stored: Bytes in the bundle.
         read: Bytes read from memory for one decoded token.
         work: Weights multiplied for one decoded token, in units of a product of int4 weights that
             are in the cache; it counts where it takes longer than reading.
+        exact: False where these are the most it may take, and the fit tells how much less it is.
     """
 
     stored: int
     read: int
     work: int = 0
+    exact: bool = True
 
 
 @dataclass(frozen=True)

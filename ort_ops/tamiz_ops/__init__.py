@@ -19,6 +19,7 @@ from tamiz_ops.pack import (
     unpack_int8,
 )
 from tamiz_ops.run import run
+from tamiz_ops.seedlm import fit_seedlm, unpack_seedlm
 
 __version__ = "0.1.0"
 
@@ -26,6 +27,7 @@ __all__ = [
     "DELTA_PADDING",
     "cpu",
     "dequantize",
+    "fit_seedlm",
     "hash_weights",
     "library_path",
     "metrics",
@@ -42,4 +44,5 @@ __all__ = [
     "unpack_deltas",
     "unpack_int4",
     "unpack_int8",
+    "unpack_seedlm",
 ]

@@ -1,5 +1,8 @@
 from typing import Any, TypedDict
 
+import numpy as np
+import numpy.typing as npt
+
 class Port(TypedDict):
     name: str
     type: str
@@ -39,6 +42,9 @@ def run(
     threads: int,
     attributes: dict[str, Any],
 ) -> list[Any]: ...
+def fit_seedlm(
+    weight: npt.NDArray[np.float32], root_m: npt.NDArray[np.float32], bits: int, isa: str | None
+) -> npt.NDArray[np.uint8]: ...
 def schemas() -> dict[str, Schema]: ...
 def cpu() -> Cpu: ...
 def metrics(session: str) -> dict[str, dict[str, float]]: ...

@@ -108,18 +108,19 @@ def pack_deltas(
     stored: npt.NDArray[np.bool_],
     exists: npt.NDArray[np.bool_],
     quants: Array,
-    scales: Halves,
+    scales: Halves | None = None,
     minima: Halves | None = None,
 ) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """Packs the stored weights, scale * quant, with minima scale * quant + minimum.
+    """Packs the stored weights: scale * quant, with minima scale * quant + minimum, or fp16.
 
     A record whose smallest form holds all weights stores those that `stored` leaves out as well.
 
     Args:
         stored: [N, K], which weights are stored.
         exists: [ceil(N / 16), ceil(K / 32)], which groups of a tile exist.
-        quants: uint8 [N, K], 0 to 15, with minima (4 bits); else int8 [N, K], -127 to 127 (8 bits).
-        scales: float16 [N, ceil(K / 32)].
+        quants: uint8 [N, K], 0 to 15, with minima (4 bits); int8 [N, K], -127 to 127, with scales
+            alone (8 bits); else float16 [N, K], the weights themselves.
+        scales: float16 [N, ceil(K / 32)], or None.
         minima: float16 [N, ceil(K / 32)], or None.
 
     Returns:
@@ -129,18 +130,15 @@ def pack_deltas(
         ValueError: an argument has another type or shape, or a quant is out of its range.
     """
     n, k = quants.shape
-    bits = 8 if minima is None else 4
-    factors = [scales] if minima is None else [scales, minima]
-    packed = pack_int8(quants, scales) if minima is None else pack_int4(quants, scales, minima)
-    tiles, groups = len(packed), -(-k // GROUP)
+    bits = 16 if scales is None else 8 if minima is None else 4
+    tiles, groups = -(-n // TILE), -(-k // GROUP)
     if stored.shape != (n, k) or exists.shape != (tiles, groups):
         raise ValueError(
             f"stored is {list(stored.shape)} and exists {list(exists.shape)}, "
             f"expected {[n, k]} and {[tiles, groups]}"
         )
-    full = packed.reshape(tiles, groups, -1)
-    factor_bytes = full[:, :, -len(factors) * TILE * 2 :]
     values, where = in_places(quants), in_places(stored)
+    full, factor_bytes = _whole(quants, values, scales, minima)
     parts: list[bytes] = []
     starts = np.zeros(tiles + 1, np.int64)
     for tile in range(tiles):
@@ -165,7 +163,7 @@ def unpack_deltas(
     Args:
         deltas: uint8, the records.
         starts: int64 [tiles + 1], where those of a tile begin.
-        bits: of a stored weight, 4 or 8.
+        bits: of a stored weight: 4, 8 or 16.
         n: outputs.
         k: inputs.
         base: factor of the hash.
@@ -175,7 +173,7 @@ def unpack_deltas(
         float64 [n, k].
     """
     groups = -(-k // GROUP)
-    factor_bytes = 2 * TILE * (2 if bits == 4 else 1)
+    factor_bytes = {4: 4, 8: 2, 16: 0}[bits] * TILE
     places = np.zeros((len(starts) - 1, groups, _PLACES))
     hashed = hash_weights((len(starts) - 1) * TILE, groups * GROUP, seed)
     noise = in_places(float(np.float32(base)) * hashed)
@@ -185,6 +183,9 @@ def unpack_deltas(
             form, size = divmod(int(tail), 1 << 14)
             payload = deltas[at + 4 : at + 4 + size]
             at += 4 + size
+            if form == FULL and bits == 16:
+                places[tile, group] = payload.view("<f2")
+                continue
             if form == FULL:
                 weight = dequantize(payload[np.newaxis], bits, TILE, GROUP)
                 places[tile, group] = in_places(weight)[0, 0]
@@ -192,32 +193,47 @@ def unpack_deltas(
             stored, quants = _stored(payload[factor_bytes:], form, bits)
             factors = np.frombuffer(payload[:factor_bytes].tobytes(), "<f2").reshape(-1, TILE)
             output = np.flatnonzero(stored) // 4 % TILE
-            values = factors[0, output].astype(np.float64) * quants
+            values = quants.astype(np.float64)
+            if bits < 16:
+                values *= factors[0, output]
             places[tile, group] = noise[tile, group]
             places[tile, group, stored] = values + (factors[1, output] if bits == 4 else 0)
     return from_places(places, n, k)
+
+
+def _whole(
+    quants: Array, values: Array, scales: Halves | None, minima: Halves | None
+) -> tuple[Bytes, Bytes]:
+    """Records that hold everything, and the scales and minima of others: [tiles, groups, bytes]."""
+    if scales is None:
+        full: Bytes = values.astype("<f2").view(np.uint8)
+        return full, full[:, :, :0]
+    factors = 1 if minima is None else 2
+    packed = pack_int8(quants, scales) if minima is None else pack_int4(quants, scales, minima)
+    full = packed.reshape(*values.shape[:2], -1)
+    return full, full[:, :, -factors * TILE * 2 :]
 
 
 def _stored(payload: Array, form: int, bits: int) -> tuple[Array, Array]:
     """Where a record stores values, bool [512], and their quants."""
     count = _PLACES
     if form == PLACES:
-        number = len(payload) * 2 // 5 if bits == 4 else len(payload) // 3
+        number = len(payload) * 2 // 5 if bits == 4 else len(payload) // (2 + bits // 8)
         stored = np.zeros(count, bool)
         stored[np.frombuffer(payload[: 2 * number].tobytes(), "<u2")] = True
         return stored, _quants(payload[2 * number :], bits)[:number]
     stored = np.unpackbits(payload[: count // 8], bitorder="little").astype(bool)
     quants, at = [], count // 8
     for here in np.count_nonzero(stored.reshape(8, 64), axis=1):
-        size = here if bits == 8 else (here + 1) // 2
+        size = (here + 1) // 2 if bits == 4 else here * bits // 8
         quants.append(_quants(payload[at : at + size], bits)[:here])
         at += size
     return stored, np.concatenate(quants)
 
 
 def _quants(packed: Array, bits: int) -> Array:
-    if bits == 8:
-        return packed.view(np.int8)
+    if bits > 4:
+        return packed.view(np.int8 if bits == 8 else "<f2")
     return np.stack([packed & 15, packed >> 4], axis=1).reshape(-1)
 
 
@@ -245,8 +261,8 @@ def _smallest(
     """The form that takes the fewest bytes, and the payload."""
     count = int(np.count_nonzero(stored))
     by_vector = np.count_nonzero(stored.reshape(8, 64), axis=1)
-    value_bytes = count if bits == 8 else int(((by_vector + 1) // 2).sum())
-    flat_bytes = count if bits == 8 else (count + 1) // 2
+    value_bytes = int(((by_vector + 1) // 2).sum()) if bits == 4 else count * bits // 8
+    flat_bytes = (count * bits + 7) // 8
     sizes = (full.size, factors.size + _PLACES // 8 + value_bytes)
     if factors.size + 2 * count + flat_bytes < min(sizes):
         places = np.flatnonzero(stored)
@@ -257,7 +273,7 @@ def _smallest(
         chosen = [factors, bitmap]
         for v in range(8) if bits == 4 else ():
             chosen.append(_join(values[64 * v : 64 * v + 64][stored[64 * v : 64 * v + 64]], bits))
-        if bits == 8:
+        if bits > 4:
             chosen.append(_join(values[stored], bits))
         form = BITS
     else:
@@ -267,7 +283,7 @@ def _smallest(
 
 def _join(values: Array, bits: int) -> Bytes:
     """Values as bytes; of 4 bits two a byte, the low nibble first."""
-    if bits == 8:
+    if bits > 4:
         return values.view(np.uint8)
     padded = np.zeros(len(values) + len(values) % 2, np.uint8)
     padded[: len(values)] = values

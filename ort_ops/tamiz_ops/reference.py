@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tamiz_ops import sketch_reference
 from tamiz_ops.deltas import splitmix64, unpack_deltas
+from tamiz_ops.seedlm import unpack_seedlm
 
 Array = npt.NDArray[Any]
 
@@ -193,11 +194,13 @@ def seed_delta_matmul(
     mask: Array | None = None,
     bias: Array | None = None,
     dense: Array | None = None,
+    seedlm: Array | None = None,
     *,
     bits: int,
     n: int,
     k: int,
     base: str,
+    base_bits: int = 4,
     depth: int = 1,
     seed: int = 0,
     block: int = 32,
@@ -206,7 +209,8 @@ def seed_delta_matmul(
     """y = (x * mask) (W0 + R)^T + bias; a row that is not finite with the dense weight instead.
 
     W0[o, i] is row_scale[o] sum_j spectrum[j] H[j, o ^ i] (xor-circulant), or row_scale[o] (Q_depth
-    ... Q_1)[o, i] with Q_j[o, i] = H[o, p] s_j(p) / sqrt(L), where p is what P_j takes from i.
+    ... Q_1)[o, i] with Q_j[o, i] = H[o, p] s_j(p) / sqrt(L), where p is what P_j takes from i; or
+    `unpack_seedlm`'s (seedlm).
     """
     size = 1 << (max(n, k) - 1).bit_length()
     walsh = np.ones((1, 1))
@@ -225,6 +229,8 @@ def seed_delta_matmul(
             signs = [1 - 2 * (words[i // 64] >> i % 64 & 1) for i in range(size)]
             product = walsh @ (np.array(signs)[:, None] * product[order]) / np.sqrt(size)
         weight = weight + row_scale[:, None].astype(np.float64) * product[:n, :k]
+    elif base == "seedlm" and seedlm is not None:
+        weight = weight + unpack_seedlm(seedlm, base_bits, n, k)
     x = x.astype(np.float64)
     if mask is not None:
         x = np.where(np.repeat(mask, block, axis=-1)[..., :k] != 0, x, 0)

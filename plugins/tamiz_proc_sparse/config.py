@@ -26,6 +26,17 @@ class ProcSparseConfig(TechniqueConfig):
         description="Most blocks of inputs that an output reads; the others are 0.",
         json_schema_extra={"flag": "--proc-fanout"},
     )
+    head_size: int = Field(
+        0,
+        ge=0,
+        multiple_of=32,
+        description=(
+            "Width of an attention head: the fanout of attn_o then counts for each head of inputs, "
+            "and the outputs of a head of attn_q, attn_k and attn_v read the same blocks. 0: rows "
+            "as a whole."
+        ),
+        json_schema_extra={"flag": "--proc-head-size"},
+    )
     block: int = Field(
         32,
         ge=32,

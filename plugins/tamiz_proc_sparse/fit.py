@@ -5,7 +5,9 @@ r"""Fits proc-sparse: which blocks exist, which deltas are stored.
               0                        in a block that does not
 
 1. Fanout: of every 16 outputs, which share a tile of the kernel, the `fanout` blocks with the most
-   energy Σ m_i w² exist.
+   energy Σ m_i w² exist. With `head_size`, at attention's weights, all outputs of a head share them
+   (q, k, v), or there are as many in every head of inputs (o): the pattern keeps to heads, so what
+   a window leaves out of a head costs no other head a block.
 2. Soft shedding: deltas with √m_i |Δ| < shed_eps · rms(√m w_o) are dropped.
 3. Hard shedding: of what is left an output keeps the `watermark` largest √m_i |Δ|.
 
@@ -28,7 +30,7 @@ from tamiz.site import Site
 from tamiz.sparsity import importance, largest, largest_blocks
 from tamiz.statistics import Statistics
 from tamiz.technique import Cost, Fit, FitError
-from tamiz_proc_sparse.config import ProcSparseConfig
+from tamiz_proc_sparse.config import ATTENTION, ProcSparseConfig
 
 GROUP = 32
 TILE = 16
@@ -77,8 +79,8 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: ProcSp
         ``proc.shed_hard`` (shares of the existing deltas that were dropped).
 
     Raises:
-        FitError: The target leaves this tensor out, a weight is not finite, or a scale is outside
-            of fp16's range.
+        FitError: The target leaves this tensor out, the heads do not divide it, a weight is not
+            finite, or a scale is outside of fp16's range.
     """
     if not config.takes(site.tensor):
         raise FitError(f"the target is {config.target}")
@@ -90,7 +92,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: ProcSp
     n, k = weight.shape
     base = float(np.float32(config.base_scale * weight.std(dtype=np.float64) / HASH_DEVIATION))
     delta = weight - np.float32(base) * tamiz_ops.hash_weights(n, k, SEED) if base else weight
-    kept = select(weight, delta, importance(statistics, k), config)
+    kept = select(weight, delta, importance(statistics, k), config, _heads(site, config))
     groups = -(-k // GROUP)
     exists = np.repeat(kept.exists, config.block // GROUP, axis=1)[:, :groups]
     deltas, starts = tamiz_ops.pack_deltas(kept.stored, exists, *quantised)
@@ -127,13 +129,17 @@ def dequantize(site: Site, fit: Fit) -> Float:
 
 
 def cost(site: Site, config: ProcSparseConfig) -> Cost:
-    """The most bytes that it may take: what is shed makes it smaller, by how much the fit tells."""
+    """Exact where nothing is shed; else the most: how much shedding saves depends on the weight."""
     tiles, groups = -(-site.out_features // TILE), -(-site.in_features // GROUP)
-    existing = min(groups, config.fanout * (config.block // GROUP))
+    heads = site.in_features // config.head_size if _per_input_head(site, config) else 1
+    existing = min(groups, heads * config.fanout * (config.block // GROUP))
     stored = tiles * existing * RECORD_BYTES[config.bits] + tamiz_ops.DELTA_PADDING
     stored += 8 * (tiles + 1)
     times = _WORK_WHOLE if config.watermark >= existing * GROUP else _WORK_GAPS
-    return Cost(stored, stored, round(times * tiles * TILE * existing * GROUP))
+    work = round(times * tiles * TILE * existing * GROUP)
+    sheds = config.shed_eps > 0 or config.watermark < site.in_features
+    whole = site.out_features % TILE == site.in_features % config.block == 0
+    return Cost(stored, stored, work, exact=whole and not sheds)
 
 
 def schedule(site: Site, config: ProcSparseConfig) -> list[dict[str, Any]]:
@@ -142,11 +148,41 @@ def schedule(site: Site, config: ProcSparseConfig) -> list[dict[str, Any]]:
     return [{"watermark": max(1, round(share * site.in_features))} for share in shares]
 
 
-def select(weight: Float, delta: Float, root_m: Float, config: ProcSparseConfig) -> Selection:
+@dataclass(frozen=True)
+class Heads:
+    """What shares blocks, and what a fanout counts for: outputs and inputs."""
+
+    outputs: int
+    inputs: int
+
+
+def _per_input_head(site: Site, config: ProcSparseConfig) -> bool:
+    return config.head_size > 0 and site.tensor == "attn_o"
+
+
+def _heads(site: Site, config: ProcSparseConfig) -> Heads:
+    size = config.head_size
+    if not size or site.tensor not in ATTENTION:
+        return Heads(TILE, site.in_features)
+    along_inputs = _per_input_head(site, config)
+    width = site.in_features if along_inputs else site.out_features
+    if width % size or (along_inputs and size % config.block):
+        raise FitError(
+            f"head_size is {size}, expected a divisor of {width}"
+            + (f" and a multiple of block {config.block}" if along_inputs else "")
+        )
+    return Heads(TILE, size) if along_inputs else Heads(size, site.in_features)
+
+
+def select(
+    weight: Float, delta: Float, root_m: Float, config: ProcSparseConfig, heads: Heads
+) -> Selection:
     """Chooses the blocks and the deltas, see the top of this file."""
     n, k = weight.shape
     weighted = weight * root_m
-    exists = largest_blocks(weighted, TILE, config.block, config.fanout)
+    spans = (weighted[:, at : at + heads.inputs] for at in range(0, k, heads.inputs))
+    parts = [largest_blocks(span, heads.outputs, config.block, config.fanout) for span in spans]
+    exists = np.repeat(np.concatenate(parts, axis=1), heads.outputs // TILE, axis=0)
     there = np.repeat(np.repeat(exists, TILE, axis=0)[:n], config.block, axis=1)[:, :k]
     score = np.abs(delta) * root_m
     rms = np.sqrt(np.mean(np.square(weighted, dtype=np.float64), axis=1, keepdims=True))

@@ -2,11 +2,14 @@ r"""Bases W0 of seed-delta, and their fit.
 
     xor-circulant   W0[o, i] = r[o] c[o ^ i]
     hadamard        W0 = diag(r) Q_depth … Q_1, Q_j = H D_j P_j / √L, of its result the first N
+    seedlm          W0[o, 8b … 8b + 7] = s U t, U [8, 3] from a seed, t small integers
+                    (arXiv 2410.10714; `ort_ops/src/kernels/seedlm.h`)
 
 H is the Walsh-Hadamard matrix of L, the least power of two not under N and K; D_j are signs and P_j
 permutations from a seed (`ort_ops/src/ops/seeded_base.h` has every bit of them). r and c minimise
 Σ m_i (W − W0)², m the imatrix: c by alternation with r, r in closed form, r[o] = ⟨W_o, B_o⟩ / ⟨B_o,
-B_o⟩ with B the base without r. Of the stack the best of `perm_trials` seeds stays.
+B_o⟩ with B the base without r. Of the stack the best of `perm_trials` seeds stays; SeedLM has the
+best of 2^11 or 2^16 for every 8 weights (`tamiz_ops.fit_seedlm`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import tamiz_ops
 from tamiz_ops.deltas import splitmix64
 from tamiz_seed_delta.config import SeedDeltaConfig
 
@@ -32,12 +36,13 @@ class Base:
 
     Attributes:
         weight: W0, float32 ``[N, K]``.
-        tensors: ``row_scale`` float32 ``[N]`` and ``spectrum`` float32 ``[L]``, where it has them.
+        tensors: ``row_scale`` float32 ``[N]``, ``spectrum`` float32 ``[L]``, ``seedlm`` uint8,
+            where it has them.
         seed: Of the Hadamard stack.
     """
 
     weight: Float
-    tensors: dict[str, Float]
+    tensors: dict[str, NDArray[Any]]
     seed: int = 0
 
 
@@ -48,7 +53,14 @@ def fit_base(weight: Float, root_m: Float, config: SeedDeltaConfig) -> Base:
         weight: float32 ``[N, K]``.
         root_m: √m of every input, float32 ``[K]``.
         config: The configuration.
+
+    Raises:
+        ValueError: A scale of SeedLM is too large for fp16.
     """
+    if config.base == "seedlm":
+        bits = config.base_bits
+        packed = tamiz_ops.fit_seedlm(weight, bits, root_m)
+        return Base(tamiz_ops.unpack_seedlm(packed, bits, *weight.shape), {"seedlm": packed})
     m = np.square(root_m.astype(np.float64))
     if config.base == "xor-circulant":
         return _fit_circulant(weight.astype(np.float64), m, config.row_scale)
@@ -57,13 +69,16 @@ def fit_base(weight: Float, root_m: Float, config: SeedDeltaConfig) -> Base:
     return Base(np.zeros_like(weight), {})
 
 
-def base_weight(n: int, k: int, name: str, depth: int, seed: int, tensors: dict[str, Any]) -> Float:
+def base_weight(attributes: dict[str, Any], tensors: dict[str, Any]) -> Float:
     """W0 ``[N, K]`` from what the op reads, as it multiplies."""
+    n, k, name = attributes["n"], attributes["k"], attributes["base"]
     if name == "none":
         return np.zeros((n, k), np.float32)
+    if name == "seedlm":
+        return tamiz_ops.unpack_seedlm(tensors["seedlm"], attributes["base_bits"], n, k)
     r = tensors["row_scale"].astype(np.float64)[:, None]
     if name == "hadamard":
-        return (r * stack(n, k, depth, seed)).astype(np.float32)
+        return (r * stack(n, k, attributes["depth"], attributes["seed"])).astype(np.float32)
     c = hadamard(tensors["spectrum"].astype(np.float64))
     return (r * c[_xor(n, k)]).astype(np.float32)
 
@@ -128,7 +143,7 @@ def _fit_circulant(weight: Double, m: Double, each: bool) -> Base:
         "row_scale": r.astype(np.float32),
         "spectrum": (hadamard(c) / size).astype(np.float32),
     }
-    return Base(base_weight(n, k, "xor-circulant", 1, 0, tensors), tensors)
+    return Base(base_weight({"n": n, "k": k, "base": "xor-circulant"}, tensors), tensors)
 
 
 def _fit_stack(weight: Double, m: Double, config: SeedDeltaConfig) -> Base:
@@ -141,4 +156,5 @@ def _fit_stack(weight: Double, m: Double, config: SeedDeltaConfig) -> Base:
         if gain > best_gain:
             best, best_gain, best_seed = r, gain, seed
     tensors = {"row_scale": best.astype(np.float32)}
-    return Base(base_weight(n, k, "hadamard", config.depth, best_seed, tensors), tensors, best_seed)
+    made = {"n": n, "k": k, "base": "hadamard", "depth": config.depth, "seed": best_seed}
+    return Base(base_weight(made, tensors), tensors, best_seed)

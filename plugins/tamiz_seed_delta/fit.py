@@ -27,10 +27,16 @@ from tamiz_seed_delta.config import SeedDeltaConfig
 
 GROUP = 32
 TILE = 16
+#: Bytes of a group of a tile, stored whole, by bits.
+WHOLE_BYTES = {4: 320, 8: 544, 16: 1024}
+#: Bytes of its scales and minima.
+FACTOR_BYTES = {4: 64, 8: 32, 16: 0}
 #: λ: the weight of the imatrix beside the samples' own covariance.
 RIDGE = 0.05
 #: How much longer a butterfly of a base's transform takes than a weight of an int4 product.
 _WORK_TRANSFORM = 30
+#: How much longer SeedLM takes to make and multiply a weight, by its bits; both in the cache.
+_WORK_SEEDLM = {3: 5, 4: 4}
 
 Float = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -76,7 +82,10 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: SeedDe
         samples = statistics.samples
     n, k = weight.shape
     root_m = importance(statistics, k)
-    base = fit_base(weight, root_m, config)
+    try:
+        base = fit_base(weight, root_m, config)
+    except ValueError as error:
+        raise FitError(str(error)) from error
     residual = _fit_residual(weight - base.weight, root_m, samples, config)
     tensors = {**residual.tensors, **base.tensors}
     error = float(np.linalg.norm(weight - base.weight - residual.weight))
@@ -98,6 +107,7 @@ def _attributes(n: int, k: int, base: Base, config: SeedDeltaConfig) -> dict[str
         "n": n,
         "k": k,
         "base": config.base,
+        "base_bits": config.base_bits,
         "depth": config.depth,
         "seed": base.seed,
         "block": config.block,
@@ -108,7 +118,7 @@ def dequantize(site: Site, fit: Fit) -> Float:
     """W0 + R̂, float32 ``[N, K]``, with the bits that the kernels multiply with."""
     a: dict[str, Any] = dict(fit.attributes)
     n, k = a["n"], a["k"]
-    base = base_weight(n, k, a["base"], a["depth"], a["seed"], dict(fit.tensors))
+    base = base_weight(a, dict(fit.tensors))
     deltas, starts = fit.tensors["deltas"], fit.tensors["starts"]
     residual = tamiz_ops.unpack_deltas(deltas, starts, bits=a["bits"], n=n, k=k)
     w: Float = base + residual.astype(np.float32)
@@ -116,38 +126,54 @@ def dequantize(site: Site, fit: Fit) -> Float:
 
 
 def cost(site: Site, config: SeedDeltaConfig) -> Cost:
-    """The most bytes: of `block` exact but for padding, of `coo` the fit tells how many less."""
+    """Exact for whole blocks; else the most, as the size of `coo` depends on where weights lie."""
     n, k = site.out_features, site.in_features
     tiles, groups = -(-n // TILE), -(-k // GROUP)
-    whole = 4 + (320 if config.bits == 4 else 544)
+    whole = 4 + WHOLE_BYTES[config.bits]
     if config.scheme == "block":
         residual = tiles * min(groups, _blocks(config) * (config.block // GROUP)) * whole
     else:
         single = tiles * TILE * min(k, config.k) * (2 + config.bits / 8)
-        headers = min(groups * tiles, tiles * TILE * config.k) * (
-            4 + (64 if config.bits == 4 else 32) + 1
-        )
+        headers = min(groups * tiles, tiles * TILE * config.k) * (4 + FACTOR_BYTES[config.bits] + 1)
         residual = min(tiles * groups * whole, int(single) + headers)
-    vectors = {"none": 0, "hadamard": n, "xor-circulant": n + length(n, k)}[config.base]
-    stored = residual + tamiz_ops.DELTA_PADDING + 8 * (tiles + 1) + 4 * vectors
+    base = {
+        "none": 0,
+        "hadamard": 4 * n,
+        "xor-circulant": 4 * (n + length(n, k)),
+        "seedlm": tiles * groups * TILE * GROUP * config.base_bits // 8,
+    }[config.base]
+    stored = residual + tamiz_ops.DELTA_PADDING + 8 * (tiles + 1) + base
+    whole_blocks = config.scheme == "block" and n % TILE == k % config.block == 0
+    return Cost(stored, stored, _work(site, config), exact=config.k == 0 or whole_blocks)
+
+
+def _work(site: Site, config: SeedDeltaConfig) -> int:
+    n, k = site.out_features, site.in_features
     if config.scheme == "block":
-        work = 1.5 * tiles * TILE * min(groups * GROUP, config.k)
+        work = 1.5 * -(-n // TILE) * TILE * min(-(-k // GROUP) * GROUP, config.k)
     else:
         work = min(2.4 * k, 14.0 * config.k) * n
-    if config.base != "none":
+    if config.base == "seedlm":
+        work += _WORK_SEEDLM[config.base_bits] * n * k
+    elif config.base != "none":
         work += _WORK_TRANSFORM * length(n, k) * length(n, k).bit_length()
-    return Cost(stored, stored, round(work))
+    return round(work)
 
 
 def schedule(site: Site, config: SeedDeltaConfig) -> list[dict[str, Any]]:
-    """Residuals of a quarter of the weights and more, with and without the other base."""
-    other = "hadamard" if config.base == "none" else config.base
-    shares = (0.25, 0.5, 0.75, 0.9, 1.0)
-    return [
-        {"k": max(1, round(share * site.in_features)), "base": base}
-        for share in shares
-        for base in ("none", other)
-    ]
+    """SeedLM alone, and residuals alone and on the configured base.
+
+    Cheapest first, up to what the whole weight takes as int4 with a minimum.
+    """
+    steps: list[dict[str, Any]] = [{"base": "seedlm", "base_bits": bits, "k": 0} for bits in (3, 4)]
+    for base in dict.fromkeys(("none", config.base)):
+        if base != "seedlm":
+            shares = (1 / 4, 1 / 2, 3 / 4)
+            steps += [{"base": base, "k": round(s * site.in_features)} for s in shares]
+    most = -(-site.out_features // TILE) * -(-site.in_features // GROUP) * WHOLE_BYTES[4]
+    bytes_of = [cost(site, config.model_copy(update=step)).stored for step in steps]
+    order = sorted(range(len(steps)), key=bytes_of.__getitem__)
+    return [steps[index] for index in order if bytes_of[index] <= most]
 
 
 def _blocks(config: SeedDeltaConfig) -> int:
@@ -161,13 +187,24 @@ def _fit_residual(
     if samples is not None:
         residual = _refitted(residual, stored, root_m, samples)
     n, k = residual.shape
-    try:
-        quantised = tamiz_ops.quantize_groups(residual, config.bits)
-    except ValueError as error:
-        raise FitError(str(error)) from error
+    quantised = _quantised(residual, config.bits)
     deltas, starts = tamiz_ops.pack_deltas(stored, exists, *quantised)
     weight = tamiz_ops.unpack_deltas(deltas, starts, bits=config.bits, n=n, k=k)
     return Residual({"deltas": deltas, "starts": starts}, weight.astype(np.float32))
+
+
+def _quantised(residual: Float, bits: int) -> tuple[NDArray[Any], ...]:
+    """What `tamiz_ops.pack_deltas` takes: quants, scales and minima, or fp16 numbers."""
+    if bits == 16:
+        largest_half = float(np.finfo(np.float16).max)
+        if np.abs(residual).max() > largest_half:
+            raise FitError(f"a residual is above {largest_half:.0f}, fp16's largest")
+        return (residual.astype(np.float16),)
+    try:
+        quants, scales, minima = tamiz_ops.quantize_groups(residual, bits)
+    except ValueError as error:
+        raise FitError(str(error)) from error
+    return (quants, scales) if minima is None else (quants, scales, minima)
 
 
 def _select(residual: Float, root_m: Float, config: SeedDeltaConfig) -> tuple[Flags, Flags]:

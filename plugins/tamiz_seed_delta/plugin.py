@@ -27,7 +27,7 @@ SEED_DELTA = Technique(
     policy_keys={"K": "k", "block": "block"},
     fallback=True,
     metrics=(
-        Metric("seed_delta.bytes_read", "bytes", "Of residual that calls read."),
+        Metric("seed_delta.bytes_read", "bytes", "Of what is stored that calls read."),
         Metric("seed_delta.fallbacks", "rows", "That were not finite and were computed dense."),
     ),
 )

@@ -8,6 +8,9 @@ from tamiz.graph import add_initializer, find_linear, replace_linear
 from tamiz.site import Site
 from tamiz.technique import Fit
 
+#: What a fit may hold.
+TENSORS = ("deltas", "starts", "row_scale", "spectrum", "seedlm")
+
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """Replaces the product at `site`; where dense is not stripped, it stays as the fallback."""
@@ -18,10 +21,10 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
             return None
         return add_initializer(model, f"{site.id}.{name}", fit.tensors[name])
 
-    inputs = [linear.input, *map(constant, ("deltas", "starts", "row_scale", "spectrum"))]
-    inputs += [None, linear.bias]  # no mask
+    deltas, starts, row_scale, spectrum, seedlm = map(constant, TENSORS)
+    mask, dense = None, None if fit.strip else linear.weight
+    inputs = [linear.input, deltas, starts, row_scale, spectrum, mask, linear.bias, dense, seedlm]
     attributes = dict(fit.attributes)
-    if not fit.strip:
-        inputs.append(linear.weight)
+    if dense is not None:
         attributes["dense_is_kn"] = int(not site.transposed)
     return [replace_linear(model, linear, "SeedDeltaMatMul", inputs, attributes)]

@@ -97,6 +97,7 @@ def _as_dict(
                 "block": p.plan.block,
                 "bytes": {"before": p.before.stored, "after": p.after.stored},
                 "read_per_token": {"before": p.before.read, "after": p.after.read},
+                "exact": p.after.exact,
                 "microseconds": {
                     str(s.threads): round(s.sites[p.plan.site.id] * 1e6, 3) for s in speeds
                 },
@@ -106,6 +107,7 @@ def _as_dict(
         "totals": {
             "bytes": {"before": total[0].stored, "after": total[1].stored},
             "read_per_token": {"before": total[0].read, "after": total[1].read},
+            "exact": total[1].exact,
             "decode_tok_s": {
                 str(s.threads): {"before": round(s.before, 2), "after": round(s.after, 2)}
                 for s in speeds
@@ -130,8 +132,8 @@ def _print(
             (
                 " → ".join(choice.technique.name for choice in p.plan.choices) or "dense",
                 "" if p.plan.block is None else str(p.plan.block),
-                size(p.after.stored),
-                size(p.after.read),
+                _at_most(p.after) + size(p.after.stored),
+                _at_most(p.after) + size(p.after.read),
                 f"{spent[p.plan.site.id] * 1e6:.1f}" if spent else "",
             ),
         )
@@ -141,10 +143,10 @@ def _print(
     columns = ["site", ">sites", "techniques", ">block", ">bytes each", ">read", ">µs"]
     print_table(columns, fold(rows))
     before, after = total
-    click.echo(f"model: {size(before.stored)} dense, {size(after.stored)} as planned")
+    planned = [_at_most(after) + size(count) for count in (after.stored, after.read)]
+    click.echo(f"model: {size(before.stored)} dense, {planned[0]} as planned")
     click.echo(
-        f"read for a token at context {context}: {size(before.read)} dense, {size(after.read)} as "
-        "planned"
+        f"read for a token at context {context}: {size(before.read)} dense, {planned[1]} as planned"
     )
     for s in speeds:
         threads = f"{s.threads} thread{'s' if s.threads > 1 else ''}"
@@ -157,3 +159,7 @@ def _print(
         click.echo(f"conflict: {conflict.reason}; {' or '.join(conflict.remedies)}")
     for site, name in plan.dropped:
         click.echo(f"dropped: {name} at {site}")
+
+
+def _at_most(cost: Cost) -> str:
+    return "" if cost.exact else "≤ "

@@ -45,7 +45,6 @@ class Case:
         full_budget: Fields with which the model is that without the technique, but for rounding;
             None if there are none. The kit's weights come from Q4_1 and Q8_0.
         beside: Other techniques that have to be on, and their fields.
-        cost_is_bound: True where the bytes depend on the weights, so that its cost is the most.
         readme: Its README, where that does not stand beside the module of its configuration.
     """
 
@@ -53,7 +52,6 @@ class Case:
     config: Mapping[str, Any] = field(default_factory=dict)
     full_budget: Mapping[str, Any] | None = None
     beside: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    cost_is_bound: bool = False
     readme: Path | None = None
 
 

@@ -24,7 +24,10 @@ def made(base, n, k, bits=8, density=0.5, depth=2):
     tiles, groups = -(-n // 16), -(-k // 32)
     residual = random(n, k, seed=1, scale=0.05)
     stored, exists = rng.random((n, k)) < density, rng.random((tiles, groups)) < 0.8
-    packed = tamiz_ops.pack_deltas(stored, exists, *tamiz_ops.quantize_groups(residual, bits))
+    levels = [residual.astype(np.float16)]
+    if bits < 16:
+        levels = tamiz_ops.quantize_groups(residual, bits)
+    packed = tamiz_ops.pack_deltas(stored, exists, *levels)
     size = 1 << (max(n, k) - 1).bit_length()
     row_scale = None if base == "none" else random(n, seed=2)
     spectrum = random(size, seed=3, scale=1 / size) if base == "xor-circulant" else None
@@ -40,7 +43,7 @@ def run(x, inputs, attributes, *, isa=None, threads=2, mask=None, bias=None, den
 
 
 @pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [4, 8, 16])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (17, 33), (100, 64), (64, 100), (70, 600)])
 def test_product(base, bits, n, k):
     inputs, attributes = made(base, n, k, bits)
@@ -56,6 +59,42 @@ def test_product(base, bits, n, k):
         assert np.all(np.abs(results[0] - expected) <= limit)
         for result in results[1:]:
             np.testing.assert_array_equal(result, results[0])
+
+
+@pytest.mark.parametrize("density", [0.02, 0.5, 1.0])
+def test_halves_come_back_as_they_are(density):
+    """In places, under a bitmap, and whole."""
+    n, k = 40, 200
+    rng = np.random.default_rng(0)
+    stored, weight = rng.random((n, k)) < density, random(n, k).astype(np.float16)
+    deltas, starts = tamiz_ops.pack_deltas(stored, np.ones((3, 7), bool), weight)
+    back = tamiz_ops.unpack_deltas(deltas, starts, bits=16, n=n, k=k)
+    np.testing.assert_array_equal(back, np.where(stored, weight, 0))
+    attributes = {"bits": 16, "n": n, "k": k, "base": "none"}
+    x = random(5, k, seed=4)
+    results = [run(x, [deltas, starts, None, None], attributes, isa=isa) for isa in ISAS]
+    # x is rounded to 2^-16 of its largest in a group
+    limit = 2e-5 * np.linalg.norm(x, axis=1, keepdims=True) * np.linalg.norm(back, axis=1)
+    assert np.all(np.abs(results[0] - x @ back.T) <= limit)
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+@pytest.mark.parametrize("bits", [4, 8, 16])
+@pytest.mark.parametrize("isa", ISAS)
+def test_damaged_records_are_refused(isa, bits):
+    inputs, attributes = made("none", 33, 100, bits)
+    x, rng = random(2, 100, seed=4), np.random.default_rng(bits)
+    messages = []
+    for _ in range(60):
+        broken = inputs[0].copy()
+        broken[rng.integers(0, len(broken) - 64, 4)] = rng.integers(0, 256, 4, dtype=np.uint8)
+        try:
+            run(x, [broken, *inputs[1:]], attributes, isa=isa, dense=random(33, 100))
+        except ValueError as error:
+            messages.append(str(error))
+    assert len(messages) > 5
+    assert all("are damaged" in message for message in messages)
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -149,6 +188,7 @@ X = random(2, K)
         ([X, D, S, None, C], {}, "input row_scale is missing, the base is xor-circulant"),
         ([X, D, S, R, C], {"base": "hadamard"}, "input spectrum is there, the base is hadamard"),
         ([X, D, S, R, C], {"base": "noise"}, "attribute 'base' is 'noise', expected none"),
+        ([X, D, S, R, C], {"bits": 5}, "attribute 'bits' is 5, expected 4 or 8"),
         ([X, D, S, R, C], {"depth": 17}, "attribute 'depth' is 17, expected 1 to 16"),
         ([X, D, S, R, C, None, None, X], {}, "dense has shape [2, 40], expected [20, 40]"),
         ([X, D, S[::-1].copy(), R, C], {}, "are damaged"),

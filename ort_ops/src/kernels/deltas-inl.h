@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/deltas.h"
+#include "kernels/half_deltas-inl.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -223,10 +224,8 @@ inline void multiply_panel(const BytePanel& panel, const DeltaArgs& a, int64_t g
   for (int64_t r = 0; r < a.rows; ++r) {
     const int64_t at = a.x.at(a.first_row + r, group);
     for (int64_t o = 0; o < kTile; ++o) {
-      int32_t sum = 0;
-      for (int64_t i = 0; i < kGroup; ++i) {
-        sum += a.x.quants[at * kGroup + place(i)] * panel.quants[64 * (i / 4) + 4 * o + i % 4];
-      }
+      const int32_t sum =
+          dot_group(a.x, at, [&](int64_t i) { return panel.quants[64 * (i / 4) + 4 * o + i % 4]; });
       y[r][o] = fmaf(static_cast<float>(sum) * a.x.scales[at], panel.factors[o], y[r][o]);
     }
   }
@@ -237,10 +236,8 @@ inline void multiply_full(const uint8_t* payload, const DeltaArgs& a, int64_t gr
   for (int64_t r = 0; r < a.rows; ++r) {
     const int64_t at = a.x.at(a.first_row + r, group);
     for (int64_t o = 0; o < kTile; ++o) {
-      int32_t sum = 0;
-      for (int64_t i = 0; i < kGroup; ++i) {
-        sum += a.x.quants[at * kGroup + place(i)] * weight_quant(payload, a.bits, o, i);
-      }
+      const int32_t sum =
+          dot_group(a.x, at, [&](int64_t i) { return weight_quant(payload, a.bits, o, i); });
       float& total = y[r][o];
       total =
           fmaf(static_cast<float>(sum) * a.x.scales[at], weight_scale(payload, a.bits, o), total);
@@ -253,6 +250,7 @@ inline void multiply_full(const uint8_t* payload, const DeltaArgs& a, int64_t gr
 
 inline bool multiply_record(const DeltaRecord& record, const DeltaArgs& a, Expanded& expanded,
                             float (*y)[kTile]) {
+  if (a.bits == 16) return multiply_halves(record, a, y);
   if (record.form == RecordForm::full) {
     if (record.bytes != group_bytes(a.bits)) return false;
     multiply_full(record.payload, a, record.group, y);

@@ -12,13 +12,14 @@
 // group that exists, in order of the groups; `starts` says where it begins. A record:
 //
 //   u16 group, u16 form * 2^14 + bytes that follow
-//   form 0, all are stored: a group as kernels/packing.h lays it out
+//   form 0, all are stored: a group as kernels/packing.h lays it out; of 16 bits the values
 //   form 1, a bit for each: 16 fp16 scales; for 4 bits 16 fp16 minima; 512 bits; the values
 //   form 2, few are stored: scales and minima likewise; a u16 for each, its place; the values
 //
 // The place of input i of output o among the 512 is 64 * (i / 4) + 4 * o + i % 4. Values lie in
 // order of their places, 8 bits a byte each (int8), 4 bits two a byte, low nibble first, where
-// every 64 places of form 1 begin a new byte. value = scale * quant, for 4 bits + minimum.
+// every 64 places of form 1 begin a new byte. value = scale * quant, for 4 bits + minimum. Of 16
+// bits the values themselves are stored, fp16; there are no scales and no hash.
 #pragma once
 
 #include <stdint.h>
@@ -56,19 +57,19 @@ static inline DeltaRecord delta_record(const uint8_t* at) {
 }
 
 /// Bytes of the scales and minima of a record that is not full.
-constexpr int64_t factor_bytes(int bits) { return (bits == 4 ? 4 : 2) * kTile; }
+constexpr int64_t factor_bytes(int bits) { return bits == 16 ? 0 : (bits == 4 ? 4 : 2) * kTile; }
 
 /// Stored values of a record of places. `bytes` of them take 2 and `bits` / 8 each.
 constexpr int64_t place_count(int bits, int64_t payload_bytes) {
   const int64_t rest = payload_bytes - factor_bytes(bits);
-  return bits == 4 ? rest * 2 / 5 : rest / 3;
+  return bits == 4 ? rest * 2 / 5 : rest / (2 + bits / 8);
 }
 
 struct DeltaArgs {
   const uint8_t* records;  // of one tile; kDeltaPadding readable bytes follow
   int64_t bytes;
   int64_t tile;  // which one it is
-  int bits;      // of a value, 4 or 8
+  int bits;      // of a value: 4, 8 or 16
   float base;    // 0: nothing is hashed
   uint64_t seed;
   QuantRows x;
@@ -82,7 +83,8 @@ struct DeltaArgs {
 
 struct DeltaKernels {
   /// y[r, o] += sum_g x_scale[r,g] * factor[o,g] * (sum_i x_quant[r,g,i] * quant[o,g,i]), over the
-  /// stored values (factor = scale), where they are stored (1, minimum), and the rest (hash, base).
+  /// stored values (factor = scale), where they are stored (1, minimum), and the rest (hash, base);
+  /// of 16 bits, y[r, o] += sum_i (x_scale[r,g] * x_quant[r,g,i]) * value[o, i], i in order.
   ///
   /// The sum over i is exact, the one over g runs in order, as in BlockMatMul. Returns the bytes of
   /// records that it read, or kDamaged, with y undefined, where they make no sense; reads nothing

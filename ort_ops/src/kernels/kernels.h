@@ -6,6 +6,7 @@
 #include "kernels/deltas.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "kernels/seedlm.h"
 #include "kernels/select.h"
 #include "kernels/shortlist.h"
 #include "kernels/sketch.h"
@@ -22,6 +23,7 @@ struct Kernels {
   ShortlistKernels shortlist;
   SelectKernels select;
   SketchKernels sketch;
+  SeedlmKernels seedlm;
 };
 
 extern const Kernels kernels_portable;

@@ -13,6 +13,14 @@ inline int64_t place(int64_t i) {
   return i / 4 * 4 + kOrder[i % 4];
 }
 
+/// The sum over one group of a row; `quant` gives the weight's quant of an input.
+template <class Quant>
+inline int32_t dot_group(const QuantRows& x, int64_t at, Quant quant) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < kGroup; ++i) sum += x.quants[at * kGroup + place(i)] * quant(i);
+  return sum;
+}
+
 inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                      const QuantRows& to, int64_t row) {
   for (int64_t g = 0; g < to.groups; ++g) {
@@ -54,10 +62,8 @@ inline void multiply(const MultiplyArgs& a) {
       for (int64_t g = 0; g < a.x.groups; ++g, group += group_bytes(a.bits)) {
         const int64_t at = a.x.at(a.first_row + r, g);
         if (a.skip && a.x.kept[at] == 0) continue;
-        int32_t sum = 0;
-        for (int64_t i = 0; i < kGroup; ++i) {
-          sum += a.x.quants[at * kGroup + place(i)] * weight_quant(group, a.bits, o, i);
-        }
+        const int32_t sum =
+            dot_group(a.x, at, [&](int64_t i) { return weight_quant(group, a.bits, o, i); });
         y = fmaf(static_cast<float>(sum) * a.x.scales[at], weight_scale(group, a.bits, o), y);
         if (a.bits == 4) y = fmaf(a.x.sums[at], weight_minimum(group, a.bits, o), y);
       }

@@ -13,6 +13,7 @@
 // after the product, whose parts they use
 #include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
+#include "kernels/seedlm-inl.h"
 
 namespace tamiz {
 
@@ -26,6 +27,7 @@ const Kernels kernels_avx2 = {
     avx2::shortlist_kernels,
     avx2::select_kernels,
     avx2::sketch_kernels,
+    avx2::seedlm_kernels,
 };
 
 }  // namespace tamiz

@@ -14,6 +14,7 @@
 // after the product, whose parts they use
 #include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
+#include "kernels/seedlm-inl.h"
 
 namespace tamiz {
 
@@ -27,6 +28,7 @@ const Kernels kernels_avx512 = {
     avx512::shortlist_kernels,
     avx512::select_kernels,
     avx512::sketch_kernels,
+    avx512::seedlm_kernels,
 };
 
 }  // namespace tamiz

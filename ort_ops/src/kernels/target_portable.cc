@@ -12,6 +12,7 @@
 // after the product, whose parts they use
 #include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
+#include "kernels/seedlm-inl.h"
 
 namespace tamiz {
 
@@ -25,6 +26,7 @@ const Kernels kernels_portable = {
     portable::shortlist_kernels,
     portable::select_kernels,
     portable::sketch_kernels,
+    portable::seedlm_kernels,
 };
 
 }  // namespace tamiz

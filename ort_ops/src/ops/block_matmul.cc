@@ -7,6 +7,7 @@
 #include "kernels/kernels.h"
 #include "ops/metrics.h"
 #include "ops/product.h"
+#include "ops/product_ports.h"
 
 namespace tamiz {
 namespace {
@@ -23,14 +24,14 @@ class BlockMatMul : public Stage {
 
   void check_constants(Ports inputs) const override {
     if (inputs[1]) weight_.check(inputs[1]);
-    if (inputs[3]) check_bias(inputs[3]);
+    if (inputs[3]) check_bias(inputs[3], weight_.n);
   }
 
   void infer(Ports inputs, Ports outputs) const override {
     outputs[0].shape = product_shape(inputs[0], weight_.n, weight_.k);
     weight_.check(inputs[1]);
     if (inputs[2]) check_mask(inputs[2], inputs[0].shape, block_);
-    if (inputs[3]) check_bias(inputs[3]);
+    if (inputs[3]) check_bias(inputs[3], weight_.n);
   }
 
   size_t scratch_bytes(const Call& call) const override { return quantised(call).bytes; }
@@ -56,10 +57,6 @@ class BlockMatMul : public Stage {
  private:
   QuantisedRows quantised(const Call& call) const {
     return QuantisedRows(call.inputs[0], static_cast<bool>(call.inputs[2]), weight_.groups());
-  }
-
-  void check_bias(const Tensor& bias) const {
-    expect_shape("bias", bias, Shape{1, {weight_.n}}, "[n]");
   }
 
   void multiply(const Call& call, const QuantisedRows& x, int64_t task) const {
@@ -113,16 +110,13 @@ const OpSpec& block_matmul_spec() {
       "y = (x * mask) W^T + bias, W block-quantised. x is quantised to 16 bits in every group of "
       "32 "
       "inputs; products are exact.",
-      {{"x", Type::float32, false, "[..., k]"},
+      {kProductX,
        {"weight", Type::uint8, false, "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_*"},
-       {"mask", Type::uint8, true, "[..., ceil(k / block)]; 0 leaves a block of inputs out"},
-       {"bias", Type::float32, true, "[n]"}},
-      {{"y", Type::float32, false, "[..., n]"}},
+       kProductMask,
+       kProductBias},
+      {kProductY},
       false,
-      {{"bits", Kind::integer, true, 0, "of a weight: 4 or 8"},
-       {"n", Kind::integer, true, 0, "outputs"},
-       {"k", Kind::integer, true, 0, "inputs"},
-       {"block", Kind::integer, false, 32, "inputs that share a byte of the mask"}},
+      {{"bits", Kind::integer, true, 0, "of a weight: 4 or 8"}, kOutputs, kInputs, kMaskBlock},
       {{"matmul.bytes_read", "bytes", "of weight that calls read"},
        {"matmul.bytes_dense", "bytes", "of weight that they would read without a mask"}},
       make};

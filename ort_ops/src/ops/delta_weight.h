@@ -17,12 +17,13 @@ class DeltaWeight {
   float base = 0;
   uint64_t seed = 0;
 
-  explicit DeltaWeight(const Attributes& attributes) {
-    const PackedWeight weight(attributes);
-    bits = weight.bits;
-    n = weight.n;
-    k = weight.k;
-  }
+  /// `halves`: whether values may be fp16.
+  DeltaWeight(const Attributes& attributes, bool halves)
+      : bits(halves && attributes.ints.at("bits") == 16
+                 ? 16
+                 : PackedWeight::four_or_eight(attributes, "bits")),
+        n(PackedWeight::positive(attributes, "n")),
+        k(PackedWeight::positive(attributes, "k")) {}
 
   int64_t groups() const { return group_count(k); }
   int64_t tiles() const { return tile_count(n); }
@@ -36,14 +37,14 @@ class DeltaWeight {
     expect_shape("starts", starts, Shape{1, {tiles() + 1}}, "ceil(n / 16) + 1");
   }
 
-  /// Of weight in a task: some microseconds.
-  int64_t task_tiles(const Tensor& deltas) const {
+  /// Tiles in a task, if all tiles have `bytes`: some microseconds of reading.
+  int64_t task_tiles(int64_t bytes) const {
     constexpr int64_t kTaskBytes = 32 * 1024;
-    return std::max(kTaskBytes * tiles() / deltas.shape.dims[0], int64_t{1});
+    return std::max(kTaskBytes * tiles() / bytes, int64_t{1});
   }
 
-  size_t tasks(const Tensor& deltas, int64_t rows) const {
-    return divide_up(rows, kRowBlock) * divide_up(tiles(), task_tiles(deltas));
+  size_t tasks(int64_t bytes, int64_t rows) const {
+    return divide_up(rows, kRowBlock) * divide_up(tiles(), task_tiles(bytes));
   }
 
   /// The outputs and rows of one task.
@@ -51,8 +52,8 @@ class DeltaWeight {
     int64_t first_tile, end_tile, first_row, rows;
   };
 
-  Span span(const Tensor& deltas, int64_t rows, size_t task) const {
-    const int64_t tiles_each = task_tiles(deltas);
+  Span span(int64_t bytes, int64_t rows, size_t task) const {
+    const int64_t tiles_each = task_tiles(bytes);
     const int64_t chunks = divide_up(tiles(), tiles_each);
     const int64_t tile = static_cast<int64_t>(task) % chunks * tiles_each;
     const int64_t row = static_cast<int64_t>(task) / chunks * kRowBlock;

@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "ops/delta_weight.h"
 #include "ops/metrics.h"
+#include "ops/product_ports.h"
 
 namespace tamiz {
 namespace {
@@ -17,7 +18,7 @@ enum Metric : size_t { bytes_read, bytes_stored };
 class ProcSparseMatMul : public Stage {
  public:
   ProcSparseMatMul(const Attributes& attributes, const Kernels& kernels)
-      : weight_(attributes),
+      : weight_(attributes, false),
         block_(PackedWeight::positive(attributes, "block")),
         matmul_(kernels.matmul),
         deltas_(kernels.deltas) {
@@ -28,14 +29,14 @@ class ProcSparseMatMul : public Stage {
 
   void check_constants(Ports inputs) const override {
     if (inputs[1] && inputs[2]) weight_.check(inputs[1], inputs[2]);
-    if (inputs[4]) check_bias(inputs[4]);
+    if (inputs[4]) check_bias(inputs[4], weight_.n);
   }
 
   void infer(Ports inputs, Ports outputs) const override {
     outputs[0].shape = product_shape(inputs[0], weight_.n, weight_.k);
     weight_.check(inputs[1], inputs[2]);
     if (inputs[3]) check_mask(inputs[3], inputs[0].shape, block_);
-    if (inputs[4]) check_bias(inputs[4]);
+    if (inputs[4]) check_bias(inputs[4], weight_.n);
   }
 
   size_t scratch_bytes(const Call& call) const override { return quantised(call).bytes; }
@@ -44,7 +45,7 @@ class ProcSparseMatMul : public Stage {
 
   size_t tasks(const Call& call, int phase) const override {
     const QuantisedRows x = quantised(call);
-    return phase == 0 ? x.tasks(weight_.k) : weight_.tasks(call.inputs[1], x.rows);
+    return phase == 0 ? x.tasks(weight_.k) : weight_.tasks(call.inputs[1].shape.count(), x.rows);
   }
 
   void run(const Call& call, int phase, size_t task) const override {
@@ -63,12 +64,8 @@ class ProcSparseMatMul : public Stage {
     return QuantisedRows(call.inputs[0], static_cast<bool>(call.inputs[3]), weight_.groups());
   }
 
-  void check_bias(const Tensor& bias) const {
-    expect_shape("bias", bias, Shape{1, {weight_.n}}, "[n]");
-  }
-
   void multiply(const Call& call, const QuantisedRows& x, size_t task) const {
-    const DeltaWeight::Span span = weight_.span(call.inputs[1], x.rows, task);
+    const DeltaWeight::Span span = weight_.span(call.inputs[1].shape.count(), x.rows, task);
     const int64_t first = span.first_tile * kTile;
     const int64_t end = std::min(span.end_tile * kTile, weight_.n);
     float* const y = call.outputs[0].as<float>();
@@ -103,19 +100,15 @@ const OpSpec& proc_sparse_matmul_spec() {
       "ProcSparseMatMul",
       "y = (x * mask) W^T + bias. Of W some entries are stored, the others are base * hash(row, "
       "column) in a group of 32 inputs that exists and 0 in one that does not.",
-      {{"x", Type::float32, false, "[..., k]"},
-       {"deltas", Type::uint8, false, "records, made by tamiz_ops.pack_deltas"},
-       {"starts", Type::int64, false, "[ceil(n / 16) + 1], where the records of a tile begin"},
-       {"mask", Type::uint8, true, "[..., ceil(k / block)]; 0 leaves a block of inputs out"},
-       {"bias", Type::float32, true, "[n]"}},
-      {{"y", Type::float32, false, "[..., n]"}},
+      {kProductX, kDeltas, kDeltaStarts, kProductMask, kProductBias},
+      {kProductY},
       false,
       {{"bits", Kind::integer, true, 0, "of a stored weight: 4 or 8"},
-       {"n", Kind::integer, true, 0, "outputs"},
-       {"k", Kind::integer, true, 0, "inputs"},
+       kOutputs,
+       kInputs,
        {"base", Kind::real, false, 0, "factor of the hash; 0: no hash"},
        {"seed", Kind::integer, false, 0, "of the hash"},
-       {"block", Kind::integer, false, 32, "inputs that share a byte of the mask"}},
+       kMaskBlock},
       {{"proc.bytes_read", "bytes", "of records that calls read"},
        {"proc.bytes_stored", "bytes", "of records that they would read without a mask"}},
       make};

@@ -1,6 +1,7 @@
-// Phase 0 quantises the rows of x into scratch memory and starts every row of y with bias + W0 x,
-// phase 1 adds the product with the stored residual, phase 2 is the guardian: a row that is not
-// finite is computed again with the dense weight, or refused.
+// Phase 0 quantises the rows of x into scratch memory and starts every row of y with bias, and W0 x
+// where that is a transform; phase 1 adds the products with SeedLM's words and with the stored
+// residual; phase 2 is the guardian: a row that is not finite is computed again with the dense
+// weight, or refused.
 #include "ops/seed_delta_matmul.h"
 
 #include <algorithm>
@@ -9,42 +10,44 @@
 #include "kernels/kernels.h"
 #include "ops/delta_weight.h"
 #include "ops/metrics.h"
+#include "ops/product_ports.h"
 #include "ops/seeded_base.h"
 
 namespace tamiz {
 namespace {
 
 enum Metric : size_t { bytes_read, fallbacks };
-enum Input : size_t { x_in, deltas, starts, row_scale, spectrum, mask, bias, dense };
+enum Input : size_t { x_in, deltas, starts, row_scale, spectrum, mask, bias, dense, seedlm };
 
 class SeedDeltaMatMul : public Stage {
  public:
   SeedDeltaMatMul(const Attributes& attributes, const Kernels& kernels)
-      : weight_(attributes),
+      : weight_(attributes, true),
         base_(attributes),
         block_(PackedWeight::positive(attributes, "block")),
         dense_is_kn_(attributes.ints.at("dense_is_kn") != 0),
         matmul_(kernels.matmul),
+        seedlm_(kernels.seedlm),
         kernels_(kernels.deltas) {}
 
   void check_constants(Ports inputs) const override {
     if (inputs[deltas] && inputs[starts]) weight_.check(inputs[deltas], inputs[starts]);
-    if (inputs[bias]) check_bias(inputs[bias]);
+    if (inputs[bias]) check_bias(inputs[bias], weight_.n);
     if (inputs[dense]) check_dense(inputs[dense]);
   }
 
   void infer(Ports inputs, Ports outputs) const override {
     outputs[0].shape = product_shape(inputs[x_in], weight_.n, weight_.k);
     weight_.check(inputs[deltas], inputs[starts]);
-    base_.check(inputs[row_scale], inputs[spectrum]);
+    base_.check(inputs[row_scale], inputs[spectrum], inputs[seedlm]);
     if (inputs[mask]) check_mask(inputs[mask], inputs[x_in].shape, block_);
-    if (inputs[bias]) check_bias(inputs[bias]);
+    if (inputs[bias]) check_bias(inputs[bias], weight_.n);
     if (inputs[dense]) check_dense(inputs[dense]);
   }
 
   size_t scratch_bytes(const Call& call) const override {
     const QuantisedRows x = quantised(call);
-    const int64_t floats = base_.exists() ? 2 * base_.size() * x.rows : 0;
+    const int64_t floats = base_.transforms() ? 2 * base_.size() * x.rows : 0;
     return aligned(x.bytes) + static_cast<size_t>(floats) * sizeof(float);
   }
 
@@ -53,7 +56,7 @@ class SeedDeltaMatMul : public Stage {
   size_t tasks(const Call& call, int phase) const override {
     const QuantisedRows x = quantised(call);
     if (phase == 0) return x.tasks(weight_.k) + static_cast<size_t>(x.rows);
-    return phase == 1 ? weight_.tasks(call.inputs[deltas], x.rows) : x.tasks(weight_.n);
+    return phase == 1 ? weight_.tasks(bytes(call), x.rows) : x.tasks(weight_.n);
   }
 
   void run(const Call& call, int phase, size_t task) const override {
@@ -72,8 +75,10 @@ class SeedDeltaMatMul : public Stage {
     return QuantisedRows(call.inputs[x_in], static_cast<bool>(call.inputs[mask]), weight_.groups());
   }
 
-  void check_bias(const Tensor& tensor) const {
-    expect_shape("bias", tensor, Shape{1, {weight_.n}}, "[n]");
+  /// Of everything that is stored.
+  int64_t bytes(const Call& call) const {
+    const Tensor& words = call.inputs[seedlm];
+    return call.inputs[deltas].shape.dims[0] + (words ? words.shape.count() : 0);
   }
 
   void check_dense(const Tensor& tensor) const {
@@ -102,7 +107,7 @@ class SeedDeltaMatMul : public Stage {
 
   void start(const Call& call, const QuantisedRows& x, int64_t row) const {
     float* const y = start_with_bias(call, row);
-    if (!base_.exists()) return;
+    if (!base_.transforms()) return;
     float* const room = reinterpret_cast<float*>(call.scratch + aligned(x.bytes));
     float* const v = room + 2 * base_.size() * row;
     for (int64_t i = 0; i < weight_.k; ++i) v[i] = input(call, row, i);
@@ -112,10 +117,33 @@ class SeedDeltaMatMul : public Stage {
   }
 
   void multiply(const Call& call, const QuantisedRows& x, size_t task) const {
-    const DeltaWeight::Span span = weight_.span(call.inputs[deltas], x.rows, task);
-    const int64_t read = weight_.multiply(kernels_, call.inputs[deltas], call.inputs[starts], span,
-                                          x, call.scratch, call.outputs[0].as<float>());
+    const DeltaWeight::Span span = weight_.span(bytes(call), x.rows, task);
+    int64_t read = call.inputs[seedlm] ? multiply_words(call, x, span) : 0;
+    read += weight_.multiply(kernels_, call.inputs[deltas], call.inputs[starts], span, x,
+                             call.scratch, call.outputs[0].as<float>());
     call.metrics->add(bytes_read, static_cast<double>(read));
+  }
+
+  /// y = bias + W0 x for the outputs and rows of `span`. Returns the bytes that it read.
+  int64_t multiply_words(const Call& call, const QuantisedRows& x,
+                         const DeltaWeight::Span& span) const {
+    const int64_t output = span.first_tile * kTile;
+    MultiplyArgs args;
+    args.weight = call.inputs[seedlm].as<uint8_t>() + span.first_tile * base_.tile_bytes();
+    args.bits = base_.bits();
+    args.tiles = span.end_tile - span.first_tile;
+    args.x = x.in(call.scratch);
+    args.first_row = span.first_row;
+    args.rows = span.rows;
+    args.skip = x.skip;
+    args.bias = call.inputs[bias] ? call.inputs[bias].as<float>() + output : nullptr;
+    args.outputs = std::min(args.tiles * kTile, weight_.n - output);
+    args.y = call.outputs[0].as<float>() + span.first_row * weight_.n + output;
+    args.y_stride = weight_.n;
+    seedlm_.multiply(args);
+    int64_t groups = weight_.groups();
+    if (x.skip) groups -= std::count(args.x.kept, args.x.kept + groups, 0);
+    return args.tiles * groups * seedlm_group_bytes(args.bits);
   }
 
   /// The rows of one task, as many as `quantize` would take of y.
@@ -153,6 +181,7 @@ class SeedDeltaMatMul : public Stage {
   const int64_t block_;
   const bool dense_is_kn_;
   const MatMulKernels& matmul_;
+  const SeedlmKernels& seedlm_;
   const DeltaKernels& kernels_;
 };
 
@@ -166,28 +195,33 @@ const OpSpec& seed_delta_matmul_spec() {
   using Kind = AttributeSpec::Kind;
   static const OpSpec spec = {
       "SeedDeltaMatMul",
-      "y = (x * mask) (W0 + R)^T + bias. W0 is a base that a seed makes, multiplied in O(L log L) "
-      "for each row of x; R is stored. A row of y that is not finite is computed again with the "
-      "dense weight; without one it is an error.",
-      {{"x", Type::float32, false, "[..., k]"},
-       {"deltas", Type::uint8, false, "records of R, made by tamiz_ops.pack_deltas"},
-       {"starts", Type::int64, false, "[ceil(n / 16) + 1], where the records of a tile begin"},
-       {"row_scale", Type::float32, true, "[n], factor of each row of W0; not for base none"},
+      "y = (x * mask) (W0 + R)^T + bias. W0 is a base that seeds make: one transform of each row "
+      "of "
+      "x in O(L log L), or SeedLM's, of which weights are made in registers; R is stored. A row of "
+      "y "
+      "that is not finite is computed again with the dense weight; without one it is an error.",
+      {kProductX,
+       kDeltas,
+       kDeltaStarts,
+       {"row_scale", Type::float32, true,
+        "[n], factor of each row of W0; for xor-circulant and hadamard"},
        {"spectrum", Type::float32, true, "[L], of the circulant; for base xor-circulant"},
-       {"mask", Type::uint8, true, "[..., ceil(k / block)]; 0 leaves a block of inputs out"},
-       {"bias", Type::float32, true, "[n]"},
-       {"dense", Type::float32, true, "[n, k] or [k, n], what W0 + R stands for"}},
-      {{"y", Type::float32, false, "[..., n]"}},
+       kProductMask,
+       kProductBias,
+       {"dense", Type::float32, true, "[n, k] or [k, n], what W0 + R stands for"},
+       {"seedlm", Type::uint8, true, "[ceil(n / 16), tile bytes], made by tamiz_ops.fit_seedlm"}},
+      {kProductY},
       false,
-      {{"bits", Kind::integer, true, 0, "of a stored value: 4 or 8"},
-       {"n", Kind::integer, true, 0, "outputs"},
-       {"k", Kind::integer, true, 0, "inputs"},
-       {"base", Kind::text, true, 0, "none, xor-circulant or hadamard"},
+      {{"bits", Kind::integer, true, 0, "of a stored value: 4, 8 or 16 (fp16)"},
+       kOutputs,
+       kInputs,
+       {"base", Kind::text, true, 0, "none, xor-circulant, hadamard or seedlm"},
+       {"base_bits", Kind::integer, false, 4, "of a weight of base seedlm: 3 or 4"},
        {"depth", Kind::integer, false, 1, "factors of the Hadamard stack, 1 to 16"},
        {"seed", Kind::integer, false, 0, "of the Hadamard stack"},
-       {"block", Kind::integer, false, 32, "inputs that share a byte of the mask"},
+       kMaskBlock,
        {"dense_is_kn", Kind::integer, false, 0, "1: dense is [k, n]"}},
-      {{"seed_delta.bytes_read", "bytes", "of records that calls read"},
+      {{"seed_delta.bytes_read", "bytes", "of records and words that calls read"},
        {"seed_delta.fallbacks", "rows", "that were not finite and were computed again, dense"}},
       make};
   return spec;

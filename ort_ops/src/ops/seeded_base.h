@@ -2,10 +2,10 @@
 //
 //   none           W0 = 0
 //   xor-circulant  W0[o, i] = r[o] c[o ^ i]: W0 x = r * H (s * H x), s = H c / L, where * is
-//   element
-//                  by element
+//                  element by element
 //   hadamard       W0 = diag(r) Q_depth ... Q_1, Q_j = H D_j P_j / sqrt(L); of its result the first
-//   n
+//                  n
+//   seedlm         of every 8 inputs a pseudo-random matrix times 3 coefficients: kernels/seedlm.h
 //
 // H is the Walsh-Hadamard matrix of L, the least power of two not under n and k; x is padded with
 // zeros. D_j are signs and P_j permutations v[i] -> v[(a i + b) mod L], a odd, from the hash of
@@ -17,6 +17,7 @@
 #include <string>
 
 #include "kernels/deltas.h"
+#include "kernels/seedlm.h"
 #include "ops/packed_weight.h"
 #include "ops/shapes.h"
 #include "ops/stage.h"
@@ -28,11 +29,16 @@ class SeededBase {
   explicit SeededBase(const Attributes& attributes)
       : n_(PackedWeight::positive(attributes, "n")),
         k_(PackedWeight::positive(attributes, "k")),
+        bits_(attributes.ints.at("base_bits")),
         depth_(PackedWeight::positive(attributes, "depth")),
         seed_(static_cast<uint64_t>(attributes.ints.at("seed"))),
         name_(attributes.strings.at("base")) {
-    if (name_ != "none" && name_ != "xor-circulant" && name_ != "hadamard") {
-      throw Error("attribute 'base' is '" + name_ + "', expected none, xor-circulant or hadamard");
+    if (name_ != "none" && name_ != "seedlm" && !transforms()) {
+      throw Error("attribute 'base' is '" + name_ +
+                  "', expected none, xor-circulant, hadamard or seedlm");
+    }
+    if (bits_ != 3 && bits_ != 4) {
+      throw Error("attribute 'base_bits' is " + std::to_string(bits_) + ", expected 3 or 4");
     }
     constexpr int64_t kMostDepth = 16;
     if (depth_ > kMostDepth) {
@@ -42,23 +48,33 @@ class SeededBase {
     while (size_ < n_ || size_ < k_) size_ *= 2;
   }
 
-  bool exists() const { return name_ != "none"; }
+  /// Whether W0 x is a transform of a whole row of x, which `add` makes.
+  bool transforms() const { return name_ == "xor-circulant" || name_ == "hadamard"; }
 
   /// L
   int64_t size() const { return size_; }
 
-  /// Throws Error where r or s is missing, not wanted or of another size.
-  void check(const Tensor& row_scale, const Tensor& spectrum) const {
-    check_presence("row_scale", row_scale, exists());
+  /// Throws Error where r, s or the words of SeedLM are missing, not wanted or of another size.
+  void check(const Tensor& row_scale, const Tensor& spectrum, const Tensor& seedlm) const {
+    check_presence("row_scale", row_scale, transforms());
+    check_presence("seedlm", seedlm, name_ == "seedlm");
     check_presence("spectrum", spectrum, name_ == "xor-circulant");
     if (row_scale) expect_shape("row_scale", row_scale, Shape{1, {n_}}, "[n]");
+    if (seedlm) {
+      const Shape shape = {2, {tile_count(n_), tile_bytes()}};
+      expect_shape("seedlm", seedlm, shape, "tiles and tile bytes of n, k and base_bits");
+    }
     if (spectrum) {
       expect_shape("spectrum", spectrum, Shape{1, {size_}}, "the power of two not under n and k");
     }
   }
 
-  /// y[o] += (W0 x)[o] for one row; `v` holds x padded with zeros to L, `other` is room for as
-  /// many.
+  /// Of a weight of SeedLM.
+  int bits() const { return static_cast<int>(bits_); }
+  int64_t tile_bytes() const { return group_count(k_) * seedlm_group_bytes(bits()); }
+
+  /// y[o] += (W0 x)[o] for one row, of a base that transforms; `v` holds x padded with zeros to L,
+  /// `other` is room for as many.
   void add(const DeltaKernels& kernels, float* v, float* other, const float* row_scale,
            const float* spectrum, float* y) const {
     if (spectrum) {
@@ -102,7 +118,7 @@ class SeededBase {
     }
   }
 
-  int64_t n_, k_, depth_;
+  int64_t n_, k_, bits_, depth_;
   uint64_t seed_;
   std::string name_;
   int64_t size_ = 1;

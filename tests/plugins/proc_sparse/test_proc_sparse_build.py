@@ -6,10 +6,10 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from tamiz.build import build
+from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.inspect import survey
-from tamiz.plan import ConflictError, choose, make_plan
+from tamiz.plan import ConflictError, choose, make_plan, predict, totals
 from tamiz.plugins import Plugins, load
 from tamiz.resolver import Choice, resolve
 from tamiz.site import Site, SiteKind
@@ -47,6 +47,25 @@ def test_two_builds_have_the_same_bytes(plugins: Plugins, tiny_dense: Path) -> N
         build(tiny_dense, tiny_dense.parent / name, choices, plugins)
         data.append((tiny_dense.parent / name / "model.onnx.data").read_bytes())
     assert data[0] == data[1]
+
+
+@pytest.mark.parametrize("sheds", [False, True])
+def test_the_plan_is_exact_where_nothing_is_shed(
+    plugins: Plugins, tiny_dense: Path, sheds: bool
+) -> None:
+    out = tiny_dense.parent / "built"
+    fields = {"shed_eps": 0.1 if sheds else 0, "block": 32}
+    choices = choose(plugins.techniques(), {"proc-sparse": fields, "block-quant": None})
+    found = survey(Bundle.open(tiny_dense), plugins)
+    predictions = predict(found, make_plan(found.sites, choices), context=0)
+    assert totals(found, predictions)[1].exact != sheds
+    report = build(tiny_dense, out, choices, plugins, Options(max_dppl=None))
+    for prediction in predictions:
+        site, after = prediction.plan.site, prediction.after
+        if site.kind is SiteKind.LINEAR:
+            stored = report["sites"][site.id]["bytes_after"]
+            assert stored == after.stored or (sheds and stored < after.stored)
+            assert after.exact != sheds
 
 
 def test_one_weight_has_one_owner(plugins: Plugins, tiny_dense: Path) -> None:

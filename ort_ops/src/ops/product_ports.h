@@ -1,0 +1,29 @@
+// What the ops that multiply with a weight have in common: declarations, the bias, the rows of x.
+#pragma once
+
+#include "ops/packed_weight.h"
+#include "ops/quantised_rows.h"
+#include "ops/shapes.h"
+
+namespace tamiz {
+
+constexpr PortSpec kProductX = {"x", Type::float32, false, "[..., k]"};
+constexpr PortSpec kProductY = {"y", Type::float32, false, "[..., n]"};
+constexpr PortSpec kProductMask = {"mask", Type::uint8, true,
+                                   "[..., ceil(k / block)]; 0 leaves a block of inputs out"};
+constexpr PortSpec kProductBias = {"bias", Type::float32, true, "[n]"};
+constexpr PortSpec kDeltas = {"deltas", Type::uint8, false,
+                              "records of what is stored, made by tamiz_ops.pack_deltas"};
+constexpr PortSpec kDeltaStarts = {"starts", Type::int64, false,
+                                   "[ceil(n / 16) + 1], where the records of a tile begin"};
+
+constexpr AttributeSpec kOutputs = {"n", AttributeSpec::Kind::integer, true, 0, "outputs"};
+constexpr AttributeSpec kInputs = {"k", AttributeSpec::Kind::integer, true, 0, "inputs"};
+constexpr AttributeSpec kMaskBlock = {"block", AttributeSpec::Kind::integer, false, 32,
+                                      "inputs that share a byte of the mask"};
+
+inline void check_bias(const Tensor& bias, int64_t n) {
+  expect_shape("bias", bias, Shape{1, {n}}, "[n]");
+}
+
+}  // namespace tamiz

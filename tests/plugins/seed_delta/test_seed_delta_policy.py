@@ -1,0 +1,105 @@
+"""A policy like the seed's example, from file to report."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+
+from tamiz.build import Options, build
+from tamiz.bundle import REPORT, Bundle
+from tamiz.plan import choose
+from tamiz.plugins import Plugins, load
+
+TENSORS = {f"ffn_{t}" for t in ("gate", "up", "down")} | {f"attn_{t}" for t in "qkvo"}
+#: 32 of 64 weights do not pass at 0.8, SeedLM's 3 bits do.
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "defaults": {
+        "enable": True,
+        "block": 32,
+        "K": {"gate": 32, "up": 32, "down": 32},
+        "gating": {"metric": "cos_xw", "min_mean": 0.8},
+        "autotune": {
+            "enabled": False,
+            "schedule_gate_up": [32, {"base": "seedlm", "base_bits": 3}],
+        },
+        "techniques": {"seed-delta": {"enable": True}},
+    },
+    "ranges": [{"layers": "1", "autotune": {"enabled": True}}],
+    "layers": {"1": {"tensors": {"ffn_down": {"enable": False}}}},
+    "sites": {"re:.*attn_.*|output": {"techniques": {"seed-delta": {"enable": False}}}},
+}
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load()
+
+
+def built(plugins: Plugins, dense: Path, name: str, **options: Any) -> dict[str, Any]:
+    policy = dense.parent / "policy.json"
+    policy.write_text(json.dumps(POLICY))
+    choices = choose(plugins.techniques(), {})
+    asked = replace(Options(policy=policy, max_dppl=None), **options)
+    return build(dense, dense.parent / name, choices, plugins, asked)
+
+
+def test_the_report_explains_every_tensor(plugins: Plugins, tiny_dense: Path) -> None:
+    report = built(plugins, tiny_dense, "built")
+    model = ir.load(Bundle.open(tiny_dense.parent / "built").model)
+    programs = [n.attributes["program"].as_string() for n in model.graph if n.op_type == "Fused"]
+    assert set(report["layers"]) == {"0", "1"}
+    emitted = 0
+    for number, layer in report["layers"].items():
+        assert set(layer["tensors"]) == TENSORS
+        for name, tensor in layer["tensors"].items():
+            decision, attempts = tensor["decision"], tensor["autotune"]["attempts"]
+            assert set(tensor) == {"resolved", "gating", "autotune", "decision"}
+            assert decision["emit"] in (["seed-delta"], ["block-quant"]), name
+            assert attempts[-1]["pass"]
+            assert all(a["pass"] or "the gate accepts at least" in a["reason"] for a in attempts)
+            for technique in {a["technique"] for a in attempts}:
+                assert f"{technique}: " in decision["reason"]
+            emitted += decision["emit"] == ["seed-delta"]
+            wanted = name.startswith("ffn_") and (number, name) != ("1", "ffn_down")
+            assert (attempts[0]["technique"] == "seed-delta") == wanted
+    assert emitted == sum(program.count("SeedDeltaMatMul") for program in programs)
+    tuned = report["layers"]["1"]["tensors"]["ffn_up"]
+    assert [attempt["pass"] for attempt in tuned["autotune"]["attempts"]] == [False, True]
+    assert tuned["resolved"]["techniques"]["seed-delta"]["base"] == "seedlm"
+    assert tuned["decision"]["strip_applied"]
+    refused = report["layers"]["0"]["tensors"]["ffn_up"]
+    assert refused["decision"]["unsafe"] == ["seed-delta"]
+    assert refused["resolved"]["techniques"].keys() == {"block-quant"}
+
+
+def test_two_builds_and_one_from_the_report_have_the_same_bytes(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    for name in ("one", "two"):
+        built(plugins, tiny_dense, name)
+    again = Options(report=tiny_dense.parent / "one" / REPORT)
+    build(tiny_dense, tiny_dense.parent / "three", [], plugins, again)
+    files = [
+        {file.name: file.read_bytes() for file in (tiny_dense.parent / name).iterdir()}
+        for name in ("one", "two", "three")
+    ]
+    assert files[0] == files[1]
+    for name in ("model.onnx", "model.onnx.data"):
+        assert files[0][name] == files[2][name]
+
+
+def test_where_the_whole_model_refuses_everything_the_bundle_is_the_int4_one(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    report = built(plugins, tiny_dense, "built", max_dppl=0.0)
+    tuned = report["layers"]["1"]["tensors"]["ffn_up"]["decision"]
+    assert tuned["emit"] == ["block-quant"]
+    assert "seed-delta: refused: backed off by the gate of the whole model" in tuned["reason"]
+    build(tiny_dense, tiny_dense.parent / "int4", choose(plugins.techniques(), {}), plugins)
+    folders = [tiny_dense.parent / name for name in ("built", "int4")]
+    data = [(folder / "model.onnx.data").read_bytes() for folder in folders]
+    assert data[0] == data[1]
