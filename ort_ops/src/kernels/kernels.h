@@ -6,6 +6,7 @@
 #include "kernels/deltas.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "kernels/select.h"
 #include "kernels/shortlist.h"
 #include "kernels/sketch.h"
 
@@ -19,6 +20,7 @@ struct Kernels {
   AttentionKernels attention;
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
+  SelectKernels select;
   SketchKernels sketch;
 };
 

@@ -5,6 +5,7 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/select-inl.h"
 #include "kernels/shortlist-inl.h"
 #include "kernels/sketch-inl.h"
 
@@ -22,6 +23,7 @@ const Kernels kernels_portable = {
     portable::attention_kernels,
     portable::elementwise_kernels,
     portable::shortlist_kernels,
+    portable::select_kernels,
     portable::sketch_kernels,
 };
 
