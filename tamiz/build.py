@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +31,7 @@ from tamiz.rewriting import Written, constant_bytes, write_model
 from tamiz.selection import Slot, Workshop, accepted, leave_out, unsafe
 from tamiz.site import SiteKind
 from tamiz.whole_model import Gated, lossy
+from tamiz.workers import workers
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
@@ -45,7 +48,8 @@ class Options:
         autotune: Whether to try several configurations where the policy does not say.
         strip_dense: Whether dense weights go where the policy does not say.
         max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
-        jobs: Processes that fit.
+        backend: Who drives the processes that fit; see `tamiz.workers`.
+        jobs: Processes that fit, where the backend does not decide.
         resume: Whether to go on with what an interrupted build of the same target has left.
         report: A report whose decisions to follow instead of making them.
     """
@@ -56,6 +60,7 @@ class Options:
     autotune: bool = False
     strip_dense: bool = True
     max_dppl: float | None = 0.02
+    backend: str = "loky"
     jobs: int = 1
     resume: bool = False
     report: Path | None = None
@@ -100,17 +105,44 @@ def build(
     if target.resolve() == source.resolve():
         raise TamizError(f"{target}: is the dense bundle itself, expected another folder")
     bundles.check_target(target)
-    work = target.parent / f".{target.name}.work"
-    if work.exists() and not options.resume:
-        shutil.rmtree(work)
-    try:
-        report = _Build(dense, target, work, list(choices), plugins, options, progress).run()
-    except Exception:  # an interruption is none, and leaves its work
+    work = (target.parent / f".{target.name}.work").absolute()
+    with _alone(work, target):
         if not options.resume:
-            shutil.rmtree(work, ignore_errors=True)
-        raise
-    shutil.rmtree(work, ignore_errors=True)
+            _empty(work)
+        try:
+            report = _Build(dense, target, work, list(choices), plugins, options, progress).run()
+        except Exception:  # an interruption is none, and leaves its work
+            if not options.resume or not any(work.iterdir()):
+                shutil.rmtree(work, ignore_errors=True)
+            raise
+        shutil.rmtree(work, ignore_errors=True)
     return report
+
+
+@contextmanager
+def _alone(work: Path, target: Path) -> Iterator[None]:
+    """Makes the folder of the work and holds it; the system lets go when the process ends."""
+    work.mkdir(parents=True, exist_ok=True)
+    handle = os.open(work, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = os.path.samestat(os.fstat(handle), os.stat(work))
+        except (BlockingIOError, FileNotFoundError):  # held, or just removed, by another build
+            held = False
+        if not held:
+            raise TamizError(f"{target}: another build is writing it, expected one at a time")
+        yield
+    finally:
+        os.close(handle)
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 @dataclass
@@ -148,11 +180,12 @@ class _Build:
             found = survey(self.dense, self.plugins)
             known = self._calibration()
             plan, policy = self._plan(found, known)
-        workshop = Workshop(found, plan, known, self.work / "fits", options.jobs, self.progress)
-        with clock("fit"):
-            slots = workshop.slots()
-        with clock("gate"):
-            gated, gate = self._gate(found, plan, workshop, slots, known)
+        with workers(options.backend, options.jobs) as crew:
+            workshop = Workshop(found, plan, known, self.work / "fits", crew, self.progress)
+            with clock("fit"):
+                slots = workshop.slots()
+            with clock("gate"):
+                gated, gate = self._gate(found, plan, workshop, slots, known)
         with bundles.writing(self.target, self.work / "bundle") as folder:
             self.progress("save", 0, 1)
             with clock("save"):

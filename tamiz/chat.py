@@ -11,9 +11,12 @@ import jinja2.exceptions
 import jinja2.ext
 import jinja2.sandbox
 
+from tamiz.bounded import bounded
 from tamiz.errors import TamizError
 
 Message = dict[str, str]
+#: What rendering may take; templates of real models take milliseconds and kilobytes.
+_SECONDS, _MEMORY = 5.0, 256 << 20
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -21,8 +24,8 @@ class ChatTemplate:
     """The chat template of a ``tokenizer_config.json``, compiled in a sandbox.
 
     A template comes with the model, so it is not trusted: jinja2's immutable sandbox refuses
-    access to attributes through which Python could be reached, and changes to its arguments. The
-    functions and filters are those that transformers gives templates.
+    access to attributes through which Python could be reached, and changes to its arguments; time
+    and memory are bounded. The functions and filters are those that transformers gives templates.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -65,9 +68,10 @@ class ChatTemplate:
             TamizError: The template refuses the messages, or tries what the sandbox forbids.
         """
         try:
-            return self._template.render(
-                messages=messages, add_generation_prompt=True, **self._special
-            )
+            with bounded("rendering", _SECONDS, _MEMORY):
+                return self._template.render(
+                    messages=messages, add_generation_prompt=True, **self._special
+                )
         except Exception as error:  # a template can raise anything that its expressions raise
             raise TamizError(f"tokenizer_config.json: chat_template: {error}") from error
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -29,6 +30,9 @@ from tamiz.resolver import Choice
 from tamiz.site import Site
 from tamiz.statistics import Statistics
 from tamiz.technique import Fit, FitError
+from tamiz.workers import Workers
+
+_FITTING = threading.Lock()
 
 #: Fits that one configuration may try; a technique's own schedule ends here at the latest.
 _MAX_ATTEMPTS = 64
@@ -121,27 +125,20 @@ class Fitted:
 
 
 def fit_all(
-    jobs: Sequence[Job], processes: int, progress: Callable[[str, int, int], None]
+    jobs: Sequence[Job], workers: Workers, progress: Callable[[str, int, int], None]
 ) -> list[Fitted]:
     """Fits weights.
 
     Args:
         jobs: What to fit.
-        processes: How many work on it; the result does not depend on it.
+        workers: Who fits; the result does not depend on it.
         progress: Told of every job that is done, how many are, and how many there are.
 
     Returns:
         One result a job, in their order.
     """
-    if processes == 1 or len(jobs) < 2:
-        made: Iterable[Fitted] = map(fit_weight, jobs)
-    else:
-        from joblib import Parallel, delayed
-
-        parallel = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")
-        made = parallel(delayed(fit_weight)(job) for job in jobs)
     results = []
-    for job, result in zip(jobs, made, strict=True):
+    for job, result in zip(jobs, workers.map(fit_weight, jobs), strict=True):
         results.append(result)
         progress(f"fit {job.site.id}", len(results), len(jobs))
     return results
@@ -154,8 +151,9 @@ def fit_weight(job: Job) -> Fitted:
     attempts: list[Attempt] = []
     key = _weight_key(job)
     configurations = _configurations(job)[job.skip :]
-    # One thread: sums must not depend on how many work.
-    with threadpool_limits(1):
+    # One thread: sums must not depend on how many work. The limit is the process's, so workers that
+    # are threads of one take turns.
+    with _FITTING, threadpool_limits(1):
         for choice in configurations:
             attempts.append(_attempt(job, choice, key))
             if attempts[-1].verdict.refusal is None:

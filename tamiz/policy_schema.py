@@ -18,6 +18,7 @@ PATTERN = "re:"
 SHORT = {tensor: tensor.removeprefix("ffn_").removeprefix("attn_") for tensor in TENSOR_IDS}
 SHORT["tok_embd"] = "embd"
 
+_NAMES = tuple(dict.fromkeys((*SHORT.values(), *TENSOR_IDS)))
 _IN_LAYERS = tuple(t for t in TENSOR_IDS if t.startswith(("ffn_", "attn_")))
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -78,25 +79,7 @@ class _Strict(BaseModel):
 
 
 _Cosine = Annotated[float, Field(ge=-1, le=1)]
-_Tensor = Literal[
-    "gate",
-    "up",
-    "down",
-    "q",
-    "k",
-    "v",
-    "o",
-    "embd",
-    "output",
-    "ffn_gate",
-    "ffn_up",
-    "ffn_down",
-    "attn_q",
-    "attn_k",
-    "attn_v",
-    "attn_o",
-    "tok_embd",
-]
+_Tensor = Literal[_NAMES]  # type: ignore[valid-type]
 _ByTensor = dict[_Tensor, _Cosine]
 _Steps = Annotated[list[int | float | dict[str, Any]], Field(min_length=1, max_length=64)]
 

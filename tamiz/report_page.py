@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: Size of a curve in SVG units, and its margins.
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 280, 140, 44, 22
+from tamiz.report_curves import chart, curves
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -20,51 +20,51 @@ def render(report: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    tensors = _tensors(report)
-    columns = list(dict.fromkeys(entry["tensor"] for entry in tensors if entry["layer"]))
+    tensors = [_tensor(report, site, entry) for site, entry in report["sites"].items()]
+    in_layers = [t for t in tensors if t["layer"] is not None]
+    columns = list(dict.fromkeys(t["column"] for t in in_layers))
+    kinds = Counter(t["kind"] for t in tensors)
+    marks = {kind: chr(ord("A") + i) for i, kind in enumerate(k for k in kinds if k != "dense")}
     return environment.get_template("report.html").render(
         report=report,
         columns=columns,
-        layers=sorted({int(entry["layer"]) for entry in tensors if entry["layer"]}),
-        cells={(e["layer"], e["tensor"]): e for e in tensors},
+        layers=sorted({t["layer"] for t in in_layers}),
+        cells={(t["layer"], t["column"]): t for t in in_layers},
+        others=[t for t in tensors if t["layer"] is None],
         tensors=tensors,
-        legend=list(dict.fromkeys(entry["kind"] for entry in tensors)),
+        kinds=kinds,
+        marks=marks,
+        autotune=_autotune(in_layers, columns),
     )
 
 
-def _tensors(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One entry a weight, with what the map and the details show."""
-    found = []
-    for site, entry in report["sites"].items():
-        layer = entry["layer"]
-        about = entry
-        if layer is not None and entry["tensor"]:
-            about = report["layers"][str(layer)]["tensors"][entry["tensor"]]
-        decision, gating = about["decision"], about["gating"]
-        attempts = about["autotune"]["attempts"]
-        exact = any(t["metrics"].get("exact") == 1 for t in entry["techniques"])
-        found.append(
-            {
-                "site": site,
-                "layer": "" if layer is None else str(layer),
-                "tensor": entry["tensor"] or site,
-                "kind": " + ".join(decision["emit"]) or "dense",
-                "unsafe": decision["unsafe"],
-                "reason": decision["reason"],
-                "strip": decision["strip_applied"],
-                "p05": gating["p05"],
-                "mean": gating["mean"],
-                "judged": gating["judged"],
-                "exact": exact and bool(decision["emit"]),
-                "hue": _hue(gating["p05"], decision["emit"]),
-                "before": entry["bytes_before"],
-                "after": entry["bytes_after"],
-                "attempts": attempts,
-                "resolved": about["resolved"],
-                "curve": _curve(attempts),
-            }
-        )
-    return found
+def _tensor(report: Mapping[str, Any], site: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What the map and the details show of one site."""
+    layer, about = entry["layer"], entry
+    if layer is not None and entry["tensor"]:
+        about = report["layers"][str(layer)]["tensors"][entry["tensor"]]
+    decision, gating = about["decision"], about["gating"]
+    attempts = about["autotune"]["attempts"]
+    exact = any(t["metrics"].get("exact") == 1 for t in entry["techniques"])
+    found = curves(attempts)
+    return {
+        "site": site,
+        "layer": layer,
+        "column": entry["tensor"] or site.removeprefix(f"layers.{layer}."),
+        "kind": " + ".join(decision["emit"]) or "dense",
+        "unsafe": decision["unsafe"],
+        "reason": decision["reason"],
+        "strip": decision["strip_applied"],
+        "p05": gating["p05"],
+        "judged": gating["judged"],
+        "exact": exact and bool(decision["emit"]),
+        "hue": _hue(gating["p05"], decision["emit"]),
+        "before": entry["bytes_before"],
+        "after": entry["bytes_after"],
+        "attempts": attempts,
+        "curves": found,
+        "chart": chart(found, gating.get("min_mean")),
+    }
 
 
 def _hue(p05: float | None, emitted: Sequence[str]) -> int | None:
@@ -74,38 +74,11 @@ def _hue(p05: float | None, emitted: Sequence[str]) -> int | None:
     return round(130 * min(1.0, max(0.0, (p05 - 0.9) / 0.1)))
 
 
-def _curve(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The cosine over the bits of each attempt, as points of a polyline."""
-    points = sorted(
-        (a["bits_per_weight"], value, a["pass"])
-        for a in attempts
-        if a["bits_per_weight"] is not None and (value := _cosine(a["metrics"])) is not None
-    )
-    if len(points) < 2:
-        return None
-    (low, high), values = (points[0][0], points[-1][0]), [value for _, value, _ in points]
-    bottom, top = min(values), max(values)
-
-    def place(bits: float, value: float) -> tuple[float, float]:
-        across = (bits - low) / ((high - low) or 1)
-        up = (value - bottom) / ((top - bottom) or 1)
-        x = _LEFT + across * (_WIDTH - _LEFT - 8)
-        return round(x, 1), round(8 + (1 - up) * (_HEIGHT - _BOTTOM - 8), 1)
-
-    dots = [(*place(bits, value), passed) for bits, value, passed in points]
-    return {
-        "width": _WIDTH,
-        "height": _HEIGHT,
-        "left": _LEFT,
-        "floor": _HEIGHT - _BOTTOM,
-        "line": " ".join(f"{x},{y}" for x, y, _ in dots),
-        "dots": dots,
-        "bits": (round(low, 2), round(high, 2)),
-        "cosine": (f"{bottom:.4f}", f"{top:.4f}"),
-    }
-
-
-def _cosine(metrics: Mapping[str, Any]) -> float | None:
-    """The cosine that gates judge first."""
-    found = (metrics.get(f"cos_mean_{name}") for name in ("x_w", "x", "w"))
-    return next((value for value in found if value is not None), None)
+def _autotune(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """For every column of the map where something was tuned, the curves of all layers in one."""
+    found = []
+    for column in columns:
+        here = [curve for t in tensors if t["column"] == column for curve in t["curves"]]
+        if (made := chart(here, None)) is not None:
+            found.append({"column": column, "chart": made})
+    return found

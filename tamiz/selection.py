@@ -13,6 +13,7 @@ from tamiz.plan import Plan
 from tamiz.resolver import Choice, SitePlan
 from tamiz.rewriting import reading
 from tamiz.technique import Resource
+from tamiz.workers import Workers
 
 #: What a site is refused for after its fit has passed.
 _BACKED_OFF = "backed off by the gate of the whole model"
@@ -84,7 +85,7 @@ class Workshop:
         plan: The plan.
         calibration: What is known of the inputs.
         folder: Where fits are kept.
-        processes: How many work.
+        workers: Who fits.
         progress: Told of every fit.
     """
 
@@ -92,7 +93,7 @@ class Workshop:
     plan: Plan
     calibration: Calibration | None
     folder: Path
-    processes: int
+    workers: Workers
     progress: Callable[[str, int, int], None]
 
     def slots(self) -> list[Slot]:
@@ -104,7 +105,7 @@ class Workshop:
         slots = list(slots)
         while todo := [index for index, slot in enumerate(slots) if slot.needs_fit]:
             jobs = [self._job(slots[index]) for index in todo]
-            results = fit_all(jobs, self.processes, self.progress)
+            results = fit_all(jobs, self.workers, self.progress)
             for index, result in zip(todo, results, strict=True):
                 slot = slots[index]
                 slots[index] = replace(

@@ -201,12 +201,22 @@ class SharedSequence(Sequence):
         if needed > self._capacity:
             self._allocate(min(max(needed, 2 * self._capacity), self._model.limit))
 
+    def _run_bound(self) -> None:
+        try:
+            self._model.session.run_with_iobinding(self._binding)
+        except Exception as error:  # onnxruntime's exceptions share no base class
+            reason = str(error).strip().splitlines()[0]
+            raise TamizError(
+                f"{self._model.bundle.path}: does not run with the shared KV cache that its"
+                f" manifest promises: {reason}"
+            ) from error
+
     def _step(self, token: int) -> Logits:
         length = len(self.tokens)
         self._token[0, 0] = token
         self._position[0, 0] = length
         self._bind_mask(length + 1)
-        self._model.session.run_with_iobinding(self._binding)
+        self._run_bound()
         return self._next_row
 
     def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
@@ -221,7 +231,7 @@ class SharedSequence(Sequence):
             self._keep[0] = 0
             logits = np.empty((1, count, self._model.vocabulary), np.float32)
             _bind(self._binding.bind_output, "logits", logits)
-        self._model.session.run_with_iobinding(self._binding)
+        self._run_bound()
         self._bind_step()
         rows: Logits = logits[0]
         return rows

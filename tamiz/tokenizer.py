@@ -12,6 +12,7 @@ import importlib.machinery
 import importlib.util
 import json
 import re
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,10 @@ class Tokenizer:
             raise TamizError(f"{bundle.path}: has no {MODEL}, so it cannot read text")
         self.settings = bundle.json(SETTINGS)
         self._session = _session(bundle.file(MODEL))
-        self._tokens = _Tokens(bundle.file(VOCABULARY), bundle.json(VOCABULARY))
+        description = bundle.json(VOCABULARY)
+        self._tokens = _Tokens(bundle.file(VOCABULARY), description)
+        # The one normaliser that tokenizer.onnx has not.
+        self._composes = '"NFC"' in json.dumps(description.get("normalizer"))
         self._bos = self._beginning(bundle)
 
     def encode(self, text: str, bos: bool = True) -> list[int]:
@@ -66,6 +70,8 @@ class Tokenizer:
             raise TamizError(
                 f"the text holds {bad[0]!r} at character {bad.start()}, expected UTF-8 without NUL"
             )
+        if self._composes:
+            text = unicodedata.normalize("NFC", text)
         ids: list[int] = self._session.run(None, {"text": np.array([text])})[0].tolist()
         return self._bos + ids if bos else ids
 

@@ -24,6 +24,8 @@ import tamiz_ops
 from tamiz_ops.deltas import splitmix64
 from tamiz_seed_delta.config import SeedDeltaConfig
 
+#: Inputs of a stack that are computed at a time: a row of each is as long as a large head.
+_INPUTS = 16
 _ALTERNATIONS = 4
 
 Float = NDArray[np.float32]
@@ -90,24 +92,35 @@ def hadamard(v: Double) -> Double:
     while half < size:
         pairs = v.reshape(*v.shape[:-1], -1, 2, half)
         a, b = pairs[..., 0, :], pairs[..., 1, :]
-        v, half = np.stack([a + b, a - b], axis=-2).reshape(v.shape), 2 * half
+        difference = a - b
+        a += b
+        b[...] = difference
+        half *= 2
     return v
 
 
 def stack(n: int, k: int, depth: int, seed: int) -> Double:
     """Q_depth … Q_1 as a matrix ``[N, K]``."""
     size = length(n, k)
+    factors = [_factor(size, seed, j) for j in range(depth)]
+    result = np.empty((n, k))
+    for start in range(0, k, _INPUTS):
+        v = np.eye(min(_INPUTS, k - start), size, start)  # a row an input
+        for order, flip in factors:
+            v = hadamard(v[:, order] * flip) / np.sqrt(size)
+        result[:, start : start + len(v)] = v[:, :n].T
+    return result
+
+
+def _factor(size: int, seed: int, j: int) -> tuple[NDArray[np.int64], Double]:
+    """P and the diagonal of D of factor `j`."""
     index = np.arange(size, dtype=np.uint64)
-    v = np.eye(k, size)  # a row an input
-    for j in range(depth):
-        step, first = splitmix64(seed, np.array([2 * j, 2 * j + 1]))
-        with np.errstate(over="ignore"):
-            order = ((step | np.uint64(1)) * index + first) & np.uint64(size - 1)
-        words = splitmix64(seed, ((j + 1) << 32) + np.arange(-(-size // 64)))
-        signs = words[(index // np.uint64(64)).astype(np.int64)] >> index % np.uint64(64)
-        flip = 1 - 2.0 * (signs & np.uint64(1)).astype(np.float64)
-        v = hadamard(v[:, order.astype(np.int64)] * flip) / np.sqrt(size)
-    return np.ascontiguousarray(v[:, :n].T)
+    step, first = splitmix64(seed, np.array([2 * j, 2 * j + 1]))
+    with np.errstate(over="ignore"):
+        order = ((step | np.uint64(1)) * index + first) & np.uint64(size - 1)
+    words = splitmix64(seed, ((j + 1) << 32) + np.arange(-(-size // 64)))
+    signs = words[(index // np.uint64(64)).astype(np.int64)] >> index % np.uint64(64)
+    return order.astype(np.int64), 1 - 2.0 * (signs & np.uint64(1)).astype(np.float64)
 
 
 def length(n: int, k: int) -> int:

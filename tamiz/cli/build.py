@@ -60,7 +60,15 @@ from tamiz.errors import TamizError
     type=click.Path(path_type=Path, dir_okay=False),
     help="Follow the decisions of this report instead of making them.",
 )
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes that fit.  [default: 1]")
+@click.option(
+    "--backend",
+    type=click.Choice(["loky", "dask", "ray"]),
+    default="loky",
+    show_default=True,
+    help="Who fits: processes of this machine, or the cluster that DASK_SCHEDULER_ADDRESS or "
+    "RAY_ADDRESS names.",
+)
 @click.option("--resume", is_flag=True, help="Go on with an interrupted build of the same folder.")
 @on_conflict
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -77,7 +85,8 @@ def command(
     autotune: str,
     strip_dense: str,
     from_report: Path | None,
-    jobs: int,
+    jobs: int | None,
+    backend: str,
     resume: bool,
     on_conflict: str,
     as_json: bool,
@@ -95,6 +104,8 @@ def command(
     chosen = choices(ctx, flags)
     if from_report is not None and (policy is not None or any(flags.values())):
         raise TamizError("--from-report decides everything, so no policy or technique goes with it")
+    if backend != "loky" and jobs is not None:
+        raise TamizError(f"--jobs has no effect with --backend={backend}, the cluster has its own")
     options = Options(
         on_conflict=on_conflict,
         policy=policy,
@@ -102,7 +113,8 @@ def command(
         autotune=autotune == "on",
         strip_dense=strip_dense == "on",
         max_dppl=_budget(max_dppl),
-        jobs=jobs,
+        backend=backend,
+        jobs=jobs or 1,
         resume=resume,
         report=from_report,
     )

@@ -288,3 +288,29 @@ def test_build_refuses_bad_decisions(
 ) -> None:
     assert reason in refused("build", tiny_dense, "-o", tmp_path / "out", *flags)
     assert sorted(os.listdir(tmp_path)) == [tiny_dense.name]
+
+
+@pytest.mark.parametrize(("backend", "module"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_missing_cluster_engine_is_told(
+    tiny_dense: Path, monkeypatch: pytest.MonkeyPatch, backend: str, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)  # type: ignore[arg-type]
+    out = tiny_dense.parent / "out"
+    told = refused("build", tiny_dense, "-o", out, "--backend", backend)
+    assert told.startswith(
+        f"--backend={backend}: {backend} is not installed, expected what"
+        f" pip install 'tamiz[{backend}]' brings"
+    )
+    assert list(tiny_dense.parent.glob(".out*")) == []
+    told = refused("build", tiny_dense, "-o", out, "--backend", backend, "--jobs", "2")
+    assert told == f"--jobs has no effect with --backend={backend}, the cluster has its own"
+
+
+def test_a_scheduler_that_does_not_answer_is_told(tiny_dense: Path) -> None:
+    pytest.importorskip("distributed", reason="the extra dask is not installed")
+    import dask
+
+    nowhere = {"scheduler-address": "tcp://127.0.0.1:1", "distributed.comm.timeouts.connect": "1s"}
+    with dask.config.set(nowhere):
+        told = refused("build", tiny_dense, "-o", tiny_dense.parent / "out", "--backend", "dask")
+    assert told.startswith("--backend=dask: its cluster does not answer: ")

@@ -264,3 +264,39 @@ def test_the_next_configuration_comes_before_the_fallback(tiny_dense: Path) -> N
     assert tuned
     assert [a["config"]["noise"] for a in tuned[0]["autotune"]["attempts"]] == [2.0, 1e-5]
     assert report["gate"]["result"]["dppl"] <= 1e-4
+
+
+def test_a_dask_cluster_gives_the_same_bytes(tiny_dense: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
+    run(tiny_dense, {"noise": 0.05}, "here", autotune=True)
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None)
+    with cluster, distributed.Client(cluster):
+        run(tiny_dense, {"noise": 0.05}, "there", autotune=True, backend="dask")
+    assert contents(tiny_dense.parent / "here") == contents(tiny_dense.parent / "there")
+
+
+def test_a_ray_cluster_gives_the_same_bytes(
+    tiny_dense: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where its workers find `noisy`
+    run(tiny_dense, {"noise": 0.05}, "here", autotune=True)
+    run(tiny_dense, {"noise": 0.05}, "there", autotune=True, backend="ray")
+    assert contents(tiny_dense.parent / "here") == contents(tiny_dense.parent / "there")
+
+
+def test_two_builds_of_one_folder_are_refused(tiny_dense: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(
+        target=slow, args=(tiny_dense, False), daemon=True
+    )
+    process.start()
+    work = tiny_dense.parent / ".out.work"
+    limit = time.monotonic() + 60
+    while not list(work.glob("fits/*.safetensors")) and time.monotonic() < limit:
+        time.sleep(0.005)
+    with pytest.raises(TamizError, match="another build is writing it"):
+        run(tiny_dense, {"noise": 0.01})
+    process.join(60)
+    assert process.exitcode == 0
+    assert Bundle.open(tiny_dense.parent / "out").manifest.kind == "built"
+    run(tiny_dense, {"noise": 0.01})  # one after the other is fine

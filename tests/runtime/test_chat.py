@@ -1,4 +1,6 @@
 import datetime
+import resource
+import sys
 
 import pytest
 
@@ -99,3 +101,37 @@ def test_an_expression_that_fails_is_refused():
 def test_a_model_without_template_cannot_chat(template):
     with pytest.raises(TamizError, match="has no chat_template"):
         ChatTemplate({"chat_template": template})
+
+
+LIST = "[" + "0," * 200 + "]"
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3, "takes more than 0.2 s"),
+        (f"{{% for a in {LIST} %}}" * 6 + "{% endfor %}" * 6, "takes more than 0.2 s"),
+        ("{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}", "recursion|takes more"),
+        (
+            "{% set n = namespace(x='x') %}"
+            "{% for a in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+            "takes more",
+        ),
+        ("{{ 'x' * 10 ** 11 }}", "takes more than 64 MB"),
+        ("{{ 'x'.ljust(10 ** 11) }}", "takes more than 64 MB"),
+        ("{{ '%99999999999d' % 1 }}", "takes more than 64 MB"),
+    ],
+)
+def test_a_template_that_takes_too_much_is_ended(template, reason, monkeypatch):
+    monkeypatch.setattr("tamiz.chat._SECONDS", 0.2)
+    monkeypatch.setattr("tamiz.chat._MEMORY", 64 << 20)
+    with pytest.raises(TamizError, match=reason):
+        render(template)
+
+
+def test_the_bounds_end_with_the_rendering():
+    before = resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()
+    assert render("fine") == "fine"
+    with pytest.raises(TamizError):
+        render("{{ raise_exception('no') }}")
+    assert (resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()) == before

@@ -72,6 +72,17 @@ def test_chat_answers_every_line(tamiz, dense_dir):
     assert out.endswith("\n")
 
 
+def test_a_forged_kv_cache_is_told(tamiz, dense_dir, tmp_path):
+    bundle = shutil.copytree(dense_dir, tmp_path / "forged")
+    manifest = json.loads((bundle / "tamiz.json").read_text())
+    manifest["kv_cache"] = "shared"
+    (bundle / "tamiz.json").write_text(json.dumps(manifest))
+    code, out, err = tamiz("run", bundle, "--prompt", "hello")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {bundle}: does not run with the shared KV cache that its")
+    assert err.count("\n") == 1
+
+
 def test_eval_prints_the_contracted_keys(tamiz, dense_dir, shared_dir, tmp_path, monkeypatch):
     monkeypatch.setattr("tamiz.evaluate.cut", lambda ids, n: [ids[:100]] * n)
     text = tmp_path / "text.txt"

@@ -73,6 +73,18 @@ def test_bos_is_added_where_the_settings_say_so(tiny_dense):
         Tokenizer(_repacked(tiny_dense))
 
 
+def test_characters_are_composed_where_the_tokenizer_says_so(tiny_dense):
+    composed, parts = "caf\u00e9", "cafe\u0301"
+    tokenizer = Tokenizer(_repacked(tiny_dense))
+    assert tokenizer.encode(parts) != tokenizer.encode(composed)
+    path = tiny_dense / "tokenizer.json"
+    description = json.loads(path.read_text("utf-8"))
+    for normalizer in ({"type": "NFC"}, {"type": "Sequence", "normalizers": [{"type": "NFC"}]}):
+        path.write_text(json.dumps({**description, "normalizer": normalizer}), "utf-8")
+        tokenizer = Tokenizer(_repacked(tiny_dense))
+        assert tokenizer.encode(parts) == tokenizer.encode(composed)
+
+
 def test_sentence_piece_tokens_are_joined(tiny_dense):
     description = {
         "model": {"vocab": {"<s>": 0, "▁Hel": 1, "lo": 2, "▁w": 3, "<0xE2>": 4, "<0x82>": 5}},
