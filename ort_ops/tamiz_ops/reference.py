@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops.deltas import splitmix64, unpack_deltas
+from tamiz_ops.event_reference import event_select, event_sum
 
 Array = npt.NDArray[Any]
 
@@ -333,4 +334,6 @@ _OPS: dict[str, Any] = {
     "Fused": fused,
     "ProcSparseMatMul": proc_sparse_matmul,
     "SeedDeltaMatMul": seed_delta_matmul,
+    "EventSelect": event_select,
+    "EventSum": event_sum,
 }

@@ -4,6 +4,7 @@
 #include "kernels/attention.h"
 #include "kernels/deltas.h"
 #include "kernels/elementwise.h"
+#include "kernels/events.h"
 #include "kernels/matmul.h"
 #include "kernels/shortlist.h"
 
@@ -16,6 +17,7 @@ struct Kernels {
   AttentionKernels attention;
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
+  EventKernels events;
 };
 
 extern const Kernels kernels_portable;

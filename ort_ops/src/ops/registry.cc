@@ -2,6 +2,8 @@
 #include "ops/attention.h"
 #include "ops/block_gather.h"
 #include "ops/block_matmul.h"
+#include "ops/event_select.h"
+#include "ops/event_sum.h"
 #include "ops/fused.h"
 #include "ops/head_shortlist.h"
 #include "ops/proc_sparse_matmul.h"
@@ -22,6 +24,8 @@ const std::vector<OpSpec>& op_specs() {
       head_shortlist_spec(),
       proc_sparse_matmul_spec(),
       seed_delta_matmul_spec(),
+      event_select_spec(),
+      event_sum_spec(),
       fused_spec(),
   };
   return specs;
