@@ -23,7 +23,7 @@ from tamiz.report import make_report, without_seconds
 from tamiz.report_page import render
 from tamiz.resolver import Choice
 from tamiz.rewriting import Written, constant_bytes, write_model
-from tamiz.selection import Slot, Workshop, accepted, unsafe
+from tamiz.selection import Slot, Workshop, accepted, leave_out, unsafe
 from tamiz.site import SiteKind
 from tamiz.whole_model import Gated, hold, lossy
 
@@ -162,6 +162,7 @@ class _Build:
             self.progress("save", 0, 1)
             with clock("save"):
                 written = self._write(found, plan, gated.slots, folder)
+            slots = leave_out(gated.slots, written.refused)
             self.progress("check", 0, 1)
             with clock("check"):
                 check = self._check(found, folder)
@@ -170,7 +171,7 @@ class _Build:
                 plan,
                 policy,
                 known,
-                gated.slots,
+                slots,
                 [*found.notes, *written.notes],
                 (constant_bytes(found.model), written.constant_bytes),
                 {site.id: found.weight_bytes(site) for site in found.sites},
@@ -180,7 +181,7 @@ class _Build:
             quiet = without_seconds(report)
             bundles.write_json(folder / bundles.REPORT, quiet)
             (folder / bundles.REPORT_PAGE).write_text(render(quiet), "utf-8")
-            self._manifest(folder, plan, gated.slots, written)
+            self._manifest(folder, plan, slots, written)
         self.progress("done", 1, 1)
         return {**report, "seconds": clock.seconds}
 
@@ -217,7 +218,7 @@ class _Build:
         elif budget is None:
             skipped = "switched off"
         elif not lossy(slots):
-            skipped = "nothing that was applied loses anything"
+            skipped = "nothing that was applied loses anything as a prompt is read"
         if skipped is None:
             from tamiz.runtime import Model
 

@@ -34,9 +34,7 @@ def generate_windows(
     """
     random = np.random.default_rng(_SEED)
     ids = random.integers(0, model.vocabulary, (windows, 1))
-    cache = dict.fromkeys(
-        model.past, np.zeros((windows, model.heads, 0, model.head_size), np.float32)
-    )
+    cache = {state.past: state.zeros(0, windows) for state in model.states}
     rows = ids
     for written in range(1, length):
         tell(written, length)
@@ -47,8 +45,9 @@ def generate_windows(
         }
         if model.has_positions:
             feeds["position_ids"] = np.full((windows, 1), written - 1)
-        logits, *presents = model.session.run(["logits", *model.present], feeds)
-        cache = dict(zip(model.past, presents, strict=True))
+        names = [state.present for state in model.states]
+        logits, *presents = model.session.run(["logits", *names], feeds)
+        cache = dict(zip(cache, presents, strict=True))
         ids = np.array([[_draw(row, random)] for row in logits[:, -1]])
         rows = np.concatenate([rows, ids], axis=1)
     return [row.tolist() for row in rows]

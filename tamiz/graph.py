@@ -24,6 +24,9 @@ SITE = METADATA_PREFIX + "site"
 LAYER = METADATA_PREFIX + "layer"
 UNSAFE = METADATA_PREFIX + "unsafe"
 
+#: What a node inherits from the one that it replaces.
+_CARRIED = (LAYER, SITE, TECHNIQUE, VERSION)
+
 
 class Phase(str, Enum):
     """When a pass runs in a build: before sites are found, or after techniques have rewritten."""
@@ -196,7 +199,8 @@ def replace(
 
     Args:
         model: The model; the opset import of the domain is added.
-        at: The new node stands after this one, and takes its name and layer.
+        at: The new node stands after this one, and takes its name, its layer, and the signatures
+            of techniques that have rewritten it before.
         outputs: The old values that the new node's outputs replace, in order; they keep their
             names, types and shapes, also as outputs of the graph. None stands for an output
             that is not wanted.
@@ -223,7 +227,7 @@ def replace(
         domain=DOMAIN,
         name=name or at.name,
         outputs=new_values,
-        metadata_props={k: v for k, v in at.metadata_props.items() if k in (LAYER, SITE)},
+        metadata_props={k: v for k, v in at.metadata_props.items() if k in _CARRIED},
     )
     model.graph.insert_after(at, node)
     model.graph.opset_imports[DOMAIN] = OPSET_VERSION

@@ -58,7 +58,8 @@ def make_report(
             layer = layers.setdefault(str(p.site.layer), {"tensors": {}})
             slots_here = there.get(p.site.id, [])
             layer["tensors"][p.site.tensor] = _tensor(p.site, plan, slots_here)
-    replaced = [s for s in sites.values() if any(t["decision"]["applied"] for t in s["techniques"])]
+    weights = [sites[p.site.id] for p in plan.sites if p.site.weight is not None]
+    replaced = [s for s in weights if any(t["decision"]["applied"] for t in s["techniques"])]
     return {
         "tamiz": __version__,
         "source": source["name"],
@@ -73,7 +74,7 @@ def make_report(
             "calibration_tokens": known.count if known else None,
         },
         "totals": {
-            "sites": len(sites),
+            "sites": len(weights),
             "replaced": len(replaced),
             "exact": sum(
                 any(t["metrics"].get("exact") == 1 for t in s["techniques"]) for s in replaced

@@ -24,7 +24,7 @@ class Resource(str, Enum):
     """What a claim takes at a site.
 
     How the weight is stored, which input blocks may be computed, the final choice among these,
-    which keys may be attended, which outputs are computed exactly.
+    which keys may be attended, which outputs are computed exactly, what is sketched of the keys.
     """
 
     WEIGHTS = "weights"
@@ -32,6 +32,11 @@ class Resource(str, Enum):
     BUDGET = "budget"
     KEYS = "keys"
     OUTPUTS = "outputs"
+    SKETCH = "sketch"
+
+
+#: A weight is stored once, one technique decides last, and keys have one sketch.
+_ONE_OWNER = (Resource.WEIGHTS, Resource.BUDGET, Resource.OUTPUTS, Resource.SKETCH)
 
 
 class Mode(str, Enum):
@@ -55,8 +60,8 @@ class Claim:
             share one partition: the finest block, of which the others are multiples.
 
     Raises:
-        ValueError: `weights`, `budget` and `outputs` have one owner, so they are claimed
-            `EXCLUSIVE` only.
+        ValueError: `weights`, `budget`, `outputs` and `sketch` have one owner, so they are
+            claimed `EXCLUSIVE` only.
     """
 
     resource: Resource
@@ -66,10 +71,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         """Holds the one-owner resources to exclusive claims."""
-        if (
-            self.resource in (Resource.WEIGHTS, Resource.BUDGET, Resource.OUTPUTS)
-            and self.mode != Mode.EXCLUSIVE
-        ):
+        if self.resource in _ONE_OWNER and self.mode != Mode.EXCLUSIVE:
             raise ValueError(f"a claim on {self.resource.value} must be exclusive")
 
 

@@ -56,11 +56,15 @@ class Gated:
 
 
 def lossy(slots: Sequence[Slot]) -> list[int]:
-    """Indices of the slots where a fit stands that loses something, worst first."""
+    """Indices of the slots where a fit stands that loses something, worst first.
+
+    What acts in decode steps only does not count: the text is scored as a prompt is read.
+    """
     found = [
         index
         for index, slot in enumerate(slots)
-        if slot.accepted is not None and not slot.accepted.exact
+        if (attempt := slot.accepted) is not None
+        and not (attempt.exact or attempt.choice.technique.decode_only)
     ]
     return sorted(found, key=lambda index: (-_damage(slots[index].accepted), index))
 

@@ -7,6 +7,7 @@
 #include "kernels/events.h"
 #include "kernels/matmul.h"
 #include "kernels/shortlist.h"
+#include "kernels/sketch.h"
 
 namespace tamiz {
 
@@ -18,6 +19,7 @@ struct Kernels {
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
   EventKernels events;
+  SketchKernels sketch;
 };
 
 extern const Kernels kernels_portable;

@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/sketch-inl.h"
 
 // after the product, whose parts it uses
 #include "kernels/deltas-inl.h"
@@ -22,6 +23,7 @@ const Kernels kernels_avx2 = {
     avx2::elementwise_kernels,
     avx2::shortlist_kernels,
     avx2::event_kernels,
+    avx2::sketch_kernels,
 };
 
 }  // namespace tamiz

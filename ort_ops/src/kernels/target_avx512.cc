@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/sketch-inl.h"
 
 // after the product, whose parts it uses
 #include "kernels/deltas-inl.h"
@@ -23,6 +24,7 @@ const Kernels kernels_avx512 = {
     avx512::elementwise_kernels,
     avx512::shortlist_kernels,
     avx512::event_kernels,
+    avx512::sketch_kernels,
 };
 
 }  // namespace tamiz

@@ -7,6 +7,7 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/sketch-inl.h"
 
 // after the product, whose parts it uses
 #include "kernels/deltas-inl.h"
@@ -21,6 +22,7 @@ const Kernels kernels_portable = {
     portable::elementwise_kernels,
     portable::shortlist_kernels,
     portable::event_kernels,
+    portable::sketch_kernels,
 };
 
 }  // namespace tamiz

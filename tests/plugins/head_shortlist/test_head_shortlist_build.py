@@ -80,7 +80,7 @@ def test_the_packed_head_stays_the_one_of_the_embedding(plugins: Plugins, tiny_d
     (embedding,) = (node for node in graph if node.op_type == "BlockGather")
     assert head.inputs[1] is embedding.inputs[1]
     assert head.outputs[0].name == "logits"
-    assert head.metadata_props["pkg.tamiz.technique"] == "head-shortlist"
+    assert head.metadata_props["pkg.tamiz.technique"] == "block-quant,head-shortlist"
     assert head.metadata_props["pkg.tamiz.site"] == "output"
 
 
