@@ -45,7 +45,7 @@ def calibrate_bundle(
         texts: UTF-8 texts; none for what the model itself writes, unless files are merged.
         merged: Calibration files of the same model to take in.
         windows: Windows of 512 tokens to read of each text.
-        samples: Inputs to keep of every site.
+        samples: Inputs to keep of every site, and as many consecutive ones.
         memory: Bytes that all kept inputs may take.
         threads: Threads of onnxruntime.
         progress: Told about every step.
@@ -91,7 +91,7 @@ def _measure(
     found = survey(bundle, plugins)
     run = Activations(found, threads)
     wide = {run.inputs[site.id]: site.in_features for site in found.sites if site.id in run.inputs}
-    limit = min(samples, memory // (4 * sum(wide.values())))
+    limit = min(samples, memory // (8 * sum(wide.values())))  # samples, and consecutive inputs
     if limit < 1:
         raise TamizError(
             f"{memory >> 20} MB hold no sample of all {len(wide)} inputs, expected more memory"

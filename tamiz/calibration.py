@@ -4,6 +4,9 @@ For every site the mean of x² (imatrix) and some of its inputs x, a uniform sam
 Each token draws a number from what stands before it in its window; the tokens with the smallest
 numbers are the sample, the same ones at all sites. So merged files hold the sample of both texts
 together, whatever the order (bottom-k sampling), and two runs on one text hold the same.
+
+Beside these the last tokens of one window as they follow each other, which tell how an input moves:
+of the window whose hash is the smallest.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from tamiz.statistics import Statistics
 WINDOW = 512
 #: Windows whose tokens a file keeps, for the gate of the whole model.
 KEPT_WINDOWS = 16
-VERSION = 1
+VERSION = 2
 
 _TOKENS = "tokens"
 _PRIORITIES = "priorities"
@@ -47,6 +50,8 @@ class Calibration:
         priorities: The samples' random numbers, uint64 ``[S]``, ascending.
         sums: Σ x² by input, float64 ``[K]``.
         samples: Samples by input, float32 ``[S, K]``.
+        run_window: SHA-256 of the window that `runs` are of.
+        runs: Consecutive inputs by input, float32 ``[R, K]``, R at most `limit`.
     """
 
     model: str
@@ -58,6 +63,8 @@ class Calibration:
     priorities: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     samples: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    run_window: str = ""
+    runs: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -72,7 +79,7 @@ class Calibration:
         if name is None or not self.count:
             return None
         imatrix = (self.sums[name] / self.count).astype(np.float32)
-        return Statistics(self.count, imatrix, self.samples[name])
+        return Statistics(self.count, imatrix, self.samples[name], self.runs[name])
 
     def add(self, window: Sequence[int], values: Mapping[str, NDArray[np.float32]]) -> None:
         """Adds one window.
@@ -91,9 +98,11 @@ class Calibration:
         one.tokens = [ids.tolist()]
         order = np.argsort(priorities, kind="stable")[: self.limit]
         one.priorities = priorities[order]
+        one.run_window = digest
         for name, value in values.items():
             one.sums[name] = np.square(value, dtype=np.float64).sum(axis=0)
             one.samples[name] = value[order].astype(np.float32)
+            one.runs[name] = value[-self.limit :].astype(np.float32)
         self.merge(one)
 
     def merge(self, other: Calibration) -> None:
@@ -105,6 +114,8 @@ class Calibration:
             self.sums[name] = self.sums[name] + total if name in self.sums else total
             both = [c.samples[name] for c in (self, other) if name in c.samples]
             self.samples[name] = np.concatenate(both)[order]
+        if not self.run_window or other.run_window < self.run_window:
+            self.run_window, self.runs = other.run_window, other.runs
         self.count += other.count
         self.windows += other.windows
         self.tokens = [*self.tokens, *other.tokens][:KEPT_WINDOWS]
@@ -136,6 +147,7 @@ def save(calibration: Calibration, path: Path) -> None:
     for name, total in calibration.sums.items():
         tensors[f"sum/{name}"] = total
         tensors[f"samples/{name}"] = np.ascontiguousarray(calibration.samples[name])
+        tensors[f"run/{name}"] = np.ascontiguousarray(calibration.runs[name])
     about = {
         "version": VERSION,
         "model": calibration.model,
@@ -143,6 +155,7 @@ def save(calibration: Calibration, path: Path) -> None:
         "limit": calibration.limit,
         "count": calibration.count,
         "windows": calibration.windows,
+        "run_window": calibration.run_window,
     }
     scratch = path.with_name(path.name + ".new")
     save_file(tensors, scratch, {"tamiz-calibration": json.dumps(about)})
@@ -178,13 +191,17 @@ def _read(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Cali
     )
     result.tokens = tensors[_TOKENS].tolist()
     result.priorities = tensors[_PRIORITIES]
+    result.run_window = about["run_window"]
     for name in sorted(set(result.inputs.values())):
         total, samples = tensors[f"sum/{name}"], tensors[f"samples/{name}"]
+        run = tensors[f"run/{name}"]
         if samples.shape != (len(result.priorities), len(total)):
             raise ValueError(f"samples of {name} have shape {samples.shape}")
-        if not (np.isfinite(total).all() and np.isfinite(samples).all()):
+        if run.ndim != 2 or run.shape[1] != len(total):
+            raise ValueError(f"consecutive inputs of {name} have shape {run.shape}")
+        if not all(np.isfinite(part).all() for part in (total, samples, run)):
             raise ValueError(f"what was measured at {name} is not finite")
-        result.sums[name], result.samples[name] = total, samples
+        result.sums[name], result.samples[name], result.runs[name] = total, samples, run
     return result
 
 

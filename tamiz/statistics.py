@@ -16,8 +16,10 @@ class Statistics:
         count: Tokens that were seen.
         imatrix: Mean of x² over these tokens, float32 ``[K]``.
         samples: Some of these inputs, drawn uniformly, float32 ``[S, K]``.
+        run: Inputs of tokens that follow each other, float32 ``[R, K]``; None if unknown.
     """
 
     count: int
     imatrix: NDArray[np.float32]
     samples: NDArray[np.float32]
+    run: NDArray[np.float32] | None = None

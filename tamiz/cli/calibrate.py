@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     type=click.IntRange(8, 4096),
     default=256,
     show_default=True,
-    help="Inputs to keep of every site.",
+    help="Inputs to keep of every site, and as many consecutive ones.",
 )
 @click.option(
     "--memory",

@@ -46,6 +46,7 @@ def same(a: Calibration, b: Calibration) -> None:
     for name in a.sums:
         np.testing.assert_allclose(a.sums[name], b.sums[name], rtol=1e-12)
         assert np.array_equal(a.samples[name], b.samples[name])
+        assert np.array_equal(a.runs[name], b.runs[name])
 
 
 def test_what_is_measured_are_the_inputs(
@@ -65,6 +66,7 @@ def test_what_is_measured_are_the_inputs(
         np.testing.assert_allclose(statistics.imatrix, np.square(x).mean(axis=0), rtol=1e-5)
         assert len(statistics.samples) == len(x)
         assert {row.tobytes() for row in statistics.samples} == {row.tobytes() for row in x}
+        assert any(np.array_equal(statistics.run, value[name]) for value in values)
     assert found.inputs["layers.0.attn_q"] == found.inputs["layers.0.attn_v"]
     assert found.statistics("tok_embd") is None
 
@@ -118,7 +120,7 @@ def test_without_text_the_model_writes_its_own(plugins: Plugins, tiny_dense: Pat
 
 def test_memory_caps_the_samples(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None:
     widths = 2 * (64 + 64 + 64 + 96) + 64
-    found = run(tiny_dense, plugins, "c", texts=texts, memory=20 * 4 * widths)
+    found = run(tiny_dense, plugins, "c", texts=texts, memory=20 * 8 * widths)
     assert len(found.priorities) == 20
     with pytest.raises(TamizError, match="expected more memory"):
         run(tiny_dense, plugins, "c", texts=texts, memory=100)

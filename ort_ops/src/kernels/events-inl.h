@@ -1,4 +1,5 @@
-// expected = mean + alpha (reference - mean),  delta = x - expected,  chosen: |delta| scale >= theta
+// expected = mean + alpha (reference - mean),  delta = x - expected,  chosen: |delta| scale >=
+// theta
 //
 // Loops that a compiler vectorises for every target. Included once per target.
 #include <math.h>

@@ -1,9 +1,9 @@
 // expected = mean + alpha (reference - mean)
 // delta    = chosen ? x - expected : -        chosen: |x - expected| scale >= theta, at most `keep`
 //
-// Rows of delta [rows * batch, S, k], each [batch, S, k]: the deltas; where beta is not 1, x for the
-// same mask; where this position checks the gap, x with everything chosen. A run of many tokens is
-// dense.
+// Rows of delta [rows * batch, S, k], each [batch, S, k]: the deltas; where beta is not 1, x for
+// the same mask; where this position checks the gap, x with everything chosen. A run of many tokens
+// is dense.
 #include "ops/event_select.h"
 
 #include <algorithm>
@@ -50,8 +50,8 @@ class EventSelect : public Stage {
     product_shape(inputs[x_in], state_.n, state_.k);
     state_.check(inputs[past_in], x.dims[0]);
     for (const size_t port : {mean_in, scale_in}) {
-      if (inputs[port]) expect_shape(port == mean_in ? "mean" : "scale", inputs[port],
-                                     Shape{1, {state_.k}}, "[k]");
+      if (inputs[port])
+        expect_shape(port == mean_in ? "mean" : "scale", inputs[port], Shape{1, {state_.k}}, "[k]");
     }
     if (inputs[attention_in]) check_attention(inputs[attention_in], x);
     if (inputs[candidates_in]) check_mask(inputs[candidates_in], x, block_);
@@ -196,7 +196,8 @@ class EventSelect : public Stage {
     float* const delta = call.outputs[delta_out].as<float>() + b * k;
     uint8_t* const mask = call.outputs[mask_out].as<uint8_t>() + b * k;
     const EventArgs args = arguments(call, b, past, x);
-    const int64_t wanted = kernels_.events.choose(args, memory.expected, delta, mask, memory.scores);
+    const int64_t wanted =
+        kernels_.events.choose(args, memory.expected, delta, mask, memory.scores);
     const int64_t count = limit(call, wanted, past[state_.pace_at()]);
     if (count < wanted) keep_largest(memory, count, mask);
     if (count == k) return false;
@@ -228,9 +229,9 @@ class EventSelect : public Stage {
     args.reference = state_.carried ? past : nullptr;
     args.mean = optional(mean_in);
     args.scale = optional(scale_in);
-    args.candidates = call.inputs[candidates_in]
-                          ? call.inputs[candidates_in].as<uint8_t>() + b * divide_up(state_.k, block_)
-                          : nullptr;
+    args.candidates = call.inputs[candidates_in] ? call.inputs[candidates_in].as<uint8_t>() +
+                                                       b * divide_up(state_.k, block_)
+                                                 : nullptr;
     args.block = block_;
     args.alpha = alpha_;
     args.theta = theta_;
