@@ -111,6 +111,7 @@ def _site(
     ]
     return {
         "kind": site.kind.value,
+        "node": site.node,
         "layer": site.layer,
         "tensor": site.tensor,
         "shape": [site.out_features, site.in_features],
@@ -120,6 +121,7 @@ def _site(
             {
                 "name": fitted.attempt.choice.technique.name,
                 "config": _config(fitted.attempt),
+                "config_from": _config_from(plan, site, fitted),
                 "metrics": _metrics(fitted.attempt),
                 "bits_per_weight": fitted.attempt.bits_per_weight,
                 "decision": {"applied": applied, "reason": reason},
@@ -143,6 +145,7 @@ def _tensor(site: Site, plan: Plan, slots: Sequence[Slot]) -> dict[str, Any]:
             "enable": rules.enable,
             "strip": rules.strip,
             "policy": dict(rules.resolved),
+            "policy_from": dict(rules.origins),
             "techniques": {a.choice.technique.name: _config(a) for a in standing},
         },
         "gating": _gating(rules, shown),
@@ -192,6 +195,21 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 
 def _config(attempt: Attempt) -> dict[str, Any]:
     return attempt.choice.config.model_dump(mode="json")
+
+
+def _config_from(plan: Plan, site: Site, fitted: Fitted) -> dict[str, str]:
+    """What set each field: ``autotune``, a place in the policy, ``asked for``, or ``default``."""
+    technique = fitted.choice.technique
+    planned, tried = fitted.choice.config, fitted.attempt.choice.config
+    placed = plan.rules[site.id].field_origins.get(technique.name, {})
+    base = next((c.config for c in plan.choices if c.technique.name == technique.name), planned)
+    asked = dict.fromkeys(base.model_fields_set, "asked for") | dict(placed)
+    return {
+        name: asked.get(name, "default")
+        if getattr(planned, name) == getattr(tried, name)
+        else "autotune"
+        for name in technique.config.model_fields
+    }
 
 
 def _metrics(attempt: Attempt) -> dict[str, float | None]:

@@ -2,9 +2,10 @@
 
     Δppl = max(ppl / ppl_dense, the same of positions ≥ 16) − 1  ≤  max_dppl
 
-Where it does not hold, sites go on to autotune's next configuration and in the end to their
-fallback, worst first: by 1 − cos² of the fit, which
-is the damage done for each byte saved. How many is guessed from
+(and the same of positions ≥ 16 read token by token, where the plan has techniques that act there
+only; see `tamiz.candidates`). Where it does not hold, sites go on to autotune's next configuration
+and in the end to their fallback, worst first: by 1 − cos² of the fit, which is the damage done for
+each byte saved. How many is guessed from
 
     ln(1 + Δppl) ≈ 50 · Σ (byte share) · (1 − cos²)          (measured: 35 to 60)
 
@@ -56,15 +57,11 @@ class Gated:
 
 
 def lossy(slots: Sequence[Slot]) -> list[int]:
-    """Indices of the slots where a fit stands that loses something, worst first.
-
-    What acts in decode steps only does not count: the text is scored as a prompt is read.
-    """
+    """Indices of the slots where a fit stands that loses something, worst first."""
     found = [
         index
         for index, slot in enumerate(slots)
-        if (attempt := slot.accepted) is not None
-        and not (attempt.exact or attempt.choice.technique.decode_only)
+        if slot.accepted is not None and not slot.accepted.exact
     ]
     return sorted(found, key=lambda index: (-_damage(slots[index].accepted), index))
 

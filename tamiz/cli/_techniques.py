@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -81,6 +81,12 @@ def choices(ctx: click.Context, values: Mapping[str, Any]) -> list[Choice]:
         if switch is not None or fields:
             wanted[name] = None if switch in ("off", "none") else fields
     return choose(techniques, wanted)
+
+
+def acts_on_steps_only(ctx: click.Context, names: Collection[str]) -> bool:
+    """Whether one of the techniques acts on single-token steps only, or is not known here."""
+    known = plugins(ctx).techniques() if names else {}
+    return any(name not in known or known[name].decode_only for name in names)
 
 
 def _key(technique: str, field: str = "") -> str:

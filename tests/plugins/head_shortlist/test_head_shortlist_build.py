@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from tamiz.build import build
+from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.plan import ConflictError, choose
 from tamiz.plugins import Plugins, load
@@ -36,7 +36,7 @@ def built(plugins: Plugins, source: Path, **wanted: Any) -> tuple[Path, dict[str
 
     techniques["head-shortlist"] = dataclasses.replace(declared, fit=fit)
     out = source.parent / f"built-{len(list(source.parent.iterdir()))}"
-    return out, build(source, out, choose(techniques, wanted), plugins)
+    return out, build(source, out, choose(techniques, wanted), plugins, Options(max_dppl=None))
 
 
 def step_logits(path: Path) -> np.ndarray:

@@ -14,7 +14,7 @@ IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
 
 def test_the_flags_and_the_step(tiny_dense: Path, tmp_path: Path) -> None:
     out = tmp_path / "sdr"
-    flags = ["--sdr-target=attn_light", "--sdr-threshold=1.2", "--sdr-keep=10"]
+    flags = ["--sdr-target=attn_light", "--sdr-threshold=1.2", "--sdr-keep=10", "--max-dppl=off"]
     result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out), *flags])
     assert result.exit_code == 0, result.output
     node = next(n for n in ir.load(out / "model.onnx").graph if n.name == "layers.0")
