@@ -19,9 +19,10 @@ from tamiz_event_driven.config import EventDrivenConfig
 from tamiz_event_driven.selection import (
     DENSE_FIRST,
     Float,
+    Loss,
     Outcome,
     Reference,
-    gaps,
+    loss,
     persistence,
     simulate,
     threshold,
@@ -45,7 +46,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
     Returns:
         ``scale`` (‖W_k‖), ``mean`` and ``product`` (W μ) where the reference has a mean, attributes
         of the ops, and metrics on the calibration text: ``kept`` (fraction of the inputs), ``gap``
-        (mean of ‖y − y_full‖ / ‖y_full‖), ``alpha``.
+        (mean of ‖y − y_full‖ / ‖y_full‖), ``alpha``, and cosines of the outputs.
 
     Raises:
         FitError: Not a target, or nothing is known of the inputs that has to be.
@@ -70,10 +71,13 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
         for candidate in _references(config, run, mean, scale):
             least = _theta(config, run, candidate, scale)
             outcome = simulate(run, candidate, scale, least, keep)
-            tried.append((gaps(weight, run, outcome.effective), candidate, least, outcome))
+            tried.append((loss(weight, run, outcome.effective), candidate, least, outcome))
         found, reference, theta, outcome = min(tried, key=lambda one: _error(one[0], one[3]))
-        metrics = {"kept": outcome.kept, "gap": float(found.mean()), "alpha": reference.alpha}
-        gap_tol = _GAP_MARGIN * float(found.max()) if config.gap_tol is None else config.gap_tol
+        metrics = _metrics(found, reference, outcome)
+        worst = float(found.gap.max())
+        gap_tol = _GAP_MARGIN * worst if config.gap_tol is None else config.gap_tol
+    if keep == k and not theta and config.budget_ms is None:
+        metrics["exact"] = 1.0
     tensors = {"scale": scale}
     if reference.mean is not None:
         tensors |= {"mean": reference.mean, "product": weight @ reference.mean}
@@ -94,6 +98,12 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
         metrics=metrics,
         bits_per_weight=32 * sum(tensor.size for tensor in tensors.values()) / weight.size,
     )
+
+
+def schedule(site: Site, config: EventDrivenConfig) -> list[dict[str, float]]:
+    """Autotune's attempts: from the configured fraction of inputs up, in tenths."""
+    steps = range(math.ceil(10 * config.topk + 1e-9), 10)
+    return [{"topk": config.topk}, *({"topk": step / 10} for step in steps)]
 
 
 def _uncalibrated(config: EventDrivenConfig) -> Reference:
@@ -139,6 +149,16 @@ def _theta(config: EventDrivenConfig, run: Float, reference: Reference, scale: F
     return threshold(run, reference, scale, config.topk)
 
 
-def _error(found: Float, outcome: Outcome) -> float:
+def _metrics(found: Loss, reference: Reference, outcome: Outcome) -> dict[str, float]:
+    return {
+        "kept": outcome.kept,
+        "alpha": reference.alpha,
+        "gap": float(found.gap.mean()),
+        "cos_mean_x": float(found.cosine.mean()),
+        "cos_p05_x": float(np.quantile(found.cosine, 0.05)),
+    }
+
+
+def _error(found: Loss, outcome: Outcome) -> float:
     """Mean squared gap for what is kept: where θ is given, references keep different parts."""
-    return float(np.square(found).mean()) * outcome.kept
+    return float(np.square(found.gap).mean()) * outcome.kept

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tamiz.graph import GraphPass
 from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
-from tamiz.technique import Claim, Metric, Mode, Resource, Technique
+from tamiz.technique import Autotune, Claim, Metric, Mode, Resource, Technique
 from tamiz_event_driven.budget import ShareBudget
 from tamiz_event_driven.config import EventDrivenConfig
-from tamiz_event_driven.fit import fit
+from tamiz_event_driven.fit import fit, schedule
 from tamiz_event_driven.rewrite import rewrite
 
 EVENT_DRIVEN = Technique(
@@ -23,6 +23,7 @@ EVENT_DRIVEN = Technique(
     requires=frozenset({"skippable-blocks"}),
     decode_only=True,
     policy_keys={"topk": "topk", "theta": "delta_theta"},
+    autotune=Autotune(field="topk", schedule=schedule),
     metrics=(
         Metric("event.enabled", "steps", "Decode steps of a site that took deltas."),
         Metric("event.topk_kept", "inputs", "That they computed; the rest is stale."),

@@ -96,9 +96,23 @@ def persistence(run: Float, mean: Float, scale: Float) -> float:
     return min(1.0, max(0.0, float((deviation[1:] * deviation[:-1]).sum()) / size))
 
 
-def gaps(weight: Float, run: Float, effective: Float) -> Float:
-    """‖W (x̂ − x)‖ / ‖W x‖ of every token after the first ones."""
-    error = np.linalg.norm((effective - run)[DENSE_FIRST:] @ weight.T, axis=1)
-    size = np.linalg.norm(run[DENSE_FIRST:] @ weight.T, axis=1)
-    ratio: Float = error / np.maximum(size, np.finfo(np.float32).tiny)
-    return ratio
+@dataclass(frozen=True)
+class Loss:
+    """How the output W x̂ differs from W x, for every token after the first ones.
+
+    Attributes:
+        gap: ‖W x̂ − W x‖ / ‖W x‖.
+        cosine: Of W x̂ and W x.
+    """
+
+    gap: Float
+    cosine: Float
+
+
+def loss(weight: Float, run: Float, effective: Float) -> Loss:
+    """The loss of a selection at ``weight`` [N, K]."""
+    full, found = (rows[DENSE_FIRST:] @ weight.T for rows in (run, effective))
+    tiny = np.finfo(np.float32).tiny
+    size = np.maximum(np.linalg.norm(full, axis=1), tiny)
+    cosine = (full * found).sum(axis=1) / (size * np.maximum(np.linalg.norm(found, axis=1), tiny))
+    return Loss(np.linalg.norm(found - full, axis=1) / size, cosine)

@@ -161,7 +161,9 @@ def test_500_steps_do_not_drift_from_the_effective_input(isa, alpha, beta):
         assert chosen.sum() == (K if step < 4 else K // 3)
         expected = DENSE @ np.where(chosen, effective, beta * effective) + BIAS
         worst = max(worst, np.abs(y - expected).max() / np.abs(expected).max())
-    assert worst < 1e-4  # the state's y is a float32 sum; deltas are rounded to 1 part in 65,024
+    # Deltas are rounded to 1 part in 65,024 of the largest of their group. What is carried on whole
+    # adds these errors up, as the root of the steps; a gap check begins anew.
+    assert worst < (1e-3 if alpha == 1 else 1e-4)
 
 
 def test_first_tokens_and_prompts_are_dense():
