@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tamiz import bundle as bundles
 from tamiz.bundle import Bundle
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, blaming
 from tamiz.external_data import locations
 from tamiz.fitting import Attempt
 from tamiz.inspect import Survey, run_passes
@@ -80,7 +80,8 @@ def write_model(
             technique = attempt.choice.technique
             fit = replace(attempt.fit(), strip=strips(plan, site, attempt.choice))
             try:
-                made = technique.rewrite(site, fit, model)
+                with blaming(f"technique {technique.name}", FitError):
+                    made = technique.rewrite(site, fit, model)
             except FitError as error:
                 refused[site.id, technique.name] = str(error)
                 break  # what follows may need what this one would have provided

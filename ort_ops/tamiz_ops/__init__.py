@@ -9,7 +9,15 @@ from tamiz_ops.deltas import (
     unpack_deltas,
 )
 from tamiz_ops.library import library_path, metrics, register, reset_metrics
-from tamiz_ops.pack import dequantize, pack_int4, pack_int8, unpack_int4, unpack_int8
+from tamiz_ops.pack import (
+    dequantize,
+    pack_channels,
+    pack_int4,
+    pack_int8,
+    unpack_channels,
+    unpack_int4,
+    unpack_int8,
+)
 from tamiz_ops.run import run
 
 __version__ = "0.1.0"
@@ -21,6 +29,7 @@ __all__ = [
     "hash_weights",
     "library_path",
     "metrics",
+    "pack_channels",
     "pack_deltas",
     "pack_int4",
     "pack_int8",
@@ -29,6 +38,7 @@ __all__ = [
     "reset_metrics",
     "run",
     "schemas",
+    "unpack_channels",
     "unpack_deltas",
     "unpack_int4",
     "unpack_int8",

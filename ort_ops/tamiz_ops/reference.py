@@ -88,6 +88,50 @@ def block_matmul(
     return [y if bias is None else y + bias]
 
 
+def channel_matmul(
+    x: Array,
+    weight: Array,
+    mask: Array | None = None,
+    bias: Array | None = None,
+    *,
+    n: int,
+    k: int,
+    block: int = 1,
+) -> list[Array]:
+    """y = (x * mask) W^T + bias, W packed by input channel."""
+    x = x.astype(np.float64)
+    if mask is not None:
+        x = x * (np.repeat(mask, block, axis=-1)[..., :k] != 0)
+    y = x @ dequantize_channels(weight, n, k).T
+    return [y if bias is None else y + bias]
+
+
+def dequantize_channels(packed: Array, n: int, k: int) -> Array:
+    """The weight, float64 [n, k], that `packed` stands for, byte by byte as
+    `src/kernels/channels.h` says."""
+    half_outputs, half_bytes = 64, 1280
+    groups = packed.shape[1] // half_bytes
+    data = np.ascontiguousarray(packed).reshape(-1)
+    weight = np.zeros((packed.shape[0] * half_outputs, groups * _GROUP))
+    panel_start = 0
+    for first in range(0, len(weight), 2 * half_outputs):
+        outputs = min(2 * half_outputs, len(weight) - first)
+        o = np.arange(outputs)
+        quarter, nibble, lane = o // (outputs // 4), o % (outputs // 4), o % (outputs // 8)
+        byte = lane // 4 * 16 + 4 * quarter + lane % 4
+        shift = np.where(nibble < outputs // 8, 0, 4)
+        for g in range(groups):
+            group = data[panel_start + g * 20 * outputs :][: 20 * outputs]
+            records = group[: 16 * outputs].reshape(_GROUP, outputs // 2)
+            scale, minimum = group[16 * outputs :].view(np.float16).reshape(2, outputs, 1)
+            quants = (records[:, byte] >> shift & 15).T.astype(np.float64)
+            weight[first : first + outputs, g * _GROUP : (g + 1) * _GROUP] = (
+                scale.astype(np.float64) * quants + minimum
+            )
+        panel_start += groups * 20 * outputs
+    return weight[:n, :k]
+
+
 def proc_sparse_matmul(
     x: Array,
     deltas: Array,
@@ -388,6 +432,7 @@ def _number(text: str) -> int | float:
 
 _OPS: dict[str, Any] = {
     "BlockMatMul": block_matmul,
+    "ChannelMatMul": channel_matmul,
     "BlockGather": block_gather,
     "HeadShortlist": head_shortlist,
     "RMSNorm": rms_norm,

@@ -239,3 +239,19 @@ def test_refuses_choices_that_are_not_declared(
 ) -> None:
     with pytest.raises(TamizError, match=reason):
         choose({"rescaled": rescaled()}, wanted)
+
+
+@pytest.mark.parametrize("function", ["fit", "dequantize", "rewrite"])
+def test_a_function_that_raises_is_blamed_on_its_technique(
+    plugins: Plugins, tiny_dense: Path, function: str
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise KeyError("no luck")
+
+    technique = rescaled(**{function: broken})
+    expected = (
+        "^technique rescaled is broken and can be switched off: it raised KeyError: 'no luck'"
+    )
+    with pytest.raises(TamizError, match=expected):
+        run(plugins, tiny_dense, [technique], {"rescaled": {}})
+    assert not (tiny_dense.parent / "out").exists()

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/channels.h"
 #include "kernels/deltas.h"
 #include "kernels/elementwise.h"
 #include "kernels/events.h"
@@ -14,6 +15,7 @@ namespace tamiz {
 struct Kernels {
   const char* isa;
   MatMulKernels matmul;
+  ChannelKernels channels;
   DeltaKernels deltas;
   AttentionKernels attention;
   ElementwiseKernels elementwise;

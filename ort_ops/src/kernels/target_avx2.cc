@@ -10,7 +10,8 @@
 #include "kernels/shortlist-inl.h"
 #include "kernels/sketch-inl.h"
 
-// after the product, whose parts it uses
+// after the product, whose parts they use
+#include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
 
 namespace tamiz {
@@ -18,6 +19,7 @@ namespace tamiz {
 const Kernels kernels_avx2 = {
     "avx2",
     avx2::matmul_kernels,
+    avx2::channel_kernels,
     avx2::delta_kernels,
     avx2::attention_kernels,
     avx2::elementwise_kernels,

@@ -11,7 +11,8 @@
 #include "kernels/shortlist-inl.h"
 #include "kernels/sketch-inl.h"
 
-// after the product, whose parts it uses
+// after the product, whose parts they use
+#include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
 
 namespace tamiz {
@@ -19,6 +20,7 @@ namespace tamiz {
 const Kernels kernels_avx512 = {
     "avx512",
     avx512::matmul_kernels,
+    avx512::channel_kernels,
     avx512::delta_kernels,
     avx512::attention_kernels,
     avx512::elementwise_kernels,

@@ -9,7 +9,8 @@
 #include "kernels/shortlist-inl.h"
 #include "kernels/sketch-inl.h"
 
-// after the product, whose parts it uses
+// after the product, whose parts they use
+#include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
 
 namespace tamiz {
@@ -17,6 +18,7 @@ namespace tamiz {
 const Kernels kernels_portable = {
     "portable",
     portable::matmul_kernels,
+    portable::channel_kernels,
     portable::delta_kernels,
     portable::attention_kernels,
     portable::elementwise_kernels,

@@ -2,6 +2,7 @@
 #include "ops/attention.h"
 #include "ops/block_gather.h"
 #include "ops/block_matmul.h"
+#include "ops/channel_matmul.h"
 #include "ops/event_select.h"
 #include "ops/event_sum.h"
 #include "ops/fused.h"
@@ -17,6 +18,7 @@ namespace tamiz {
 const std::vector<OpSpec>& op_specs() {
   static const std::vector<OpSpec> specs = {
       block_matmul_spec(),
+      channel_matmul_spec(),
       block_gather_spec(),
       rms_norm_spec(),
       swiglu_spec(),
