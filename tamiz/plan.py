@@ -198,42 +198,60 @@ def describe(choices: Iterable[Choice]) -> dict[str, dict[str, Any]]:
     }
 
 
-def predict(survey: Survey, plan: Plan) -> list[Prediction]:
-    """The exact cost of every site before and after the build."""
+def predict(survey: Survey, plan: Plan, context: int) -> list[Prediction]:
+    """The exact cost of every site before and after the build.
+
+    Args:
+        survey: The dense bundle's graph.
+        plan: The plan.
+        context: Tokens that a decoded token attends to.
+    """
     return [
         Prediction(
-            site_plan, before := dense_cost(survey, site_plan.site), _cost(site_plan, before)
+            site_plan,
+            before := dense_cost(survey, site_plan.site, context),
+            _cost(site_plan, before, context),
         )
         for site_plan in plan.sites
     ]
 
 
-def dense_cost(survey: Survey, site: Site) -> Cost:
-    """Cost of the dense weight: a product reads all of it, a lookup one row."""
+def dense_cost(survey: Survey, site: Site, context: int) -> Cost:
+    """Cost of the dense weight, or of the KV cache: a product reads all of it, a lookup one row."""
+    if site.kind == SiteKind.ATTENTION:
+        return Cost(0, context * survey.cache_bytes(site))
     stored = survey.weight_bytes(site)
     rows = site.out_features if site.kind == SiteKind.EMBEDDING else 1
     return Cost(stored, stored // rows)
 
 
-def _cost(site_plan: SitePlan, dense: Cost) -> Cost:
+def _cost(site_plan: SitePlan, dense: Cost, context: int) -> Cost:
+    site, cost = site_plan.site, dense
     for choice in site_plan.choices:
-        if choice.technique.cost is not None:
-            with blaming(f"technique {choice.technique.name}"):
-                return choice.technique.cost(site_plan.site, choice.config)
-    return dense
+        technique = choice.technique
+        with blaming(f"technique {technique.name}"):
+            if technique.cost is not None:
+                cost = technique.cost(site, choice.config)
+            if technique.effect is not None:
+                narrowed = site.kind == SiteKind.ATTENTION and dense.read > 0
+                keys = round(context * cost.read / dense.read) if narrowed else context
+                cost = technique.effect(site, choice.config, cost, keys)
+    return cost
 
 
 def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cost]:
     """Cost of the whole model before and after; a weight that sites share is stored once."""
-    weights: dict[tuple[str | None, int], int] = {}
-    dense: dict[str | None, int] = {}
-    read = [0, 0]
+    weights: dict[tuple[str, int], int] = {}
+    dense: dict[str, int] = {}
+    read, work = [0, 0], [0, 0]
     for prediction in predictions:
-        weight = prediction.plan.site.weight
+        site = prediction.plan.site
+        weight = site.weight or site.id
         dense[weight] = prediction.before.stored
         weights[weight, prediction.after.stored] = prediction.after.stored
-        read[0] += prediction.before.read
-        read[1] += prediction.after.read
+        for index, cost in enumerate((prediction.before, prediction.after)):
+            read[index] += cost.read
+            work[index] += cost.work
     initializers = survey.model.graph.initializers
     rest = sum(
         int(value.const_value.nbytes)
@@ -241,6 +259,6 @@ def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cos
         if name not in dense and value.const_value is not None
     )
     return (
-        Cost(sum(dense.values()) + rest, read[0] + rest),
-        Cost(sum(weights.values()) + rest, read[1] + rest),
+        Cost(sum(dense.values()) + rest, read[0] + rest, work[0]),
+        Cost(sum(weights.values()) + rest, read[1] + rest, work[1]),
     )

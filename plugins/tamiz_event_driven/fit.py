@@ -14,7 +14,7 @@ import numpy as np
 
 from tamiz.site import Site
 from tamiz.statistics import Statistics
-from tamiz.technique import Fit, FitError
+from tamiz.technique import Cost, Fit, FitError
 from tamiz_event_driven.config import EventDrivenConfig
 from tamiz_event_driven.selection import (
     DENSE_FIRST,
@@ -29,6 +29,8 @@ from tamiz_event_driven.selection import (
 )
 
 _LEAST_RUN = 64
+#: Part of an int4 weight that is scales and minima, which a step reads for every group.
+_SCALES = 0.2
 _DEFAULT_GAP_TOL = 0.03
 _GAP_MARGIN = 1.5
 _MLP = ("ffn_gate", "ffn_up", "ffn_down")
@@ -49,7 +51,8 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
         (mean of ‖y − y_full‖ / ‖y_full‖), ``alpha``, and cosines of the outputs.
 
     Raises:
-        FitError: Not a target, or nothing is known of the inputs that has to be.
+        FitError: Not a target, a weight that is not finite, or nothing is known of the inputs that
+            has to be.
     """
     wanted = "both" if site.tensor is None else "mlp" if site.tensor in _MLP else "attn"
     if config.target not in ("both", wanted):
@@ -58,6 +61,8 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
         raise FitError(f"stale_beta needs the reference decay, found {config.reference}")
     weight = np.ascontiguousarray(weight, np.float32)
     scale = np.linalg.norm(weight, axis=0).astype(np.float32)
+    if not np.isfinite(scale).all():
+        raise FitError("its weight is not finite, or too large to score")
     k = weight.shape[1]
     keep = max(1, round(config.topk * k)) if config.select == "topk" else None
     metrics: dict[str, float] = {}
@@ -98,6 +103,14 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
         metrics=metrics,
         bits_per_weight=32 * sum(tensor.size for tensor in tensors.values()) / weight.size,
     )
+
+
+def effect(site: Site, config: EventDrivenConfig, cost: Cost, keys: int) -> Cost:
+    """A step reads the weights of the chosen inputs, all scales, its constants and its state."""
+    k, n = site.in_features, site.out_features
+    share = _SCALES + (1 - _SCALES) * config.topk
+    read = round(cost.read * share) + 4 * (3 * k + 2 * n)
+    return Cost(cost.stored + 4 * (2 * k + n), read, round(cost.work * config.topk))
 
 
 def schedule(site: Site, config: EventDrivenConfig) -> list[dict[str, float]]:

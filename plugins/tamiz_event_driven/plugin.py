@@ -10,7 +10,7 @@ from tamiz.site import SiteKind
 from tamiz.technique import Autotune, Claim, Metric, Mode, Resource, Technique
 from tamiz_event_driven.budget import ShareBudget
 from tamiz_event_driven.config import EventDrivenConfig
-from tamiz_event_driven.fit import fit, schedule
+from tamiz_event_driven.fit import effect, fit, schedule
 from tamiz_event_driven.rewrite import rewrite
 
 EVENT_DRIVEN = Technique(
@@ -36,6 +36,7 @@ EVENT_DRIVEN = Technique(
     ),
     fit=fit,
     rewrite=rewrite,
+    effect=effect,
 )
 
 

@@ -26,7 +26,7 @@ import tamiz_ops
 from tamiz.evaluate import log_softmax
 from tamiz.site import Site
 from tamiz.statistics import Statistics
-from tamiz.technique import Fit, FitError
+from tamiz.technique import Cost, Fit, FitError
 from tamiz_head_shortlist.config import HeadShortlistConfig
 from tamiz_head_shortlist.quantise import GROUP, TILE, pack
 
@@ -36,6 +36,8 @@ _LEAST_SAMPLES = 64
 _HEAD_GROUP_BYTES = TILE * (GROUP + 2)  # of an int8 head, a group of one tile
 #: Rows of logits in memory at a time, and samples that the divergence is measured on.
 _ROWS, _KL_SAMPLES = 64, 256
+#: Tiles that are exact where a recall is asked for and the fit tells how many that takes.
+_TYPICAL_TILES = 200
 
 Float = NDArray[np.float32]
 
@@ -122,6 +124,19 @@ def fit(
         },
         bits_per_weight=8 * sum(tensor.nbytes for tensor in tensors.values()) / (n * k),
     )
+
+
+def effect(site: Site, config: HeadShortlistConfig, cost: Cost, keys: int) -> Cost:
+    """A step reads the sketch and the exact tiles in place of the head."""
+    n, dims = site.out_features, min(config.dims, site.in_features)
+    tiles = -(-n // TILE)
+    group = TILE * (GROUP + 2 if config.sketch_bits == 8 else GROUP // 2 + 4)
+    sketch = -(-dims // TILE) * -(-site.in_features // GROUP) * _HEAD_GROUP_BYTES
+    sketch += tiles * -(-dims // GROUP) * group + 4 * n
+    chosen = _TYPICAL_TILES if config.keep is None else -(-config.keep // TILE)
+    share = min(1.0, chosen / tiles)
+    work = dims * (n + site.in_features) + round(cost.work * share)
+    return Cost(cost.stored + sketch, sketch + round(cost.read * share), work)
 
 
 def _tiles(
