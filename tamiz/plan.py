@@ -55,11 +55,19 @@ class Plan:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Cost of one site before and after a build; see `tamiz.technique.Cost`."""
+    """Cost of one site before and after a build; see `tamiz.technique.Cost`.
+
+    Attributes:
+        plan: What happens there.
+        before: Cost of the dense weight, or of the KV cache.
+        after: Cost as planned.
+        weight: Bytes of `after` that are the weight itself, which sites may share.
+    """
 
     plan: SitePlan
     before: Cost
     after: Cost
+    weight: int
 
 
 def choose(
@@ -207,11 +215,7 @@ def predict(survey: Survey, plan: Plan, context: int) -> list[Prediction]:
         context: Tokens that a decoded token attends to.
     """
     return [
-        Prediction(
-            site_plan,
-            before := dense_cost(survey, site_plan.site, context),
-            _cost(site_plan, before, context),
-        )
+        _prediction(site_plan, dense_cost(survey, site_plan.site, context), context)
         for site_plan in plan.sites
     ]
 
@@ -225,30 +229,32 @@ def dense_cost(survey: Survey, site: Site, context: int) -> Cost:
     return Cost(stored, stored // rows)
 
 
-def _cost(site_plan: SitePlan, dense: Cost, context: int) -> Cost:
-    site, cost = site_plan.site, dense
+def _prediction(site_plan: SitePlan, dense: Cost, context: int) -> Prediction:
+    site, cost, weight = site_plan.site, dense, dense.stored
     for choice in site_plan.choices:
         technique = choice.technique
         with blaming(f"technique {technique.name}"):
             if technique.cost is not None:
                 cost = technique.cost(site, choice.config)
+                weight = cost.stored
             if technique.effect is not None:
                 narrowed = site.kind == SiteKind.ATTENTION and dense.read > 0
                 keys = round(context * cost.read / dense.read) if narrowed else context
                 cost = technique.effect(site, choice.config, cost, keys)
-    return cost
+    return Prediction(site_plan, dense, cost, weight)
 
 
 def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cost]:
     """Cost of the whole model before and after; a weight that sites share is stored once."""
     weights: dict[tuple[str, int], int] = {}
     dense: dict[str, int] = {}
-    read, work = [0, 0], [0, 0]
+    read, work, beside = [0, 0], [0, 0], 0
     for prediction in predictions:
         site = prediction.plan.site
         weight = site.weight or site.id
         dense[weight] = prediction.before.stored
-        weights[weight, prediction.after.stored] = prediction.after.stored
+        weights[weight, prediction.weight] = prediction.weight
+        beside += prediction.after.stored - prediction.weight
         for index, cost in enumerate((prediction.before, prediction.after)):
             read[index] += cost.read
             work[index] += cost.work
@@ -260,5 +266,5 @@ def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cos
     )
     return (
         Cost(sum(dense.values()) + rest, read[0] + rest, work[0]),
-        Cost(sum(weights.values()) + rest, read[1] + rest, work[1]),
+        Cost(sum(weights.values()) + beside + rest, read[1] + rest, work[1]),
     )
