@@ -245,7 +245,7 @@ def probabilities(h: Float, constants: dict[str, Float]) -> Float:
 def fitted(name: str, weight: Float, run: Float, topk: float) -> Fit:
     """event-driven at one product, calibrated on consecutive inputs."""
     site = Site(f"lstm.{name}", SiteKind.LINEAR, name, None, None, name, *weight.shape[::-1])
-    statistics = Statistics(len(run), np.square(run).mean(axis=0), run, run)
+    statistics = Statistics(len(run), np.square(run).mean(axis=0), run, run=run)
     return fit(site, weight, statistics, EventDrivenConfig(topk=topk, gap_every=0))
 
 

@@ -102,12 +102,13 @@ def gate_windows(
     if known is not None and known.tokens:
         windows = known.tokens[:_WINDOWS]
     else:
-        windows = generate_windows(
+        written = generate_windows(
             reference,
             _GENERATED_WINDOWS,
             min(WINDOW, reference.limit),
             lambda done, total: progress("write a text", done, total),
         )
+        windows = [list(window.tokens) for window in written]
     if decode and len(windows) > 1 and 2 * len(windows[0]) <= reference.limit:
         return [a + b for a, b in zip(windows[::2], windows[1::2], strict=False)]
     return windows

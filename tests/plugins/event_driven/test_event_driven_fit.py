@@ -28,7 +28,7 @@ def inputs(alpha: float, mean: float = 0.0, tokens: int = 400) -> np.ndarray:
 
 def fitted(x: np.ndarray, **fields: Any) -> Any:
     weight = np.random.default_rng(1).standard_normal((N, K)).astype(np.float32)
-    statistics = Statistics(len(x), np.square(x).mean(axis=0), x, x)
+    statistics = Statistics(len(x), np.square(x).mean(axis=0), x, run=x)
     return fit(SITE, weight, statistics, EventDrivenConfig(**fields))
 
 
