@@ -7,6 +7,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/events.h"
 #include "kernels/matmul.h"
+#include "kernels/select.h"
 #include "kernels/shortlist.h"
 #include "kernels/sketch.h"
 
@@ -21,6 +22,7 @@ struct Kernels {
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
   EventKernels events;
+  SelectKernels select;
   SketchKernels sketch;
 };
 

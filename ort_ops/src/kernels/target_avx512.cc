@@ -8,6 +8,7 @@
 #include "kernels/events-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/select-inl.h"
 #include "kernels/shortlist-inl.h"
 #include "kernels/sketch-inl.h"
 
@@ -26,6 +27,7 @@ const Kernels kernels_avx512 = {
     avx512::elementwise_kernels,
     avx512::shortlist_kernels,
     avx512::event_kernels,
+    avx512::select_kernels,
     avx512::sketch_kernels,
 };
 

@@ -6,6 +6,7 @@
 #include "kernels/events-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/select-inl.h"
 #include "kernels/shortlist-inl.h"
 #include "kernels/sketch-inl.h"
 
@@ -24,6 +25,7 @@ const Kernels kernels_portable = {
     portable::elementwise_kernels,
     portable::shortlist_kernels,
     portable::event_kernels,
+    portable::select_kernels,
     portable::sketch_kernels,
 };
 

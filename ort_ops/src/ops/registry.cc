@@ -7,6 +7,7 @@
 #include "ops/event_sum.h"
 #include "ops/fused.h"
 #include "ops/head_shortlist.h"
+#include "ops/kwta_mask.h"
 #include "ops/proc_sparse_matmul.h"
 #include "ops/rms_norm.h"
 #include "ops/seed_delta_matmul.h"
@@ -28,6 +29,7 @@ const std::vector<OpSpec>& op_specs() {
       seed_delta_matmul_spec(),
       event_select_spec(),
       event_sum_spec(),
+      kwta_mask_spec(),
       fused_spec(),
   };
   return specs;
