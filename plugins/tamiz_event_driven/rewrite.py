@@ -35,11 +35,12 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     attributes = {"k": site.in_features, "n": site.out_features} | dict(fit.attributes)
     past = _state(model, site, attention, carried=attributes["alpha"] != 0)
     candidates = _input(node, ports.index("mask"))
+    centred = _is_centred(x)
     select = _node(
         node,
         "EventSelect",
-        [x, past, _constant(model, site, fit, "mean"), _constant(model, site, fit, "scale"),
-         attention, candidates],
+        [x, past, None if centred else _constant(model, site, fit, "mean"),
+         _constant(model, site, fit, "scale"), attention, candidates],
         {name: attributes[name] for name in ("k", "n", "beta", *_SELECT)}
         | {"block": _block(node) if candidates is not None else 1},
         5 if float(attributes["budget_us"]) >= 0 else 4,
@@ -52,7 +53,7 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     total = _node(
         node,
         "EventSum",
-        [output, past, plan, reference, _base(model, site, fit, node, ports), *started],
+        [output, past, plan, reference, _base(model, site, fit, node, ports, centred), *started],
         {name: attributes[name] for name in ("k", "n", "alpha", "beta", "gap_tol")},
         2,
     )
@@ -68,6 +69,20 @@ def _ports(node: ir.Node | None) -> list[str]:
 
 def _input(node: ir.Node, port: int) -> ir.Value | None:
     return node.inputs[port] if port < len(node.inputs) else None
+
+
+def _is_centred(x: ir.Value | None) -> bool:
+    """Whether an op before has taken a mean off the inputs, and added its product to the bias.
+
+    What is expected of them is then centred, too.
+    """
+    before = None if x is None else x.producer()
+    ports = _ports(before)
+    return (
+        before is not None
+        and "center" in ports
+        and (_input(before, ports.index("center")) is not None)
+    )
 
 
 def _block(node: ir.Node) -> int:
@@ -98,12 +113,12 @@ def _constant(model: ir.Model, site: Site, fit: Fit, name: str) -> ir.Value | No
 
 
 def _base(
-    model: ir.Model, site: Site, fit: Fit, node: ir.Node, ports: list[str]
+    model: ir.Model, site: Site, fit: Fit, node: ir.Node, ports: list[str], centred: bool
 ) -> ir.Value | None:
     """(1 − α) W μ − α b; None where it is 0."""
     alpha = float(fit.attributes["alpha"])
     base = np.zeros(site.out_features, np.float32)
-    if "product" in fit.tensors:
+    if "product" in fit.tensors and not centred:
         base += np.float32(1 - alpha) * fit.tensors["product"]
     bias = _input(node, ports.index("bias")) if "bias" in ports else None
     if bias is not None:

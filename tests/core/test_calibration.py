@@ -162,11 +162,11 @@ def test_a_written_chat_follows_the_template(tiny_dense: Path) -> None:
 
 def test_memory_caps_the_samples(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None:
     widths = 2 * (64 + 64 + 64 + 96) + 64
-    found = run(tiny_dense, plugins, "c", texts=texts, memory=20 * 8 * widths)
+    found = run(tiny_dense, plugins, "c", texts=texts, memory=20 * 4 * widths)
     # A quarter of the memory is for the head.
     kept = {name: len(samples) for name, samples in found.samples.items()}
     assert kept.pop(found.inputs["output"]) == 20 * widths // 4 // 64
-    assert set(kept.values()) == {20 * widths * 3 // 4 // (widths - 64)}
+    assert set(kept.values()) == {20 * widths * 3 // 4 // (2 * (widths - 64))}
     with pytest.raises(TamizError, match="expected more memory"):
         run(tiny_dense, plugins, "c", texts=texts, memory=100)
 
