@@ -116,9 +116,16 @@ def find_model() -> Path:
 
 def front_end(model: onnx.ModelProto, lstm: onnx.NodeProto, frames: Float) -> Float:
     """What the LSTM reads, ``[T, 128]``."""
-    cut = onnx.utils.Extractor(model).extract_model(["input"], [lstm.input[0]])
+    cut = onnx.ModelProto()
+    cut.CopyFrom(model)
+    del cut.graph.output[:]
+    value = helper.make_tensor_value_info(lstm.input[0], onnx.TensorProto.FLOAT, None)
+    cut.graph.output.append(value)
     session = ort.InferenceSession(cut.SerializeToString(), providers=["CPUExecutionProvider"])
-    features: Float = session.run(None, {"input": frames})[0].reshape(-1, CELLS)
+    empty = np.zeros((1, 1, CELLS), np.float32)
+    features: Float = session.run(None, {"input": frames, "h": empty, "c": empty})[0].reshape(
+        -1, CELLS
+    )
     return features
 
 

@@ -224,6 +224,20 @@ def test_a_batch_is_its_sequences(plugins: Plugins, tiny_dense: Path, calibratio
     np.testing.assert_allclose(np.array(rows)[:, 1], alone[1], rtol=0, atol=1e-5)
 
 
+def test_another_mask_narrows_the_choice(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    if "kwta" not in plugins.techniques():
+        pytest.skip("needs kwta")
+    kwta = {"k": 0.5, "select": "topk", "target": "attn"}
+    fields = {"select": "topk", "topk": 1.0, "gap_every": 0, "target": "attn"}
+    path = built(plugins, tiny_dense, "both", calibration, kwta=kwta, event_driven=fields)
+    model = Model.load(path)
+    assert np.isfinite(steps(model)).all()
+    kept = counted(model, "event.topk_kept") / counted(model, "event.channels")
+    assert kept == pytest.approx(0.5, abs=0.01)
+
+
 # ---- flags and claims ----
 
 
