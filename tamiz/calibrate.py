@@ -112,8 +112,10 @@ def _limits(found: Survey, run: Activations, samples: int, memory: int) -> dict[
         TamizError: The memory does not hold one of each.
     """
     sites = [site for site in found.sites if site.id in run.inputs]
-    sizes = {run.inputs[site.id]: 4 * site.in_features for site in sites}
     heads = {run.inputs[site.id] for site in sites if site.kind == SiteKind.HEAD}
+    sizes = {run.inputs[site.id]: 4 * site.in_features for site in sites}
+    # Samples, and as many inputs that follow each other; of a head those of one window at most.
+    sizes |= {name: 2 * size for name, size in sizes.items() if name not in heads}
     of_heads = sum(sizes[name] for name in heads)
     most = min(_HEAD_SAMPLES, memory // 4 // max(1, of_heads)) if heads else samples
     others = max(1, sum(sizes.values()) - of_heads)

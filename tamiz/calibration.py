@@ -28,7 +28,7 @@ from tamiz.statistics import Statistics
 WINDOW = 512
 #: Windows whose tokens a file keeps, for the gate of the whole model.
 KEPT_WINDOWS = 16
-VERSION = 2
+VERSION = 3
 
 _TOKENS = "tokens"
 _PRIORITIES, _PLACES = "priorities", "places"
@@ -62,6 +62,9 @@ class Calibration:
         places: Number of the window that each sample is of, int32 ``[S]``.
         sums: Σ x² by input, float64 ``[K]``.
         samples: The first samples by input, float32 ``[at most S, K]``.
+        run_window: SHA-256 of the window that `runs` are of: the smallest.
+        runs: By input, those of the last tokens of that window, as they follow each other,
+            float32 ``[R, K]``, R at most the input's limit.
     """
 
     model: str
@@ -75,6 +78,8 @@ class Calibration:
     places: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     samples: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    run_window: str = ""
+    runs: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -92,7 +97,7 @@ class Calibration:
         places = self.places[: len(samples)]
         order = np.argsort(places, kind="stable")
         origins = np.array(self.origins)[places[order]]
-        return Statistics(self.count, imatrix, samples[order], origins)
+        return Statistics(self.count, imatrix, samples[order], origins, self.runs[name])
 
     def add(self, window: Window, values: Mapping[str, NDArray[np.float32]]) -> None:
         """Adds one window.
@@ -111,9 +116,11 @@ class Calibration:
         one.origins, one.tokens = [window.origin], [ids.tolist()]
         order = np.argsort(priorities, kind="stable")[: max(self.limits.values())]
         one.priorities, one.places = priorities[order], np.zeros(len(order), np.int32)
+        one.run_window = digest
         for name, value in values.items():
             one.sums[name] = np.square(value, dtype=np.float64).sum(axis=0)
             one.samples[name] = value[order[: self.limits[name]]].astype(np.float32)
+            one.runs[name] = value[-self.limits[name] :].astype(np.float32)
         self.merge(one)
 
     def merge(self, other: Calibration) -> None:
@@ -129,6 +136,8 @@ class Calibration:
         places = np.concatenate([self.places, other.places + np.int32(len(self.windows))])
         order = np.argsort(priorities, kind="stable")[: max(self.limits.values())]
         self.priorities, self.places = priorities[order], places[order]
+        if not self.run_window or other.run_window < self.run_window:
+            self.run_window, self.runs = other.run_window, other.runs
         self.count += other.count
         self.windows += other.windows
         self.origins += other.origins
@@ -162,6 +171,7 @@ def save(calibration: Calibration, path: Path) -> None:
     for name, total in calibration.sums.items():
         tensors[f"sum/{name}"] = total
         tensors[f"samples/{name}"] = np.ascontiguousarray(calibration.samples[name])
+        tensors[f"run/{name}"] = np.ascontiguousarray(calibration.runs[name])
     about = {
         "version": VERSION,
         "model": calibration.model,
@@ -170,6 +180,7 @@ def save(calibration: Calibration, path: Path) -> None:
         "count": calibration.count,
         "windows": calibration.windows,
         "origins": calibration.origins,
+        "run_window": calibration.run_window,
     }
     scratch = path.with_name(path.name + ".new")
     save_file(tensors, scratch, {"tamiz-calibration": json.dumps(about)})
@@ -202,16 +213,19 @@ def _read(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Cali
         raise ValueError(f"version is {about['version']}, expected {VERSION}")
     names = ("model", "inputs", "limits", "count", "windows", "origins")
     result = Calibration(*(about[name] for name in names))
-    result.tokens = tensors[_TOKENS].tolist()
+    result.tokens, result.run_window = tensors[_TOKENS].tolist(), about["run_window"]
     result.priorities, result.places = tensors[_PRIORITIES], tensors[_PLACES]
     for name in sorted(set(result.inputs.values())):
         total, samples = tensors[f"sum/{name}"], tensors[f"samples/{name}"]
+        run = tensors[f"run/{name}"]
         kept = min(len(result.priorities), result.limits[name])
         if samples.shape != (kept, len(total)):
             raise ValueError(f"samples of {name} have shape {samples.shape}")
-        if not (np.isfinite(total).all() and np.isfinite(samples).all()):
+        if run.ndim != 2 or run.shape[1] != len(total):
+            raise ValueError(f"consecutive inputs of {name} have shape {run.shape}")
+        if not all(np.isfinite(part).all() for part in (total, samples, run)):
             raise ValueError(f"what was measured at {name} is not finite")
-        result.sums[name], result.samples[name] = total, samples
+        result.sums[name], result.samples[name], result.runs[name] = total, samples, run
     return result
 
 

@@ -18,9 +18,11 @@ class Statistics:
         samples: Some of these inputs, drawn uniformly, float32 ``[S, K]``; windows in the order of
             the text.
         origins: Name of the text that each sample is of, ``[S]``; None if they are of one text.
+        run: Inputs of tokens that follow each other, float32 ``[R, K]``; None if unknown.
     """
 
     count: int
     imatrix: NDArray[np.float32]
     samples: NDArray[np.float32]
     origins: NDArray[np.str_] | None = None
+    run: NDArray[np.float32] | None = None

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tamiz_ops import sketch_reference
 from tamiz_ops.deltas import splitmix64, unpack_deltas
+from tamiz_ops.event_reference import event_select, event_sum
 from tamiz_ops.seedlm import unpack_seedlm
 
 Array = npt.NDArray[Any]
@@ -478,4 +479,6 @@ _OPS: dict[str, Any] = {
     "Fused": fused,
     "ProcSparseMatMul": proc_sparse_matmul,
     "SeedDeltaMatMul": seed_delta_matmul,
+    "EventSelect": event_select,
+    "EventSum": event_sum,
 }

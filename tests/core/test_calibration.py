@@ -51,6 +51,7 @@ def same(a: Calibration, b: Calibration) -> None:
     for name in a.sums:
         np.testing.assert_allclose(a.sums[name], b.sums[name], rtol=1e-12)
         assert np.array_equal(a.samples[name], b.samples[name])
+        assert np.array_equal(a.runs[name], b.runs[name])
 
 
 def test_what_is_measured_are_the_inputs(
@@ -70,6 +71,7 @@ def test_what_is_measured_are_the_inputs(
         np.testing.assert_allclose(statistics.imatrix, np.square(x).mean(axis=0), rtol=1e-5)
         assert len(statistics.samples) == len(x)
         assert {row.tobytes() for row in statistics.samples} == {row.tobytes() for row in x}
+        assert any(np.array_equal(statistics.run, value[name]) for value in values)
         windows = np.split(statistics.samples, 3)  # in the order of the text
         for window, value in zip(windows, values, strict=True):
             assert {row.tobytes() for row in window} == {row.tobytes() for row in value[name]}
@@ -164,7 +166,7 @@ def test_memory_caps_the_samples(plugins: Plugins, tiny_dense: Path, texts: list
     # A quarter of the memory is for the head.
     kept = {name: len(samples) for name, samples in found.samples.items()}
     assert kept.pop(found.inputs["output"]) == 20 * widths // 4 // 64
-    assert set(kept.values()) == {20 * widths * 3 // 4 // (widths - 64)}
+    assert set(kept.values()) == {20 * widths * 3 // 4 // (2 * (widths - 64))}
     with pytest.raises(TamizError, match="expected more memory"):
         run(tiny_dense, plugins, "c", texts=texts, memory=100)
 

@@ -8,6 +8,12 @@ from tamiz.testing import Case, TechniqueTests
 #: What the kit cannot know; a technique that is not here is tried as it is.
 CASES = [
     Case("block-quant", full_budget={}),
+    Case(
+        "event-driven",
+        config={"budget_ms": 1000.0},
+        full_budget={"select": "topk", "topk": 1.0},
+        cost_is_bound=True,
+    ),
     Case("head-shortlist", config={"keep": 64}, full_budget={"keep": 10**6}),
     Case("proc-sparse", full_budget={"shed_eps": 0}),
     Case("seed-delta"),

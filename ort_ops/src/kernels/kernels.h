@@ -5,6 +5,7 @@
 #include "kernels/channels.h"
 #include "kernels/deltas.h"
 #include "kernels/elementwise.h"
+#include "kernels/events.h"
 #include "kernels/matmul.h"
 #include "kernels/seedlm.h"
 #include "kernels/select.h"
@@ -21,6 +22,7 @@ struct Kernels {
   AttentionKernels attention;
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
+  EventKernels events;
   SelectKernels select;
   SketchKernels sketch;
   SeedlmKernels seedlm;

@@ -4,6 +4,7 @@
 
 #include "kernels/attention-inl.h"
 #include "kernels/elementwise-inl.h"
+#include "kernels/events-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/select-inl.h"
@@ -25,6 +26,7 @@ const Kernels kernels_avx2 = {
     avx2::attention_kernels,
     avx2::elementwise_kernels,
     avx2::shortlist_kernels,
+    avx2::event_kernels,
     avx2::select_kernels,
     avx2::sketch_kernels,
     avx2::seedlm_kernels,

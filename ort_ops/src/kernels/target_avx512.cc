@@ -5,6 +5,7 @@
 
 #include "kernels/attention-inl.h"
 #include "kernels/elementwise-inl.h"
+#include "kernels/events-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/select-inl.h"
@@ -26,6 +27,7 @@ const Kernels kernels_avx512 = {
     avx512::attention_kernels,
     avx512::elementwise_kernels,
     avx512::shortlist_kernels,
+    avx512::event_kernels,
     avx512::select_kernels,
     avx512::sketch_kernels,
     avx512::seedlm_kernels,

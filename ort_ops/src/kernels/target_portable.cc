@@ -3,6 +3,7 @@
 
 #include "kernels/attention-inl.h"
 #include "kernels/elementwise-inl.h"
+#include "kernels/events-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/select-inl.h"
@@ -24,6 +25,7 @@ const Kernels kernels_portable = {
     portable::attention_kernels,
     portable::elementwise_kernels,
     portable::shortlist_kernels,
+    portable::event_kernels,
     portable::select_kernels,
     portable::sketch_kernels,
     portable::seedlm_kernels,

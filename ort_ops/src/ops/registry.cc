@@ -3,6 +3,8 @@
 #include "ops/block_gather.h"
 #include "ops/block_matmul.h"
 #include "ops/channel_matmul.h"
+#include "ops/event_select.h"
+#include "ops/event_sum.h"
 #include "ops/fused.h"
 #include "ops/head_shortlist.h"
 #include "ops/kwta_mask.h"
@@ -25,6 +27,8 @@ const std::vector<OpSpec>& op_specs() {
       head_shortlist_spec(),
       proc_sparse_matmul_spec(),
       seed_delta_matmul_spec(),
+      event_select_spec(),
+      event_sum_spec(),
       kwta_mask_spec(),
       fused_spec(),
   };

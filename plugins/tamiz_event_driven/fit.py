@@ -1,0 +1,177 @@
+"""Chooses reference and threshold of a linear from consecutive calibration inputs.
+
+The score of an input is |x_k − expected_k| ‖W_k‖, the size of what it would add to the output. The
+output y = W x̂ + b is carried from step to step as
+
+    y_t = α y_{t−1} + base + W (x − expected where chosen) + b        base = (1 − α) W μ − α b
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tamiz.site import Site
+from tamiz.statistics import Statistics
+from tamiz.technique import Cost, Fit, FitError
+from tamiz_event_driven.config import EventDrivenConfig
+from tamiz_event_driven.selection import (
+    DENSE_FIRST,
+    Float,
+    Loss,
+    Outcome,
+    Reference,
+    loss,
+    persistence,
+    simulate,
+    threshold,
+)
+
+_LEAST_RUN = 64
+#: Part of an int4 weight that is scales and minima, which a step reads for every group.
+_SCALES = 0.2
+_DEFAULT_GAP_TOL = 0.03
+_GAP_MARGIN = 1.5
+_MLP = ("ffn_gate", "ffn_up", "ffn_down")
+
+
+def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventDrivenConfig) -> Fit:
+    """Fits the selection at a linear.
+
+    Args:
+        site: The linear.
+        weight: float32 ``[N, K]``.
+        statistics: With consecutive inputs.
+        config: What is asked for.
+
+    Returns:
+        ``scale`` (‖W_k‖), ``mean`` and ``product`` (W μ) where the reference has a mean, attributes
+        of the ops, and metrics on the calibration text: ``kept`` (fraction of the inputs), ``gap``
+        (mean of ‖y − y_full‖ / ‖y_full‖), ``alpha``, and cosines of the outputs.
+
+    Raises:
+        FitError: Not a target, a weight that is not finite, or nothing is known of the inputs that
+            has to be.
+    """
+    wanted = "both" if site.tensor is None else "mlp" if site.tensor in _MLP else "attn"
+    if config.target not in ("both", wanted):
+        raise FitError(f"--event-target is {config.target}")
+    if config.stale_beta != 1 and config.reference != "decay":
+        raise FitError(f"stale_beta needs the reference decay, found {config.reference}")
+    weight = np.ascontiguousarray(weight, np.float32)
+    scale = np.linalg.norm(weight, axis=0).astype(np.float32)
+    if not np.isfinite(scale).all():
+        raise FitError("its weight is not finite, or too large to score")
+    k = weight.shape[1]
+    keep = max(1, round(config.topk * k)) if config.select == "topk" else None
+    metrics: dict[str, float] = {}
+    run = None if statistics is None else statistics.run
+    if statistics is None or run is None or len(run) < _LEAST_RUN:
+        reference, theta = _uncalibrated(config), config.delta_theta or 0.0
+        gap_tol = config.gap_tol if config.gap_tol is not None else _DEFAULT_GAP_TOL
+    else:
+        mean = statistics.samples.mean(axis=0, dtype=np.float64).astype(np.float32)
+        tried = []
+        for candidate in _references(config, run, mean, scale):
+            least = _theta(config, run, candidate, scale)
+            outcome = simulate(run, candidate, scale, least, keep)
+            tried.append((loss(weight, run, outcome.effective), candidate, least, outcome))
+        found, reference, theta, outcome = min(tried, key=lambda one: _error(one[0], one[3]))
+        metrics = _metrics(found, reference, outcome)
+        worst = float(found.gap.max())
+        gap_tol = _GAP_MARGIN * worst if config.gap_tol is None else config.gap_tol
+    if keep == k and not theta and config.budget_ms is None:
+        metrics["exact"] = 1.0
+    tensors = {"scale": scale}
+    if reference.mean is not None:
+        tensors |= {"mean": reference.mean, "product": weight @ reference.mean}
+    return Fit(
+        tensors=tensors,
+        attributes={
+            "alpha": reference.alpha,
+            "theta": theta,
+            "keep": keep or 0,
+            "quorum": config.quorum,
+            "budget_us": -1.0 if config.budget_ms is None else 1000 * config.budget_ms,
+            "age_max": config.age_max,
+            "gap_every": config.gap_every,
+            "gap_tol": gap_tol,
+            "beta": config.stale_beta,
+            "dense_first": DENSE_FIRST,
+        },
+        metrics=metrics,
+        bits_per_weight=32 * sum(tensor.size for tensor in tensors.values()) / weight.size,
+    )
+
+
+def effect(site: Site, config: EventDrivenConfig, cost: Cost, keys: int) -> Cost:
+    """A step reads the weights of the chosen inputs, all scales, its constants and its state."""
+    k, n = site.in_features, site.out_features
+    share = _SCALES + (1 - _SCALES) * config.topk
+    read = round(cost.read * share) + 4 * (3 * k + 2 * n)
+    return Cost(cost.stored + 4 * (2 * k + n), read, round(cost.work * config.topk))
+
+
+def schedule(site: Site, config: EventDrivenConfig) -> list[dict[str, float]]:
+    """Autotune's attempts: from the configured fraction of inputs up, in tenths."""
+    steps = range(math.ceil(10 * config.topk + 1e-9), 10)
+    return [{"topk": config.topk}, *({"topk": step / 10} for step in steps)]
+
+
+def _uncalibrated(config: EventDrivenConfig) -> Reference:
+    """The reference where nothing is known of the inputs.
+
+    Raises:
+        FitError: The configuration asks for what calibration has to tell.
+    """
+    fixed = {
+        "zero": Reference("zero", None, 0.0),
+        "last": Reference("last", None, 1.0),
+        "decay": Reference("decay", None, math.exp(-config.stale_lambda)),
+    }
+    given = config.select == "topk" or config.delta_theta is not None
+    if config.reference not in fixed or not given:
+        raise FitError(
+            f"it needs at least {_LEAST_RUN} consecutive inputs from `tamiz calibrate`, unless the"
+            " reference is zero, last or decay and --event-select=topk or --event-delta-theta is"
+            " given"
+        )
+    return fixed[config.reference]
+
+
+def _references(
+    config: EventDrivenConfig, run: Float, mean: Float, scale: Float
+) -> list[Reference]:
+    every = {
+        "zero": Reference("zero", None, 0.0),
+        "mean": Reference("mean", mean, 0.0),
+        "ar1": Reference("ar1", mean, persistence(run, mean, scale)),
+        "last": Reference("last", None, 1.0),
+        "decay": Reference("decay", None, math.exp(-config.stale_lambda)),
+    }
+    names = ("zero", "mean", "ar1") if config.reference == "auto" else (config.reference,)
+    return [every[name] for name in names]
+
+
+def _theta(config: EventDrivenConfig, run: Float, reference: Reference, scale: Float) -> float:
+    if config.delta_theta is not None:
+        return config.delta_theta
+    if config.select == "topk":
+        return 0.0
+    return threshold(run, reference, scale, config.topk)
+
+
+def _metrics(found: Loss, reference: Reference, outcome: Outcome) -> dict[str, float]:
+    return {
+        "kept": outcome.kept,
+        "alpha": reference.alpha,
+        "gap": float(found.gap.mean()),
+        "cos_mean_x": float(found.cosine.mean()),
+        "cos_p05_x": float(np.quantile(found.cosine, 0.05)),
+    }
+
+
+def _error(found: Loss, outcome: Outcome) -> float:
+    """Mean squared gap for what is kept: where θ is given, references keep different parts."""
+    return float(np.square(found.gap).mean()) * outcome.kept

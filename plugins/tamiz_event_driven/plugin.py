@@ -1,0 +1,52 @@
+"""Declares event-driven."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tamiz.graph import GraphPass
+from tamiz.hookspecs import hookimpl
+from tamiz.site import SiteKind
+from tamiz.technique import Autotune, Claim, Metric, Mode, Resource, Technique
+from tamiz_event_driven.budget import ShareBudget
+from tamiz_event_driven.config import EventDrivenConfig
+from tamiz_event_driven.fit import effect, fit, schedule
+from tamiz_event_driven.rewrite import rewrite
+
+EVENT_DRIVEN = Technique(
+    name="event-driven",
+    version="1",
+    summary="Decode steps compute the inputs that moved away from what is expected of them.",
+    config=EventDrivenConfig,
+    site_kinds=frozenset({SiteKind.LINEAR}),
+    claims=(Claim(Resource.BUDGET, Mode.EXCLUSIVE, block=1),),
+    requires=frozenset({"skippable-blocks"}),
+    decode_only=True,
+    policy_keys={"topk": "topk", "theta": "delta_theta"},
+    autotune=Autotune(field="topk", schedule=schedule),
+    metrics=(
+        Metric("event.enabled", "steps", "Decode steps of a site that took deltas."),
+        Metric("event.topk_kept", "inputs", "That they computed; the rest is stale."),
+        Metric("event.channels", "inputs", "That they had."),
+        Metric("event.quorum_hits", "steps", "That the budget cut short."),
+        Metric("event.budget_ms_used", "ms", "That products with a budget took."),
+        Metric("event.quality_gap", "fraction", "Sum of the gaps that were measured."),
+        Metric("event.gap_checks", "checks", "How many were measured."),
+        Metric("event.disabled", "sequences", "Sites that a gap switched off."),
+    ),
+    fit=fit,
+    rewrite=rewrite,
+    effect=effect,
+)
+
+
+@hookimpl
+def tamiz_techniques() -> Sequence[Technique]:
+    """The one technique of this plugin."""
+    return [EVENT_DRIVEN]
+
+
+@hookimpl
+def tamiz_graph_passes() -> Sequence[type[GraphPass]]:
+    """The one that shares the budget."""
+    return [ShareBudget]

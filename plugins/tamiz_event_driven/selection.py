@@ -1,0 +1,118 @@
+"""Which inputs event-driven computes on a run of consecutive tokens, and what that costs.
+
+expected_t = μ + α (x̂_{t−1} − μ)        x̂_t = x_t where |x_t − expected_t| s ≥ θ, else expected_t
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float32]
+
+#: Tokens of the run that are dense, as at the start of a sequence.
+DENSE_FIRST = 4
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What is expected of the inputs.
+
+    Attributes:
+        name: As the configuration names it.
+        mean: μ, ``[K]``; None for 0.
+        alpha: α.
+    """
+
+    name: str
+    mean: Float | None
+    alpha: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a selection did on a run.
+
+    Attributes:
+        effective: x̂, ``[R, K]``.
+        kept: Mean fraction of the inputs that were computed, after the first tokens.
+    """
+
+    effective: Float
+    kept: float
+
+
+def simulate(
+    run: Float, reference: Reference, scale: Float, theta: float, keep: int | None
+) -> Outcome:
+    """Runs the selection over consecutive inputs.
+
+    Args:
+        run: Inputs ``[R, K]``.
+        reference: What is expected.
+        scale: s, ``[K]``.
+        theta: θ.
+        keep: Most inputs of a token; None for any number.
+    """
+    k = run.shape[1]
+    mean = np.zeros(k, np.float32) if reference.mean is None else reference.mean
+    effective = run.copy()
+    kept = 0
+    for t in range(DENSE_FIRST, len(run)):
+        expected = mean + np.float32(reference.alpha) * (effective[t - 1] - mean)
+        score = np.abs(run[t] - expected) * scale
+        chosen = score >= theta
+        if keep is not None and keep < k:
+            largest = np.zeros(k, bool)
+            largest[np.argpartition(-score, keep - 1)[:keep]] = True
+            chosen &= largest
+        effective[t] = np.where(chosen, run[t], expected)
+        kept += int(chosen.sum())
+    return Outcome(effective, kept / max(1, (len(run) - DENSE_FIRST) * k))
+
+
+def threshold(run: Float, reference: Reference, scale: Float, fraction: float) -> float:
+    """θ with which the selection computes `fraction` of the inputs: bisection in closed loop."""
+    if fraction == 1:
+        return 0.0
+    low, high = 0.0, float(np.abs(run).max() * scale.max()) * 2
+    for _ in range(18):
+        middle = (low + high) / 2
+        if simulate(run, reference, scale, middle, None).kept > fraction:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def persistence(run: Float, mean: Float, scale: Float) -> float:
+    """α of AR(1): Σ s² (x_t − μ)(x_{t−1} − μ) / Σ s² (x_{t−1} − μ)², between 0 and 1."""
+    deviation = (run[DENSE_FIRST:] - mean) * scale
+    size = float(np.square(deviation[:-1]).sum())
+    if size == 0:
+        return 0.0
+    return min(1.0, max(0.0, float((deviation[1:] * deviation[:-1]).sum()) / size))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How the output W x̂ differs from W x, for every token after the first ones.
+
+    Attributes:
+        gap: ‖W x̂ − W x‖ / ‖W x‖.
+        cosine: Of W x̂ and W x.
+    """
+
+    gap: Float
+    cosine: Float
+
+
+def loss(weight: Float, run: Float, effective: Float) -> Loss:
+    """The loss of a selection at ``weight`` [N, K]."""
+    full, found = (rows[DENSE_FIRST:] @ weight.T for rows in (run, effective))
+    tiny = np.finfo(np.float32).tiny
+    size = np.maximum(np.linalg.norm(full, axis=1), tiny)
+    cosine = (full * found).sum(axis=1) / (size * np.maximum(np.linalg.norm(found, axis=1), tiny))
+    return Loss(np.linalg.norm(found - full, axis=1) / size, cosine)

@@ -1,0 +1,299 @@
+"""event-driven through build: the graph that comes out, and what its sequences compute."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from click.testing import CliRunner
+
+import tamiz_ops
+from tamiz.build import Options, build
+from tamiz.bundle import Bundle
+from tamiz.calibrate import calibrate_bundle
+from tamiz.cli import main
+from tamiz.plan import ConflictError, choose, make_plan
+from tamiz.plugins import Plugins, load
+from tamiz.resolver import Choice
+from tamiz.runtime import Model
+from tamiz.sequence import ExactSequence, SharedSequence
+from tamiz.site import Site, SiteKind
+from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+
+IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
+START = 40
+EXACT = {"reference": "last", "select": "topk", "topk": 1.0, "gap_every": 16}
+HALF = {"select": "topk", "topk": 0.5, "gap_every": 0}
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load()
+
+
+@pytest.fixture
+def calibration(plugins: Plugins, tiny_dense: Path) -> Path:
+    path = tiny_dense.parent / "calibration"
+    calibrate_bundle(tiny_dense, path, plugins, windows=2, samples=128)
+    return path
+
+
+def built(
+    plugins: Plugins, source: Path, name: str, calibration: Path | None = None, **techniques: Any
+) -> Path:
+    out = source.parent / name
+    wanted = {key.replace("_", "-"): value for key, value in techniques.items()}
+    choices = choose(plugins.techniques(), wanted)
+    build(source, out, choices, plugins, Options(max_dppl=None, calibration=calibration))
+    return out
+
+
+def steps(model: Model, ids: list[int] = IDS, start: int = START) -> np.ndarray:
+    """Logits of steps after a prompt."""
+    sequence = model.sequence(len(ids))
+    rows = [sequence.read(ids[:start]).copy()]
+    return np.array(rows + [sequence.step(token).copy() for token in ids[start:]])
+
+
+def counted(model: Model, name: str) -> float:
+    return sum(node.get(name, 0.0) for node in tamiz_ops.metrics(model.session).values())
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+def test_the_graph_keeps_states(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
+    path = built(plugins, tiny_dense, "e", calibration, event_driven={"target": "attn", **HALF})
+    bundle = Bundle.open(path)
+    model = ir.load(bundle.model)
+    inputs = {v.name: list(v.shape)[1:] for v in model.graph.inputs if v.name.startswith("past_ev")}
+    assert set(inputs) == {f"past_event.{n}.attn_{t}" for n in (0, 1) for t in "qkvo"}
+    outputs = {value.name: list(value.shape)[1:] for value in model.graph.outputs}
+    for name, shape in inputs.items():
+        assert outputs[name.replace("past", "present")] == shape
+        assert shape in ([3], [64 + 3 + (64 if name[-1] in "qo" else 32)])
+    assert bundle.manifest.kv_cache == "shared"
+    assert {node.op_type for node in model.graph if node.name.startswith("layers")} == {"Fused"}
+
+
+def test_everything_chosen_is_exact_bit_for_bit_over_500_steps(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    exact = Model.load(built(plugins, tiny_dense, "exact"))
+    event = Model.load(built(plugins, tiny_dense, "event", event_driven=EXACT))
+    for seed in range(3):  # a sequence has room for 256 tokens
+        ids = np.random.default_rng(seed).integers(2, 262, 200).tolist()
+        np.testing.assert_array_equal(steps(event, ids, 10), steps(exact, ids, 10))
+    assert counted(event, "event.disabled") == 0
+
+
+def test_prompts_are_exact_and_steps_are_near(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    expected = steps(Model.load(built(plugins, tiny_dense, "exact")))
+    model = Model.load(
+        built(plugins, tiny_dense, "e", calibration, event_driven={**HALF, "topk": 0.9})
+    )
+    found = steps(model)
+    np.testing.assert_array_equal(found[0], expected[0])
+    assert 0 < distance(found[1:], expected[1:]) < 0.3
+    kept = counted(model, "event.topk_kept") / counted(model, "event.channels")
+    assert kept == pytest.approx(0.9, abs=0.02)
+
+
+def test_both_kv_modes_fused_or_not_are_the_same(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    model = Model.load(built(plugins, tiny_dense, "e", calibration, event_driven=HALF))
+    expected = steps(model)
+    assert isinstance(model.sequence(), SharedSequence)
+    model.shared_cache = False
+    assert isinstance(model.sequence(), ExactSequence)
+    np.testing.assert_array_equal(steps(model), expected)
+
+
+def test_sequences_do_not_mix(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
+    path = built(plugins, tiny_dense, "e", calibration, event_driven=HALF)
+    model, other = Model.load(path), Model.load(path)
+    texts = [IDS, IDS[::-1]]
+    expected = [steps(model, ids) for ids in texts]
+    # Two sequences of one session in turn, and one of another session.
+    sequences = [model.sequence(len(IDS)), model.sequence(len(IDS)), other.sequence(len(IDS))]
+    for sequence, ids in zip(sequences, [*texts, IDS], strict=True):
+        sequence.read(ids[:START])
+    for t in range(START, len(IDS)):
+        for i, ids in enumerate([*texts, IDS]):
+            np.testing.assert_array_equal(sequences[i].step(ids[t]), expected[i % 2][t - START + 1])
+
+
+def test_concurrent_runs_do_not_mix(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
+    model = Model.load(built(plugins, tiny_dense, "e", calibration, event_driven=HALF))
+    texts = [IDS, IDS[::-1]]
+    expected = [steps(model, ids) for ids in texts]
+    found: list[Any] = [None, None]
+
+    def work(i: int) -> None:
+        found[i] = [steps(model, texts[i]) for _ in range(3)]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for mine, rows in zip(expected, found, strict=True):
+        for again in rows:
+            np.testing.assert_array_equal(again, mine)
+
+
+def test_reset_and_rewind_start_anew(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
+    model = Model.load(built(plugins, tiny_dense, "e", calibration, event_driven=HALF))
+    expected = steps(model)
+    sequence = model.sequence(1)  # grows on the way
+    sequence.read(IDS[:START])
+    for token in IDS[::-1]:
+        sequence.step(token)
+    sequence.truncate(START)  # a delta knows no way back
+    assert sequence.tokens == []
+    rows = [sequence.read(IDS[:START]).copy()]
+    rows += [sequence.step(token).copy() for token in IDS[START:]]
+    np.testing.assert_array_equal(rows, expected)
+
+
+def test_gap_switches_off_for_the_sequence_only(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    exact = steps(Model.load(built(plugins, tiny_dense, "exact")))
+    fields = {**HALF, "topk": 0.1, "gap_every": 50, "gap_tol": 1e-6}
+    model = Model.load(built(plugins, tiny_dense, "e", calibration, event_driven=fields))
+    for _ in range(2):  # the second sequence starts switched on again
+        tamiz_ops.reset_metrics(model.session)
+        found = steps(model)
+        assert counted(model, "event.gap_checks") == counted(model, "event.disabled") == 14
+        assert counted(model, "event.enabled") == 14 * (50 - START + 1)
+        # The keys and values of the first steps stay what they were.
+        assert distance(found[50 - START + 2 :], exact[50 - START + 2 :]) < distance(
+            found[1 : 50 - START], exact[1 : 50 - START]
+        )
+
+
+def test_budget_is_shared_by_weights(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
+    fields = {**HALF, "budget_ms": 2.0}
+    path = built(plugins, tiny_dense, "e", calibration, event_driven=fields)
+    lines = [
+        dict(word.split("=") for word in line.split(" : ")[0].split()[1:])
+        for node in ir.load(path / "model.onnx").graph
+        if node.op_type == "Fused"
+        for line in node.attributes["program"].as_string().splitlines()
+        if line.startswith("EventSelect")
+    ]
+    assert sum(float(line["budget_us"]) for line in lines) == pytest.approx(2000, rel=1e-4)
+    per_weight = [float(v["budget_us"]) / (int(v["k"]) * int(v["n"])) for v in lines]
+    np.testing.assert_allclose(per_weight, per_weight[0], rtol=1e-4)
+
+
+def test_no_budget_at_all_leaves_the_quorum(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    fields = {**HALF, "topk": 1.0, "budget_ms": 0.0, "quorum": 0.25}
+    model = Model.load(built(plugins, tiny_dense, "e", calibration, event_driven=fields))
+    assert np.isfinite(steps(model)).all()
+    kept = counted(model, "event.topk_kept") / counted(model, "event.channels")
+    assert kept == pytest.approx(0.25, abs=0.01)
+    assert counted(model, "event.quorum_hits") == counted(model, "event.enabled")
+    assert counted(model, "event.budget_ms_used") > 0
+
+
+def test_a_batch_is_its_sequences(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
+    model = Model.load(built(plugins, tiny_dense, "e", calibration, event_driven=HALF))
+    texts = [IDS[:60], IDS[60:]]
+    alone = [steps(model, ids) for ids in texts]
+    states = {state.past: state.zeros(0, 2) for state in model.states}
+    rows = []
+    for start, end in [(0, START), *((t, t + 1) for t in range(START, 60))]:
+        feeds = {"input_ids": np.array([ids[start:end] for ids in texts])}
+        feeds["attention_mask"] = np.ones((2, end), np.int64)
+        feeds["position_ids"] = np.array([range(start, end)] * 2)
+        presents = [state.present for state in model.states]
+        logits, *values = model.session.run(["logits", *presents], {**feeds, **states})
+        states = {state.past: v for state, v in zip(model.states, values, strict=True)}
+        rows.append(logits[:, -1])
+    np.testing.assert_allclose(np.array(rows)[:, 0], alone[0], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.array(rows)[:, 1], alone[1], rtol=0, atol=1e-5)
+
+
+def test_another_mask_narrows_the_choice(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    if "kwta" not in plugins.techniques():
+        pytest.skip("needs kwta")
+    kwta = {"k": 0.5, "select": "topk", "target": "attn"}
+    fields = {"select": "topk", "topk": 1.0, "gap_every": 0, "target": "attn"}
+    path = built(plugins, tiny_dense, "both", calibration, kwta=kwta, event_driven=fields)
+    model = Model.load(path)
+    assert np.isfinite(steps(model)).all()
+    kept = counted(model, "event.topk_kept") / counted(model, "event.channels")
+    assert kept == pytest.approx(0.5, abs=0.01)
+
+
+# ---- flags and claims ----
+
+
+def test_the_seeds_flags(tiny_dense: Path, tmp_path: Path) -> None:
+    fields = {"target": "mlp", "topk": 0.4, "delta-theta": 0.01, "budget-ms": 4, "quorum": 0.5}
+    fields |= {"gap-tol": 0.03, "reference": "zero"}
+    flags = ["--event-driven=on", *(f"--event-{name}={value}" for name, value in fields.items())]
+    out = tmp_path / "e"
+    result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out), *flags])
+    assert result.exit_code == 0, result.output
+    config = Bundle.open(out).manifest.techniques["event-driven"]["config"]
+    assert (config["target"], config["topk"], config["budget_ms"]) == ("mlp", 0.4, 4)
+    names = [v.name for v in ir.load(out / "model.onnx").graph.inputs if "event" in v.name]
+    assert sorted(names) == [
+        f"past_event.{n}.ffn_{t}" for n in (0, 1) for t in ("down", "gate", "up")
+    ]
+
+
+def test_without_calibration_sites_stay_and_say_why(plugins: Plugins, tiny_dense: Path) -> None:
+    path = built(plugins, tiny_dense, "e", event_driven={})
+    assert "past_event" not in str([v.name for v in ir.load(path / "model.onnx").graph.inputs])
+    assert "tamiz calibrate" in (path / "report.json").read_text()
+
+
+LINEAR = Site("layers.0.attn_q", SiteKind.LINEAR, "q", 0, "attn_q", "w", 64, 64)
+
+
+def mask_technique(name: str, resource: Resource, mode: Mode) -> Technique:
+    return Technique(
+        name=name,
+        version="1",
+        summary="",
+        config=TechniqueConfig,
+        site_kinds=frozenset({SiteKind.LINEAR}),
+        claims=(Claim(resource, mode, block=1),),
+        fit=lambda *_: Fit({}, {}, {}, 0.0),
+        rewrite=lambda *_: [],
+    )
+
+
+def test_candidates_are_narrowed_before_the_budget(plugins: Plugins) -> None:
+    narrowing = mask_technique("narrow", Resource.CANDIDATES, Mode.NARROWING)
+    choices = choose(plugins.techniques(), {"event-driven": {}})
+    plan = make_plan([LINEAR], [*choices, Choice(narrowing, TechniqueConfig())])
+    names = [choice.technique.name for choice in plan.sites[0].choices]
+    assert names == ["block-quant", "narrow", "event-driven"]
+
+
+def test_the_budget_has_one_owner(plugins: Plugins) -> None:
+    rival = mask_technique("rival", Resource.BUDGET, Mode.EXCLUSIVE)
+    choices = choose(plugins.techniques(), {"event-driven": {}})
+    with pytest.raises(ConflictError, match="both claim the budget"):
+        make_plan([LINEAR], [*choices, Choice(rival, TechniqueConfig())])
+
+
+def test_packed_weights_are_needed(plugins: Plugins) -> None:
+    choices = choose(plugins.techniques(), {"event-driven": {}, "block-quant": None})
+    with pytest.raises(ConflictError, match="requires skippable-blocks"):
+        make_plan([LINEAR], choices)
