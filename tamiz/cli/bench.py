@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 from tamiz.cli._output import print_json, print_table
+from tamiz.cli._techniques import plugins
+from tamiz.errors import TamizError
 
 
 class Lengths(click.ParamType[tuple[int, ...]]):
@@ -39,22 +41,91 @@ class Lengths(click.ParamType[tuple[int, ...]]):
     metavar="N,…",
     help="Tokens of context to decode from, and prompt lengths; prefill of 512 is always measured.",
 )
+@click.option(
+    "--sweep",
+    metavar="TECHNIQUE.FIELD=V,…",
+    help="Build the dense bundle DIR once a value, kwta.k=0.9,0.8, and plot speed against Δppl.",
+)
+@click.option("--text", type=click.Path(path_type=Path), help="Of --sweep: text to score on.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), help="Of --sweep: folder for the result."
+)
+@click.option(
+    "--calibration", type=click.Path(path_type=Path), help="Of --sweep: a calibration's file."
+)
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.pass_context
 def command(
-    directory: Path, against: Path | None, contexts: tuple[int, ...], threads: int, as_json: bool
+    ctx: click.Context,
+    directory: Path,
+    against: Path | None,
+    contexts: tuple[int, ...],
+    sweep: str | None,
+    text: Path | None,
+    output: Path | None,
+    calibration: Path | None,
+    threads: int,
+    as_json: bool,
 ) -> None:
     """Measure speed, memory and load time of the bundle DIR."""
     from rich.console import Console
 
     from tamiz.bench import bench
 
+    if sweep is not None:
+        if text is None or output is None:
+            raise click.UsageError("--sweep needs --text and --output")
+        return _sweep(ctx, directory, sweep, text, output, calibration, contexts, threads, as_json)
+    if text or output or calibration:
+        raise click.UsageError("--text, --output and --calibration belong to --sweep")
     with Console(stderr=True).status("memory bandwidth") as status:
         report = bench(directory, against, contexts, threads, status.update)
     if as_json:
         print_json(report)
     else:
         _print(report, directory, against)
+
+
+def _sweep(
+    ctx: click.Context,
+    dense: Path,
+    sweep: str,
+    text: Path,
+    output: Path,
+    calibration: Path | None,
+    contexts: tuple[int, ...],
+    threads: int,
+    as_json: bool,
+) -> None:
+    from rich.console import Console
+
+    from tamiz.sweep import Sweep, run_sweep
+
+    wanted, context = Sweep.parse(sweep), contexts[0]
+    try:
+        contents = text.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TamizError(f"{text}: cannot be read as UTF-8 text: {error}") from error
+    with Console(stderr=True).status("sweep") as status:
+        report = run_sweep(
+            dense,
+            output,
+            wanted,
+            plugins(ctx),
+            contents,
+            calibration,
+            context=context,
+            threads=threads,
+            tell=status.update,
+        )
+    if as_json:
+        return print_json(report)
+    rows = [
+        [str(p["value"] or "without"), f"{100 * p['dppl']:.2f} %", f"{p['speed']:.2f} ×"]
+        for p in report["points"]
+    ]
+    print_table([report["sweep"], ">Δppl", ">decode"], rows, f"{output / 'sweep.svg'}")
 
 
 def _print(report: dict[str, Any], directory: Path, against: Path | None) -> None:
