@@ -262,12 +262,13 @@ class _Build:
 
         if known is not None and known.tokens:
             return known.tokens[:GATE_WINDOWS]
-        return generate_windows(
+        written = generate_windows(
             reference,
             _GENERATED_WINDOWS,
             min(WINDOW, reference.limit),
             lambda done, total: self.progress("write a text", done, total),
         )
+        return [list(window.tokens) for window in written]
 
     def _write(self, found: Survey, plan: Plan, slots: Sequence[Slot], folder: Path) -> Written:
         return write_model(found, plan, accepted(slots), self._unsafe(slots), self.plugins, folder)

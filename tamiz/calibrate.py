@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 
 from tamiz import calibration as files
 from tamiz.bundle import Bundle
-from tamiz.calibration import WINDOW, Calibration, fingerprint
+from tamiz.calibration import WINDOW, Calibration, Window, fingerprint
 from tamiz.errors import TamizError
-from tamiz.inspect import survey
+from tamiz.inspect import Survey, survey
+from tamiz.site import SiteKind
 
 if TYPE_CHECKING:
+    from tamiz.activations import Activations
     from tamiz.plugins import Plugins
 
 _SAVE_EVERY = 8
 #: Windows that a model writes where there is no text.
 _GENERATED = 16
+#: Inputs to keep of a head: what is fitted to them has as many parameters as a layer.
+_HEAD_SAMPLES = 8192
 
 #: Called with what is being done, steps done and steps in all.
 Progress = Callable[[str, int, int], None]
@@ -45,7 +49,7 @@ def calibrate_bundle(
         texts: UTF-8 texts; none for what the model itself writes, unless files are merged.
         merged: Calibration files of the same model to take in.
         windows: Windows of 512 tokens to read of each text.
-        samples: Inputs to keep of every site.
+        samples: Inputs to keep of every site; of heads 8,192.
         memory: Bytes that all kept inputs may take.
         threads: Threads of onnxruntime.
         progress: Told about every step.
@@ -62,7 +66,8 @@ def calibrate_bundle(
             bundle, target, plugins, texts, windows, samples, memory, threads, progress
         )
     for other in others:
-        result.limit = min(result.limit, other.limit)
+        pairs = result.limits.items()
+        result.limits = {name: min(limit, other.limits[name]) for name, limit in pairs}
         result.merge(other)
     files.save(result, target)
     _part(target).unlink(missing_ok=True)
@@ -90,13 +95,7 @@ def _measure(
     cuts = text_windows(bundle, texts, windows, threads, progress)
     found = survey(bundle, plugins)
     run = Activations(found, threads)
-    wide = {run.inputs[site.id]: site.in_features for site in found.sites if site.id in run.inputs}
-    limit = min(samples, memory // (4 * sum(wide.values())))
-    if limit < 1:
-        raise TamizError(
-            f"{memory >> 20} MB hold no sample of all {len(wide)} inputs, expected more memory"
-        )
-    empty = Calibration(fingerprint(bundle), run.inputs, limit)
+    empty = Calibration(fingerprint(bundle), run.inputs, _limits(found, run, samples, memory))
 
     def every(state: Calibration, done: int) -> None:
         progress("calibrate", done, len(cuts))
@@ -106,8 +105,28 @@ def _measure(
     return files.calibrate(_interrupted(bundle, target, empty, cuts), cuts, run, every)
 
 
+def _limits(found: Survey, run: Activations, samples: int, memory: int) -> dict[str, int]:
+    """How many samples are kept of each input: of a head's more, in a quarter of the memory.
+
+    Raises:
+        TamizError: The memory does not hold one of each.
+    """
+    sites = [site for site in found.sites if site.id in run.inputs]
+    sizes = {run.inputs[site.id]: 4 * site.in_features for site in sites}
+    heads = {run.inputs[site.id] for site in sites if site.kind == SiteKind.HEAD}
+    of_heads = sum(sizes[name] for name in heads)
+    most = min(_HEAD_SAMPLES, memory // 4 // max(1, of_heads)) if heads else samples
+    others = max(1, sum(sizes.values()) - of_heads)
+    limit = min(samples, (memory - most * of_heads) // others)
+    if min(limit, most) < 1:
+        raise TamizError(
+            f"{memory >> 20} MB hold no sample of all {len(sizes)} inputs, expected more memory"
+        )
+    return {name: most if name in heads else limit for name in sizes}
+
+
 def _interrupted(
-    bundle: Bundle, target: Path, empty: Calibration, cuts: Sequence[Sequence[int]]
+    bundle: Bundle, target: Path, empty: Calibration, cuts: Sequence[Window]
 ) -> Calibration:
     """What an interrupted run of the same calibration has left, else `empty`."""
     if not _part(target).is_file():
@@ -116,8 +135,8 @@ def _interrupted(
         state = files.load(_part(target), bundle)
     except TamizError:
         return empty
-    same = (state.inputs, state.limit) == (empty.inputs, empty.limit)
-    seen = [files.window_hash(window) for window in cuts[: len(state.windows)]]
+    same = (state.inputs, state.limits) == (empty.inputs, empty.limits)
+    seen = [files.window_hash(window.tokens) for window in cuts[: len(state.windows)]]
     return state if same and seen == state.windows else empty
 
 
@@ -127,7 +146,7 @@ def text_windows(
     windows: int,
     threads: int | None,
     progress: Progress,
-) -> list[list[int]]:
+) -> list[Window]:
     """Windows of the texts' first tokens, or of what the model writes where there is no text.
 
     Raises:
@@ -148,7 +167,7 @@ def text_windows(
 
         return generate_windows(model, min(windows, _GENERATED), length, tell)
     tokenizer = Tokenizer(bundle)
-    cuts = []
+    cuts: list[Window] = []
     for path in texts:
         try:
             contents = path.read_text("utf-8")
@@ -157,5 +176,6 @@ def text_windows(
         ids = tokenizer.encode(contents, bos=False)
         if len(ids) < length:
             raise TamizError(f"{path}: has {len(ids)} tokens, expected at least {length}")
-        cuts += cut(ids, min(windows, len(ids) // length), length)
+        pieces = cut(ids, min(windows, len(ids) // length), length)
+        cuts += [Window(path.name, piece) for piece in pieces]
     return cuts

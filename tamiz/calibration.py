@@ -2,8 +2,9 @@
 
 For every site the mean of x² (imatrix) and some of its inputs x, a uniform sample of the tokens.
 Each token draws a number from what stands before it in its window; the tokens with the smallest
-numbers are the sample, the same ones at all sites. So merged files hold the sample of both texts
-together, whatever the order (bottom-k sampling), and two runs on one text hold the same.
+numbers are the sample; a site that keeps fewer has the first of those of a site that keeps more. So
+merged files hold the sample of both texts together, whatever the order (bottom-k sampling), and two
+runs on one text hold the same.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +28,22 @@ from tamiz.statistics import Statistics
 WINDOW = 512
 #: Windows whose tokens a file keeps, for the gate of the whole model.
 KEPT_WINDOWS = 16
-VERSION = 1
+VERSION = 2
 
 _TOKENS = "tokens"
-_PRIORITIES = "priorities"
+_PRIORITIES, _PLACES = "priorities", "places"
+
+
+class Window(NamedTuple):
+    """A piece of text.
+
+    Attributes:
+        origin: Name of the text that it is of.
+        tokens: Its tokens.
+    """
+
+    origin: str
+    tokens: Sequence[int]
 
 
 @dataclass
@@ -40,31 +53,34 @@ class Calibration:
     Attributes:
         model: SHA-256 that identifies the dense model; see `fingerprint`.
         inputs: Name of the input by site id; sites that read the same input share it.
-        limit: Most samples that are kept.
+        limits: Most samples that are kept, by input.
         count: Tokens that were seen.
         windows: SHA-256 of every window that was seen, in order.
+        origins: The name of the text that each of them is of.
         tokens: The first windows, int32 ``[n, WINDOW]``.
         priorities: The samples' random numbers, uint64 ``[S]``, ascending.
+        places: Number of the window that each sample is of, int32 ``[S]``.
         sums: Σ x² by input, float64 ``[K]``.
-        samples: Samples by input, float32 ``[S, K]``.
+        samples: The first samples by input, float32 ``[at most S, K]``.
     """
 
     model: str
     inputs: dict[str, str]
-    limit: int
+    limits: dict[str, int]
     count: int = 0
     windows: list[str] = field(default_factory=list)
+    origins: list[str] = field(default_factory=list)
     tokens: list[list[int]] = field(default_factory=list)
     priorities: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    places: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     samples: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
         """Identifies what was measured."""
-        return hashlib.sha256(
-            json.dumps([self.model, self.limit, self.windows]).encode()
-        ).hexdigest()
+        seen = [self.model, self.limits, self.windows, self.origins]
+        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
     def statistics(self, site: str) -> Statistics | None:
         """Statistics of one site; None where its input was not measured."""
@@ -72,41 +88,50 @@ class Calibration:
         if name is None or not self.count:
             return None
         imatrix = (self.sums[name] / self.count).astype(np.float32)
-        return Statistics(self.count, imatrix, self.samples[name])
+        samples = self.samples[name]
+        places = self.places[: len(samples)]
+        order = np.argsort(places, kind="stable")
+        origins = np.array(self.origins)[places[order]]
+        return Statistics(self.count, imatrix, samples[order], origins)
 
-    def add(self, window: Sequence[int], values: Mapping[str, NDArray[np.float32]]) -> None:
+    def add(self, window: Window, values: Mapping[str, NDArray[np.float32]]) -> None:
         """Adds one window.
 
         Args:
-            window: Its tokens ``[T]``.
+            window: The window of T tokens.
             values: The inputs ``[T, K]`` by name.
         """
-        ids = np.asarray(window, np.int32)
-        digest = window_hash(window)
+        ids = np.asarray(window.tokens, np.int32)
+        digest = window_hash(window.tokens)
         seed = int(digest[:16], 16)
         priorities = np.random.Generator(np.random.Philox(seed)).integers(
             0, 1 << 63, len(ids), dtype=np.uint64
         )
-        one = Calibration(self.model, self.inputs, self.limit, len(ids), [digest])
-        one.tokens = [ids.tolist()]
-        order = np.argsort(priorities, kind="stable")[: self.limit]
-        one.priorities = priorities[order]
+        one = Calibration(self.model, self.inputs, self.limits, len(ids), [digest])
+        one.origins, one.tokens = [window.origin], [ids.tolist()]
+        order = np.argsort(priorities, kind="stable")[: max(self.limits.values())]
+        one.priorities, one.places = priorities[order], np.zeros(len(order), np.int32)
         for name, value in values.items():
             one.sums[name] = np.square(value, dtype=np.float64).sum(axis=0)
-            one.samples[name] = value[order].astype(np.float32)
+            one.samples[name] = value[order[: self.limits[name]]].astype(np.float32)
         self.merge(one)
 
     def merge(self, other: Calibration) -> None:
         """Adds what another calibration of the same model has seen."""
-        priorities = np.concatenate([self.priorities, other.priorities])
-        order = np.argsort(priorities, kind="stable")[: self.limit]
-        self.priorities = priorities[order]
+        both = (self, other)
         for name, total in other.sums.items():
             self.sums[name] = self.sums[name] + total if name in self.sums else total
-            both = [c.samples[name] for c in (self, other) if name in c.samples]
-            self.samples[name] = np.concatenate(both)[order]
+            samples = [c.samples[name] for c in both if name in c.samples]
+            numbers = [c.priorities[: len(c.samples.get(name, ()))] for c in both]
+            order = np.argsort(np.concatenate(numbers), kind="stable")[: self.limits[name]]
+            self.samples[name] = np.concatenate(samples)[order]
+        priorities = np.concatenate([self.priorities, other.priorities])
+        places = np.concatenate([self.places, other.places + np.int32(len(self.windows))])
+        order = np.argsort(priorities, kind="stable")[: max(self.limits.values())]
+        self.priorities, self.places = priorities[order], places[order]
         self.count += other.count
         self.windows += other.windows
+        self.origins += other.origins
         self.tokens = [*self.tokens, *other.tokens][:KEPT_WINDOWS]
 
 
@@ -132,6 +157,7 @@ def save(calibration: Calibration, path: Path) -> None:
     tensors: dict[str, NDArray[Any]] = {
         _TOKENS: np.array(calibration.tokens, np.int32).reshape(len(calibration.tokens), -1),
         _PRIORITIES: calibration.priorities,
+        _PLACES: calibration.places,
     }
     for name, total in calibration.sums.items():
         tensors[f"sum/{name}"] = total
@@ -140,9 +166,10 @@ def save(calibration: Calibration, path: Path) -> None:
         "version": VERSION,
         "model": calibration.model,
         "inputs": calibration.inputs,
-        "limit": calibration.limit,
+        "limits": calibration.limits,
         "count": calibration.count,
         "windows": calibration.windows,
+        "origins": calibration.origins,
     }
     scratch = path.with_name(path.name + ".new")
     save_file(tensors, scratch, {"tamiz-calibration": json.dumps(about)})
@@ -173,14 +200,14 @@ def load(path: Path, bundle: Bundle) -> Calibration:
 def _read(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Calibration:
     if about["version"] != VERSION:
         raise ValueError(f"version is {about['version']}, expected {VERSION}")
-    result = Calibration(
-        about["model"], about["inputs"], about["limit"], about["count"], about["windows"]
-    )
+    names = ("model", "inputs", "limits", "count", "windows", "origins")
+    result = Calibration(*(about[name] for name in names))
     result.tokens = tensors[_TOKENS].tolist()
-    result.priorities = tensors[_PRIORITIES]
+    result.priorities, result.places = tensors[_PRIORITIES], tensors[_PLACES]
     for name in sorted(set(result.inputs.values())):
         total, samples = tensors[f"sum/{name}"], tensors[f"samples/{name}"]
-        if samples.shape != (len(result.priorities), len(total)):
+        kept = min(len(result.priorities), result.limits[name])
+        if samples.shape != (kept, len(total)):
             raise ValueError(f"samples of {name} have shape {samples.shape}")
         if not (np.isfinite(total).all() and np.isfinite(samples).all()):
             raise ValueError(f"what was measured at {name} is not finite")
@@ -190,7 +217,7 @@ def _read(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Cali
 
 def calibrate(
     start: Calibration,
-    windows: Iterable[Sequence[int]],
+    windows: Iterable[Window],
     run: Callable[[Sequence[int]], Mapping[str, NDArray[np.float32]]],
     every: Callable[[Calibration, int], None],
 ) -> Calibration:
@@ -198,12 +225,12 @@ def calibrate(
 
     Args:
         start: An empty calibration, or one that was interrupted.
-        windows: Tokens of each.
+        windows: The windows.
         run: Gives the inputs by name for a window's tokens; see `tamiz.activations`.
         every: Called with what is there, and the windows done, after each.
     """
     for number, window in enumerate(windows, 1):
         if number > len(start.windows):
-            start.add(window, run(window))
+            start.add(window, run(window.tokens))
             every(start, number)
     return start

@@ -15,9 +15,12 @@ class Statistics:
     Attributes:
         count: Tokens that were seen.
         imatrix: Mean of x² over these tokens, float32 ``[K]``.
-        samples: Some of these inputs, drawn uniformly, float32 ``[S, K]``.
+        samples: Some of these inputs, drawn uniformly, float32 ``[S, K]``; windows in the order of
+            the text.
+        origins: Name of the text that each sample is of, ``[S]``; None if they are of one text.
     """
 
     count: int
     imatrix: NDArray[np.float32]
     samples: NDArray[np.float32]
+    origins: NDArray[np.str_] | None = None

@@ -12,9 +12,12 @@ from tamiz.bundle import Bundle, write_manifest
 from tamiz.calibrate import calibrate_bundle
 from tamiz.calibration import Calibration, load
 from tamiz.errors import TamizError
+from tamiz.generated_text import generate_windows
 from tamiz.inspect import survey
 from tamiz.plugins import Plugins
 from tamiz.plugins import load as load_plugins
+from tamiz.runtime import Model
+from tamiz.tokenizer import Tokenizer
 
 TEXT = "The quick brown fox jumps over the lazy dog; hello hello. "
 
@@ -42,7 +45,9 @@ def run(dense: Path, plugins: Plugins, name: str, **options: Any) -> Calibration
 
 def same(a: Calibration, b: Calibration) -> None:
     assert (a.count, a.inputs, a.windows, a.tokens) == (b.count, b.inputs, b.windows, b.tokens)
+    assert a.origins == b.origins
     assert np.array_equal(a.priorities, b.priorities)
+    assert np.array_equal(a.places, b.places)
     for name in a.sums:
         np.testing.assert_allclose(a.sums[name], b.sums[name], rtol=1e-12)
         assert np.array_equal(a.samples[name], b.samples[name])
@@ -65,8 +70,29 @@ def test_what_is_measured_are_the_inputs(
         np.testing.assert_allclose(statistics.imatrix, np.square(x).mean(axis=0), rtol=1e-5)
         assert len(statistics.samples) == len(x)
         assert {row.tobytes() for row in statistics.samples} == {row.tobytes() for row in x}
+        windows = np.split(statistics.samples, 3)  # in the order of the text
+        for window, value in zip(windows, values, strict=True):
+            assert {row.tobytes() for row in window} == {row.tobytes() for row in value[name]}
     assert found.inputs["layers.0.attn_q"] == found.inputs["layers.0.attn_v"]
     assert found.statistics("tok_embd") is None
+
+
+def test_of_a_head_more_is_kept_and_where_it_is_from(
+    plugins: Plugins, tiny_dense: Path, texts: list[Path]
+) -> None:
+    found = run(tiny_dense, plugins, "c", texts=texts, samples=20)
+    head, linear = found.statistics("output"), found.statistics("layers.0.attn_q")
+    assert head is not None
+    assert head.origins is not None
+    assert linear is not None
+    assert len(head.samples) == 6 * 256
+    assert head.origins.tolist() == 3 * 256 * ["a.txt"] + 3 * 256 * ["b.txt"]
+    assert len(linear.samples) == 20
+    # The tokens that all sites keep are the first of those that the head keeps.
+    kept = {row.tobytes() for row in found.samples[found.inputs["output"]][:20]}
+    once = run(tiny_dense, plugins, "d", texts=texts, samples=20, memory=80 * 640)
+    assert len(once.samples[once.inputs["output"]]) == 50
+    assert kept >= {row.tobytes() for row in once.samples[once.inputs["output"]][:20]}
 
 
 def test_merged_files_are_one_run(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None:
@@ -114,12 +140,31 @@ def test_without_text_the_model_writes_its_own(plugins: Plugins, tiny_dense: Pat
     one = run(tiny_dense, plugins, "one", windows=2)
     assert (len(one.tokens), one.count) == (2, 512)
     same(run(tiny_dense, plugins, "two", windows=2), one)
+    assert one.origins == ["written prose", "written chat"]
+
+
+def test_a_written_chat_follows_the_template(tiny_dense: Path) -> None:
+    model = Model.load(tiny_dense, 1)
+    tokenizer = Tokenizer(model.bundle)
+    windows = generate_windows(model, 12, 200)
+    assert [window.origin for window in windows] == 6 * ["written prose", "written chat"]
+    roles = ["user", "assistant"]
+    talks = [tokenizer.decode(window.tokens, special=True) for window in windows[1::2]]
+    for talk in talks:
+        first, *others = talk.split("<|im_end|>")
+        assert first.startswith("<|im_start|>user\n")
+        for number, turn in enumerate(others[:-1], 1):
+            assert turn.startswith(f"\n<|im_start|>{roles[number % 2]}\n")
+    assert max(talk.count("<|im_end|>") for talk in talks) > 2
 
 
 def test_memory_caps_the_samples(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None:
     widths = 2 * (64 + 64 + 64 + 96) + 64
     found = run(tiny_dense, plugins, "c", texts=texts, memory=20 * 4 * widths)
-    assert len(found.priorities) == 20
+    # A quarter of the memory is for the head.
+    kept = {name: len(samples) for name, samples in found.samples.items()}
+    assert kept.pop(found.inputs["output"]) == 20 * widths // 4 // 64
+    assert set(kept.values()) == {20 * widths * 3 // 4 // (widths - 64)}
     with pytest.raises(TamizError, match="expected more memory"):
         run(tiny_dense, plugins, "c", texts=texts, memory=100)
 
