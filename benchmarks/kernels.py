@@ -44,8 +44,8 @@ def peer_weights(k, n, bits, rng):
     return [quants, rng.uniform(0.001, 0.02, (n, k // 32)).astype(np.float32)]
 
 
-def session(op, domain, attributes, weights, copies, threads, folder):
-    """`copies` nodes on the same x; only the last has a consumer, all are run."""
+def session(op, domain, attributes, weights, copies, threads, folder, more=()):
+    """`copies` nodes on the same x and `more` inputs; only the last has a consumer, all are run."""
     blobs = [weight.tobytes() + bytes(-weight.nbytes % PAGE) for weight in weights]
     data = folder / f"{op}.data"
     with data.open("wb") as file:
@@ -55,7 +55,8 @@ def session(op, domain, attributes, weights, copies, threads, folder):
     nodes, initializers, offset = [], [], 0
     for copy in range(copies):
         names = [f"w{copy}.{i}" for i in range(len(weights))]
-        nodes.append(helper.make_node(op, ["x", *names], [f"y{copy}"], domain=domain, **attributes))
+        inputs = ["x", *names, *more]
+        nodes.append(helper.make_node(op, inputs, [f"y{copy}"], domain=domain, **attributes))
         for name, weight, blob in zip(names, weights, blobs, strict=True):
             tensor = TensorProto(
                 name=name,
@@ -68,11 +69,10 @@ def session(op, domain, attributes, weights, copies, threads, folder):
                 tensor.external_data.add(key=key, value=str(value))
             initializers.append(tensor)
             offset += len(blob)
-    ports = [
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", None])]
-        for name in ("x", f"y{copies - 1}")
-    ]
-    graph = helper.make_graph(nodes, "matmul", *ports, initializers)
+    port = helper.make_tensor_value_info
+    masks = [port(name, TensorProto.UINT8, ["rows", None]) for name in more]
+    x, y = (port(name, TensorProto.FLOAT, ["rows", None]) for name in ("x", f"y{copies - 1}"))
+    graph = helper.make_graph(nodes, "matmul", [x, *masks], [y], initializers)
     opsets = [
         helper.make_opsetid(domain, version)
         for domain, version in [("", 17), ("com.microsoft", 1), ("tamiz", 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from tamiz import bundle as bundles
 from tamiz import calibration as calibrations
 from tamiz.bundle import Bundle
 from tamiz.calibration import Calibration
+from tamiz.candidates import Candidates, Progress, decodes, gate_windows
 from tamiz.errors import TamizError
 from tamiz.inspect import Survey, survey
 from tamiz.plan import Plan, describe, make_plan
@@ -23,20 +24,12 @@ from tamiz.report import make_report, without_seconds
 from tamiz.report_page import render
 from tamiz.resolver import Choice
 from tamiz.rewriting import Written, constant_bytes, write_model
-from tamiz.selection import Slot, Workshop, accepted, unsafe
+from tamiz.selection import Slot, Workshop, accepted, leave_out, unsafe
 from tamiz.site import SiteKind
 from tamiz.whole_model import Gated, hold, lossy
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
-
-#: Windows of calibration text that the gate of the whole model scores.
-GATE_WINDOWS = 8
-#: Windows that the model writes for the gate where there is no calibration.
-_GENERATED_WINDOWS = 4
-
-#: Called with what is being done, steps done and steps in all.
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -162,6 +155,7 @@ class _Build:
             self.progress("save", 0, 1)
             with clock("save"):
                 written = self._write(found, plan, gated.slots, folder)
+            slots = leave_out(gated.slots, written.refused)
             self.progress("check", 0, 1)
             with clock("check"):
                 check = self._check(found, folder)
@@ -170,7 +164,7 @@ class _Build:
                 plan,
                 policy,
                 known,
-                gated.slots,
+                slots,
                 [*found.notes, *written.notes],
                 (constant_bytes(found.model), written.constant_bytes),
                 {site.id: found.weight_bytes(site) for site in found.sites},
@@ -180,7 +174,7 @@ class _Build:
             quiet = without_seconds(report)
             bundles.write_json(folder / bundles.REPORT, quiet)
             (folder / bundles.REPORT_PAGE).write_text(render(quiet), "utf-8")
-            self._manifest(folder, plan, gated.slots, written)
+            self._manifest(folder, plan, slots, written)
         self.progress("done", 1, 1)
         return {**report, "seconds": clock.seconds}
 
@@ -227,48 +221,19 @@ class _Build:
                 skipped = f"the dense model cannot be scored: {error}"
         if skipped is not None or budget is None:
             return Gated(slots, []), {**about, "skipped": skipped}
-        windows = self._windows(reference, known)
 
-        def evaluate(candidate: Sequence[Slot]) -> dict[str, float]:
-            from tamiz.evaluate import compare
-
-            self.progress("score a candidate", 0, 1)
-            folder = self.work / "candidate"
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+        def write(candidate: Sequence[Slot], folder: Path) -> None:
             written = self._write(found, plan, candidate, folder)
             self._manifest(folder, plan, candidate, written)
-            try:
-                candidate_model = Model.load(folder)
-            except TamizError as error:
-                raise RuntimeError(f"the built model does not run: {error}") from error
-            result = compare(candidate_model, reference, windows)
-            return {
-                "dppl": result.dppl,
-                "kl_mean": result.kl_mean,
-                "ppl": result.built.ppl,
-                "ppl_dense": result.dense.ppl,
-            }
 
-        gated = hold(slots, budget, evaluate, workshop.fill)
+        decode = decodes(slots)
+        windows = gate_windows(reference, known, decode, self.progress)
+        scored = self.work / "candidate"
+        candidates = Candidates(reference, windows, decode, scored, write, self.progress)
+        gated = hold(slots, budget, candidates.score, workshop.fill)
         about["text"] = "the model's own" if known is None else "calibration"
-        tried = {"trials": gated.trials, "result": gated.result}
-        return gated, {**about, "windows": len(windows), **tried}
-
-    def _windows(self, reference: Any, known: Calibration | None) -> list[list[int]]:
-        """The text that the gate scores."""
-        from tamiz.calibration import WINDOW
-        from tamiz.generated_text import generate_windows
-
-        if known is not None and known.tokens:
-            return known.tokens[:GATE_WINDOWS]
-        written = generate_windows(
-            reference,
-            _GENERATED_WINDOWS,
-            min(WINDOW, reference.limit),
-            lambda done, total: self.progress("write a text", done, total),
-        )
-        return [list(window.tokens) for window in written]
+        about |= {"windows": len(windows), "window_tokens": len(windows[0]), "decode": decode}
+        return gated, {**about, "trials": gated.trials, "result": gated.result}
 
     def _write(self, found: Survey, plan: Plan, slots: Sequence[Slot], folder: Path) -> Written:
         return write_model(found, plan, accepted(slots), self._unsafe(slots), self.plugins, folder)

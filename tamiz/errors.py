@@ -1,8 +1,31 @@
 """The one exception that means "the user can fix this"."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TamizError(Exception):
     """Bad input, told in one sentence that names file, field, what was found and what was expected.
 
     The CLI prints it without a traceback and exits with code 2.
     """
+
+
+@contextmanager
+def blaming(who: str, *expected: type[Exception]) -> Iterator[None]:
+    """Turns whatever a plugin's code raises into one sentence that names it.
+
+    Args:
+        who: The plugin's contribution, as the user knows it: ``technique block-quant``.
+        *expected: What it may raise; that passes.
+
+    Raises:
+        TamizError: The code raised something else than that.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (TamizError, *expected)):
+            raise
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise TamizError(f"{who} is broken and can be switched off: it raised {what}") from error

@@ -7,14 +7,20 @@ In each of the first N windows every token but the first is scored, after those 
     KL_t  = Σ_v p_dense(v) · (log p_dense(v) − log p_built(v))
 
 Windows begin in the middle of a text without BOS, and a technique that acts on the first tokens of
-a sequence can look better there than it is. `ppl_from_16` scores positions ≥ 16 only, and `dppl`
-is the worse of the two.
+a sequence can look better there than it is. `ppl_from_16` scores positions ≥ 16 only.
+
+A window is read hundreds of tokens a run, as a prompt is. Some techniques act on steps of one token
+only, and some lose more there, as a step builds on what the steps before it left in the state. So
+a built model can be scored a second time, reading position 16 and all that follow token by token
+(`ppl_decode`). `dppl` is the worst of the three.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Ids
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -22,6 +28,7 @@ from numpy.typing import NDArray
 
 from tamiz.errors import TamizError
 from tamiz.runtime import Model
+from tamiz.sequence import Logits
 from tamiz.tokenizer import Tokenizer
 
 WINDOW = 1024
@@ -37,6 +44,7 @@ def evaluate(
     dense: Model | None,
     text: str,
     windows: int,
+    decode: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Quality on a text; the JSON of `tamiz eval`.
@@ -46,6 +54,7 @@ def evaluate(
         dense: What to compare with, or None.
         text: The text.
         windows: Number of windows.
+        decode: Whether to score token by token as well.
         tell: Called with what is scored next.
 
     Raises:
@@ -59,19 +68,25 @@ def evaluate(
             yield window
 
     if dense is None:
-        quality = perplexity(built, announced())
-        return {"ppl": quality.ppl, "ppl_from_16": quality.ppl_from_16, "windows": windows}
-    result = compare(built, dense, announced())
-    return {
-        "ppl": result.built.ppl,
-        "ppl_from_16": result.built.ppl_from_16,
-        "ppl_dense": result.dense.ppl,
-        "ppl_from_16_dense": result.dense.ppl_from_16,
-        "dppl": result.dppl,
-        "kl_mean": result.kl_mean,
-        "top1_agreement": result.top1_agreement,
-        "windows": windows,
-    }
+        quality = perplexity(built, announced(), decode)
+        result: dict[str, Any] = {"ppl": quality.ppl, "ppl_from_16": quality.ppl_from_16}
+        result["ppl_decode"] = quality.ppl_decode
+    else:
+        compared = compare(built, dense, announced(), decode)
+        result = {
+            "ppl": compared.built.ppl,
+            "ppl_from_16": compared.built.ppl_from_16,
+            "ppl_decode": compared.built.ppl_decode,
+            "ppl_dense": compared.dense.ppl,
+            "ppl_from_16_dense": compared.dense.ppl_from_16,
+            "dppl": compared.dppl,
+            "kl_mean": compared.kl_mean,
+            "kl_decode": compared.kl_decode,
+            "top1_agreement": compared.top1_agreement,
+            "top1_agreement_decode": compared.top1_agreement_decode,
+        }
+    told = {name: value for name, value in result.items() if value is not None}
+    return {**told, "windows": windows}
 
 
 @dataclass(frozen=True)
@@ -81,10 +96,12 @@ class Quality:
     Attributes:
         ppl: Over all scored positions.
         ppl_from_16: Over positions ≥ 16 of each window.
+        ppl_decode: Over the same positions, read token by token; None if they were not.
     """
 
     ppl: float
     ppl_from_16: float
+    ppl_decode: float | None = None
 
 
 @dataclass(frozen=True)
@@ -96,22 +113,27 @@ class Comparison:
         dense: Quality of the dense model.
         kl_mean: Mean KL(dense‖built) of the scored positions, in nats.
         top1_agreement: Fraction of positions where both give the same likeliest token.
+        kl_decode: `kl_mean` of positions ≥ 16, which the built model reads token by token.
+        top1_agreement_decode: `top1_agreement` there.
     """
 
     built: Quality
     dense: Quality
     kl_mean: float
     top1_agreement: float
+    kl_decode: float | None = None
+    top1_agreement_decode: float | None = None
 
     @property
     def dppl(self) -> float:
         """How much worse the built model's perplexity is, as a fraction of dense's."""
-        everywhere = self.built.ppl / self.dense.ppl
-        late = self.built.ppl_from_16 / self.dense.ppl_from_16
-        return max(everywhere, late) - 1.0
+        late = [self.built.ppl_from_16]
+        if self.built.ppl_decode is not None:
+            late.append(self.built.ppl_decode)
+        return max(self.built.ppl / self.dense.ppl, max(late) / self.dense.ppl_from_16) - 1.0
 
 
-def cut(ids: Sequence[int], windows: int, window: int = WINDOW) -> list[list[int]]:
+def cut(ids: Ids[int], windows: int, window: int = WINDOW) -> list[list[int]]:
     """The first windows of a tokenised text.
 
     Raises:
@@ -125,23 +147,27 @@ def cut(ids: Sequence[int], windows: int, window: int = WINDOW) -> list[list[int
     return [list(ids[start : start + window]) for start in range(0, windows * window, window)]
 
 
-def perplexity(model: Model, windows: Iterable[Sequence[int]]) -> Quality:
+def perplexity(model: Model, windows: Iterable[Ids[int]], decode: bool = False) -> Quality:
     """Perplexity over windows.
 
     Args:
         model: The model.
         windows: Token ids of each, see `cut`.
+        decode: Whether to score token by token as well.
     """
     losses = []
     for window in windows:
-        losses.append(np.concatenate([nll for nll, _ in _scores(model, window)]))
-    return _quality(losses)
+        ways = [_prompt(model, window), *([_decode(model, window)] if decode else [])]
+        blocks = [[nll for nll, _ in _scores(window, way)] for way in ways]
+        losses.append(np.stack([np.concatenate(parts) for parts in blocks]))
+    every, late = _means(losses)
+    return Quality(
+        float(np.exp(every[0])), float(np.exp(late[0])), float(np.exp(late[1])) if decode else None
+    )
 
 
 def compare(
-    built: Model,
-    dense: Model,
-    windows: Iterable[Sequence[int]],
+    built: Model, dense: Model, windows: Iterable[Ids[int]], decode: bool = False
 ) -> Comparison:
     """Both models over the same windows, position by position.
 
@@ -149,6 +175,7 @@ def compare(
         built: The built model.
         dense: The dense model, of the same vocabulary.
         windows: Token ids of each, see `cut`.
+        decode: Whether to score the built model token by token as well.
 
     Raises:
         TamizError: The vocabularies differ.
@@ -158,39 +185,80 @@ def compare(
             f"{built.bundle.path}: has {built.vocabulary} logits, but {dense.bundle.path} has"
             f" {dense.vocabulary}, so they cannot be compared"
         )
-    losses: list[Float64] = []
-    losses_dense: list[Float64] = []
-    divergences: list[Float64] = []
-    agreements: list[NDArray[np.bool_]] = []
+    rows = []
     for window in windows:
-        pairs = zip(_scores(built, window), _scores(dense, window), strict=True)
-        nll: list[Float64] = []
-        nll_dense: list[Float64] = []
-        for (part, log_p), (part_dense, log_p_dense) in pairs:
-            nll.append(part)
-            nll_dense.append(part_dense)
-            divergences.append((np.exp(log_p_dense) * (log_p_dense - log_p)).sum(axis=1))
-            agreements.append(log_p.argmax(axis=1) == log_p_dense.argmax(axis=1))
-        losses.append(np.concatenate(nll))
-        losses_dense.append(np.concatenate(nll_dense))
+        ways = [_prompt(built, window), *([_decode(built, window)] if decode else [])]
+        all_scores = [_scores(window, way) for way in (_prompt(dense, window), *ways)]
+        blocks = [_distances(*block) for block in zip(*all_scores, strict=True)]
+        rows.append(np.concatenate(blocks, axis=1))
+    every, late = _means(rows)
     return Comparison(
-        _quality(losses),
-        _quality(losses_dense),
-        float(np.concatenate(divergences).mean()),
-        float(np.concatenate(agreements).mean()),
+        Quality(
+            float(np.exp(every[1])),
+            float(np.exp(late[1])),
+            float(np.exp(late[4])) if decode else None,
+        ),
+        Quality(float(np.exp(every[0])), float(np.exp(late[0]))),
+        float(every[2]),
+        float(every[3]),
+        float(late[5]) if decode else None,
+        float(late[6]) if decode else None,
     )
 
 
-def _scores(model: Model, window: Sequence[int]) -> Iterator[tuple[Float64, Float64]]:
-    """For some scored positions at a time: their nll ``[n]`` and all log p ``[n, V]``."""
-    context, targets = window[:-1], np.array(window[1:])
+#: Scores of some positions: their nll ``[n]`` and all log p ``[n, V]``.
+_Scores = tuple[Float64, Float64]
+
+
+def _distances(dense: _Scores, *others: _Scores) -> Float64:
+    """Rows of nll of dense; and for each other of its nll, the KL, and whether top 1 agrees."""
+    nll_dense, log_p_dense = dense
+    rows = [nll_dense]
+    for nll, log_p in others:
+        divergence = (np.exp(log_p_dense) * (log_p_dense - log_p)).sum(axis=1)
+        agrees = log_p.argmax(axis=1) == log_p_dense.argmax(axis=1)
+        rows += [nll, divergence, agrees.astype(np.float64)]
+    return np.stack(rows)
+
+
+def _means(rows: Ids[Float64]) -> tuple[Float64, Float64]:
+    """Means of all positions and of positions ≥ 16, from ``[rows, positions]`` of each window.
+
+    The first position of a window that is scored is 1.
+    """
+    late = [row[:, LATE - 1 :] for row in rows]
+    return np.concatenate(rows, axis=1).mean(axis=1), np.concatenate(late, axis=1).mean(axis=1)
+
+
+def _scores(window: Ids[int], blocks: Iterable[Logits]) -> Iterator[_Scores]:
+    """Scores of the tokens of a window from the logits before them."""
+    targets, start = np.array(window[1:]), 0
+    for logits in blocks:
+        log_p = log_softmax(logits)
+        rows = np.arange(len(log_p))
+        yield -log_p[rows, targets[start + rows]], log_p
+        start += len(log_p)
+
+
+def _prompt(model: Model, window: Ids[int]) -> Iterator[Logits]:
+    """Logits of a window that is read as a prompt, some rows at a time."""
+    context = window[:-1]
     sequence = model.sequence(len(context))
     for start in range(0, len(context), _SLICE):
         logits = sequence.logits(context[start : start + _SLICE])
         for row in range(0, len(logits), _ROWS):
-            log_p = log_softmax(logits[row : row + _ROWS])
-            rows = np.arange(len(log_p))
-            yield -log_p[rows, targets[start + row + rows]], log_p
+            yield logits[row : row + _ROWS]
+
+
+def _decode(model: Model, window: Ids[int]) -> Iterator[Logits]:
+    """Logits of a window of which the tokens that predict positions ≥ 16 are read one by one."""
+    context = window[:-1]
+    sequence = model.sequence(len(context))
+    prompt = sequence.logits(context[: LATE - 1])
+    steps = (sequence.step(token).copy() for token in context[LATE - 1 :])
+    rows = chain(prompt, steps)
+    while block := list(islice(rows, _ROWS)):
+        yield np.stack(block)
 
 
 def log_softmax(logits: NDArray[np.floating[Any]]) -> Float64:
@@ -199,11 +267,3 @@ def log_softmax(logits: NDArray[np.floating[Any]]) -> Float64:
     shifted -= shifted.max(axis=-1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return shifted
-
-
-def _quality(losses: Sequence[Float64]) -> Quality:
-    """From the nll of each window; the first of a window belongs to its position 1."""
-    late = [nll[LATE - 1 :] for nll in losses]
-    return Quality(
-        float(np.exp(np.concatenate(losses).mean())), float(np.exp(np.concatenate(late).mean()))
-    )

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamiz import __version__
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, blaming
 from tamiz.gate import Verdict, judge
 from tamiz.plan import configure
 from tamiz.policy import Rules
@@ -204,12 +204,13 @@ def _make(job: Job, choice: Choice, file: Path) -> None:
     start = time.perf_counter()
     technique, weight, error = choice.technique, _rows(job), None
     try:
-        fit = technique.fit(job.site, weight, job.statistics, choice.config)  # type: ignore[arg-type]
-        metrics = dict(fit.metrics)
-        if metrics.get("exact") == 1:
-            metrics |= PERFECT
-        elif technique.dequantize is not None and weight is not None:
-            metrics |= measure(weight, technique.dequantize(job.site, fit), job.statistics)
+        with blaming(f"technique {technique.name}", FitError):
+            fit = technique.fit(job.site, weight, job.statistics, choice.config)  # type: ignore[arg-type]
+            metrics = dict(fit.metrics)
+            if metrics.get("exact") == 1:
+                metrics |= PERFECT
+            elif technique.dequantize is not None and weight is not None:
+                metrics |= measure(weight, technique.dequantize(job.site, fit), job.statistics)
     except FitError as refused:
         fit, metrics, error = Fit({}, {}, {}, 0.0), {}, str(refused)
     about = {

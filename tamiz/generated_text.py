@@ -120,9 +120,7 @@ def generate_windows(
     writers = [_Writer(turns if i % 2 else None, model.stop_ids) for i in range(windows)]
     first = zip(writers, random.integers(0, model.vocabulary, windows), strict=True)
     ids = np.array([[writer.ahead.pop(0) if writer.ahead else token] for writer, token in first])
-    cache = dict.fromkeys(
-        model.past, np.zeros((windows, model.heads, 0, model.head_size), np.float32)
-    )
+    cache = {state.past: state.zeros(0, windows) for state in model.states}
     rows = ids
     for written in range(1, length):
         tell(written, length)
@@ -133,13 +131,14 @@ def generate_windows(
         }
         if model.has_positions:
             feeds["position_ids"] = np.full((windows, 1), written - 1)
-        logits, *presents = model.session.run(["logits", *model.present], feeds)
-        cache = dict(zip(model.past, presents, strict=True))
+        names = [state.present for state in model.states]
+        logits, *presents = model.session.run(["logits", *names], feeds)
+        cache = dict(zip(cache, presents, strict=True))
         pairs = zip(writers, logits[:, -1], strict=True)
         ids = np.array([[writer.next(row, random)] for writer, row in pairs])
         rows = np.concatenate([rows, ids], axis=1)
-    names = [CHAT if writer.turns else PROSE for writer in writers]
-    return [Window(name, row.tolist()) for name, row in zip(names, rows, strict=True)]
+    origins = [CHAT if writer.turns else PROSE for writer in writers]
+    return [Window(origin, row.tolist()) for origin, row in zip(origins, rows, strict=True)]
 
 
 def _draw(logits: NDArray[np.float32], random: np.random.Generator) -> int:

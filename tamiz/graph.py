@@ -24,6 +24,9 @@ SITE = METADATA_PREFIX + "site"
 LAYER = METADATA_PREFIX + "layer"
 UNSAFE = METADATA_PREFIX + "unsafe"
 
+#: What a node inherits from the one that it replaces.
+_CARRIED = (LAYER, SITE, TECHNIQUE, VERSION)
+
 
 class Phase(str, Enum):
     """When a pass runs in a build: before sites are found, or after techniques have rewritten."""
@@ -191,19 +194,22 @@ def replace(
     inputs: Sequence[ir.Value | None],
     attributes: Mapping[str, int | float | str | Sequence[int]],
     name: str | None = None,
+    domain: str = DOMAIN,
 ) -> ir.Node:
-    """Puts one node of the domain `tamiz` into the graph, and removes what nothing needs then.
+    """Puts one node into the graph, and removes what nothing needs then.
 
     Args:
-        model: The model; the opset import of the domain is added.
-        at: The new node stands after this one, and takes its name and layer.
+        model: The model; the opset import of the domain `tamiz` is added.
+        at: The new node stands after this one, and takes its name, its layer, and the signatures
+            of techniques that have rewritten it before.
         outputs: The old values that the new node's outputs replace, in order; they keep their
             names, types and shapes, also as outputs of the graph. None stands for an output
             that is not wanted.
-        op_type: Op of the domain `tamiz`.
+        op_type: Op of the new node.
         inputs: Inputs of the new node; None for an omitted one.
         attributes: Attributes of the new node.
         name: Name of the new node, if not that of `at`.
+        domain: Domain of the op; '' is ONNX's own.
 
     Returns:
         The new node.
@@ -220,13 +226,14 @@ def replace(
         op_type,
         inputs,
         dict(attributes),
-        domain=DOMAIN,
+        domain=domain,
         name=name or at.name,
         outputs=new_values,
-        metadata_props={k: v for k, v in at.metadata_props.items() if k in (LAYER, SITE)},
+        metadata_props={k: v for k, v in at.metadata_props.items() if k in _CARRIED},
     )
     model.graph.insert_after(at, node)
-    model.graph.opset_imports[DOMAIN] = OPSET_VERSION
+    if domain == DOMAIN:
+        model.graph.opset_imports[DOMAIN] = OPSET_VERSION
     for old, new in zip(outputs, new_values, strict=True):
         if old is not None:
             old.replace_all_uses_with(new, replace_graph_outputs=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tamiz.bundle import Bundle
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, blaming
 from tamiz.site import Site
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def survey(bundle: Bundle, plugins: Plugins) -> Survey:
     except Exception as error:  # protobuf, serde and numpy each raise their own
         raise TamizError(f"{bundle.model}: cannot be read as an ONNX model: {error}") from error
     notes = run_passes(model, plugins, Phase.RECOGNISE)
-    found = plugins.manager.hook.tamiz_find_sites(model=model)
+    found = plugins.find_sites(model)
     if found is None:
         raise TamizError(
             f"{bundle.model}: no installed plugin finds its sites, see 'tamiz plugins'"
@@ -76,7 +76,8 @@ def run_passes(model: ir.Model, plugins: Plugins, phase: Phase) -> list[Note]:
     """Runs the graph passes of one phase in place and returns their notes."""
     notes: list[Note] = []
     for graph_pass in plugins.passes(phase):
-        instance = graph_pass()
-        instance(model)
+        with blaming(f"graph pass {graph_pass.name}"):
+            instance = graph_pass()
+            instance(model)
         notes += instance.notes
     return notes

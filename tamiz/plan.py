@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, blaming
 from tamiz.inspect import Survey
 from tamiz.policy import Policy, Rules
 from tamiz.resolver import Choice, Conflict, Resolution, SitePlan, resolve
@@ -218,7 +218,8 @@ def dense_cost(survey: Survey, site: Site) -> Cost:
 def _cost(site_plan: SitePlan, dense: Cost) -> Cost:
     for choice in site_plan.choices:
         if choice.technique.cost is not None:
-            return choice.technique.cost(site_plan.site, choice.config)
+            with blaming(f"technique {choice.technique.name}"):
+                return choice.technique.cost(site_plan.site, choice.config)
     return dense
 
 

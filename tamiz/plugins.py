@@ -9,20 +9,42 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
 
 from tamiz import hookspecs
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, blaming
 from tamiz.hookspecs import Exporter
 from tamiz.technique import Technique
 
 if TYPE_CHECKING:
-    from tamiz.graph import GraphPass, Phase
+    import onnx_ir as ir
+
+    from tamiz.graph import GraphPass, Note, Phase
+    from tamiz.site import Site
 
 GROUP = "tamiz"
 DISABLE = "TAMIZ_DISABLE_PLUGINS"
+
+#: Options that `tamiz plan` and `tamiz build` have themselves; no technique's flag may be one.
+OWN_FLAGS = frozenset(
+    {
+        "--autotune",
+        "--calibration",
+        "--from-report",
+        "--help",
+        "--jobs",
+        "--json",
+        "--max-dppl",
+        "--on-conflict",
+        "--output",
+        "--policy",
+        "--report-json",
+        "--resume",
+        "--strip-dense",
+    }
+)
 
 
 @dataclass
@@ -79,6 +101,20 @@ class Plugins:
         found = (graph_pass for plugin in self.installed for graph_pass in plugin.passes)
         return sorted((p for p in found if p.phase == phase), key=lambda p: (p.order, p.name))
 
+    def find_sites(self, model: ir.Model) -> tuple[list[Site], list[Note]] | None:
+        """What the first plugin that knows the model says of it, the latest by name first.
+
+        Raises:
+            TamizError: A plugin's hook fails.
+        """
+        hook = self.manager.hook.tamiz_find_sites
+        for implementation in reversed(hook.get_hookimpls()):
+            with blaming(f"plugin {implementation.plugin_name}"):
+                found = cast("tuple[list[Site], list[Note]] | None", implementation.function(model))
+                if found is not None:
+                    return found
+        return None
+
     def broken(self) -> list[Plugin]:
         """Plugins that were skipped because something is wrong with them."""
         return [plugin for plugin in self.installed if plugin.error is not None]
@@ -112,7 +148,7 @@ def load(points: Iterable[EntryPoint] | None = None) -> Plugins:
         if not plugin.disabled:
             try:
                 _register(loaded, plugin, point)
-            except Exception as error:  # whatever a stranger's module raises
+            except (Exception, SystemExit) as error:  # whatever a stranger's module raises
                 plugin.error = " ".join(f"{type(error).__name__}: {error}".split())
         loaded.installed.append(plugin)
     return loaded
@@ -141,8 +177,10 @@ def _register(loaded: Plugins, plugin: Plugin, point: EntryPoint) -> None:
         exporters = _contributions(manager, plugin, "tamiz_exporters")
         passes = _contributions(manager, plugin, "tamiz_graph_passes")
         _check(techniques, Technique, set(loaded.techniques()))
+        _check_flags(techniques, loaded.techniques().values())
         _check(exporters, Exporter, {exporter.name for exporter in loaded.exporters()})
-    except Exception:
+        _check_passes(passes, {p.name for there in loaded.installed for p in there.passes})
+    except (Exception, SystemExit):
         if manager.has_plugin(plugin.name):
             manager.unregister(name=plugin.name)
         raise
@@ -169,3 +207,31 @@ def _check(items: list[Any], kind: type[Any], taken: set[str]) -> None:
         if name in taken:
             raise ValueError(f"declares the {word} {name!r}, which another plugin declares")
         taken.add(name)
+
+
+def _check_passes(passes: list[Any], taken: set[str]) -> None:
+    if not passes:
+        return
+    from tamiz.graph import GraphPass
+
+    for item in passes:
+        if not (isinstance(item, type) and issubclass(item, GraphPass)):
+            raise TypeError(f"declares {item!r} as graph pass")
+        if item.name in taken:
+            raise ValueError(
+                f"declares the graph pass {item.name!r}, which another plugin declares"
+            )
+        taken.add(item.name)
+
+
+def _check_flags(techniques: Iterable[Technique], others: Iterable[Technique]) -> None:
+    """Holds every flag to one owner."""
+    owners = dict.fromkeys(OWN_FLAGS, "tamiz")
+    owners |= {flag: other.name for other in others for flag in other.flags()}
+    for technique in techniques:
+        for flag in technique.flags():
+            if flag in owners:
+                raise ValueError(
+                    f"declares the flag {flag} of {technique.name}, which {owners[flag]} has"
+                )
+            owners[flag] = technique.name

@@ -69,6 +69,9 @@ class Rules:
         fields: Fields of the configuration by technique.
         switched: Techniques that this policy switches on or off by name.
         resolved: The merged entry as it is written, for the report.
+        origins: Which entry of the policy set a key of `resolved`, by dotted key:
+            ``{"gating.min_mean": "ranges[0]"}``.
+        field_origins: The same for `fields`, by technique and field.
     """
 
     enable: bool = True
@@ -78,6 +81,8 @@ class Rules:
     fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     switched: Mapping[str, bool] = field(default_factory=dict)
     resolved: Mapping[str, Any] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    field_origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,9 @@ class Policy:
 
     def rules(self, site: Site, base: Rules) -> Rules:
         """The rules at one site; `base` holds where the policy does not say."""
-        entry: dict[str, Any] = reduce(_merge, self._entries(site), {})
+        parts = self._entries(site)
+        entry: dict[str, Any] = reduce(_merge, (part for _, part in parts), {})
+        origins = _origins(parts)
         named = entry.get("techniques", {})
         fields = {
             name: _fields(technique, entry, named.get(name, {}), site)
@@ -111,6 +118,11 @@ class Policy:
             fields=fields,
             switched={name: given.get("enable", True) for name, given in named.items()},
             resolved=entry,
+            origins=origins,
+            field_origins={
+                name: {field: _origin(origins, technique, field, site) for field in fields[name]}
+                for name, technique in self.techniques.items()
+            },
         )
 
     def check_reach(self, on: Collection[str], rules: Mapping[str, Rules]) -> None:
@@ -128,18 +140,21 @@ class Policy:
                     f"switch it on with --{name}=on or under 'techniques'"
                 )
 
-    def _entries(self, site: Site) -> list[Mapping[str, Any]]:
-        """What applies to a site, in order."""
-        found = [self.value.get("defaults", {})]
+    def _entries(self, site: Site) -> list[tuple[str, Mapping[str, Any]]]:
+        """What applies to a site, in order, each with its place in the policy."""
+        found = [("defaults", self.value.get("defaults", {}))]
         if site.layer is not None:
-            for part in self.value.get("ranges", []):
+            for index, part in enumerate(self.value.get("ranges", [])):
                 if site.layer in layers_of(part["layers"]):
-                    found.append({k: v for k, v in part.items() if k != "layers"})
+                    entry = {k: v for k, v in part.items() if k != "layers"}
+                    found.append((f"ranges[{index}]", entry))
             layer = self.value.get("layers", {}).get(str(site.layer), {})
-            found.append({k: v for k, v in layer.items() if k != "tensors"})
-            found.append(layer.get("tensors", {}).get(site.tensor, {}))
-        sites = self.value.get("sites", {})
-        return found + [entry for name, entry in sites.items() if _names(name, site)]
+            place = f"layers[{site.layer}]"
+            found.append((place, {k: v for k, v in layer.items() if k != "tensors"}))
+            tensor = layer.get("tensors", {}).get(site.tensor, {})
+            found.append((f"{place}.tensors[{site.tensor}]", tensor))
+        sites = self.value.get("sites", {}).items()
+        return found + [(f"sites[{name}]", entry) for name, entry in sites if _names(name, site)]
 
 
 def read_policy(path: Path, techniques: Mapping[str, Technique], sites: Sequence[Site]) -> Policy:
@@ -193,6 +208,41 @@ def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict) and isinstance(before, dict):
             merged[key] = _merge(before, value)
     return merged
+
+
+def _origins(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
+    """Place of the entry that set it, by dotted key; what `_merge` replaces is forgotten."""
+    origins: dict[str, str] = {}
+    for place, entry in parts:
+        for key in _keys(entry):
+            above = {key[:index] for index, letter in enumerate(key) if letter == "."}
+            origins = {
+                old: origin
+                for old, origin in origins.items()
+                if old not in above and not old.startswith(f"{key}.")
+            }
+            origins[key] = place
+    return origins
+
+
+def _keys(entry: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Dotted keys of an entry's values; an empty object is one."""
+    found = []
+    for key, value in entry.items():
+        inner = _keys(value, f"{prefix}{key}.") if isinstance(value, dict) else []
+        found += inner or [f"{prefix}{key}"]
+    return found
+
+
+def _origin(origins: Mapping[str, str], technique: Technique, field: str, site: Site) -> str:
+    """Place of the entry that set a field of a technique at a site."""
+    short = next((key for key, name in technique.policy_keys.items() if name == field), field)
+    keys = [
+        f"{key}{tensor}"
+        for key in (f"techniques.{technique.name}.{field}", short)
+        for tensor in ("", f".{site.tensor}", f".{SHORT[site.tensor]}" if site.tensor else "")
+    ]
+    return next(origins[key] for key in keys if key in origins)
 
 
 def _pick(value: Any, site: Site) -> Any:

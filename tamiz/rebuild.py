@@ -55,7 +55,11 @@ def plan_from_report(
                 if t["decision"]["applied"]
             ]
             strip = _tensor(report, site).get("resolved", {}).get("strip", True)
-            rules[site.id] = Rules(strip=strip, gating=_ANYTHING)
+            origins = {
+                c.technique.name: dict.fromkeys(c.technique.config.model_fields, path.name)
+                for c in wanted[site.id]
+            }
+            rules[site.id] = Rules(strip=strip, gating=_ANYTHING, field_origins=origins)
         policy: str = build["policy_hash"]
     except (KeyError, TypeError, AttributeError) as error:
         raise TamizError(f"{path}: not a complete report of a build: {error!r}") from error

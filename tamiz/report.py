@@ -58,7 +58,8 @@ def make_report(
             layer = layers.setdefault(str(p.site.layer), {"tensors": {}})
             slots_here = there.get(p.site.id, [])
             layer["tensors"][p.site.tensor] = _tensor(p.site, plan, slots_here)
-    replaced = [s for s in sites.values() if any(t["decision"]["applied"] for t in s["techniques"])]
+    weights = [sites[p.site.id] for p in plan.sites if p.site.weight is not None]
+    replaced = [s for s in weights if any(t["decision"]["applied"] for t in s["techniques"])]
     return {
         "tamiz": __version__,
         "source": source["name"],
@@ -73,7 +74,7 @@ def make_report(
             "calibration_tokens": known.count if known else None,
         },
         "totals": {
-            "sites": len(sites),
+            "sites": len(weights),
             "replaced": len(replaced),
             "exact": sum(
                 any(t["metrics"].get("exact") == 1 for t in s["techniques"]) for s in replaced
@@ -110,6 +111,7 @@ def _site(
     ]
     return {
         "kind": site.kind.value,
+        "node": site.node,
         "layer": site.layer,
         "tensor": site.tensor,
         "shape": [site.out_features, site.in_features],
@@ -119,6 +121,7 @@ def _site(
             {
                 "name": fitted.attempt.choice.technique.name,
                 "config": _config(fitted.attempt),
+                "config_from": _config_from(plan, site, fitted),
                 "metrics": _metrics(fitted.attempt),
                 "bits_per_weight": fitted.attempt.bits_per_weight,
                 "decision": {"applied": applied, "reason": reason},
@@ -142,6 +145,7 @@ def _tensor(site: Site, plan: Plan, slots: Sequence[Slot]) -> dict[str, Any]:
             "enable": rules.enable,
             "strip": rules.strip,
             "policy": dict(rules.resolved),
+            "policy_from": dict(rules.origins),
             "techniques": {a.choice.technique.name: _config(a) for a in standing},
         },
         "gating": _gating(rules, shown),
@@ -191,6 +195,21 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 
 def _config(attempt: Attempt) -> dict[str, Any]:
     return attempt.choice.config.model_dump(mode="json")
+
+
+def _config_from(plan: Plan, site: Site, fitted: Fitted) -> dict[str, str]:
+    """What set each field: ``autotune``, a place in the policy, ``asked for``, or ``default``."""
+    technique = fitted.choice.technique
+    planned, tried = fitted.choice.config, fitted.attempt.choice.config
+    placed = plan.rules[site.id].field_origins.get(technique.name, {})
+    base = next((c.config for c in plan.choices if c.technique.name == technique.name), planned)
+    asked = dict.fromkeys(base.model_fields_set, "asked for") | dict(placed)
+    return {
+        name: asked.get(name, "default")
+        if getattr(planned, name) == getattr(tried, name)
+        else "autotune"
+        for name in technique.config.model_fields
+    }
 
 
 def _metrics(attempt: Attempt) -> dict[str, float | None]:

@@ -30,6 +30,7 @@ _RANK = {
     Resource.BUDGET: 2,
     Resource.KEYS: 3,
     Resource.OUTPUTS: 4,
+    Resource.SKETCH: 5,
 }
 
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from tamiz import bundle as bundles
 from tamiz.bundle import Bundle
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, blaming
 from tamiz.external_data import locations
 from tamiz.fitting import Attempt
 from tamiz.inspect import Survey, run_passes
 from tamiz.plan import Plan
 from tamiz.resolver import Choice
 from tamiz.site import Site
+from tamiz.technique import FitError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -38,11 +39,13 @@ class Written:
         notes: What passes of the phase `fuse` left as it was.
         constant_bytes: Bytes of all constants.
         kv_cache: As the manifest names it.
+        refused: Why a rewrite left its site as it was, by site id and technique's name.
     """
 
     notes: tuple[Note, ...]
     constant_bytes: int
     kv_cache: str
+    refused: Mapping[tuple[str, str], str]
 
 
 def write_model(
@@ -68,6 +71,7 @@ def write_model(
 
     model = found.model.clone()
     nodes = {node.name: node for node in model.graph}
+    refused: dict[tuple[str, str], str] = {}
     for site_plan in plan.sites:
         site = site_plan.site
         if site.id in unsafe and site.node in nodes:
@@ -75,7 +79,13 @@ def write_model(
         for attempt in accepted.get(site.id, ()):
             technique = attempt.choice.technique
             fit = replace(attempt.fit(), strip=strips(plan, site, attempt.choice))
-            for node in technique.rewrite(site, fit, model):
+            try:
+                with blaming(f"technique {technique.name}", FitError):
+                    made = technique.rewrite(site, fit, model)
+            except FitError as error:
+                refused[site.id, technique.name] = str(error)
+                break  # what follows may need what this one would have provided
+            for node in made:
                 _sign(node, site, attempt.choice, plan.policy)
                 if site.id in unsafe:
                     node.metadata_props[graph.UNSAFE] = f"{site.id}:{unsafe[site.id]}"
@@ -87,7 +97,7 @@ def write_model(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(dense.file(name), folder / name)
     kv_cache = "shared" if _shares_kv_cache(model) else "exact"
-    return Written(tuple(notes), constant_bytes(model), kv_cache)
+    return Written(tuple(notes), constant_bytes(model), kv_cache, refused)
 
 
 def strips(plan: Plan, site: Site, choice: Choice) -> bool:
@@ -105,15 +115,16 @@ def reading(dense: Bundle) -> Iterator[None]:
 
 
 def _sign(node: ir.Node, site: Site, choice: Choice, policy: str) -> None:
-    """Writes on a rewritten node what made it."""
+    """Writes on a rewritten node what made it; several techniques may have, in their order."""
     from tamiz import graph
 
-    signature = {
-        graph.TECHNIQUE: choice.technique.name,
-        graph.VERSION: choice.technique.version,
-        graph.POLICY: policy,
-        graph.SITE: site.id,
-    }
+    earlier = node.metadata_props
+    signature = {graph.POLICY: policy, graph.SITE: site.id}
+    for key, made in (
+        (graph.TECHNIQUE, choice.technique.name),
+        (graph.VERSION, choice.technique.version),
+    ):
+        signature[key] = f"{earlier[key]},{made}" if key in earlier else made
     if site.layer is not None:
         signature[graph.LAYER] = str(site.layer)
     node.metadata_props.update(signature)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tamiz.bundle import MODEL, Bundle
 from tamiz.errors import TamizError
 from tamiz.sampling import Sampler, Sampling
-from tamiz.sequence import CHUNK, ExactSequence, Logits, Sequence, SharedSequence
+from tamiz.sequence import CHUNK, ExactSequence, Logits, Sequence, SharedSequence, State
 
 
 class Model:
@@ -28,9 +28,8 @@ class Model:
         limit: Tokens that a sequence can have (``max_position_embeddings``).
         vocabulary: Number of logits.
         stop_ids: Tokens that end a generation (``eos_token_id`` of generation_config.json).
-        heads: KV heads of each layer.
-        head_size: Length of a key or value of one head.
-        past: Names of the cache's inputs, `present` those of its outputs, in the same order.
+        states: What the graph keeps of a sequence: the KV cache, and whatever else comes in as
+            ``past_<what>.N`` and goes out as ``present_<what>.N``.
         has_positions: Whether the graph takes position_ids.
         can_keep: Whether it takes logits_to_keep, the number of last positions to compute logits
             for; without it a prompt's logits are all computed.
@@ -49,16 +48,14 @@ class Model:
                 raise TamizError(f"{path}: has no input {name}, expected a decoder")
         if "logits" not in outputs:
             raise TamizError(f"{path}: has no output logits, expected a decoder")
-        self.past = [name for name in inputs if name.startswith("past_key_values.")]
-        if not self.past:
+        if not any(name.startswith("past_key_values.") for name in inputs):
             raise TamizError(f"{path}: has no inputs past_key_values.*, expected a KV cache")
-        self.present = [name.replace("past_key_values", "present") for name in self.past]
-        if missing := [name for name in self.present if name not in outputs]:
+        self.states = [_state(path, inputs[n]) for n in inputs if n.startswith("past_")]
+        if missing := [s.present for s in self.states if s.present not in outputs]:
             raise TamizError(f"{path}: has no output {missing[0]}, which its past input asks for")
         self.has_positions = "position_ids" in inputs
         optional = {value.name for value in session.get_overridable_initializers()}
         self.can_keep = "logits_to_keep" in optional
-        self.heads, self.head_size = _kv_shape(path, inputs[self.past[0]])
         self.vocabulary = int(outputs["logits"].shape[-1])
         self.limit = _positive(bundle, "max_position_embeddings")
         self.stop_ids = _stop_ids(bundle)
@@ -147,7 +144,7 @@ class Model:
                 break
             known += 1
         sequence.truncate(known)
-        logits = sequence.read(prompt[known:])
+        logits = sequence.read(prompt[len(sequence.tokens) :])
         for remaining in range(count, 0, -1):
             token = sampler(logits)
             if token in self.stop_ids:
@@ -173,8 +170,7 @@ class Model:
         feeds = {"input_ids": input_ids, "attention_mask": mask}
         if self.has_positions:
             feeds["position_ids"] = np.maximum(mask.cumsum(axis=1) - 1, 0)
-        empty = np.zeros((batch, self.heads, 0, self.head_size), np.float32)
-        feeds |= dict.fromkeys(self.past, empty)
+        feeds |= {state.past: state.zeros(0, batch) for state in self.states}
         result: Logits = self.session.run(["logits"], feeds)[0]
         return result
 
@@ -195,19 +191,25 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2])
 
 
-def _kv_shape(path: Path, value: ort.NodeArg) -> tuple[int, int]:
-    """KV heads and head size from a past input ``[batch, heads, past, head_size]``."""
-    shape = value.shape
-    if value.type != "tensor(float)" or len(shape) != 4:
+_TYPES: dict[str, type[np.generic]] = {
+    "tensor(float)": np.float32,
+    "tensor(int64)": np.int64,
+    "tensor(uint8)": np.uint8,
+}
+
+
+def _state(path: Path, value: ort.NodeArg) -> State:
+    """A state from its input ``[batch, .., past, ..]`` or ``[batch, ..]``."""
+    kind, _, rest = value.name.removeprefix("past_").partition(".")
+    present = f"present.{rest}" if kind == "key_values" else f"present_{kind}.{rest}"
+    growing = [axis for axis, size in enumerate(value.shape) if axis and not isinstance(size, int)]
+    if value.type not in _TYPES or len(value.shape) < 2 or len(growing) > 1:
         raise TamizError(
-            f"{path}: {value.name} is {value.type} {shape}, expected tensor(float) of rank 4"
+            f"{path}: {value.name} is {value.type} {value.shape}, expected one of"
+            f" {', '.join(_TYPES)} with one dimension besides the batch that grows, or none"
         )
-    heads, size = shape[1], shape[3]
-    if not isinstance(heads, int) or not isinstance(size, int):
-        raise TamizError(
-            f"{path}: {value.name} has shape {shape}, expected fixed heads and head size"
-        )
-    return heads, size
+    sizes = tuple(size if isinstance(size, int) else 0 for size in value.shape[1:])
+    return State(value.name, present, sizes, _TYPES[value.type], growing[0] if growing else None)
 
 
 def _positive(bundle: Bundle, key: str) -> int:

@@ -28,12 +28,14 @@ class Slot:
             each with the number of its configurations that were tried before.
         fitted: Results so far.
         backed_off: How many of the passed fits the gate of the whole model has refused.
+        left_out: Why what stands here was not written after all.
     """
 
     site_plan: SitePlan
     waiting: tuple[tuple[Choice, int], ...]
     fitted: tuple[Fitted, ...] = field(default=())
     backed_off: int = 0
+    left_out: str | None = None
 
     @property
     def passed(self) -> list[Fitted]:
@@ -43,7 +45,7 @@ class Slot:
     @property
     def accepted(self) -> Attempt | None:
         """The fit that stands here."""
-        return self.passed[0].attempt if self.passed else None
+        return self.passed[0].attempt if self.passed and self.left_out is None else None
 
     @property
     def needs_fit(self) -> bool:
@@ -66,6 +68,8 @@ class Slot:
                 result.append((fitted, False, f"refused: {refusal}"))
             elif passed.index(fitted) < self.backed_off:
                 result.append((fitted, False, f"refused: {_BACKED_OFF}"))
+            elif self.left_out is not None:
+                result.append((fitted, False, f"refused: {self.left_out}"))
             else:
                 result.append((fitted, True, "passed the gate"))
         return result
@@ -158,6 +162,29 @@ def accepted(slots: Iterable[Slot]) -> dict[str, list[Attempt]]:
         elif site not in closed:
             found.setdefault(site, []).append(slot.accepted)
     return found
+
+
+def leave_out(slots: Iterable[Slot], refused: Mapping[tuple[str, str], str]) -> list[Slot]:
+    """The slots as the rewrites left them: what follows at a site after an empty slot is empty.
+
+    Args:
+        slots: The slots that were written.
+        refused: Why a rewrite left its site as it was, by site id and technique's name.
+    """
+    result = []
+    closed: dict[str, str] = {}
+    for slot in slots:
+        site = slot.site_plan.site.id
+        standing = slot.accepted or slot.fitted[0].attempt
+        name = standing.choice.technique.name
+        reason = refused.get((site, name))
+        if site in closed:
+            reason = f"{closed[site]}, which comes before it, was refused"
+        slot = replace(slot, left_out=reason)
+        if slot.accepted is None:
+            closed.setdefault(site, name)
+        result.append(slot)
+    return result
 
 
 def unsafe(slots: Iterable[Slot]) -> dict[str, str]:

@@ -4,6 +4,9 @@
   place; the length comes from attention_mask. Nothing is copied and almost nothing rebound.
 - exact: past has exactly the tokens so far, and present is a new tensor one run longer. Works with
   every decoder graph of optimum's interface.
+
+Beside keys and values a graph may keep other state, with a row a token (sketches of keys) or of
+fixed size; a sequence carries it along without knowing what it is.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime as ort
@@ -27,6 +31,38 @@ if TYPE_CHECKING:
 CHUNK = 512
 
 Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class State:
+    """One tensor that the graph keeps of a sequence; all zeros at the start.
+
+    Attributes:
+        past: Name of its input.
+        present: Name of its output.
+        sizes: Its dimensions after the batch; 0 at `axis`.
+        dtype: Its element type.
+        axis: The dimension that has a row a token; None where its size is fixed.
+    """
+
+    past: str
+    present: str
+    sizes: tuple[int, ...]
+    dtype: type[np.generic]
+    axis: int | None
+
+    def zeros(self, rows: int, batch: int = 1) -> NDArray[Any]:
+        """The state at the start, with room for `rows` tokens."""
+        shape = [batch, *self.sizes]
+        if self.axis is not None:
+            shape[self.axis] = rows
+        return _zeros(shape, self.dtype)
+
+    def first(self, array: NDArray[Any], rows: int) -> NDArray[Any]:
+        """View of the first `rows` tokens; of all where the size is fixed."""
+        if self.axis is None:
+            return array
+        return array[(slice(None),) * self.axis + (slice(rows),)]
 
 
 class Sequence(ABC):
@@ -73,8 +109,14 @@ class Sequence(ABC):
         return logits
 
     def truncate(self, length: int) -> None:
-        """Forgets all tokens after the first `length`."""
-        del self.tokens[length:]
+        """Forgets all tokens after the first `length`.
+
+        State of fixed size knows no way back: with such, the sequence then is empty.
+        """
+        if length < len(self.tokens):
+            fixed = any(state.axis is None for state in self._model.states)
+            del self.tokens[0 if fixed else length :]
+            self._cut()
 
     def _reserve(self, count: int) -> None:
         """Makes sure that `count` more tokens fit."""
@@ -83,6 +125,10 @@ class Sequence(ABC):
                 f"a sequence of {len(self.tokens) + count} tokens does not fit: the model's limit"
                 f" is {self._model.limit} tokens (max_position_embeddings of config.json)"
             )
+
+    @abstractmethod
+    def _cut(self) -> None:
+        """Fits the state to the tokens, of which some have been forgotten."""
 
     @abstractmethod
     def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
@@ -109,8 +155,7 @@ class SharedSequence(Sequence):
         self._keep = np.zeros(1, np.int64)
         self._next = np.zeros((1, 1, model.vocabulary), np.float32)
         self._next_row: Logits = self._next[0, 0]
-        empty = np.zeros((1, model.heads, 0, model.head_size), np.float32)
-        self._buffers = [empty for _ in model.past]
+        self._buffers = [state.zeros(0) for state in model.states]
         self._allocate(capacity)
 
     def _allocate(self, capacity: int) -> None:
@@ -120,15 +165,20 @@ class SharedSequence(Sequence):
         self._mask = np.ones((1, capacity), np.int64)
         self._mask_address = self._mask.ctypes.data
         self._binding = model.session.io_binding()
-        for i, (past, present) in enumerate(zip(model.past, model.present, strict=True)):
-            buffer = _zeros((1, model.heads, capacity, model.head_size))
-            buffer[:, :, :length] = self._buffers[i][:, :, :length]
+        for i, state in enumerate(model.states):
+            buffer = state.zeros(capacity)
+            state.first(buffer, length)[:] = state.first(self._buffers[i], length)
             self._buffers[i] = buffer
-            _bind(self._binding.bind_input, past, buffer)
-            _bind(self._binding.bind_output, present, buffer)
+            _bind(self._binding.bind_input, state.past, buffer)
+            _bind(self._binding.bind_output, state.present, buffer)
         if model.can_keep:
             _bind(self._binding.bind_input, "logits_to_keep", self._keep)
         self._bind_step()
+
+    def _cut(self) -> None:
+        for state, buffer in zip(self._model.states, self._buffers, strict=True):
+            if state.axis is None:
+                buffer[:] = 0
 
     def _bind_step(self) -> None:
         """Binds what a step of one token needs; `_step` then changes values and the mask only."""
@@ -183,14 +233,18 @@ class ExactSequence(Sequence):
     def __init__(self, model: Model) -> None:
         """Starts empty."""
         super().__init__(model)
-        empty = np.zeros((1, model.heads, 0, model.head_size), np.float32)
-        self._cache = [_value(empty) for _ in model.past]
+        self._cache = [_value(state.zeros(0)) for state in model.states]
 
-    def truncate(self, length: int) -> None:
-        """See `Sequence.truncate`."""
-        if length < len(self.tokens):
-            self._cache = [_value(part.numpy()[:, :, :length].copy()) for part in self._cache]
-        super().truncate(length)
+    def _cut(self) -> None:
+        cached = zip(self._model.states, self._cache, strict=True)
+        self._cache = [
+            _value(
+                state.zeros(0)
+                if state.axis is None
+                else state.first(part.numpy(), len(self.tokens)).copy()
+            )
+            for state, part in cached
+        ]
 
     def _step(self, token: int) -> Logits:
         last: Logits = self._run(np.array([[token]]), every=False)[-1]
@@ -198,24 +252,25 @@ class ExactSequence(Sequence):
 
     def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
         model, length, count = self._model, len(self.tokens), ids.shape[1]
-        feeds = dict(zip(model.past, self._cache, strict=True))
+        feeds = {state.past: part for state, part in zip(model.states, self._cache, strict=True)}
         feeds["input_ids"] = _value(ids)
         feeds["attention_mask"] = _value(np.ones((1, length + count), np.int64))
         if model.has_positions:
             feeds["position_ids"] = _value(np.arange(length, length + count)[None])
         if model.can_keep:
             feeds["logits_to_keep"] = _value(np.array([0 if every else 1]))
-        *self._cache, logits = model.session.run_with_ort_values([*model.present, "logits"], feeds)
+        presents = [state.present for state in model.states]
+        *self._cache, logits = model.session.run_with_ort_values([*presents, "logits"], feeds)
         result: Logits = logits.numpy()[0]
         return result
 
 
-def _zeros(shape: tuple[int, ...]) -> NDArray[np.float32]:
+def _zeros(shape: Ids[int], dtype: type[np.generic]) -> NDArray[Any]:
     """Zeros that begin at a cache line, so that no vector load of a row crosses one."""
-    size = math.prod(shape)
-    buffer = np.zeros(size + 16, np.float32)
-    start = -buffer.ctypes.data % 64 // 4
-    return buffer[start : start + size].reshape(shape)
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    buffer = np.zeros(size + 64, np.uint8)
+    start = -buffer.ctypes.data % 64
+    return buffer[start : start + size].view(dtype).reshape(shape)
 
 
 def _value(array: NDArray[np.generic]) -> ort.OrtValue:

@@ -24,7 +24,7 @@ class Resource(str, Enum):
     """What a claim takes at a site.
 
     How the weight is stored, which input blocks may be computed, the final choice among these,
-    which keys may be attended, which outputs are computed exactly.
+    which keys may be attended, which outputs are computed exactly, what is sketched of the keys.
     """
 
     WEIGHTS = "weights"
@@ -32,6 +32,11 @@ class Resource(str, Enum):
     BUDGET = "budget"
     KEYS = "keys"
     OUTPUTS = "outputs"
+    SKETCH = "sketch"
+
+
+#: A weight is stored once, one technique decides last, and keys have one sketch.
+_ONE_OWNER = (Resource.WEIGHTS, Resource.BUDGET, Resource.OUTPUTS, Resource.SKETCH)
 
 
 class Mode(str, Enum):
@@ -55,8 +60,8 @@ class Claim:
             share one partition: the finest block, of which the others are multiples.
 
     Raises:
-        ValueError: `weights`, `budget` and `outputs` have one owner, so they are claimed
-            `EXCLUSIVE` only.
+        ValueError: `weights`, `budget`, `outputs` and `sketch` have one owner, so they are
+            claimed `EXCLUSIVE` only.
     """
 
     resource: Resource
@@ -66,10 +71,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         """Holds the one-owner resources to exclusive claims."""
-        if (
-            self.resource in (Resource.WEIGHTS, Resource.BUDGET, Resource.OUTPUTS)
-            and self.mode != Mode.EXCLUSIVE
-        ):
+        if self.resource in _ONE_OWNER and self.mode != Mode.EXCLUSIVE:
             raise ValueError(f"a claim on {self.resource.value} must be exclusive")
 
 
@@ -212,13 +214,19 @@ class Technique:
     metrics: tuple[Metric, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        """Holds the name to what a command-line switch can carry."""
+        """Holds the name to what a command-line switch can carry, and names of fields to fields."""
         if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", self.name):
             raise ValueError(f"technique name {self.name!r} is not of the form 'block-quant'")
+        if not (isinstance(self.config, type) and issubclass(self.config, TechniqueConfig)):
+            raise TypeError(f"{self.name}: its configuration is no TechniqueConfig")
         tuned = [self.autotune.field] if self.autotune else []
-        for name in (*self.policy_keys.values(), *tuned):
+        blocks = [claim.block for claim in self.claims if isinstance(claim.block, str)]
+        for name in (*self.policy_keys.values(), *tuned, *blocks):
             if name not in self.config.model_fields:
                 raise ValueError(f"{self.name}: its configuration has no field {name!r}")
+        for name, info in self.config.model_fields.items():
+            if info.is_required():
+                raise ValueError(f"{self.name}: field {name!r} of its configuration has no default")
 
     def flag(self, field: str) -> str:
         """The command-line option of one field of the configuration."""
@@ -226,6 +234,11 @@ class Technique:
         if isinstance(extra, dict) and "flag" in extra:
             return str(extra["flag"])
         return f"--{self.name}-{field.replace('_', '-')}"
+
+    def flags(self) -> list[str]:
+        """All of its command-line options: its switch, which a field may share, and the fields'."""
+        switch = f"--{self.name}"
+        return [switch, *(f for f in map(self.flag, self.config.model_fields) if f != switch)]
 
     def fits(self, site: Site) -> bool:
         """Whether the technique can act at `site` at all."""

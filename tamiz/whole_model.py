@@ -2,9 +2,10 @@
 
     Δppl = max(ppl / ppl_dense, the same of positions ≥ 16) − 1  ≤  max_dppl
 
-Where it does not hold, sites go on to autotune's next configuration and in the end to their
-fallback, worst first: by 1 − cos² of the fit, which
-is the damage done for each byte saved. How many is guessed from
+(and the same of positions ≥ 16 read token by token, where the plan has techniques that act there
+only; see `tamiz.candidates`). Where it does not hold, sites go on to autotune's next configuration
+and in the end to their fallback, worst first: by 1 − cos² of the fit, which is the damage done for
+each byte saved. How many is guessed from
 
     ln(1 + Δppl) ≈ 50 · Σ (byte share) · (1 − cos²)          (measured: 35 to 60)
 

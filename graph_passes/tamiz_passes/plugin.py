@@ -11,6 +11,7 @@ from tamiz.hookspecs import hookimpl
 from tamiz.site import Site
 from tamiz_passes.attention import RecogniseAttention
 from tamiz_passes.clean_up import CleanUp
+from tamiz_passes.key_means import KeyMeans
 from tamiz_passes.layer import FuseLayers
 from tamiz_passes.logits_to_keep import LogitsToKeep
 from tamiz_passes.residual import AbsorbResidual
@@ -29,6 +30,7 @@ def tamiz_graph_passes() -> Sequence[type[GraphPass]]:
         RecogniseAttention,
         AbsorbResidual,
         LogitsToKeep,
+        KeyMeans,
         FuseLayers,
     )
 

@@ -9,8 +9,17 @@ from tamiz_ops.deltas import (
     unpack_deltas,
 )
 from tamiz_ops.library import library_path, metrics, register, reset_metrics
-from tamiz_ops.pack import dequantize, pack_int4, pack_int8, unpack_int4, unpack_int8
+from tamiz_ops.pack import (
+    dequantize,
+    pack_channels,
+    pack_int4,
+    pack_int8,
+    unpack_channels,
+    unpack_int4,
+    unpack_int8,
+)
 from tamiz_ops.run import run
+from tamiz_ops.signs import dequantize_signs, pack_signs
 
 __version__ = "0.1.0"
 
@@ -18,17 +27,21 @@ __all__ = [
     "DELTA_PADDING",
     "cpu",
     "dequantize",
+    "dequantize_signs",
     "hash_weights",
     "library_path",
     "metrics",
+    "pack_channels",
     "pack_deltas",
     "pack_int4",
     "pack_int8",
+    "pack_signs",
     "quantize_groups",
     "register",
     "reset_metrics",
     "run",
     "schemas",
+    "unpack_channels",
     "unpack_deltas",
     "unpack_int4",
     "unpack_int8",

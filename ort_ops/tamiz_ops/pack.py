@@ -3,6 +3,9 @@
 A tile is 16 outputs, a group 32 inputs. In a group come first the quants, then 16 fp16 scales and,
 for 4 bits, 16 fp16 minima; `src/kernels/packing.h` shows every byte. N outputs and K inputs are
 padded with zeros.
+
+Weights of 4 bits can also be packed by input channel, so that a product can leave single inputs
+unread: `pack_channels`, and `src/kernels/channels.h`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ Halves = npt.NDArray[np.float16]
 GROUP = 32
 TILE = 16
 _WORD = 4  # inputs of one output that lie side by side
+_PANEL = 128  # outputs of a panel of channels
+_HALF = 64  # outputs of the last one, perhaps
 
 
 def pack_int4(quants: Bytes, scales: Halves, minima: Halves) -> Bytes:
@@ -34,9 +39,7 @@ def pack_int4(quants: Bytes, scales: Halves, minima: Halves) -> Bytes:
     Raises:
         ValueError: an argument has another type or shape, or a quant is over 15.
     """
-    _check(quants, np.uint8, {"scales": scales, "minima": minima})
-    if quants.size and quants.max() > 15:
-        raise ValueError(f"quants holds {quants.max()}, expected 0 to 15")
+    _check_int4(quants, scales, minima)
     padded = _pad(quants, GROUP)
     pairs = padded.reshape(len(padded), -1, 2, _WORD)
     return _join(pairs[:, :, 0] | pairs[:, :, 1] << 4, [scales, minima])
@@ -99,6 +102,68 @@ def unpack_int8(packed: Bytes, n: int, k: int) -> tuple[npt.NDArray[np.int8], Ha
     return quants[:n, :k], scales
 
 
+def pack_channels(quants: Bytes, scales: Halves, minima: Halves) -> Bytes:
+    """Packs w = scale * q + minimum by input channel, for `ChannelMatMul`.
+
+    Args:
+        quants: uint8 [N, K], 0 to 15.
+        scales: float16 [N, ceil(K / 32)].
+        minima: float16 [N, ceil(K / 32)].
+
+    Returns:
+        uint8 [ceil(N / 64), ceil(K / 32) * 1280].
+
+    Raises:
+        ValueError: an argument has another type or shape, or a quant is over 15.
+    """
+    _check_int4(quants, scales, minima)
+    outputs = -(-len(quants) // _HALF) * _HALF
+    padded = _pad(quants, GROUP, outputs)
+    factors = [_pad(factor, 1, outputs) for factor in (scales, minima)]
+    panels = []
+    for first in range(0, outputs, _PANEL):
+        rows = slice(first, first + _PANEL)
+        size = min(_PANEL, outputs - first)
+        groups = np.empty(scales.shape[1], _channel_group(size))
+        # output = 8 d j + 4 d * (high nibble) + 4 b + c, d = size / 32
+        both = padded[rows].reshape(4, 2, size // 32, 4, -1, GROUP)
+        groups["records"] = (both[:, 0] | both[:, 1] << 4).transpose(3, 4, 1, 0, 2)
+        for i, factor in enumerate(factors):
+            groups["factors"][:, i] = factor[rows].T
+        panels.append(groups.view(np.uint8))
+    return np.concatenate(panels).reshape(outputs // _HALF, -1)
+
+
+def unpack_channels(packed: Bytes, n: int, k: int) -> tuple[Bytes, Halves, Halves]:
+    """Undoes `pack_channels`.
+
+    Args:
+        packed: uint8 [ceil(n / 64), ceil(k / 32) * 1280].
+        n: outputs.
+        k: inputs.
+
+    Returns:
+        quants uint8 [n, k], scales float16 [n, ceil(k / 32)], minima likewise.
+
+    Raises:
+        ValueError: `packed` has another type or shape.
+    """
+    expected = [-(-n // _HALF), -(-k // GROUP) * _channel_group(_HALF).itemsize]
+    _check_packed(packed, expected)
+    rows = np.ascontiguousarray(packed)
+    quants, factors = [], []
+    for first in range(0, len(rows), _PANEL // _HALF):
+        panel = rows[first : first + _PANEL // _HALF].reshape(-1)
+        size = panel.size // expected[1] * _HALF
+        groups = panel.view(_channel_group(size))
+        both = groups["records"].transpose(3, 2, 4, 0, 1)  # j, b, c, group, input
+        nibbles = np.stack([both & 15, both >> 4], axis=1)
+        quants.append(nibbles.reshape(size, -1))
+        factors.append(groups["factors"].transpose(1, 2, 0))
+    scales, minima = np.concatenate(factors, axis=1)
+    return np.concatenate(quants)[:n, :k], scales[:n], minima[:n]
+
+
 def dequantize(packed: Bytes, bits: int, n: int, k: int) -> npt.NDArray[np.float32]:
     """The weight that `packed` stands for, with the bits that the kernels compute with.
 
@@ -147,9 +212,23 @@ def _check(quants: npt.NDArray[Any], dtype: type, factors: dict[str, Halves]) ->
             )
 
 
-def _pad(x: npt.NDArray[Any], columns: int) -> npt.NDArray[Any]:
-    """With zeros to whole tiles of rows and to multiples of `columns`."""
-    n, k = -(-x.shape[0] // TILE) * TILE, -(-x.shape[1] // columns) * columns
+def _check_int4(quants: Bytes, scales: Halves, minima: Halves) -> None:
+    _check(quants, np.uint8, {"scales": scales, "minima": minima})
+    if quants.size and quants.max() > 15:
+        raise ValueError(f"quants holds {quants.max()}, expected 0 to 15")
+
+
+def _check_packed(packed: npt.NDArray[Any], expected: list[int]) -> None:
+    if packed.dtype != np.uint8 or list(packed.shape) != expected:
+        raise ValueError(
+            f"packed is {packed.dtype} {list(packed.shape)}, expected uint8 {expected}"
+        )
+
+
+def _pad(x: npt.NDArray[Any], columns: int, rows: int | None = None) -> npt.NDArray[Any]:
+    """With zeros to `rows`, by default whole tiles, and to multiples of `columns`."""
+    n = rows or -(-x.shape[0] // TILE) * TILE
+    k = -(-x.shape[1] // columns) * columns
     padded = np.zeros((n, k), x.dtype)
     padded[: x.shape[0], : x.shape[1]] = x
     return padded
@@ -159,6 +238,12 @@ def _group(bits: int) -> np.dtype[Any]:
     """One group of a tile: vectors of a word for every output, then the factors."""
     factors = 2 if bits == 4 else 1
     return np.dtype([("words", "<u4", (bits, TILE)), ("factors", "<f2", (factors, TILE))])
+
+
+def _channel_group(outputs: int) -> np.dtype[Any]:
+    """One group of a panel: a record for every input [b, j, c], then the factors."""
+    record = ("records", "u1", (GROUP, outputs // 32, 4, 4))
+    return np.dtype([record, ("factors", "<f2", (2, outputs))])
 
 
 def _join(quants: Bytes, factors: list[Halves]) -> Bytes:
@@ -177,11 +262,7 @@ def _split(packed: Bytes, bits: int, n: int, k: int) -> tuple[Bytes, list[Halves
     """Undoes `_join`: bytes [tiles * 16, words, 4] and factors [n, groups]."""
     group = _group(bits)
     tiles, groups = -(-n // TILE), -(-k // GROUP)
-    expected = [tiles, groups * group.itemsize]
-    if packed.dtype != np.uint8 or list(packed.shape) != expected:
-        raise ValueError(
-            f"packed is {packed.dtype} {list(packed.shape)}, expected uint8 {expected}"
-        )
+    _check_packed(packed, [tiles, groups * group.itemsize])
     fields = np.ascontiguousarray(packed).view(group)
     words = np.ascontiguousarray(fields["words"].transpose(0, 3, 1, 2))
     factors = fields["factors"].transpose(2, 0, 3, 1).reshape(-1, tiles * TILE, groups)

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tamiz_ops import sketch_reference
 from tamiz_ops.deltas import splitmix64, unpack_deltas
+from tamiz_ops.signs import dequantize_signs
 
 Array = npt.NDArray[Any]
 
@@ -84,6 +86,50 @@ def block_matmul(
         x = x * (np.repeat(mask, block, axis=-1)[..., :k] != 0)
     y = x @ dequantize(weight, bits, n, k).T
     return [y if bias is None else y + bias]
+
+
+def channel_matmul(
+    x: Array,
+    weight: Array,
+    mask: Array | None = None,
+    bias: Array | None = None,
+    *,
+    n: int,
+    k: int,
+    block: int = 1,
+) -> list[Array]:
+    """y = (x * mask) W^T + bias, W packed by input channel."""
+    x = x.astype(np.float64)
+    if mask is not None:
+        x = x * (np.repeat(mask, block, axis=-1)[..., :k] != 0)
+    y = x @ dequantize_channels(weight, n, k).T
+    return [y if bias is None else y + bias]
+
+
+def dequantize_channels(packed: Array, n: int, k: int) -> Array:
+    """The weight, float64 [n, k], that `packed` stands for, byte by byte as
+    `src/kernels/channels.h` says."""
+    half_outputs, half_bytes = 64, 1280
+    groups = packed.shape[1] // half_bytes
+    data = np.ascontiguousarray(packed).reshape(-1)
+    weight = np.zeros((packed.shape[0] * half_outputs, groups * _GROUP))
+    panel_start = 0
+    for first in range(0, len(weight), 2 * half_outputs):
+        outputs = min(2 * half_outputs, len(weight) - first)
+        o = np.arange(outputs)
+        quarter, nibble, lane = o // (outputs // 4), o % (outputs // 4), o % (outputs // 8)
+        byte = lane // 4 * 16 + 4 * quarter + lane % 4
+        shift = np.where(nibble < outputs // 8, 0, 4)
+        for g in range(groups):
+            group = data[panel_start + g * 20 * outputs :][: 20 * outputs]
+            records = group[: 16 * outputs].reshape(_GROUP, outputs // 2)
+            scale, minimum = group[16 * outputs :].view(np.float16).reshape(2, outputs, 1)
+            quants = (records[:, byte] >> shift & 15).T.astype(np.float64)
+            weight[first : first + outputs, g * _GROUP : (g + 1) * _GROUP] = (
+                scale.astype(np.float64) * quants + minimum
+            )
+        panel_start += groups * 20 * outputs
+    return weight[:n, :k]
 
 
 def proc_sparse_matmul(
@@ -172,6 +218,7 @@ def head_shortlist(
     project: Array,
     sketch: Array,
     offset: Array,
+    signs: Array | None = None,
     *,
     bits: int,
     n: int,
@@ -180,19 +227,28 @@ def head_shortlist(
     tiles: int,
     block: int = 32,
     sketch_bits: int = 4,
+    planes: int = 0,
+    sign_dims: int = 0,
     rows: int = 1,
     estimate: int = 1,
 ) -> list[Array]:
-    """y = W x + bias in the `tiles` tiles with the highest max(e), e = S P x + offset elsewhere.
+    """y = W x + bias in the `tiles` tiles with the highest max(e), elsewhere y = e.
 
+    e = S z + R q + offset, (z, r) = P x, q = r rounded to multiples of max|r| / 31.
     Of equal tiles the lower ones count. Elsewhere it is -infinity with `estimate` = 0; with more
     than `rows` rows of x all of it is exact.
     """
     (y,) = block_matmul(x, weight, mask, bias, bits=bits, n=n, k=k, block=block)
     if np.prod(x.shape[:-1]) > rows:
         return [y]
-    (z,) = block_matmul(x, project, mask, bits=8, n=dims, k=k, block=block)
+    signed = sign_dims if planes else 0
+    (both,) = block_matmul(x, project, mask, bits=8, n=dims + signed, k=k, block=block)
+    z, r = both[..., :dims], both[..., dims:]
     (e,) = block_matmul(z, sketch, None, offset, bits=sketch_bits, n=n, k=dims)
+    if signs is not None:
+        step = np.abs(r).max(-1, keepdims=True) / 31
+        q = np.rint(r / np.where(step == 0, 1, step)) * step
+        e = e + q @ dequantize_signs(signs, planes, n, sign_dims).T.astype(np.float64)
     padded = np.pad(e, [(0, 0)] * (e.ndim - 1) + [(0, -n % _TILE)], constant_values=-np.inf)
     highest = padded.reshape(*e.shape[:-1], -1, _TILE).max(-1)  # NaN where one is NaN
     highest = np.where(np.isnan(highest), np.inf, highest)
@@ -252,17 +308,21 @@ def attention(
     attention_mask: Array,
     position_ids: Array,
     inverse_frequency: Array | None = None,
+    past_sketch: Array | None = None,
+    key_mean: Array | None = None,
     *,
     num_heads: int,
     kv_heads: int,
     scale: float = 0.0,
     rotary_scale: float = 1.0,
+    **choice: Any,
 ) -> list[Array]:
     """y = softmax(scale q k^T) v over the visible keys, 0 where there is none.
 
     Query i of row b sees the keys j <= past + i with attention_mask[b, j] != 0, past = keys -
-    sequence. Returns [y, present_key, present_value]; a present is as long as attention_mask, or
-    has the shape of the past where that is a buffer of at least this many keys.
+    sequence, of which `choice` (window, sinks, keep, ...; see the op) leaves some. Returns [y,
+    present_key, present_value] and, with past_sketch, present_sketch; a present is as long as
+    attention_mask, or has the shape of the past where that is a buffer of at least this many keys.
     """
     batch, tokens, width = q.shape
     dim = width // num_heads
@@ -275,18 +335,75 @@ def attention(
         new_keys = rotate(new_keys, position_ids, inverse_frequency, rotary_scale)
     keys = _append(past_key, new_keys, past)
     values = _append(past_value, new_values, past)
+    presents = [keys, values]
+    if past_sketch is not None:
+        presents.append(_append_sketch(past_sketch, new_keys, key_mean, past, **choice))
 
     y = np.zeros((batch, tokens, num_heads, dim))
-    for b, i in np.ndindex(batch, tokens):
-        visible = np.flatnonzero(attention_mask[b, : past + i + 1])
-        if len(visible) == 0:
-            continue
-        for h in range(num_heads):
-            head = h // (num_heads // kv_heads)
-            score = keys[b, head, visible] @ queries[b, i, h] * (scale or dim**-0.5)
+    queries *= scale or dim**-0.5
+    group = num_heads // kv_heads
+    for b, i, head in np.ndindex(batch, tokens, kv_heads):
+        heads = range(head * group, (head + 1) * group)
+        row = None if past_sketch is None else presents[2][b, head, : past + i + 1]
+        seen = attention_mask[b, : past + i + 1] != 0
+        visible = _chosen(queries[b, i, heads], row, seen, tokens, **choice)
+        for h in heads if len(visible) else ():
+            score = keys[b, head, visible] @ queries[b, i, h]
             weight = np.exp(score - score.max())
             y[b, i, h] = weight @ values[b, head, visible] / weight.sum()
-    return [y.reshape(batch, tokens, width), keys, values]
+    return [y.reshape(batch, tokens, width), *presents]
+
+
+def _append_sketch(
+    buffer: Array,
+    new: Array,
+    mean: Array | None,
+    past: int,
+    *,
+    ternary: int = 0,
+    epsilon: float = 0.0,
+    **_: Any,
+) -> Array:
+    """The sketches with those of the new keys [batch, tokens, heads, dim] from `past` on."""
+    rows = sketch_reference.sketch(new.astype(np.float32), mean, 1 + ternary, epsilon)
+    end = past + new.shape[1]
+    shape = (*buffer.shape[:2], max(buffer.shape[2], end), buffer.shape[3])
+    present = np.zeros(shape, np.float32)
+    present[:, :, : buffer.shape[2]] = buffer
+    present[:, :, past:end] = rows.transpose(0, 2, 1, 3)
+    return present
+
+
+def _chosen(
+    queries: Array,
+    sketches: Array | None,
+    visible: Array,
+    tokens: int,
+    *,
+    window: int = 0,
+    sinks: int = 4,
+    keep: int = 0,
+    keep_fraction: float = 0.0,
+    recent: int = 64,
+    density: float = 1.0,
+    ternary: int = 0,
+    epsilon: float = 0.0,
+    query_bits: int = 4,
+) -> list[int]:
+    """The keys that the queries [group, dim] of one KV head attend to, ascending."""
+    keys = len(visible)
+    scope = min(window, keys) if window else keys
+    keep = max(keep, int(np.ceil(np.float32(keep_fraction) * np.float32(scope))))
+    begin = keys - scope
+    kept = keep + recent + sinks
+    if sketches is None or tokens > 1 or kept > density * scope or kept >= scope:
+        return sketch_reference.select(queries[:0], visible, begin, begin, sinks, 0)
+    bits = 32 * (sketches.shape[1] - 1) // (1 + ternary)
+    score = [
+        sketch_reference.scores(q, sketches, bits, 1 + ternary, epsilon, query_bits)
+        for q in queries.astype(np.float32)
+    ]
+    return sketch_reference.select(np.array(score), visible, begin, keys - recent, sinks, keep)
 
 
 def _append(buffer: Array, new: Array, past: int) -> Array:
@@ -325,6 +442,7 @@ def _number(text: str) -> int | float:
 
 _OPS: dict[str, Any] = {
     "BlockMatMul": block_matmul,
+    "ChannelMatMul": channel_matmul,
     "BlockGather": block_gather,
     "HeadShortlist": head_shortlist,
     "RMSNorm": rms_norm,

@@ -83,7 +83,8 @@ def fit(
         estimates from the exact one).
 
     Raises:
-        FitError: There are too few samples, or the recall needs so many tiles that nothing is won.
+        FitError: There are too few samples, the recall needs so many tiles that nothing is won, or
+            weights are not finite or too large.
     """
     samples = 0 if statistics is None else len(statistics.samples)
     if statistics is None or samples < _LEAST_SAMPLES:
@@ -95,6 +96,8 @@ def fit(
     weight = np.ascontiguousarray(weight, dtype=np.float32)
     seen, held_out = np.split(statistics.samples.astype(np.float32), [samples - samples // 5])
     sketch = make_sketch(weight, seen, min(config.dims, k), config.sketch_bits)
+    if not np.isfinite(sketch.offset).all():
+        raise FitError("it holds weights that are not finite, or too large for a sketch")
     tensors = {
         "project": sketch.project,
         "sketch": sketch.sketch,

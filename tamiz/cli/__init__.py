@@ -22,6 +22,8 @@ COMMANDS = (
     "calibrate",
     "plan",
     "build",
+    "explain",
+    "diff",
     "run",
     "chat",
     "eval",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -54,7 +54,8 @@ class TechniqueCommand(click.Command):
 def choices(ctx: click.Context, values: Mapping[str, Any]) -> list[Choice]:
     """The choices that the values of the techniques' options stand for.
 
-    Setting a field switches its technique on.
+    Setting a field switches its technique on. Where a field's flag is the technique's own switch,
+    its values stand beside on and off, and none is another word for off.
 
     Raises:
         TamizError: A value outside of its range, or a field of a technique that is switched off.
@@ -65,18 +66,27 @@ def choices(ctx: click.Context, values: Mapping[str, Any]) -> list[Choice]:
     wanted: dict[str, dict[str, Any] | None] = {}
     for name, technique in techniques.items():
         switch = values[_key(name)]
+        mode = _mode(technique)
         fields = {
             field: _value(text)
             for field in technique.config.model_fields
-            if (text := values[_key(name, field)]) is not None
+            if field != mode and (text := values[_key(name, field)]) is not None
         }
-        if switch == "off" and fields:
+        if switch in ("off", "none") and fields:
             raise TamizError(
-                f"{technique.flag(next(iter(fields)))} has no effect with --{name}=off"
+                f"{technique.flag(next(iter(fields)))} has no effect with --{name}={switch}"
             )
+        if mode is not None and switch not in (None, "on", "off", "none"):
+            fields[mode] = switch
         if switch is not None or fields:
-            wanted[name] = None if switch == "off" else fields
+            wanted[name] = None if switch in ("off", "none") else fields
     return choose(techniques, wanted)
+
+
+def acts_on_steps_only(ctx: click.Context, names: Collection[str]) -> bool:
+    """Whether one of the techniques acts on single-token steps only, or is not known here."""
+    known = plugins(ctx).techniques() if names else {}
+    return any(name not in known or known[name].decode_only for name in names)
 
 
 def _key(technique: str, field: str = "") -> str:
@@ -92,14 +102,22 @@ def _value(text: str) -> Any:
         return text
 
 
+def _mode(technique: Technique) -> str | None:
+    """The field of the configuration that the technique's own switch sets, if any."""
+    fields = technique.config.model_fields
+    return next((f for f in fields if technique.flag(f) == f"--{technique.name}"), None)
+
+
 def _options(technique: Technique) -> list[click.Option]:
     state = "on" if technique.default else "off"
+    schema = technique.config.model_json_schema()["properties"]
+    mode = _mode(technique)
+    modes = [] if mode is None else [*schema[mode]["enum"], "none"]
     switch = click.Option(
         [f"--{technique.name}", _key(technique.name)],
-        type=click.Choice(["on", "off"]),
+        type=click.Choice(["on", "off", *modes]),
         help=f"{technique.summary}  [default: {state}]",
     )
-    schema = technique.config.model_json_schema()["properties"]
     fields = [
         click.Option(
             [technique.flag(field), _key(technique.name, field)],
@@ -108,6 +126,7 @@ def _options(technique: Technique) -> list[click.Option]:
             f"[default: {json.dumps(schema[field].get('default'))}]",
         )
         for field in technique.config.model_fields
+        if field != mode
     ]
     return [switch, *fields]
 

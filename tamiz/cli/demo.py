@@ -97,7 +97,7 @@ def _compare(dense: Path, built: Path, text: str, windows: int) -> dict[str, Any
     with Console(stderr=True).status("memory bandwidth") as status:
         speed = bench(built, dense, (CONTEXT,), THREADS, status.update)
         models = Model.load(built, THREADS), Model.load(dense, THREADS)
-        quality = evaluate(*models, text, windows, status.update)
+        quality = evaluate(*models, text, windows, tell=status.update)
     return {**speed, **quality}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tamiz.cli._output import print_json, print_table
+from tamiz.cli._techniques import acts_on_steps_only
 from tamiz.errors import TamizError
 
 
@@ -26,13 +27,21 @@ from tamiz.errors import TamizError
     show_default=True,
     help="Windows of 1,024 tokens to score.",
 )
+@click.option(
+    "--decode/--prompt-only",
+    default=None,
+    help="Score token by token as well.  [default: where a technique of DIR acts there only]",
+)
 @click.option("--threads", type=click.IntRange(1), help="Threads.  [default: the physical cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.pass_context
 def command(
+    ctx: click.Context,
     directory: Path,
     text: Path,
     against: Path | None,
     windows: int,
+    decode: bool | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
@@ -48,8 +57,10 @@ def command(
         raise TamizError(f"{text}: cannot be read as UTF-8 text: {error}") from error
     built = Model.load(directory, threads)
     dense = None if against is None else Model.load(against, threads)
+    if decode is None:
+        decode = acts_on_steps_only(ctx, built.bundle.manifest.techniques)
     with Console(stderr=True).status("") as status:
-        report = evaluate(built, dense, contents, windows, status.update)
+        report = evaluate(built, dense, contents, windows, decode, tell=status.update)
     if as_json:
         print_json(report)
     else:

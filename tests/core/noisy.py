@@ -47,6 +47,23 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     return [linear.node]
 
 
+def rewrite_steps(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
+    """The noisy weight where the input is one token, the dense one where it is more."""
+    linear = graph.find_linear(model, site)
+    stored = fit.tensors["weight"] if site.transposed else fit.tensors["weight"].T
+    noisy = graph.add_initializer(model, f"{site.weight}.noisy", np.ascontiguousarray(stored))
+    one = graph.add_initializer(model, f"{site.weight}.one", np.array([1], np.int64))
+    slot = list(linear.node.inputs).index(linear.weight)
+    tokens = ir.node("Shape", [linear.node.inputs[1 - slot]], {"start": 1, "end": 2})
+    step = ir.node("Equal", [tokens.outputs[0], one])
+    chosen = ir.node("Where", [step.outputs[0], noisy, linear.weight])
+    for node in (tokens, step, chosen):
+        node.name = f"{site.node}/{node.op_type}"
+        model.graph.insert_before(linear.node, node)
+    linear.node.replace_input_with(slot, chosen.outputs[0])
+    return [linear.node]
+
+
 def dequantize(site: Site, fit: Fit) -> np.ndarray:
     return fit.tensors["weight"]
 

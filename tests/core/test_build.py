@@ -125,6 +125,41 @@ def test_what_cannot_be_fitted_stays_dense(plugins: Plugins, tiny_dense: Path) -
     assert attempt["decision"]["reason"] == "refused: it holds weights that are not finite"
 
 
+def marked(name: str, refusal: str | None = None) -> Technique:
+    """One that owns nothing and changes nothing at its sites, or refuses to."""
+
+    def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
+        if refusal is not None:
+            raise FitError(refusal)
+        return [next(node for node in model.graph if node.name == site.node)]
+
+    return rescaled(
+        name,
+        claims=(Claim(Resource.CANDIDATES, Mode.NARROWING),),
+        fit=lambda *_: Fit({}, {}, {"exact": 1.0}, 0.0),
+        rewrite=rewrite,
+        cost=None,
+    )
+
+
+def test_a_node_tells_all_techniques_that_rewrote_it(plugins: Plugins, tiny_dense: Path) -> None:
+    refusing = marked("third", refusal="the node does not want it")
+    techniques = [marked("second"), rescaled("first"), refusing, marked("zero")]
+    report = run(plugins, tiny_dense, techniques, {t.name: {} for t in techniques})
+    model = ir.load(Bundle.open(tiny_dense.parent / "out").model)
+    signed = [n.metadata_props for n in model.graph if graph.TECHNIQUE in n.metadata_props]
+    assert len(signed) == 14
+    for node in signed:
+        assert node[graph.TECHNIQUE] == "first,second"
+        assert node[graph.VERSION] == "7,7"
+    # A rewrite that refuses leaves the site to those before it; those after it do not follow.
+    site = report["sites"]["layers.0.ffn_up"]
+    decisions = {t["name"]: t["decision"] for t in site["techniques"]}
+    assert [name for name, made in decisions.items() if made["applied"]] == ["first", "second"]
+    assert decisions["third"]["reason"] == "refused: the node does not want it"
+    assert decisions["zero"]["reason"] == "refused: third, which comes before it, was refused"
+
+
 def test_conflicts_are_an_error_or_dropped(plugins: Plugins, tiny_dense: Path) -> None:
     both = [rescaled("one"), rescaled("two")]
     with pytest.raises(ConflictError, match="one and two both claim the weights") as caught:
@@ -204,3 +239,19 @@ def test_refuses_choices_that_are_not_declared(
 ) -> None:
     with pytest.raises(TamizError, match=reason):
         choose({"rescaled": rescaled()}, wanted)
+
+
+@pytest.mark.parametrize("function", ["fit", "dequantize", "rewrite"])
+def test_a_function_that_raises_is_blamed_on_its_technique(
+    plugins: Plugins, tiny_dense: Path, function: str
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise KeyError("no luck")
+
+    technique = rescaled(**{function: broken})
+    expected = (
+        "^technique rescaled is broken and can be switched off: it raised KeyError: 'no luck'"
+    )
+    with pytest.raises(TamizError, match=expected):
+        run(plugins, tiny_dense, [technique], {"rescaled": {}})
+    assert not (tiny_dense.parent / "out").exists()

@@ -1,14 +1,20 @@
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import onnx_ir as ir
 import pytest
+from pydantic import Field, create_model
 
+from tamiz.cli import build, plan
 from tamiz.errors import TamizError
+from tamiz.graph import GraphPass, Phase
 from tamiz.hookspecs import Exporter, hookimpl
-from tamiz.plugins import load
+from tamiz.inspect import run_passes
+from tamiz.plugins import OWN_FLAGS, load
 from tamiz.site import SiteKind
 from tamiz.technique import Claim, Mode, Resource, Technique, TechniqueConfig
 
@@ -33,12 +39,18 @@ def install() -> Iterator[Install]:
         del sys.modules[name]
 
 
-def technique(name: str) -> Technique:
+def switched(flag: str) -> type[TechniqueConfig]:
+    """A configuration whose one field has this flag."""
+    extra = Field(0, ge=0, description="x", json_schema_extra={"flag": flag})
+    return create_model("Config", __base__=TechniqueConfig, field=(int, extra))
+
+
+def technique(name: str, config: type[TechniqueConfig] = TechniqueConfig) -> Technique:
     return Technique(
         name=name,
         version="1",
         summary=name,
-        config=TechniqueConfig,
+        config=config,
         site_kinds=frozenset({SiteKind.LINEAR}),
         claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE),),
         fit=lambda *_: None,  # type: ignore[arg-type, return-value]
@@ -78,6 +90,16 @@ def raises() -> list[Technique]:
             {"tamiz_techniques": lambda: [technique("good")]},
             "'good', which another plugin declares",
         ),
+        ({"tamiz_techniques": lambda: None}, "TypeError"),
+        (
+            {"tamiz_techniques": lambda: [technique("output")]},
+            "flag --output of output, which tamiz has",
+        ),
+        (
+            {"tamiz_techniques": lambda: [technique("other", switched("--good"))]},
+            "flag --good of other, which good has",
+        ),
+        ({"tamiz_graph_passes": lambda: ["text"]}, "declares 'text' as graph pass"),
     ],
 )
 def test_a_broken_plugin_is_named_and_skipped(
@@ -129,6 +151,42 @@ def test_disabling_what_is_not_installed_is_an_error(
         load([install("other")])
 
 
+def test_hooks_that_raise_later_are_blamed_on_their_plugin(install: Install) -> None:
+    def broken(model: object) -> None:
+        raise IndexError("no luck")
+
+    loaded = load([install("sites", tamiz_find_sites=broken)])
+    with pytest.raises(TamizError, match=r"^plugin sites is broken .* IndexError: no luck"):
+        loaded.find_sites(object())
+
+
+def test_the_first_plugin_that_knows_a_model_finds_its_sites(install: Install) -> None:
+    knows = install("knows", tamiz_find_sites=lambda model: ([], []))
+    not_asked = install("asked-last", tamiz_find_sites=lambda model: 1 / 0)
+    later = install("later", tamiz_find_sites=lambda model: None)
+    assert load([knows, not_asked, later]).find_sites(object()) == ([], [])
+
+
+def test_a_pass_that_raises_is_blamed(install: Install) -> None:
+    class Broken(GraphPass):
+        name, phase = "broken-pass", Phase.FUSE
+
+        def call(self, model: ir.Model) -> ir.passes.PassResult:
+            raise ValueError("no luck")
+
+    loaded = load([install("passes", tamiz_graph_passes=lambda: [Broken])])
+    model = ir.Model(ir.Graph([], [], nodes=[]), ir_version=10)
+    with pytest.raises(TamizError, match=r"^graph pass broken-pass is broken"):
+        run_passes(model, loaded, Phase.FUSE)
+
+
+def test_a_module_that_exits_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaves_early.py").write_text("raise SystemExit('bye')")
+    monkeypatch.syspath_prepend(tmp_path)
+    (broken,) = load([EntryPoint("early", "leaves_early", "tamiz")]).broken()
+    assert broken.error == "SystemExit: bye"
+
+
 def test_a_name_that_no_switch_can_carry_is_refused() -> None:
     with pytest.raises(ValueError, match="'Block Quant'"):
         technique("Block Quant")
@@ -138,3 +196,14 @@ def test_the_built_in_plugins_work() -> None:
     loaded = load()
     assert loaded.broken() == []
     assert "block-quant" in loaded.techniques()
+
+
+def test_own_flags_are_those_of_plan_and_build() -> None:
+    own = {
+        option
+        for command in (build.command, plan.command)
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+        if option.startswith("--")
+    }
+    assert own | {"--help"} == OWN_FLAGS

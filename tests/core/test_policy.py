@@ -280,3 +280,36 @@ def test_the_examples_hold(path: Path) -> None:
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) == 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "origin"),
+    [
+        ({"defaults": {"K": 1}}, "defaults"),
+        ({"defaults": {"K": {"gate": 1, "up": 2}}}, "defaults"),
+        ({"ranges": [{"layers": "0", "K": 1}, {"layers": "5", "K": 2}]}, "ranges[1]"),
+        ({"defaults": {"K": {"up": 1}}, "ranges": [{"layers": "5", "K": 2}]}, "ranges[0]"),
+        ({"defaults": {"K": 1}, "ranges": [{"layers": "5", "K": {"up": 2}}]}, "ranges[0]"),
+        ({"ranges": [{"layers": "5", "K": 1}], "layers": {"5": {"K": 2}}}, "layers[5]"),
+        (
+            {"layers": {"5": {"K": 1, "tensors": {"ffn_up": {"K": 2}}}}},
+            "layers[5].tensors[ffn_up]",
+        ),
+        (
+            {"layers": {"5": {"K": 1}}, "sites": {r"re:.*\.ffn_up": {"K": 2}}},
+            r"sites[re:.*\.ffn_up]",
+        ),
+        ({"defaults": {"techniques": {"seeded": {"k": 1}}}, "layers": {"5": {"K": 2}}}, "defaults"),
+    ],
+)
+def test_the_entry_that_won(tmp_path: Path, policy: dict[str, Any], origin: str) -> None:
+    found = rules(read(tmp_path, {"version": 1, **policy}), "layers.5.ffn_up")
+    assert found.field_origins["seeded"] == {"k": origin}
+
+
+def test_a_key_that_is_replaced_forgets_its_parts(tmp_path: Path) -> None:
+    policy = {"defaults": {"K": {"up": 1, "down": 3}}, "layers": {"5": {"K": 2}}}
+    found = rules(read(tmp_path, {"version": 1, **policy}), "layers.5.ffn_up")
+    assert found.origins == {"K": "layers[5]"}
+    elsewhere = rules(read(tmp_path, {"version": 1, **policy}), "layers.6.ffn_up")
+    assert elsewhere.origins == {"K.up": "defaults", "K.down": "defaults"}

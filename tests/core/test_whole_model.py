@@ -5,16 +5,19 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import onnx_ir as ir
 import pytest
-from noisy import noisy
+from noisy import noisy, rewrite_steps
 
 from tamiz import graph
 from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.calibrate import calibrate_bundle
+from tamiz.calibration import Calibration
+from tamiz.candidates import gate_windows
 from tamiz.errors import TamizError
 from tamiz.plan import choose
 from tamiz.plugins import Plugin, Plugins, load
@@ -76,10 +79,37 @@ def test_a_bad_technique_is_backed_off_to_the_fallback(tiny_dense: Path) -> None
     assert "backed off by the gate of the whole model" in entry[0]["decision"]["reason"]
     assert Bundle.open(out).manifest.unsafe["layers.0.ffn_up"] == "noisy"
     plain = run(tiny_dense, None, "int4")
-    assert plain["gate"]["skipped"] == "nothing that was applied loses anything"
+    skipped = "nothing that was applied loses anything"
+    assert plain["gate"]["skipped"] == skipped
     assert (out / "model.onnx.data").read_bytes() == (
         tiny_dense.parent / "int4" / "model.onnx.data"
     ).read_bytes()
+
+
+def test_what_acts_on_steps_only_is_scored_step_by_step(tiny_dense: Path) -> None:
+    steps = noisy(rewrite=rewrite_steps, decode_only=True)
+    loose = policy(tiny_dense, **ANYTHING)
+    plain = run(tiny_dense, {"noise": 0.3}, policy=loose, technique=steps, max_dppl=100.0)["gate"]
+    (trial,) = plain["trials"]
+    assert plain["decode"]
+    assert trial["ppl"] == pytest.approx(trial["ppl_dense"], rel=1e-3)
+    assert trial["dppl"] == pytest.approx(trial["ppl_decode"] / trial["ppl_decode_dense"] - 1, 0.01)
+    assert trial["kl_decode"] > 100 * trial["kl_mean"]
+    strict = run(
+        tiny_dense, {"noise": 0.3}, policy=loose, technique=steps, max_dppl=trial["dppl"] / 2
+    )
+    assert strict["gate"]["trials"][0]["refused"] or strict["gate"]["trials"][1]["refused"]
+    assert strict["gate"]["result"] is None or strict["gate"]["result"]["holds"]
+
+
+def test_steps_are_scored_on_longer_windows_of_the_same_text() -> None:
+    known = Calibration("", {}, 1, tokens=[[i] * 512 for i in range(5)])
+    reference: Any = SimpleNamespace(limit=1024)
+    assert gate_windows(reference, known, False, lambda *step: None) == known.tokens
+    joined = gate_windows(reference, known, True, lambda *step: None)
+    assert joined == [[0] * 512 + [1] * 512, [2] * 512 + [3] * 512]
+    reference.limit = 1023
+    assert gate_windows(reference, known, True, lambda *step: None) == known.tokens
 
 
 def test_the_worst_goes_first(tiny_dense: Path) -> None:

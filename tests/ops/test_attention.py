@@ -46,8 +46,9 @@ class Case:
 
     def run(self, isa=None, threads=1, **attributes):
         return tamiz_ops.run(
-            "Attention", self.inputs, isa=isa, threads=threads, **self.heads, **attributes
-        )
+            "Attention", self.inputs, out=[True] * 3, isa=isa, threads=threads,
+            **self.heads, **attributes,
+        )  # fmt: skip
 
     def reference(self, **attributes):
         return reference.run("Attention", self.inputs, **self.heads, **attributes)

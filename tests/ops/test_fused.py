@@ -51,7 +51,8 @@ def one_by_one(inputs, isa):
     i = inputs
     h, total = run("RMSNorm", i["x"], i["norm"], i["residual"], epsilon=1e-6)
     attention = [h] + [i[name] for name in INPUTS[3:10]]
-    y, key, new_value = run("Attention", *attention, num_heads=HEADS, kv_heads=KV_HEADS)
+    heads = {"num_heads": HEADS, "kv_heads": KV_HEADS}
+    y, key, new_value = run("Attention", *attention, **heads)[:3]
     gated = run("SwiGLU", h, i["up"])[0]
     normed = run("RMSNorm", y, i["norm"], total)[0]
     return [run("SwiGLU", normed, gated)[0], key, new_value, total]

@@ -84,3 +84,30 @@ def test_other_vocabularies_cannot_be_compared(dense, other, monkeypatch):
     monkeypatch.setattr(other, "vocabulary", 7)
     with pytest.raises(TamizError, match=r"has 7 logits, but .* has 262"):
         evaluate.compare(other, dense, WINDOWS)
+
+
+def test_decoding_gives_what_reading_gives(dense, shared):
+    result = evaluate.compare(shared, dense, WINDOWS, decode=True)
+    assert result.built.ppl_decode == pytest.approx(direct(shared, 16), rel=1e-5)
+    assert result.dense == evaluate.perplexity(dense, WINDOWS)
+    assert evaluate.perplexity(shared, WINDOWS, decode=True) == result.built
+    assert result.kl_decode == pytest.approx(0, abs=1e-6)
+    assert result.top1_agreement_decode == pytest.approx(1, abs=0.01)
+
+
+def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch):
+    step = type(shared.sequence()).step
+    monkeypatch.setattr(
+        type(shared.sequence()), "step", lambda self, token: 0.5 * step(self, token)
+    )
+    read = evaluate.compare(shared, dense, WINDOWS)
+    assert read.dppl == pytest.approx(0, abs=1e-6)
+    assert read.built.ppl_decode is None
+    decoded = evaluate.compare(shared, dense, WINDOWS, decode=True)
+    tempered = 0.5 * shared.logits(np.array(WINDOWS))[:, 15:-1].astype(np.float64)
+    tempered -= np.log(np.exp(tempered).sum(axis=-1, keepdims=True))
+    nll = -np.take_along_axis(tempered, np.array(WINDOWS)[:, 16:, None], axis=-1)
+    assert decoded.built.ppl_decode == pytest.approx(np.exp(nll.mean()), rel=1e-5)
+    assert decoded.dppl == pytest.approx(
+        max(decoded.built.ppl_decode / decoded.dense.ppl_from_16 - 1, 0), abs=1e-6
+    )

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -85,6 +86,24 @@ def test_eval_prints_the_contracted_keys(tamiz, dense_dir, shared_dir, tmp_path,
     assert {"ppl", "ppl_from_16", "ppl_dense", "dppl", "kl_mean", "top1_agreement"} <= set(report)
     assert report["dppl"] == pytest.approx(0, abs=1e-5)
     assert report["kl_mean"] == pytest.approx(0, abs=1e-6)
+    assert "ppl_decode" not in report
+    code, out, _ = tamiz(*arguments, "--against", dense_dir, "--decode", "--json")
+    report = json.loads(out)
+    assert report["ppl_decode"] == pytest.approx(report["ppl_from_16"], rel=1e-5)
+    assert report["kl_decode"] == pytest.approx(0, abs=1e-6)
+
+
+def test_eval_decodes_what_it_does_not_know(tamiz, shared_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr("tamiz.evaluate.cut", lambda ids, n: [ids[:100]] * n)
+    text = tmp_path / "text.txt"
+    text.write_text("hello world, " * 100, "utf-8")
+    bundle = shutil.copytree(shared_dir, tmp_path / "other")
+    manifest = json.loads((bundle / "tamiz.json").read_text())
+    manifest["techniques"] = {"somebody-elses": {"version": "1", "config": {}}}
+    (bundle / "tamiz.json").write_text(json.dumps(manifest))
+    code, out, _ = tamiz("eval", bundle, "--text", text, "--windows", 1, "--json")
+    assert code == 0
+    assert "ppl_decode" in json.loads(out)
 
 
 def test_eval_refuses_unreadable_text(tamiz, dense_dir, tmp_path):

@@ -77,14 +77,13 @@ def test_left_padded_batch_equals_single_runs(model):
 
 
 def test_the_head_runs_for_the_last_position_of_a_prompt_only(shared):
-    empty = np.zeros((1, shared.heads, 0, shared.head_size), np.float32)
     ids = np.array([IDS])
     feeds = {
         "input_ids": ids,
         "attention_mask": np.ones_like(ids),
         "position_ids": np.arange(len(IDS))[None],
         "logits_to_keep": np.array([1]),
-        **dict.fromkeys(shared.past, empty),
+        **{state.past: state.zeros(0) for state in shared.states},
     }
     (logits,) = shared.session.run(["logits"], feeds)
     assert logits.shape == (1, 1, shared.vocabulary)

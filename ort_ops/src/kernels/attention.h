@@ -18,6 +18,10 @@ struct AttendArgs {
   int64_t rows;         // at most kFewRows or tile_rows
   int64_t first_row;
   int64_t key_begin, key_end;
+  const int32_t* list;  // the keys attended: list[key_begin .. key_end - 1], ascending and none
+                        // beyond the queries or hidden; null: the keys of that range themselves
+  int64_t window;       // without a list: keys seen back from each query, itself included; 0: all
+  int64_t sink_end;     // keys before it are seen from everywhere
   int64_t dim, group, past;
   float* work;  // work_floats(rows, dim) floats
   float* out;   // row r goes to out + r / group * out_stride + r % group * dim

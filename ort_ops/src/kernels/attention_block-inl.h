@@ -14,21 +14,50 @@ namespace TAMIZ_TARGET {
 
 constexpr int kBlockKeys = 64;
 
-/// The keys of a block that the attention mask shows.
+/// The keys of a block that can be seen.
 struct Block {
   int count;
   int32_t index[kBlockKeys];
-  float position[kBlockKeys];  // the same as floats; +inf from `count` on
+  int32_t later[kBlockKeys];   // the keys to expect a block later
+  float position[kBlockKeys];  // index as floats; +inf from `count` on
 };
 
+/// The last key that a row sees.
+inline float last_key(const AttendArgs& a, int64_t row) {
+  return static_cast<float>(a.past + (a.first_row + row) / a.group);
+}
+
+/// How far its window reaches back from there.
+inline float reach(const AttendArgs& a) {
+  return a.window ? static_cast<float>(a.window - 1) : HUGE_VALF;
+}
+
+/// Whether no row sees a key of the block.
+inline bool out_of_window(const AttendArgs& a, int64_t begin) {
+  const float last = static_cast<float>(begin + kBlockKeys - 1);
+  return !a.list && last < last_key(a, 0) - reach(a) && begin >= a.sink_end;
+}
+
+/// Asks for a row of the cache that is needed a block later: the processor's own prefetching stops
+/// at page borders and at the jumps between keys and values.
+inline void prefetch(const float* row, int64_t dim) {
+  constexpr int kLine = 16;
+  for (int64_t d = 0; d < dim; d += kLine) __builtin_prefetch(row + d, 0, 2);
+}
+
+/// The keys of the list, or those of the range that the mask shows.
 inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
   const int count =
       static_cast<int>(a.key_end - begin < kBlockKeys ? a.key_end - begin : kBlockKeys);
   const int64_t* mask = a.mask + begin;
   int hidden = 0;
-  for (int j = 0; j < count; ++j) hidden += mask[j] == 0;
+  for (int j = 0; j < count && !a.list; ++j) hidden += mask[j] == 0;
   block.count = 0;
-  if (hidden == 0) {
+  if (a.list) {
+    memcpy(block.index, a.list + begin, sizeof(int32_t) * count);
+    for (int j = 0; j < count; ++j) prefetch(a.keys + block.index[j] * a.dim, a.dim);
+    block.count = count;
+  } else if (hidden == 0) {
     for (int j = 0; j < count; ++j) block.index[j] = static_cast<int32_t>(begin + j);
     block.count = count;
   } else {
@@ -37,16 +66,25 @@ inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
       block.count += mask[j] != 0;
     }
   }
-  for (int j = 0; j < block.count; ++j) block.position[j] = static_cast<float>(block.index[j]);
+  for (int j = 0; j < block.count; ++j) {
+    const int64_t later = begin + j + kBlockKeys;
+    const int64_t in_list = later < a.key_end ? later : a.key_end - 1;
+    block.later[j] = a.list ? a.list[in_list] : block.index[j] + kBlockKeys;
+    block.position[j] = static_cast<float>(block.index[j]);
+  }
   for (int j = block.count; j < kBlockKeys; ++j) {
     block.position[j] = HUGE_VALF;
     if (block.count) block.index[j] = block.index[block.count - 1];
   }
 }
 
-/// The last key that a row sees.
-inline float last_key(const AttendArgs& a, int64_t row) {
-  return static_cast<float>(a.past + (a.first_row + row) / a.group);
+/// The scores of the keys that rows see, -inf for the others; `last` is their last_key.
+inline Vec seen(const AttendArgs& a, Vec position, Vec last, Vec score) {
+  const Vec hidden = broadcast(-HUGE_VALF);
+  const Vec sink = broadcast(static_cast<float>(a.sink_end - 1));
+  score = select_le(position, last, score, hidden);
+  return select_le(last - broadcast(reach(a)), position, score,
+                   select_le(position, sink, score, hidden));
 }
 
 inline int64_t padded(int64_t dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
@@ -62,13 +100,6 @@ inline float finish(const AttendArgs& a, int64_t row, float m, float s) {
   a.stats[2 * row] = m;
   a.stats[2 * row + 1] = s;
   return 1.0f;
-}
-
-/// Asks for a row of the cache that is needed a block later: the processor's own prefetching stops
-/// at page borders and at the jumps between keys and values.
-inline void prefetch(const float* row, int64_t dim) {
-  constexpr int kLine = 16;
-  for (int64_t d = 0; d < dim; d += kLine) __builtin_prefetch(row + d, 0, 2);
 }
 
 }  // namespace TAMIZ_TARGET

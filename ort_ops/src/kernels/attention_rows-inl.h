@@ -60,8 +60,8 @@ inline void row_scores(const AttendArgs& a, const Block& block, int64_t row, Few
     }
     const Vec position = load(block.position + j0);
     for (int r = 0; r < R; ++r) {
-      store(w.score[row + r] + j0, select_le(position, broadcast(w.last[row + r]),
-                                             sum_each(products[r]), broadcast(-HUGE_VALF)));
+      store(w.score[row + r] + j0,
+            seen(a, position, broadcast(w.last[row + r]), sum_each(products[r])));
     }
   }
 }
@@ -96,7 +96,7 @@ inline void add_values(const AttendArgs& a, const Block& block, int64_t row, int
   }
   for (int j = 0; j < block.count; ++j) {
     const float* v = a.values + block.index[j] * a.dim + d;
-    prefetch(a.keys + (block.index[j] + kBlockKeys) * a.dim + d, V * kLanes);
+    prefetch(a.keys + block.later[j] * a.dim + d, V * kLanes);
     Vec x[V];
     for (int i = 0; i < V; ++i) x[i] = Partial ? load_partial(v, a.dim - d) : load(v + i * kLanes);
     for (int r = 0; r < R; ++r) {
@@ -138,6 +138,7 @@ inline void attend_rows(const AttendArgs& a) {
   }
   Block block;
   for (int64_t begin = a.key_begin; begin < a.key_end; begin += kBlockKeys) {
+    if (out_of_window(a, begin)) continue;
     visible_keys(a, begin, block);
     if (block.count == 0) continue;
     for (int64_t row = 0; row < a.rows; row += kRowGroup) {

@@ -41,8 +41,8 @@ inline void tile_scores(const AttendArgs& a, const Block& block, int j, bool all
   Vec dot[I][V];
   for (int i = 0; i < I; ++i) {
     k[i] = a.keys + block.index[j + i] * a.dim;
-    prefetch(k[i] + kBlockKeys * a.dim, a.dim);
-    prefetch(a.values + (block.index[j + i] + kBlockKeys) * a.dim, a.dim);
+    prefetch(a.keys + block.later[j + i] * a.dim, a.dim);
+    prefetch(a.values + block.later[j + i] * a.dim, a.dim);
     for (int c = 0; c < V; ++c) dot[i][c] = broadcast(0.0f);
   }
   const float* q = w.q;
@@ -57,7 +57,7 @@ inline void tile_scores(const AttendArgs& a, const Block& block, int j, bool all
   for (int i = 0; i < I; ++i) {
     const Vec position = broadcast(block.position[j + i]);
     for (int c = 0; c < V; ++c) {
-      if (!all) dot[i][c] = select_le(position, w.last[c], dot[i][c], broadcast(-HUGE_VALF));
+      if (!all) dot[i][c] = seen(a, position, w.last[c], dot[i][c]);
       top[c] = max(top[c], dot[i][c]);
       store(w.score + (j + i) * w.kRows + c * kLanes, dot[i][c]);
     }
@@ -108,7 +108,8 @@ inline void tile_values(const AttendArgs& a, const Block& block, int64_t d, Tile
 
 template <int V>
 inline void tile_block(const AttendArgs& a, const Block& block, Tile<V>& w) {
-  const bool all = block.position[block.count - 1] <= last_key(a, 0);
+  const bool all = block.position[block.count - 1] <= last_key(a, 0) &&
+                   block.position[0] >= last_key(a, a.rows - 1) - reach(a);
   Vec top[V];
   for (int c = 0; c < V; ++c) top[c] = w.m[c];
   int j = 0;
@@ -143,6 +144,7 @@ inline void attend_tile(const AttendArgs& a) {
   }
   Block block;
   for (int64_t begin = a.key_begin; begin < a.key_end; begin += kBlockKeys) {
+    if (out_of_window(a, begin)) continue;
     visible_keys(a, begin, block);
     if (block.count) tile_block(a, block, w);
   }

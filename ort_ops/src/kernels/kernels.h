@@ -2,20 +2,26 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/channels.h"
 #include "kernels/deltas.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/shortlist.h"
+#include "kernels/signs.h"
+#include "kernels/sketch.h"
 
 namespace tamiz {
 
 struct Kernels {
   const char* isa;
   MatMulKernels matmul;
+  ChannelKernels channels;
   DeltaKernels deltas;
   AttentionKernels attention;
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
+  SignKernels signs;
+  SketchKernels sketch;
 };
 
 extern const Kernels kernels_portable;

@@ -7,8 +7,11 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/signs-inl.h"
+#include "kernels/sketch-inl.h"
 
-// after the product, whose parts it uses
+// after the product, whose parts they use
+#include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
 
 namespace tamiz {
@@ -16,10 +19,13 @@ namespace tamiz {
 const Kernels kernels_avx2 = {
     "avx2",
     avx2::matmul_kernels,
+    avx2::channel_kernels,
     avx2::delta_kernels,
     avx2::attention_kernels,
     avx2::elementwise_kernels,
     avx2::shortlist_kernels,
+    avx2::sign_kernels,
+    avx2::sketch_kernels,
 };
 
 }  // namespace tamiz

@@ -8,8 +8,11 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/signs-inl.h"
+#include "kernels/sketch-inl.h"
 
-// after the product, whose parts it uses
+// after the product, whose parts they use
+#include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
 
 namespace tamiz {
@@ -17,10 +20,13 @@ namespace tamiz {
 const Kernels kernels_avx512 = {
     "avx512",
     avx512::matmul_kernels,
+    avx512::channel_kernels,
     avx512::delta_kernels,
     avx512::attention_kernels,
     avx512::elementwise_kernels,
     avx512::shortlist_kernels,
+    avx512::sign_kernels,
+    avx512::sketch_kernels,
 };
 
 }  // namespace tamiz

@@ -6,8 +6,11 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/signs-inl.h"
+#include "kernels/sketch-inl.h"
 
-// after the product, whose parts it uses
+// after the product, whose parts they use
+#include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
 
 namespace tamiz {
@@ -15,10 +18,13 @@ namespace tamiz {
 const Kernels kernels_portable = {
     "portable",
     portable::matmul_kernels,
+    portable::channel_kernels,
     portable::delta_kernels,
     portable::attention_kernels,
     portable::elementwise_kernels,
     portable::shortlist_kernels,
+    portable::sign_kernels,
+    portable::sketch_kernels,
 };
 
 }  // namespace tamiz

@@ -1,8 +1,9 @@
 // Rotary embedding, key/value append and grouped-query attention as one stage.
 //
-// Phase 0 rotates the queries into scratch and the keys into the cache, and copies what the cache
-// must keep; phase 1 attends; phase 2 joins the key ranges where phase 1 split them (few units of
-// work and many keys, as in decode: "flash-decoding").
+// Phases: store rotates the queries into scratch and the keys into the cache, and copies what the
+// cache must keep; scan and select choose keys where a decode step attends to some only
+// (ops/key_filter.h); attend; merge joins the key ranges where they were split (few units of work
+// and many keys, as in decode: "flash-decoding").
 #include "ops/attention.h"
 
 #include <algorithm>
@@ -10,18 +11,37 @@
 #include <cstring>
 
 #include "kernels/kernels.h"
+#include "ops/key_filter.h"
+#include "ops/metrics.h"
 #include "ops/scratch.h"
 #include "ops/shapes.h"
 
 namespace tamiz {
 namespace {
 
-enum Input { kQ, kK, kV, kPastKey, kPastValue, kMask, kPositions, kFrequencies };
-enum Output { kY, kPresentKey, kPresentValue };
+enum Input {
+  kQ,
+  kK,
+  kV,
+  kPastKey,
+  kPastValue,
+  kMask,
+  kPositions,
+  kFrequencies,
+  kPastSketch,
+  kKeyMean
+};
+enum Output { kY, kPresentKey, kPresentValue, kPresentSketch };
+enum Phase { kStore, kScan, kSelect, kAttend, kMerge, kPhases };
+
+/// What the cache keeps of every key: its input and output.
+constexpr struct {
+  int past, present;
+} kCached[] = {{kPastKey, kPresentKey}, {kPastValue, kPresentValue}, {kPastSketch, kPresentSketch}};
 
 constexpr int64_t kTaskTokens = 16;      // tokens rotated in one task
 constexpr int64_t kTaskCopy = 1 << 16;   // floats copied in one task
-constexpr int64_t kMaxTasks = 64;        // of phase 1, each with scratch of its own
+constexpr int64_t kMaxTasks = 64;        // of attend, each with scratch of its own
 constexpr int64_t kEnoughUnits = 16;     // units of work that need no splitting of the keys
 constexpr int64_t kSplitKeys = 64;       // key ranges are multiples of it
 constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
@@ -30,15 +50,16 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// What the shapes say, and how the work is cut: by shapes alone, so that results do not depend on
 /// the threads.
-struct Layout {
-  int64_t batch, tokens, keys, past, capacity;  // capacity: rows of the present cache
-  int64_t q_heads, kv_heads, dim, group, half;
+struct Layout : CacheShape {
+  FilterLayout filter;
+  int64_t attended;           // keys of a query at most
+  int64_t half;               // rotated pairs
   int64_t rows, tile, tiles;  // query rows of a KV head, of a unit; units of a KV head
   int64_t range, splits;      // keys of a unit; units a tile is split into
   int64_t units, units_a_task, tasks;
 
   // Offsets into scratch, in floats.
-  int64_t work_at, work_size, partial_at, stats_at, angles_at, size;
+  int64_t work_at, work_size, partial_at, stats_at, angles_at, filter_at, size;
 };
 
 class Attention : public Stage {
@@ -48,6 +69,7 @@ class Attention : public Stage {
         kv_heads_(attributes.ints.at("kv_heads")),
         scale_(attributes.floats.at("scale")),
         rotary_scale_(attributes.floats.at("rotary_scale")),
+        filter_(attributes, kernels.sketch),
         kernels_(kernels.attention) {
     if (q_heads_ < 1 || kv_heads_ < 1 || q_heads_ % kv_heads_) {
       throw Error("num_heads is " + std::to_string(q_heads_) + " and kv_heads is " +
@@ -59,19 +81,22 @@ class Attention : public Stage {
   size_t scratch_bytes(const Call& call) const override {
     return sizeof(float) * layout(call).size;
   }
-  int phases() const override { return 3; }
+  int phases() const override { return kPhases; }
   size_t tasks(const Call& call, int phase) const override;
   void run(const Call& call, int phase, size_t task) const override;
 
  private:
   Layout layout(const Call& call) const;
-  void rotate_tokens(const Call& call, const Layout& l, int64_t task) const;
+  void store_tokens(const Call& call, const Layout& l, int64_t task) const;
+  void count_call(const Call& call, const Layout& l) const;
   void copy_past(const Call& call, const Layout& l, int64_t task) const;
+  void select(const Call& call, const Layout& l, int64_t head) const;
   void attend(const Call& call, const Layout& l, int64_t task) const;
   void merge(const Call& call, const Layout& l, int64_t task) const;
 
   const int64_t q_heads_, kv_heads_;
   const float scale_, rotary_scale_;
+  const KeyFilter filter_;
   const AttentionKernels& kernels_;
 };
 
@@ -121,6 +146,8 @@ void Attention::infer(Ports inputs, Ports outputs) const {
     outputs[present].shape = past;
     outputs[present].shape.dims[2] = std::max(buffer, keys);
   }
+  filter_.infer(inputs[kPastKey], inputs[kPastSketch], inputs[kKeyMean], std::max(buffer, keys),
+                outputs[kPresentSketch]);
 }
 
 Layout Attention::layout(const Call& call) const {
@@ -138,17 +165,20 @@ Layout Attention::layout(const Call& call) const {
   l.group = q_heads_ / kv_heads_;
   l.half = frequencies ? frequencies.shape.dims[0] : 0;
 
+  l.filter = filter_.layout(l, static_cast<bool>(call.inputs[kPastSketch]));
+  l.attended = l.filter.selects ? l.filter.most : l.keys;
+
   l.rows = l.tokens * l.group;
   l.tile = l.rows <= kFewRows ? kFewRows : kernels_.tile_rows;
   l.tiles = ceil_div(l.rows, l.tile);
   const int64_t unsplit = l.batch * l.kv_heads * l.tiles;
-  l.range = l.keys;
+  l.range = l.attended;
   if (unsplit > 0 && unsplit < kEnoughUnits) {
-    l.range = ceil_div(ceil_div(l.keys * unsplit, kMaxTasks), kSplitKeys) * kSplitKeys;
+    l.range = ceil_div(ceil_div(l.attended * unsplit, kMaxTasks), kSplitKeys) * kSplitKeys;
   }
-  l.splits = l.range ? ceil_div(l.keys, l.range) : 1;
+  l.splits = l.range ? ceil_div(l.attended, l.range) : 1;
   l.units = unsplit * l.splits;
-  const int64_t flops = l.batch * l.q_heads * l.tokens * l.keys * l.dim * 4;
+  const int64_t flops = l.batch * l.q_heads * l.tokens * l.attended * l.dim * 4;
   const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
   l.units_a_task = std::max<int64_t>(1, ceil_div(l.units, most_tasks));
   l.tasks = ceil_div(l.units, l.units_a_task);
@@ -161,54 +191,77 @@ Layout Attention::layout(const Call& call) const {
   l.partial_at = l.work_at + l.tasks * l.work_size;
   l.stats_at = l.partial_at + lines(partials * l.dim);
   l.angles_at = l.stats_at + lines(partials * 2);
-  l.size = l.angles_at + ceil_div(l.batch * l.tokens, kTaskTokens) * lines(2 * l.half);
+  l.filter_at = l.angles_at + ceil_div(l.batch * l.tokens, kTaskTokens) * lines(2 * l.half);
+  l.size = l.filter_at + l.filter.size;
   return l;
 }
 
-/// How many of past_key and past_value do not lie in the memory of their present.
-int64_t copied_tensors(const Call& call, const Layout& l) {
-  if (l.past == 0) return 0;
+/// Which parts of the cache do not lie in the memory of their present. Returns how many.
+int64_t copied_parts(const Call& call, const Layout& l, int* parts) {
   int64_t copied = 0;
-  for (int i = 0; i < 2; ++i) {
-    const Tensor& past = call.inputs[kPastKey + i];
-    const bool same = past.data == call.outputs[kPresentKey + i].data;
-    if (same && past.shape.dims[2] != l.capacity) {
+  for (int i = 0; i < 3 && l.past > 0; ++i) {
+    const Tensor& past = call.inputs[kCached[i].past];
+    if (!past) continue;
+    if (past.data != call.outputs[kCached[i].present].data) {
+      parts[copied++] = i;
+    } else if (past.shape.dims[2] != l.capacity) {
       throw Error("past and present share memory but past holds " +
                   std::to_string(past.shape.dims[2]) + " keys, expected the full capacity " +
                   std::to_string(l.capacity));
     }
-    copied += !same;
   }
   return copied;
 }
 
+/// Tasks that copy the past of one KV head.
+int64_t copy_pieces(const Layout& l) { return ceil_div(l.past * l.dim, kTaskCopy); }
+
 size_t Attention::tasks(const Call& call, int phase) const {
   const Layout l = layout(call);
   const int64_t tokens = l.batch * l.tokens;
-  if (phase == 0) {
-    const int64_t pieces = ceil_div(l.past * l.dim, kTaskCopy);
-    return ceil_div(tokens, kTaskTokens) + copied_tensors(call, l) * l.batch * l.kv_heads * pieces;
+  const int64_t heads = l.batch * l.kv_heads;
+  int parts[3];
+  switch (phase) {
+    case kStore:
+      return ceil_div(tokens, kTaskTokens) + copied_parts(call, l, parts) * heads * copy_pieces(l);
+    case kScan:
+      return heads * l.filter.ranges;
+    case kSelect:
+      return l.filter.selects ? heads : 0;
+    case kAttend:
+      return l.tasks;
+    default:
+      return l.splits > 1 ? ceil_div(tokens * l.q_heads * l.splits * l.dim, kTaskCopy) : 0;
   }
-  if (phase == 1) return l.tasks;
-  return l.splits > 1 ? ceil_div(tokens * l.q_heads * l.splits * l.dim, kTaskCopy) : 0;
 }
 
 void Attention::run(const Call& call, int phase, size_t task) const {
   const Layout l = layout(call);
-  const int64_t rotations = ceil_div(l.batch * l.tokens, kTaskTokens);
   const int64_t t = static_cast<int64_t>(task);
-  if (phase == 2) return merge(call, l, t);
-  if (phase == 1) return attend(call, l, t);
-  if (t < rotations) return rotate_tokens(call, l, t);
-  copy_past(call, l, t - rotations);
+  const int64_t stores = ceil_div(l.batch * l.tokens, kTaskTokens);
+  switch (phase) {
+    case kStore:
+      return t < stores ? store_tokens(call, l, t) : copy_past(call, l, t - stores);
+    case kScan:
+      return filter_.scan(l, l.filter, call.outputs[kPresentSketch].as<float>(),
+                          reinterpret_cast<float*>(call.scratch) + l.filter_at, t);
+    case kSelect:
+      return select(call, l, t);
+    case kAttend:
+      return attend(call, l, t);
+    default:
+      return merge(call, l, t);
+  }
 }
 
-void Attention::rotate_tokens(const Call& call, const Layout& l, int64_t task) const {
+void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) const {
   float* const scratch = reinterpret_cast<float*>(call.scratch);
-  float* const cosine = scratch + l.angles_at +
-                        task * ((l.size - l.angles_at) / ceil_div(l.batch * l.tokens, kTaskTokens));
+  float* const cosine =
+      scratch + l.angles_at +
+      task * ((l.filter_at - l.angles_at) / ceil_div(l.batch * l.tokens, kTaskTokens));
   float* const sine = cosine + l.half;
   const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
+  if (task == 0) count_call(call, l);
   const int64_t end = std::min((task + 1) * kTaskTokens, l.batch * l.tokens);
   for (int64_t token = task * kTaskTokens; token < end; ++token) {
     const int64_t b = token / l.tokens;
@@ -227,26 +280,50 @@ void Attention::rotate_tokens(const Call& call, const Layout& l, int64_t task) c
                         rotated + g * l.dim);
       }
       const int64_t at = (head * l.capacity + l.past + i) * l.dim;
-      kernels_.rotate(k + h * l.dim, cosine, sine, l.half, l.dim, 1.0f,
-                      call.outputs[kPresentKey].as<float>() + at);
+      float* const key = call.outputs[kPresentKey].as<float>() + at;
+      kernels_.rotate(k + h * l.dim, cosine, sine, l.half, l.dim, 1.0f, key);
       std::memcpy(call.outputs[kPresentValue].as<float>() + at, v + h * l.dim,
                   sizeof(float) * l.dim);
+      if (call.inputs[kPastSketch]) {
+        const Tensor& mean = call.inputs[kKeyMean];
+        filter_.append(l, l.filter, head, l.past + i, key,
+                       mean ? mean.as<float>() + h * l.dim : nullptr, rotated,
+                       call.outputs[kPresentSketch].as<float>(), scratch + l.filter_at);
+      }
     }
   }
 }
 
+void Attention::count_call(const Call& call, const Layout& l) const {
+  if (!call.inputs[kPastSketch] || l.tokens != 1) return;
+  const auto keys = static_cast<double>(l.batch * l.kv_heads * l.keys);
+  call.metrics->add(kEnabledCalls, 1);
+  call.metrics->add(kActiveCalls, l.filter.scans);
+  call.metrics->add(kVisibleKeys, keys);
+  if (!l.filter.scans) call.metrics->add(kAttendedKeys, keys);
+}
+
 void Attention::copy_past(const Call& call, const Layout& l, int64_t task) const {
-  const int64_t size = l.past * l.dim;
-  const int64_t pieces = ceil_div(size, kTaskCopy);
+  int parts[3];
+  copied_parts(call, l, parts);
+  const int64_t pieces = copy_pieces(l);
   const int64_t heads = l.batch * l.kv_heads;
-  const bool keys_stay = call.inputs[kPastKey].data == call.outputs[kPresentKey].data;
-  const int64_t which = task / (heads * pieces) + (keys_stay ? 1 : 0);
+  const auto& cached = kCached[parts[task / (heads * pieces)]];
   const int64_t head = task / pieces % heads;
-  const int64_t begin = task % pieces * kTaskCopy;
-  const Tensor& past = call.inputs[kPastKey + which];
-  std::memcpy(call.outputs[kPresentKey + which].as<float>() + head * l.capacity * l.dim + begin,
-              past.as<float>() + head * past.shape.dims[2] * l.dim + begin,
-              sizeof(float) * std::min(kTaskCopy, size - begin));
+  const Tensor& past = call.inputs[cached.past];
+  const int64_t width = past.shape.dims[3];
+  const int64_t begin = task % pieces * l.past / pieces * width;
+  const int64_t end = (task % pieces + 1) * l.past / pieces * width;
+  std::memcpy(call.outputs[cached.present].as<float>() + head * l.capacity * width + begin,
+              past.as<float>() + head * past.shape.dims[2] * width + begin,
+              sizeof(float) * (end - begin));
+}
+
+void Attention::select(const Call& call, const Layout& l, int64_t head) const {
+  const int64_t* mask = call.inputs[kMask].as<int64_t>() + head / l.kv_heads * l.keys;
+  const int64_t count =
+      filter_.select(l, l.filter, mask, reinterpret_cast<float*>(call.scratch) + l.filter_at, head);
+  if (l.filter.scans) call.metrics->add(kAttendedKeys, static_cast<double>(count));
 }
 
 void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
@@ -268,8 +345,18 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
     a.group = l.group;
     a.dim = l.dim;
     const int64_t last_query = (a.first_row + a.rows - 1) / l.group;
+    a.list = nullptr;
+    a.window = 0;
+    a.sink_end = 0;
+    int64_t keys = l.past + last_query + 1;
+    if (l.filter.selects) {
+      a.list = KeyFilter::list(l, l.filter, scratch + l.filter_at, head, keys);
+    } else if (filter_.window()) {
+      a.window = filter_.window();
+      a.sink_end = filter_.sink_end(a.mask, l.keys);
+    }
     a.key_begin = split * l.range;
-    a.key_end = std::min(a.key_begin + l.range, l.past + last_query + 1);
+    a.key_end = std::min(a.key_begin + l.range, keys);
     a.work = scratch + l.work_at + task * l.work_size;
     if (l.splits == 1) {
       a.out = call.outputs[kY].as<float>() +
@@ -303,42 +390,10 @@ void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
   }
 }
 
-std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
-  return std::make_unique<Attention>(attributes, kernels);
-}
-
 }  // namespace
 
-const OpSpec& attention_spec() {
-  static const OpSpec spec = {
-      "Attention",
-      "Rotary embedding of q and k, append of k and v to the cache, causal grouped-query "
-      "attention: "
-      "y = softmax(scale * q k^T) v over the keys j <= past + i with attention_mask[b, j] != 0 (0 "
-      "where there is none). past has the exact length keys - sequence and present is its longer "
-      "copy, or past is a buffer of at least `keys` rows and present has its shape: appended in "
-      "place where both lie in the same memory, else only the rows up to `keys` are written.",
-      {{"q", Type::float32, false, "[batch, sequence, num_heads * head size]"},
-       {"k", Type::float32, false, "[batch, sequence, kv_heads * head size]"},
-       {"v", Type::float32, false, "[batch, sequence, kv_heads * head size]"},
-       {"past_key", Type::float32, false, "[batch, kv_heads, past or capacity, head size]"},
-       {"past_value", Type::float32, false, "[batch, kv_heads, past or capacity, head size]"},
-       {"attention_mask", Type::int64, false, "[batch, keys]: 0 hides a key"},
-       {"position_ids", Type::int64, false, "[batch, sequence]: the rotary positions"},
-       {"inverse_frequency", Type::float32, true,
-        "[rotated dimensions / 2]: element i and i + rotated / 2 turn by position * frequency, in "
-        "float32; omitted: no rotary embedding"}},
-      {{"y", Type::float32, false, "[batch, sequence, num_heads * head size]"},
-       {"present_key", Type::float32, false, "[batch, kv_heads, keys or capacity, head size]"},
-       {"present_value", Type::float32, false, "[batch, kv_heads, keys or capacity, head size]"}},
-      false,
-      {{"num_heads", AttributeSpec::Kind::integer, true, 0, "query heads"},
-       {"kv_heads", AttributeSpec::Kind::integer, true, 0, "key/value heads"},
-       {"scale", AttributeSpec::Kind::real, false, 0, "of the scores; 0: 1 / sqrt(head size)"},
-       {"rotary_scale", AttributeSpec::Kind::real, false, 1, "factor of cosine and sine"}},
-      {},
-      make};
-  return spec;
+std::unique_ptr<Stage> make_attention(const Attributes& attributes, const Kernels& kernels) {
+  return std::make_unique<Attention>(attributes, kernels);
 }
 
 }  // namespace tamiz

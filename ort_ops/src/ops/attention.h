@@ -6,5 +6,6 @@ namespace tamiz {
 
 /// The op `Attention`; its stage runs the kernels of kernels/attention.h.
 const OpSpec& attention_spec();
+std::unique_ptr<Stage> make_attention(const Attributes& attributes, const Kernels& kernels);
 
 }  // namespace tamiz

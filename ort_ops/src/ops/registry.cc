@@ -2,6 +2,7 @@
 #include "ops/attention.h"
 #include "ops/block_gather.h"
 #include "ops/block_matmul.h"
+#include "ops/channel_matmul.h"
 #include "ops/fused.h"
 #include "ops/head_shortlist.h"
 #include "ops/proc_sparse_matmul.h"
@@ -15,6 +16,7 @@ namespace tamiz {
 const std::vector<OpSpec>& op_specs() {
   static const std::vector<OpSpec> specs = {
       block_matmul_spec(),
+      channel_matmul_spec(),
       block_gather_spec(),
       rms_norm_spec(),
       swiglu_spec(),

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from tamiz.build import build
+from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.plan import ConflictError, choose
 from tamiz.plugins import Plugins, load
@@ -36,7 +36,7 @@ def built(plugins: Plugins, source: Path, **wanted: Any) -> tuple[Path, dict[str
 
     techniques["head-shortlist"] = dataclasses.replace(declared, fit=fit)
     out = source.parent / f"built-{len(list(source.parent.iterdir()))}"
-    return out, build(source, out, choose(techniques, wanted), plugins)
+    return out, build(source, out, choose(techniques, wanted), plugins, Options(max_dppl=None))
 
 
 def step_logits(path: Path) -> np.ndarray:
@@ -80,7 +80,7 @@ def test_the_packed_head_stays_the_one_of_the_embedding(plugins: Plugins, tiny_d
     (embedding,) = (node for node in graph if node.op_type == "BlockGather")
     assert head.inputs[1] is embedding.inputs[1]
     assert head.outputs[0].name == "logits"
-    assert head.metadata_props["pkg.tamiz.technique"] == "head-shortlist"
+    assert head.metadata_props["pkg.tamiz.technique"] == "block-quant,head-shortlist"
     assert head.metadata_props["pkg.tamiz.site"] == "output"
 
 

@@ -1,0 +1,1 @@
+"""Technique channel-scale: input channels scaled before int4 rounding."""

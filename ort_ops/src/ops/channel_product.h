@@ -1,0 +1,77 @@
+// A product with a weight packed by input channel (kernels/channels.h), for stages that have one:
+// the weight's shape, the rows of x in scratch memory, and the tasks of the product.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/kernels.h"
+#include "ops/packed_weight.h"
+#include "ops/quantised_rows.h"
+#include "ops/scratch.h"
+
+namespace tamiz {
+
+struct ChannelWeight {
+  int64_t n, k;
+
+  explicit ChannelWeight(const Attributes& attributes)
+      : n(PackedWeight::positive(attributes, "n")), k(PackedWeight::positive(attributes, "k")) {}
+
+  int64_t groups() const { return group_count(k); }
+  int64_t half_panels() const { return divide_up(n, kHalfPanel); }
+  int64_t panels() const { return divide_up(n, kPanel); }
+  int64_t half_panel_bytes() const { return groups() * panel_group_bytes(kHalfPanel); }
+  int64_t bytes() const { return half_panels() * half_panel_bytes(); }
+  /// Outputs of a panel, padding included.
+  int64_t outputs(int64_t panel) const {
+    return std::min(kPanel, half_panels() * kHalfPanel - panel * kPanel);
+  }
+  const uint8_t* at(const Tensor& weight, int64_t panel) const {
+    return weight.as<uint8_t>() + 2 * panel * half_panel_bytes();
+  }
+
+  void check(const Tensor& weight) const {
+    const std::string meaning =
+        "64 outputs a row, n = " + std::to_string(n) + ", k = " + std::to_string(k);
+    expect_shape("weight", weight, Shape{2, {half_panels(), half_panel_bytes()}}, meaning.c_str());
+  }
+};
+
+/// The rows of x; of a single row also its active inputs.
+class ChannelRows {
+ public:
+  ChannelRows(const Tensor& x, const ChannelWeight& weight, bool masked)
+      : rows_(row_count(x.shape), weight.groups()), masked_(masked) {}
+
+  int64_t rows() const { return rows_.rows; }
+  bool single() const { return rows_.rows == 1; }
+
+  size_t bytes() const {
+    return single() ? active_at() + static_cast<size_t>(rows_.groups) * sizeof(ActiveGroup)
+                    : rows_.bytes;
+  }
+
+  size_t prepare_tasks(int64_t k) const { return rows_.tasks(k); }
+  void prepare(const Kernels& kernels, const Tensor& x, const Tensor& mask, int64_t block,
+               std::byte* scratch, int64_t task) const {
+    rows_.quantize(kernels.matmul, x, mask, block, scratch, task);
+    if (single()) count(scratch) = kernels.channels.list(in(scratch), 0, masked_, active(scratch));
+  }
+
+  QuantRows in(std::byte* scratch) const { return rows_.in(scratch); }
+  ActiveGroup* active(std::byte* scratch) const {
+    return reinterpret_cast<ActiveGroup*>(scratch + active_at());
+  }
+  /// Of the groups in `active`.
+  int64_t& count(std::byte* scratch) const {
+    return *reinterpret_cast<int64_t*>(scratch + aligned(rows_.bytes));
+  }
+
+ private:
+  size_t active_at() const { return aligned(rows_.bytes) + kAlignment; }
+
+  QuantisedRows rows_;
+  bool masked_;
+};
+
+}  // namespace tamiz

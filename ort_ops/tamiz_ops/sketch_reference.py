@@ -1,0 +1,168 @@
+"""Sketches of keys and the choice of keys by them, in NumPy: the formulas of kernels/sketch-inl.h.
+
+Everything that decides which keys are attended to is computed in float32 in the kernels' order, so
+that the choice is the same key for key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+_ALWAYS, _HIDDEN = np.iinfo(np.int32).max, np.iinfo(np.int32).min
+
+
+def sketch(keys: Array, mean: Array | None, planes: int, epsilon: float) -> Array:
+    """Sketches as the cache holds them.
+
+    Args:
+        keys: float32 [..., dim].
+        mean: [dim], subtracted first; None is 0.
+        planes: 1 for signs, 2 for ternary.
+        epsilon: of ternary: |z| up to epsilon * mean |z| counts as 0.
+
+    Returns:
+        float32 [..., words]: the planes' bits, 32 a word, then gamma.
+    """
+    z = rotate(keys, mean)
+    t, gamma = _signs(z, planes, epsilon)
+    bits = np.concatenate([t > 0, t < 0][:planes], axis=-1)
+    words = np.packbits(bits, axis=-1, bitorder="little").view(np.uint32)
+    return np.concatenate([words, gamma[..., None].view(np.uint32)], axis=-1).view(np.float32)
+
+
+def rotate(x: Array, mean: Array | None = None) -> Array:
+    """z = H S (x - mean), float32 [..., bits]: fixed signs S, the Hadamard matrix H of `bits`."""
+    bits = max(64, 1 << (x.shape[-1] - 1).bit_length())
+    z = np.zeros((*x.shape[:-1], bits), np.float32)
+    z[..., : x.shape[-1]] = x if mean is None else x - mean
+    z[..., _flipped(bits)] *= -1
+    half = 1
+    while half < bits:
+        pairs = z.reshape(*x.shape[:-1], -1, 2, half)
+        a, b = pairs[..., 0, :], pairs[..., 1, :]
+        z = np.stack([a + b, a - b], axis=-2).reshape(z.shape)
+        half *= 2
+    return z
+
+
+def _flipped(bits: int) -> Array:
+    """Lowest bit of splitmix64 (Steele et al. 2014) at 0..bits-1."""
+    with np.errstate(over="ignore"):
+        x = np.arange(1, bits + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (x ^ (x >> np.uint64(31))) & np.uint64(1) == 1
+
+
+def _sum(sizes: Array) -> Array:
+    """Sum over the last axis in eight chains."""
+    chains = np.zeros((*sizes.shape[:-1], 8), np.float32)
+    for start in range(0, sizes.shape[-1], 8):
+        chains = chains + sizes[..., start : start + 8]
+    for half in (4, 2, 1):
+        chains = chains[..., :half] + chains[..., half : 2 * half]
+    return chains[..., 0]
+
+
+def _signs(z: Array, planes: int, epsilon: float) -> tuple[Array, Array]:
+    """t in {-1, 0, 1} [..., bits] and gamma [...]."""
+    size = np.abs(z)
+    mean = _sum(size) / np.float32(z.shape[-1])
+    if planes == 1:
+        return np.where(z * np.float32(-1) > 0, -1, 1), _capped(mean, mean)
+    above = (np.float32(epsilon) * mean)[..., None]
+    t = (z > above).astype(np.int64) - (z < -above)
+    count = np.maximum((size > above).sum(-1), 1).astype(np.float32)
+    return t, _capped(_sum(np.where(size > above, size, np.float32(0))) / count, mean)
+
+
+def _capped(gamma: Array, mean: Array) -> Array:
+    return np.where(np.isfinite(mean), gamma, np.float32(np.inf)).astype(np.float32)
+
+
+def scores(query: Array, row: Array, bits: int, planes: int, epsilon: float, q_bits: int) -> Array:
+    """q.k_j, roughly: gamma_j * scale / bits * sum_d q_d t_jd.
+
+    Args:
+        query: float32 [dim].
+        row: float32 [keys, words]: sketches.
+        bits: of a sketch.
+        planes: of a sketch.
+        epsilon: of ternary sketches.
+        q_bits: bits of the rotated query's elements; 2 packs it as the keys are.
+
+    Returns:
+        float32 [keys].
+    """
+    z = rotate(query)
+    if not np.isfinite(z).all():
+        q, scale = np.zeros(bits, np.int64), np.float32(np.inf)
+    elif q_bits == 2:
+        q, scale = _signs(z, planes, epsilon)
+        scale = _sum(np.abs(z)) / np.float32(bits)
+    else:
+        scale = np.abs(z).max() / np.float32((1 << (q_bits - 1)) - 1)
+        q = np.rint(z / scale).astype(np.int64) if scale else np.zeros(bits, np.int64)
+    words = np.ascontiguousarray(row[:, :-1]).view(np.uint8)
+    set_bits = np.unpackbits(words, axis=-1, bitorder="little").astype(np.int64)
+    positive, negative = set_bits[:, :bits], set_bits[:, bits:]
+    t = 2 * positive - 1 if planes == 1 else positive - negative
+    with np.errstate(invalid="ignore", over="ignore"):
+        result: Array = row[:, -1] * (t @ q).astype(np.float32) * np.float32(scale / bits)
+    return result
+
+
+def select(
+    score: Array, visible: Array, begin: int, recent: int, sinks: int, keep: int
+) -> list[int]:
+    """The keys attended to in a decode step, ascending.
+
+    Args:
+        score: float32 [queries, keys].
+        visible: bool [keys].
+        begin: keys before are hidden, unless they are sinks.
+        recent: keys from there on are in.
+        sinks: first visible keys that are in.
+        keep: how many of the others; those to which attention would give the largest mass, the
+            sum over queries of softmax(score), roughly. Among equals the lower ones; those whose
+            score is not finite before all.
+    """
+    keys = len(visible)
+    first = np.flatnonzero(visible)[:sinks]
+    begin = max(begin, (first[-1] + 1 if len(first) == sinks else keys) if sinks else 0)
+    index = np.arange(keys)
+    late = visible & (index >= max(recent, begin))
+    candidates = np.arange(begin, max(recent, begin))
+    seen = visible[candidates]
+    mass = np.zeros(len(candidates), np.float32)
+    bad = np.zeros(len(candidates), bool)
+    for row in score[:, candidates]:
+        finite = np.isfinite(row)
+        mass = mass + _rough_softmax(np.where(finite & seen, row, -np.inf).astype(np.float32))
+        bad |= ~finite
+    rank = np.where(bad, np.inf, mass)
+    best = sorted(np.flatnonzero(seen), key=lambda j: (-rank[j], j))[:keep]
+    return sorted({*first.tolist(), *np.flatnonzero(late).tolist(), *(candidates[best].tolist())})
+
+
+def _rough_softmax(score: Array) -> Array:
+    """Softmax with exp linear between powers of two (Schraudolph 1999); 0 at -inf."""
+    top = score.max(initial=-np.finfo(np.float32).max)
+    with np.errstate(invalid="ignore", over="ignore"):
+        bits = ((score - top).astype(np.float32) + np.float32(88.0296919)) * np.float32(12102203)
+    weight = np.where(bits > 0, bits, 0).astype(np.int32).view(np.float32)
+    weight = np.where(np.isfinite(score), weight, np.float32(0))
+    chains = np.zeros(16, np.float32)
+    for start in range(0, len(weight), 16):
+        part = weight[start : start + 16]
+        chains[: len(part)] += part
+    total = np.float32(0)
+    for chain in chains:
+        total = total + chain
+    result: Array = weight * (np.float32(1) / total if total else np.float32(0))
+    return result

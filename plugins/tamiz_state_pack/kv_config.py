@@ -1,0 +1,40 @@
+"""Configuration of the key/value filter."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tamiz.technique import TechniqueConfig
+
+
+class StatePackConfig(TechniqueConfig):
+    """How keys are sketched and how many are kept."""
+
+    mode: Literal["binary", "ternary"] = Field(
+        "binary",
+        description="Bits of a key's element: its sign, or positive, zero and negative.",
+        json_schema_extra={"flag": "--state-pack"},
+    )
+    eps: float = Field(
+        0.5,
+        ge=0,
+        le=4,
+        description="Ternary: elements up to eps times the key's mean size count as zero.",
+    )
+    popcnt: bool = Field(
+        False, description="Pack the query as the keys are: faster scores, which choose worse."
+    )
+    keep: int = Field(256, ge=0, description="Keys kept for their score, in tokens.")
+    keep_fraction: float = Field(
+        0.0, ge=0, le=1, description="The same as a fraction of the context; the larger one counts."
+    )
+    recent: int = Field(64, ge=1, description="Last keys that are always kept, in tokens.")
+    density: float = Field(
+        0.25,
+        gt=0,
+        le=1,
+        description="The filter rests in a step that would keep more than this fraction of keys.",
+    )
+    exact_layers: int = Field(2, ge=0, description="First layers that are left exact.")

@@ -1,0 +1,45 @@
+"""The key/value filter at an attention site."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from tamiz.attention import add_sketch, find_attention, set_attributes
+from tamiz.site import Site
+from tamiz.technique import Fit, FitError
+from tamiz_state_pack.kv_config import StatePackConfig
+
+
+def fit(site: Site, weight: Any, statistics: Any, config: StatePackConfig) -> Fit:
+    """Turns the configuration into attributes of the op; nothing is fitted.
+
+    Raises:
+        FitError: The layer is one of those that stay exact.
+    """
+    if site.layer is None or site.layer < config.exact_layers:
+        raise FitError(f"the first {config.exact_layers} layers stay exact")
+    ternary = config.mode == "ternary"
+    attributes = {
+        "keep": config.keep,
+        "keep_fraction": config.keep_fraction,
+        "recent": config.recent,
+        "density": config.density,
+        "ternary": int(ternary),
+        "epsilon": config.eps if ternary else 0.0,
+        "query_bits": 2 if config.popcnt else 4,
+    }
+    return Fit({}, attributes, {}, 0.0)
+
+
+def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
+    """Sets the attributes and adds the state ``past_sketch.N``; the node stays.
+
+    Raises:
+        FitError: The attention was not recognised.
+    """
+    node = find_attention(model, site)
+    set_attributes(node, fit.attributes)
+    add_sketch(model, node, planes=1 + int(fit.attributes["ternary"]))
+    return [node]

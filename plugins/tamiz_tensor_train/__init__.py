@@ -1,0 +1,1 @@
+"""Technique tt: weights as tensor trains."""

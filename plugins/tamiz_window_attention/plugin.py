@@ -1,0 +1,60 @@
+"""Declares win-attn: a query sees the last tokens, itself included, and the first few.
+
+The first tokens stay because softmax needs somewhere to put what it does not want elsewhere
+(Xiao et al. 2023, "attention sinks").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx_ir as ir
+from pydantic import Field
+
+from tamiz.attention import find_attention, set_attributes
+from tamiz.hookspecs import hookimpl
+from tamiz.site import Site, SiteKind
+from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+
+
+class WindowConfig(TechniqueConfig):
+    """Which keys a query sees."""
+
+    tokens: int = Field(1024, ge=1, description="Window of the last keys, in tokens.")
+    sinks: int = Field(4, ge=0, description="First keys that are always seen, in tokens.")
+
+
+def fit(site: Site, weight: Any, statistics: Any, config: WindowConfig) -> Fit:
+    """Turns the configuration into attributes of the op."""
+    return Fit({}, {"window": config.tokens, "sinks": config.sinks}, {}, 0.0)
+
+
+def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
+    """Sets the window of the attention at `site`; the node stays.
+
+    Raises:
+        FitError: The attention was not recognised.
+    """
+    node = find_attention(model, site)
+    set_attributes(node, fit.attributes)
+    return [node]
+
+
+WINDOW_ATTENTION = Technique(
+    name="win-attn",
+    version="1",
+    summary="Attention sees a window of the last tokens and the first few.",
+    config=WindowConfig,
+    site_kinds=frozenset({SiteKind.ATTENTION}),
+    claims=(Claim(Resource.KEYS, Mode.NARROWING, order=10),),
+    provides=frozenset({"windows", "refine"}),
+    fit=fit,
+    rewrite=rewrite,
+)
+
+
+@hookimpl
+def tamiz_techniques() -> Sequence[Technique]:
+    """The one technique of this plugin."""
+    return [WINDOW_ATTENTION]

@@ -1,0 +1,114 @@
+"""Candidates of a build, run in onnxruntime and scored against dense.
+
+A plan with techniques that act on single-token steps only is scored token by token as well: on the
+same text, in windows of 1,024 tokens instead of 512, so that what grows with the context shows.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tamiz.calibration import WINDOW, Calibration
+from tamiz.errors import TamizError
+from tamiz.selection import Slot
+
+if TYPE_CHECKING:
+    from tamiz.runtime import Model
+
+#: Windows of calibration text that are scored.
+_WINDOWS = 8
+#: Windows that the model writes where there is no calibration.
+_GENERATED_WINDOWS = 4
+
+#: Called with what is being done, steps done and steps in all.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """How candidates are made and scored.
+
+    Attributes:
+        reference: The dense model.
+        windows: Tokens of each window of the text.
+        decode: Whether they are read token by token as well.
+        folder: Where candidates are written, one after the other.
+        write: Writes the bundle of a candidate into a folder.
+        progress: Told of every candidate.
+    """
+
+    reference: Model
+    windows: list[list[int]]
+    decode: bool
+    folder: Path
+    write: Callable[[Sequence[Slot], Path], None]
+    progress: Progress
+
+    def score(self, slots: Sequence[Slot]) -> dict[str, float]:
+        """Quality of a candidate; see `tamiz.evaluate`.
+
+        Raises:
+            RuntimeError: It does not run.
+        """
+        from tamiz.evaluate import compare
+        from tamiz.runtime import Model
+
+        self.progress("score a candidate", 0, 1)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        self.write(slots, self.folder)
+        try:
+            candidate = Model.load(self.folder)
+        except TamizError as error:
+            raise RuntimeError(f"the built model does not run: {error}") from error
+        result = compare(candidate, self.reference, self.windows, self.decode)
+        found = {
+            "dppl": result.dppl,
+            "kl_mean": result.kl_mean,
+            "ppl": result.built.ppl,
+            "ppl_dense": result.dense.ppl,
+        }
+        if result.built.ppl_decode is not None and result.kl_decode is not None:
+            found |= {
+                "ppl_decode": result.built.ppl_decode,
+                "ppl_decode_dense": result.dense.ppl_from_16,
+                "kl_decode": result.kl_decode,
+            }
+        return found
+
+
+def decodes(slots: Sequence[Slot]) -> bool:
+    """Whether anything that stands acts on single-token steps only."""
+    return any(slot.accepted and slot.accepted.choice.technique.decode_only for slot in slots)
+
+
+def gate_windows(
+    reference: Model, known: Calibration | None, decode: bool, progress: Progress
+) -> list[list[int]]:
+    """The text that candidates are scored on.
+
+    Args:
+        reference: The dense model, which writes the text where there is no calibration.
+        known: The calibration.
+        decode: Whether the windows are read token by token as well.
+        progress: Told of the text that is written.
+    """
+    from tamiz.generated_text import generate_windows
+
+    if known is not None and known.tokens:
+        windows = known.tokens[:_WINDOWS]
+    else:
+        written = generate_windows(
+            reference,
+            _GENERATED_WINDOWS,
+            min(WINDOW, reference.limit),
+            lambda done, total: progress("write a text", done, total),
+        )
+        windows = [list(window.tokens) for window in written]
+    if decode and len(windows) > 1 and 2 * len(windows[0]) <= reference.limit:
+        return [a + b for a, b in zip(windows[::2], windows[1::2], strict=False)]
+    return windows

@@ -1,0 +1,103 @@
+"""``tamiz diff``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tamiz.cli._output import fold, print_json, print_table, size
+
+
+@click.command("diff")
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+@click.pass_context
+def command(ctx: click.Context, a: Path, b: Path, as_json: bool) -> None:
+    """Show what differs between the bundles A and B.
+
+    Files, ops, bytes, and what was decided at each site. Exits with code 0 if they are equal and
+    with 1 if they differ.
+    """
+    from tamiz.bundle import Bundle
+    from tamiz.diff import differences
+
+    found = differences(Bundle.open(a), Bundle.open(b))
+    if as_json:
+        print_json(found)
+    elif found["equal"]:
+        click.echo("equal")
+    else:
+        _print(found)
+    ctx.exit(0 if found["equal"] else 1)
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    nodes, total = found["nodes"], found["bytes"]
+    click.echo(f"bytes: {size(total['a'])} and {size(total['b'])}")
+    click.echo(f"nodes: {nodes['a']} and {nodes['b']}")
+    if found["files"]:
+        click.echo(f"files that differ: {', '.join(found['files'])}")
+    for name, pair in found["techniques"].items():
+        one, two = (_technique(pair[x], pair[y]) for x, y in ("ab", "ba"))
+        click.echo(f"{name}: {one} and {two}")
+    for key, pair in found["gate"].items():
+        click.echo(f"whole-model gate, {key}:")
+        click.echo(f"  A: {_gate(pair['a'])}\n  B: {_gate(pair['b'])}")
+    if found["ops"]:
+        rows = [(op, str(p["a"] or 0), str(p["b"] or 0)) for op, p in found["ops"].items()]
+        print_table(["op", ">A", ">B"], rows)
+    if found["sites"]:
+        _print_sites(found["sites"])
+
+
+def _print_sites(sites: Mapping[str, Mapping[str, Any]]) -> None:
+    from tamiz.site import Site, SiteKind
+
+    rows = []
+    for name, pair in sites.items():
+        layer = (pair["a"] or pair["b"])["layer"]
+        changed = _changed(pair["a"], pair["b"])
+        cells = [_site(pair[side], changed) for side in "ab"]
+        rows.append((Site(name, SiteKind.LINEAR, "", layer), tuple(cells)))
+    print_table(["site", ">sites", "A", "B"], fold(rows))
+
+
+def _changed(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> set[tuple[str, str]]:
+    """Technique and field of what is configured in another way."""
+    one, two = (entry["techniques"] if entry else {} for entry in (a, b))
+    return {
+        (name, field)
+        for name in one.keys() & two.keys()
+        for field in one[name]
+        if one[name][field] != two[name].get(field)
+    }
+
+
+def _site(entry: Mapping[str, Any] | None, changed: set[tuple[str, str]]) -> str:
+    if entry is None:
+        return "—"
+    parts = []
+    for name, config in entry["techniques"].items():
+        fields = [f"{key} {value}" for key, value in config.items() if (name, key) in changed]
+        parts.append(" ".join([name, ", ".join(fields)]).strip())
+    refused = f"; refused: {', '.join(entry['refused'])}" if entry["refused"] else ""
+    return f"{' → '.join(parts) or 'dense'}, {size(entry['bytes'])}{refused}"
+
+
+def _technique(entry: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
+    """Version of one side's technique, and the fields that the other side has otherwise."""
+    if entry is None:
+        return "absent"
+    there = entry["config"] if other is None else other["config"]
+    fields = [f"{k} {v}" for k, v in entry["config"].items() if v != there.get(k)]
+    return ", ".join([f"version {entry['version']}", *fields])
+
+
+def _gate(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"Δppl {value['dppl']}"
+    return "none" if value is None else str(value)

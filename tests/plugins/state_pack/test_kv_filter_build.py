@@ -1,0 +1,231 @@
+"""The key/value filter through build: the graph that comes out, and what its sequences compute."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from click.testing import CliRunner
+
+import tamiz_ops
+from tamiz.build import Options, build
+from tamiz.bundle import Bundle
+from tamiz.cli import main
+from tamiz.errors import TamizError
+from tamiz.plan import ConflictError, choose, make_plan
+from tamiz.plugins import Plugins, load
+from tamiz.resolver import Choice
+from tamiz.runtime import Model
+from tamiz.sequence import ExactSequence, SharedSequence
+from tamiz.site import Site, SiteKind
+from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+
+IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
+FEW = {"keep": 8, "recent": 8, "density": 1.0, "exact_layers": 0}
+ALL = {"keep": 1000, "exact_layers": 0}
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load()
+
+
+def built(plugins: Plugins, source: Path, name: str, **techniques: Any) -> Path:
+    out = source.parent / name
+    wanted = {key.replace("_", "-"): value for key, value in techniques.items()}
+    choices = choose(plugins.techniques(), wanted)
+    build(source, out, choices, plugins, Options(max_dppl=None))
+    return out
+
+
+def steps(model: Model, start: int = 60) -> np.ndarray:
+    """Logits of steps after a prompt."""
+    sequence = model.sequence(len(IDS))
+    rows = [sequence.read(IDS[:start]).copy()]
+    return np.array(rows + [sequence.step(token).copy() for token in IDS[start:]])
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+@pytest.mark.parametrize("mode", ["binary", "ternary"])
+def test_the_graph_keeps_sketches(plugins: Plugins, tiny_dense: Path, mode: str) -> None:
+    fields = {"mode": mode, "exact_layers": 1}
+    bundle = Bundle.open(built(plugins, tiny_dense, "kv", state_pack=fields))
+    model = ir.load(bundle.model)
+    inputs = {value.name: value for value in model.graph.inputs}
+    outputs = {value.name: value for value in model.graph.outputs}
+    assert [name for name in inputs if "sketch" in name] == ["past_sketch.1"]
+    words = 3 if mode == "binary" else 5
+    assert list(inputs["past_sketch.1"].shape)[1::2] == [2, words]
+    assert list(outputs["present_sketch.1"].shape)[1::2] == [2, words]
+    signed = [n.metadata_props.get("pkg.tamiz.technique", "") for n in model.graph]
+    assert sum("state-pack" in text for text in signed) == 1
+    assert bundle.manifest.kv_cache == "shared"
+
+
+def test_keys_are_centred_with_their_mean(plugins: Plugins, tiny_dense: Path) -> None:
+    path = built(plugins, tiny_dense, "kv", state_pack=ALL)
+    means = [v for v in ir.load(path / "model.onnx").graph.initializers if v.endswith("key_mean")]
+    assert len(means) == 2
+    again = built(plugins, tiny_dense, "again", state_pack=ALL)
+    assert (path / "model.onnx").read_bytes() == (again / "model.onnx").read_bytes()
+
+
+def test_keeping_everything_is_exact_bit_for_bit(plugins: Plugins, tiny_dense: Path) -> None:
+    exact = Model.load(built(plugins, tiny_dense, "exact"))
+    kept = Model.load(built(plugins, tiny_dense, "kv", state_pack=ALL))
+    np.testing.assert_array_equal(steps(kept), steps(exact))
+
+
+def test_prefill_is_exact_and_chosen_keys_beat_recent_ones(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    expected = steps(Model.load(built(plugins, tiny_dense, "exact")))
+
+    def error(name: str, **fields: Any) -> float:
+        found = steps(Model.load(built(plugins, tiny_dense, name, state_pack={**FEW, **fields})))
+        np.testing.assert_array_equal(found[0], expected[0])
+        return distance(found[1:], expected[1:])
+
+    recent = error("recent", keep=0, recent=32)
+    assert error("binary", keep=24, recent=8) < 0.8 * recent
+    assert error("ternary", keep=24, recent=8, mode="ternary") < 0.8 * recent
+    assert error("popcnt", keep=24, recent=8, popcnt=True) < 0.9 * recent
+
+
+def test_both_kv_modes_fused_or_not_choose_the_same_keys(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    model = Model.load(built(plugins, tiny_dense, "kv", state_pack=FEW))
+    expected = steps(model)
+    assert isinstance(model.sequence(), SharedSequence)
+    model.shared_cache = False
+    assert isinstance(model.sequence(), ExactSequence)
+    np.testing.assert_array_equal(steps(model), expected)
+    fine = Model.load(built(plugins, tiny_dense, "fine", state_pack=FEW, block_quant=None))
+    assert distance(steps(fine), expected) < 1e-3
+
+
+def test_rewinding_resetting_and_growing_keep_the_sketches_right(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    model = Model.load(built(plugins, tiny_dense, "kv", state_pack=FEW))
+    expected = steps(model)
+    sequence = model.sequence(1)  # grows on the way
+    sequence.read(IDS[:60])
+    for token in [*IDS[60:90], *IDS[:10]]:
+        sequence.step(token)
+    sequence.truncate(90)
+    rows = [sequence.step(token).copy() for token in IDS[90:]]
+    np.testing.assert_array_equal(rows, expected[31:])
+    sequence.truncate(0)
+    np.testing.assert_array_equal(sequence.read(IDS[:60]), expected[0])
+    np.testing.assert_array_equal(sequence.step(IDS[60]), expected[1])
+
+
+def test_a_full_sequence_says_so(plugins: Plugins, tiny_dense: Path) -> None:
+    sequence = Model.load(built(plugins, tiny_dense, "kv", state_pack=FEW)).sequence()
+    sequence.read((IDS * 3)[:256])
+    with pytest.raises(TamizError, match="does not fit"):
+        sequence.step(5)
+
+
+def test_metrics_tell_the_density(plugins: Plugins, tiny_dense: Path) -> None:
+    model = Model.load(built(plugins, tiny_dense, "kv", state_pack=FEW))
+    tamiz_ops.reset_metrics(model.session)
+    steps(model, start=119)
+    layers = [m for m in tamiz_ops.metrics(model.session).values() if m.get("pack.active")]
+    assert len(layers) == 2
+    for metrics in layers:
+        assert metrics["pack.enabled"] == metrics["pack.active"] == 1
+        assert metrics["pack.attended"] == 2 * (8 + 8 + 4)
+        assert metrics["pack.visible"] == 2 * 120
+
+
+# ---- flags ----
+
+
+def test_the_seeds_flags(tiny_dense: Path, tmp_path: Path) -> None:
+    flags = ["--state-pack=ternary", "--state-pack-eps=0.4", "--state-pack-popcnt=on"]
+    out = tmp_path / "kv"
+    result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out), *flags])
+    assert result.exit_code == 0, result.output
+    config = Bundle.open(out).manifest.techniques["state-pack"]["config"]
+    assert (config["mode"], config["eps"], config["popcnt"]) == ("ternary", 0.4, True)
+
+
+def test_none_switches_it_off(tiny_dense: Path, tmp_path: Path) -> None:
+    out = tmp_path / "none"
+    result = CliRunner().invoke(
+        main, ["build", str(tiny_dense), "-o", str(out), "--state-pack=none"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "state-pack" not in Bundle.open(out).manifest.techniques
+    result = CliRunner().invoke(
+        main, ["build", str(tiny_dense), "-o", str(out), "--state-pack=none", "--state-pack-keep=9"]
+    )
+    assert result.exit_code == 2
+    assert "--state-pack-keep has no effect with --state-pack=none" in result.output
+
+
+# ---- interactions ----
+
+ATTENTION = Site("layers.0.attention", SiteKind.ATTENTION, "attention", 0)
+
+
+def plan(plugins: Plugins, *names: str, others: tuple[Technique, ...] = ()) -> list[str]:
+    choices = choose(plugins.techniques(), {name: {} for name in names})
+    choices += [Choice(technique, TechniqueConfig()) for technique in others]
+    return [c.technique.name for c in make_plan([ATTENTION], choices).sites[0].choices]
+
+
+def test_a_window_comes_before_the_filter(plugins: Plugins) -> None:
+    assert plan(plugins, "state-pack", "win-attn") == ["win-attn", "state-pack"]
+    assert plan(plugins, "key-filter", "win-attn") == ["win-attn", "key-filter"]
+
+
+def test_keys_have_one_sketch(plugins: Plugins) -> None:
+    with pytest.raises(ConflictError, match=r"both claim the sketch of layers\.0\.attention"):
+        plan(plugins, "state-pack", "key-filter")
+
+
+def stub(name: str, **declared: Any) -> Technique:
+    return Technique(
+        name=name,
+        version="1",
+        summary="",
+        config=TechniqueConfig,
+        site_kinds=frozenset({SiteKind.ATTENTION}),
+        fit=lambda *_: Fit({}, {}, {}, 0.0),
+        rewrite=lambda *_: [],
+        **declared,
+    )
+
+
+@pytest.mark.parametrize("narrowing", ["state-pack", "win-attn", "key-filter"])
+def test_who_needs_all_keys_conflicts_with_who_narrows_them(
+    plugins: Plugins, narrowing: str
+) -> None:
+    whole = stub("whole-scores", claims=(Claim(Resource.KEYS, Mode.EXCLUSIVE),))
+    with pytest.raises(ConflictError, match="both claim the keys"):
+        plan(plugins, narrowing, others=(whole,))
+
+
+def test_who_works_on_windows_needs_the_window(plugins: Plugins) -> None:
+    windows = stub("on-windows", claims=(), requires=frozenset({"windows", "refine"}))
+    assert "on-windows" in plan(plugins, "win-attn", "state-pack", others=(windows,))
+    with pytest.raises(ConflictError, match="requires windows"):
+        plan(plugins, "state-pack", others=(windows,))
+
+
+def test_window_and_filter_on_one_layer(plugins: Plugins, tiny_dense: Path) -> None:
+    both = built(plugins, tiny_dense, "both", state_pack=FEW, win_attn={"tokens": 40})
+    node = next(n for n in ir.load(both / "model.onnx").graph if n.name == "layers.0")
+    program = node.attributes["program"].as_string()
+    assert "window=40" in program
+    assert "keep=8" in program
+    assert "win-attn,state-pack" in node.metadata_props["pkg.tamiz.technique"]
+    assert np.isfinite(steps(Model.load(both))).all()

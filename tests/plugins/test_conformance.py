@@ -1,0 +1,33 @@
+"""Every installed technique holds the contract of `tamiz.testing`."""
+
+import pytest
+
+from tamiz.plugins import load
+from tamiz.testing import Case, TechniqueTests
+
+#: What the kit cannot know; a technique that is not here is tried as it is.
+CASES = [
+    Case("block-quant", full_budget={}),
+    Case("head-shortlist", config={"keep": 64}, full_budget={"keep": 10**6}),
+    Case("proc-sparse", full_budget={"shed_eps": 0}, cost_is_bound=True),
+    Case("seed-delta", cost_is_bound=True),
+    Case("key-filter", config={"keep": 8}, full_budget={"keep": 1000}),
+    Case(
+        "state-pack",
+        config={"exact_layers": 0, "keep": 8, "recent": 8, "density": 1.0},
+        full_budget={"exact_layers": 0, "keep": 1000},
+    ),
+    Case("tt", config={"rank": 8}, full_budget={"cores": 1}),
+    Case("win-attn", config={"tokens": 16}, full_budget={"tokens": 1000}),
+]
+
+
+def cases() -> list[Case]:
+    known = {case.technique: case for case in CASES}
+    return [known.get(name, Case(name)) for name in load().techniques()]
+
+
+class TestConformance(TechniqueTests):
+    @pytest.fixture(params=cases(), ids=lambda case: case.technique)
+    def case(self, request: pytest.FixtureRequest) -> Case:
+        return request.param
