@@ -84,6 +84,7 @@ def evaluate(
             "kl_decode": compared.kl_decode,
             "top1_agreement": compared.top1_agreement,
             "top1_agreement_decode": compared.top1_agreement_decode,
+            "top10_recall_decode": compared.top10_recall_decode,
         }
     told = {name: value for name, value in result.items() if value is not None}
     return {**told, "windows": windows}
@@ -115,6 +116,8 @@ class Comparison:
         top1_agreement: Fraction of positions where both give the same likeliest token.
         kl_decode: `kl_mean` of positions ≥ 16, which the built model reads token by token.
         top1_agreement_decode: `top1_agreement` there.
+        top10_recall_decode: Fraction of dense's 10 likeliest tokens there that are among the
+            built model's 10.
     """
 
     built: Quality
@@ -123,6 +126,7 @@ class Comparison:
     top1_agreement: float
     kl_decode: float | None = None
     top1_agreement_decode: float | None = None
+    top10_recall_decode: float | None = None
 
     @property
     def dppl(self) -> float:
@@ -196,13 +200,12 @@ def compare(
         Quality(
             float(np.exp(every[1])),
             float(np.exp(late[1])),
-            float(np.exp(late[4])) if decode else None,
+            float(np.exp(late[5])) if decode else None,
         ),
         Quality(float(np.exp(every[0])), float(np.exp(late[0]))),
         float(every[2]),
         float(every[3]),
-        float(late[5]) if decode else None,
-        float(late[6]) if decode else None,
+        *(map(float, late[6:9]) if decode else ()),
     )
 
 
@@ -211,14 +214,22 @@ _Scores = tuple[Float64, Float64]
 
 
 def _distances(dense: _Scores, *others: _Scores) -> Float64:
-    """Rows of nll of dense; and for each other of its nll, the KL, and whether top 1 agrees."""
+    """Rows of nll of dense; of each other its nll, KL, top-1 agreement and top-10 recall."""
     nll_dense, log_p_dense = dense
     rows = [nll_dense]
+    likely = _likeliest(log_p_dense)
     for nll, log_p in others:
         divergence = (np.exp(log_p_dense) * (log_p_dense - log_p)).sum(axis=1)
         agrees = log_p.argmax(axis=1) == log_p_dense.argmax(axis=1)
-        rows += [nll, divergence, agrees.astype(np.float64)]
+        found = (likely[:, :, None] == _likeliest(log_p)[:, None]).any(axis=2).mean(axis=1)
+        rows += [nll, divergence, agrees.astype(np.float64), found]
     return np.stack(rows)
+
+
+def _likeliest(log_p: Float64) -> NDArray[np.int64]:
+    """The 10 likeliest tokens of each row."""
+    count = min(10, log_p.shape[1])
+    return np.argpartition(-log_p, count - 1, axis=1)[:, :count]
 
 
 def _means(rows: Ids[Float64]) -> tuple[Float64, Float64]:

@@ -15,7 +15,7 @@ from tamiz.inspect import Survey
 from tamiz.policy import Policy, Rules
 from tamiz.resolver import Choice, Conflict, Resolution, SitePlan, resolve
 from tamiz.site import Site, SiteKind
-from tamiz.technique import Cost, Technique
+from tamiz.technique import Cost, Resource, Technique
 
 #: The rules of a build without a policy.
 _ANYWHERE = Rules()
@@ -55,11 +55,19 @@ class Plan:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Cost of one site before and after a build; see `tamiz.technique.Cost`."""
+    """Cost of one site before and after a build; see `tamiz.technique.Cost`.
+
+    Attributes:
+        plan: The site's plan.
+        before: Of the dense weight.
+        after: Of the weight as its owner stores it, and of what techniques store beside it.
+        beside: Bytes of the latter.
+    """
 
     plan: SitePlan
     before: Cost
     after: Cost
+    beside: int
 
 
 def choose(
@@ -200,12 +208,7 @@ def describe(choices: Iterable[Choice]) -> dict[str, dict[str, Any]]:
 
 def predict(survey: Survey, plan: Plan) -> list[Prediction]:
     """The exact cost of every site before and after the build."""
-    return [
-        Prediction(
-            site_plan, before := dense_cost(survey, site_plan.site), _cost(site_plan, before)
-        )
-        for site_plan in plan.sites
-    ]
+    return [_predict(site_plan, dense_cost(survey, site_plan.site)) for site_plan in plan.sites]
 
 
 def dense_cost(survey: Survey, site: Site) -> Cost:
@@ -215,23 +218,34 @@ def dense_cost(survey: Survey, site: Site) -> Cost:
     return Cost(stored, stored // rows)
 
 
-def _cost(site_plan: SitePlan, dense: Cost) -> Cost:
+def _predict(site_plan: SitePlan, dense: Cost) -> Prediction:
+    owner, stored, read, share = dense, 0, 0, 1.0
     for choice in site_plan.choices:
-        if choice.technique.cost is not None:
-            with blaming(f"technique {choice.technique.name}"):
-                return choice.technique.cost(site_plan.site, choice.config)
-    return dense
+        technique = choice.technique
+        if technique.cost is None:
+            continue
+        with blaming(f"technique {technique.name}"):
+            cost = technique.cost(site_plan.site, choice.config)
+        if any(claim.resource == Resource.WEIGHTS for claim in technique.claims):
+            owner = cost
+        else:
+            stored, read, share = stored + cost.stored, read + cost.read, share * cost.share
+    after = Cost(owner.stored + stored, round(owner.read * share) + read)
+    return Prediction(site_plan, dense, after, stored)
 
 
 def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cost]:
     """Cost of the whole model before and after; a weight that sites share is stored once."""
     weights: dict[tuple[str | None, int], int] = {}
     dense: dict[str | None, int] = {}
+    beside = 0
     read = [0, 0]
     for prediction in predictions:
         weight = prediction.plan.site.weight
         dense[weight] = prediction.before.stored
-        weights[weight, prediction.after.stored] = prediction.after.stored
+        stored = prediction.after.stored - prediction.beside
+        weights[weight, stored] = stored
+        beside += prediction.beside
         read[0] += prediction.before.read
         read[1] += prediction.after.read
     initializers = survey.model.graph.initializers
@@ -242,5 +256,5 @@ def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cos
     )
     return (
         Cost(sum(dense.values()) + rest, read[0] + rest),
-        Cost(sum(weights.values()) + rest, read[1] + rest),
+        Cost(sum(weights.values()) + beside + rest, read[1] + rest),
     )

@@ -131,10 +131,12 @@ class Cost:
     Attributes:
         stored: Bytes in the bundle.
         read: Bytes read from memory for one decoded token.
+        share: Part of the weight that is still read, of a technique that does not own it.
     """
 
     stored: int
     read: int
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,7 @@ class Technique:
             `FitError`.
         rewrite: ``rewrite(site, fit, model)`` replaces the site's node, keeps its name and its
             outputs, and returns the new nodes; the core adds the metadata.
-        cost: ``cost(site, config)``; None if the technique stores no weight.
+        cost: ``cost(site, config)``; None if the technique stores nothing.
         dequantize: ``dequantize(site, fit)``: Ŵ, float32 ``[N, K]``, exactly what the op
             multiplies with, so that the core can measure the fit; None if there is no Ŵ.
         autotune: What to try where the policy asks for autotune; None if nothing can be tuned.

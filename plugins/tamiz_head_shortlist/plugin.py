@@ -8,12 +8,13 @@ from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
 from tamiz.technique import Claim, Metric, Mode, Resource, Technique
 from tamiz_head_shortlist.config import HeadShortlistConfig
+from tamiz_head_shortlist.cost import cost
 from tamiz_head_shortlist.fit import fit
 from tamiz_head_shortlist.rewrite import rewrite
 
 HEAD_SHORTLIST = Technique(
     name="head-shortlist",
-    version="1",
+    version="2",
     summary="Exact logits of the tokens that a small sketch of the head favours, estimates of the "
     "others.",
     config=HeadShortlistConfig,
@@ -23,6 +24,7 @@ HEAD_SHORTLIST = Technique(
     decode_only=True,
     fit=fit,
     rewrite=rewrite,
+    cost=cost,
     metrics=(Metric("head.shortlisted", "rows", "Positions that took the shortlist."),),
 )
 

@@ -93,6 +93,7 @@ def test_decoding_gives_what_reading_gives(dense, shared):
     assert evaluate.perplexity(shared, WINDOWS, decode=True) == result.built
     assert result.kl_decode == pytest.approx(0, abs=1e-6)
     assert result.top1_agreement_decode == pytest.approx(1, abs=0.01)
+    assert result.top10_recall_decode == pytest.approx(1, abs=0.01)
 
 
 def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch):
