@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx_ir as ir
 from onnx_ir.convenience import convert_attribute
 
 from tamiz.graph import DOMAIN
 from tamiz.site import Site
-from tamiz.technique import FitError
+from tamiz.technique import Cost, FitError
+
+#: First keys, and last ones, that a filter keeps unless it is told otherwise.
+SINKS, RECENT = 4, 64
 
 #: Where tamiz.Attention has its inverse frequencies, sketches and the mean of its keys.
 PAST_KEY, PAST_SKETCH, KEY_MEAN = 3, 8, 9
@@ -68,6 +72,21 @@ def add_sketch(model: ir.Model, node: ir.Node, planes: int) -> None:
     present.shape = ir.Shape([*present_key.shape[:3], words])
     present.type = kind
     model.graph.outputs.append(present)
+
+
+def filtered(cost: Cost, keys: int, kept: int, planes: int, density: float = 1.0) -> Cost:
+    """What a decode step costs where bits of all keys choose those that it attends to.
+
+    Args:
+        cost: Without the filter.
+        keys: Keys that it could attend to.
+        kept: Keys that it keeps.
+        planes: Bits of a key's element, beside its 64 bits as float32 key and value.
+        density: The filter rests where it would keep more than this fraction.
+    """
+    if kept >= keys or kept > density * keys:
+        return cost
+    return replace(cost, read=round(cost.read * (kept / keys + planes / 64)))
 
 
 def sketch_words(head_size: int, planes: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tamiz.bundle import Bundle
 from tamiz.errors import TamizError, blaming
-from tamiz.site import Site
+from tamiz.site import Site, SiteKind
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -42,6 +42,19 @@ class Survey:
         tensor = self.model.graph.initializers[site.weight].const_value
         assert tensor is not None
         return int(tensor.nbytes)
+
+    def cache_bytes(self, site: Site) -> int:
+        """Bytes of keys and values that the site keeps of a token; 0 where it is no attention."""
+        names = {f"past_key_values.{site.layer}.{part}" for part in ("key", "value")}
+        if site.kind is not SiteKind.ATTENTION:
+            return 0
+        total = 0
+        for value in self.model.graph.inputs:
+            if value.name in names and value.shape is not None and value.dtype is not None:
+                heads, size = value.shape[1], value.shape[3]
+                if isinstance(heads, int) and isinstance(size, int):
+                    total += heads * size * value.dtype.bitwidth // 8
+        return total
 
 
 def survey(bundle: Bundle, plugins: Plugins) -> Survey:

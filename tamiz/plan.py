@@ -15,7 +15,7 @@ from tamiz.inspect import Survey
 from tamiz.policy import Policy, Rules
 from tamiz.resolver import Choice, Conflict, Resolution, SitePlan, resolve
 from tamiz.site import Site, SiteKind
-from tamiz.technique import Cost, Resource, Technique
+from tamiz.technique import Cost, Technique
 
 #: The rules of a build without a policy.
 _ANYWHERE = Rules()
@@ -60,8 +60,8 @@ class Prediction:
     Attributes:
         plan: The site's plan.
         before: Of the dense weight.
-        after: Of the weight as its owner stores it, and of what techniques store beside it.
-        beside: Bytes of the latter.
+        after: Of all that stands there.
+        beside: What is stored beside the weight, which sites may share.
     """
 
     plan: SitePlan
@@ -206,48 +206,63 @@ def describe(choices: Iterable[Choice]) -> dict[str, dict[str, Any]]:
     }
 
 
-def predict(survey: Survey, plan: Plan) -> list[Prediction]:
-    """The exact cost of every site before and after the build."""
-    return [_predict(site_plan, dense_cost(survey, site_plan.site)) for site_plan in plan.sites]
+def predict(survey: Survey, plan: Plan, context: int) -> list[Prediction]:
+    """The exact cost of every site before and after the build.
+
+    Args:
+        survey: The dense bundle's graph.
+        plan: The plan.
+        context: Tokens that a decoded token attends to.
+    """
+    made = []
+    for site_plan in plan.sites:
+        before = dense_cost(survey, site_plan.site, context)
+        after, beside = _cost(site_plan, before, context)
+        made.append(Prediction(site_plan, before, after, beside))
+    return made
 
 
-def dense_cost(survey: Survey, site: Site) -> Cost:
-    """Cost of the dense weight: a product reads all of it, a lookup one row."""
+def dense_cost(survey: Survey, site: Site, context: int) -> Cost:
+    """Cost of the dense weight, or of the KV cache: a product reads all of it, a lookup one row."""
+    if site.kind == SiteKind.ATTENTION:
+        return Cost(0, context * survey.cache_bytes(site))
     stored = survey.weight_bytes(site)
     rows = site.out_features if site.kind == SiteKind.EMBEDDING else 1
     return Cost(stored, stored // rows)
 
 
-def _predict(site_plan: SitePlan, dense: Cost) -> Prediction:
-    owner, stored, read, share = dense, 0, 0, 1.0
+def _cost(site_plan: SitePlan, dense: Cost, context: int) -> tuple[Cost, int]:
+    """Of all that stands at a site, and what it stores beside the weight."""
+    site, cost, beside = site_plan.site, dense, 0
     for choice in site_plan.choices:
         technique = choice.technique
-        if technique.cost is None:
-            continue
         with blaming(f"technique {technique.name}"):
-            cost = technique.cost(site_plan.site, choice.config)
-        if any(claim.resource == Resource.WEIGHTS for claim in technique.claims):
-            owner = cost
-        else:
-            stored, read, share = stored + cost.stored, read + cost.read, share * cost.share
-    after = Cost(owner.stored + stored, round(owner.read * share) + read)
-    return Prediction(site_plan, dense, after, stored)
+            if technique.cost is not None:
+                cost = technique.cost(site, choice.config)
+            if technique.effect is not None:
+                narrowed = site.kind == SiteKind.ATTENTION and dense.read > 0
+                keys = round(context * cost.read / dense.read) if narrowed else context
+                stored = cost.stored
+                cost = technique.effect(site, choice.config, cost, keys)
+                beside += cost.stored - stored
+    return cost, beside
 
 
 def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cost]:
     """Cost of the whole model before and after; a weight that sites share is stored once."""
-    weights: dict[tuple[str | None, int], int] = {}
-    dense: dict[str | None, int] = {}
-    beside = 0
-    read = [0, 0]
+    weights: dict[tuple[str, int], int] = {}
+    dense: dict[str, int] = {}
+    read, work, beside = [0, 0], [0, 0], 0
     for prediction in predictions:
-        weight = prediction.plan.site.weight
+        site = prediction.plan.site
+        weight = site.weight or site.id
         dense[weight] = prediction.before.stored
         stored = prediction.after.stored - prediction.beside
         weights[weight, stored] = stored
         beside += prediction.beside
-        read[0] += prediction.before.read
-        read[1] += prediction.after.read
+        for index, cost in enumerate((prediction.before, prediction.after)):
+            read[index] += cost.read
+            work[index] += cost.work
     initializers = survey.model.graph.initializers
     rest = sum(
         int(value.const_value.nbytes)
@@ -255,6 +270,6 @@ def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cos
         if name not in dense and value.const_value is not None
     )
     return (
-        Cost(sum(dense.values()) + rest, read[0] + rest),
-        Cost(sum(weights.values()) + beside + rest, read[1] + rest),
+        Cost(sum(dense.values()) + rest, read[0] + rest, work[0]),
+        Cost(sum(weights.values()) + beside + rest, read[1] + rest, work[1]),
     )

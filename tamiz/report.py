@@ -104,11 +104,9 @@ def without_seconds(report: Any) -> Any:
 def _site(
     site: Site, plan: Plan, slots: Sequence[Slot], weight_bytes: Mapping[str, int]
 ) -> dict[str, Any]:
-    stored = [
-        slot.accepted.stored
-        for slot in slots
-        if slot.accepted is not None and slot.accepted.choice.technique.cost is not None
-    ]
+    standing = [slot.accepted for slot in slots if slot.accepted is not None]
+    owned = [a.stored for a in standing if a.choice.technique.cost is not None]
+    added = [a.stored for a in standing if a.choice.technique.cost is None]
     return {
         "kind": site.kind.value,
         "node": site.node,
@@ -116,7 +114,7 @@ def _site(
         "tensor": site.tensor,
         "shape": [site.out_features, site.in_features],
         "bytes_before": weight_bytes[site.id],
-        "bytes_after": sum(stored) if stored else weight_bytes[site.id],
+        "bytes_after": (sum(owned) if owned else weight_bytes[site.id]) + sum(added),
         "techniques": [
             {
                 "name": fitted.attempt.choice.technique.name,

@@ -126,17 +126,18 @@ class Fit:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the weight of one site costs under a technique: exact, and known before the fit.
+    """What one site costs under a technique: exact, and known before the fit.
 
     Attributes:
         stored: Bytes in the bundle.
         read: Bytes read from memory for one decoded token.
-        share: Part of the weight that is still read, of a technique that does not own it.
+        work: Weights multiplied for one decoded token, in units of a product of int4 weights that
+            are in the cache; it counts where it takes longer than reading.
     """
 
     stored: int
     read: int
-    share: float = 1.0
+    work: int = 0
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,7 @@ FitFunction = Callable[[Site, "np.ndarray", "Statistics | None", Any], Fit]
 DequantizeFunction = Callable[[Site, Fit], "np.ndarray"]
 RewriteFunction = Callable[[Site, Fit, "ir.Model"], "list[ir.Node]"]
 CostFunction = Callable[[Site, Any], Cost]
+EffectFunction = Callable[[Site, Any, Cost, int], Cost]
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,10 @@ class Technique:
             `FitError`.
         rewrite: ``rewrite(site, fit, model)`` replaces the site's node, keeps its name and its
             outputs, and returns the new nodes; the core adds the metadata.
-        cost: ``cost(site, config)``; None if the technique stores nothing.
+        cost: ``cost(site, config)``; None if the technique stores no weight.
+        effect: ``effect(site, config, cost, keys)``: what becomes of the cost that the site has
+            under the techniques before this one; None if nothing does. `keys` counts those that a
+            decode step attends to so far where the site is an attention, else the whole context.
         dequantize: ``dequantize(site, fit)``: Ŵ, float32 ``[N, K]``, exactly what the op
             multiplies with, so that the core can measure the fit; None if there is no Ŵ.
         autotune: What to try where the policy asks for autotune; None if nothing can be tuned.
@@ -204,6 +209,7 @@ class Technique:
     fit: FitFunction
     rewrite: RewriteFunction
     cost: CostFunction | None = None
+    effect: EffectFunction | None = None
     dequantize: DequantizeFunction | None = None
     autotune: Autotune | None = None
     policy_keys: Mapping[str, str] = field(default_factory=dict)

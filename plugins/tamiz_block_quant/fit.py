@@ -108,7 +108,9 @@ def cost(site: Site, config: BlockQuantConfig) -> Cost:
     tiles = -(-site.out_features // TILE)
     row = -(-site.in_features // GROUP) * GROUP_BYTES[config.bits_at(site)] // TILE
     stored = tiles * TILE * row
-    return Cost(stored, row if site.kind is SiteKind.EMBEDDING else stored)
+    if site.kind is SiteKind.EMBEDDING:
+        return Cost(stored, row)
+    return Cost(stored, stored, site.out_features * site.in_features)
 
 
 def quantise(weight: Float, bits: int) -> tuple[Quantised, dict[str, float]]:

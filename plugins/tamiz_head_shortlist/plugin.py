@@ -8,7 +8,7 @@ from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
 from tamiz.technique import Claim, Metric, Mode, Resource, Technique
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.cost import cost
+from tamiz_head_shortlist.effect import effect
 from tamiz_head_shortlist.fit import fit
 from tamiz_head_shortlist.rewrite import rewrite
 
@@ -22,9 +22,9 @@ HEAD_SHORTLIST = Technique(
     claims=(Claim(Resource.OUTPUTS, Mode.EXCLUSIVE),),
     requires=frozenset({"packed-tiles"}),
     decode_only=True,
+    effect=effect,
     fit=fit,
     rewrite=rewrite,
-    cost=cost,
     metrics=(Metric("head.shortlisted", "rows", "Positions that took the shortlist."),),
 )
 

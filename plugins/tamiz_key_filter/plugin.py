@@ -13,10 +13,10 @@ from typing import Any, Literal
 import onnx_ir as ir
 from pydantic import Field
 
-from tamiz.attention import add_sketch, find_attention, set_attributes
+from tamiz.attention import RECENT, SINKS, add_sketch, filtered, find_attention, set_attributes
 from tamiz.hookspecs import hookimpl
 from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.technique import Claim, Cost, Fit, Mode, Resource, Technique, TechniqueConfig
 
 
 class KeyFilterConfig(TechniqueConfig):
@@ -65,6 +65,11 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     return [node]
 
 
+def effect(site: Site, config: KeyFilterConfig, cost: Cost, keys: int) -> Cost:
+    """A step reads two planes of bits of every key, and the keys and values that it keeps."""
+    return filtered(cost, keys, config.keep + RECENT + SINKS, planes=2)
+
+
 KEY_FILTER = Technique(
     name="key-filter",
     version="1",
@@ -77,6 +82,7 @@ KEY_FILTER = Technique(
     ),
     provides=frozenset({"refine"}),
     decode_only=True,
+    effect=effect,
     fit=fit,
     rewrite=rewrite,
 )

@@ -29,6 +29,8 @@ GROUP = 32
 TILE = 16
 #: λ: the weight of the imatrix beside the samples' own covariance.
 RIDGE = 0.05
+#: How much longer a butterfly of a base's transform takes than a weight of an int4 product.
+_WORK_TRANSFORM = 30
 
 Float = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -128,7 +130,13 @@ def cost(site: Site, config: SeedDeltaConfig) -> Cost:
         residual = min(tiles * groups * whole, int(single) + headers)
     vectors = {"none": 0, "hadamard": n, "xor-circulant": n + length(n, k)}[config.base]
     stored = residual + tamiz_ops.DELTA_PADDING + 8 * (tiles + 1) + 4 * vectors
-    return Cost(stored, stored)
+    if config.scheme == "block":
+        work = 1.5 * tiles * TILE * min(groups * GROUP, config.k)
+    else:
+        work = min(2.4 * k, 14.0 * config.k) * n
+    if config.base != "none":
+        work += _WORK_TRANSFORM * length(n, k) * length(n, k).bit_length()
+    return Cost(stored, stored, round(work))
 
 
 def schedule(site: Site, config: SeedDeltaConfig) -> list[dict[str, Any]]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from tamiz.attention import add_sketch, find_attention, set_attributes
+from tamiz.attention import SINKS, add_sketch, filtered, find_attention, set_attributes
 from tamiz.site import Site
-from tamiz.technique import Fit, FitError
+from tamiz.technique import Cost, Fit, FitError
 from tamiz_state_pack.kv_config import StatePackConfig
 
 
@@ -31,6 +31,15 @@ def fit(site: Site, weight: Any, statistics: Any, config: StatePackConfig) -> Fi
         "query_bits": 2 if config.popcnt else 4,
     }
     return Fit({}, attributes, {}, 0.0)
+
+
+def effect(site: Site, config: StatePackConfig, cost: Cost, keys: int) -> Cost:
+    """A step reads the bits of every key, and the keys and values that it keeps."""
+    if site.layer is None or site.layer < config.exact_layers:
+        return cost
+    chosen = max(config.keep, round(config.keep_fraction * keys))
+    planes = 2 if config.mode == "ternary" else 1
+    return filtered(cost, keys, chosen + config.recent + SINKS, planes, config.density)
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:

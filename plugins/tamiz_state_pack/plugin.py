@@ -28,6 +28,7 @@ STATE_PACK = Technique(
         Metric("pack.attended", "keys", "Keys attended, by KV head; over pack.visible: density."),
         Metric("pack.visible", "keys", "Keys there were to attend to, by KV head."),
     ),
+    effect=kv_filter.effect,
     fit=kv_filter.fit,
     rewrite=kv_filter.rewrite,
 )

@@ -7,6 +7,7 @@ The first tokens stay because softmax needs somewhere to put what it does not wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
@@ -15,7 +16,7 @@ from pydantic import Field
 from tamiz.attention import find_attention, set_attributes
 from tamiz.hookspecs import hookimpl
 from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.technique import Claim, Cost, Fit, Mode, Resource, Technique, TechniqueConfig
 
 
 class WindowConfig(TechniqueConfig):
@@ -41,6 +42,12 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     return [node]
 
 
+def effect(site: Site, config: WindowConfig, cost: Cost, keys: int) -> Cost:
+    """A step reads the keys and values that the window leaves."""
+    share = min(1.0, (config.tokens + config.sinks) / max(1, keys))
+    return replace(cost, read=round(cost.read * share))
+
+
 WINDOW_ATTENTION = Technique(
     name="win-attn",
     version="1",
@@ -49,6 +56,7 @@ WINDOW_ATTENTION = Technique(
     site_kinds=frozenset({SiteKind.ATTENTION}),
     claims=(Claim(Resource.KEYS, Mode.NARROWING, order=10),),
     provides=frozenset({"windows", "refine"}),
+    effect=effect,
     fit=fit,
     rewrite=rewrite,
 )

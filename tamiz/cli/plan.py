@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugin
 
 if TYPE_CHECKING:
     from tamiz.plan import Plan, Prediction
+    from tamiz.speed import SpeedPrediction
     from tamiz.technique import Cost
 
 
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="What to do at which layer and tensor; see 'tamiz schema policy'.",
 )
+@click.option(
+    "--context",
+    type=click.IntRange(1),
+    default=128,
+    show_default=True,
+    help="Tokens that the decoded token attends to.",
+)
 @on_conflict
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.pass_context
@@ -31,14 +40,18 @@ def command(
     /,
     directory: Path,
     policy: Path | None,
+    context: int,
     on_conflict: str,
     as_json: bool,
     **flags: str | None,
 ) -> None:
     """Show what a build would do, and write nothing.
 
-    For every site of the dense bundle DIR: techniques, exact bytes, bytes read for a token.
+    For every site of the dense bundle DIR: techniques in their order, the block that they share,
+    exact bytes, bytes read for a decoded token, and its time on this machine. The time needs the
+    machine's profile, which 'tamiz doctor --profile' measures once.
     """
+    from tamiz import machine, speed
     from tamiz.bundle import Bundle
     from tamiz.inspect import survey
     from tamiz.plan import ConflictError, make_plan, predict, totals
@@ -55,19 +68,27 @@ def command(
         if as_json:
             print_json({"conflicts": [asdict(conflict) for conflict in error.conflicts]})
         raise
-    predictions = predict(found, plan)
+    predictions = predict(found, plan, context)
     total = totals(found, predictions)
+    speeds = speed.predict(found, predictions, total, machine.load())
     if as_json:
-        print_json(_as_dict(plan, predictions, total))
+        print_json(_as_dict(plan, predictions, total, speeds, context))
     else:
-        _print(plan, predictions, total)
+        _print(plan, predictions, total, speeds, context)
 
 
-def _as_dict(plan: Plan, predictions: list[Prediction], total: tuple[Cost, Cost]) -> dict[str, Any]:
+def _as_dict(
+    plan: Plan,
+    predictions: Sequence[Prediction],
+    total: tuple[Cost, Cost],
+    speeds: Sequence[SpeedPrediction],
+    context: int,
+) -> dict[str, Any]:
     from tamiz.plan import describe
 
     return {
         "policy_hash": plan.policy,
+        "context": context,
         "sites": [
             {
                 "site": p.plan.site.id,
@@ -76,45 +97,63 @@ def _as_dict(plan: Plan, predictions: list[Prediction], total: tuple[Cost, Cost]
                 "block": p.plan.block,
                 "bytes": {"before": p.before.stored, "after": p.after.stored},
                 "read_per_token": {"before": p.before.read, "after": p.after.read},
+                "microseconds": {
+                    str(s.threads): round(s.sites[p.plan.site.id] * 1e6, 3) for s in speeds
+                },
             }
             for p in predictions
         ],
         "totals": {
             "bytes": {"before": total[0].stored, "after": total[1].stored},
             "read_per_token": {"before": total[0].read, "after": total[1].read},
+            "decode_tok_s": {
+                str(s.threads): {"before": round(s.before, 2), "after": round(s.after, 2)}
+                for s in speeds
+            },
         },
         "conflicts": [asdict(conflict) for conflict in plan.conflicts],
         "dropped": [{"site": site, "technique": name} for site, name in plan.dropped],
     }
 
 
-def _print(plan: Plan, predictions: list[Prediction], total: tuple[Cost, Cost]) -> None:
+def _print(
+    plan: Plan,
+    predictions: Sequence[Prediction],
+    total: tuple[Cost, Cost],
+    speeds: Sequence[SpeedPrediction],
+    context: int,
+) -> None:
+    spent = speeds[-1].sites if speeds else {}
     rows = [
         (
             p.plan.site,
             (
                 " → ".join(choice.technique.name for choice in p.plan.choices) or "dense",
-                _bits(p),
+                "" if p.plan.block is None else str(p.plan.block),
                 size(p.after.stored),
                 size(p.after.read),
+                f"{spent[p.plan.site.id] * 1e6:.1f}" if spent else "",
             ),
         )
         for p in predictions
-        if p.plan.site.weight is not None or p.plan.choices
+        if p.after.stored or p.after.read or p.plan.choices
     ]
-    print_table(
-        ["site", ">sites", "techniques", ">bits", ">bytes each", ">read a token"], fold(rows)
-    )
+    columns = ["site", ">sites", "techniques", ">block", ">bytes each", ">read", ">µs"]
+    print_table(columns, fold(rows))
     before, after = total
     click.echo(f"model: {size(before.stored)} dense, {size(after.stored)} as planned")
-    click.echo(f"read for a token: {size(before.read)} dense, {size(after.read)} as planned")
+    click.echo(
+        f"read for a token at context {context}: {size(before.read)} dense, {size(after.read)} as "
+        "planned"
+    )
+    for s in speeds:
+        threads = f"{s.threads} thread{'s' if s.threads > 1 else ''}"
+        click.echo(
+            f"predicted decode, {threads}: {s.before:.1f} tok/s dense, {s.after:.1f} as planned"
+        )
+    if not speeds:
+        click.echo("predicted decode: no profile of this machine, run 'tamiz doctor --profile'")
     for conflict in plan.conflicts:
-        click.echo(f"conflict: {conflict.reason}")
+        click.echo(f"conflict: {conflict.reason}; {' or '.join(conflict.remedies)}")
     for site, name in plan.dropped:
         click.echo(f"dropped: {name} at {site}")
-
-
-def _bits(prediction: Prediction) -> str:
-    """Stored bits for each of the site's weights."""
-    weights = prediction.plan.site.in_features * prediction.plan.site.out_features
-    return f"{8 * prediction.after.stored / weights:.2f}" if weights else ""

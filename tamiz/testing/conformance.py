@@ -24,7 +24,7 @@ import pytest
 from tamiz.plan import ConflictError
 from tamiz.plugins import load
 from tamiz.site import TENSOR_IDS, SiteKind
-from tamiz.technique import Fit, FitError, Resource, Technique
+from tamiz.technique import Cost, Fit, FitError, Resource, Technique
 from tamiz.testing.elsewhere import fit_in_another_process
 from tamiz.testing.tiny_llama import export_tiny_llama
 from tamiz.testing.trial import Case, Trial, gemm, interface, run, same
@@ -34,6 +34,9 @@ from tamiz.testing.trial import Case, Trial, gemm, interface, run, same
 _ROUNDING = 1e-3
 #: The same of one product, of Σ |x| |w|.
 _PRODUCT_ROUNDING = 2e-4
+
+#: Tokens that a step attends to where the effect on its cost is asked for.
+_CONTEXT = 128
 
 #: By what defines the case.
 _TRIALS: dict[str, Trial] = {}
@@ -111,10 +114,14 @@ class TechniqueTests:
 
     def test_the_cost_is_what_is_stored(self, trial: Trial) -> None:
         """`tamiz plan` tells the bytes before the fit is made; at least a bound, if data decide."""
-        if trial.technique.cost is None:
-            pytest.skip("declares no cost")
+        cost, effect = trial.technique.cost, trial.technique.effect
+        if cost is None and effect is None:
+            pytest.skip("declares neither cost nor effect")
         for site, fit in trial.fits():
-            told, stored = trial.technique.cost(site, trial.config).stored, _stored(fit)
+            known = Cost(0, 0) if cost is None else cost(site, trial.config)
+            if effect is not None:
+                known = effect(site, trial.config, known, _CONTEXT)
+            told, stored = known.stored, _stored(fit)
             exact = told == stored or (trial.case.cost_is_bound and told > stored)
             assert exact, f"{site.id}: tells {told} bytes, stores {stored}"
 

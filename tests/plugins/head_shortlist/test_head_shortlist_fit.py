@@ -6,7 +6,7 @@ from tamiz.site import Site, SiteKind
 from tamiz.statistics import Statistics
 from tamiz.technique import Cost, Fit, FitError
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.cost import cost
+from tamiz_head_shortlist.effect import effect
 from tamiz_head_shortlist.fit import fit
 from tamiz_head_shortlist.quantise import levels, pack
 from tamiz_head_shortlist.sketch import make_sketch
@@ -171,7 +171,8 @@ def test_the_cost_is_known_before_the_fit(fields: dict[str, int], bits: int) -> 
     config = HeadShortlistConfig.model_validate({"keep": 100, "sketch_bits": bits, **fields})
     fitted = fit(SITE, weight(), statistics(inputs(200)), config)
     stored = sum(tensor.nbytes for tensor in fitted.tensors.values())
-    assert cost(SITE, config) == Cost(stored, stored, 7 / 63)
+    after = effect(SITE, config, Cost(6300, 630, 63), 0)
+    assert (after.stored, after.read) == (6300 + stored, 70 + stored)
 
 
 def test_fits_are_deterministic() -> None:

@@ -1,0 +1,138 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tamiz import machine, speed
+from tamiz.bundle import Bundle
+from tamiz.cli import main
+from tamiz.inspect import Survey, survey
+from tamiz.machine import Profile, Speed
+from tamiz.plan import choose, make_plan, predict, totals
+from tamiz.plugins import Plugins, load
+from tamiz.site import SiteKind
+from tamiz.technique import Cost
+
+#: 1 GB/s at any working set, a weight and a byte of the cache a nanosecond, 1 µs a node.
+UNITS = Speed(2, {"16": 1.0, "256": 1.0}, 1.0, 1.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "tamiz" / "machine.json"
+
+
+def profile(**changes: Any) -> Profile:
+    return Profile({**machine.identity(), **changes}, (UNITS,))
+
+
+def predicted(
+    found: Survey, plugins: Plugins, context: int = 128, **wanted: Any
+) -> tuple[speed.SpeedPrediction, dict[str, Cost]]:
+    plan = make_plan(found.sites, choose(plugins.techniques(), wanted))
+    costs = predict(found, plan, context)
+    (made,) = speed.predict(found, costs, totals(found, costs), profile())
+    return made, {p.plan.site.id: p.after for p in costs}
+
+
+def test_a_step_is_the_sum_of_its_sites(plugins: Plugins, tiny_dense: Path) -> None:
+    found = survey(Bundle.open(tiny_dense), plugins)
+    made, costs = predicted(found, plugins)
+    for name, seconds in made.sites.items():
+        cost = costs[name]
+        expected = 1e-9 * max(cost.read, cost.work) + 1e-6 if cost.read else 0
+        assert seconds == pytest.approx(expected, rel=1e-12)
+    quiet = len(found.model.graph) - sum(seconds > 0 for seconds in made.sites.values())
+    whole = sum(made.sites.values()) + quiet * 1e-6
+    assert made.after == pytest.approx(1 / whole, rel=1e-12)
+    assert made.before < made.after
+
+
+def test_the_context_costs_what_attention_reads(plugins: Plugins, tiny_dense: Path) -> None:
+    found = survey(Bundle.open(tiny_dense), plugins)
+    kv = 2 * 2 * 16 * 4  # key and value, KV heads, head size, float32
+    for context in (1, 100):
+        _, costs = predicted(found, plugins, context)
+        attention = [s.id for s in found.sites if s.kind is SiteKind.ATTENTION]
+        assert {costs[name].read for name in attention} == {context * kv}
+
+
+def test_techniques_act_on_the_cost_that_those_before_them_left(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    found = survey(Bundle.open(tiny_dense), plugins)
+    kv = 2 * 2 * 16 * 4
+    window = {"win-attn": {"tokens": 60, "sinks": 4}}
+    _, costs = predicted(found, plugins, 200, **window)
+    assert costs["layers.1.attention"].read == 64 * kv
+    sparse = {"key-filter": {"keep": 12}}  # and 64 recent ones and 4 sinks
+    _, costs = predicted(found, plugins, 200, **sparse)
+    assert costs["layers.1.attention"].read == round(200 * kv * (80 / 200 + 2 / 64))
+    _, costs = predicted(found, plugins, 200, **{"win-attn": {"tokens": 156}, **sparse})
+    assert costs["layers.1.attention"].read == round(160 * kv * (80 / 160 + 2 / 64))
+
+
+def test_reading_slows_down_with_the_working_set() -> None:
+    made = dataclasses.replace(UNITS, read_gb_s={"10": 40.0, "1000": 20.0})
+    rates = [made.read_rate(n) for n in (1, 10_000_000, 100_000_000, 10**9, 10**12)]
+    assert rates == pytest.approx([40e9, 40e9, 30e9, 20e9, 20e9], rel=1e-9)
+
+
+def test_a_profile_is_kept_for_this_machine_only(cache: Path) -> None:
+    assert machine.load() is None
+    assert machine.save(profile()) == cache
+    assert machine.load() == profile()
+    machine.save(profile(tamiz_ops="another version"))
+    assert machine.load() is None
+    cache.write_text("{}")
+    assert machine.load() is None
+
+
+def test_measuring_gives_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "WORKING_SETS", (2, 4))
+    monkeypatch.setattr(machine, "_WARM_UP", 0.0)
+    monkeypatch.setattr(machine, "_MEASURE", 0.0)
+    made = machine.measure()
+    assert made.speeds[0].threads == 1
+    for found in made.speeds:
+        assert list(found.read_gb_s) == ["2", "4"]
+        assert min(*found.read_gb_s.values(), found.attention_gb_s) > 0
+    assert made.machine == machine.identity()
+
+
+def test_plan_tells_speed_where_there_is_a_profile(cache: Path, tiny_dense: Path) -> None:
+    def plan(*flags: str) -> str:
+        result = CliRunner().invoke(main, ["plan", str(tiny_dense), *flags])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    assert "run 'tamiz doctor --profile'" in plan()
+    assert json.loads(plan("--json"))["totals"]["decode_tok_s"] == {}
+    machine.save(profile())
+    text = plan()
+    assert "predicted decode, 2 threads: " in text
+    assert max(map(len, text.splitlines())) <= 80
+    found = json.loads(plan("--json", "--context", "200"))
+    assert found["context"] == 200
+    assert set(found["totals"]["decode_tok_s"]["2"]) == {"before", "after"}
+    sites = {site["site"]: site for site in found["sites"]}
+    # 64 × 64 weights take longer than their 2,560 bytes
+    assert sites["layers.0.attn_q"]["microseconds"] == {"2": 64 * 64 / 1e3 + 1}
+
+
+def test_doctor_measures_the_profile(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "measure", profile)
+    found = json.loads(CliRunner().invoke(main, ["doctor", "--json"]).stdout)["checks"]["profile"]
+    assert "not measured" in found["found"]
+    found = json.loads(CliRunner().invoke(main, ["doctor", "--profile", "--json"]).stdout)
+    assert "2 threads: reads 1 GB/s" in found["checks"]["profile"]["found"]
+    assert cache.exists()
