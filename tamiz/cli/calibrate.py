@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     "texts",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="UTF-8 text; may be given several times.  [default: what the model itself writes]",
+    help="UTF-8 text; may be given several times.  [default: prose and chats that the model "
+    "itself writes]",
 )
 @click.option(
     "--merge",
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     type=click.IntRange(8, 4096),
     default=256,
     show_default=True,
-    help="Inputs to keep of every site.",
+    help="Inputs to keep of every site; of the head up to 8,192.",
 )
 @click.option(
     "--memory",
@@ -100,9 +101,10 @@ def command(
     if as_json:
         print_json(_as_dict(result))
     else:
+        kept = [len(samples) for samples in result.samples.values()]
         click.echo(
             f"{output}: {result.count} tokens, {len(result.sums)} inputs, "
-            f"{len(result.priorities)} samples of each, {size(output.stat().st_size)}"
+            f"{min(kept)} to {max(kept)} samples of each, {size(output.stat().st_size)}"
         )
 
 
@@ -110,6 +112,6 @@ def _as_dict(result: Calibration) -> dict[str, object]:
     return {
         "tokens": result.count,
         "windows": len(result.windows),
-        "samples": len(result.priorities),
+        "samples": {site: len(result.samples[name]) for site, name in result.inputs.items()},
         "inputs": {site: len(result.sums[name]) for site, name in result.inputs.items()},
     }
