@@ -1,15 +1,19 @@
 """Writes the reference pages from the declarations: `python docs/generate.py [--check]`.
 
-docs/reference/ops.md from the native op table, docs/reference/techniques.md from the techniques'
-declarations, docs/reference/cli.md from the commands. Nothing in them is written by hand.
+docs/reference/ops.md from the native op table, techniques.md from the techniques' declarations,
+interactions.md from what the resolver says of them, hooks.md from the hook specifications, cli.md
+from the commands. Nothing in them is written by hand, and nothing may lack its description.
 """
 
+import inspect
 import sys
 from pathlib import Path
 
 import click
+import interactions
 
 import tamiz_ops
+from tamiz import hookspecs
 from tamiz.cli import main as cli
 from tamiz.plugins import load
 from tamiz.technique import Technique
@@ -113,9 +117,56 @@ def commands() -> str:
     return "\n\n".join(parts)
 
 
+def hooks() -> str:
+    """Every hook that a plugin can implement."""
+    parts = ["# Hooks", (hookspecs.__doc__ or "").strip()]
+    for name, hook in _hooks().items():
+        parts += [f"## {name}", f"```python\n{name}{inspect.signature(hook)}\n```"]
+        parts.append(inspect.getdoc(hook) or "")
+    return "\n\n".join(parts)
+
+
+def _hooks() -> dict[str, object]:
+    return {name: hook for name, hook in vars(hookspecs).items() if name.startswith("tamiz_")}
+
+
+def undocumented() -> list[str]:
+    """What lacks a description: hooks, commands, flags, fields, metrics, ops and what they have."""
+    found = [f"hook {name}" for name, hook in _hooks().items() if not inspect.getdoc(hook)]
+    for technique in load().techniques().values():
+        who = technique.name
+        described = {f"technique {who}": technique.summary}
+        for name, info in technique.config.model_fields.items():
+            described[f"flag {technique.flag(name)}"] = info.description or ""
+        described |= {f"metric {m.name}": m.description and m.unit for m in technique.metrics}
+        found += [name for name, text in described.items() if not text]
+    for name, op in tamiz_ops.schemas().items():
+        parts = [op, *op["inputs"], *op["outputs"], *op["attributes"], *op["metrics"]]
+        found += [f"op {name}: {part.get('name', 'doc')}" for part in parts if not part["doc"]]
+    with click.Context(cli, info_name="tamiz") as context:
+        for name in cli.list_commands(context):
+            command = cli.get_command(context, name)
+            with click.Context(command, info_name=name) as inner:
+                found += [] if command.help else [f"command {name}"]
+                found += [
+                    f"option {option.opts[0]} of {name}"
+                    for option in command.get_params(inner)
+                    if isinstance(option, click.Option) and not option.help
+                ]
+    return found
+
+
 def main() -> None:
     """Writes the pages, or with --check tells which are not current."""
-    pages = {"ops.md": ops(), "techniques.md": techniques(), "cli.md": commands()}
+    if lacking := undocumented():
+        sys.exit(f"not documented: {', '.join(lacking)}")
+    pages = {
+        "ops.md": ops(),
+        "techniques.md": techniques(),
+        "interactions.md": interactions.page(load().techniques()),
+        "hooks.md": hooks(),
+        "cli.md": commands(),
+    }
     PAGES.mkdir(exist_ok=True)
     stale = []
     for name, text in pages.items():

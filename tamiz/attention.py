@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import onnx_ir as ir
 from onnx_ir.convenience import convert_attribute
@@ -14,6 +13,9 @@ from tamiz.technique import Cost, FitError
 
 #: First keys, and last ones, that a filter keeps unless it is told otherwise.
 SINKS, RECENT = 4, 64
+#: How much longer the bits of a key take to be scored and ranked than a weight of an int4 product,
+#: for each byte of the key and its value (measured at 2,000 and 8,000 keys of SmolLM2).
+_SCAN = 1.4
 
 #: Where tamiz.Attention has its inverse frequencies, sketches and the mean of its keys.
 PAST_KEY, PAST_SKETCH, KEY_MEAN = 3, 8, 9
@@ -86,7 +88,12 @@ def filtered(cost: Cost, keys: int, kept: int, planes: int, density: float = 1.0
     """
     if kept >= keys or kept > density * keys:
         return cost
-    return replace(cost, read=round(cost.read * (kept / keys + planes / 64)))
+    mean = cost.read // keys // 2  # float32, as long as a key
+    return Cost(
+        cost.stored + mean,
+        round(cost.read * (kept / keys + planes / 64)),
+        cost.work + round(_SCAN * cost.read),
+    )
 
 
 def sketch_words(head_size: int, planes: int) -> int:

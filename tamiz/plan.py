@@ -58,16 +58,16 @@ class Prediction:
     """Cost of one site before and after a build; see `tamiz.technique.Cost`.
 
     Attributes:
-        plan: The site's plan.
-        before: Of the dense weight.
-        after: Of all that stands there.
-        beside: What is stored beside the weight, which sites may share.
+        plan: What happens there.
+        before: Cost of the dense weight, or of the KV cache.
+        after: Cost as planned.
+        weight: Bytes of `after` that are the weight itself, which sites may share.
     """
 
     plan: SitePlan
     before: Cost
     after: Cost
-    beside: int
+    weight: int
 
 
 def choose(
@@ -214,12 +214,10 @@ def predict(survey: Survey, plan: Plan, context: int) -> list[Prediction]:
         plan: The plan.
         context: Tokens that a decoded token attends to.
     """
-    made = []
-    for site_plan in plan.sites:
-        before = dense_cost(survey, site_plan.site, context)
-        after, beside = _cost(site_plan, before, context)
-        made.append(Prediction(site_plan, before, after, beside))
-    return made
+    return [
+        _prediction(site_plan, dense_cost(survey, site_plan.site, context), context)
+        for site_plan in plan.sites
+    ]
 
 
 def dense_cost(survey: Survey, site: Site, context: int) -> Cost:
@@ -231,21 +229,19 @@ def dense_cost(survey: Survey, site: Site, context: int) -> Cost:
     return Cost(stored, stored // rows)
 
 
-def _cost(site_plan: SitePlan, dense: Cost, context: int) -> tuple[Cost, int]:
-    """Of all that stands at a site, and what it stores beside the weight."""
-    site, cost, beside = site_plan.site, dense, 0
+def _prediction(site_plan: SitePlan, dense: Cost, context: int) -> Prediction:
+    site, cost, weight = site_plan.site, dense, dense.stored
     for choice in site_plan.choices:
         technique = choice.technique
         with blaming(f"technique {technique.name}"):
             if technique.cost is not None:
                 cost = technique.cost(site, choice.config)
+                weight = cost.stored
             if technique.effect is not None:
                 narrowed = site.kind == SiteKind.ATTENTION and dense.read > 0
                 keys = round(context * cost.read / dense.read) if narrowed else context
-                stored = cost.stored
                 cost = technique.effect(site, choice.config, cost, keys)
-                beside += cost.stored - stored
-    return cost, beside
+    return Prediction(site_plan, dense, cost, weight)
 
 
 def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cost]:
@@ -257,9 +253,8 @@ def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cos
         site = prediction.plan.site
         weight = site.weight or site.id
         dense[weight] = prediction.before.stored
-        stored = prediction.after.stored - prediction.beside
-        weights[weight, stored] = stored
-        beside += prediction.beside
+        weights[weight, prediction.weight] = prediction.weight
+        beside += prediction.after.stored - prediction.weight
         for index, cost in enumerate((prediction.before, prediction.after)):
             read[index] += cost.read
             work[index] += cost.work

@@ -32,6 +32,7 @@ OWN_FLAGS = frozenset(
     {
         "--autotune",
         "--calibration",
+        "--context",
         "--from-report",
         "--help",
         "--jobs",

@@ -4,8 +4,9 @@ A decode step goes through the sites one after the other:
 
     t = Σ_sites max(read / read rate, work / product rate) + nodes · node time
 
-with the read rate of a working set as large as all that a step reads, and at an attention the rate
-of attending. Every node of the recognised graph counts, also where it is no site.
+with the read rate of a working set as large as all that a step reads. At an attention it is
+read / rate of attending + work / product rate: what chooses keys comes before these are read.
+Every node of the recognised graph counts, also where it is no site.
 """
 
 from __future__ import annotations
@@ -76,8 +77,7 @@ def _seconds(site: Site, cost: Cost, working_set: int, speed: Speed) -> float:
     """Seconds that a step spends at one site; 0 where nothing is read."""
     if cost.read == 0:
         return 0.0
+    node, work = speed.node_us * 1e-6, cost.work / (speed.products_g_s * 1e9)
     if site.kind is SiteKind.ATTENTION:
-        work = cost.read / (speed.attention_gb_s * 1e9)
-    else:
-        work = cost.work / (speed.products_g_s * 1e9)
-    return max(cost.read / speed.read_rate(working_set), work) + speed.node_us * 1e-6
+        return cost.read / (speed.attention_gb_s * 1e9) + work + node
+    return max(cost.read / speed.read_rate(working_set), work) + node

@@ -37,8 +37,9 @@ RECORD_BYTES = {4: 4 + 320, 8: 4 + 544}
 #: Standard deviation of the odd numbers −15 to 15.
 HASH_DEVIATION = np.sqrt(85.0)
 SEED = 0
-#: How much longer a weight takes than one of int4, in records that are whole or have gaps.
-_WORK_WHOLE, _WORK_GAPS = 1.6, 10.0
+#: How much longer a weight takes than one of int4 in the cache: in whole records, which come from
+#: memory, and in records with gaps, which are unpacked first.
+_WORK_WHOLE, _WORK_GAPS = 2.5, 10.0
 
 Float = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -131,7 +132,6 @@ def cost(site: Site, config: ProcSparseConfig) -> Cost:
     existing = min(groups, config.fanout * (config.block // GROUP))
     stored = tiles * existing * RECORD_BYTES[config.bits] + tamiz_ops.DELTA_PADDING
     stored += 8 * (tiles + 1)
-    # measured in the cache: records with gaps are unpacked first
     times = _WORK_WHOLE if config.watermark >= existing * GROUP else _WORK_GAPS
     return Cost(stored, stored, round(times * tiles * TILE * existing * GROUP))
 

@@ -30,7 +30,9 @@ THREADS = 2
     show_default=True,
     help="Where the bundles go; valid ones from an earlier demo are used again.",
 )
-@click.option("--prompt", default="What is the capital of France?", show_default=True)
+@click.option(
+    "--prompt", default="What is the capital of France?", show_default=True, help="What to answer."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @click.pass_context
 def command(ctx: click.Context, /, folder: Path, prompt: str, as_json: bool) -> None:

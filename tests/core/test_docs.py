@@ -1,10 +1,32 @@
-"""The reference pages are what the declarations say."""
+"""The reference pages are what the declarations say, and the declarations say everything."""
 
+import dataclasses
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+
+import pytest
+from noisy import NoisyConfig, noisy
+from pydantic import Field
+
+from tamiz import hookspecs
+from tamiz.plugins import load
+from tamiz.technique import Claim, Metric, Mode, Resource
 
 GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"
+
+
+@pytest.fixture
+def generate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(GENERATE.parent))
+    spec = importlib.util.spec_from_file_location("generate", GENERATE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_reference_pages_are_current() -> None:
@@ -12,3 +34,54 @@ def test_reference_pages_are_current() -> None:
         [sys.executable, GENERATE, "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+class SilentConfig(NoisyConfig):
+    loudness: int = Field(1, ge=1)
+
+
+def test_what_is_not_documented_is_named(
+    generate: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert generate.undocumented() == []
+    silent = noisy(config=SilentConfig, metrics=(Metric("noisy.gap", "bytes", ""),))
+    installed = load()
+    monkeypatch.setattr(type(installed), "techniques", lambda self: {"noisy": silent}, raising=True)
+    monkeypatch.setattr(hookspecs, "tamiz_new_hook", lambda: None, raising=False)
+    assert set(generate.undocumented()) >= {
+        "flag --noisy-loudness",
+        "metric noisy.gap",
+        "hook tamiz_new_hook",
+    }
+
+
+def test_interactions_fall_out_of_the_declarations(generate: ModuleType) -> None:
+    masks = [
+        noisy(
+            name=name,
+            claims=(Claim(Resource.CANDIDATES, Mode.NARROWING, order, 8 * order),),
+            requires=frozenset({"skippable-blocks"}),
+        )
+        for name, order in (("b-first", 1), ("a-second", 2), ("c-odd", 3))
+    ]
+    rival = noisy(name="rival")
+    packed = dataclasses.replace(
+        noisy(name="packed"), default=True, provides=frozenset({"skippable-blocks"})
+    )
+    techniques = {t.name: t for t in (*masks, rival, packed)}
+    outcome = generate.interactions.outcome
+
+    def between(a: str, b: str) -> tuple[str, str]:
+        found: tuple[str, str] = outcome((techniques[a], techniques[b]), techniques)
+        return found
+
+    found, how = between("a-second", "b-first")
+    assert found == "compose"
+    assert "packed → b-first → a-second, blocks of 8" in how
+    found, how = between("a-second", "c-odd")
+    assert (found, how.split(":")[0]) == ("conflict", "one-partition")
+    found, how = between("rival", "packed")
+    assert (found, how.split(":")[0]) == ("conflict", "one-owner")
+    found, how = between("a-second", "rival")
+    assert (found, how.split(":")[0]) == ("conflict", "required-capability")
+    assert "| **a-second** |" in generate.interactions.page(techniques)

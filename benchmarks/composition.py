@@ -1,0 +1,254 @@
+"""Techniques alone and together: quality, speed, one table and one plot.
+
+    python benchmarks/composition.py build   DENSE FOLDER --calibration FILE [--max-dppl 0.02]
+    python benchmarks/composition.py quality DENSE FOLDER --text FILE [--windows 8]
+    python benchmarks/composition.py speed   DENSE FOLDER [--contexts 128,2000,8000]
+    python benchmarks/composition.py table   DENSE FOLDER
+
+FOLDER gets a bundle for every combination of TECHNIQUES below, results.json, composition.md and
+composition.svg. `--only NAME …` limits a step to some of the bundles.
+
+- Every bundle comes from `tamiz build --max-dppl`, so the gate of the whole model has held it.
+- ``dppl``: windows of 1,024 tokens, the worst of prompt, prompt ≥ 16 and decode (`tamiz eval`).
+- ``dppl_2048``: the last 256 tokens of windows of 2,048, read one by one after the others.
+- ``kl``, ``top1``: of the worse of these two ways, against dense.
+- ``recall``: how often the likeliest token of the same bundle without a head shortlist is among
+  the exact logits. Perplexities of a shortlist are with its estimates of the others.
+- Speed: all bundles in turn, medians of rounds, and the ratio to int4 in the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tamiz.bench import bundle_child, measure, ratios, read_bandwidth
+from tamiz.evaluate import compare, cut, log_softmax
+from tamiz.runtime import Model
+from tamiz.tokenizer import Tokenizer
+
+#: Flags by the name of a point in the plot; combinations get the flags of all their parts.
+TECHNIQUES = {
+    "kwta": ["--kwta=on"],
+    "head": ["--head-shortlist=on"],
+    "kv": ["--state-pack=on", "--state-pack-keep=192"],
+}
+BASE, HEAD = "int4", "head"
+WINDOW, LONG, SCORED, SLICE = 1024, 2048, 256, 256
+
+
+def variants() -> dict[str, list[str]]:
+    """Flags of every bundle by its name; the last one has everything."""
+    names = list(TECHNIQUES)
+    chosen = [(name,) for name in names]
+    chosen += [group for group in combinations(names, len(names) - 1) if HEAD not in group]
+    chosen.append(tuple(names))
+    return {BASE: []} | {
+        "+".join(group): [flag for name in group for flag in TECHNIQUES[name]] for group in chosen
+    }
+
+
+def build(arguments: argparse.Namespace, results: dict[str, Any], names: list[str]) -> None:
+    for name in names:
+        command = [sys.executable, "-c", "from tamiz.cli import main; main()"]
+        command += ["build", str(arguments.dense), "--json"]
+        command += ["-o", str(arguments.folder / name), "--max-dppl", arguments.max_dppl]
+        command += ["--calibration", str(arguments.calibration), *variants()[name]]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        report = json.loads(done.stdout)
+        applied: dict[str, int] = {}
+        for site in report["sites"].values():
+            for entry in site["techniques"]:
+                count = applied.get(entry["name"], 0)
+                applied[entry["name"]] = count + bool(entry["decision"]["applied"])
+        results[name] = {
+            "flags": variants()[name],
+            "bytes": report["totals"]["bytes_after"],
+            "applied": applied,
+            "gate": report["gate"]["result"] or report["gate"]["skipped"],
+        }
+        print(name, json.dumps(results[name]), flush=True)
+
+
+def steps(model: Model, window: list[int]) -> Iterator[np.ndarray]:
+    """Logits before each of the last SCORED tokens, read one by one."""
+    sequence = model.sequence(len(window))
+    yield sequence.read(window[:-SCORED])
+    for token in window[-SCORED:-1]:
+        yield sequence.step(token)
+
+
+def prompt(model: Model, window: list[int]) -> np.ndarray:
+    """The same, read as a prompt: log p ``[SCORED, V]``."""
+    sequence = model.sequence(len(window))
+    parts = []
+    for start in range(0, len(window) - 1, SLICE):
+        logits = sequence.logits(window[start : min(start + SLICE, len(window) - 1)])
+        if start + SLICE >= len(window) - SCORED:
+            parts.append(log_softmax(logits).astype(np.float32))
+    return np.concatenate(parts)[-SCORED:]
+
+
+def long_quality(model: Model, dense: np.ndarray, window: list[int]) -> tuple[np.ndarray, Any]:
+    """nll, nll of dense, KL and agreement ``[4, SCORED]``; logits of the steps' likeliest."""
+    rows, likeliest = [], []
+    for log_q, logits, token in zip(dense, steps(model, window), window[-SCORED:], strict=True):
+        log_p, best = log_softmax(logits), int(logits.argmax())
+        divergence = np.exp(log_q, dtype=np.float64) @ (log_q - log_p)
+        rows.append([-log_p[token], -log_q[token], divergence, best == log_q.argmax()])
+        likeliest.append((best, float(logits[best]), logits.copy()))
+    return np.array(rows, np.float64).T, likeliest
+
+
+def quality(arguments: argparse.Namespace, results: dict[str, Any], names: list[str]) -> None:
+    reference = Model.load(arguments.dense)
+    models = {name: Model.load(arguments.folder / name) for name in names}
+    ids = Tokenizer(reference.bundle).encode(arguments.text.read_text("utf-8"), bos=False)
+    long: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    hits: dict[str, list[bool]] = {}
+    for number, window in enumerate(cut(ids, arguments.windows, LONG), 1):
+        print(f"window {number} of {LONG}", file=sys.stderr, flush=True)
+        dense, seen = prompt(reference, window), {}
+        for name, model in models.items():
+            rows, seen[name] = long_quality(model, dense, window)
+            long[name].append(rows)
+        for name in names:
+            twin = "+".join(part for part in name.split("+") if part != HEAD) or BASE
+            if HEAD in name.split("+") and twin in seen:
+                pairs = zip(seen[twin], seen[name], strict=True)
+                found = [mixed[best] == value for (best, value, _), (_, _, mixed) in pairs]
+                hits.setdefault(name, []).extend(bool(hit) for hit in found)
+    for name, model in models.items():
+        nll, nll_dense, kl, agrees = np.concatenate(long[name], axis=1).mean(axis=1)
+        short = compare(model, reference, cut(ids, arguments.windows, WINDOW), decode=True)
+        assert short.kl_decode is not None
+        assert short.top1_agreement_decode is not None
+        results.setdefault(name, {})["quality"] = {
+            "windows": arguments.windows,
+            "dppl": short.dppl,
+            "dppl_2048": float(np.exp(nll - nll_dense) - 1),
+            "kl": max(float(kl), short.kl_decode),
+            "top1": min(float(agrees), short.top1_agreement_decode),
+            "recall": float(np.mean(hits[name])) if name in hits else None,
+        }
+        print(name, json.dumps(results[name]["quality"]), flush=True)
+
+
+def speed(arguments: argparse.Namespace, results: dict[str, Any], names: list[str]) -> None:
+    gb_s = read_bandwidth(2)
+    children = [bundle_child(arguments.folder / name, 2) for name in names]
+    contexts = [int(context) for context in arguments.contexts.split(",")]
+    try:
+        measured = measure(children, contexts, lambda what: print(what, file=sys.stderr))
+    finally:
+        for child in children:
+            child.close()
+    base = measured[names.index(BASE)]
+    for name, one in zip(names, measured, strict=True):
+        told = results.setdefault(name, {}).setdefault("speed", {"decode_tok_s": {}, "ratio": {}})
+        summary = one.summary()
+        told["decode_tok_s"] |= {str(c): summary["decode_tok_s"][str(c)] for c in contexts}
+        told["ratio"] |= ratios(one.decode, base.decode)
+        told["prefill_512_tok_s"] = summary["prefill_tok_s"]["512"]
+        told["peak_rss_mb"] = summary["peak_rss_mb"]
+        told["read_gb_s"] = round(gb_s, 1)
+        print(name, json.dumps(told), flush=True)
+
+
+def table(results: dict[str, Any]) -> str:
+    contexts = list(results[BASE]["speed"]["ratio"])
+    head = ["", *(f"decode at {int(c):,}" for c in contexts), "Δppl", "Δppl 2,048", "KL", "top 1"]
+    lines = [[*head, "recall", "MB"], ["---"] * (len(head) + 2)]
+    for name in variants():
+        if "quality" not in (one := results.get(name, {})) or "speed" not in one:
+            continue
+        q, s = one["quality"], one["speed"]
+        cells = [f"{s['decode_tok_s'][c]:.0f} ({s['ratio'][c]:.2f} ×)" for c in contexts]
+        cells += [f"{100 * q['dppl']:+.2f} %", f"{100 * q['dppl_2048']:+.2f} %"]
+        cells += [f"{q['kl']:.4f}", f"{100 * q['top1']:.1f} %"]
+        cells += ["" if q["recall"] is None else f"{100 * q['recall']:.2f} %"]
+        lines.append([name, *cells, f"{one['bytes'] / 1e6:.1f}"])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def plot(results: dict[str, Any]) -> str:
+    """Speed against Δppl, a panel a context."""
+    points = {n: r for n in variants() if "quality" in (r := results.get(n, {})) and "speed" in r}
+    loss = {
+        n: 100 * max(r["quality"]["dppl"], r["quality"]["dppl_2048"]) for n, r in points.items()
+    }
+    contexts = list(points[BASE]["speed"]["ratio"])
+    width, height, left, top = 260, 240, 50, 30
+    right = max(2.2, *loss.values()) * 1.25
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{len(contexts) * (width + left) + 60}" '
+        f'height="{height + 80}" font-family="sans-serif" font-size="11">'
+        '<rect width="100%" height="100%" fill="white"/>'
+    ]
+    for panel, context in enumerate(contexts):
+        ratio = {n: r["speed"]["ratio"][context] for n, r in points.items()}
+        high, low = max(ratio.values()) * 1.1, min(0.9, *ratio.values())
+        x0 = left + panel * (width + left)
+
+        def place(x: float, y: float, x0: int = x0, low: float = low, high: float = high) -> str:
+            right_of = x0 + max(x, 0) / right * width
+            return f"{right_of:.1f} {top + height - (y - low) / (high - low) * height:.1f}"
+
+        parts.append(
+            f'<path d="M{x0} {top}V{top + height}H{x0 + width}" fill="none" stroke="black"/>'
+            f'<path d="M{place(2, low)}L{place(2, high)}" stroke="gray" stroke-dasharray="3"/>'
+            f'<path d="M{place(0, 1)}L{place(right, 1)}" stroke="gray" stroke-dasharray="3"/>'
+            f'<text x="{x0 + 60}" y="{top - 10}">decode at {int(context):,}</text>'
+            f'<text x="{x0 + 90}" y="{top + height + 32}">Δppl, %</text>'
+            f'<text x="{x0 - 40}" y="{top + 4}">{high:.2f} ×</text>'
+            f'<text x="{x0 - 40}" y="{top + height}">{low:.2f} ×</text>'
+        )
+        for mark in range(int(right) + 1):
+            x, y = place(mark, low).split()
+            parts.append(f'<text x="{x}" y="{float(y) + 14}">{mark}</text>')
+        for name, value in ratio.items():
+            x, y = place(loss[name], value).split()
+            color = "crimson" if "+" in name else "steelblue"
+            parts.append(
+                f'<circle cx="{x}" cy="{y}" r="4" fill="{color}"/>'
+                f'<text x="{float(x) + 7}" y="{float(y) + 4}">{name}</text>'
+            )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", choices=["build", "quality", "speed", "table"])
+    parser.add_argument("dense", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--calibration", type=Path)
+    parser.add_argument("--max-dppl", default="0.02")
+    parser.add_argument("--text", type=Path)
+    parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--contexts", default="128,2000,8000")
+    parser.add_argument("--only", nargs="*", default=list(variants()))
+    arguments = parser.parse_args()
+    path = arguments.folder / "results.json"
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    results = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    if arguments.step == "table":
+        (arguments.folder / "composition.md").write_text(table(results), "utf-8")
+        (arguments.folder / "composition.svg").write_text(plot(results), "utf-8")
+        print(table(results))
+        return
+    {"build": build, "quality": quality, "speed": speed}[arguments.step](
+        arguments, results, arguments.only
+    )
+    path.write_text(json.dumps(results, indent=1), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The benchmark of techniques together: its bundles, its table and its plot."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "benchmarks" / "composition.py"
+
+
+@pytest.fixture
+def composition() -> Any:
+    spec = importlib.util.spec_from_file_location("composition", SOURCE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_bundles_are_each_technique_all_and_all_but_the_head(composition: Any) -> None:
+    variants = composition.variants()
+    names = list(composition.TECHNIQUES)
+    assert variants["int4"] == []
+    assert variants[names[0]] == composition.TECHNIQUES[names[0]]
+    everything = [flag for flags in composition.TECHNIQUES.values() for flag in flags]
+    assert variants["+".join(names)] == everything
+    without_head = "+".join(name for name in names if name != "head")
+    assert not any("head" in flag for flag in variants[without_head])
+
+
+@pytest.fixture
+def results() -> dict[str, Any]:
+    def one(ratio: float, dppl: float, recall: float | None) -> dict[str, Any]:
+        speed = {"decode_tok_s": {"128": 200 * ratio}, "ratio": {"128": ratio}}
+        quality = {"dppl": dppl, "dppl_2048": 0.0, "kl": 0.01, "top1": 0.97, "recall": recall}
+        return {"bytes": 96_500_000, "speed": speed, "quality": quality}
+
+    return {"int4": one(1, 0, None), "head": one(1.2, 0.015, 0.996), "kv": {"flags": []}}
+
+
+def test_the_table_holds_what_was_measured(composition: Any, results: dict[str, Any]) -> None:
+    lines = composition.table(results).splitlines()
+    assert len(lines) == 4  # kv was not
+    assert lines[-1] == (
+        "| head | 240 (1.20 ×) | +1.50 % | +0.00 % | 0.0100 | 97.0 % | 99.60 % | 96.5 |"
+    )
+
+
+def test_the_plot_is_drawn_to_scale(composition: Any, results: dict[str, Any]) -> None:
+    svg = ElementTree.fromstring(composition.plot(results))
+    circles = [e for e in svg.iter() if e.tag.endswith("circle")]
+    (base, head) = ((float(c.get("cx")), float(c.get("cy"))) for c in circles)
+    assert base[0] < head[0]
+    assert base[1] > head[1]  # y grows downwards
+    labels = [e.text for e in svg.iter() if e.tag.endswith("text")]
+    assert {"int4", "head", "decode at 128"} <= set(labels)
