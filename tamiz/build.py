@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from tamiz import bundle as bundles
 from tamiz import calibration as calibrations
 from tamiz.bundle import Bundle
+from tamiz.calibrate import calibrate_bundle
 from tamiz.calibration import Calibration
 from tamiz.candidates import Candidates, Progress, decodes, gate_windows
+from tamiz.dial import hold_and_turn, turnable
 from tamiz.errors import TamizError
 from tamiz.inspect import Survey, survey
 from tamiz.plan import Plan, describe, make_plan
@@ -26,7 +28,7 @@ from tamiz.resolver import Choice
 from tamiz.rewriting import Written, constant_bytes, write_model
 from tamiz.selection import Slot, Workshop, accepted, leave_out, unsafe
 from tamiz.site import SiteKind
-from tamiz.whole_model import Gated, hold, lossy
+from tamiz.whole_model import Gated, lossy
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
@@ -179,8 +181,15 @@ class _Build:
         return {**report, "seconds": clock.seconds}
 
     def _calibration(self) -> Calibration | None:
-        path = self.options.calibration
-        return None if path is None else calibrations.load(path, self.dense)
+        """The calibration that was given, or one of the model's own text where it is needed."""
+        if self.options.calibration is not None:
+            return calibrations.load(self.options.calibration, self.dense)
+        needed = any(choice.technique.calibrated for choice in self.choices)
+        if not needed or self.options.report is not None:
+            return None
+        self.work.mkdir(parents=True, exist_ok=True)
+        file = self.work / "calibration.safetensors"
+        return calibrate_bundle(self.dense.path, file, self.plugins, progress=self.progress)
 
     def _plan(self, found: Survey, known: Calibration | None) -> tuple[Plan, Policy | None]:
         options, techniques = self.options, self.plugins.techniques()
@@ -227,11 +236,13 @@ class _Build:
             self._manifest(folder, plan, candidate, written)
 
         decode = decodes(slots)
-        windows = gate_windows(reference, known, decode, self.progress)
+        long = decode or bool(turnable(slots))
+        windows = gate_windows(reference, known, long, self.progress)
         scored = self.work / "candidate"
         candidates = Candidates(reference, windows, decode, scored, write, self.progress)
-        gated = hold(slots, budget, candidates.score, workshop.fill)
-        about["text"] = "the model's own" if known is None else "calibration"
+        gated = hold_and_turn(slots, budget, candidates.score, workshop.fill)
+        own = known is None or self.options.calibration is None
+        about["text"] = "the model's own" if own else "calibration"
         about |= {"windows": len(windows), "window_tokens": len(windows[0]), "decode": decode}
         return gated, {**about, "trials": gated.trials, "result": gated.result}
 

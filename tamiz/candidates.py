@@ -87,20 +87,20 @@ def decodes(slots: Sequence[Slot]) -> bool:
 
 
 def gate_windows(
-    reference: Model, known: Calibration | None, decode: bool, progress: Progress
+    reference: Model, known: Calibration | None, long: bool, progress: Progress
 ) -> list[list[int]]:
     """The text that candidates are scored on.
 
     Args:
         reference: The dense model, which writes the text where there is no calibration.
         known: The calibration.
-        decode: Whether the windows are read token by token as well.
+        long: Whether windows are joined to 1,024 tokens, twice as many of them.
         progress: Told of the text that is written.
     """
     from tamiz.generated_text import generate_windows
 
     if known is not None and known.tokens:
-        windows = known.tokens[:_WINDOWS]
+        windows = known.tokens[: 2 * _WINDOWS if long else _WINDOWS]
     else:
         written = generate_windows(
             reference,
@@ -109,6 +109,6 @@ def gate_windows(
             lambda done, total: progress("write a text", done, total),
         )
         windows = [list(window.tokens) for window in written]
-    if decode and len(windows) > 1 and 2 * len(windows[0]) <= reference.limit:
+    if long and len(windows) > 1 and 2 * len(windows[0]) <= reference.limit:
         return [a + b for a, b in zip(windows[::2], windows[1::2], strict=False)]
     return windows

@@ -109,16 +109,25 @@ def constant_weight(value: ir.Value | None) -> tuple[ir.Value, bool] | None:
     return value, transposed
 
 
+def find_node(model: ir.Model, site: Site) -> ir.Node:
+    """The node that stands at `site` by now.
+
+    Raises:
+        TamizError: If the graph has no such node.
+    """
+    node = next((n for n in model.graph if n.name == site.node), None)
+    if node is None:
+        raise TamizError(f"site {site.id}: the graph has no node {site.node!r}")
+    return node
+
+
 def find_linear(model: ir.Model, site: Site) -> Linear:
     """The linear or embedding at `site`.
 
     Raises:
         TamizError: If the graph has no such node, or the node has no constant weight.
     """
-    node = next((n for n in model.graph if n.name == site.node), None)
-    if node is None:
-        raise TamizError(f"site {site.id}: the graph has no node {site.node!r}")
-    return linear_at(node)
+    return linear_at(find_node(model, site))
 
 
 def linear_at(node: ir.Node) -> Linear:
@@ -238,6 +247,33 @@ def replace(
         if old is not None:
             old.replace_all_uses_with(new, replace_graph_outputs=True)
     _remove_unused(model, [v.producer() for v in outputs if v is not None])
+    return node
+
+
+def insert(
+    model: ir.Model,
+    before: ir.Node,
+    name: str,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: Mapping[str, int | float | str | Sequence[int]],
+    outputs: Sequence[ir.Value],
+) -> ir.Node:
+    """Adds a node of the domain `tamiz` before another one, whose layer and site it gets.
+
+    The caller gives its outputs to whom they are for.
+    """
+    node = ir.node(
+        op_type,
+        inputs,
+        dict(attributes),
+        domain=DOMAIN,
+        name=name,
+        outputs=list(outputs),
+        metadata_props={k: v for k, v in before.metadata_props.items() if k in (LAYER, SITE)},
+    )
+    model.graph.insert_before(before, node)
+    model.graph.opset_imports[DOMAIN] = OPSET_VERSION
     return node
 
 

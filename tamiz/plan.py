@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tamiz.errors import TamizError, blaming
 from tamiz.inspect import Survey
 from tamiz.policy import Policy, Rules
-from tamiz.resolver import Choice, Conflict, Resolution, SitePlan, resolve
+from tamiz.resolver import MASKS, Choice, Conflict, Resolution, SitePlan, resolve
 from tamiz.site import Site, SiteKind
 from tamiz.technique import Cost, Technique
 
@@ -158,12 +158,38 @@ def make_plan(
     if resolution.conflicts and on_conflict == "error":
         raise ConflictError(resolution.conflicts)
     return Plan(
-        resolution.plans,
+        tuple(map(_partitioned, resolution.plans)),
         resolution.conflicts,
         resolution.dropped,
         policy_hash(base_choices, policy),
         base_choices,
         rules,
+    )
+
+
+def _partitioned(site_plan: SitePlan) -> SitePlan:
+    """The plan with the finest mask's block in the configurations that ask for it."""
+    masks = [
+        choice.block(claim)
+        for choice in site_plan.choices
+        for claim in choice.technique.claims
+        if claim.resource in MASKS
+    ]
+    blocks = [block for block in masks if block is not None]
+    if not blocks:
+        return site_plan
+
+    def told(choice: Choice) -> Choice:
+        field = choice.technique.partition
+        if field is None:
+            return choice
+        fields = {**choice.config.model_dump(), field: min(blocks)}
+        return configure(choice.technique, fields, asked=choice.asked)
+
+    return replace(
+        site_plan,
+        choices=tuple(map(told, site_plan.choices)),
+        fallbacks=tuple(map(told, site_plan.fallbacks)),
     )
 
 

@@ -23,7 +23,8 @@ from itertools import combinations
 from tamiz.site import Site
 from tamiz.technique import Claim, Mode, Resource, Technique, TechniqueConfig
 
-_MASKS = (Resource.CANDIDATES, Resource.BUDGET)
+#: What leaves inputs out.
+MASKS = (Resource.CANDIDATES, Resource.BUDGET)
 _RANK = {
     Resource.WEIGHTS: 0,
     Resource.CANDIDATES: 1,
@@ -235,9 +236,9 @@ def _compatible(a: tuple[Resource, int | None], b: tuple[Resource, int | None]) 
     (a_resource, a_block), (b_resource, b_block) = a, b
     if a_block is None or b_block is None or Resource.KEYS in (a_resource, b_resource):
         return True
-    if a_resource == Resource.WEIGHTS and b_resource in _MASKS:
+    if a_resource == Resource.WEIGHTS and b_resource in MASKS:
         return b_block % a_block == 0
-    if b_resource == Resource.WEIGHTS and a_resource in _MASKS:
+    if b_resource == Resource.WEIGHTS and a_resource in MASKS:
         return a_block % b_block == 0
     return max(a_block, b_block) % min(a_block, b_block) == 0
 
@@ -312,7 +313,7 @@ def _site_plan(site: Site, choices: Sequence[Choice], fallbacks: tuple[Choice, .
         block
         for choice in choices
         for claim in choice.technique.claims
-        if claim.resource in _MASKS and (block := choice.block(claim)) is not None
+        if claim.resource in MASKS and (block := choice.block(claim)) is not None
     ]
     return SitePlan(
         site, tuple(sorted(choices, key=rank)), min(masks) if masks else None, fallbacks

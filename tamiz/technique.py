@@ -154,6 +154,22 @@ class Autotune:
     schedule: Callable[[Site, Any], Sequence[Mapping[str, Any]]]
 
 
+@dataclass(frozen=True)
+class Dial:
+    """One number, the same at all sites, that the gate of the whole model turns up as far as the
+    budget allows.
+
+    Attributes:
+        field: Field of the configuration, a positive number; more saves more and loses more.
+        fixed: Fields of which one that is set decides instead.
+        start: Where the search begins.
+    """
+
+    field: str
+    fixed: tuple[str, ...]
+    start: float
+
+
 class FitError(Exception):
     """A technique cannot represent this weight; one sentence. The site stays dense."""
 
@@ -198,6 +214,11 @@ class Technique:
         policy_keys: Short keys that a policy's entries may hold for this technique directly, and
             the field of the configuration that each sets: ``{"K": "k"}``.
         fallback: True if its ops can compute with the dense weight instead (`Fit.strip`).
+        partition: Field of the configuration that the plan sets to the block of the finest mask
+            on the site's input: an owner of weights packs them so that the mask pays.
+        calibrated: True if it fits nothing without statistics: a build without a calibration
+            makes one of what the model itself writes.
+        dial: How strongly it acts at all sites together; None if nothing is to be searched.
     """
 
     name: str
@@ -220,6 +241,9 @@ class Technique:
     default: bool = False
     decode_only: bool = False
     metrics: tuple[Metric, ...] = field(default=())
+    partition: str | None = None
+    calibrated: bool = False
+    dial: Dial | None = None
 
     def __post_init__(self) -> None:
         """Holds the name to what a command-line switch can carry, and names of fields to fields."""
@@ -228,6 +252,8 @@ class Technique:
         if not (isinstance(self.config, type) and issubclass(self.config, TechniqueConfig)):
             raise TypeError(f"{self.name}: its configuration is no TechniqueConfig")
         tuned = [self.autotune.field] if self.autotune else []
+        tuned += [self.dial.field, *self.dial.fixed] if self.dial else []
+        tuned += [self.partition] if self.partition else []
         blocks = [claim.block for claim in self.claims if isinstance(claim.block, str)]
         for name in (*self.policy_keys.values(), *tuned, *blocks):
             if name not in self.config.model_fields:

@@ -15,7 +15,7 @@ and after each trial from that trial's own factor. A trial runs a built candidat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,16 +128,21 @@ class _Search:
         """ln(1 + Δppl) of a candidate; infinite if it is not a number."""
         if not lossy(candidate):
             return 0.0
-        measured = self.evaluate(candidate)
-        dppl = measured["dppl"]
-        loss = math.log1p(dppl) if math.isfinite(dppl) else math.inf
+        quality, loss = measured(self.evaluate(candidate))
         refused = [self.slots[index].site_plan.site.id for index in self.worst[:count]]
         self.trials.append(
             {"refused": refused, "predicted": _rounded(math.expm1(min(predicted, 700.0)))}
-            | {name: _rounded(value) for name, value in measured.items()}
+            | quality
             | {"holds": loss <= self.allowed}
         )
         return loss
+
+
+def measured(quality: Mapping[str, float]) -> tuple[dict[str, float | None], float]:
+    """A candidate's quality for the report, and its ln(1 + Δppl); infinite if it is no number."""
+    dppl = quality["dppl"]
+    loss = math.log1p(dppl) if math.isfinite(dppl) else math.inf
+    return {name: _rounded(value) for name, value in quality.items()}, loss
 
 
 def _first_within(damage: Sequence[float], allowed: float) -> int:
@@ -156,12 +161,14 @@ def _back_off(slots: Sequence[Slot], indices: Sequence[int]) -> list[Slot]:
 
 
 def _damage(attempt: Attempt | None) -> float:
-    """1 − cos² of a fit, at most rel_l2²; the worst where nothing was measured."""
+    """1 − cos² of a fit, at most rel_l2² (of the weight, or of a mask of the output); the worst
+    where nothing was measured."""
     if attempt is None:
         return 0.0
     cosine = attempt.verdict.mean
     if cosine is None:
-        return min(1.0, attempt.metrics.get("rel_l2", 1.0) ** 2)
+        metrics = attempt.metrics
+        return min(1.0, metrics.get("rel_l2", metrics.get("output_rel_l2", 1.0)) ** 2)
     return max(0.0, 1.0 - cosine * cosine)
 
 

@@ -132,6 +132,37 @@ def dequantize_channels(packed: Array, n: int, k: int) -> Array:
     return weight[:n, :k]
 
 
+def kwta_mask(
+    x: Array,
+    weight: Array | None = None,
+    position_ids: Array | None = None,
+    candidates: Array | None = None,
+    center: Array | None = None,
+    *,
+    block: int = 1,
+    threshold: float = 0.0,
+    keep: int = 0,
+    duty: int = 1,
+    first: int = 4,
+) -> list[Array]:
+    """score = |x of a block|_2 * weight; kept where score >= threshold, or the `keep` largest."""
+    k = x.shape[-1]
+    centred = x.astype(np.float64) - (0 if center is None else center)
+    padded = np.pad(centred, [(0, 0)] * (x.ndim - 1) + [(0, -k % block)])
+    scores = np.sqrt(np.square(padded.reshape(*x.shape[:-1], -1, block)).sum(axis=-1))
+    scores *= 1 if weight is None else weight
+    allowed = np.ones(scores.shape, bool) if candidates is None else candidates != 0
+    if keep:
+        ranked = np.argsort(np.where(allowed, -scores, np.inf), axis=-1, kind="stable")
+        kept = np.zeros(scores.shape, bool)
+        np.put_along_axis(kept, ranked[..., :keep], True, axis=-1)
+    else:
+        kept = scores >= threshold
+    if position_ids is not None:
+        kept |= ((position_ids < first) | (position_ids % duty != 0))[..., np.newaxis]
+    return [(kept & allowed).astype(np.uint8), centred]
+
+
 def proc_sparse_matmul(
     x: Array,
     deltas: Array,
@@ -443,6 +474,7 @@ def _number(text: str) -> int | float:
 _OPS: dict[str, Any] = {
     "BlockMatMul": block_matmul,
     "ChannelMatMul": channel_matmul,
+    "KwtaMask": kwta_mask,
     "BlockGather": block_gather,
     "HeadShortlist": head_shortlist,
     "RMSNorm": rms_norm,

@@ -28,6 +28,8 @@ from tamiz_block_quant.config import BlockQuantConfig
 
 GROUP = 32
 TILE = 16
+#: Outputs that weights packed by channel are padded to.
+CHANNEL_TILE = 64
 #: Bytes of one group of one tile (16 outputs), by bits.
 GROUP_BYTES = {4: TILE * (GROUP // 2 + 2 + 2), 8: TILE * (GROUP + 2)}
 
@@ -85,13 +87,17 @@ def fit(
     n, k = weight.shape
     bits = config.bits_at(site)
     quantised, metrics = quantise(weight, bits)
-    if quantised.minima is not None:
-        packed = tamiz_ops.pack_int4(quantised.quants, quantised.scales, quantised.minima)
-    else:
+    attributes = {"bits": bits, "n": n, "k": k}
+    if quantised.minima is None:
         packed = tamiz_ops.pack_int8(quantised.quants, quantised.scales)
+    elif config.by_channel(site):
+        packed = tamiz_ops.pack_channels(quantised.quants, quantised.scales, quantised.minima)
+        attributes = {"n": n, "k": k}
+    else:
+        packed = tamiz_ops.pack_int4(quantised.quants, quantised.scales, quantised.minima)
     return Fit(
         tensors={"weight": packed},
-        attributes={"bits": bits, "n": n, "k": k},
+        attributes=attributes,
         metrics=metrics,
         bits_per_weight=8 * packed.nbytes / (n * k),
     )
@@ -99,15 +105,17 @@ def fit(
 
 def dequantize(site: Site, fit: Fit) -> Float:
     """The float32 weights ``[N, K]`` that the kernels multiply with."""
-    bits = int(fit.attributes["bits"])
-    return tamiz_ops.dequantize(fit.tensors["weight"], bits, site.out_features, site.in_features)
+    n, k, packed = site.out_features, site.in_features, fit.tensors["weight"]
+    if "bits" not in fit.attributes:
+        return Quantised(*tamiz_ops.unpack_channels(packed, n, k)).dequantize()
+    return tamiz_ops.dequantize(packed, int(fit.attributes["bits"]), n, k)
 
 
 def cost(site: Site, config: BlockQuantConfig) -> Cost:
-    """Bytes of the packed weight; a lookup reads one row of one tile."""
-    tiles = -(-site.out_features // TILE)
+    """Bytes of the packed weight; a lookup reads one row of one tile. A mask reads less."""
+    tile = CHANNEL_TILE if config.by_channel(site) else TILE
     row = -(-site.in_features // GROUP) * GROUP_BYTES[config.bits_at(site)] // TILE
-    stored = tiles * TILE * row
+    stored = -(-site.out_features // tile) * tile * row
     if site.kind is SiteKind.EMBEDDING:
         return Cost(stored, row)
     return Cost(stored, stored, site.out_features * site.in_features)

@@ -17,10 +17,11 @@ BLOCK_QUANT = Technique(
     summary="Weights as int4 or int8 in groups of 32 inputs with fp16 scales.",
     config=BlockQuantConfig,
     site_kinds=frozenset({SiteKind.LINEAR, SiteKind.HEAD, SiteKind.EMBEDDING}),
-    # The kernels skip single inputs, so any partition of the input will do.
+    # Packed by channel, single inputs are skipped, so any partition of the input will do.
     claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE, block=1),),
     provides=frozenset({"skippable-blocks", "packed-tiles"}),
     default=True,
+    partition="mask_block",
     fit=fit,
     rewrite=rewrite,
     cost=cost,

@@ -1,4 +1,4 @@
-"""Puts BlockMatMul and BlockGather where the dense products and lookups stood."""
+"""Puts BlockMatMul, ChannelMatMul and BlockGather where the dense products and lookups stood."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from tamiz.technique import Fit
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """Replaces the product or lookup at `site`; a tied head and embedding share one constant."""
     linear = find_linear(model, site)
-    name = f"{site.weight}.int{fit.attributes['bits']}"
-    weight = add_initializer(model, name, fit.tensors["weight"])
+    by_channel = "bits" not in fit.attributes
+    form = "channels" if by_channel else f"int{fit.attributes['bits']}"
+    weight = add_initializer(model, f"{site.weight}.{form}", fit.tensors["weight"])
     inputs: list[ir.Value | None] = [linear.input, weight]
     if site.kind is SiteKind.EMBEDDING:
         op_type = "BlockGather"
     else:
-        op_type = "BlockMatMul"
+        op_type = "ChannelMatMul" if by_channel else "BlockMatMul"
         inputs += [None, linear.bias]  # no mask
     return [replace_linear(model, linear, op_type, inputs, fit.attributes)]

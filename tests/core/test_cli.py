@@ -139,7 +139,11 @@ def test_plan_tells_bytes_and_writes_nothing(tiny_dense: Path) -> None:
     assert sorted(os.listdir(tiny_dense.parent)) == before
     sites = {site["site"]: site for site in found["sites"]}
     up = sites["layers.0.ffn_up"]
-    assert up["techniques"]["block-quant"]["config"] == {"bits": 4, "head_bits": 8}
+    assert up["techniques"]["block-quant"]["config"] == {
+        "bits": 4,
+        "head_bits": 8,
+        "mask_block": None,
+    }
     # 96 outputs are 6 tiles, 64 inputs 2 groups of 320 bytes
     assert up["bytes"] == {"before": 96 * 64 * 4, "after": 6 * 2 * 320}
     assert sites["tok_embd"]["read_per_token"] == {"before": 64 * 4, "after": 2 * 34}

@@ -11,6 +11,7 @@ CASES = [
     Case("head-shortlist", config={"keep": 64}, full_budget={"keep": 10**6}),
     Case("proc-sparse", full_budget={"shed_eps": 0}, cost_is_bound=True),
     Case("seed-delta", cost_is_bound=True),
+    Case("kwta", config={"k": 0.7}, full_budget={"k": 1.0}),
     Case("key-filter", config={"keep": 8}, full_budget={"keep": 1000}),
     Case(
         "state-pack",

@@ -6,6 +6,7 @@
 #include "kernels/deltas.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "kernels/select.h"
 #include "kernels/shortlist.h"
 #include "kernels/signs.h"
 #include "kernels/sketch.h"
@@ -20,6 +21,7 @@ struct Kernels {
   AttentionKernels attention;
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
+  SelectKernels select;
   SignKernels signs;
   SketchKernels sketch;
 };

@@ -6,6 +6,7 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/select-inl.h"
 #include "kernels/shortlist-inl.h"
 #include "kernels/signs-inl.h"
 #include "kernels/sketch-inl.h"
@@ -24,6 +25,7 @@ const Kernels kernels_avx2 = {
     avx2::attention_kernels,
     avx2::elementwise_kernels,
     avx2::shortlist_kernels,
+    avx2::select_kernels,
     avx2::sign_kernels,
     avx2::sketch_kernels,
 };

@@ -7,6 +7,7 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/select-inl.h"
 #include "kernels/shortlist-inl.h"
 #include "kernels/signs-inl.h"
 #include "kernels/sketch-inl.h"
@@ -25,6 +26,7 @@ const Kernels kernels_avx512 = {
     avx512::attention_kernels,
     avx512::elementwise_kernels,
     avx512::shortlist_kernels,
+    avx512::select_kernels,
     avx512::sign_kernels,
     avx512::sketch_kernels,
 };

@@ -5,6 +5,7 @@
 #include "kernels/elementwise-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul-inl.h"
+#include "kernels/select-inl.h"
 #include "kernels/shortlist-inl.h"
 #include "kernels/signs-inl.h"
 #include "kernels/sketch-inl.h"
@@ -23,6 +24,7 @@ const Kernels kernels_portable = {
     portable::attention_kernels,
     portable::elementwise_kernels,
     portable::shortlist_kernels,
+    portable::select_kernels,
     portable::sign_kernels,
     portable::sketch_kernels,
 };

@@ -5,6 +5,7 @@
 #include "ops/channel_matmul.h"
 #include "ops/fused.h"
 #include "ops/head_shortlist.h"
+#include "ops/kwta_mask.h"
 #include "ops/proc_sparse_matmul.h"
 #include "ops/rms_norm.h"
 #include "ops/seed_delta_matmul.h"
@@ -24,6 +25,7 @@ const std::vector<OpSpec>& op_specs() {
       head_shortlist_spec(),
       proc_sparse_matmul_spec(),
       seed_delta_matmul_spec(),
+      kwta_mask_spec(),
       fused_spec(),
   };
   return specs;

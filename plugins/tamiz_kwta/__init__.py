@@ -1,0 +1,1 @@
+"""Technique kwta: each token reads the weights of its strongest inputs only."""

@@ -1,0 +1,124 @@
+"""Fits the mask of one site: scores, the mean to take off, and the threshold.
+
+    z = x − μ                                  μ: mean input on the calibration text, or 0
+    score_b = ‖z_b‖₂ · ‖W_b‖_F                  or ‖z_b‖₂
+    block b is kept where score_b ≥ t           y = Σ_{b kept} W_b z_b + (W μ + bias)
+
+What loses counts as its mean instead of as 0. Without a fraction to keep, the threshold is
+
+    t = strength · 0.17 · (mean ‖W z‖) / √(blocks · heads)
+
+a fixed part of the site's own output, so that sites whose output few inputs carry skip many;
+`heads` is the number of query heads that share a key or value, whose errors meet them all. On
+SmolLM2 that is close to what the Fisher information of the outputs asks for. (Scores: Wanda, Sun et
+al. 2023; thresholds of activations: TEAL, Liu et al. 2024.)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.site import Site
+from tamiz.statistics import Statistics
+from tamiz.technique import Fit, FitError
+from tamiz_kwta.config import KwtaConfig
+
+Float = NDArray[np.float32]
+
+#: Inputs whose length is this many times the median's are those of first tokens, which stay dense.
+_OUTLIER = 8.0
+_PART = 0.17
+
+
+def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaConfig) -> Fit:
+    """Measures the scores of a site on its calibration samples.
+
+    Args:
+        site: A linear layer of a decoder.
+        weight: float32 ``[N, K]``.
+        statistics: Of the site's input.
+        config: Which inputs win.
+
+    Returns:
+        ``score`` float32 ``[blocks]`` (‖W_b‖), ``center`` float32 ``[K]`` and ``shift`` = W μ
+        float32 ``[N]`` where they are used; metrics ``keep`` (fraction of blocks) and
+        ``output_rel_l2`` = ‖W (z − z_kept)‖ / ‖W z‖ on the samples.
+
+    Raises:
+        FitError: The site is not asked for, or nothing is known of its input.
+    """
+    if not config.targets(site):
+        raise FitError(f"--kwta-target is {config.target}")
+    if statistics is None or len(statistics.samples) < 2:
+        raise FitError("nothing is known of its input")
+    samples = _usual(statistics.samples)
+    tensors: dict[str, Float] = {}
+    center = np.zeros(site.in_features, np.float32)
+    if config.center:
+        center = samples.mean(axis=0, dtype=np.float64).astype(np.float32)
+        tensors["center"] = center
+        tensors["shift"] = (weight @ center.astype(np.float64)).astype(np.float32)
+    z = samples - center
+    scores = _norms(z, config.block)
+    if config.weighted:
+        tensors["score"] = _norms(np.ascontiguousarray(weight), config.block, axis=0)
+        scores = scores * tensors["score"]
+    if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
+        raise FitError("its weights give scores that are not finite")
+    attributes, kept = _choice(scores, weight, z, site, config)
+    spread = np.repeat(kept, config.block, axis=1)[:, : site.in_features]
+    whole, rest = z @ weight.T, np.where(spread, 0, z) @ weight.T
+    metrics = {
+        "keep": float(kept.mean()),
+        "output_rel_l2": float(np.linalg.norm(rest) / max(np.linalg.norm(whole), 1e-30)),
+        "exact": float(kept.all()),
+    }
+    attributes |= {"block": config.block, "duty": config.duty, "first": config.first}
+    return Fit(tensors, attributes, metrics, 0.0)
+
+
+def _usual(samples: Float) -> Float:
+    """Samples without those of first tokens, whose inputs can be hundreds of times as long."""
+    lengths = np.linalg.norm(samples, axis=1)
+    return samples[lengths <= _OUTLIER * np.median(lengths)]
+
+
+def _norms(rows: Float, block: int, axis: int = 1) -> Float:
+    """‖·‖ of blocks of columns: of each row ``[R, blocks]``, or with axis 0 of all ``[blocks]``."""
+    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % block)))
+    squares = np.square(padded.reshape(len(rows), -1, block)).sum(axis=2)
+    norms: Float = np.sqrt(squares if axis else squares.sum(axis=0))
+    return norms
+
+
+def _heads(site: Site) -> float:
+    """Query heads that share a key or value, where queries together are as wide as the input."""
+    shared = site.tensor in ("attn_k", "attn_v")
+    return max(1.0, site.in_features / site.out_features) if shared else 1.0
+
+
+def _choice(
+    scores: Float, weight: Float, z: Float, site: Site, config: KwtaConfig
+) -> tuple[dict[str, int | float | str], NDArray[np.bool_]]:
+    """Attributes of the op, and which blocks of the samples win."""
+    blocks = scores.shape[1]
+    if config.select == "mass":
+        temperature = config.temp * float(scores.mean())
+        likely = np.exp((scores - scores.max(axis=1, keepdims=True)) / temperature)
+        order = np.sort(likely, axis=1)[:, ::-1]
+        held = np.cumsum(order, axis=1) - order < config.mass * order.sum(axis=1, keepdims=True)
+        last = np.take_along_axis(order, held.sum(axis=1, keepdims=True) - 1, axis=1)
+        return {"mass": config.mass, "temperature": temperature}, likely >= last
+    if config.k is not None or config.k_abs is not None:
+        keep = config.k_abs if config.k is None else round(config.k * blocks)
+        keep = min(max(1, keep or 1), blocks)
+        threshold = float(np.sort(scores, axis=None)[-keep * len(scores)])
+    else:
+        unit = float(np.linalg.norm(z @ weight.T, axis=1).mean())
+        threshold = config.strength * _PART * unit / float(np.sqrt(blocks * _heads(site)))
+        keep = max(1, round(float((scores >= threshold).mean()) * blocks))
+    if config.select == "topk":
+        ranks = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1)
+        return {"keep": keep}, ranks < keep
+    return {"threshold": threshold}, scores >= threshold

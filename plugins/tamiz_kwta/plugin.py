@@ -1,0 +1,38 @@
+"""Declares kwta."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tamiz.hookspecs import hookimpl
+from tamiz.site import SiteKind
+from tamiz.technique import Claim, Dial, Metric, Mode, Resource, Technique
+from tamiz_kwta.config import KwtaConfig
+from tamiz_kwta.fit import fit
+from tamiz_kwta.rewrite import rewrite
+
+KWTA = Technique(
+    name="kwta",
+    version="1",
+    summary="Each token reads the weights of its strongest inputs only.",
+    config=KwtaConfig,
+    site_kinds=frozenset({SiteKind.LINEAR}),
+    tensors=frozenset({"attn_q", "attn_k", "attn_v", "attn_o", "ffn_gate", "ffn_up", "ffn_down"}),
+    claims=(Claim(Resource.CANDIDATES, Mode.NARROWING, order=20, block="block"),),
+    requires=frozenset({"skippable-blocks"}),
+    metrics=(
+        Metric("kwta.kept", "blocks", "Blocks that won; over kwta.blocks: the keep ratio."),
+        Metric("kwta.blocks", "blocks", "Blocks that there were."),
+        Metric("kwta.duty_hits", "tokens", "Tokens that were gated."),
+    ),
+    calibrated=True,
+    dial=Dial("strength", fixed=("k", "k_abs"), start=1.0),
+    fit=fit,
+    rewrite=rewrite,
+)
+
+
+@hookimpl
+def tamiz_techniques() -> Sequence[Technique]:
+    """The one technique of this plugin."""
+    return [KWTA]

@@ -1,0 +1,134 @@
+"""Turns techniques with a dial up as far as the whole model's budget allows.
+
+First the rest is held to the budget (`tamiz.whole_model`); what is left of it is the dial's. A
+trial sets one strength at all sites, and the next follows from
+
+    ln(1 + Δppl) ∝ strength²
+
+until a trial that holds uses most of the budget. Where none holds, the technique acts nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tamiz.plan import configure
+from tamiz.resolver import Choice
+from tamiz.selection import Slot
+from tamiz.technique import Dial
+from tamiz.whole_model import Evaluate, Fill, Gated, hold, lossy, measured
+
+_TRIALS = 7
+#: The part of the budget that a trial aims at, and with which the search is content.
+_AIM = 0.92
+_CONTENT = 0.8
+#: Most that the strength changes by between trials, as a factor.
+_STEP = 4.0
+
+
+def turnable(slots: Sequence[Slot]) -> list[int]:
+    """Indices of the slots of techniques with a dial, where no fixed field decides instead."""
+    return [index for index, slot in enumerate(slots) if slot.accepted and _dial(_choice(slot))]
+
+
+def hold_and_turn(slots: list[Slot], max_dppl: float, evaluate: Evaluate, fill: Fill) -> Gated:
+    """Holds the whole model to its budget and spends what is left on the dials.
+
+    Args:
+        slots: What the gates of the single tensors accepted.
+        max_dppl: Largest accepted Δppl.
+        evaluate: Builds and measures a candidate.
+        fill: Fits what has no fit yet.
+    """
+    turned = turnable(slots)
+    if not turned:
+        return hold(slots, max_dppl, evaluate, fill)
+    empty = list(slots)
+    for index in turned:
+        empty[index] = replace(slots[index], backed_off=len(slots[index].passed))
+    gated = hold(empty, max_dppl, evaluate, fill) if lossy(empty) else Gated(empty, [])
+    search = _Search(gated.slots, turned, slots, math.log1p(max_dppl), evaluate, fill, gated.trials)
+    return Gated(search.run() or gated.slots, gated.trials)
+
+
+@dataclass
+class _Search:
+    """The largest strength that the budget allows.
+
+    Attributes:
+        rest: The slots, empty where the dial acts.
+        turned: Indices of these.
+        slots: The slots as they were first fitted.
+        allowed: Largest ln(1 + Δppl).
+        evaluate: Builds and measures a candidate.
+        fill: Fits slots.
+        trials: Where trials are recorded.
+    """
+
+    rest: list[Slot]
+    turned: list[int]
+    slots: list[Slot]
+    allowed: float
+    evaluate: Evaluate
+    fill: Fill
+    trials: list[dict[str, Any]]
+
+    def run(self) -> list[Slot] | None:
+        """The slots at that strength; None where nothing holds."""
+        strength, low, high, best = self._start(), 0.0, math.inf, None
+        for _ in range(_TRIALS):
+            candidate = self._at(strength)
+            loss = self._try(candidate, strength)
+            if loss <= self.allowed:
+                low, best = strength, candidate
+                if loss >= _CONTENT * self.allowed:
+                    break
+            else:
+                high = strength
+            wanted = math.sqrt(_AIM * self.allowed / loss) if loss > 0 else _STEP
+            guess = strength * min(_STEP, max(1 / _STEP, wanted))
+            strength = guess if low < guess < high else math.sqrt(max(low, high / 16) * high)
+        return best
+
+    def _start(self) -> float:
+        dial = _dial(_choice(self.slots[self.turned[0]]))
+        assert dial is not None
+        return dial.start
+
+    def _at(self, strength: float) -> list[Slot]:
+        candidate = list(self.rest)
+        for index in self.turned:
+            choice = _choice(self.slots[index])
+            dial = _dial(choice)
+            assert dial is not None
+            fields = {**choice.config.model_dump(), dial.field: strength}
+            set_choice = configure(choice.technique, fields, asked=choice.asked)
+            candidate[index] = Slot(self.slots[index].site_plan, ((set_choice, 0),))
+        return self.fill(candidate)
+
+    def _try(self, candidate: list[Slot], strength: float) -> float:
+        """ln(1 + Δppl) of a candidate; infinite if it is not a number."""
+        quality, loss = measured(self.evaluate(candidate))
+        self.trials.append(
+            {"refused": [], "predicted": None, "strength": float(f"{strength:.4g}")}
+            | quality
+            | {"holds": loss <= self.allowed}
+        )
+        return loss
+
+
+def _choice(slot: Slot) -> Choice:
+    """The configuration that stands at a slot."""
+    assert slot.accepted is not None
+    return slot.accepted.choice
+
+
+def _dial(choice: Choice) -> Dial | None:
+    """The dial of a choice, unless a field that is set decides instead."""
+    dial = choice.technique.dial
+    if dial is None or any(getattr(choice.config, field) is not None for field in dial.fixed):
+        return None
+    return dial

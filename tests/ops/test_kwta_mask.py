@@ -1,0 +1,141 @@
+"""KwtaMask: which blocks win, on every instruction set, against plain NumPy."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
+from tamiz_ops import reference  # noqa: E402
+
+ISAS = tamiz_ops.cpu()["isas"]
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def mask(x, weight=None, position_ids=None, candidates=None, isa=None, **attributes):
+    inputs = [x, weight, position_ids, candidates]
+    wanted = [True, None]
+    got, _ = tamiz_ops.run("KwtaMask", inputs, out=wanted, isa=isa, threads=2, **attributes)
+    assert got.dtype == np.uint8
+    return got
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("block", [1, 3, 32])
+def test_threshold(isa, block):
+    x, weight = random(2, 40, 100), np.abs(random(-(-100 // block), seed=1)) + 0.1
+    got = mask(x, weight, isa=isa, block=block, threshold=0.8)
+    expected = reference.run("KwtaMask", [x, weight], block=block, threshold=0.8)[0]
+    assert 0 < got.mean() < 1
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_center(isa):
+    x, center = random(1, 9, 70) + 1, random(70, seed=2)
+    inputs = [x, None, None, None, center]
+    got, centred = tamiz_ops.run("KwtaMask", inputs, isa=isa, threshold=0.8)
+    np.testing.assert_array_equal(centred, x - center)
+    np.testing.assert_array_equal(got, np.abs(x - center) >= np.float32(0.8))
+    with pytest.raises(ValueError, match="output centred needs input center"):
+        tamiz_ops.run("KwtaMask", [x], isa=isa, threshold=0.8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([0.0, 1.0, -1.0, 2.5, 3.0, -0.5, 1e-30]), min_size=1, max_size=70),
+    st.integers(1, 80),
+    st.integers(0, 2**32 - 1),
+)
+def test_largest_keeps_exactly_so_many_of_the_candidates_with_ties(values, keep, seed):
+    x = np.array([values], np.float32)
+    candidates = np.random.default_rng(seed).integers(0, 2, x.shape, dtype=np.uint8)
+    for isa in ISAS:
+        got = mask(x, None, None, candidates, isa=isa, keep=keep)[0]
+        assert got.sum() == min(keep, candidates.sum())
+        assert not np.any(got & ~candidates[0] & 1)
+        order = sorted(np.flatnonzero(candidates[0]), key=lambda i: (-abs(x[0, i]), i))
+        np.testing.assert_array_equal(np.flatnonzero(got), sorted(order[:keep]))
+
+
+@pytest.mark.parametrize("temperature", [0.1, 1.0, 5.0])
+def test_mass_keeps_the_smallest_set(temperature):
+    x = random(5, 64)
+    got = mask(x, mass=0.7, temperature=temperature)
+    for row, kept in zip(np.abs(x).astype(np.float64), got, strict=True):
+        likely = np.sort(np.exp((row - row.max()) / temperature))[::-1]
+        expected = int(np.searchsorted(np.cumsum(likely), 0.7 * likely.sum())) + 1
+        assert kept.sum() == expected
+        assert row[kept == 1].min() >= row[kept == 0].max()
+
+
+def test_a_higher_temperature_keeps_more_of_the_mass():
+    x = random(1, 200)
+    kept = [mask(x, mass=0.5, temperature=t).sum() for t in (0.05, 0.5, 5.0)]
+    assert kept[0] < kept[1] < kept[2]
+
+
+def test_the_first_positions_and_steps_between_duties_keep_all_candidates():
+    x = random(2, 6, 50)
+    positions = np.array([[0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 7, 8]])
+    candidates = np.random.default_rng(3).integers(0, 2, x.shape, dtype=np.uint8)
+    got = mask(x, None, positions, candidates, threshold=1e9, duty=2)
+    gated = (positions >= 4) & (positions % 2 == 0)
+    np.testing.assert_array_equal(got, np.where(gated[..., None], 0, candidates))
+    got = mask(x, None, positions, threshold=1e9, first=0)
+    assert not got.any()
+
+
+def test_the_mask_of_a_token_does_not_depend_on_how_tokens_are_grouped():
+    x, positions = random(1, 40, 96), np.arange(40)[None]
+    for how in ({"threshold": 0.7}, {"keep": 20}, {"mass": 0.6}):
+        whole = mask(x, None, positions, **how)
+        steps = [mask(x[:, t : t + 1], None, positions[:, t : t + 1], **how) for t in range(40)]
+        np.testing.assert_array_equal(whole, np.concatenate(steps, axis=1))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_what_is_not_finite_wins(isa):
+    x = random(1, 40)
+    x[0, 7], x[0, 9] = np.nan, np.inf
+    for how in ({"threshold": 1e9}, {"keep": 2}):
+        np.testing.assert_array_equal(np.flatnonzero(mask(x, isa=isa, **how)), [7, 9])
+    assert mask(x, isa=isa, mass=0.5).all()
+
+
+def test_metrics_count_blocks_and_gated_tokens():
+    ort = pytest.importorskip("onnxruntime")
+    from ops_graphs import model, node, session, value
+
+    graph = model(
+        [node("KwtaMask", ["x", "", "position_ids"], ["y"], "kwta", threshold=0.5)],
+        [value("x", "float32", [1, None, 8]), value("position_ids", "int64", [1, None])],
+        [value("y", "uint8", [1, None, 8])],
+    )
+    run = session(graph)
+    assert isinstance(run, ort.InferenceSession)
+    x = np.tile(np.array([1, 0], np.float32), (1, 6, 4))
+    [got] = run.run(None, {"x": x, "position_ids": np.arange(6)[None]})
+    assert got.sum() == 4 * 8 + 2 * 4
+    counted = tamiz_ops.metrics(run)["kwta"]
+    assert counted["kwta.kept"] == got.sum()
+    assert counted["kwta.blocks"] == 48
+    assert counted["kwta.duty_hits"] == 2
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"keep": -1}, "attribute 'keep' is negative"),
+        ({"mass": 1.5}, "attribute 'mass' is outside of 0 to 1"),
+        ({"temperature": 0.0}, "attribute 'temperature' is not positive"),
+        ({"keep": 1, "mass": 0.5}, "exclude each other"),
+        ({"duty": 0}, "attribute 'duty' is 0"),
+    ],
+)
+def test_refuses_what_makes_no_sense(attributes, message):
+    with pytest.raises(ValueError, match=message):
+        mask(random(1, 8), **attributes)

@@ -1,0 +1,142 @@
+"""kwta through build: the graph that comes out, and what it computes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import tamiz_ops
+from tamiz.build import Options, build
+from tamiz.bundle import Bundle
+from tamiz.calibrate import calibrate_bundle
+from tamiz.plan import choose, make_plan
+from tamiz.plugins import Plugins, load
+from tamiz.resolver import Choice
+from tamiz.runtime import Model
+from tamiz.site import Site, SiteKind
+
+IDS = np.random.default_rng(0).integers(2, 262, 40).tolist()
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load()
+
+
+@pytest.fixture
+def calibration(plugins: Plugins, tiny_dense: Path) -> Path:
+    file = tiny_dense.parent / "calibration.safetensors"
+    calibrate_bundle(tiny_dense, file, plugins)
+    return file
+
+
+def built(
+    plugins: Plugins,
+    source: Path,
+    name: str,
+    calibration: Path | None = None,
+    max_dppl: float | None = None,
+    **techniques: Any,
+) -> tuple[Path, dict[str, Any]]:
+    out = source.parent / name
+    wanted = {key.replace("_", "-"): value for key, value in techniques.items()}
+    choices = choose(plugins.techniques(), wanted)
+    options = Options(max_dppl=max_dppl, calibration=calibration)
+    return out, build(source, out, choices, plugins, options)
+
+
+def logits(model: Model, chunks: tuple[int, ...]) -> np.ndarray:
+    """Logits of the last token, the text read in chunks and steps."""
+    sequence = model.sequence(len(IDS))
+    sequence.read(IDS[: chunks[0]])
+    return np.array([sequence.step(token).copy() for token in IDS[chunks[0] :]])[-1]
+
+
+def fused_programs(path: Path) -> str:
+    nodes = ir.load(path / "model.onnx").graph
+    return "\n".join(n.attributes["program"].as_string() for n in nodes if n.op_type == "Fused")
+
+
+def test_every_linear_gets_a_mask_and_weights_packed_by_channel(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    path, _ = built(plugins, tiny_dense, "kwta", calibration, kwta={"k": 0.7})
+    program = fused_programs(path)
+    assert program.count("KwtaMask") == program.count("ChannelMatMul") == 14
+    assert "BlockMatMul" not in program
+    nodes = ir.load(path / "model.onnx").graph
+    signed = [node.metadata_props.get("pkg.tamiz.technique", "") for node in nodes]
+    assert any("block-quant" in text and "kwta" in text for text in signed)
+
+
+def test_keeping_all_is_int4(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
+    int4, _ = built(plugins, tiny_dense, "int4")
+    kept, _ = built(plugins, tiny_dense, "kwta", calibration, kwta={"k": 1.0, "center": False})
+    np.testing.assert_array_equal(logits(Model.load(kept), (20,)), logits(Model.load(int4), (20,)))
+
+
+def test_the_result_does_not_depend_on_how_tokens_are_read(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    path, _ = built(plugins, tiny_dense, "kwta", calibration, kwta={"k": 0.5})
+    model = Model.load(path)
+    expected = logits(model, (3,))
+    np.testing.assert_allclose(logits(model, (30,)), expected, rtol=0, atol=2e-4)
+
+
+def test_keep_ratio_is_what_was_asked_for(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    for select, tolerance in (("threshold", 0.1), ("topk", 0.01)):
+        fields = {"k": 0.5, "select": select, "first": 0}
+        path, _ = built(plugins, tiny_dense, select, calibration, kwta=fields)
+        model = Model.load(path)
+        logits(model, (1,))
+        counted = list(tamiz_ops.metrics(model.session).values())
+        kept = sum(node.get("kwta.kept", 0) for node in counted)
+        blocks = sum(node.get("kwta.blocks", 0) for node in counted)
+        assert abs(kept / blocks - 0.5) <= tolerance
+        read = sum(node.get("matmul.bytes_read", 0) for node in counted if "kwta.kept" in node)
+        dense = sum(node.get("matmul.bytes_dense", 0) for node in counted if "kwta.kept" in node)
+        assert 0.55 < read / dense < 0.65 + tolerance  # half of 80 %, and the scales
+
+
+def test_targets_and_sites_without_skippable_weights(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    fields = {"k": 0.7, "target": "mlp"}
+    path, _ = built(plugins, tiny_dense, "mlp", calibration, kwta=fields)
+    assert fused_programs(path).count("KwtaMask") == 6
+
+
+def test_the_dial_is_turned_up_to_the_budget_without_a_calibration(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    path, report = built(plugins, tiny_dense, "auto", None, 0.02, kwta={})
+    gate = report["gate"]
+    assert gate["text"] == "the model's own"
+    held = [trial for trial in gate["trials"] if trial["holds"]]
+    assert held
+    assert gate["result"] == held[-1]
+    assert held[-1]["dppl"] <= 0.02
+    assert held[-1]["strength"] == max(trial["strength"] for trial in held)
+    assert "KwtaMask" in fused_programs(path)
+    assert Bundle.open(path).manifest.techniques["kwta"]
+
+
+@pytest.mark.parametrize("block", [1, 4, 64])
+def test_the_plan_tells_block_quant_of_the_mask(plugins: Plugins, block: int) -> None:
+    site = Site("layers.0.ffn_down", SiteKind.LINEAR, "n", 0, "ffn_down", "w", 64, 64)
+    alone = make_plan([site], choose(plugins.techniques()))
+    assert [told(choice) for choice in alone.sites[0].choices] == [None]
+    both = make_plan([site], choose(plugins.techniques(), {"kwta": {"block": block}}))
+    quant, kwta = both.sites[0].choices
+    assert told(quant) == block
+    assert kwta.technique.name == "kwta"
+
+
+def told(choice: Choice) -> int | None:
+    block: int | None = choice.config.model_dump()["mask_block"]
+    return block
