@@ -4,7 +4,7 @@
 // up with one VPERMB (four tables in a register, for the four bytes of an output) and adds the four
 // of an output with one VPDPBUSD.
 //
-// Included once per target.
+// Included once per target, after matmul-inl.h.
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -75,11 +75,16 @@ inline Ints add_chosen(Ints sum, Ints bytes, const uint8_t* tables) {
 
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
+/// How far ahead memory is asked for: into the next page, where the processor's own prefetching
+/// ends.
+constexpr int64_t kAhead = 4096;
+
 /// The sums of one plane of a strip of outputs, exactly.
 inline Ints plane_sums(const uint8_t* plane, int64_t groups, const uint8_t* tables) {
   const int bias = -static_cast<int>(8 * kSignBias * groups);
   Ints low = all_ints(bias), high = all_ints(0);
   for (int64_t g = 0; g < groups; ++g, plane += kSignBytes, tables += kSignTables) {
+    prefetch(plane + kAhead);
     const Ints bytes = load_ints(plane);
     low = add_chosen(low, bytes, tables);
     high = add_chosen(high, words_right<4>(bytes), tables + kSignTables / 2);
