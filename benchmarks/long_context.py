@@ -4,8 +4,8 @@
 
 A filter acts in decode steps, so every scored token is a step:
 
-- ``ppl``: windows of 2,048 tokens; the first 1,536 are read as a prompt, the rest step by step, and
-  the tokens after them are scored. `dppl` compares with the other bundle on the same windows.
+- ``ppl``: of the last 512 tokens of windows of 2,048; those before are read as a prompt, these step
+  by step. `dppl` compares with the other bundle on the same windows, `_256` is of the last 256.
 - ``needle``: a fact stands at ten depths of a text of 4,000 and of 8,000 tokens, followed by a
   question; a greedy answer that holds the fact's number finds it.
 
@@ -27,7 +27,7 @@ import numpy as np
 from tamiz.runtime import Model
 from tamiz.tokenizer import Tokenizer
 
-WINDOW, SCORED = 2048, 512
+SCORED = 512
 DEPTHS = 10
 FACT = " The secret number of the lighthouse in {place} is {number}. Remember it."
 QUESTION = "\n\nThe secret number of the lighthouse in {place} is"
@@ -39,8 +39,8 @@ PLACES = (
 
 def losses(model: Model, window: list[int]) -> Iterator[float]:
     """nll of each of the last tokens of a window, after steps of one token."""
-    start = WINDOW - SCORED
-    sequence = model.sequence(WINDOW)
+    start = len(window) - SCORED
+    sequence = model.sequence(len(window))
     logits = sequence.read(window[:start])
     for token in window[start:]:
         row = logits.astype(np.float64)
@@ -49,23 +49,26 @@ def losses(model: Model, window: list[int]) -> Iterator[float]:
         logits = sequence.step(token)
 
 
-def perplexity(model: Model, windows: list[list[int]]) -> float:
-    return float(np.exp(np.mean([nll for window in windows for nll in losses(model, window)])))
+def perplexity(model: Model, windows: list[list[int]]) -> dict[str, float]:
+    nll = np.array([list(losses(model, window)) for window in windows])
+    return {"": float(np.exp(nll.mean())), "_256": float(np.exp(nll[:, -256:].mean()))}
 
 
 def needle(model: Model, tokenizer: Tokenizer, hay: list[int], length: int) -> list[bool]:
     """Whether the fact is found, by depth."""
     found = []
+    sequence = model.sequence(length + 16)
+    same = 0
     for depth, place in enumerate(PLACES):
         number = str(1000 + 7919 * (depth + 1) % 9000)
         fact = tokenizer.encode(FACT.format(place=place, number=number), bos=False)
         question = tokenizer.encode(QUESTION.format(place=place), bos=False)
         room = length - len(fact) - len(question)
         at = room * depth // DEPTHS
-        prompt = [*hay[:at], *fact, *hay[at:room], *question]
-        # The prompt's last token is a step, too, so that the filter sees the whole question's end.
-        sequence = model.sequence(length + 16)
-        sequence.read(prompt[: -len(question)])
+        sequence.truncate(same)
+        sequence.read([*hay[same:at], *fact, *hay[at:room]])
+        same = at
+        # The question is read in steps, too, so that the filter sees it.
         for token in question:
             logits = sequence.step(token)
         answer = []
@@ -83,17 +86,21 @@ def main() -> None:
     data = os.environ.get("TAMIZ_DATA", Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--text", type=Path, default=Path(data) / "wikitext2-test.txt")
     parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--window", type=int, default=2048, help="Tokens of a window.")
     parser.add_argument("--lengths", type=int, nargs="*", default=[4000, 8000])
     arguments = parser.parse_args()
     models = [Model.load(path) for path in (arguments.bundle, arguments.against) if path]
     tokenizer = Tokenizer(models[0].bundle)
     ids = tokenizer.encode(arguments.text.read_text("utf-8"), bos=False)
-    windows = [ids[n * WINDOW : (n + 1) * WINDOW] for n in range(arguments.windows)]
+    size = arguments.window
+    windows = [ids[n * size : (n + 1) * size] for n in range(arguments.windows)]
     report: dict[str, Any] = {}
     if windows:
         ppl = [perplexity(model, windows) for model in models]
-        report["ppl"] = dict(zip(("bundle", "against"), ppl, strict=False))
-        report["dppl"] = ppl[0] / ppl[-1] - 1
+        for tail in ppl[0]:
+            values = [found[tail] for found in ppl]
+            report["ppl" + tail] = dict(zip(("bundle", "against"), values, strict=False))
+            report["dppl" + tail] = values[0] / values[-1] - 1
     for length in arguments.lengths:
         results = [needle(model, tokenizer, ids, length) for model in models]
         report[f"needle_{length}"] = dict(zip(("bundle", "against"), results, strict=False))

@@ -3,11 +3,12 @@
     python benchmarks/peers.py smollm2-int4 --dense smollm2 --gguf SmolLM2.gguf --genai genai-int4 \
         --python llama.cpp=other-venv/bin/python --json peers.json
 
-Peers: ``llama.cpp`` (llama-cpp-python on the GGUF), ``genai`` (onnxruntime-genai on a folder made
-by its model builder, ``python -m onnxruntime_genai.models.builder -p int4 -e cpu
---extra_options int4_accuracy_level=4``) and ``ort-int4`` (the dense bundle with ONNX Runtime's
-MatMulNBits, accuracy_level 4, in tamiz' runtime). Each runs in a process of its own, under the
-interpreter that has it; a peer that cannot run is reported as skipped. Definitions: tamiz/bench.py.
+Peers: ``other`` (another bundle), ``llama.cpp`` (llama-cpp-python on the GGUF), ``genai``
+(onnxruntime-genai on a folder made by its model builder, ``python -m
+onnxruntime_genai.models.builder -p int4 -e cpu --extra_options int4_accuracy_level=4``) and
+``ort-int4`` (the dense bundle with ONNX Runtime's MatMulNBits, accuracy_level 4, in tamiz'
+runtime). Each runs in a process of its own, under the interpreter that has it; a peer that cannot
+run is reported as skipped. Definitions: tamiz/bench.py.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ HERE = Path(__file__).resolve().parent
 
 @click.command()
 @click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--other", type=click.Path(exists=True, path_type=Path), help="Another bundle.")
 @click.option("--gguf", type=click.Path(exists=True, path_type=Path), help="For llama.cpp.")
 @click.option("--genai", type=click.Path(exists=True, path_type=Path), help="Its model folder.")
 @click.option("--dense", type=click.Path(exists=True, path_type=Path), help="For ort-int4.")
@@ -43,6 +45,7 @@ HERE = Path(__file__).resolve().parent
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
 def main(
     bundle: Path,
+    other: Path | None,
     gguf: Path | None,
     genai: Path | None,
     dense: Path | None,
@@ -61,15 +64,16 @@ def main(
     children = [bench.bundle_child(bundle, threads)]
     skipped: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for peer, path in {"llama.cpp": gguf, "genai": genai, "ort-int4": dense}.items():
+        peers = {"other": other, "llama.cpp": gguf, "genai": genai, "ort-int4": dense}
+        for peer, path in peers.items():
             if path is None:
                 skipped[peer] = "no model was given for it"
                 continue
             console.print(f"loading {peer}")
             try:
-                if peer == "ort-int4":
-                    quantised = quantise(path, Path(scratch) / peer)
-                    child = bench.bundle_child(quantised, threads)
+                if peer in ("other", "ort-int4"):
+                    tuned = path if peer == "other" else quantise(path, Path(scratch) / peer)
+                    child = bench.bundle_child(tuned, threads)
                 else:
                     python = interpreters.get(peer, sys.executable)
                     script = str(HERE / "peer_child.py")

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-_ALWAYS, _HIDDEN = np.iinfo(np.int32).max, np.iinfo(np.int32).min
+#: Units of a score in a nat, its limits, and how far below the best one ranks are told apart.
+_UNITS, _MOST, _REACH = np.float32(2048), 1 << 29, 65532
 
 
 def sketch(keys: Array, mean: Array | None, planes: int, epsilon: float) -> Array:
@@ -86,7 +87,7 @@ def _capped(gamma: Array, mean: Array) -> Array:
 
 
 def scores(query: Array, row: Array, bits: int, planes: int, epsilon: float, q_bits: int) -> Array:
-    """q.k_j, roughly: gamma_j * scale / bits * sum_d q_d t_jd.
+    """q.k_j, roughly: gamma_j * scale / bits * sum_d q_d t_jd, in units of 1/2048.
 
     Args:
         query: float32 [dim].
@@ -113,7 +114,7 @@ def scores(query: Array, row: Array, bits: int, planes: int, epsilon: float, q_b
     positive, negative = set_bits[:, :bits], set_bits[:, bits:]
     t = 2 * positive - 1 if planes == 1 else positive - negative
     with np.errstate(invalid="ignore", over="ignore"):
-        result: Array = row[:, -1] * (t @ q).astype(np.float32) * np.float32(scale / bits)
+        result: Array = row[:, -1] * (t @ q).astype(np.float32) * np.float32(scale / bits * _UNITS)
     return result
 
 
@@ -128,41 +129,20 @@ def select(
         begin: keys before are hidden, unless they are sinks.
         recent: keys from there on are in.
         sinks: first visible keys that are in.
-        keep: how many of the others; those to which attention would give the largest mass, the
-            sum over queries of softmax(score), roughly. Among equals the lower ones; those whose
-            score is not finite before all.
+        keep: how many of the others; those with the largest max over queries of score - largest
+            score. Among equals the lower ones; those whose score is not finite before all.
     """
     keys = len(visible)
     first = np.flatnonzero(visible)[:sinks]
-    begin = max(begin, (first[-1] + 1 if len(first) == sinks else keys) if sinks else 0)
     index = np.arange(keys)
-    late = visible & (index >= max(recent, begin))
-    candidates = np.arange(begin, max(recent, begin))
-    seen = visible[candidates]
-    mass = np.zeros(len(candidates), np.float32)
-    bad = np.zeros(len(candidates), bool)
+    late = visible & (index >= recent)
+    candidates = np.flatnonzero(visible & (index >= max(begin, sinks)) & (index < recent))
+    share = np.full(len(candidates), -np.inf)
     for row in score[:, candidates]:
         finite = np.isfinite(row)
-        mass = mass + _rough_softmax(np.where(finite & seen, row, -np.inf).astype(np.float32))
-        bad |= ~finite
-    rank = np.where(bad, np.inf, mass)
-    best = sorted(np.flatnonzero(seen), key=lambda j: (-rank[j], j))[:keep]
-    return sorted({*first.tolist(), *np.flatnonzero(late).tolist(), *(candidates[best].tolist())})
-
-
-def _rough_softmax(score: Array) -> Array:
-    """Softmax with exp linear between powers of two (Schraudolph 1999); 0 at -inf."""
-    top = score.max(initial=-np.finfo(np.float32).max)
-    with np.errstate(invalid="ignore", over="ignore"):
-        bits = ((score - top).astype(np.float32) + np.float32(88.0296919)) * np.float32(12102203)
-    weight = np.where(bits > 0, bits, 0).astype(np.int32).view(np.float32)
-    weight = np.where(np.isfinite(score), weight, np.float32(0))
-    chains = np.zeros(16, np.float32)
-    for start in range(0, len(weight), 16):
-        part = weight[start : start + 16]
-        chains[: len(part)] += part
-    total = np.float32(0)
-    for chain in chains:
-        total = total + chain
-    result: Array = weight * (np.float32(1) / total if total else np.float32(0))
-    return result
+        whole = np.trunc(np.clip(np.where(finite, row, 0).astype(np.float64), -_MOST, _MOST))
+        below = np.maximum(whole - whole[finite].max(initial=-_MOST), -_REACH)
+        share = np.maximum(share, np.where(finite, below, np.inf))
+    best = [j for j in sorted(range(len(share)), key=lambda j: -share[j])]
+    chosen = [j for j in candidates[best].tolist() if j not in first][:keep]
+    return sorted({*first.tolist(), *np.flatnonzero(late).tolist(), *chosen})

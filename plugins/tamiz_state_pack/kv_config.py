@@ -26,7 +26,7 @@ class StatePackConfig(TechniqueConfig):
     popcnt: bool = Field(
         False, description="Pack the query as the keys are: faster scores, which choose worse."
     )
-    keep: int = Field(256, ge=0, description="Keys kept for their score, in tokens.")
+    keep: int = Field(320, ge=0, description="Keys kept for their score, in tokens.")
     keep_fraction: float = Field(
         0.0, ge=0, le=1, description="The same as a fraction of the context; the larger one counts."
     )
@@ -37,4 +37,4 @@ class StatePackConfig(TechniqueConfig):
         le=1,
         description="The filter rests in a step that would keep more than this fraction of keys.",
     )
-    exact_layers: int = Field(2, ge=0, description="First layers that are left exact.")
+    exact_layers: int = Field(0, ge=0, description="First layers that are left exact.")

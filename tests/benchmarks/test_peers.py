@@ -26,12 +26,20 @@ def peers(monkeypatch):
 def test_ort_int4_runs_and_absent_peers_are_skipped_loudly(peers, tiny_dense, tiny_gguf, tmp_path):
     report = tmp_path / "peers.json"
     arguments = [tiny_dense, "--dense", tiny_dense, "--gguf", tiny_gguf, "--context", "16"]
-    arguments += ["--python", f"llama.cpp={tmp_path / 'no-python'}", "--threads", 1]
+    arguments += [
+        "--other",
+        tiny_dense,
+        "--python",
+        f"llama.cpp={tmp_path / 'no-python'}",
+        "--threads",
+        1,
+    ]
     arguments += ["--json", report]
     result = CliRunner().invoke(peers.main, [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
     values = json.loads(report.read_text())
     assert values["ort-int4"]["ratio"]["decode_tok_s"]["16"] > 0
+    assert values["other"]["ratio"]["decode_tok_s"]["16"] > 0
     assert set(values["skipped"]) == {"llama.cpp", "genai"}
     assert "no-python" in values["skipped"]["llama.cpp"]
     assert result.stderr.count("SKIPPED") == 2

@@ -132,7 +132,8 @@ inline SketchQuery sketch_pack_query(const float* z, int64_t bits, int64_t query
     query.sum += q;
     add_to_planes(q, d, bits, query_bits, planes);
   }
-  query.scale /= static_cast<float>(bits);  // H has rows of length sqrt(bits)
+  // H has rows of length sqrt(bits).
+  query.scale = query.scale / static_cast<float>(bits) * kScoreUnits;
   return query;
 }
 
@@ -158,6 +159,13 @@ inline int32_t dot_plane(const SketchQuery& q, int64_t query_bits, int64_t words
   return sum;
 }
 
+/// A score in units as an integer.
+inline int32_t whole_score(float score) {
+  if (!(fabsf(score) <= FLT_MAX)) return kDamagedScore;
+  const float most = static_cast<float>(kMostScore);
+  return static_cast<int32_t>(score > most ? most : score < -most ? -most : score);
+}
+
 inline void scan_key(const SketchScanArgs& a, int64_t key) {
   const int64_t words = a.bits / 64;
   const float* row = a.rows + key * (2 * words * a.planes + 1);
@@ -167,134 +175,35 @@ inline void scan_key(const SketchScanArgs& a, int64_t key) {
     const int32_t sum = dot_plane(q, a.query_bits, words, row);
     const int32_t dot =
         a.planes == 1 ? 2 * sum - q.sum : sum - dot_plane(q, a.query_bits, words, row + 2 * words);
-    a.scores[i * a.stride + key] = gamma * static_cast<float>(dot) * q.scale;
+    a.scores[i * a.stride + key] = whole_score(gamma * static_cast<float>(dot) * q.scale);
   }
 }
 
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
-
-#if defined(TAMIZ_AVX512)
-using Words = __m512i;
-constexpr int kScanKeys = 8;
-inline Words words_zero() { return _mm512_setzero_si512(); }
-inline Words words_all(uint64_t x) { return _mm512_set1_epi64(static_cast<long long>(x)); }
-inline Words words_add(Words a, Words b) { return _mm512_add_epi64(a, b); }
-inline Words words_sub(Words a, Words b) { return _mm512_sub_epi64(a, b); }
-inline Words count_common(Words a, Words b) { return _mm512_popcnt_epi64(_mm512_and_si512(a, b)); }
-struct Rows {
-  explicit Rows(int stride)
-      : at(_mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
-                              _mm256_set1_epi32(stride))) {}
-  Words words(const float* p) const { return _mm512_i32gather_epi64(at, p, 4); }
-  __m256 floats(const float* p) const { return _mm256_i32gather_ps(p, at, 4); }
-  __m256i at;
-};
-inline void store_scores(float* to, __m256 gamma, Words dot, float scale) {
-  const __m256 score = gamma * _mm256_cvtepi32_ps(_mm512_cvtepi64_epi32(dot));
-  _mm256_storeu_ps(to, score * _mm256_set1_ps(scale));
-}
+#include "kernels/sketch_scan-inl.h"
 #else
-using Words = __m256i;
-constexpr int kScanKeys = 4;
-inline Words words_zero() { return _mm256_setzero_si256(); }
-inline Words words_all(uint64_t x) { return _mm256_set1_epi64x(static_cast<long long>(x)); }
-inline Words words_add(Words a, Words b) { return _mm256_add_epi64(a, b); }
-inline Words words_sub(Words a, Words b) { return _mm256_sub_epi64(a, b); }
-/// Popcount by nibbles (Mula 2008).
-inline Words count_common(Words a, Words b) {
-  const Words low = _mm256_set1_epi8(15);
-  const Words table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,  //
-                                       0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
-  const Words x = _mm256_and_si256(a, b);
-  const Words count =
-      _mm256_add_epi8(_mm256_shuffle_epi8(table, _mm256_and_si256(x, low)),
-                      _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(x, 4), low)));
-  return _mm256_sad_epu8(count, _mm256_setzero_si256());
-}
-struct Rows {
-  explicit Rows(int stride)
-      : at(_mm_mullo_epi32(_mm_setr_epi32(0, 1, 2, 3), _mm_set1_epi32(stride))) {}
-  Words words(const float* p) const {
-    return _mm256_i32gather_epi64(reinterpret_cast<const long long*>(p), at, 4);
-  }
-  __m128 floats(const float* p) const { return _mm_i32gather_ps(p, at, 4); }
-  __m128i at;
-};
-inline void store_scores(float* to, __m128 gamma, Words dot, float scale) {
-  const __m256i even = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
-  const __m128i low = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(dot, even));
-  _mm_storeu_ps(to, gamma * _mm_cvtepi32_ps(low) * _mm_set1_ps(scale));
-}
-#endif
-
-template <int W>
-inline Words dot_planes(const SketchQuery& q, int64_t query_bits, const Words* plane) {
-  Words sum = words_zero();
-  for (int64_t i = query_bits - 1; i >= 0; --i) {
-    Words count = words_zero();
-    for (int w = 0; w < W; ++w) {
-      count = words_add(count, count_common(plane[w], words_all(q.planes[i * W + w])));
-    }
-    sum = words_add(sum, sum);
-    sum = i == query_bits - 1 ? words_sub(sum, count) : words_add(sum, count);
-  }
-  return sum;
-}
-
-/// Scans kScanKeys keys at a time; returns how many keys that were.
-template <int W, int P>
-inline int64_t scan_many(const SketchScanArgs& a) {
-  constexpr int kRow = 2 * W * P + 1;
-  constexpr int kAhead = 128;  // keys
-  const Rows rows(kRow);
-  int64_t key = 0;
-  for (; key + kScanKeys <= a.keys; key += kScanKeys) {
-    const float* row = a.rows + key * kRow;
-    for (int i = 0; i < kScanKeys * kRow; i += 16) __builtin_prefetch(row + kAhead * kRow + i);
-    Words plane[P * W];
-    for (int w = 0; w < P * W; ++w) plane[w] = rows.words(row + 2 * w);
-    const auto gamma = rows.floats(row + kRow - 1);
-    for (int64_t i = 0; i < a.query_count; ++i) {
-      const SketchQuery& q = a.queries[i];
-      Words dot = dot_planes<W>(q, a.query_bits, plane);
-      if (P == 1) {
-        dot = words_sub(words_add(dot, dot), words_all(static_cast<uint64_t>(q.sum)));
-      } else {
-        dot = words_sub(dot, dot_planes<W>(q, a.query_bits, plane + (P - 1) * W));
-      }
-      store_scores(a.scores + i * a.stride + key, gamma, dot, q.scale);
-    }
-  }
-  return key;
-}
-
-inline int64_t scan_many(const SketchScanArgs& a) {
-  switch (a.bits / 64 * 2 + a.planes) {
-    case 3:
-      return scan_many<1, 1>(a);
-    case 4:
-      return scan_many<1, 2>(a);
-    case 5:
-      return scan_many<2, 1>(a);
-    case 6:
-      return scan_many<2, 2>(a);
-    case 9:
-      return scan_many<4, 1>(a);
-    case 10:
-      return scan_many<4, 2>(a);
-    default:
-      return 0;
-  }
-}
-
-#else
-
 inline int64_t scan_many(const SketchScanArgs&) { return 0; }
-
 #endif
+
+/// Marks what the mask hides, and finds the largest of the other scores.
+inline void finish_scan(const SketchScanArgs& a) {
+  int64_t hidden = 0;
+  for (int64_t j = 0; j < a.keys; ++j) hidden += a.mask[j] == 0;
+  for (int64_t i = 0; i < a.query_count; ++i) {
+    int32_t* const score = a.scores + i * a.stride;
+    for (int64_t j = 0; j < a.keys && hidden; ++j) score[j] = a.mask[j] ? score[j] : kHiddenScore;
+    int32_t top = -kMostScore;
+    for (int64_t j = 0; j < a.keys; ++j) {
+      const int32_t x = score[j] == kDamagedScore ? -kMostScore : score[j];
+      top = x > top ? x : top;
+    }
+    a.tops[i] = top;
+  }
+}
 
 inline void sketch_scan(const SketchScanArgs& a) {
   for (int64_t key = scan_many(a); key < a.keys; ++key) scan_key(a, key);
+  finish_scan(a);
 }
 
 constexpr SketchKernels sketch_kernels = {sketch_rotate, sketch_pack, sketch_pack_query,

@@ -22,31 +22,44 @@ constexpr int64_t sketch_words(int64_t dim, int64_t planes) {
 struct SketchQuery {
   const uint64_t* planes;  // [query_bits, bits / 64]: bit d of plane i is bit i of q_d
   int32_t sum;             // of all q_d
-  float scale;             // the query is scale * bits * q
+  float scale;             // the query is scale / kScoreUnits * bits * q
 };
 
+/// Scores are integers, so that every target ranks alike: units of 1 / kScoreUnits nats, at most
+/// +-kMostScore.
+constexpr float kScoreUnits = 2048.0f;
+constexpr int32_t kMostScore = 1 << 29;
+/// Of a key whose score is not finite, and of a key that the mask hides.
+constexpr int32_t kDamagedScore = 1 << 30;
+constexpr int32_t kHiddenScore = -(1 << 30);
+
 struct SketchScanArgs {
-  const float* rows;  // [keys, words]: sketches
+  const float* rows;    // [keys, words]: sketches
+  const int64_t* mask;  // [keys]: 0 hides a key
   int64_t keys, bits, planes;
   const SketchQuery* queries;
   int64_t query_count, query_bits;
-  float* scores;  // [query_count, stride]
+  int32_t* scores;  // [query_count, stride]
   int64_t stride;
+  int32_t* tops;  // [query_count]: the largest score that is neither damaged nor hidden
 };
 
 struct SketchRankArgs {
-  float* scores;  // [query_count, stride]; destroyed
+  const int32_t* scores;  // [query_count, stride]
   int64_t query_count, stride;
+  const int32_t* tops;  // [ranges, query_count]: of the parts that were scanned
+  int64_t ranges;
   const int64_t* mask;  // [end]: 0 hides a key
   int64_t sinks;        // that many of the first visible keys are chosen always
   int64_t begin;        // of the others none before `begin`
   int64_t recent, end;  // and all from `recent` on
-  int32_t* rank;        // [end]
+  uint16_t* rank;       // [whole kRankBlocks]: 0 from `end` on
 };
 
-/// Ranks that no score has.
-constexpr int32_t kHidden = INT32_MIN;
-constexpr int32_t kAlways = INT32_MAX;
+/// Ranks of keys that are never and that are always chosen.
+constexpr uint16_t kNever = 0;
+constexpr uint16_t kAlways = UINT16_MAX;
+constexpr int64_t kRankBlock = 32;
 
 struct SketchKernels {
   /// z = H S (x - mean): S flips fixed signs, H is the Hadamard matrix of order `bits`; x and
@@ -61,17 +74,17 @@ struct SketchKernels {
   SketchQuery (*pack_query)(const float* z, int64_t bits, int64_t query_bits, int64_t key_planes,
                             float epsilon, uint64_t* planes);
 
-  /// score_j = gamma_j * scale * sum_d q_d t_jd, t the signs +-1 or the ternary +1, 0, -1.
+  /// score_j = gamma_j * scale * sum_d q_d t_jd in units, t the signs +-1 or the ternary +1, 0, -1.
   void (*scan)(const SketchScanArgs&);
 
-  /// rank_j orders the keys as sum over queries of softmax_j(scores) does, roughly; keys whose
-  /// score is not finite stand above all others.
+  /// rank_j orders the keys by the largest share that a query would give them: by
+  /// max over queries of (score_j - largest score), down to -32 nats; damaged keys stand above.
   void (*rank)(const SketchRankArgs&);
 
   /// The indices, in ascending order, of all ranks kAlways and of the `keep` largest others, among
-  /// equals the lower ones; fewer where others are hidden. `indices` has room for `size`. Returns
-  /// how many there are.
-  int64_t (*select)(const int32_t* rank, int64_t size, int64_t keep, int32_t* indices);
+  /// equals the lower ones; fewer where others are never chosen. `rank` [size] goes on with zeros
+  /// up to whole kRankBlocks, `indices` has room for `size`. Returns how many there are.
+  int64_t (*select)(const uint16_t* rank, int64_t size, int64_t keep, int32_t* indices);
 };
 
 }  // namespace tamiz

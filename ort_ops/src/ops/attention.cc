@@ -244,6 +244,7 @@ void Attention::run(const Call& call, int phase, size_t task) const {
       return t < stores ? store_tokens(call, l, t) : copy_past(call, l, t - stores);
     case kScan:
       return filter_.scan(l, l.filter, call.outputs[kPresentSketch].as<float>(),
+                          call.inputs[kMask].as<int64_t>(),
                           reinterpret_cast<float*>(call.scratch) + l.filter_at, t);
     case kSelect:
       return select(call, l, t);
@@ -320,9 +321,8 @@ void Attention::copy_past(const Call& call, const Layout& l, int64_t task) const
 }
 
 void Attention::select(const Call& call, const Layout& l, int64_t head) const {
-  const int64_t* mask = call.inputs[kMask].as<int64_t>() + head / l.kv_heads * l.keys;
-  const int64_t count =
-      filter_.select(l, l.filter, mask, reinterpret_cast<float*>(call.scratch) + l.filter_at, head);
+  const int64_t count = filter_.select(l, l.filter, call.inputs[kMask].as<int64_t>(),
+                                       reinterpret_cast<float*>(call.scratch) + l.filter_at, head);
   if (l.filter.scans) call.metrics->add(kAttendedKeys, static_cast<double>(count));
 }
 

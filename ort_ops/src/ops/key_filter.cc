@@ -21,6 +21,11 @@ constexpr int64_t lines(int64_t floats) {
 
 constexpr int64_t floats_of(int64_t bytes) { return ceil_div(bytes, sizeof(float)); }
 
+/// Of the ranks of a KV head: whole kRankBlocks.
+constexpr int64_t rank_floats(int64_t keys) {
+  return lines(floats_of(ceil_div(keys, kRankBlock) * kRankBlock * sizeof(uint16_t)));
+}
+
 void expect(bool fine, const char* name, const std::string& found, const char* expected) {
   if (!fine) throw Error(std::string(name) + " is " + found + ", expected " + expected);
 }
@@ -86,6 +91,7 @@ FilterLayout KeyFilter::layout(const CacheShape& shape, bool sketched) const {
   f.selects = f.scans || (decode && f.begin > sinks_);
   f.recent = f.scans ? shape.keys - recent_ : f.begin;
   if (!f.scans) f.keep = 0;
+  if (f.scans) f.begin = std::max(f.begin, sinks_);  // the sinks are no candidates
   f.most = std::min(shape.keys, f.keep + sinks_ + shape.keys - f.recent);
   if (!f.selects) return f;
 
@@ -95,8 +101,9 @@ FilterLayout KeyFilter::layout(const CacheShape& shape, bool sketched) const {
   const int64_t words = query_bits_ * sketch_bits(shape.dim) / 64;
   f.planes_at = f.queries_at + lines(floats_of(queries * sizeof(SketchQuery)));
   f.scores_at = f.planes_at + lines(floats_of(queries * words * sizeof(uint64_t)));
-  f.rank_at = f.scores_at + queries * lines(shape.keys);
-  f.list_at = f.rank_at + heads * lines(shape.keys);
+  f.tops_at = f.scores_at + queries * lines(shape.keys);
+  f.rank_at = f.tops_at + heads * lines(f.ranges * shape.group);
+  f.list_at = f.rank_at + heads * rank_floats(shape.keys);
   f.counts_at = f.list_at + heads * lines(shape.keys);
   f.size = f.counts_at + lines(heads);
   return f;
@@ -123,11 +130,13 @@ void KeyFilter::append(const CacheShape& shape, const FilterLayout& f, int64_t h
 }
 
 void KeyFilter::scan(const CacheShape& shape, const FilterLayout& f, const float* sketches,
-                     float* scratch, int64_t task) const {
+                     const int64_t* mask, float* scratch, int64_t task) const {
   const int64_t head = task / f.ranges;
-  const int64_t begin = f.begin + task % f.ranges * kScanKeys;
+  const int64_t range = task % f.ranges;
+  const int64_t begin = f.begin + range * kScanKeys;
   SketchScanArgs a;
   a.rows = sketches + (head * shape.capacity + begin) * sketch_words(shape.dim, planes_);
+  a.mask = mask + head / shape.kv_heads * shape.keys + begin;
   a.keys = std::min(kScanKeys, f.recent - begin);
   a.bits = sketch_bits(shape.dim);
   a.planes = planes_;
@@ -135,28 +144,36 @@ void KeyFilter::scan(const CacheShape& shape, const FilterLayout& f, const float
   a.query_count = shape.group;
   a.query_bits = query_bits_;
   a.stride = lines(shape.keys);
-  a.scores = scratch + f.scores_at + head * shape.group * a.stride + begin;
+  a.scores =
+      reinterpret_cast<int32_t*>(scratch + f.scores_at) + head * shape.group * a.stride + begin;
+  a.tops = tops(shape, f, scratch, head) + range * shape.group;
   kernels_.scan(a);
+}
+
+int32_t* KeyFilter::tops(const CacheShape& shape, const FilterLayout& f, float* scratch,
+                         int64_t head) {
+  return reinterpret_cast<int32_t*>(scratch + f.tops_at) + head * lines(f.ranges * shape.group);
 }
 
 int64_t KeyFilter::select(const CacheShape& shape, const FilterLayout& f, const int64_t* mask,
                           float* scratch, int64_t head) const {
   const int64_t stride = lines(shape.keys);
-  auto* const counts = reinterpret_cast<int32_t*>(scratch + f.counts_at);
   SketchRankArgs a;
   a.query_count = f.scans ? shape.group : 0;
-  a.scores = scratch + f.scores_at + head * shape.group * stride;
+  a.scores = reinterpret_cast<int32_t*>(scratch + f.scores_at) + head * shape.group * stride;
   a.stride = stride;
-  a.mask = mask;
+  a.tops = tops(shape, f, scratch, head);
+  a.ranges = f.ranges;
+  a.mask = mask + head / shape.kv_heads * shape.keys;
   a.sinks = sinks_;
   a.begin = f.begin;
   a.recent = f.recent;
   a.end = shape.keys;
-  a.rank = reinterpret_cast<int32_t*>(scratch + f.rank_at) + head * stride;
+  a.rank = reinterpret_cast<uint16_t*>(scratch + f.rank_at + head * rank_floats(shape.keys));
   kernels_.rank(a);
   const int64_t count = kernels_.select(
       a.rank, shape.keys, f.keep, reinterpret_cast<int32_t*>(scratch + f.list_at) + head * stride);
-  counts[head] = static_cast<int32_t>(count);
+  reinterpret_cast<int32_t*>(scratch + f.counts_at)[head] = static_cast<int32_t>(count);
   return count;
 }
 

@@ -24,7 +24,7 @@ struct FilterLayout {
   int64_t ranges;         // tasks of `scan`
 
   // Offsets into the filter's scratch, in floats.
-  int64_t queries_at, planes_at, scores_at, rank_at, list_at, counts_at, size;
+  int64_t queries_at, planes_at, scores_at, tops_at, rank_at, list_at, counts_at, size;
 };
 
 class KeyFilter {
@@ -43,8 +43,9 @@ class KeyFilter {
               const float* key, const float* mean, const float* queries, float* sketches,
               float* scratch) const;
 
-  void scan(const CacheShape& shape, const FilterLayout& f, const float* sketches, float* scratch,
-            int64_t task) const;
+  /// `mask` [batch, keys], as for select.
+  void scan(const CacheShape& shape, const FilterLayout& f, const float* sketches,
+            const int64_t* mask, float* scratch, int64_t task) const;
 
   /// Returns the length of the list of KV head `head`.
   int64_t select(const CacheShape& shape, const FilterLayout& f, const int64_t* mask,
@@ -59,6 +60,10 @@ class KeyFilter {
   int64_t window() const { return window_; }
 
  private:
+  /// The largest scores of a KV head [ranges, group].
+  static int32_t* tops(const CacheShape& shape, const FilterLayout& f, float* scratch,
+                       int64_t head);
+
   const int64_t window_, sinks_, keep_, recent_, query_bits_, planes_;
   const float keep_fraction_, density_, epsilon_;
   const SketchKernels& kernels_;

@@ -1,5 +1,6 @@
 """The key/value filter through build: the graph that comes out, and what its sequences compute."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,21 @@ def test_metrics_tell_the_density(plugins: Plugins, tiny_dense: Path) -> None:
         assert metrics["pack.enabled"] == metrics["pack.active"] == 1
         assert metrics["pack.attended"] == 2 * (8 + 8 + 4)
         assert metrics["pack.visible"] == 2 * 120
+
+
+def test_a_policy_gives_layers_settings_of_their_own(plugins: Plugins, tiny_dense: Path) -> None:
+    policy = tiny_dense.parent / "policy.json"
+    layer = {"techniques": {"state-pack": {"keep": 24}}}
+    policy.write_text(json.dumps({"version": 1, "layers": {"0": layer}}), "utf-8")
+    out = tiny_dense.parent / "kv"
+    choices = choose(plugins.techniques(), {"state-pack": FEW})
+    build(tiny_dense, out, choices, plugins, Options(max_dppl=None, policy=policy))
+    model = Model.load(out)
+    tamiz_ops.reset_metrics(model.session)
+    steps(model, start=119)
+    layers = tamiz_ops.metrics(model.session)
+    attended = [layers[f"layers.{layer}"]["pack.attended"] for layer in (0, 1)]
+    assert attended == [2 * (24 + 8 + 4), 2 * (8 + 8 + 4)]
 
 
 # ---- flags ----
