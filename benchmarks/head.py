@@ -12,7 +12,6 @@
 
 import argparse
 import json
-import statistics
 import time
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from tamiz.sampling import Sampling
 from tamiz.tokenizer import Tokenizer
 
 PROMPTS = Path(__file__).with_name("prompts.txt")
-WINDOW, CONTEXT, ROUNDS, STEPS = 512, 128, 300, 8
+WINDOW, CONTEXT, ROUNDS, STEPS = 512, 128, 400, 2
 
 
 def continuations(model, prompts, count):
@@ -142,7 +141,7 @@ def stepper(model):
 
 
 def interleaved(base, short, rounds):
-    """Median seconds of both, and the median ratio of neighbouring runs."""
+    """Median seconds of both; ratios of the medians, of the 10th percentiles and of the minima."""
     times = []
     for call in (base, short):
         call()
@@ -153,10 +152,12 @@ def interleaved(base, short, rounds):
             call()
             pair.append(time.perf_counter() - start)
         times.append(pair)
-    ratio = statistics.median(one / other for one, other in times)
-    fastest = [min(column) for column in zip(*times, strict=True)]
-    one, other = (statistics.median(column) for column in zip(*times, strict=True))
-    return {"base": one, "short": other, "ratio": ratio, "ratio_of_minima": fastest[0] / fastest[1]}
+    columns = np.array(times).T
+    medians, tenths = np.median(columns, axis=1), np.percentile(columns, 10, axis=1)
+    ratios = {"median": medians, "tenth": tenths, "minimum": columns.min(axis=1)}
+    return {"base": float(medians[0]), "short": float(medians[1])} | {
+        f"ratio_of_{name}s": float(one / other) for name, (one, other) in ratios.items()
+    }
 
 
 def main():

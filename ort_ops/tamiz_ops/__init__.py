@@ -20,6 +20,7 @@ from tamiz_ops.pack import (
 )
 from tamiz_ops.run import run
 from tamiz_ops.seedlm import fit_seedlm, unpack_seedlm
+from tamiz_ops.signs import dequantize_signs, pack_signs
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ __all__ = [
     "DELTA_PADDING",
     "cpu",
     "dequantize",
+    "dequantize_signs",
     "fit_seedlm",
     "hash_weights",
     "library_path",
@@ -35,6 +37,7 @@ __all__ = [
     "pack_deltas",
     "pack_int4",
     "pack_int8",
+    "pack_signs",
     "quantize_groups",
     "register",
     "reset_metrics",

@@ -16,6 +16,7 @@ from tamiz_ops import sketch_reference
 from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
 from tamiz_ops.seedlm import unpack_seedlm
+from tamiz_ops.signs import dequantize_signs
 
 Array = npt.NDArray[Any]
 
@@ -255,6 +256,7 @@ def head_shortlist(
     project: Array,
     sketch: Array,
     offset: Array,
+    signs: Array | None = None,
     *,
     bits: int,
     n: int,
@@ -263,19 +265,28 @@ def head_shortlist(
     tiles: int,
     block: int = 32,
     sketch_bits: int = 4,
+    planes: int = 0,
+    sign_dims: int = 0,
     rows: int = 1,
     estimate: int = 1,
 ) -> list[Array]:
-    """y = W x + bias in the `tiles` tiles with the highest max(e), e = S P x + offset elsewhere.
+    """y = W x + bias in the `tiles` tiles with the highest max(e), elsewhere y = e.
 
+    e = S z + R q + offset, (z, r) = P x, q = r rounded to multiples of max|r| / 31.
     Of equal tiles the lower ones count. Elsewhere it is -infinity with `estimate` = 0; with more
     than `rows` rows of x all of it is exact.
     """
     (y,) = block_matmul(x, weight, mask, bias, bits=bits, n=n, k=k, block=block)
     if np.prod(x.shape[:-1]) > rows:
         return [y]
-    (z,) = block_matmul(x, project, mask, bits=8, n=dims, k=k, block=block)
+    signed = sign_dims if planes else 0
+    (both,) = block_matmul(x, project, mask, bits=8, n=dims + signed, k=k, block=block)
+    z, r = both[..., :dims], both[..., dims:]
     (e,) = block_matmul(z, sketch, None, offset, bits=sketch_bits, n=n, k=dims)
+    if signs is not None:
+        step = np.abs(r).max(-1, keepdims=True) / 31
+        q = np.rint(r / np.where(step == 0, 1, step)) * step
+        e = e + q @ dequantize_signs(signs, planes, n, sign_dims).T.astype(np.float64)
     padded = np.pad(e, [(0, 0)] * (e.ndim - 1) + [(0, -n % _TILE)], constant_values=-np.inf)
     highest = padded.reshape(*e.shape[:-1], -1, _TILE).max(-1)  # NaN where one is NaN
     highest = np.where(np.isnan(highest), np.inf, highest)

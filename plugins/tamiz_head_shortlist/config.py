@@ -13,22 +13,27 @@ class HeadShortlistConfig(TechniqueConfig):
     """The size of the sketch, and what is computed exactly after it."""
 
     dims: int = Field(
-        192,
+        64,
         ge=1,
         le=8192,
-        description="Dimensions of the sketch, at most those of the head's input.",
+        description="Principal axes of the sketch, at most the dimensions of the head's input.",
         json_schema_extra={"flag": "--head-dims"},
     )
     sketch_bits: Literal[4, 8] = Field(
         4,
-        description="Bits per number of the sketch.",
+        description="Bits per number along these axes.",
         json_schema_extra={"flag": "--head-sketch-bits"},
+    )
+    planes: Literal[0, 1, 2] = Field(
+        2,
+        description="Bits per number along all other directions; 0 leaves these out.",
+        json_schema_extra={"flag": "--head-planes"},
     )
     keep: int | None = Field(
         None,
         ge=1,
         description="Logits that are computed exactly, rounded up to tiles of 16; by default as "
-        "many as the recall asks for.",
+        "many as the recall and the divergence ask for.",
         json_schema_extra={"flag": "--head-keep"},
     )
     recall: float = Field(
@@ -36,8 +41,15 @@ class HeadShortlistConfig(TechniqueConfig):
         gt=0,
         le=1,
         description="Fraction of the held-out calibration tokens whose largest logit has to be "
-        "among the exact ones.",
+        "among the exact ones, on every text.",
         json_schema_extra={"flag": "--head-recall"},
+    )
+    kl: float = Field(
+        0.02,
+        gt=0,
+        description="Largest mean KL divergence, in nats, of the softmax with estimates from the "
+        "exact one, on every text; holds where the other logits are estimates.",
+        json_schema_extra={"flag": "--head-kl"},
     )
     fill: Literal["estimate", "-inf"] = Field(
         "estimate",

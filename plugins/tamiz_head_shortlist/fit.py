@@ -1,70 +1,34 @@
-r"""Fits the sketch: a low-rank estimate of the logits W x from calibration inputs x of the head.
+"""Fits the sketch to calibration inputs, and chooses how many tiles are exact.
 
-    P = the first principal axes of the centred x, [dims, K], int8
-    S = W Pᵀ, [N, dims], int4 or int8
-    e = S P x + offset,    offset = (W − S P) μ + σ²/2,    σ²_n = (W − S P)_n Cov(x) (W − S P)_nᵀ
-
-S and P stand for what they are after quantisation, so that the mean error is 0 whatever they lost.
-σ²_n is the variance of the error of logit n. With the normal error the expected exp(logit) is
-exp(e) only with σ²/2 in the estimate (the mean of a log-normal variable): a softmax over estimates
-then has the right mass, and tokens that the sketch knows badly are looked at sooner.
-
-Recall is measured on the last fifth of the samples, which the axes do not see; samples come in the
-order of the text, so these are of other documents. Candidates are tiles of 16
-neighbouring tokens, as the weight lies in memory, ranked by their largest estimate.
+Recall is measured on the last fifth of the samples of every text that was calibrated on; the axes
+do not see these, and samples come in the order of the text, so they are of other documents. What
+is asked for has to hold on every text. Candidates are tiles of 16 neighbouring tokens,
+as the weight lies in memory, ranked by their largest estimate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-import tamiz_ops
 from tamiz.evaluate import log_softmax
 from tamiz.site import Site
 from tamiz.statistics import Statistics
-from tamiz.technique import Cost, Fit, FitError
+from tamiz.technique import Fit, FitError
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.quantise import GROUP, TILE, pack
+from tamiz_head_shortlist.quantise import GROUP, TILE
+from tamiz_head_shortlist.sketch import Sketch, make_sketch
 
 #: Chosen tiles are multiplied so many at a time.
 _TILES_TOGETHER = 8
 _LEAST_SAMPLES = 64
 _HEAD_GROUP_BYTES = TILE * (GROUP + 2)  # of an int8 head, a group of one tile
-#: Rows of logits in memory at a time, and samples that the divergence is measured on.
-_ROWS, _KL_SAMPLES = 64, 256
-#: Tiles that are exact where a recall is asked for and the fit tells how many that takes.
-_TYPICAL_TILES = 200
+#: Rows of logits in memory at a time, and samples of a text that the divergence is measured on.
+_ROWS, _KL_SAMPLES = 64, 128
 
 Float = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Sketch:
-    """The estimate e = S P x + offset, packed.
-
-    Attributes:
-        project: P, int8.
-        sketch: S, in `bits` bits.
-        offset: ``[N]``.
-        p: P as the op multiplies with it, ``[dims, K]``.
-        s: S as the op multiplies with it, ``[N, dims]``.
-    """
-
-    project: NDArray[np.uint8]
-    sketch: NDArray[np.uint8]
-    offset: Float
-    p: Float
-    s: Float
-
-    def estimate(self, x: Float) -> Float:
-        """e ``[S, N]`` of inputs ``[S, K]``."""
-        e: Float = (x @ self.p.T) @ self.s.T
-        e += self.offset
-        return e
 
 
 def fit(
@@ -79,14 +43,13 @@ def fit(
         config: Sizes, and the recall that is asked for.
 
     Returns:
-        ``project``, ``sketch`` and ``offset`` with the attributes of the op HeadShortlist, and
-        metrics on held-out samples: ``argmax_recall``, ``top10_recall`` (the fraction of their
-        largest, 10 largest logits that is exact), ``kl`` (mean divergence of the softmax with
-        estimates from the exact one).
+        The sketch's tensors with the attributes of the op HeadShortlist, and metrics on held-out
+        samples: ``argmax_recall``, ``top10_recall`` (the fraction of their largest, 10 largest
+        logits that is exact), ``kl`` (mean divergence of the softmax with estimates from the exact
+        one, of the worst text), and the argmax recall on each text.
 
     Raises:
-        FitError: There are too few samples, the recall needs so many tiles that nothing is won, or
-            weights are not finite or too large.
+        FitError: There are too few samples, or the recall needs so many tiles that nothing is won.
     """
     samples = 0 if statistics is None else len(statistics.samples)
     if statistics is None or samples < _LEAST_SAMPLES:
@@ -96,89 +59,97 @@ def fit(
         )
     n, k = weight.shape
     weight = np.ascontiguousarray(weight, dtype=np.float32)
-    seen, held_out = np.split(statistics.samples.astype(np.float32), [samples - samples // 5])
-    sketch = make_sketch(weight, seen, min(config.dims, k), config.sketch_bits)
-    if not np.isfinite(sketch.offset).all():
-        raise FitError("it holds weights that are not finite, or too large for a sketch")
-    tensors = {
-        "project": sketch.project,
-        "sketch": sketch.sketch,
-        "offset": sketch.offset,
+    texts = _last_fifths(statistics)
+    x = statistics.samples.astype(np.float32)
+    seen = np.ones(samples, bool)
+    seen[np.concatenate(list(texts.values()))] = False
+    dims = min(config.dims, k)
+    planes = config.planes if dims < k else 0
+    sketch = make_sketch(weight, x[seen], dims, config.sketch_bits, planes)
+    inputs = {name: x[rows] for name, rows in texts.items()}
+    ranks = {name: tile_ranks(weight, sketch, part) for name, part in inputs.items()}
+    tiles = _tiles(config, weight, sketch, inputs, ranks)
+    every = np.concatenate(list(ranks.values()))
+    stored = sum(tensor.nbytes for tensor in sketch.tensors.values())
+    recalls = {
+        f"argmax_recall of {name}": float((r[:, 0] < tiles).mean()) for name, r in ranks.items()
     }
-    ranks = tile_ranks(weight, sketch, held_out)
-    tiles = _tiles(config, ranks[:, 0], n, k, tensors["sketch"].nbytes)
-    every = -(-len(held_out) // _KL_SAMPLES)
     return Fit(
-        tensors=tensors,
+        tensors=sketch.tensors,
         attributes={
-            "dims": min(config.dims, k),
+            "dims": dims,
             "sketch_bits": config.sketch_bits,
+            "planes": planes,
+            "sign_dims": k - dims if planes else 0,
             "tiles": tiles,
             "rows": config.rows,
             "estimate": int(config.fill == "estimate"),
         },
         metrics={
-            "argmax_recall": float((ranks[:, 0] < tiles).mean()),
-            "top10_recall": float((ranks < tiles).mean()),
-            "kl": divergence(weight, sketch, held_out[::every], tiles),
+            "argmax_recall": float((every[:, 0] < tiles).mean()),
+            "top10_recall": float((every < tiles).mean()),
+            "kl": _worst_divergence(weight, sketch, inputs, tiles),
+            **(recalls if statistics.origins is not None else {}),
         },
-        bits_per_weight=8 * sum(tensor.nbytes for tensor in tensors.values()) / (n * k),
+        bits_per_weight=8 * stored / (n * k),
     )
 
 
-def effect(site: Site, config: HeadShortlistConfig, cost: Cost, keys: int) -> Cost:
-    """A step reads the sketch and the exact tiles in place of the head."""
-    n, dims = site.out_features, min(config.dims, site.in_features)
-    tiles = -(-n // TILE)
-    group = TILE * (GROUP + 2 if config.sketch_bits == 8 else GROUP // 2 + 4)
-    sketch = -(-dims // TILE) * -(-site.in_features // GROUP) * _HEAD_GROUP_BYTES
-    sketch += tiles * -(-dims // GROUP) * group + 4 * n
-    chosen = _TYPICAL_TILES if config.keep is None else -(-config.keep // TILE)
-    share = min(1.0, chosen / tiles)
-    work = dims * (n + site.in_features) + round(cost.work * share)
-    return Cost(cost.stored + sketch, sketch + round(cost.read * share), work)
+def _last_fifths(statistics: Statistics) -> dict[str, NDArray[np.int64]]:
+    """Numbers of the held-out samples of every text."""
+    origins = statistics.origins
+    if origins is None:
+        origins = np.full(len(statistics.samples), "the text")
+    texts = {str(name): np.flatnonzero(origins == name) for name in dict.fromkeys(origins.tolist())}
+    return {name: rows[len(rows) - -(-len(rows) // 5) :] for name, rows in texts.items()}
 
 
 def _tiles(
-    config: HeadShortlistConfig, ranks: NDArray[np.int64], n: int, k: int, sketch_bytes: int
+    config: HeadShortlistConfig,
+    weight: Float,
+    sketch: Sketch,
+    inputs: Mapping[str, Float],
+    ranks: Mapping[str, NDArray[np.int64]],
 ) -> int:
-    """How many tiles are exact, in whole steps of the kernel: see `HeadShortlistConfig.keep`.
+    """How many tiles are exact, in whole steps of the kernel; see `HeadShortlistConfig`.
 
     Raises:
-        FitError: The recall needs so many that they and the sketch are no less to read than an
-            int8 head.
+        FitError: So many that they and the sketch are no less to read than an int8 head.
     """
+    n, k = weight.shape
     total = -(-n // TILE)
     if config.keep is not None:
         return min(-(-config.keep // TILE), total)
-    wanted = int(np.ceil(config.recall * len(ranks)))
-    least = int(np.sort(ranks)[wanted - 1]) + 1
-    tiles = -(-least // _TILES_TOGETHER) * _TILES_TOGETHER
-    if (total - tiles) * _HEAD_GROUP_BYTES * -(-k // GROUP) <= sketch_bytes:
+    tile_bytes = _HEAD_GROUP_BYTES * -(-k // GROUP)
+    most = total - sum(tensor.nbytes for tensor in sketch.tensors.values()) // tile_bytes
+    tiles = max(_tiles_for_recall(found[:, 0], config.recall) for found in ranks.values())
+    if config.fill == "estimate":
+        while tiles < most and _worst_divergence(weight, sketch, inputs, tiles) > config.kl:
+            tiles = _whole_steps(tiles * 3 // 2)
+    if tiles >= most:
         raise FitError(
-            f"an argmax recall of {config.recall:g} needs {min(tiles, total)} of its {total}"
-            " tiles, so that a shortlist saves nothing"
+            f"an argmax recall of {config.recall:g} with a divergence of {config.kl:g} needs"
+            f" {min(tiles, total)} of its {total} tiles, so that a shortlist saves nothing"
         )
     return tiles
 
 
-def make_sketch(weight: Float, x: Float, dims: int, bits: int) -> Sketch:
-    """The sketch of ``[N, K]`` that the inputs ``[S, K]`` call for."""
-    mean = x.mean(axis=0, dtype=np.float64)
-    centred = x - mean
-    covariance = centred.T @ centred / len(x)
-    variances, axes = np.linalg.eigh(covariance)
-    project = pack(np.ascontiguousarray(axes[:, ::-1].T[:dims], np.float32), 8)
-    p = tamiz_ops.dequantize(project, 8, dims, x.shape[1])
-    sketch = pack(weight @ p.T, bits)
-    s = tamiz_ops.dequantize(sketch, bits, len(weight), dims)
-    root = (axes * np.sqrt(np.maximum(variances, 0))).astype(np.float32)
-    offset = np.empty(len(weight), np.float32)
-    for start in range(0, len(weight), _ROWS * TILE):
-        rows = slice(start, start + _ROWS * TILE)
-        error = weight[rows] - s[rows] @ p
-        offset[rows] = error @ mean + np.square(error @ root).sum(axis=1) / 2
-    return Sketch(project, sketch, offset, p, s)
+def _tiles_for_recall(ranks: NDArray[np.int64], recall: float) -> int:
+    wanted = int(np.ceil(recall * len(ranks)))
+    return _whole_steps(int(np.sort(ranks)[wanted - 1]) + 1)
+
+
+def _whole_steps(tiles: int) -> int:
+    return -(-tiles // _TILES_TOGETHER) * _TILES_TOGETHER
+
+
+def _worst_divergence(
+    weight: Float, sketch: Sketch, inputs: Mapping[str, Float], tiles: int
+) -> float:
+    """The largest of the texts, each measured on some samples."""
+    return max(
+        divergence(weight, sketch, x[:: -(-len(x) // _KL_SAMPLES)], tiles) for x in inputs.values()
+    )
 
 
 def tile_ranks(weight: Float, sketch: Sketch, x: Float) -> NDArray[np.int64]:
@@ -188,7 +159,10 @@ def tile_ranks(weight: Float, sketch: Sketch, x: Float) -> NDArray[np.int64]:
     """
     ranks = []
     for exact, estimates in _logits(weight, sketch, x):
-        top = np.argsort(-exact, axis=1, kind="stable")[:, :10] // TILE
+        count = min(10, exact.shape[1])
+        top = np.argpartition(-exact, count - 1, axis=1)[:, :count]
+        largest = np.argsort(-np.take_along_axis(exact, top, axis=1), axis=1, kind="stable")
+        top = np.take_along_axis(top, largest, axis=1) // TILE
         order = np.argsort(-_tile_maxima(estimates), axis=1, kind="stable")
         position = np.empty_like(order)
         np.put_along_axis(position, order, np.arange(order.shape[1])[None], axis=1)

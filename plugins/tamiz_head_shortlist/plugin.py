@@ -8,12 +8,13 @@ from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
 from tamiz.technique import Claim, Metric, Mode, Resource, Technique
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.fit import effect, fit
+from tamiz_head_shortlist.effect import effect
+from tamiz_head_shortlist.fit import fit
 from tamiz_head_shortlist.rewrite import rewrite
 
 HEAD_SHORTLIST = Technique(
     name="head-shortlist",
-    version="1",
+    version="2",
     summary="Exact logits of the tokens that a small sketch of the head favours, estimates of the "
     "others.",
     config=HeadShortlistConfig,

@@ -29,8 +29,9 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     if bias is not None:
         assert bias.const_value is not None
         tensors["offset"] = np.asarray(tensors["offset"] + bias.const_value.numpy(), np.float32)
-    for name in ("project", "sketch", "offset"):
-        inputs.append(add_initializer(model, f"{site.weight}.{name}", tensors[name]))
+    for name in ("project", "sketch", "offset", "signs"):
+        if name in tensors:
+            inputs.append(add_initializer(model, f"{site.weight}.{name}", tensors[name]))
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     attributes |= fit.attributes
     return [replace(model, node, [node.outputs[0]], "HeadShortlist", inputs, attributes)]

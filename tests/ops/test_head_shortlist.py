@@ -11,7 +11,7 @@ from ops_graphs import model, node, session  # noqa: E402
 from tamiz_ops import reference  # noqa: E402
 
 ISAS = tamiz_ops.cpu()["isas"]
-N, K, DIMS = 1000, 100, 40
+N, K, DIMS, SIGN_DIMS = 1000, 100, 40, 60
 TILES = -(-N // 16)
 
 
@@ -28,13 +28,22 @@ def packed(bits, n, k, seed=0):
     return tamiz_ops.pack_int4(quants, scales, (-7.5 * scales).astype(np.float16))
 
 
-def inputs(x, *, bits=8, sketch_bits=4, mask=None, bias=None, n=N):
-    project, sketch = packed(8, DIMS, K, 1), packed(sketch_bits, n, DIMS, 2)
-    return [x, packed(bits, n, K), mask, bias, project, sketch, random(n, seed=3)]
+def signs(planes, n):
+    rng = np.random.default_rng([planes, n])
+    levels = rng.choice([-1, 1] if planes == 1 else [-3, -1, 1, 3], (n, SIGN_DIMS)).astype(np.int8)
+    return tamiz_ops.pack_signs(levels, rng.uniform(0.1, 1, n).astype(np.float16), planes)
 
 
-def attributes(*, bits=8, n=N, **others):
-    return {"bits": bits, "n": n, "k": K, "dims": DIMS, "rows": 4} | others
+def inputs(x, *, bits=8, sketch_bits=4, mask=None, bias=None, n=N, planes=0):
+    dims = DIMS + (SIGN_DIMS if planes else 0)
+    project, sketch = packed(8, dims, K, 1), packed(sketch_bits, n, DIMS, 2)
+    values = [x, packed(bits, n, K), mask, bias, project, sketch, random(n, seed=3)]
+    return [*values, signs(planes, n)] if planes else values
+
+
+def attributes(*, bits=8, n=N, planes=0, **others):
+    signed = {"planes": planes, "sign_dims": SIGN_DIMS} if planes else {}
+    return {"bits": bits, "n": n, "k": K, "dims": DIMS, "rows": 4} | signed | others
 
 
 def run(values, isa=None, threads=2, **others):
@@ -57,9 +66,13 @@ def chosen(y, exact_y):
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("tiles", [1, 7, TILES - 1])
 @pytest.mark.parametrize("bias", [None, random(N, seed=4)], ids=["no bias", "bias"])
-def test_chosen_tiles_are_exact_and_the_others_estimates(isa, bits, sketch_bits, rows, tiles, bias):
-    values = inputs(random(rows, K), bits=bits, sketch_bits=sketch_bits, bias=bias)
-    others = attributes(bits=bits, sketch_bits=sketch_bits, tiles=tiles)
+@pytest.mark.parametrize("planes", [0, 1, 2])
+def test_chosen_tiles_are_exact_and_the_others_estimates(
+    isa, bits, sketch_bits, rows, tiles, bias, planes
+):
+    x = random(rows, K)
+    values = inputs(x, bits=bits, sketch_bits=sketch_bits, bias=bias, planes=planes)
+    others = attributes(bits=bits, sketch_bits=sketch_bits, tiles=tiles, planes=planes)
     y = run(values, isa, **others)
     expected = reference.run("HeadShortlist", values, **others)[0]
     # Activations are rounded to 1 part in 65,024 of the largest in their group, twice.
@@ -96,16 +109,63 @@ def test_more_rows_than_asked_for_are_exact():
     assert run(empty, **attributes(tiles=2)).shape == (2, 0, N)
 
 
-def test_bits_depend_on_nothing_else():
+@pytest.mark.parametrize("planes", [0, 1, 2])
+def test_bits_depend_on_nothing_else(planes):
     """Not on the instruction set, the threads, the other rows."""
-    values = inputs(random(4, K), bias=random(N, seed=4))
-    expected = run(values, "portable", 1, **attributes(tiles=9))
+    values = inputs(random(4, K), bias=random(N, seed=4), planes=planes)
+    others = attributes(tiles=9, planes=planes)
+    expected = run(values, "portable", 1, **others)
     for isa in ISAS:
         for threads in (1, 2, 5):
-            got = run(values, isa, threads, **attributes(tiles=9))
-            np.testing.assert_array_equal(got, expected)
-        one = run([values[0][2:3], *values[1:]], isa, **attributes(tiles=9))
+            np.testing.assert_array_equal(run(values, isa, threads, **others), expected)
+        one = run([values[0][2:3], *values[1:]], isa, **others)
         np.testing.assert_array_equal(one, expected[2:3])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("planes", [1, 2])
+def test_signs_meet_what_they_stand_for(isa, planes):
+    """Against the product with the dequantised signs, of inputs that 63 levels hold exactly."""
+    rng = np.random.default_rng(0)
+    r = rng.integers(-31, 32, SIGN_DIMS).astype(np.float32)
+    r[0] = 31
+    identity = np.zeros((DIMS + SIGN_DIMS, K), np.int8)
+    identity[DIMS:, DIMS:] = np.eye(SIGN_DIMS)
+    values = inputs(np.concatenate([np.zeros(DIMS, np.float32), r])[None], planes=planes)
+    values[4] = tamiz_ops.pack_int8(identity, np.ones((len(identity), 4), np.float16))
+    y = run(values, isa, **attributes(tiles=1, planes=planes))[0]
+    expected = tamiz_ops.dequantize_signs(values[7], planes, N, SIGN_DIMS) @ r + values[6]
+    found = ~np.repeat(chosen(y[None], exact(values))[0], 16)[:N]
+    assert found.sum() >= N - 16
+    np.testing.assert_allclose(y[found], expected[found], rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_nothing_but_zeros_adds_nothing(isa):
+    values = inputs(np.zeros((1, K), np.float32), planes=2)
+    y = run(values, isa, **attributes(tiles=1, planes=2))[0]
+    assert (y == values[6]).sum() >= N - 16
+
+
+def test_signs_are_packed_and_unpacked():
+    rng = np.random.default_rng(0)
+    scales = rng.uniform(0.1, 1, 37).astype(np.float16)
+    for planes, known in ((1, [-1, 1]), (2, [-3, -1, 1, 3])):
+        levels = rng.choice(known, (37, 70)).astype(np.int8)
+        packed = tamiz_ops.pack_signs(levels, scales, planes)
+        assert packed.shape == (3, planes * 3 * 64 + 32)
+        found = tamiz_ops.dequantize_signs(packed, planes, 37, 70)
+        np.testing.assert_array_equal(found, levels * scales[:, None].astype(np.float32))
+    for wrong, message in (
+        ((levels, scales, 3), "planes is 3, expected 1 or 2"),
+        ((levels, scales, 1), "levels holds other values than"),
+        ((levels.astype(int), scales, 2), r"levels is int64 \[37, 70\], expected int8"),
+        ((levels, scales[1:], 2), r"scales is float16 \[36\], expected float16 \[37\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tamiz_ops.pack_signs(*wrong)
+    with pytest.raises(ValueError, match="packed is uint8"):
+        tamiz_ops.dequantize_signs(packed, 1, 37, 70)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -147,10 +207,12 @@ def test_estimates_of_any_size_and_sign_are_ordered(isa):
 def test_what_is_not_finite_makes_its_row_nan(isa, value):
     x = random(2, K)
     x[0, 7] = value
-    values = inputs(x)
-    y = run(values, isa, **attributes(tiles=3))
-    assert np.isnan(y[0]).all()
-    np.testing.assert_array_equal(y[1:], run([x[1:], *values[1:]], isa, **attributes(tiles=3)))
+    for planes in (0, 1):
+        values = inputs(x, planes=planes)
+        others = attributes(tiles=3, planes=planes)
+        y = run(values, isa, **others)
+        assert np.isnan(y[0]).all()
+        np.testing.assert_array_equal(y[1:], run([x[1:], *values[1:]], isa, **others))
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -194,6 +256,16 @@ def test_metrics_tell_what_was_read():
     assert counted["matmul.bytes_read"] == sketch_bytes + (5 + TILES) * tile_bytes
 
 
+def test_signs_have_the_shape_that_the_attributes_say():
+    values = inputs(random(1, K), planes=1)
+    with pytest.raises(
+        ValueError, match=re.escape("signs has shape [63, 160], expected [63, 288]")
+    ):
+        run(values, **attributes(tiles=3, planes=2))
+    with pytest.raises(ValueError, match="input signs is missing"):
+        run(values[:7], **attributes(tiles=3, planes=1))
+
+
 GOOD = attributes(tiles=3)
 VALUES = inputs(random(1, K))
 
@@ -210,6 +282,8 @@ VALUES = inputs(random(1, K))
         (6, VALUES[6], {"dims": 0}, "attribute 'dims' is 0, expected 1 to"),
         (6, VALUES[6], {"rows": 129}, "attribute 'rows' is 129, expected 1 to 128"),
         (6, VALUES[6], {"sketch_bits": 3}, "attribute 'sketch_bits' is 3, expected 4 or 8"),
+        (6, VALUES[6], {"planes": 3, "sign_dims": 9}, "attribute 'planes' is 3, expected 0 to 2"),
+        (6, VALUES[6], {"planes": 1}, "attribute 'sign_dims' is 0, expected 1 to"),
     ],
 )
 def test_what_does_not_fit_is_named(position, changed, others, message):

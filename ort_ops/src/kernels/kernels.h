@@ -10,6 +10,7 @@
 #include "kernels/seedlm.h"
 #include "kernels/select.h"
 #include "kernels/shortlist.h"
+#include "kernels/signs.h"
 #include "kernels/sketch.h"
 
 namespace tamiz {
@@ -24,6 +25,7 @@ struct Kernels {
   ShortlistKernels shortlist;
   EventKernels events;
   SelectKernels select;
+  SignKernels signs;
   SketchKernels sketch;
   SeedlmKernels seedlm;
 };

@@ -19,6 +19,7 @@ inline Ints all_words(int x) { return _mm512_set1_epi16(static_cast<short>(x)); 
 inline Ints all_ints(int x) { return _mm512_set1_epi32(x); }
 inline Ints bits_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
 inline Ints words_minus(Ints a, Ints b) { return _mm512_sub_epi16(a, b); }
+inline Ints ints_plus(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 template <int Bits>
 inline Ints words_right(Ints x) {
   return _mm512_srli_epi16(x, Bits);
@@ -58,6 +59,7 @@ inline Ints all_words(int x) { return _mm256_set1_epi16(static_cast<short>(x)); 
 inline Ints all_ints(int x) { return _mm256_set1_epi32(x); }
 inline Ints bits_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
 inline Ints words_minus(Ints a, Ints b) { return _mm256_sub_epi16(a, b); }
+inline Ints ints_plus(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 template <int Bits>
 inline Ints words_right(Ints x) {
   return _mm256_srli_epi16(x, Bits);

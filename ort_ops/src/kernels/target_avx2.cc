@@ -9,6 +9,7 @@
 #include "kernels/matmul-inl.h"
 #include "kernels/select-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/signs-inl.h"
 #include "kernels/sketch-inl.h"
 
 // after the product, whose parts they use
@@ -28,6 +29,7 @@ const Kernels kernels_avx2 = {
     avx2::shortlist_kernels,
     avx2::event_kernels,
     avx2::select_kernels,
+    avx2::sign_kernels,
     avx2::sketch_kernels,
     avx2::seedlm_kernels,
 };

@@ -10,6 +10,7 @@
 #include "kernels/matmul-inl.h"
 #include "kernels/select-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/signs-inl.h"
 #include "kernels/sketch-inl.h"
 
 // after the product, whose parts they use
@@ -29,6 +30,7 @@ const Kernels kernels_avx512 = {
     avx512::shortlist_kernels,
     avx512::event_kernels,
     avx512::select_kernels,
+    avx512::sign_kernels,
     avx512::sketch_kernels,
     avx512::seedlm_kernels,
 };

@@ -8,6 +8,7 @@
 #include "kernels/matmul-inl.h"
 #include "kernels/select-inl.h"
 #include "kernels/shortlist-inl.h"
+#include "kernels/signs-inl.h"
 #include "kernels/sketch-inl.h"
 
 // after the product, whose parts they use
@@ -27,6 +28,7 @@ const Kernels kernels_portable = {
     portable::shortlist_kernels,
     portable::event_kernels,
     portable::select_kernels,
+    portable::sign_kernels,
     portable::sketch_kernels,
     portable::seedlm_kernels,
 };

@@ -4,10 +4,12 @@ import pytest
 import tamiz_ops
 from tamiz.site import Site, SiteKind
 from tamiz.statistics import Statistics
-from tamiz.technique import Fit, FitError
+from tamiz.technique import Cost, Fit, FitError
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.fit import fit, make_sketch
-from tamiz_head_shortlist.quantise import pack
+from tamiz_head_shortlist.effect import effect
+from tamiz_head_shortlist.fit import fit
+from tamiz_head_shortlist.quantise import levels, pack
+from tamiz_head_shortlist.sketch import make_sketch
 
 N, K = 1000, 96
 SITE = Site("output", SiteKind.HEAD, "head", weight="w", in_features=K, out_features=N)
@@ -38,7 +40,7 @@ def run(fitted: Fit, x: np.ndarray, **others: int) -> tuple[np.ndarray, np.ndarr
     packed = pack(weight(), 8)
     attributes = {"bits": 8, "n": N, "k": K}
     exact = tamiz_ops.run("BlockMatMul", [x, packed], **attributes)[0]
-    constants = [fitted.tensors[name] for name in ("project", "sketch", "offset")]
+    constants = [fitted.tensors.get(name) for name in ("project", "sketch", "offset", "signs")]
     short = tamiz_ops.run(
         "HeadShortlist",
         [x, packed, None, None, *constants],
@@ -47,9 +49,10 @@ def run(fitted: Fit, x: np.ndarray, **others: int) -> tuple[np.ndarray, np.ndarr
     return short, exact
 
 
-def test_metrics_are_those_of_the_op_on_the_last_fifth_of_the_samples() -> None:
+@pytest.mark.parametrize("planes", [0, 1, 2])
+def test_metrics_are_those_of_the_op_on_the_last_fifth_of_the_samples(planes: int) -> None:
     x = inputs(600)
-    fitted = made(x, dims=32, keep=160)
+    fitted = made(x, dims=32, keep=160, planes=planes)
     assert fitted.attributes["tiles"] == 10
     short, exact = run(fitted, x[480:])
     kept = short == exact
@@ -66,12 +69,12 @@ def test_metrics_are_those_of_the_op_on_the_last_fifth_of_the_samples() -> None:
 @pytest.mark.parametrize("recall", [0.8, 0.95, 1.0])
 def test_as_many_tiles_as_the_recall_asks_for(recall: float) -> None:
     x = inputs(1000)
-    fitted = made(x, dims=24, recall=recall)
+    fitted = made(x, dims=24, planes=0, recall=recall, kl=99)
     tiles = int(fitted.attributes["tiles"])
     assert tiles % 8 == 0
     assert fitted.metrics["argmax_recall"] >= recall
     if tiles > 8:
-        assert made(x, dims=24, keep=16 * (tiles - 8)).metrics["argmax_recall"] < recall
+        assert made(x, dims=24, planes=0, keep=16 * (tiles - 8)).metrics["argmax_recall"] < recall
 
 
 @pytest.mark.parametrize(("bits", "step"), [(4, 1 / 15), (8, 2 / 127)])
@@ -84,14 +87,50 @@ def test_packing_rounds_to_half_a_step(bits: int, step: float) -> None:
     assert not found[4].any()
 
 
+def test_as_many_tiles_as_the_divergence_asks_for() -> None:
+    x = inputs(1000)
+    rough = made(x, dims=24, planes=1, recall=0.5, kl=99)
+    fine = made(x, dims=24, planes=1, recall=0.5, kl=rough.metrics["kl"] / 3)
+    assert fine.attributes["tiles"] > rough.attributes["tiles"]
+    assert fine.metrics["kl"] <= rough.metrics["kl"] / 3
+    # Where nothing is estimated nothing diverges in that sense.
+    cut = made(x, dims=24, planes=1, recall=0.5, kl=1e-9, fill="-inf")
+    assert cut.attributes["tiles"] == rough.attributes["tiles"]
+
+
+def test_the_recall_holds_on_every_text() -> None:
+    # The second text has most of its variance where the first has none.
+    x = np.concatenate([inputs(500), inputs(500, seed=3, rank=24, noise=3.0)])
+    origins = np.repeat(["one", "other"], 500)
+    config = HeadShortlistConfig(dims=24, planes=0, recall=0.9, kl=99)
+    fitted = fit(SITE, weight(), Statistics(1000, np.square(x).mean(0), x, origins), config)
+    recalls = [fitted.metrics[f"argmax_recall of {name}"] for name in ("one", "other")]
+    assert recalls[0] > recalls[1] >= 0.9
+    assert fitted.metrics["argmax_recall"] == pytest.approx(np.mean(recalls))
+
+
 def test_more_dimensions_estimate_better() -> None:
-    kl = [made(inputs(600), dims=dims, keep=160).metrics["kl"] for dims in (8, 24, 96)]
+    kl = [made(inputs(600), dims=dims, planes=0, keep=160).metrics["kl"] for dims in (8, 24, 96)]
     assert kl[0] > 2 * kl[1] > 2 * kl[2]
 
 
-def test_estimates_have_the_mean_of_the_logits_and_the_mass_of_their_softmax() -> None:
+def test_more_planes_estimate_better() -> None:
+    kl = [made(inputs(600), dims=8, planes=planes, keep=160).metrics["kl"] for planes in (0, 1, 2)]
+    assert kl[0] > 2 * kl[1] > 2 * kl[2]
+
+
+@pytest.mark.parametrize(("planes", "error"), [(1, 1 - 2 / np.pi), (2, 0.1188)])
+def test_levels_lose_what_a_normal_distribution_loses(planes: int, error: float) -> None:
+    matrix = np.random.default_rng(0).normal(0, 0.02, (50, 4000)).astype(np.float32)
+    signs, scales = levels(matrix, planes)
+    lost = np.square(matrix - signs * scales[:, None].astype(np.float32)).mean()
+    assert lost / 0.02**2 == pytest.approx(error, rel=0.02)  # Max (1960), table II
+
+
+@pytest.mark.parametrize("planes", [0, 1, 2])
+def test_estimates_have_the_mean_of_the_logits_and_the_mass_of_their_softmax(planes: int) -> None:
     x = inputs(4000)
-    sketch = make_sketch(weight(), x, 16, 4)
+    sketch = make_sketch(weight(), x, 16, 4, planes)
     exact, estimates = x @ weight().T, sketch.estimate(x)
     error = exact - estimates
     variance = error.var(axis=0)
@@ -119,10 +158,21 @@ def test_the_sketch_has_no_more_dimensions_than_the_input() -> None:
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_bytes_and_bits_per_weight(bits: int) -> None:
-    fitted = made(inputs(200), dims=32, sketch_bits=bits, keep=16)
+    fitted = made(inputs(200), dims=32, sketch_bits=bits, planes=1, keep=16)
     stored = sum(tensor.nbytes for tensor in fitted.tensors.values())
     assert fitted.bits_per_weight == pytest.approx(8 * stored / (N * K))
     assert fitted.tensors["sketch"].nbytes == 63 * {4: 320, 8: 544}[bits]
+    assert fitted.tensors["signs"].nbytes == 63 * (2 * 64 + 32)  # 64 inputs left, and scales
+
+
+@pytest.mark.parametrize("fields", [{}, {"planes": 0}, {"planes": 2, "dims": 50}, {"dims": 200}])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_the_cost_is_known_before_the_fit(fields: dict[str, int], bits: int) -> None:
+    config = HeadShortlistConfig.model_validate({"keep": 100, "sketch_bits": bits, **fields})
+    fitted = fit(SITE, weight(), statistics(inputs(200)), config)
+    stored = sum(tensor.nbytes for tensor in fitted.tensors.values())
+    after = effect(SITE, config, Cost(6300, 630, 63), 0)
+    assert (after.stored, after.read) == (6300 + stored, 70 + stored)
 
 
 def test_fits_are_deterministic() -> None:
@@ -144,4 +194,4 @@ def test_without_calibration_it_says_what_is_missing() -> None:
 def test_a_sketch_that_saves_nothing_is_refused() -> None:
     x = np.random.default_rng(0).normal(size=(300, K)).astype(np.float32)
     with pytest.raises(FitError, match=r"needs \d+ of its 63 tiles"):
-        made(x, dims=4, recall=1.0)
+        made(x, dims=4, planes=0, recall=1.0)

@@ -1,0 +1,153 @@
+// y[o] += (sum_i +-q[i]) scale w_scale[o]
+//
+// The signs of four inputs choose one of the 16 sums that these can have. AVX-512 looks 64 of them
+// up with one VPERMB (four tables in a register, for the four bytes of an output) and adds the four
+// of an output with one VPDPBUSD.
+//
+// Included once per target, after matmul-inl.h.
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/signs.h"
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#include "kernels/simd_int.h"
+#endif
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+inline void sign_tables(const float* z, int64_t k, uint8_t* tables, float* scale) {
+  float largest = 0.0f;
+  bool finite = true;
+  for (int64_t i = 0; i < k; ++i) {
+    finite = finite && isfinite(z[i]);
+    largest = fmaxf(largest, fabsf(z[i]));
+  }
+  const bool zero = largest < 0x1p-110f || !finite;
+  const float inverse = zero ? 0.0f : 31.0f / largest;
+  *scale = finite ? (zero ? 0.0f : largest / 31.0f) : NAN;
+  for (int64_t first = 0; first < group_count(k) * kGroup; first += 4, tables += 16) {
+    int sums[16];
+    sums[0] = kSignBias;
+    for (int64_t j = 0; j < 4; ++j) {
+      const int64_t i = first + j;
+      const int q = i < k && !zero ? static_cast<int>(rintf(z[i] * inverse)) : 0;
+      for (int b = 0; b < 1 << j; ++b) {
+        sums[b + (1 << j)] = sums[b] + q;
+        sums[b] -= q;
+      }
+    }
+    for (int b = 0; b < 16; ++b) tables[b] = static_cast<uint8_t>(sums[b]);
+  }
+}
+
+#if defined(TAMIZ_AVX512)
+
+/// sum[o] += the entries that the low nibbles of output o choose.
+inline Ints add_chosen(Ints sum, Ints bytes, const uint8_t* tables) {
+  const Ints nibble = all_ints(0x0f0f0f0f);
+  const Ints table = all_ints(0x30201000);  // of byte i: entries 16 i to 16 i + 15
+  constexpr int kAndOr = 0xea;              // (a & b) | c
+  const Ints entries = _mm512_ternarylogic_epi32(bytes, nibble, table, kAndOr);
+  return _mm512_dpbusd_epi32(sum, _mm512_permutexvar_epi8(entries, load_ints(tables)),
+                             all_ints(0x01010101));
+}
+
+#elif defined(TAMIZ_AVX2)
+
+inline Ints add_chosen(Ints sum, Ints bytes, const uint8_t* tables) {
+  const Ints nibbles = bits_and(bytes, all_ints(0x0f0f0f0f));
+  Ints chosen = all_ints(0);
+  for (int i = 0; i < 4; ++i) {
+    // A set high bit gives 0: only byte i of an output looks into table i.
+    const Ints others = all_ints(static_cast<int>(0x80808080u & ~(0x80u << 8 * i)));
+    const Ints table = _mm256_broadcastsi128_si256(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(tables + 16 * i)));
+    const Ints found = _mm256_shuffle_epi8(table, _mm256_or_si256(nibbles, others));
+    chosen = _mm256_or_si256(chosen, found);
+  }
+  const Ints pairs = _mm256_maddubs_epi16(chosen, all_ints(0x01010101));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, all_words(1)));
+}
+
+#endif
+
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+
+/// How far ahead memory is asked for: into the next page, where the processor's own prefetching
+/// ends.
+constexpr int64_t kAhead = 4096;
+
+/// The sums of one plane of a strip of outputs, exactly.
+inline Ints plane_sums(const uint8_t* plane, int64_t groups, const uint8_t* tables) {
+  const int bias = -static_cast<int>(8 * kSignBias * groups);
+  Ints low = all_ints(bias), high = all_ints(0);
+  for (int64_t g = 0; g < groups; ++g, plane += kSignBytes, tables += kSignTables) {
+    prefetch(plane + kAhead);
+    const Ints bytes = load_ints(plane);
+    low = add_chosen(low, bytes, tables);
+    high = add_chosen(high, words_right<4>(bytes), tables + kSignTables / 2);
+  }
+  return ints_plus(low, high);
+}
+
+inline void add_signs(const SignArgs& a) {
+  const int64_t plane_bytes = a.groups * kSignBytes;
+  const Vec scale = broadcast(a.scale);
+  const uint8_t* tile = a.weight;
+  for (int64_t t = 0; t < a.tiles; ++t, tile += sign_tile_bytes(a.groups, a.planes)) {
+    const int64_t outputs = a.outputs - t * kTile < kTile ? a.outputs - t * kTile : kTile;
+    const size_t bytes = static_cast<size_t>(outputs) * sizeof(float);
+    alignas(64) float y[kTile] = {};
+    float* const to = a.y + t * kTile;
+    float* const at = outputs == kTile ? to : y;
+    if (at == y) memcpy(y, to, bytes);
+    for (int s = 0; s < kTile / kLanes; ++s) {
+      const uint8_t* const strip = tile + 4 * kLanes * s;
+      Ints sum = plane_sums(strip, a.groups, a.tables);
+      if (a.planes == 2) {
+        const Ints small = plane_sums(strip + plane_bytes, a.groups, a.tables);
+        sum = ints_plus(ints_plus(sum, sum), small);
+      }
+      const Vec scales = load_halves(tile + a.planes * plane_bytes + 2 * kLanes * s);
+      float* const lanes = at + s * kLanes;
+      store(lanes, fma(to_float(sum) * scale, scales, load(lanes)));
+    }
+    if (at == y) memcpy(to, y, bytes);
+  }
+}
+
+#else
+
+/// The sum of one plane for output o of a tile.
+inline int plane_sum(const uint8_t* plane, int64_t groups, const uint8_t* tables, int64_t o) {
+  int sum = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t i = 0; i < 4; ++i) {
+      const uint8_t both = plane[g * kSignBytes + 4 * o + i];
+      const uint8_t* const low = tables + g * kSignTables + 16 * i;
+      sum += low[both & 15] + low[kSignTables / 2 + (both >> 4)] - 2 * kSignBias;
+    }
+  }
+  return sum;
+}
+
+inline void add_signs(const SignArgs& a) {
+  const int64_t plane_bytes = a.groups * kSignBytes;
+  for (int64_t output = 0; output < a.outputs; ++output) {
+    const int64_t o = output % kTile;
+    const uint8_t* const tile = a.weight + output / kTile * sign_tile_bytes(a.groups, a.planes);
+    int sum = plane_sum(tile, a.groups, a.tables, o);
+    if (a.planes == 2) sum = 2 * sum + plane_sum(tile + plane_bytes, a.groups, a.tables, o);
+    const float scale = half_to_float(tile + a.planes * plane_bytes + 2 * o);
+    a.y[output] = fmaf(static_cast<float>(sum) * a.scale, scale, a.y[output]);
+  }
+}
+
+#endif
+
+constexpr SignKernels sign_kernels = {sign_tables, add_signs};
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz
