@@ -76,6 +76,7 @@ def technique_page(technique: Technique) -> list[str]:
         ["claims", ", ".join(claims) or "nothing"],
         ["provides", ", ".join(sorted(technique.provides)) or "nothing"],
         ["requires", ", ".join(sorted(technique.requires)) or "nothing"],
+        ["excludes", ", ".join(sorted(technique.excludes)) or "nothing"],
         ["by default", switch],
     ]
     flags = [

@@ -86,9 +86,9 @@ def filtered(cost: Cost, keys: int, kept: int, planes: int, density: float = 1.0
         planes: Bits of a key's element, beside its 64 bits as float32 key and value.
         density: The filter rests where it would keep more than this fraction.
     """
+    mean = cost.read // max(1, keys) // 2  # float32, as long as a key
     if kept >= keys or kept > density * keys:
-        return cost
-    mean = cost.read // keys // 2  # float32, as long as a key
+        return Cost(cost.stored + mean, cost.read, cost.work)
     return Cost(
         cost.stored + mean,
         round(cost.read * (kept / keys + planes / 64)),

@@ -8,6 +8,8 @@ The resolver knows no technique by name: everything follows from the claims, `pr
 - ``one-partition``: blocks along the input share one partition at a site. The finest block is the
   partition, the others are multiples of it, and no mask is finer than what the weights can skip.
 - ``required-capability``: what a technique requires, another one at the site provides.
+- ``excluded-capability``: what a technique excludes, no other one provides at its site, at a
+  composite site over it, or at a member of it.
 
 A default that owns weights yields to an owner that was asked for, and stands by as its fallback.
 
@@ -85,7 +87,8 @@ class Conflict:
     Attributes:
         site: Id of the site.
         techniques: The technique that broke the rule and, if there is one, the other.
-        rule: ``one-owner``, ``one-partition`` or ``required-capability``.
+        rule: ``one-owner``, ``one-partition``, ``required-capability`` or
+            ``excluded-capability``.
         reason: One sentence.
         remedies: What would solve it, one sentence each.
     """
@@ -206,6 +209,17 @@ def _neighbours(wishes: Sequence[_Wish]) -> list[tuple[_Wish, _Wish]]:
 def _clash(a: _Wish, b: _Wish) -> Conflict | None:
     """The rule that two wishes break together, if any."""
     site = a.site if a.site.id in _footprint(b.site) else b.site
+    for one, other in ((a, b), (b, a)):
+        if banned := one.choice.technique.excludes & other.choice.technique.provides:
+            capability = min(banned)
+            return Conflict(
+                site.id,
+                (a.name, b.name),
+                "excluded-capability",
+                f"{one.name} cannot stand at {site.id} beside {capability}, which {other.name} "
+                "provides",
+                (f"switch {a.name} off there", f"switch {b.name} off there"),
+            )
     for mine in a.choice.technique.claims:
         for theirs in b.choice.technique.claims:
             if mine.resource == theirs.resource and Mode.EXCLUSIVE in (mine.mode, theirs.mode):

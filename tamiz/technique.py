@@ -195,6 +195,9 @@ class Technique:
         claims: What it takes at each site.
         provides: Capabilities it gives others at the site, ``skippable-blocks``.
         requires: Capabilities that another technique must provide at the site.
+        excludes: Capabilities that no other technique may provide at the site, nor where one of
+            the two sites is made of the other: what acts on ``attn_q`` meets what acts on the
+            attention of its layer.
         default: True if a build uses it when the user asks for nothing.
         decode_only: True if it acts on single-token steps only.
         metrics: Run-time metrics of its ops.
@@ -238,6 +241,7 @@ class Technique:
     tensors: frozenset[str] = field(default=frozenset())
     provides: frozenset[str] = field(default=frozenset())
     requires: frozenset[str] = field(default=frozenset())
+    excludes: frozenset[str] = field(default=frozenset())
     default: bool = False
     decode_only: bool = False
     metrics: tuple[Metric, ...] = field(default=())

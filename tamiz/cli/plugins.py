@@ -57,6 +57,7 @@ def _as_dict(plugin: Plugin) -> dict[str, Any]:
                 ],
                 "provides": sorted(technique.provides),
                 "requires": sorted(technique.requires),
+                "excludes": sorted(technique.excludes),
             }
             for technique in plugin.techniques
         ],
@@ -81,7 +82,11 @@ def _offers(plugin: Plugin) -> str:
 def _describe(technique: Technique) -> str:
     claims = ", ".join(f"{c.resource.value} ({c.mode.value})" for c in technique.claims)
     text = f"technique {technique.name} {technique.version}: claims {claims or 'nothing'}"
-    for word, names in (("provides", technique.provides), ("requires", technique.requires)):
+    for word, names in (
+        ("provides", technique.provides),
+        ("requires", technique.requires),
+        ("excludes", technique.excludes),
+    ):
         if names:
             text += f"; {word} {', '.join(sorted(names))}"
     return text

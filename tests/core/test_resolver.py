@@ -21,6 +21,7 @@ def technique(
     *claims: Claim,
     provides: set[str] | None = None,
     requires: set[str] | None = None,
+    excludes: set[str] | None = None,
     kinds: frozenset[SiteKind] = EVERYWHERE,
 ) -> Technique:
     def unused(*_: Any) -> Any:
@@ -35,6 +36,7 @@ def technique(
         claims=claims,
         provides=frozenset(provides or ()),
         requires=frozenset(requires or ()),
+        excludes=frozenset(excludes or ()),
         fit=unused,
         rewrite=unused,
     )
@@ -193,6 +195,7 @@ def choices(draw: st.DrawFn) -> list[Choice]:
                 *draw(st.lists(CLAIMS, max_size=2)),
                 provides=draw(CAPABILITIES),
                 requires=draw(CAPABILITIES),
+                excludes=draw(st.sets(st.sampled_from(["skip", "refine", "bits"]), max_size=1)),
                 kinds=frozenset(draw(kinds)),
             ),
             asked=draw(st.booleans()),
@@ -217,6 +220,109 @@ def test_a_plan_breaks_no_rule(wanted: list[Choice]) -> None:
             if claim.resource in (Resource.WEIGHTS, Resource.BUDGET)
         ]
         assert len(owned) == len(set(owned))
+
+
+def test_an_excluded_capability_meets_over_a_composite_site() -> None:
+    window = technique("window", provides={"windows"}, kinds=frozenset({SiteKind.FFN}))
+    stale = technique("stale", excludes={"windows"}, kinds=frozenset({SiteKind.LINEAR}))
+    found = resolve(SITES, {site.id: [choice(window), choice(stale)] for site in SITES})
+    assert {(c.site, c.rule) for c in found.conflicts} == {
+        (LINEAR.id, "excluded-capability"),
+        (DOWN.id, "excluded-capability"),
+    }
+    other = Site("layers.1.ffn", SiteKind.FFN, "act", layer=1, members=("layers.1.ffn_up",))
+    apart = resolve(
+        [LINEAR, other], {s.id: [choice(window), choice(stale)] for s in (LINEAR, other)}
+    )
+    assert apart.conflicts == ()
+
+
+def test_a_technique_may_provide_what_it_excludes() -> None:
+    found = everywhere(choice(technique("alone", provides={"windows"}, excludes={"windows"})))
+    assert found.conflicts == ()
+
+
+def broken_rules(there: dict[str, list[Choice]]) -> set[tuple[str, frozenset[str]]]:
+    """The rules as the design states them, by brute force: rule and techniques."""
+    found = set()
+    placed = [(site, c) for site in SITES for c in there[site.id]]
+
+    def meet(one: Site, other: Site) -> bool:
+        return one.id == other.id or one.id in other.members or other.id in one.members
+
+    for site, c in placed:
+        name = c.technique.name
+        around = [(s, o) for s, o in placed if meet(s, site) and o.technique.name != name]
+        for need in c.technique.requires:
+            over = [s for s, o in around if need in o.technique.provides]
+            here = any(site.id == s.id or site.id in s.members for s in over)
+            below = site.members and set(site.members) <= {
+                m for s in over for m in (s.id, *s.members)
+            }
+            if not here and not below:
+                found.add(("required-capability", frozenset({name})))
+        for s, o in around:
+            pair = frozenset({name, o.technique.name})
+            if c.technique.excludes & o.technique.provides:
+                found.add(("excluded-capability", pair))
+            for mine in c.technique.claims:
+                for theirs in o.technique.claims:
+                    modes = (mine.mode, theirs.mode)
+                    if mine.resource == theirs.resource and Mode.EXCLUSIVE in modes:
+                        found.add(("one-owner", pair))
+                    blocks = (c.block(mine), o.block(theirs))
+                    if s.id != site.id or None in blocks:
+                        continue
+                    a, b = blocks
+                    kinds = (mine.resource, theirs.resource)
+                    masks = (Resource.CANDIDATES, Resource.BUDGET)
+                    if Resource.KEYS in kinds:
+                        continue
+                    if kinds[0] is Resource.WEIGHTS and kinds[1] in masks:
+                        bad = b % a != 0
+                    elif kinds[1] is Resource.WEIGHTS and kinds[0] in masks:
+                        bad = a % b != 0
+                    else:
+                        bad = max(a, b) % min(a, b) != 0
+                    if bad:
+                        found.add(("one-partition", pair))
+    return found
+
+
+def asked_only(wanted: list[Choice]) -> list[Choice]:
+    return [Choice(c.technique, c.config, asked=True) for c in wanted]
+
+
+@given(choices())
+@settings(max_examples=150, deadline=None)
+def test_conflicts_are_those_of_the_design(wanted: list[Choice]) -> None:
+    """Complete and sound against rules that are written a second time, without resolving."""
+    asked = asked_only(wanted)
+    there = {s.id: [c for c in asked if c.technique.fits(s)] for s in SITES}
+    expected = broken_rules(there)
+    found = resolve(SITES, there)
+    assert bool(found.conflicts) == bool(expected)
+    assert {(c.rule, frozenset(c.techniques)) for c in found.conflicts} <= expected
+    pairs = {frozenset(c.techniques) for c in found.conflicts}
+    assert pairs == {names for _, names in expected}
+    planned = {p.site.id: list(p.choices) for p in found.plans}
+    assert broken_rules(planned) == set()
+
+
+@given(choices())
+@settings(max_examples=80, deadline=None)
+def test_conflicts_are_minimal(wanted: list[Choice]) -> None:
+    """The named techniques are in conflict by themselves, and without one of them are not."""
+    asked = asked_only(wanted)
+    for conflict in resolve(SITES, {site.id: asked for site in SITES}).conflicts:
+        named = [c for c in asked if c.technique.name in conflict.techniques]
+        alone = resolve(SITES, {site.id: named for site in SITES}).conflicts
+        assert (conflict.rule, conflict.techniques) in {(c.rule, c.techniques) for c in alone}
+        assert conflict.remedies
+        for left in named:
+            rest = [c for c in named if c is not left]
+            fewer = resolve(SITES, {site.id: rest for site in SITES}).conflicts
+            assert all(c.techniques != conflict.techniques for c in fewer)
 
 
 @given(choices())

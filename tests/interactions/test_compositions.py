@@ -1,0 +1,337 @@
+"""The rows of the design's interaction table that compose: CLI → plan → graph → numbers.
+
+Every bundle is built by the command line, and what it computes, token by token, is compared with
+the NumPy reference of the composition (`llama_reference`).
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from click.testing import CliRunner
+from llama_reference import Array, Llama, dense_llama
+
+from tamiz.calibration import Calibration
+from tamiz.calibration import load as load_calibration
+from tamiz.inspect import Survey
+from tamiz.plugins import load
+from tamiz.runtime import Model
+from tamiz.technique import FitError
+from tamiz_ops import reference
+
+PROMPT = [(7 * i * i + 3 * i) % 250 for i in range(40)]
+DECODED = [(11 * i + 5) % 250 for i in range(20)]
+#: Activations are rounded to 16 bits; of the largest logit.
+TOLERANCE = 2e-3
+#: Random weights are no trained ones: nothing is refused for its error.
+POLICY = {"version": 1, "defaults": {"gating": {}}}
+
+
+def needs(*techniques: str) -> None:
+    if missing := sorted(set(techniques) - set(load().techniques())):
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+def ok(*arguments: str | Path) -> dict[str, Any]:
+    from tamiz.cli import main
+
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@dataclass
+class Composed:
+    """A bundle that the command line planned and built, and the reference to compose beside it."""
+
+    path: Path
+    plan: dict[str, Any]
+    llama: Llama
+    found: Survey
+
+    def order(self, site: str) -> list[str]:
+        """Techniques at a site, in the order of the plan."""
+        return next(list(s["techniques"]) for s in self.plan["sites"] if s["site"] == site)
+
+    def constants(self, suffix: str) -> list[Array]:
+        """Constants of the built graph by the end of their name, in order of the layers."""
+        values = ir.load(self.path / "model.onnx").graph.initializers
+        return [values[n].const_value.numpy() for n in sorted(values) if n.endswith(suffix)]
+
+    def use_weights_of(
+        self, technique: str, known: Calibration | None = None, **fields: Any
+    ) -> None:
+        """Puts Ŵ of the technique's own fit where the reference has W."""
+        declared = load().techniques()[technique]
+        assert declared.dequantize is not None
+        config = declared.config(**fields)
+        for site in self.found.sites:
+            if declared.fits(site):
+                weight = np.ascontiguousarray(self.llama.weights[site.id], np.float32)
+                try:
+                    seen = known.statistics(site.id) if known else None
+                    fit = declared.fit(site, weight, seen, config)
+                except FitError:
+                    continue
+                self.llama.weights[site.id] = declared.dequantize(site, fit).astype(np.float64)
+
+    def check(self) -> None:
+        """The bundle computes what the reference does; prompt at once, then token by token."""
+        sequence = Model.load(self.path, threads=2).sequence()
+        rows = [sequence.read(PROMPT).copy(), *(sequence.step(t).copy() for t in DECODED)]
+        expected = self.llama.logits(PROMPT + DECODED)[len(PROMPT) - 1 :]
+        atol = TOLERANCE * np.abs(expected[np.isfinite(expected)]).max()
+        np.testing.assert_allclose(rows, expected, rtol=0, atol=atol)
+
+
+Compose = Callable[..., Composed]
+
+
+@pytest.fixture
+def compose(tiny_dense: Path) -> Compose:
+    def make(*flags: str, exact: bool = True) -> Composed:
+        policy = tiny_dense.parent / "policy.json"
+        policy.write_text(json.dumps(POLICY))
+        path = tiny_dense.parent / "built"
+        chosen = ("--policy", policy, *flags)
+        plan = ok("plan", tiny_dense, *(f for f in chosen if "calibration" not in str(f)), "--json")
+        report = ok("build", tiny_dense, "-o", path, *chosen, "--max-dppl=off", "--json")
+        assert report["build"]["policy_hash"] == plan["policy_hash"]
+        for site in plan["sites"]:
+            applied = [
+                t["name"]
+                for t in report["sites"].get(site["site"], {"techniques": []})["techniques"]
+                if t["decision"]["applied"]
+            ]
+            # a technique may leave a site alone that its own flags take out
+            assert applied == [n for n in site["techniques"] if n in applied], site["site"]
+        told, stored = plan["totals"]["bytes"]["after"], report["totals"]["bytes_after"]
+        assert told == stored or (not exact and told > stored)
+        return Composed(path, plan, *dense_llama(tiny_dense, load()))
+
+    return make
+
+
+def window(tokens: int, sinks: int = 4) -> Callable[[Array, Array], Array]:
+    return lambda i, j: (j > i - tokens) | (j < sinks)
+
+
+def filtered(made: Composed, **choice: Any) -> None:
+    """The op's reference of the filter, step by step, in place of the reference's attention."""
+    llama, means = made.llama, made.constants("key_mean")
+    half = llama.weights["layers.0.attn_q"].shape[0] // llama.heads // 2
+    frequency = (llama.theta ** (-np.arange(half) / half)).astype(np.float32)
+    layers = iter(means)
+
+    def attention(q: Array, k: Array, v: Array) -> Array:
+        mean, rows = next(layers), []
+        words = {"binary": 3, "ternary": 5}[choice["mode"]]
+        state = [np.zeros((1, llama.kv_heads, 0, n)) for n in (2 * half, 2 * half, words)]
+        state[2] = state[2].astype(np.float32)
+        starts = [0, *range(len(PROMPT), len(q)), len(q)]
+        for begin, end in pairwise(starts):
+            part = [x[None, begin:end] for x in (q, k, v)]
+            y, *state = reference.run(
+                "Attention",
+                [
+                    *part,
+                    *state[:2],
+                    np.ones((1, end), np.int64),
+                    np.arange(begin, end)[None],
+                    frequency,
+                    state[2],
+                    mean,
+                ],
+                num_heads=llama.heads,
+                kv_heads=llama.kv_heads,
+                **{key: value for key, value in choice.items() if key != "mode"},
+            )
+            rows.append(y[0])
+        return np.concatenate(rows)
+
+    llama.attention = attention  # type: ignore[method-assign]
+
+
+def test_packed_weights_are_the_model(compose: Compose) -> None:
+    needs("block-quant")
+    compose().check()
+
+
+def test_packed_weights_and_a_window(compose: Compose) -> None:
+    needs("block-quant", "win-attn")
+    made = compose("--win-attn-tokens=12")
+    assert made.order("layers.0.attention") == ["win-attn"]
+    made.llama.sees = window(12)
+    made.check()
+
+
+@pytest.mark.parametrize(
+    ("technique", "flags", "fields", "exact"),
+    [
+        (
+            "proc-sparse",
+            ("--proc-fanout=2", "--proc-shed-eps=0"),
+            {"fanout": 2, "shed_eps": 0},
+            True,
+        ),
+        ("seed-delta", ("--seed-delta-k=32",), {"k": 32}, False),
+    ],
+)
+def test_one_owner_of_the_weights_and_a_window(
+    compose: Compose, technique: str, flags: tuple[str, ...], fields: dict[str, Any], exact: bool
+) -> None:
+    """proc-sparse + window attention, and the other owners: they meet nowhere, and both count."""
+    needs(technique, "win-attn")
+    made = compose(f"--{technique}=on", *flags, "--win-attn-tokens=12", exact=exact)
+    made.use_weights_of(technique, **fields)
+    made.llama.sees = window(12)
+    made.check()
+
+
+@pytest.mark.parametrize("mode", ["binary", "ternary"])
+def test_a_window_and_then_a_filter(compose: Compose, mode: str) -> None:
+    """keys is narrowed in order: the filter chooses among what the window leaves."""
+    needs("state-pack", "win-attn")
+    flags = ("--state-pack-keep=8", "--state-pack-recent=4", "--state-pack-density=1")
+    made = compose(
+        f"--state-pack={mode}", *flags, "--state-pack-exact-layers=0", "--win-attn-tokens=30"
+    )
+    assert made.order("layers.1.attention") == ["win-attn", "state-pack"]
+    ternary = {"ternary": 1, "epsilon": 0.5} if mode == "ternary" else {}
+    choice = {"window": 30, "sinks": 4, "keep": 8, "recent": 4, "density": 1.0}
+    filtered(made, mode=mode, **choice, **ternary, query_bits=4)
+    made.check()
+
+
+def test_a_filter_that_would_keep_too_much_rests(compose: Compose) -> None:
+    """Density above ρ at run time: every step attends to all keys."""
+    needs("state-pack")
+    made = compose(
+        "--state-pack=on",
+        "--state-pack-keep=8",
+        "--state-pack-recent=4",
+        "--state-pack-exact-layers=0",
+        "--state-pack-density=0.1",
+    )
+    made.check()
+
+
+def test_a_sparse_filter_after_a_window(compose: Compose) -> None:
+    needs("key-filter", "win-attn")
+    made = compose("--sdr-keep=8", "--win-attn-tokens=30")
+    assert made.order("layers.0.attention") == ["win-attn", "key-filter"]
+    # 64 recent keys and the first ones are all that the window leaves
+    made.llama.sees = window(30)
+    made.check()
+
+
+@pytest.fixture
+def calibration(tiny_dense: Path) -> Path:
+    text, path = tiny_dense.parent / "text", tiny_dense.parent / "calibration.safetensors"
+    text.write_text("hello world, the sieve keeps what is large. " * 100)
+    ok("calibrate", tiny_dense, "--text", text, "-o", path, "--json")
+    return path
+
+
+def strongest(share: float, block: int, first: int = 4) -> Callable[[Array], Array]:
+    """Of every token the share of its blocks with the largest norms; the first tokens whole."""
+
+    def mask(x: Array) -> Array:
+        blocks = x.reshape(len(x), -1, block)
+        norms = np.sqrt((blocks**2).sum(-1))
+        order = np.argsort(-norms, axis=1, kind="stable")
+        kept = np.zeros(norms.shape, bool)
+        np.put_along_axis(kept, order[:, : round(share * norms.shape[1])], True, axis=1)
+        kept[:first] = True
+        return (blocks * kept[..., None]).reshape(x.shape)
+
+    return mask
+
+
+@pytest.mark.parametrize(
+    ("owner", "block", "flags", "fields"),
+    [
+        ("block-quant", 16, (), {}),
+        (
+            "proc-sparse",
+            32,
+            ("--proc-sparse=on", "--proc-fanout=2", "--proc-shed-eps=0"),
+            {"fanout": 2, "shed_eps": 0},
+        ),
+    ],
+)
+def test_a_mask_on_the_blocks_that_exist(
+    compose: Compose,
+    calibration: Path,
+    owner: str,
+    block: int,
+    flags: tuple[str, ...],
+    fields: dict[str, Any],
+) -> None:
+    """kwta + proc-sparse: what is computed is what both have; and kwta on packed weights."""
+    needs("kwta", owner, "win-attn")
+    made = compose(
+        f"--calibration={calibration}",
+        *flags,
+        "--kwta-k=0.5",
+        "--kwta-select=topk",
+        "--kwta-target=mlp",
+        f"--kwta-block={block}",
+        "--kwta-center=false",
+        "--kwta-weighted=false",
+        "--win-attn-tokens=12",
+    )
+    assert made.order("layers.1.ffn_down") == [owner, "kwta"]
+    block_of = {site["site"]: site["block"] for site in made.plan["sites"]}
+    assert block_of["layers.1.ffn_down"] == block
+    known = load_calibration(calibration, made.found.bundle)
+    made.use_weights_of(owner, known, **fields)
+    # few wide blocks: next to a tie, rounding alone would decide which one wins
+    masked = [s.id for s in made.found.sites if ".ffn_" in s.id]
+    made.llama.masks = dict.fromkeys(masked, strongest(0.5, block))
+    made.llama.sees = window(12)
+    made.check()
+
+
+def test_a_shortlist_on_packed_weights_a_window_and_a_filter(
+    compose: Compose, calibration: Path
+) -> None:
+    """Several techniques on one model: int4, head shortlist, window, then filter."""
+    needs("block-quant", "head-shortlist", "state-pack", "win-attn")
+    made = compose(
+        f"--calibration={calibration}",
+        "--head-keep=64",
+        "--head-dims=32",
+        "--head-rows=1",
+        "--state-pack=binary",
+        "--state-pack-keep=8",
+        "--state-pack-recent=4",
+        "--state-pack-density=1",
+        "--state-pack-exact-layers=0",
+        "--win-attn-tokens=30",
+    )
+    assert made.order("output") == ["block-quant", "head-shortlist"]
+    window_and_keep = {"window": 30, "sinks": 4, "keep": 8, "recent": 4, "density": 1.0}
+    filtered(made, mode="binary", **window_and_keep, query_bits=4)
+    (project,), (sketch,), (offset,) = map(made.constants, (".project", ".sketch", ".offset"))
+    p = reference.dequantize(project, 8, 32, 64)
+    s = reference.dequantize(sketch, 4, len(offset), 32)
+    weight = made.llama.weights["output"]
+
+    def head(h: Array) -> Array:
+        exact, estimate = h @ weight.T, (h @ p.T) @ s.T + offset
+        tiles = np.pad(estimate, ((0, 0), (0, -len(offset) % 16)), constant_values=-np.inf)
+        order = np.argsort(-tiles.reshape(len(h), -1, 16).max(-1), axis=-1, kind="stable")
+        chosen = np.zeros(order.shape, bool)
+        np.put_along_axis(chosen, order[:, :4], True, axis=-1)
+        return np.where(np.repeat(chosen, 16, axis=1)[:, : len(offset)], exact, estimate)
+
+    made.llama.head = head
+    made.check()
