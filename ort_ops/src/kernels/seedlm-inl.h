@@ -22,7 +22,6 @@ namespace TAMIZ_TARGET {
 
 #if defined(TAMIZ_AVX512)
 inline Ints ints_times(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
-inline Ints ints_plus(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 inline Ints words_plus(Ints a, Ints b) { return _mm512_add_epi16(a, b); }
 inline Ints bytes_minus(Ints a, Ints b) { return _mm512_sub_epi8(a, b); }
 inline Ints bits_or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
@@ -52,7 +51,6 @@ inline Ints wide_bytes(const uint8_t* p) {
 inline Vec halves_to_float(Ints x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
 #else
 inline Ints ints_times(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
-inline Ints ints_plus(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 inline Ints words_plus(Ints a, Ints b) { return _mm256_add_epi16(a, b); }
 inline Ints bytes_minus(Ints a, Ints b) { return _mm256_sub_epi8(a, b); }
 inline Ints bits_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
