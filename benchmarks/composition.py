@@ -244,10 +244,12 @@ def main() -> None:
         (arguments.folder / "composition.svg").write_text(plot(results), "utf-8")
         print(table(results))
         return
-    {"build": build, "quality": quality, "speed": speed}[arguments.step](
-        arguments, results, arguments.only
-    )
-    path.write_text(json.dumps(results, indent=1), "utf-8")
+    try:
+        {"build": build, "quality": quality, "speed": speed}[arguments.step](
+            arguments, results, arguments.only
+        )
+    finally:  # what was measured stays
+        path.write_text(json.dumps(results, indent=1), "utf-8")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tamiz.site import Site
 from tamiz.statistics import Statistics
-from tamiz.technique import Fit, FitError
+from tamiz.technique import Cost, Fit, FitError
 from tamiz_kwta.config import KwtaConfig
 
 Float = NDArray[np.float32]
@@ -76,6 +76,19 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
     }
     attributes |= {"block": config.block, "duty": config.duty, "first": config.first}
     return Fit(tensors, attributes, metrics, 0.0)
+
+
+def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
+    """A step reads what wins of the weight; how much that is where no k says the fit tells."""
+    if not config.targets(site):
+        return cost
+    blocks = -(-site.in_features // config.block)
+    share = 1.0 if config.k is None else config.k
+    if config.k_abs is not None:
+        share = min(1.0, config.k_abs / blocks)
+    share = share / config.duty + 1 - 1 / config.duty
+    own = 4 * blocks * config.weighted + 4 * (site.in_features + site.out_features) * config.center
+    return Cost(cost.stored + own, round(cost.read * share) + own, round(cost.work * share))
 
 
 def _usual(samples: Float) -> Float:

@@ -8,7 +8,7 @@ from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
 from tamiz.technique import Claim, Dial, Metric, Mode, Resource, Technique
 from tamiz_kwta.config import KwtaConfig
-from tamiz_kwta.fit import fit
+from tamiz_kwta.fit import effect, fit
 from tamiz_kwta.rewrite import rewrite
 
 KWTA = Technique(
@@ -27,6 +27,7 @@ KWTA = Technique(
     ),
     calibrated=True,
     dial=Dial("strength", fixed=("k", "k_abs"), start=1.0),
+    effect=effect,
     fit=fit,
     rewrite=rewrite,
 )
