@@ -12,7 +12,6 @@ CASES = [
         "event-driven",
         config={"budget_ms": 1000.0},
         full_budget={"select": "topk", "topk": 1.0},
-        cost_is_bound=True,
     ),
     Case("head-shortlist", config={"keep": 64}, full_budget={"keep": 10**6}),
     Case("proc-sparse", full_budget={"shed_eps": 0}),
