@@ -110,7 +110,7 @@ def effect(site: Site, config: EventDrivenConfig, cost: Cost, keys: int) -> Cost
     k, n = site.in_features, site.out_features
     share = _SCALES + (1 - _SCALES) * config.topk
     read = round(cost.read * share) + 4 * (3 * k + 2 * n)
-    return Cost(cost.stored + 4 * (2 * k + n), read, round(cost.work * config.topk))
+    return Cost(cost.stored + 4 * (2 * k + n), read, round(cost.work * config.topk), exact=False)
 
 
 def schedule(site: Site, config: EventDrivenConfig) -> list[dict[str, float]]:
