@@ -31,6 +31,7 @@ DISABLE = "TAMIZ_DISABLE_PLUGINS"
 OWN_FLAGS = frozenset(
     {
         "--autotune",
+        "--backend",
         "--calibration",
         "--context",
         "--from-report",

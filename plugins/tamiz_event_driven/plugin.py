@@ -21,6 +21,8 @@ EVENT_DRIVEN = Technique(
     site_kinds=frozenset({SiteKind.LINEAR}),
     claims=(Claim(Resource.BUDGET, Mode.EXCLUSIVE, block=1),),
     requires=frozenset({"skippable-blocks"}),
+    # Deltas of a layer are against steps that saw the keys that this one sees.
+    excludes=frozenset({"windows", "chosen-keys"}),
     decode_only=True,
     policy_keys={"topk": "topk", "theta": "delta_theta"},
     autotune=Autotune(field="topk", schedule=schedule),

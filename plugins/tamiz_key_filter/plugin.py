@@ -80,7 +80,7 @@ KEY_FILTER = Technique(
         Claim(Resource.KEYS, Mode.NARROWING, order=20),
         Claim(Resource.SKETCH, Mode.EXCLUSIVE),
     ),
-    provides=frozenset({"refine"}),
+    provides=frozenset({"chosen-keys", "refine"}),
     decode_only=True,
     effect=effect,
     fit=fit,
