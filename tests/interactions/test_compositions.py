@@ -309,6 +309,7 @@ def test_a_shortlist_on_packed_weights_a_window_and_a_filter(
         f"--calibration={calibration}",
         "--head-keep=64",
         "--head-dims=32",
+        "--head-planes=0",
         "--head-rows=1",
         "--state-pack=binary",
         "--state-pack-keep=8",
