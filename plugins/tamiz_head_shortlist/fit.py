@@ -49,7 +49,8 @@ def fit(
         one, of the worst text), and the argmax recall on each text.
 
     Raises:
-        FitError: There are too few samples, or the recall needs so many tiles that nothing is won.
+        FitError: There are too few samples, the weight is not finite, or the recall needs so many
+            tiles that nothing is won.
     """
     samples = 0 if statistics is None else len(statistics.samples)
     if statistics is None or samples < _LEAST_SAMPLES:
@@ -66,6 +67,8 @@ def fit(
     dims = min(config.dims, k)
     planes = config.planes if dims < k else 0
     sketch = make_sketch(weight, x[seen], dims, config.sketch_bits, planes)
+    if not all(np.isfinite(t).all() for t in sketch.tensors.values() if t.dtype == np.float32):
+        raise FitError("its weight holds numbers that are not finite or too large for a sketch")
     inputs = {name: x[rows] for name, rows in texts.items()}
     ranks = {name: tile_ranks(weight, sketch, part) for name, part in inputs.items()}
     tiles = _tiles(config, weight, sketch, inputs, ranks)
