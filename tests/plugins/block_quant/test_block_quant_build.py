@@ -63,7 +63,7 @@ def test_a_tied_head_and_embedding_share_one_tensor(plugins: Plugins, tiny_dense
 def test_the_bytes_are_those_of_the_plan(plugins: Plugins, tiny_dense: Path) -> None:
     choices = choose(plugins.techniques())
     found = survey(Bundle.open(tiny_dense), plugins)
-    predictions = predict(found, make_plan(found.sites, choices))
+    predictions = predict(found, make_plan(found.sites, choices), context=0)
     expected = {p.plan.site.id: p.after.stored for p in predictions if p.plan.site.weight}
     bundle, report = built(plugins, tiny_dense)
     assert {s: entry["bytes_after"] for s, entry in report["sites"].items()} == expected
