@@ -39,7 +39,7 @@ from tamiz.tokenizer import Tokenizer
 TECHNIQUES = {
     "kwta": ["--kwta=on"],
     "head": ["--head-shortlist=on"],
-    "kv": ["--state-pack=on", "--state-pack-keep=192"],
+    "kv": ["--state-pack=on"],
 }
 BASE, HEAD = "int4", "head"
 WINDOW, LONG, SCORED, SLICE = 1024, 2048, 256, 256
