@@ -1,0 +1,150 @@
+"""Attention in NumPy, in float64: rotary embedding, KV cache, windows and sketch filters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tamiz_ops import sketch_reference
+
+Array = npt.NDArray[Any]
+
+
+def rotate(x: Array, position_ids: Array, inverse_frequency: Array, factor: float) -> Array:
+    """Rotary embedding, pairs (i, i + R/2) of the first R dimensions (Su et al. 2021).
+
+    Args:
+        x: [batch, sequence, heads, head size].
+        position_ids: [batch, sequence].
+        inverse_frequency: float32 [R/2].
+        factor: of cosine and sine.
+
+    Returns:
+        The rotated x. The angle is a float32 product, as in the models' own code: at position 8000
+        its rounding is worth 2e-4, and the models were trained with it.
+    """
+    half = len(inverse_frequency)
+    angle = position_ids.astype(np.float32)[..., np.newaxis] * inverse_frequency
+    cosine = np.cos(angle.astype(np.float64))[:, :, np.newaxis] * factor
+    sine = np.sin(angle.astype(np.float64))[:, :, np.newaxis] * factor
+    a, b, rest = np.split(x.astype(np.float64), [half, 2 * half], axis=-1)
+    return np.concatenate([a * cosine - b * sine, b * cosine + a * sine, rest], axis=-1)
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    past_key: Array,
+    past_value: Array,
+    attention_mask: Array,
+    position_ids: Array,
+    inverse_frequency: Array | None = None,
+    past_sketch: Array | None = None,
+    key_mean: Array | None = None,
+    *,
+    num_heads: int,
+    kv_heads: int,
+    scale: float = 0.0,
+    rotary_scale: float = 1.0,
+    **choice: Any,
+) -> list[Array]:
+    """y = softmax(scale q k^T) v over the visible keys, 0 where there is none.
+
+    Query i of row b sees the keys j <= past + i with attention_mask[b, j] != 0, past = keys -
+    sequence, of which `choice` (window, sinks, keep, ...; see the op) leaves some. Returns [y,
+    present_key, present_value] and, with past_sketch, present_sketch; a present is as long as
+    attention_mask, or has the shape of the past where that is a buffer of at least this many keys.
+    """
+    batch, tokens, width = q.shape
+    dim = width // num_heads
+    past = attention_mask.shape[1] - tokens
+    queries = q.reshape(batch, tokens, num_heads, dim).astype(np.float64)
+    new_keys = k.reshape(batch, tokens, kv_heads, dim)
+    new_values = v.reshape(batch, tokens, kv_heads, dim)
+    if inverse_frequency is not None:
+        queries = rotate(queries, position_ids, inverse_frequency, rotary_scale)
+        new_keys = rotate(new_keys, position_ids, inverse_frequency, rotary_scale)
+    keys = _append(past_key, new_keys, past)
+    values = _append(past_value, new_values, past)
+    presents = [keys, values]
+    if past_sketch is not None:
+        presents.append(_append_sketch(past_sketch, new_keys, key_mean, past, **choice))
+
+    y = np.zeros((batch, tokens, num_heads, dim))
+    queries *= scale or dim**-0.5
+    group = num_heads // kv_heads
+    for b, i, head in np.ndindex(batch, tokens, kv_heads):
+        heads = range(head * group, (head + 1) * group)
+        row = None if past_sketch is None else presents[2][b, head, : past + i + 1]
+        seen = attention_mask[b, : past + i + 1] != 0
+        visible = _chosen(queries[b, i, heads], row, seen, tokens, **choice)
+        for h in heads if len(visible) else ():
+            score = keys[b, head, visible] @ queries[b, i, h]
+            weight = np.exp(score - score.max())
+            y[b, i, h] = weight @ values[b, head, visible] / weight.sum()
+    return [y.reshape(batch, tokens, width), *presents]
+
+
+def _append_sketch(
+    buffer: Array,
+    new: Array,
+    mean: Array | None,
+    past: int,
+    *,
+    ternary: int = 0,
+    epsilon: float = 0.0,
+    **_: Any,
+) -> Array:
+    """The sketches with those of the new keys [batch, tokens, heads, dim] from `past` on."""
+    rows = sketch_reference.sketch(new.astype(np.float32), mean, 1 + ternary, epsilon)
+    end = past + new.shape[1]
+    shape = (*buffer.shape[:2], max(buffer.shape[2], end), buffer.shape[3])
+    present = np.zeros(shape, np.float32)
+    present[:, :, : buffer.shape[2]] = buffer
+    present[:, :, past:end] = rows.transpose(0, 2, 1, 3)
+    return present
+
+
+def _chosen(
+    queries: Array,
+    sketches: Array | None,
+    visible: Array,
+    tokens: int,
+    *,
+    window: int = 0,
+    sinks: int = 4,
+    keep: int = 0,
+    keep_fraction: float = 0.0,
+    recent: int = 64,
+    density: float = 1.0,
+    ternary: int = 0,
+    epsilon: float = 0.0,
+    query_bits: int = 4,
+) -> list[int]:
+    """The keys that the queries [group, dim] of one KV head attend to, ascending."""
+    keys = len(visible)
+    scope = min(window, keys) if window else keys
+    keep = max(keep, int(np.ceil(np.float32(keep_fraction) * np.float32(scope))))
+    begin = keys - scope
+    kept = keep + recent + sinks
+    if sketches is None or tokens > 1 or kept > density * scope or kept >= scope:
+        return sketch_reference.select(queries[:0], visible, begin, begin, sinks, 0)
+    bits = 32 * (sketches.shape[1] - 1) // (1 + ternary)
+    score = [
+        sketch_reference.scores(q, sketches, bits, 1 + ternary, epsilon, query_bits)
+        for q in queries.astype(np.float32)
+    ]
+    return sketch_reference.select(np.array(score), visible, begin, keys - recent, sinks, keep)
+
+
+def _append(buffer: Array, new: Array, past: int) -> Array:
+    """The cache [batch, heads, keys, dim] with `new` [batch, tokens, heads, dim] from `past` on."""
+    batch, heads, rows, dim = buffer.shape
+    end = past + new.shape[1]
+    present = np.zeros((batch, heads, max(rows, end), dim))
+    present[:, :, :rows] = buffer
+    present[:, :, past:end] = new.transpose(0, 2, 1, 3)
+    return present
