@@ -18,68 +18,6 @@ namespace TAMIZ_TARGET {
 
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
-// ---- what simd_int.h does not have ----
-
-#if defined(TAMIZ_AVX512)
-inline Ints ints_times(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
-inline Ints words_plus(Ints a, Ints b) { return _mm512_add_epi16(a, b); }
-inline Ints bytes_minus(Ints a, Ints b) { return _mm512_sub_epi8(a, b); }
-inline Ints bits_or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
-inline Ints bits_xor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
-template <int Bits>
-inline Ints ints_right(Ints x) {
-  return _mm512_srli_epi32(x, Bits);
-}
-template <int Bits>
-inline Ints ints_left(Ints x) {
-  return _mm512_slli_epi32(x, Bits);
-}
-/// Unsigned bytes of a times signed bytes of b, added in pairs.
-inline Ints dot_bytes(Ints a, Ints b) { return _mm512_maddubs_epi16(a, b); }
-/// The low word of every integer, twice.
-inline Ints low_words_twice(Ints x) {
-  const __m128i order = _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13);
-  return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(order));
-}
-inline Ints wide_words(const uint8_t* p) {
-  return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-inline Ints wide_bytes(const uint8_t* p) {
-  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-/// Of integers whose low words are fp16.
-inline Vec halves_to_float(Ints x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
-#else
-inline Ints ints_times(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
-inline Ints words_plus(Ints a, Ints b) { return _mm256_add_epi16(a, b); }
-inline Ints bytes_minus(Ints a, Ints b) { return _mm256_sub_epi8(a, b); }
-inline Ints bits_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
-inline Ints bits_xor(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
-template <int Bits>
-inline Ints ints_right(Ints x) {
-  return _mm256_srli_epi32(x, Bits);
-}
-template <int Bits>
-inline Ints ints_left(Ints x) {
-  return _mm256_slli_epi32(x, Bits);
-}
-inline Ints dot_bytes(Ints a, Ints b) { return _mm256_maddubs_epi16(a, b); }
-inline Ints low_words_twice(Ints x) {
-  const __m128i order = _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13);
-  return _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(order));
-}
-inline Ints wide_words(const uint8_t* p) {
-  return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-inline Ints wide_bytes(const uint8_t* p) {
-  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-}
-inline Vec halves_to_float(Ints x) {
-  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-  return _mm256_cvtph_ps(words);
-}
-#endif
-
 // ---- weights ----
 
 /// A group as `multiply_block` and its kin read a weight (kernels/matmul-inl.h): a vector is the

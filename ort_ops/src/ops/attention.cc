@@ -46,8 +46,6 @@ constexpr int64_t kEnoughUnits = 16;     // units of work that need no splitting
 constexpr int64_t kSplitKeys = 64;       // key ranges are multiples of it
 constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /// What the shapes say, and how the work is cut: by shapes alone, so that results do not depend on
 /// the threads.
 struct Layout : CacheShape {
@@ -170,28 +168,28 @@ Layout Attention::layout(const Call& call) const {
 
   l.rows = l.tokens * l.group;
   l.tile = l.rows <= kFewRows ? kFewRows : kernels_.tile_rows;
-  l.tiles = ceil_div(l.rows, l.tile);
+  l.tiles = divide_up(l.rows, l.tile);
   const int64_t unsplit = l.batch * l.kv_heads * l.tiles;
   l.range = l.attended;
   if (unsplit > 0 && unsplit < kEnoughUnits) {
-    l.range = ceil_div(ceil_div(l.attended * unsplit, kMaxTasks), kSplitKeys) * kSplitKeys;
+    l.range = divide_up(divide_up(l.attended * unsplit, kMaxTasks), kSplitKeys) * kSplitKeys;
   }
-  l.splits = l.range ? ceil_div(l.attended, l.range) : 1;
+  l.splits = l.range ? divide_up(l.attended, l.range) : 1;
   l.units = unsplit * l.splits;
   const int64_t flops = l.batch * l.q_heads * l.tokens * l.attended * l.dim * 4;
   const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
-  l.units_a_task = std::max<int64_t>(1, ceil_div(l.units, most_tasks));
-  l.tasks = ceil_div(l.units, l.units_a_task);
+  l.units_a_task = std::max<int64_t>(1, divide_up(l.units, most_tasks));
+  l.tasks = divide_up(l.units, l.units_a_task);
 
   constexpr int64_t kLine = kAlignment / sizeof(float);
-  const auto lines = [](int64_t floats) { return ceil_div(floats, kLine) * kLine; };
+  const auto lines = [](int64_t floats) { return divide_up(floats, kLine) * kLine; };
   const int64_t partials = l.splits > 1 ? unsplit * l.tile * l.splits : 0;
   l.work_at = lines(l.batch * l.q_heads * l.tokens * l.dim);
   l.work_size = lines(kernels_.work_floats(std::min(l.tile, l.rows), l.dim));
   l.partial_at = l.work_at + l.tasks * l.work_size;
   l.stats_at = l.partial_at + lines(partials * l.dim);
   l.angles_at = l.stats_at + lines(partials * 2);
-  l.filter_at = l.angles_at + ceil_div(l.batch * l.tokens, kTaskTokens) * lines(2 * l.half);
+  l.filter_at = l.angles_at + divide_up(l.batch * l.tokens, kTaskTokens) * lines(2 * l.half);
   l.size = l.filter_at + l.filter.size;
   return l;
 }
@@ -214,7 +212,7 @@ int64_t copied_parts(const Call& call, const Layout& l, int* parts) {
 }
 
 /// Tasks that copy the past of one KV head.
-int64_t copy_pieces(const Layout& l) { return ceil_div(l.past * l.dim, kTaskCopy); }
+int64_t copy_pieces(const Layout& l) { return divide_up(l.past * l.dim, kTaskCopy); }
 
 size_t Attention::tasks(const Call& call, int phase) const {
   const Layout l = layout(call);
@@ -223,7 +221,7 @@ size_t Attention::tasks(const Call& call, int phase) const {
   int parts[3];
   switch (phase) {
     case kStore:
-      return ceil_div(tokens, kTaskTokens) + copied_parts(call, l, parts) * heads * copy_pieces(l);
+      return divide_up(tokens, kTaskTokens) + copied_parts(call, l, parts) * heads * copy_pieces(l);
     case kScan:
       return heads * l.filter.ranges;
     case kSelect:
@@ -231,14 +229,14 @@ size_t Attention::tasks(const Call& call, int phase) const {
     case kAttend:
       return l.tasks;
     default:
-      return l.splits > 1 ? ceil_div(tokens * l.q_heads * l.splits * l.dim, kTaskCopy) : 0;
+      return l.splits > 1 ? divide_up(tokens * l.q_heads * l.splits * l.dim, kTaskCopy) : 0;
   }
 }
 
 void Attention::run(const Call& call, int phase, size_t task) const {
   const Layout l = layout(call);
   const int64_t t = static_cast<int64_t>(task);
-  const int64_t stores = ceil_div(l.batch * l.tokens, kTaskTokens);
+  const int64_t stores = divide_up(l.batch * l.tokens, kTaskTokens);
   switch (phase) {
     case kStore:
       return t < stores ? store_tokens(call, l, t) : copy_past(call, l, t - stores);
@@ -259,7 +257,7 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
   float* const scratch = reinterpret_cast<float*>(call.scratch);
   float* const cosine =
       scratch + l.angles_at +
-      task * ((l.filter_at - l.angles_at) / ceil_div(l.batch * l.tokens, kTaskTokens));
+      task * ((l.filter_at - l.angles_at) / divide_up(l.batch * l.tokens, kTaskTokens));
   float* const sine = cosine + l.half;
   const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
   if (task == 0) count_call(call, l);
@@ -375,7 +373,7 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
 
 void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
   const float* const scratch = reinterpret_cast<const float*>(call.scratch);
-  const int64_t tasks = ceil_div(l.batch * l.tokens * l.q_heads * l.splits * l.dim, kTaskCopy);
+  const int64_t tasks = divide_up(l.batch * l.tokens * l.q_heads * l.splits * l.dim, kTaskCopy);
   const int64_t all = l.batch * l.kv_heads * l.rows;
   for (int64_t r = task * all / tasks; r < (task + 1) * all / tasks; ++r) {
     const int64_t head = r / l.rows;

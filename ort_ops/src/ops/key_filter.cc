@@ -12,18 +12,16 @@ namespace {
 constexpr int64_t kScanKeys = 1024;  // keys of a task
 constexpr int64_t kMostBits = 1024;
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /// Whole cache lines, in floats.
 constexpr int64_t lines(int64_t floats) {
   return static_cast<int64_t>(aligned(sizeof(float) * floats) / sizeof(float));
 }
 
-constexpr int64_t floats_of(int64_t bytes) { return ceil_div(bytes, sizeof(float)); }
+constexpr int64_t floats_of(int64_t bytes) { return divide_up(bytes, sizeof(float)); }
 
 /// Of the ranks of a KV head: whole kRankBlocks.
 constexpr int64_t rank_floats(int64_t keys) {
-  return lines(floats_of(ceil_div(keys, kRankBlock) * kRankBlock * sizeof(uint16_t)));
+  return lines(floats_of(divide_up(keys, kRankBlock) * kRankBlock * sizeof(uint16_t)));
 }
 
 void expect(bool fine, const char* name, const std::string& found, const char* expected) {
@@ -96,7 +94,7 @@ FilterLayout KeyFilter::layout(const CacheShape& shape, bool sketched) const {
   if (!f.selects) return f;
 
   const int64_t heads = shape.batch * shape.kv_heads;
-  f.ranges = f.scans ? ceil_div(f.recent - f.begin, kScanKeys) : 0;
+  f.ranges = f.scans ? divide_up(f.recent - f.begin, kScanKeys) : 0;
   const int64_t queries = f.scans ? heads * shape.group : 0;
   const int64_t words = query_bits_ * sketch_bits(shape.dim) / 64;
   f.planes_at = f.queries_at + lines(floats_of(queries * sizeof(SketchQuery)));

@@ -1,5 +1,5 @@
 // The first phase of every product: the rows of x, quantised into scratch memory. A row is masked
-// where the op has a mask. Shared by BlockMatMul, ProcSparseMatMul and SeedDeltaMatMul.
+// where the op has a mask. Shared by all products.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,6 @@
 #include "ops/stage.h"
 
 namespace tamiz {
-
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Of x [..., k].
 inline int64_t row_count(const Shape& shape) {

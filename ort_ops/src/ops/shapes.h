@@ -1,4 +1,4 @@
-// Shapes in words, for the messages of `Stage::infer`.
+// Shapes in words, for the messages of `Stage::infer`, and how many parts a size has.
 #pragma once
 
 #include <string>
@@ -6,6 +6,8 @@
 #include "ops/stage.h"
 
 namespace tamiz {
+
+constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline bool operator==(const Shape& a, const Shape& b) {
   if (a.rank != b.rank) return false;
