@@ -220,7 +220,6 @@ class _Build:
         needed = any(choice.technique.calibrated for choice in self.choices)
         if not needed or self.options.report is not None:
             return None
-        self.work.mkdir(parents=True, exist_ok=True)
         file = self.work / "calibration.safetensors"
         return calibrate_bundle(self.dense.path, file, self.plugins, progress=self.progress)
 
