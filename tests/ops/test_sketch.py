@@ -86,7 +86,7 @@ def test_scores_with_a_packed_query_are_popcounts(ternary):
     else:
         dot = 64 - 2 * ((k >= 0) ^ (q >= 0)).sum()
         gamma = np.abs(k).mean()
-    expected = gamma * dot * np.abs(q).mean() / 64 * 2048
+    expected = gamma * dot * np.abs(q).mean() / 64 * 256
     np.testing.assert_allclose(score, [expected], rtol=1e-5)
 
 
@@ -97,7 +97,7 @@ def test_scores_are_dot_products_roughly():
     score = sketch_reference.scores(query, rows, 64, 1, 0.0, 4)
     exact = keys @ query
     assert np.corrcoef(score, exact)[0, 1] > 0.75
-    slope = (score @ exact) / (exact @ exact) / 2048
+    slope = (score @ exact) / (exact @ exact) / 256
     assert 0.55 < slope < 0.72  # 2 / pi, as signs keep that much
 
 
@@ -220,7 +220,7 @@ def test_keys_that_are_not_finite_are_not_hidden(isa, bad):
     step.keys[0, 0, 77] = bad
     with np.errstate(all="ignore"):
         sketch = sketch_reference.sketch(step.keys[0, 0], None, 1, 0.0)
-    assert np.isinf(sketch[77, -1])
+    assert np.isnan(sketch[77, -1])
     assert not np.isfinite(step.run(isa)[0]).all()
 
 

@@ -10,7 +10,6 @@ namespace tamiz {
 namespace {
 
 constexpr int64_t kScanKeys = 1024;  // keys of a task
-constexpr int64_t kMostBits = 1024;
 
 /// Whole cache lines, in floats.
 constexpr int64_t lines(int64_t floats) {
@@ -65,9 +64,9 @@ void KeyFilter::infer(const Tensor& past_key, const Tensor& past_sketch, const T
     return;
   }
   const int64_t dim = shape.dims[3];
-  if (dim > kMostBits) {
+  if (dim > kMostSketchBits) {
     throw Error("past_key has head size " + std::to_string(dim) + ", expected at most " +
-                std::to_string(kMostBits) + " for a sketch");
+                std::to_string(kMostSketchBits) + " for a sketch");
   }
   shape.dims[3] = sketch_words(dim, planes_);
   expect_shape("past_sketch", past_sketch, shape, "past_key, with the words of a sketch");
@@ -112,7 +111,7 @@ void KeyFilter::append(const CacheShape& shape, const FilterLayout& f, int64_t h
                        float* scratch) const {
   const int64_t bits = sketch_bits(shape.dim);
   const int64_t row = head * shape.capacity + at;
-  float z[kMostBits];
+  float z[kMostSketchBits];
   kernels_.rotate(key, mean, shape.dim, z);
   kernels_.pack(z, bits, planes_, epsilon_, sketches + row * sketch_words(shape.dim, planes_));
   if (!f.scans) return;
@@ -143,14 +142,14 @@ void KeyFilter::scan(const CacheShape& shape, const FilterLayout& f, const float
   a.query_bits = query_bits_;
   a.stride = lines(shape.keys);
   a.scores =
-      reinterpret_cast<int32_t*>(scratch + f.scores_at) + head * shape.group * a.stride + begin;
+      reinterpret_cast<int16_t*>(scratch + f.scores_at) + head * shape.group * a.stride + begin;
   a.tops = tops(shape, f, scratch, head) + range * shape.group;
   kernels_.scan(a);
 }
 
-int32_t* KeyFilter::tops(const CacheShape& shape, const FilterLayout& f, float* scratch,
+int16_t* KeyFilter::tops(const CacheShape& shape, const FilterLayout& f, float* scratch,
                          int64_t head) {
-  return reinterpret_cast<int32_t*>(scratch + f.tops_at) + head * lines(f.ranges * shape.group);
+  return reinterpret_cast<int16_t*>(scratch + f.tops_at) + head * lines(f.ranges * shape.group);
 }
 
 int64_t KeyFilter::select(const CacheShape& shape, const FilterLayout& f, const int64_t* mask,
@@ -158,7 +157,7 @@ int64_t KeyFilter::select(const CacheShape& shape, const FilterLayout& f, const 
   const int64_t stride = lines(shape.keys);
   SketchRankArgs a;
   a.query_count = f.scans ? shape.group : 0;
-  a.scores = reinterpret_cast<int32_t*>(scratch + f.scores_at) + head * shape.group * stride;
+  a.scores = reinterpret_cast<int16_t*>(scratch + f.scores_at) + head * shape.group * stride;
   a.stride = stride;
   a.tops = tops(shape, f, scratch, head);
   a.ranges = f.ranges;

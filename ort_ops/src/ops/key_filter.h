@@ -61,7 +61,7 @@ class KeyFilter {
 
  private:
   /// The largest scores of a KV head [ranges, group].
-  static int32_t* tops(const CacheShape& shape, const FilterLayout& f, float* scratch,
+  static int16_t* tops(const CacheShape& shape, const FilterLayout& f, float* scratch,
                        int64_t head);
 
   const int64_t window_, sinks_, keep_, recent_, query_bits_, planes_;
