@@ -52,9 +52,7 @@ def test_packing_round_trip(n, k):
     scales = rng.uniform(0, 1, (n, -(-k // 32))).astype(np.float16)
     packed = tamiz_ops.pack_ternary(levels, scales)
     assert packed.shape == (-(-n // 16), -(-k // 32) * 160)
-    for got, expected in zip(
-        tamiz_ops.unpack_ternary(packed, n, k), (levels, scales), strict=True
-    ):
+    for got, expected in zip(tamiz_ops.unpack_ternary(packed, n, k), (levels, scales), strict=True):
         np.testing.assert_array_equal(got, expected, strict=True)
 
 
