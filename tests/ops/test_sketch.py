@@ -214,6 +214,19 @@ def test_zero_keys_and_zero_queries(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e12, 1e30])
+@pytest.mark.parametrize("query_bits", [2, 4, 8])
+def test_scores_that_do_not_fit_in_their_integers(isa, size, query_bits):
+    """Beyond 128 nats scores count as equal; those that are no number go first."""
+    step = Step(200, keep=12, recent=6, query_bits=query_bits)
+    step.keys[:, :, 20:60] *= F(size)
+    step.q *= 100
+    with np.errstate(over="ignore"):
+        expected = step.reference()[0]
+    np.testing.assert_allclose(step.run(isa)[0], expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_keys_that_are_not_finite_are_not_hidden(isa, bad):
     step = Step(200, keep=12, recent=6)
@@ -323,3 +336,4 @@ def test_metrics_and_declaration():
     spec = tamiz_ops.schemas()["Attention"]
     names = {metric["name"] for metric in spec["metrics"]}
     assert {"pack.enabled", "pack.active", "pack.attended", "pack.visible"} <= names
+    assert {"pack.mode", "pack.density", "pack.popcnt"} <= names

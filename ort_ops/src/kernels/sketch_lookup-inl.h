@@ -4,9 +4,9 @@
 //   binary   T_g[n] = sum_i (bit i of n ? q_(4 g + i) : -q_(4 g + i))
 //   ternary  the same of both planes, T_g[n] = +-sum_i (bit i of n) q_(4 g + i)
 //
-// Entries are at most 28 in size and kept as unsigned bytes, 28 more than they are; four of them add
-// up without overflow. Bytes are shuffled so that 16 keys lie side by side, in lane l of a vector
-// with bits 16 l .. of a word: there the tables of its groups are.
+// Entries are at most 28 in size and kept as unsigned bytes, 28 more than they are; four of them
+// add up without overflow. Bytes are shuffled so that 16 keys lie side by side, in lane l of a
+// vector with bits 16 l .. of a word: there the tables of its groups are.
 //
 // Included once per target that has byte permutations, after sketch_scan-inl.h.
 
@@ -96,10 +96,10 @@ inline int64_t scan_by_tables(const SketchScanArgs& a) {
       for (int w = 0; w < W * P; ++w) {
         const __m512i* t = table[i] + w * kSteps;
         const __m512i* step = n[w].step;
-        const __m512i front = _mm512_add_epi8(_mm512_shuffle_epi8(t[0], step[0]),
-                                              _mm512_shuffle_epi8(t[1], step[1]));
-        const __m512i back = _mm512_add_epi8(_mm512_shuffle_epi8(t[2], step[2]),
-                                             _mm512_shuffle_epi8(t[3], step[3]));
+        const __m512i front =
+            _mm512_add_epi8(_mm512_shuffle_epi8(t[0], step[0]), _mm512_shuffle_epi8(t[1], step[1]));
+        const __m512i back =
+            _mm512_add_epi8(_mm512_shuffle_epi8(t[2], step[2]), _mm512_shuffle_epi8(t[3], step[3]));
         dot = add_lanes(dot, _mm512_add_epi8(front, back));
       }
       store_scores(a.scores + i * a.stride + key,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/metrics.h"
 #include "ops/scratch.h"
 #include "ops/shapes.h"
 
@@ -186,6 +187,22 @@ int64_t KeyFilter::sink_end(const int64_t* mask, int64_t keys) const {
   return end;
 }
 
+void KeyFilter::count_step(const CacheShape& shape, const FilterLayout& f, Metrics& metrics) const {
+  const auto heads = static_cast<double>(shape.batch * shape.kv_heads);
+  const auto keys = static_cast<double>(shape.keys);
+  metrics.add(kEnabledCalls, 1);
+  metrics.add(kActiveCalls, f.scans);
+  metrics.add(kVisibleKeys, heads * keys);
+  metrics.add(kPlanes, static_cast<double>(planes_));
+  metrics.add(kPackedQueries, f.scans && query_bits_ == 2);
+  if (!f.scans) count_attended(shape, heads * keys, metrics);
+}
+
+void KeyFilter::count_attended(const CacheShape& shape, double keys, Metrics& metrics) const {
+  metrics.add(kAttendedKeys, keys);
+  metrics.add(kDensity, keys / static_cast<double>(shape.batch * shape.kv_heads * shape.keys));
+}
+
 std::vector<AttributeSpec> key_filter_attributes() {
   using Kind = AttributeSpec::Kind;
   return {
@@ -208,10 +225,11 @@ std::vector<AttributeSpec> key_filter_attributes() {
 std::vector<MetricSpec> key_filter_metrics() {
   return {{"pack.enabled", "calls", "decode steps of attention that keep sketches"},
           {"pack.active", "calls", "those of them in which the filter chose the keys"},
-          {"pack.attended", "keys",
-           "keys attended in pack.enabled calls, by KV head; pack.attended / pack.visible is the "
-           "density"},
-          {"pack.visible", "keys", "keys there were to attend to"}};
+          {"pack.attended", "keys", "keys attended in pack.enabled calls, by KV head"},
+          {"pack.visible", "keys", "keys there were to attend to"},
+          {"pack.mode", "planes", "of the sketches, summed over pack.enabled: 1 binary, 2 ternary"},
+          {"pack.popcnt", "calls", "pack.active calls with the query packed as the keys are"},
+          {"pack.density", "share", "keys attended of those visible, summed over pack.enabled"}};
 }
 
 }  // namespace tamiz
