@@ -17,6 +17,7 @@ from tamiz.errors import TamizError
 from tamiz.selection import Slot
 
 if TYPE_CHECKING:
+    from tamiz.evaluate import Reference
     from tamiz.runtime import Model
 
 #: Windows of calibration text that are scored.
@@ -33,7 +34,7 @@ class Candidates:
     """How candidates are made and scored.
 
     Attributes:
-        reference: The dense model.
+        reference: The dense model's scores.
         windows: Tokens of each window of the text.
         decode: Whether they are read token by token as well.
         folder: Where candidates are written, one after the other.
@@ -41,7 +42,7 @@ class Candidates:
         progress: Told of every candidate.
     """
 
-    reference: Model
+    reference: Reference
     windows: list[list[int]]
     decode: bool
     folder: Path

@@ -7,21 +7,11 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from command_line import ok, tamiz
 
-from tamiz.cli import COMMANDS, main
+from tamiz.cli import COMMANDS
 from tamiz.errors import TamizError
 from tamiz.report import without_seconds
-
-
-def tamiz(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-def ok(*arguments: str | Path) -> str:
-    result = tamiz(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def refused(*arguments: str | Path) -> str:

@@ -3,25 +3,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from command_line import ok, tamiz
 from noisy import noisy
 
 from tamiz.build import Options, build
-from tamiz.cli import main
 from tamiz.plan import choose
 from tamiz.plugins import Plugin, Plugins, load
 
 SITE = "layers.1.ffn_down"
-
-
-def tamiz(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-def ok(*arguments: str | Path) -> str:
-    result = tamiz(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def built(

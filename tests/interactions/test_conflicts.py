@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from command_line import tamiz
 
-from tamiz.cli import main
 from tamiz.plugins import load
 
 #: Flags, the techniques that meet, rule, what the reason has to name.
@@ -46,10 +45,6 @@ ROWS = [
         "blocks of 8",
     ),
 ]
-
-
-def tamiz(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def installed(flags: str) -> bool:
