@@ -27,7 +27,7 @@ from typing import Any
 
 import tamiz_ops
 from tamiz.build import Options, build
-from tamiz.evaluate import compare, cut
+from tamiz.evaluate import Reference, compare, cut
 from tamiz.plan import choose
 from tamiz.plugins import Plugins, load
 from tamiz.runtime import Model
@@ -61,7 +61,7 @@ def policy(path: Path, pattern: str) -> Path:
 
 
 def score(
-    arguments: argparse.Namespace, plugins: Plugins, base: Model, point: dict[str, Any]
+    arguments: argparse.Namespace, plugins: Plugins, base: Reference, point: dict[str, Any]
 ) -> dict[str, float]:
     """Builds the bundle of one point and compares it with `base`."""
     technique, fields = RULES[point["rule"]]
@@ -163,7 +163,7 @@ def measure(arguments: argparse.Namespace, results: list[dict[str, Any]]) -> Non
     base = arguments.folder / "int4"
     if not base.exists():
         build(arguments.dense, base, choose(plugins.techniques()), plugins, Options(max_dppl=None))
-    model = Model.load(base, threads=1)
+    reference = Reference(Model.load(base, threads=1), arguments.folder)
     path = arguments.folder / "results.json"
     for group in arguments.groups:
         for rule in arguments.rules:
@@ -172,7 +172,7 @@ def measure(arguments: argparse.Namespace, results: list[dict[str, Any]]) -> Non
                 point["text"] = arguments.text.name
                 if any(point.items() <= p.items() for p in results):
                     continue
-                results.append(point | score(arguments, plugins, model, point))
+                results.append(point | score(arguments, plugins, reference, point))
                 print(json.dumps(results[-1]), file=sys.stderr, flush=True)
                 path.write_text(json.dumps(results, indent=1), "utf-8")
 
