@@ -7,11 +7,13 @@ For every group of sites, rule and fraction a bundle is built with that rule at 
 (int4 elsewhere, no gate), scored and deleted. FOLDER gets results.json, to which later calls add
 what is missing there, keep_curves.md and keep_curves.svg.
 
-- Rules: KWTA, and what event-driven expects of an input that it leaves out: its last value, or AR(1)
-  of a mean. Thresholds of the calibration, single inputs, the first 4 tokens dense, no gap checks.
+- Rules: KWTA, and what event-driven expects of an input that it leaves out: its last value, or
+  AR(1) of a mean. Thresholds of the calibration, single inputs, the first 4 tokens dense, no gap
+  checks.
   (The references 0 and mean of event-driven are KWTA and KWTA centred.)
-- ``kept``: the fraction that was computed on the text. ``dppl``: over the int4 bundle, worse of all
-  positions and those ≥ 16; KWTA read as a prompt, event-driven token by token. ``kl`` likewise.
+- ``kept``: the fraction that was computed on the text. ``dppl``: over the int4 bundle; KWTA, which
+  does the same in a prompt, read as one, worse of all positions and those ≥ 16; event-driven token
+  by token from position 16 on. ``kl`` likewise.
 - The table has the fraction at an equal Δppl or KL, by interpolation between neighbours.
 """
 
@@ -22,6 +24,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +85,18 @@ def score(
     )
     del model
     shutil.rmtree(path)
-    kl = found.kl_mean if found.kl_decode is None else found.kl_decode
-    return {"kept": kept / every, "dppl": found.dppl, "kl": kl}
+    if found.kl_decode is None:
+        return {"kept": kept / every, "dppl": found.dppl, "kl": found.kl_mean}
+    assert found.built.ppl_decode is not None
+    dppl = found.built.ppl_decode / found.dense.ppl_from_16 - 1
+    return {"kept": kept / every, "dppl": dppl, "kl": found.kl_decode}
 
 
 def at_level(curve: Sequence[dict[str, Any]], measure: str, level: float) -> float | None:
     """The fraction kept where a curve crosses a level; None where it does not."""
     points = sorted((p["kept"], p[measure]) for p in curve)
     points.append((1.0, 0.0))
-    for (low, loss), (high, less) in reversed(list(zip(points, points[1:], strict=False))):
+    for (low, loss), (high, less) in reversed(list(pairwise(points))):
         if less <= level < loss:
             return low + (high - low) * (loss - level) / (loss - less)
     return None
@@ -106,7 +112,7 @@ def curves(results: Sequence[dict[str, Any]], group: str) -> dict[str, list[dict
 def table(results: Sequence[dict[str, Any]]) -> str:
     """Fractions at equal losses, and the points themselves."""
     levels = [(measure, level) for measure, several in LEVELS.items() for level in several]
-    heads = [f"{ {'dppl': 'Δppl', 'kl': 'KL'}[m]} {level:g}" for m, level in levels]
+    heads = [f"{ {'dppl': 'Δppl', 'kl': 'KL'}[m] } {level:g}" for m, level in levels]
     lines = [["sites", "rule", *heads], ["---"] * (2 + len(heads))]
     for group in GROUPS:
         for rule, points in curves(results, group).items():
@@ -138,9 +144,9 @@ def plot(results: Sequence[dict[str, Any]]) -> str:
         points = [p for line in lines.values() for p in line]
         low, high = min(p["kept"] for p in points), max(p["kl"] for p in points)
 
-        def place(kept: float, kl: float, x0: int = x0, low: float = low, high: float = high) -> str:
-            across = (1 - kept) / (1 - low) * width
-            return f"{x0 + across:.1f} {top + height - kl / high * height:.1f}"
+        def place(p: dict[str, Any], x0: int = x0, low: float = low, high: float = high) -> str:
+            across = (1 - p["kept"]) / (1 - low) * width
+            return f"{x0 + across:.1f} {top + height - p['kl'] / high * height:.1f}"
 
         parts.append(
             f'<path d="M{x0} {top}V{top + height}H{x0 + width}" fill="none" stroke="black"/>'
@@ -148,8 +154,8 @@ def plot(results: Sequence[dict[str, Any]]) -> str:
             f"kept 1 to {low:.2f}</text>"
         )
         for row, (rule, line) in enumerate(lines.items()):
-            places = [place(p["kept"], p["kl"]) for p in sorted(line, key=lambda p: -p["kept"])]
-            path = "M" + "L".join([place(1.0, 0.0), *places])
+            ordered = [{"kept": 1.0, "kl": 0.0}, *sorted(line, key=lambda p: -p["kept"])]
+            path = "M" + "L".join(map(place, ordered))
             parts.append(f'<path d="{path}" fill="none" stroke="{colors[rule]}"/>')
             parts.append(
                 f'<text x="{x0 + 10}" y="{top + 16 + 14 * row}" fill="{colors[rule]}">{rule}</text>'

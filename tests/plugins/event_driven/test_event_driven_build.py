@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import tamiz_ops
+from tamiz.bench_child import BundleEngine
 from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.calibrate import calibrate_bundle
@@ -160,6 +161,22 @@ def test_reset_and_rewind_start_anew(plugins: Plugins, tiny_dense: Path, calibra
     rows = [sequence.read(IDS[:START]).copy()]
     rows += [sequence.step(token).copy() for token in IDS[START:]]
     np.testing.assert_array_equal(rows, expected)
+
+
+def test_a_benchmark_decodes_where_the_prompt_ended(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    path = built(plugins, tiny_dense, "e", calibration, event_driven=HALF)
+    engine = BundleEngine(str(path), threads=1)
+    engine.prefill(IDS[:START])
+    taken = []
+    for _ in range(2):
+        engine.decode(5)
+        taken.append(engine.sequence.tokens.copy())
+        engine.rewind(START)
+        assert engine.sequence.tokens == IDS[:START]
+    assert taken[0] == taken[1]
+    assert len(taken[0]) == START + 5
 
 
 def test_gap_switches_off_for_the_sequence_only(
