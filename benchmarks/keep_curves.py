@@ -46,8 +46,8 @@ KWTA, EVENT = "kwta", "event-driven"
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "kwta": (KWTA, {"center": False}),
     "kwta centred": (KWTA, {"center": True}),
-    "last": (EVENT, {"reference": "last", "gap_every": 0}),
-    "ar1": (EVENT, {"reference": "ar1", "gap_every": 0}),
+    "last": (EVENT, {"reference": "last", "gap_every": 0, "anywhere": True}),
+    "ar1": (EVENT, {"reference": "ar1", "gap_every": 0, "anywhere": True}),
 }
 FRACTION = {KWTA: "k", EVENT: "topk"}
 COUNTED = {KWTA: ("kwta.kept", "kwta.blocks"), EVENT: ("event.topk_kept", "event.channels")}

@@ -26,7 +26,7 @@ TOLERANCE = 2e-3
 NEXT_TO = 5e-4
 POLICY = {"version": 1, "defaults": {"gating": {}}}
 KWTA = ("--kwta=on",)
-EVENT = ("--event-driven=on", "--event-gap-every=0")
+EVENT = ("--event-driven=on", "--event-gap-every=0", "--event-anywhere=true")
 
 
 @dataclass

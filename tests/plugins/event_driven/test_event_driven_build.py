@@ -25,8 +25,8 @@ from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConf
 
 IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
 START = 40
-EXACT = {"reference": "last", "select": "topk", "topk": 1.0, "gap_every": 16}
-HALF = {"select": "topk", "topk": 0.5, "gap_every": 0}
+EXACT = {"reference": "last", "select": "topk", "topk": 1.0, "gap_every": 16, "anywhere": True}
+HALF = {"select": "topk", "topk": 0.5, "gap_every": 0, "anywhere": True}
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +247,7 @@ def test_another_mask_narrows_the_choice(
     if "kwta" not in plugins.techniques():
         pytest.skip("needs kwta")
     kwta = {"k": 0.5, "select": "topk", "target": "attn"}
-    fields = {"select": "topk", "topk": 1.0, "gap_every": 0, "target": "attn"}
+    fields = {**HALF, "topk": 1.0, "target": "attn"}
     path = built(plugins, tiny_dense, "both", calibration, kwta=kwta, event_driven=fields)
     model = Model.load(path)
     assert np.isfinite(steps(model)).all()
@@ -260,7 +260,7 @@ def test_another_mask_narrows_the_choice(
 
 def test_the_seeds_flags(tiny_dense: Path, tmp_path: Path) -> None:
     fields = {"target": "mlp", "topk": 0.4, "delta-theta": 0.01, "budget-ms": 4, "quorum": 0.5}
-    fields |= {"gap-tol": 0.03, "reference": "zero"}
+    fields |= {"gap-tol": 0.03, "reference": "zero", "anywhere": "true"}
     flags = ["--event-driven=on", *(f"--event-{name}={value}" for name, value in fields.items())]
     out = tmp_path / "e"
     result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out), *flags])
