@@ -14,13 +14,14 @@ what is missing there, keep_curves.md and keep_curves.svg.
 - ``kept``: the fraction that was computed on the text. ``dppl``: over the int4 bundle; KWTA, which
   does the same in a prompt, read as one, worse of all positions and those ≥ 16; event-driven token
   by token from position 16 on. ``kl`` likewise.
-- The table has the fraction at an equal Δppl or KL, by interpolation between neighbours.
+- The table has the fraction at an equal Δppl or KL, between neighbours on its curve.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import sys
 from collections.abc import Sequence
@@ -93,11 +94,18 @@ def score(
 
 
 def at_level(curve: Sequence[dict[str, Any]], measure: str, level: float) -> float | None:
-    """The fraction kept where a curve crosses a level; None where it does not."""
-    points = sorted((p["kept"], p[measure]) for p in curve)
-    points.append((1.0, 0.0))
+    """The fraction kept where a curve crosses a level; None where it does not.
+
+    Straight lines between neighbours, and to 0 at 1 for Δppl; of the logarithm for KL, which grows
+    that way.
+    """
+    if measure == "kl":
+        points = sorted((p["kept"], math.log(p["kl"])) for p in curve)
+        level = math.log(level)
+    else:
+        points = [*sorted((p["kept"], p[measure]) for p in curve), (1.0, 0.0)]
     for (low, loss), (high, less) in reversed(list(pairwise(points))):
-        if less <= level < loss:
+        if less <= level <= loss and less < loss:
             return low + (high - low) * (loss - level) / (loss - less)
     return None
 
