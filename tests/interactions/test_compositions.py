@@ -176,6 +176,7 @@ def test_packed_weights_and_a_window(compose: Compose) -> None:
             True,
         ),
         ("seed-delta", ("--seed-delta-k=32",), {"k": 32}, False),
+        ("ternary", ("--ternary-max-error=1",), {"max_error": 1}, True),
     ],
 )
 def test_one_owner_of_the_weights_and_a_window(
@@ -259,6 +260,7 @@ def strongest(share: float, block: int, first: int = 4) -> Callable[[Array], Arr
             ("--proc-sparse=on", "--proc-fanout=2", "--proc-shed-eps=0"),
             {"fanout": 2, "shed_eps": 0},
         ),
+        ("ternary", 16, ("--ternary=on", "--ternary-max-error=1"), {"max_error": 1}),
     ],
 )
 def test_a_mask_on_the_blocks_that_exist(

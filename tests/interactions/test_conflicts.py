@@ -14,6 +14,9 @@ from tamiz.plugins import load
 ROWS = [
     ("--proc-sparse=on --seed-delta=on", ("proc-sparse", "seed-delta"), "one-owner", "weights"),
     ("--proc-sparse=on --tt=on", ("proc-sparse", "tt"), "one-owner", "weights"),
+    ("--proc-sparse=on --ternary=on", ("proc-sparse", "ternary"), "one-owner", "weights"),
+    ("--seed-delta=on --ternary=on", ("seed-delta", "ternary"), "one-owner", "weights"),
+    ("--kwta=on --ternary=on", ("kwta", "ternary"), "one-partition", "blocks of 1"),
     ("--seed-delta=on --tt=on", ("seed-delta", "tt"), "one-owner", "weights"),
     ("--block-quant=on --tt=on", ("block-quant", "tt"), "one-owner", "weights"),
     ("--state-pack=on --key-filter=on", ("key-filter", "state-pack"), "one-owner", "sketch"),
