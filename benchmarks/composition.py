@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from tamiz.bench import bundle_child, measure, ratios, read_bandwidth
-from tamiz.evaluate import compare, cut, log_softmax
+from tamiz.evaluate import Reference, compare, cut, log_softmax
 from tamiz.runtime import Model
 from tamiz.tokenizer import Tokenizer
 
@@ -126,9 +126,10 @@ def quality(arguments: argparse.Namespace, results: dict[str, Any], names: list[
                 pairs = zip(seen[twin], seen[name], strict=True)
                 found = [mixed[best] == value for (best, value, _), (_, _, mixed) in pairs]
                 hits.setdefault(name, []).extend(bool(hit) for hit in found)
+    scores = Reference(reference, arguments.folder)
     for name, model in models.items():
         nll, nll_dense, kl, agrees = np.concatenate(long[name], axis=1).mean(axis=1)
-        short = compare(model, reference, cut(ids, arguments.windows, WINDOW), decode=True)
+        short = compare(model, scores, cut(ids, arguments.windows, WINDOW), decode=True)
         assert short.kl_decode is not None
         assert short.top1_agreement_decode is not None
         results.setdefault(name, {})["quality"] = {

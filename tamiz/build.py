@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import shutil
 import time
@@ -30,7 +31,7 @@ from tamiz.resolver import Choice
 from tamiz.rewriting import Written, constant_bytes, write_model
 from tamiz.selection import Slot, Workshop, accepted, leave_out, unsafe
 from tamiz.site import SiteKind
-from tamiz.whole_model import Gated, lossy
+from tamiz.whole_model import Gated, Trials, lossy
 from tamiz.workers import workers
 
 if TYPE_CHECKING:
@@ -254,10 +255,11 @@ class _Build:
         elif not lossy(slots):
             skipped = "nothing that was applied loses anything"
         if skipped is None:
+            from tamiz.evaluate import Reference
             from tamiz.runtime import Model
 
             try:
-                reference = Model.load(self.dense.path)
+                reference = Model.load(self.dense.path, threads=1)
             except TamizError as error:
                 skipped = f"the dense model cannot be scored: {error}"
         if skipped is not None or budget is None:
@@ -271,8 +273,10 @@ class _Build:
         long = decode or bool(turnable(slots))
         windows = gate_windows(reference, known, long, self.progress)
         scored = self.work / "candidate"
-        candidates = Candidates(reference, windows, decode, scored, write, self.progress)
-        gated = hold_and_turn(slots, budget, candidates.score, workshop.fill)
+        scores = Reference(reference, self.work)
+        candidates = Candidates(scores, windows, decode, scored, write, self.progress)
+        trials = Trials(math.log1p(budget), candidates.score, workshop.fill)
+        gated = hold_and_turn(slots, trials)
         own = known is None or self.options.calibration is None
         about["text"] = "the model's own" if own else "calibration"
         about |= {"windows": len(windows), "window_tokens": len(windows[0]), "decode": decode}

@@ -13,13 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tamiz.plan import configure
 from tamiz.resolver import Choice
 from tamiz.selection import Slot
 from tamiz.technique import Dial
-from tamiz.whole_model import Evaluate, Fill, Gated, hold, lossy, measured
+from tamiz.whole_model import Gated, Trials, hold, lossy
 
 _TRIALS = 7
 #: The part of the budget that a trial aims at, and with which the search is content.
@@ -34,24 +33,22 @@ def turnable(slots: Sequence[Slot]) -> list[int]:
     return [index for index, slot in enumerate(slots) if slot.accepted and _dial(_choice(slot))]
 
 
-def hold_and_turn(slots: list[Slot], max_dppl: float, evaluate: Evaluate, fill: Fill) -> Gated:
+def hold_and_turn(slots: list[Slot], trials: Trials) -> Gated:
     """Holds the whole model to its budget and spends what is left on the dials.
 
     Args:
         slots: What the gates of the single tensors accepted.
-        max_dppl: Largest accepted Δppl.
-        evaluate: Builds and measures a candidate.
-        fill: Fits what has no fit yet.
+        trials: Measures candidates.
     """
     turned = turnable(slots)
     if not turned:
-        return hold(slots, max_dppl, evaluate, fill)
-    empty = list(slots)
+        return hold(slots, trials)
+    rest = list(slots)
     for index in turned:
-        empty[index] = replace(slots[index], backed_off=len(slots[index].passed))
-    gated = hold(empty, max_dppl, evaluate, fill) if lossy(empty) else Gated(empty, [])
-    search = _Search(gated.slots, turned, slots, math.log1p(max_dppl), evaluate, fill, gated.trials)
-    return Gated(search.run() or gated.slots, gated.trials)
+        rest[index] = replace(slots[index], backed_off=len(slots[index].passed))
+    if lossy(rest):
+        rest = hold(rest, trials).slots
+    return Gated(_Search(rest, turned, slots, trials).run() or rest, trials.told)
 
 
 @dataclass
@@ -62,33 +59,29 @@ class _Search:
         rest: The slots, empty where the dial acts.
         turned: Indices of these.
         slots: The slots as they were first fitted.
-        allowed: Largest ln(1 + Δppl).
-        evaluate: Builds and measures a candidate.
-        fill: Fits slots.
-        trials: Where trials are recorded.
+        trials: Measures candidates.
     """
 
     rest: list[Slot]
     turned: list[int]
     slots: list[Slot]
-    allowed: float
-    evaluate: Evaluate
-    fill: Fill
-    trials: list[dict[str, Any]]
+    trials: Trials
 
     def run(self) -> list[Slot] | None:
         """The slots at that strength; None where nothing holds."""
         strength, low, high, best = self._start(), 0.0, math.inf, None
+        allowed = self.trials.allowed
         for _ in range(_TRIALS):
             candidate = self._at(strength)
-            loss = self._try(candidate, strength)
-            if loss <= self.allowed:
+            told = float(f"{strength:.4g}")
+            loss = self.trials.loss(candidate, refused=[], predicted=None, strength=told)
+            if loss <= allowed:
                 low, best = strength, candidate
-                if loss >= _CONTENT * self.allowed:
+                if loss >= _CONTENT * allowed:
                     break
             else:
                 high = strength
-            wanted = math.sqrt(_AIM * self.allowed / loss) if loss > 0 else _STEP
+            wanted = math.sqrt(_AIM * allowed / loss) if loss > 0 else _STEP
             guess = strength * min(_STEP, max(1 / _STEP, wanted))
             strength = guess if low < guess < high else math.sqrt(max(low, high / 16) * high)
         return best
@@ -107,17 +100,7 @@ class _Search:
             fields = {**choice.config.model_dump(), dial.field: strength}
             set_choice = configure(choice.technique, fields, asked=choice.asked)
             candidate[index] = Slot(self.slots[index].site_plan, ((set_choice, 0),))
-        return self.fill(candidate)
-
-    def _try(self, candidate: list[Slot], strength: float) -> float:
-        """ln(1 + Δppl) of a candidate; infinite if it is not a number."""
-        quality, loss = measured(self.evaluate(candidate))
-        self.trials.append(
-            {"refused": [], "predicted": None, "strength": float(f"{strength:.4g}")}
-            | quality
-            | {"holds": loss <= self.allowed}
-        )
-        return loss
+        return self.trials.fill(candidate)
 
 
 def _choice(slot: Slot) -> Choice:

@@ -17,15 +17,19 @@ a built model can be scored a second time, reading position 16 and all that foll
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tamiz.calibration import window_hash
 from tamiz.errors import TamizError
 from tamiz.runtime import Model
 from tamiz.sequence import Logits
@@ -45,6 +49,7 @@ def evaluate(
     text: str,
     windows: int,
     decode: bool = False,
+    at_once: int = 1,
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Quality on a text; the JSON of `tamiz eval`.
@@ -55,24 +60,24 @@ def evaluate(
         text: The text.
         windows: Number of windows.
         decode: Whether to score token by token as well.
-        tell: Called with what is scored next.
+        at_once: Windows to read side by side; for models of one thread each.
+        tell: Called with how far it is.
 
     Raises:
         TamizError: The text is too short, or the models have other vocabularies.
     """
     cuts = cut(Tokenizer(built.bundle).encode(text, bos=False), windows)
+    tell(f"{windows} windows")
 
-    def announced() -> Iterator[list[int]]:
-        for number, window in enumerate(cuts, 1):
-            tell(f"window {number} of {windows}")
-            yield window
+    def done(count: int) -> None:
+        tell(f"{count} of {windows} windows are scored")
 
     if dense is None:
-        quality = perplexity(built, announced(), decode)
+        quality = perplexity(built, cuts, decode, at_once, done)
         result: dict[str, Any] = {"ppl": quality.ppl, "ppl_from_16": quality.ppl_from_16}
         result["ppl_decode"] = quality.ppl_decode
     else:
-        compared = compare(built, dense, announced(), decode)
+        compared = compare(built, Reference(dense), cuts, decode, at_once, done)
         result = {
             "ppl": compared.built.ppl,
             "ppl_from_16": compared.built.ppl_from_16,
@@ -151,51 +156,135 @@ def cut(ids: Ids[int], windows: int, window: int = WINDOW) -> list[list[int]]:
     return [list(ids[start : start + window]) for start in range(0, windows * window, window)]
 
 
-def perplexity(model: Model, windows: Iterable[Ids[int]], decode: bool = False) -> Quality:
+def perplexity(
+    model: Model,
+    windows: Ids[Ids[int]],
+    decode: bool = False,
+    at_once: int = 1,
+    tell: Callable[[int], None] = lambda _: None,
+) -> Quality:
     """Perplexity over windows.
 
     Args:
         model: The model.
         windows: Token ids of each, see `cut`.
         decode: Whether to score token by token as well.
+        at_once: Windows to read side by side; for a model of one thread.
+        tell: Called with the number of windows that are scored.
     """
-    losses = []
-    for window in windows:
+
+    def losses(window: Ids[int]) -> Float64:
         ways = [_prompt(model, window), *([_decode(model, window)] if decode else [])]
         blocks = [[nll for nll, _ in _scores(window, way)] for way in ways]
-        losses.append(np.stack([np.concatenate(parts) for parts in blocks]))
-    every, late = _means(losses)
+        return np.stack([np.concatenate(parts) for parts in blocks])
+
+    every, late = _means(_read(losses, windows, at_once, tell))
     return Quality(
         float(np.exp(every[0])), float(np.exp(late[0])), float(np.exp(late[1])) if decode else None
     )
 
 
+def _read(
+    score: Callable[[Ids[int]], Float64],
+    windows: Ids[Ids[int]],
+    at_once: int,
+    tell: Callable[[int], None],
+) -> list[Float64]:
+    """The scores of every window, in order."""
+    found = []
+    with ThreadPoolExecutor(at_once) as pool:
+        for rows in pool.map(score, windows):
+            found.append(rows)
+            tell(len(found))
+    return found
+
+
+#: Scores of some positions: their nll ``[n]`` and all log p ``[n, V]``.
+_Scores = tuple[Float64, Float64]
+#: The same, and the 10 likeliest tokens ``[n, 10]``, the likeliest first.
+_DenseScores = tuple[Float64, Float64, NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The dense model's scores of windows that are read as prompts.
+
+    Attributes:
+        model: The dense model.
+        folder: Where log p is kept, rounded to float16, if the file system has room: each window
+            then runs once however often it is asked for.
+    """
+
+    model: Model
+    folder: Path | None = None
+    _kept: dict[tuple[int, ...], tuple[Path, list[tuple[Float64, NDArray[np.int64]]]]] = field(
+        default_factory=dict
+    )
+
+    def scores(self, window: Ids[int]) -> Iterator[_DenseScores]:
+        """Scores of all tokens of a window but the first, some positions at a time."""
+        key = tuple(window)
+        if key in self._kept:
+            return self._load(*self._kept[key])
+        needed = 2 * len(window) * self.model.vocabulary
+        if self.folder is None or shutil.disk_usage(self.folder).free < 2 * needed:
+            return self._run(window)
+        file = self.folder / f"dense-{window_hash(window)[:16]}.float16"
+        told = []
+        with file.open("wb") as stream:
+            for nll, log_p, likely in self._run(window):
+                stream.write(log_p.astype(np.float16).tobytes())
+                told.append((nll, likely))
+        self._kept[key] = file, told
+        return self._load(file, told)
+
+    def _run(self, window: Ids[int]) -> Iterator[_DenseScores]:
+        for nll, log_p in _scores(window, _prompt(self.model, window)):
+            yield nll, log_p, _likeliest(log_p)
+
+    def _load(
+        self, file: Path, told: Iterable[tuple[Float64, NDArray[np.int64]]]
+    ) -> Iterator[_DenseScores]:
+        with file.open("rb") as stream:
+            for nll, likely in told:
+                rows = np.fromfile(stream, np.float16, len(nll) * self.model.vocabulary)
+                yield nll, rows.reshape(len(nll), -1).astype(np.float64), likely
+
+
 def compare(
-    built: Model, dense: Model, windows: Iterable[Ids[int]], decode: bool = False
+    built: Model,
+    dense: Reference,
+    windows: Ids[Ids[int]],
+    decode: bool = False,
+    at_once: int = 1,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
     """Both models over the same windows, position by position.
 
     Args:
         built: The built model.
-        dense: The dense model, of the same vocabulary.
+        dense: The dense model's scores; the same vocabulary.
         windows: Token ids of each, see `cut`.
         decode: Whether to score the built model token by token as well.
+        at_once: Windows to read side by side; for models of one thread each.
+        tell: Called with the number of windows that are scored.
 
     Raises:
         TamizError: The vocabularies differ.
     """
-    if built.vocabulary != dense.vocabulary:
+    if built.vocabulary != dense.model.vocabulary:
         raise TamizError(
-            f"{built.bundle.path}: has {built.vocabulary} logits, but {dense.bundle.path} has"
-            f" {dense.vocabulary}, so they cannot be compared"
+            f"{built.bundle.path}: has {built.vocabulary} logits, but {dense.model.bundle.path} has"
+            f" {dense.model.vocabulary}, so they cannot be compared"
         )
-    rows = []
-    for window in windows:
+
+    def rows(window: Ids[int]) -> Float64:
         ways = [_prompt(built, window), *([_decode(built, window)] if decode else [])]
-        all_scores = [_scores(window, way) for way in (_prompt(dense, window), *ways)]
+        all_scores = [dense.scores(window), *(_scores(window, way) for way in ways)]
         blocks = [_distances(*block) for block in zip(*all_scores, strict=True)]
-        rows.append(np.concatenate(blocks, axis=1))
-    every, late = _means(rows)
+        return np.concatenate(blocks, axis=1)
+
+    every, late = _means(_read(rows, windows, at_once, tell))
     return Comparison(
         Quality(
             float(np.exp(every[1])),
@@ -209,27 +298,26 @@ def compare(
     )
 
 
-#: Scores of some positions: their nll ``[n]`` and all log p ``[n, V]``.
-_Scores = tuple[Float64, Float64]
-
-
-def _distances(dense: _Scores, *others: _Scores) -> Float64:
+def _distances(dense: _DenseScores, *others: _Scores) -> Float64:
     """Rows of nll of dense; of each other its nll, KL, top-1 agreement and top-10 recall."""
-    nll_dense, log_p_dense = dense
+    nll_dense, log_p_dense, likely = dense
+    p_dense = np.exp(log_p_dense)
     rows = [nll_dense]
-    likely = _likeliest(log_p_dense)
     for nll, log_p in others:
-        divergence = (np.exp(log_p_dense) * (log_p_dense - log_p)).sum(axis=1)
-        agrees = log_p.argmax(axis=1) == log_p_dense.argmax(axis=1)
-        found = (likely[:, :, None] == _likeliest(log_p)[:, None]).any(axis=2).mean(axis=1)
+        divergence = np.einsum("nv,nv->n", p_dense, log_p_dense - log_p)
+        built = _likeliest(log_p)
+        agrees = built[:, 0] == likely[:, 0]
+        found = (likely[:, :, None] == built[:, None]).any(axis=2).mean(axis=1)
         rows += [nll, divergence, agrees.astype(np.float64), found]
     return np.stack(rows)
 
 
 def _likeliest(log_p: Float64) -> NDArray[np.int64]:
-    """The 10 likeliest tokens of each row."""
+    """The 10 likeliest tokens of each row, the likeliest first."""
     count = min(10, log_p.shape[1])
-    return np.argpartition(-log_p, count - 1, axis=1)[:, :count]
+    some = np.sort(np.argpartition(-log_p, count - 1, axis=1)[:, :count])
+    order = np.argsort(-np.take_along_axis(log_p, some, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(some, order, axis=1)
 
 
 def _means(rows: Ids[Float64]) -> tuple[Float64, Float64]:

@@ -15,8 +15,8 @@ and after each trial from that trial's own factor. A trial runs a built candidat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tamiz.fitting import Attempt
@@ -66,21 +66,48 @@ def lossy(slots: Sequence[Slot]) -> list[int]:
     return sorted(found, key=lambda index: (-_damage(slots[index].accepted), index))
 
 
-def hold(slots: list[Slot], max_dppl: float, evaluate: Evaluate, fill: Fill) -> Gated:
+@dataclass
+class Trials:
+    """Candidates, built and measured.
+
+    Attributes:
+        allowed: Largest ln(1 + Δppl).
+        evaluate: Builds and measures a candidate.
+        fill: Fits what a candidate's slots have no fit of yet.
+        told: What was tried, for the report.
+    """
+
+    allowed: float
+    evaluate: Evaluate
+    fill: Fill
+    told: list[dict[str, Any]] = field(default_factory=list)
+
+    def loss(self, candidate: Sequence[Slot], **about: Any) -> float:
+        """ln(1 + Δppl) of a candidate; infinite if it is not a number.
+
+        Args:
+            candidate: Its slots.
+            about: What else the report tells of this trial.
+        """
+        quality = self.evaluate(candidate)
+        dppl = quality["dppl"]
+        loss = math.log1p(dppl) if math.isfinite(dppl) else math.inf
+        measured = {name: _rounded(value) for name, value in quality.items()}
+        self.told.append({**about, **measured, "holds": loss <= self.allowed})
+        return loss
+
+
+def hold(slots: list[Slot], trials: Trials) -> Gated:
     """Backs slots off, worst first, until the whole model is good enough.
 
     Args:
         slots: What the gates of the single tensors accepted.
-        max_dppl: Largest accepted Δppl.
-        evaluate: Builds and measures a candidate.
-        fill: Fits the fallbacks of slots that were backed off.
+        trials: Measures candidates.
     """
-    trials: list[dict[str, Any]] = []
     holds = False
     while not holds and (worst := lossy(slots)):
-        search = _Search(slots, worst, math.log1p(max_dppl), evaluate, fill, trials)
-        slots, holds = search.run()
-    return Gated(slots, trials)
+        slots, holds = _Search(slots, worst, trials).run()
+    return Gated(slots, trials.told)
 
 
 @dataclass
@@ -90,59 +117,41 @@ class _Search:
     Attributes:
         slots: Where to begin.
         worst: Indices of what may go, worst first.
-        allowed: Largest ln(1 + Δppl).
-        evaluate: Builds and measures a candidate.
-        fill: Fits fallbacks.
-        trials: Where trials are recorded.
+        trials: Measures candidates.
     """
 
     slots: list[Slot]
     worst: list[int]
-    allowed: float
-    evaluate: Evaluate
-    fill: Fill
-    trials: list[dict[str, Any]]
+    trials: Trials
 
     def run(self) -> tuple[list[Slot], bool]:
         """The slots that are left, and whether they hold; if they do not, all of `worst` went."""
         damage = [_share(self.slots, i) * _damage(self.slots[i].accepted) for i in self.worst]
         factor, fails, good = _FACTOR, -1, None
-        most = len(self.worst)
+        most, allowed = len(self.worst), self.trials.allowed
         for trial in range(_TRIALS):
             last = trial == _TRIALS - 1 and good is None
-            guess = most if last else _first_within(damage, self.allowed / factor)
+            guess = most if last else _first_within(damage, allowed / factor)
             count = min(guess, most) if guess > fails else (fails + most + 1) // 2
-            candidate = self.fill(_back_off(self.slots, self.worst[:count]))
+            candidate = self.trials.fill(_back_off(self.slots, self.worst[:count]))
             rest = sum(_share(candidate, i) * _damage(candidate[i].accepted) for i in self.worst)
             loss = self._try(candidate, count, factor * rest)
-            if loss > self.allowed:
+            if loss > allowed:
                 fails = count
             else:
                 good, most, best = count, count - 1, candidate
-            if fails >= most or (good == count and loss >= _GOOD * self.allowed):
+            if fails >= most or (good == count and loss >= _GOOD * allowed):
                 break
             factor = max(loss, _NOISE) / rest / _MARGIN if rest > 0 else factor / 2
         return (best, True) if good is not None else (candidate, False)
 
     def _try(self, candidate: list[Slot], count: int, predicted: float) -> float:
-        """ln(1 + Δppl) of a candidate; infinite if it is not a number."""
+        """ln(1 + Δppl) of a candidate without the first `count` of the worst."""
         if not lossy(candidate):
             return 0.0
-        quality, loss = measured(self.evaluate(candidate))
         refused = [self.slots[index].site_plan.site.id for index in self.worst[:count]]
-        self.trials.append(
-            {"refused": refused, "predicted": _rounded(math.expm1(min(predicted, 700.0)))}
-            | quality
-            | {"holds": loss <= self.allowed}
-        )
-        return loss
-
-
-def measured(quality: Mapping[str, float]) -> tuple[dict[str, float | None], float]:
-    """A candidate's quality for the report, and its ln(1 + Δppl); infinite if it is no number."""
-    dppl = quality["dppl"]
-    loss = math.log1p(dppl) if math.isfinite(dppl) else math.inf
-    return {name: _rounded(value) for name, value in quality.items()}, loss
+        told = _rounded(math.expm1(min(predicted, 700.0)))
+        return self.trials.loss(candidate, refused=refused, predicted=told)
 
 
 def _first_within(damage: Sequence[float], allowed: float) -> int:

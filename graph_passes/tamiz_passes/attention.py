@@ -26,12 +26,12 @@ class RecogniseAttention(GraphPass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
-        modified = False
+        modified, proved = False, {}
         for node in list(model.graph):
             if node.op_type == "Softmax" and node.domain == "" and node.graph is model.graph:
                 try:
                     region = find_region(node)
-                    _rewrite(model, region, prove(model, region))
+                    _rewrite(model, region, prove(model, region, proved))
                     modified = True
                 except Refusal as refusal:
                     reason = str(refusal)

@@ -8,14 +8,14 @@ the op's results (heads, groups, scale, partial rotation, caches).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from tamiz_passes.attention_region import Mask, Region, table_of, width
-from tamiz_passes.probe import POSITION_INPUT, Case, Probe, integers_behind
+from tamiz_passes.probe import POSITION_INPUT, Case, Probe, form, integers_behind
 from tamiz_passes.values import Refusal, operands
 
 #: Scores are masked by anything below this (exporters use −inf or float32's lowest).
@@ -45,13 +45,33 @@ class Parameters:
         return found
 
 
-def prove(model: ir.Model, region: Region) -> Parameters:
+def prove(
+    model: ir.Model, region: Region, proved: dict[tuple[Hashable, ...], Parameters]
+) -> Parameters:
     """Finds the parameters with which tamiz.Attention computes `region`.
+
+    Args:
+        model: The model.
+        region: A part of its graph.
+        proved: What was found for regions of other layers; this one's is added.
 
     Raises:
         Refusal: If there are none.
     """
-    return _Proof(model, region).parameters()
+    key = _form(region)
+    if key not in proved:
+        proved[key] = _Proof(model, region).parameters()
+    return proved[key]
+
+
+def _form(region: Region) -> tuple[Hashable, ...]:
+    """Regions of equal form compute the same."""
+    read = [region.output, region.keys.present, region.values.present]
+    read += [v for r in region.rotations for v in (r.cos, r.sin)]
+    read += [mask.value for mask in region.masks] + [value for value, _ in region.factors]
+    given = [region.q, region.k, region.v, region.keys.past, region.values.past]
+    kinds = [(mask.additive, mask.keeps) for mask in region.masks]
+    return (tuple(kinds), tuple(e for _, e in region.factors), *form(read, given))
 
 
 def _case(mask: list[list[int]], length: int) -> Case:

@@ -6,7 +6,7 @@ evaluating it decides which meaning it has, where matching every shape could not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from tamiz_passes.values import Refusal, last_dim, operands, rank
 
 MASK_INPUT = "attention_mask"
 POSITION_INPUT = "position_ids"
+#: Bytes of a tensor whose content `form` compares.
+_SMALL = 4096
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,59 @@ class Probe:
             raise Refusal(
                 f"it does not run with {case.length} tokens after {case.past}: {_first_line(error)}"
             ) from error
+
+
+def form(values: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> tuple[Hashable, ...]:
+    """What `values` are computed by up to `boundary`, without names.
+
+    Values of equal form are the same function of their boundary and of the graph's mask and
+    positions.
+    """
+    numbers: dict[ir.Value, int] = {}
+
+    def number(value: ir.Value | None) -> int | None:
+        return None if value is None else numbers.setdefault(value, len(numbers))
+
+    rows: list[Hashable] = [tuple(map(number, (*values, *boundary)))]
+    done = 0
+    while done < len(numbers):
+        for value in list(numbers)[done:]:
+            done += 1
+            node = value.producer()
+            if node is None or value in boundary:
+                rows.append(_leaf_form(value))
+                continue
+            attributes = sorted((a.name, _attribute_form(a)) for a in node.attributes.values())
+            called = (node.domain, node.op_type, node.outputs.index(value), tuple(attributes))
+            if node.op_type == "Shape" and _is_activation(operands(node)[0]):
+                rows.append((*called, _leaf_form(operands(node)[0])))
+            else:
+                rows.append((*called, tuple(map(number, node.inputs))))
+    return tuple(rows)
+
+
+def _leaf_form(value: ir.Value) -> Hashable:
+    if value.const_value is not None:
+        return _tensor_form(value.const_value)
+    known = None
+    if value.shape is not None:
+        known = tuple(d if isinstance(d, int) else None for d in value.shape)
+    name = value.name if value.name in (MASK_INPUT, POSITION_INPUT) else None
+    return (name, value.dtype, known)
+
+
+def _attribute_form(attribute: ir.Attr) -> str:
+    if attribute.type == ir.AttributeType.TENSOR:
+        return repr(_tensor_form(attribute.as_tensor()))
+    if attribute.type in _GRAPH_ATTRIBUTES:
+        return f"only {id(attribute)}"
+    return repr(attribute.value)
+
+
+def _tensor_form(tensor: ir.TensorProtocol) -> Hashable:
+    """Large tensors are equal to themselves only."""
+    content = tensor.tobytes() if tensor.nbytes <= _SMALL else id(tensor)
+    return (tensor.dtype, tuple(tensor.shape.numpy()), content)
 
 
 def integers_behind(values: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> set[int]:

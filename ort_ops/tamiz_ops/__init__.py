@@ -14,9 +14,11 @@ from tamiz_ops.pack import (
     pack_channels,
     pack_int4,
     pack_int8,
+    pack_ternary,
     unpack_channels,
     unpack_int4,
     unpack_int8,
+    unpack_ternary,
 )
 from tamiz_ops.run import run
 from tamiz_ops.seedlm import fit_seedlm, unpack_seedlm
@@ -38,6 +40,7 @@ __all__ = [
     "pack_int4",
     "pack_int8",
     "pack_signs",
+    "pack_ternary",
     "quantize_groups",
     "register",
     "reset_metrics",
@@ -48,4 +51,5 @@ __all__ = [
     "unpack_int4",
     "unpack_int8",
     "unpack_seedlm",
+    "unpack_ternary",
 ]

@@ -23,6 +23,9 @@ TILE = 16
 _WORD = 4  # inputs of one output that lie side by side
 _PANEL = 128  # outputs of a panel of channels
 _HALF = 64  # outputs of the last one, perhaps
+_LEVELS = 16  # inputs whose ternary levels share a word
+_LEVEL = np.arange(_LEVELS, dtype=np.uint32)
+_LEVEL_SHIFTS = 16 * (_LEVEL // 2 % 2) + 4 * (_LEVEL // 4) + 2 * (_LEVEL % 2)
 
 
 def pack_int4(quants: Bytes, scales: Halves, minima: Halves) -> Bytes:
@@ -162,6 +165,48 @@ def unpack_channels(packed: Bytes, n: int, k: int) -> tuple[Bytes, Halves, Halve
         factors.append(groups["factors"].transpose(1, 2, 0))
     scales, minima = np.concatenate(factors, axis=1)
     return np.concatenate(quants)[:n, :k], scales[:n], minima[:n]
+
+
+def pack_ternary(levels: npt.NDArray[np.int8], scales: Halves) -> Bytes:
+    """Packs w = scale * level in two planes, positive and negative; `src/kernels/ternary.h`.
+
+    Args:
+        levels: int8 [N, K], -1, 0 or 1.
+        scales: float16 [N, ceil(K / 32)].
+
+    Returns:
+        uint8 [ceil(N / 16), ceil(K / 32) * 160].
+
+    Raises:
+        ValueError: an argument has another type or shape, or a level is another number.
+    """
+    _check(levels, np.int8, {"scales": scales})
+    if np.abs(levels).max() > 1:
+        raise ValueError("levels holds other values than -1, 0 and 1")
+    planes = (levels > 0).astype(np.uint32) | (levels < 0).astype(np.uint32) << 1
+    vectors = _pad(planes, GROUP).reshape(-(-len(levels) // TILE) * TILE, -1, _LEVELS)
+    words = np.bitwise_or.reduce(vectors << _LEVEL_SHIFTS, axis=-1)
+    return _join(words.view(np.uint8), [scales])
+
+
+def unpack_ternary(packed: Bytes, n: int, k: int) -> tuple[npt.NDArray[np.int8], Halves]:
+    """Undoes `pack_ternary`.
+
+    Args:
+        packed: uint8 [ceil(n / 16), ceil(k / 32) * 160].
+        n: outputs.
+        k: inputs.
+
+    Returns:
+        levels int8 [n, k], scales float16 [n, ceil(k / 32)].
+
+    Raises:
+        ValueError: `packed` has another type or shape.
+    """
+    data, (scales,) = _split(packed, 2, n, k)
+    planes = np.ascontiguousarray(data).view("<u4").reshape(len(data), -1, 1) >> _LEVEL_SHIFTS & 3
+    levels = np.array([0, 1, -1, -1], np.int8)[planes].reshape(len(data), -1)
+    return levels[:n, :k], scales
 
 
 def dequantize(packed: Bytes, bits: int, n: int, k: int) -> npt.NDArray[np.float32]:

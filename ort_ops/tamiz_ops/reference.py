@@ -17,6 +17,7 @@ from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
 from tamiz_ops.seedlm import unpack_seedlm
 from tamiz_ops.signs import dequantize_signs
+from tamiz_ops.ternary_reference import ternary_matmul
 
 Array = npt.NDArray[Any]
 
@@ -352,6 +353,7 @@ _OPS: dict[str, Any] = {
     "Fused": fused,
     "ProcSparseMatMul": proc_sparse_matmul,
     "SeedDeltaMatMul": seed_delta_matmul,
+    "TernaryMatMul": ternary_matmul,
     "EventSelect": event_select,
     "EventSum": event_sum,
 }

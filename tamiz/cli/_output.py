@@ -1,4 +1,4 @@
-"""What the commands print: JSON, tables of at most 80 columns, folded rows, sizes."""
+"""What the commands print: JSON, tables, folded rows, sizes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
-        console.width = 80
+        console.width = 100
     table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for index, column in enumerate(columns):
         table.add_column(
             column.lstrip(">"),
             justify="right" if column.startswith(">") else "left",
             overflow="fold",
-            no_wrap=index == 0,
+            no_wrap=index == 0 or column.startswith(">"),
         )
     for row in rows:
         table.add_row(*row)

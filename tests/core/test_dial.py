@@ -15,6 +15,7 @@ from tamiz.resolver import Choice, SitePlan
 from tamiz.selection import Slot
 from tamiz.site import Site, SiteKind
 from tamiz.technique import Claim, Dial, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.whole_model import Trials
 
 
 class Config(TechniqueConfig):
@@ -70,7 +71,7 @@ def test_the_largest_strength_that_holds(cost: float, power: float) -> None:
         [strength] = strengths(candidate)
         return {"dppl": math.expm1(cost * strength**power)}
 
-    found = hold_and_turn(slots(), 0.02, evaluate, fill)
+    found = hold_and_turn(slots(), Trials(math.log1p(0.02), evaluate, fill))
     best = (math.log1p(0.02) / cost) ** (1 / power)
     [strength] = strengths(found.slots)
     assert 0.6 * best <= strength <= best
@@ -80,7 +81,7 @@ def test_the_largest_strength_that_holds(cost: float, power: float) -> None:
 
 
 def test_nothing_stands_where_no_strength_holds() -> None:
-    found = hold_and_turn(slots(), 0.02, lambda _: {"dppl": math.nan}, fill)
+    found = hold_and_turn(slots(), Trials(math.log1p(0.02), lambda _: {"dppl": math.nan}, fill))
     assert not strengths(found.slots)
     assert found.result is None
     assert not any(trial["holds"] for trial in found.trials)
@@ -89,6 +90,6 @@ def test_nothing_stands_where_no_strength_holds() -> None:
 
 def test_a_field_that_is_set_decides_instead() -> None:
     assert not turnable(slots(k=0.5))
-    found = hold_and_turn(slots(k=0.5), 0.02, lambda _: {"dppl": 0.001}, fill)
+    found = hold_and_turn(slots(k=0.5), Trials(math.log1p(0.02), lambda _: {"dppl": 0.001}, fill))
     assert all("strength" not in trial for trial in found.trials)
     assert strengths(found.slots) == {1.0}

@@ -3,25 +3,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from command_line import ok, tamiz
 from noisy import noisy
 
 from tamiz.build import Options, build
-from tamiz.cli import main
 from tamiz.plan import choose
 from tamiz.plugins import Plugin, Plugins, load
 
 SITE = "layers.1.ffn_down"
-
-
-def tamiz(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-def ok(*arguments: str | Path) -> str:
-    result = tamiz(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def built(
@@ -57,7 +46,7 @@ def test_where_every_setting_comes_from(tiny_dense: Path) -> None:
     assert explained(bundle, "output")["techniques"][0]["config_from"]["bits"] == "default"
     text = ok("explain", bundle, SITE)
     assert "layers[1].tensors[ffn_down]" in text
-    assert max(map(len, text.splitlines())) <= 80
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_every_key_of_the_policy_has_its_place(tiny_dense: Path) -> None:
@@ -113,7 +102,7 @@ def test_the_overview_folds_layers(tiny_dense: Path) -> None:
     text = ok("explain", bundle)
     assert "layers.0-1.ffn_down" in text
     assert "whole-model gate: Δppl at most 0.02, built: " in text
-    assert max(map(len, text.splitlines())) <= 80
+    assert max(map(len, text.splitlines())) <= 100
     found = json.loads(ok("explain", bundle, "--json"))
     assert {site["site"] for site in found["sites"]} >= {SITE, "output"}
 
@@ -175,4 +164,4 @@ def test_a_built_bundle_differs_from_its_dense_one(tiny_dense: Path) -> None:
     assert found["nodes"]["b"] < found["nodes"]["a"]
     text = tamiz("diff", tiny_dense, bundle).stdout
     assert "refused: noisy" in text
-    assert max(map(len, text.splitlines())) <= 80
+    assert max(map(len, text.splitlines())) <= 100

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from click.testing import CliRunner
+from command_line import ok
 from llama_reference import Array, Llama, dense_llama
 
 from tamiz.calibration import Calibration
@@ -36,15 +36,6 @@ POLICY = {"version": 1, "defaults": {"gating": {}}}
 def needs(*techniques: str) -> None:
     if missing := sorted(set(techniques) - set(load().techniques())):
         pytest.skip(f"not installed: {', '.join(missing)}")
-
-
-def ok(*arguments: str | Path) -> dict[str, Any]:
-    from tamiz.cli import main
-
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
 
 
 @dataclass
@@ -101,8 +92,11 @@ def compose(tiny_dense: Path) -> Compose:
         policy.write_text(json.dumps(POLICY))
         path = tiny_dense.parent / "built"
         chosen = ("--policy", policy, *flags)
-        plan = ok("plan", tiny_dense, *(f for f in chosen if "calibration" not in str(f)), "--json")
-        report = ok("build", tiny_dense, "-o", path, *chosen, "--max-dppl=off", "--json")
+        planned = [flag for flag in chosen if "calibration" not in str(flag)]
+        plan = json.loads(ok("plan", tiny_dense, *planned, "--json"))
+        report = json.loads(
+            ok("build", tiny_dense, "-o", path, *chosen, "--max-dppl=off", "--json")
+        )
         assert report["build"]["policy_hash"] == plan["policy_hash"]
         for site in plan["sites"]:
             applied = [
@@ -182,6 +176,7 @@ def test_packed_weights_and_a_window(compose: Compose) -> None:
             True,
         ),
         ("seed-delta", ("--seed-delta-k=32",), {"k": 32}, False),
+        ("ternary", ("--ternary-max-error=1",), {"max_error": 1}, True),
     ],
 )
 def test_one_owner_of_the_weights_and_a_window(
@@ -236,7 +231,7 @@ def test_a_sparse_filter_after_a_window(compose: Compose) -> None:
 def calibration(tiny_dense: Path) -> Path:
     text, path = tiny_dense.parent / "text", tiny_dense.parent / "calibration.safetensors"
     text.write_text("hello world, the sieve keeps what is large. " * 100)
-    ok("calibrate", tiny_dense, "--text", text, "-o", path, "--json")
+    ok("calibrate", tiny_dense, "--text", text, "-o", path)
     return path
 
 
@@ -265,6 +260,7 @@ def strongest(share: float, block: int, first: int = 4) -> Callable[[Array], Arr
             ("--proc-sparse=on", "--proc-fanout=2", "--proc-shed-eps=0"),
             {"fanout": 2, "shed_eps": 0},
         ),
+        ("ternary", 16, ("--ternary=on", "--ternary-max-error=1"), {"max_error": 1}),
     ],
 )
 def test_a_mask_on_the_blocks_that_exist(

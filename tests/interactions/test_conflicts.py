@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from command_line import tamiz
 
-from tamiz.cli import main
 from tamiz.plugins import load
 
 #: Flags, the techniques that meet, rule, what the reason has to name.
 ROWS = [
     ("--proc-sparse=on --seed-delta=on", ("proc-sparse", "seed-delta"), "one-owner", "weights"),
     ("--proc-sparse=on --tt=on", ("proc-sparse", "tt"), "one-owner", "weights"),
+    ("--proc-sparse=on --ternary=on", ("proc-sparse", "ternary"), "one-owner", "weights"),
+    ("--seed-delta=on --ternary=on", ("seed-delta", "ternary"), "one-owner", "weights"),
+    ("--kwta=on --ternary=on", ("kwta", "ternary"), "one-partition", "blocks of 1"),
     ("--seed-delta=on --tt=on", ("seed-delta", "tt"), "one-owner", "weights"),
     ("--block-quant=on --tt=on", ("block-quant", "tt"), "one-owner", "weights"),
     ("--state-pack=on --key-filter=on", ("key-filter", "state-pack"), "one-owner", "sketch"),
@@ -46,10 +48,6 @@ ROWS = [
         "blocks of 8",
     ),
 ]
-
-
-def tamiz(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def installed(flags: str) -> bool:

@@ -117,6 +117,15 @@ def test_an_unusual_scale_becomes_an_attribute():
     assert attentions(model)[0].attributes["scale"].as_float() == 0.125
 
 
+def test_layers_that_differ_in_a_constant_are_told_apart():
+    model = decoder(layers=3)
+    node = node_named(model, "/model/layers.1/self_attn/Mul")
+    node.replace_input_with(1, constant(model, "scale", 0.125))
+    run_passes(model)
+    scales = [node.attributes.get("scale") for node in attentions(model)]
+    assert [s if s is None else s.as_float() for s in scales] == [None, 0.125, None]
+
+
 def test_a_factor_on_the_rotary_tables_becomes_an_attribute():
     model = decoder(layers=1)
     factor = constant(model, "factor", 1.25)

@@ -23,6 +23,7 @@ CASES = [
         config={"exact_layers": 0, "keep": 8, "recent": 8, "density": 1.0},
         full_budget={"exact_layers": 0, "keep": 1000},
     ),
+    Case("ternary", config={"max_error": 1.0}),
     Case("tt", config={"rank": 8}, full_budget={"cores": 1}),
     Case("win-attn", config={"tokens": 16}, full_budget={"tokens": 1000}),
 ]

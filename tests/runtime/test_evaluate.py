@@ -49,7 +49,7 @@ def test_slices_do_not_change_the_perplexity(model, monkeypatch):
 
 
 def test_comparison_is_that_of_a_direct_computation(dense, other):
-    result = evaluate.compare(other, dense, WINDOWS)
+    result = evaluate.compare(other, evaluate.Reference(dense), WINDOWS)
     p, q = log_p(dense), log_p(other)
     assert result.kl_mean == pytest.approx((np.exp(p) * (p - q)).sum(axis=-1).mean(), rel=1e-5)
     assert result.top1_agreement == (p.argmax(axis=-1) == q.argmax(axis=-1)).mean()
@@ -60,8 +60,38 @@ def test_comparison_is_that_of_a_direct_computation(dense, other):
 
 
 def test_a_model_agrees_with_itself(dense):
-    result = evaluate.compare(dense, dense, WINDOWS)
+    result = evaluate.compare(dense, evaluate.Reference(dense), WINDOWS)
     assert (result.dppl, result.kl_mean, result.top1_agreement) == (0, 0, 1)
+
+
+def test_scores_that_are_kept_on_disk_are_those_of_the_model(dense, other, tmp_path, monkeypatch):
+    direct = evaluate.compare(other, evaluate.Reference(dense), WINDOWS)
+    reference = evaluate.Reference(dense, tmp_path)
+    first = evaluate.compare(other, reference, WINDOWS)
+    monkeypatch.setattr(dense, "sequence", None)  # it does not run again
+    assert evaluate.compare(other, reference, WINDOWS) == first
+    assert (first.built, first.dense) == (direct.built, direct.dense)
+    assert first.top1_agreement == direct.top1_agreement
+    assert first.kl_mean == pytest.approx(direct.kl_mean, abs=1e-4)
+    size = sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert size == 2 * sum(len(window) - 1 for window in WINDOWS) * dense.vocabulary
+
+
+def test_windows_that_are_read_side_by_side_give_the_same(dense, shared, tmp_path):
+    one, two = (tmp_path / name for name in ("one", "two"))
+    one.mkdir(), two.mkdir()
+    alone = evaluate.compare(shared, evaluate.Reference(dense, one), WINDOWS, True)
+    reference = evaluate.Reference(dense, two)
+    assert evaluate.compare(shared, reference, WINDOWS, True, at_once=3) == alone
+    assert evaluate.compare(shared, reference, WINDOWS, True, at_once=2) == alone
+
+
+def test_a_full_disk_only_costs_time(dense, other, tmp_path, monkeypatch):
+    full = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    kept = evaluate.compare(other, evaluate.Reference(dense, tmp_path), WINDOWS)
+    assert kept == evaluate.compare(other, evaluate.Reference(dense), WINDOWS)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_worse_perplexity_counts():
@@ -83,11 +113,11 @@ def test_a_short_text_is_refused(dense):
 def test_other_vocabularies_cannot_be_compared(dense, other, monkeypatch):
     monkeypatch.setattr(other, "vocabulary", 7)
     with pytest.raises(TamizError, match=r"has 7 logits, but .* has 262"):
-        evaluate.compare(other, dense, WINDOWS)
+        evaluate.compare(other, evaluate.Reference(dense), WINDOWS)
 
 
 def test_decoding_gives_what_reading_gives(dense, shared):
-    result = evaluate.compare(shared, dense, WINDOWS, decode=True)
+    result = evaluate.compare(shared, evaluate.Reference(dense), WINDOWS, decode=True)
     assert result.built.ppl_decode == pytest.approx(direct(shared, 16), rel=1e-5)
     assert result.dense == evaluate.perplexity(dense, WINDOWS)
     assert evaluate.perplexity(shared, WINDOWS, decode=True) == result.built
@@ -101,10 +131,10 @@ def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch):
     monkeypatch.setattr(
         type(shared.sequence()), "step", lambda self, token: 0.5 * step(self, token)
     )
-    read = evaluate.compare(shared, dense, WINDOWS)
+    read = evaluate.compare(shared, evaluate.Reference(dense), WINDOWS)
     assert read.dppl == pytest.approx(0, abs=1e-6)
     assert read.built.ppl_decode is None
-    decoded = evaluate.compare(shared, dense, WINDOWS, decode=True)
+    decoded = evaluate.compare(shared, evaluate.Reference(dense), WINDOWS, decode=True)
     tempered = 0.5 * shared.logits(np.array(WINDOWS))[:, 15:-1].astype(np.float64)
     tempered -= np.log(np.exp(tempered).sum(axis=-1, keepdims=True))
     nll = -np.take_along_axis(tempered, np.array(WINDOWS)[:, 16:, None], axis=-1)

@@ -12,6 +12,7 @@
 #include "kernels/shortlist.h"
 #include "kernels/signs.h"
 #include "kernels/sketch.h"
+#include "kernels/ternary.h"
 
 namespace tamiz {
 
@@ -28,6 +29,7 @@ struct Kernels {
   SignKernels signs;
   SketchKernels sketch;
   SeedlmKernels seedlm;
+  TernaryKernels ternary;
 };
 
 extern const Kernels kernels_portable;

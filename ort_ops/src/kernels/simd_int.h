@@ -28,6 +28,10 @@ template <int Bits>
 inline Ints words_left(Ints x) {
   return _mm512_slli_epi16(x, Bits);
 }
+template <int Bits>
+inline Ints signed_words_right(Ints x) {
+  return _mm512_srai_epi16(x, Bits);
+}
 inline Ints dot_pairs(Ints sum, Ints a, Ints b) { return _mm512_dpwssd_epi32(sum, a, b); }
 inline Vec to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
 inline Vec load_halves(const uint8_t* p) {
@@ -96,6 +100,10 @@ inline Ints words_right(Ints x) {
 template <int Bits>
 inline Ints words_left(Ints x) {
   return _mm256_slli_epi16(x, Bits);
+}
+template <int Bits>
+inline Ints signed_words_right(Ints x) {
+  return _mm256_srai_epi16(x, Bits);
 }
 inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
   sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));

@@ -16,6 +16,7 @@
 #include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
 #include "kernels/seedlm-inl.h"
+#include "kernels/ternary-inl.h"
 
 namespace tamiz {
 
@@ -32,6 +33,7 @@ const Kernels kernels_avx2 = {
     avx2::sign_kernels,
     avx2::sketch_kernels,
     avx2::seedlm_kernels,
+    avx2::ternary_kernels,
 };
 
 }  // namespace tamiz

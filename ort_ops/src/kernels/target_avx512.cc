@@ -17,6 +17,7 @@
 #include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
 #include "kernels/seedlm-inl.h"
+#include "kernels/ternary-inl.h"
 
 namespace tamiz {
 
@@ -33,6 +34,7 @@ const Kernels kernels_avx512 = {
     avx512::sign_kernels,
     avx512::sketch_kernels,
     avx512::seedlm_kernels,
+    avx512::ternary_kernels,
 };
 
 }  // namespace tamiz

@@ -15,6 +15,7 @@
 #include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
 #include "kernels/seedlm-inl.h"
+#include "kernels/ternary-inl.h"
 
 namespace tamiz {
 
@@ -31,6 +32,7 @@ const Kernels kernels_portable = {
     portable::sign_kernels,
     portable::sketch_kernels,
     portable::seedlm_kernels,
+    portable::ternary_kernels,
 };
 
 }  // namespace tamiz

@@ -71,24 +71,9 @@ class BlockMatMul : public Stage {
 
   void count(const Call& call, const QuantisedRows& x) const {
     call.metrics->add(bytes_dense, static_cast<double>(weight_.bytes()));
-    call.metrics->add(bytes_read, static_cast<double>(x.skip ? bytes_kept(x.in(call.scratch).kept)
-                                                             : weight_.bytes()));
-  }
-
-  /// What one row reads: of every group with an input kept the vectors of 64 bytes that hold one,
-  /// and the scales.
-  int64_t bytes_kept(const uint8_t* kept) const {
-    constexpr int64_t kVectorBytes = 64;
-    int64_t bytes = 0;
-    for (int64_t g = 0; g < weight_.groups(); ++g) {
-      if (kept[g] == 0) continue;
-      const int inputs_a_bit = weight_.bits == 4 ? 2 : 1;  // bits of `kept` that share a vector
-      for (int i = 0; i < 8; i += inputs_a_bit) {
-        if (kept[g] >> i & ((1 << inputs_a_bit) - 1)) bytes += kVectorBytes;
-      }
-      bytes += group_bytes(weight_.bits) - quant_bytes(weight_.bits);
-    }
-    return bytes * weight_.tiles();
+    call.metrics->add(bytes_read,
+                      static_cast<double>(x.skip ? bytes_kept(weight_, x.in(call.scratch).kept)
+                                                 : weight_.bytes()));
   }
 
   const PackedWeight weight_;

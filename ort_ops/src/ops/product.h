@@ -18,6 +18,22 @@ inline int64_t task_tiles(const PackedWeight& weight) {
   return std::max(kBytes / (kTiles * weight.tile_bytes()), int64_t{1}) * kTiles;
 }
 
+/// What one row reads: of every group with an input kept the vectors of 64 bytes that hold one, and
+/// the scales.
+inline int64_t bytes_kept(const PackedWeight& weight, const uint8_t* kept) {
+  constexpr int64_t kVectorBytes = 64;
+  const int together = 8 / weight.bits;  // bits of `kept` that share a vector
+  int64_t bytes = 0;
+  for (int64_t g = 0; g < weight.groups(); ++g) {
+    if (kept[g] == 0) continue;
+    for (int i = 0; i < 8; i += together) {
+      if (kept[g] >> i & ((1 << together) - 1)) bytes += kVectorBytes;
+    }
+    bytes += group_bytes(weight.bits) - quant_bytes(weight.bits);
+  }
+  return bytes * weight.tiles();
+}
+
 /// At most kRowBlock rows from `row` on times `tiles` tiles from `tile` on. `bias` and `y`
 /// [rows, n] are those of the whole product; a null bias is none.
 inline MultiplyArgs product(const PackedWeight& weight, const Tensor& packed, const QuantRows& x,

@@ -13,6 +13,7 @@
 #include "ops/seed_delta_matmul.h"
 #include "ops/stage.h"
 #include "ops/swiglu.h"
+#include "ops/ternary_matmul.h"
 
 namespace tamiz {
 
@@ -30,6 +31,7 @@ const std::vector<OpSpec>& op_specs() {
       event_select_spec(),
       event_sum_spec(),
       kwta_mask_spec(),
+      ternary_matmul_spec(),
       fused_spec(),
   };
   return specs;

@@ -1,0 +1,1 @@
+"""Technique ternary: weights of the levels -1, 0 and +1."""

@@ -1,0 +1,19 @@
+"""Configuration of ternary."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from tamiz.technique import TechniqueConfig
+
+
+class TernaryConfig(TechniqueConfig):
+    """Which weights are taken."""
+
+    max_error: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="Largest relative error ‖W − Ŵ‖ / ‖W‖, inputs weighted by the imatrix; a "
+        "weight that was not trained ternary has about 0.45.",
+    )

@@ -1,0 +1,37 @@
+"""Declares ternary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tamiz.hookspecs import hookimpl
+from tamiz.site import SiteKind
+from tamiz.technique import Claim, Metric, Mode, Resource, Technique
+from tamiz_ternary.config import TernaryConfig
+from tamiz_ternary.fit import cost, dequantize, fit
+from tamiz_ternary.rewrite import rewrite
+
+TERNARY = Technique(
+    name="ternary",
+    version="1",
+    summary="Weights of the levels −1, 0 and +1 in two planes of bits.",
+    config=TernaryConfig,
+    site_kinds=frozenset({SiteKind.LINEAR}),
+    # 16 inputs share a vector of bits.
+    claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE, block=16),),
+    provides=frozenset({"skippable-blocks", "packed-bits"}),
+    fit=fit,
+    rewrite=rewrite,
+    cost=cost,
+    dequantize=dequantize,
+    metrics=(
+        Metric("matmul.bytes_read", "bytes", "Of packed weights that calls read."),
+        Metric("matmul.bytes_dense", "bytes", "Of packed weights that they would read unmasked."),
+    ),
+)
+
+
+@hookimpl
+def tamiz_techniques() -> Sequence[Technique]:
+    """The one technique of this plugin."""
+    return [TERNARY]

@@ -1,0 +1,130 @@
+"""ternary: what comes back bit for bit, the best threshold, what is refused, and a build."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from tamiz.build import Options, build
+from tamiz.bundle import Bundle
+from tamiz.plan import choose
+from tamiz.plugins import load
+from tamiz.site import Site, SiteKind
+from tamiz.statistics import Statistics
+from tamiz.technique import FitError
+from tamiz_ternary.config import TernaryConfig
+from tamiz_ternary.fit import cost, dequantize, fit
+
+ANY = TernaryConfig(max_error=1)
+
+
+def site(weight: np.ndarray) -> Site:
+    n, k = weight.shape
+    return Site("s", SiteKind.LINEAR, "node", weight="w", in_features=k, out_features=n)
+
+
+def levels(n: int, k: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(-1, 2, (n, k)).astype(np.float32)
+
+
+def statistics(imatrix: np.ndarray) -> Statistics:
+    samples = np.zeros((0, len(imatrix)), np.float32)
+    return Statistics(count=1, imatrix=imatrix.astype(np.float32), samples=samples)
+
+
+def scales_of(kind: str, n: int, groups: int) -> np.ndarray:
+    """Scales float32 [n, groups] as models that were trained ternary have them."""
+    random = np.random.default_rng(1)
+    one = {"tensor": (1, 1), "output": (n, 1), "group": (n, groups)}[kind]
+    scales = random.uniform(1e-3, 3, one).astype(np.float32)
+    if kind == "group":
+        scales = scales.astype(np.float16).astype(np.float32)
+    return np.broadcast_to(scales, (n, groups))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("k", [32, 100, 256])
+@pytest.mark.parametrize("kind", ["tensor", "output", "group"])
+def test_levels_times_a_scale_come_back_bit_for_bit(kind: str, k: int, weighted: bool) -> None:
+    """A scale in float32 of the tensor (BitNet) or of each output; in fp16 of each group."""
+    spread = np.repeat(scales_of(kind, 33, -(-k // 32)), 32, axis=1)[:, :k]
+    weight = levels(33, k) * spread
+    seen = statistics(np.random.default_rng(2).uniform(0, 9, k)) if weighted else None
+    made = fit(site(weight), weight, seen, TernaryConfig(max_error=0))
+    assert made.metrics["exact"] == 1
+    np.testing.assert_array_equal(dequantize(site(weight), made), weight, strict=True)
+    assert made.metrics["ternary.zeros"] == pytest.approx(np.mean(weight == 0))
+
+
+@pytest.mark.parametrize("kind", ["TQ1_0", "TQ2_0"])
+def test_what_gguf_stores_in_ternary_comes_back_bit_for_bit(kind: str) -> None:
+    kind = gguf.GGMLQuantizationType[kind]
+    random = np.random.default_rng(0).standard_normal((20, 512)).astype(np.float32)
+    weight = gguf.quants.dequantize(gguf.quants.quantize(random, kind), kind)
+    made = fit(site(weight), weight, None, TernaryConfig(max_error=0))
+    np.testing.assert_array_equal(dequantize(site(weight), made), weight)
+
+
+def test_zeros_and_tiny_and_huge_weights() -> None:
+    weight = levels(4, 64) * np.array([[0], [1e-42], [1e38], [1]], np.float32)
+    made = fit(site(weight), weight, None, TernaryConfig(max_error=0))
+    np.testing.assert_array_equal(dequantize(site(weight), made), weight)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_other_levels_and_scale_are_closer(seed: int) -> None:
+    """Against all 3^6 levels of a group of six weights, each with its best scale."""
+    random = np.random.default_rng(seed)
+    weight, m = random.standard_normal((1, 6)).astype(np.float32), random.uniform(0.1, 5, 6)
+    made = dequantize(site(weight), fit(site(weight), weight, statistics(m), ANY))
+    error = np.sum(m * np.square(weight[0] - made[0]))
+
+    def least(t: np.ndarray) -> float:
+        s = np.sum(m * weight[0] * t) / max(np.sum(m * t * t), 1e-30)
+        return float(np.sum(m * np.square(weight[0] - s * t)))
+
+    best = min(least(np.array(t)) for t in product((-1, 0, 1), repeat=6))
+    assert error <= best * 1.005  # the scale is rounded to 11 bits
+
+
+def test_a_weight_that_is_not_ternary_is_refused() -> None:
+    weight = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
+    with pytest.raises(FitError, match=r"its relative error is 0\.4\d\d, more than 0\.1"):
+        fit(site(weight), weight, None, TernaryConfig())
+
+
+def test_two_and_a_half_bits() -> None:
+    weight = levels(64, 256)
+    made = fit(site(weight), weight, None, TernaryConfig())
+    assert made.bits_per_weight == 2.5 + 32 / 256
+    assert cost(site(weight), ANY).stored == sum(t.nbytes for t in made.tensors.values())
+
+
+def built_with(dense: Path, fields: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The report, and the programs of the layers."""
+    plugins, out = load(), dense.parent / "out"
+    choices = choose(plugins.techniques(), {"ternary": fields})
+    policy = dense.parent / "policy.json"
+    policy.write_text('{"version": 1, "defaults": {"gating": {}}}')
+    report = build(dense, out, choices, plugins, Options(policy=policy, max_dppl=None))
+    graph = ir.load(Bundle.open(out).model).graph
+    fused = [node for node in graph if node.op_type == "Fused"]
+    return report, "\n".join(node.attributes["program"].as_string() for node in fused)
+
+
+def test_a_build_leaves_what_is_not_ternary_to_int4(tiny_dense: Path) -> None:
+    report, program = built_with(tiny_dense, {})
+    for name in ("attn_q", "ffn_down"):
+        refused, applied = report["sites"][f"layers.0.{name}"]["techniques"]
+        assert "its relative error is 0.4" in refused["decision"]["reason"]
+        assert (applied["name"], applied["decision"]["applied"]) == ("block-quant", True)
+    assert "TernaryMatMul" not in program
+
+
+def test_a_layer_of_ternary_weights_is_one_node(tiny_dense: Path) -> None:
+    _, program = built_with(tiny_dense, {"max_error": 1})
+    assert program.count("TernaryMatMul") == 2 * 7
