@@ -23,10 +23,17 @@ class KwtaConfig(TechniqueConfig):
     )
     k_abs: int | None = Field(None, ge=1, description="Blocks of inputs to keep, instead of k.")
     strength: float = Field(
-        1.0,
+        1.5,
         gt=0,
         description="Without k: how much harm a saved byte may do, by estimate; the gate of the "
-        "whole model turns it up as far as --max-dppl allows.",
+        "whole model turns it as far as --max-dppl allows.",
+    )
+    max_keep: float = Field(
+        0.75,
+        gt=0,
+        le=1,
+        description="Without k: a site that would keep more than this stays dense, as choosing "
+        "and skipping take time, too.",
     )
     select: Literal["threshold", "topk", "mass"] = Field(
         "threshold",
@@ -45,7 +52,7 @@ class KwtaConfig(TechniqueConfig):
     first: int = Field(4, ge=0, description="First positions of a sequence that stay dense.")
     weighted: bool = Field(True, description="Score |x|·‖W‖ of the column instead of |x|.")
     center: bool = Field(
-        True, description="Take the mean input off first: what loses counts as its mean, not 0."
+        False, description="Take the mean input off first: what loses counts as its mean, not 0."
     )
 
     @model_validator(mode="after")
@@ -53,6 +60,11 @@ class KwtaConfig(TechniqueConfig):
         if self.k is not None and self.k_abs is not None:
             raise ValueError("k and k_abs exclude each other")
         return self
+
+    @property
+    def shared_out(self) -> bool:
+        """Whether the strength decides how much a site keeps."""
+        return self.k is None and self.k_abs is None and self.select != "mass"
 
     def targets(self, site: Site) -> bool:
         """Whether `site` is one of those asked for."""

@@ -46,7 +46,8 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         ``output_rel_l2`` = ‖W (z − z_kept)‖ / ‖W z‖ on the samples.
 
     Raises:
-        FitError: The site is not asked for, or nothing is known of its input.
+        FitError: The site is not asked for, it would keep so much that a mask takes more time than
+            it saves, or nothing is known of its input.
     """
     if not config.targets(site):
         raise FitError(f"--kwta-target is {config.target}")
@@ -67,10 +68,15 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
     if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
         raise FitError("its weights give scores that are not finite")
     attributes, kept = _choice(scores, weight, z, site, config)
+    keep = float(kept.mean())
+    if config.shared_out and keep > config.max_keep:
+        raise FitError(
+            f"it would keep {keep:.2f} of its inputs, more than --kwta-max-keep {config.max_keep:g}"
+        )
     spread = np.repeat(kept, config.block, axis=1)[:, : site.in_features]
     whole, rest = z @ weight.T, np.where(spread, 0, z) @ weight.T
     metrics = {
-        "keep": float(kept.mean()),
+        "keep": keep,
         "output_rel_l2": float(np.linalg.norm(rest) / max(np.linalg.norm(whole), 1e-30)),
         "exact": float(kept.all()),
     }

@@ -117,7 +117,7 @@ inline int64_t list_channels(const QuantRows& x, int64_t row, bool masked, const
 /// address is looked up early.
 template <class P>
 inline void multiply_panel(const ChannelArgs& a) {
-  constexpr int64_t kGroupsAhead = 4;
+  constexpr int64_t kGroupsAhead = 8;
   const auto prefetch_factors = [&](int64_t g) {
     const uint8_t* const group = a.panel + a.x.groups[g].group * panel_group_bytes(P::kOutputs);
     for (int64_t i = kGroup * P::kRecord; i < panel_group_bytes(P::kOutputs); i += 64) {

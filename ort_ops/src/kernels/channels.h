@@ -56,7 +56,7 @@ struct ActiveGroup {
 /// kTogether; up to the next one its first input is repeated with a quant of 0.
 struct ActiveInputs {
   static constexpr int64_t kTogether = 8;
-  static constexpr int64_t kAhead = 48;  // inputs of which the records are asked for
+  static constexpr int64_t kAhead = 96;  // inputs of which the records are asked for
 
   ActiveGroup* groups;  // [those of the row]
   uint32_t* records;    // [32 times the groups + kAhead]: group * kGroupRecords + input
