@@ -14,7 +14,7 @@
 #include "kernels/kernels.h"
 #include "ops/event_state.h"
 #include "ops/metrics.h"
-#include "ops/quantised_rows.h"
+#include "ops/product_ports.h"
 
 namespace tamiz {
 namespace {
@@ -252,7 +252,11 @@ class EventSelect : public Stage {
     return std::max(quorum, static_cast<int64_t>(fits));
   }
 
+  /// Of what the mask holds the `count` inputs with the largest scores.
   void keep_largest(const Memory& memory, int64_t count, uint8_t* mask) const {
+    for (int64_t i = 0; i < state_.k; ++i) {
+      if (!mask[i]) memory.scores[i] = -1;
+    }
     std::memset(mask, 0, static_cast<size_t>(state_.k));
     if (count == 0) return;
     // Floats that are not negative order as their bits do; -1 comes before them.
@@ -301,8 +305,8 @@ const OpSpec& event_select_spec() {
        {"reference", Type::float32, false, "[batch, k]: x where chosen, expected elsewhere"},
        {"started", Type::int64, true, "[1]: the clock in nanoseconds, for budget_us"}},
       false,
-      {{"k", Kind::integer, true, 0, "inputs"},
-       {"n", Kind::integer, true, 0, "outputs"},
+      {kInputs,
+       kOutputs,
        {"alpha", Kind::real, false, 0, "how much of the last deviation from the mean is expected"},
        {"theta", Kind::real, false, 0, "least score that is chosen"},
        {"keep", Kind::integer, false, 0, "most inputs that are chosen; 0: any number"},
