@@ -1,4 +1,5 @@
-# make demo   the main job on SmolLM2-135M: export, build int4, compare with dense, answer a prompt
+# make demo   the main job on SmolLM2-135M: export, build int4, compare with dense, answer a prompt;
+#             then techniques together, under one gate, against int4
 # make test   the tox matrix
 # make wheels both distributions into dist/
 
@@ -6,12 +7,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OPS_SOURCES := $(shell find ort_ops -type f -not -path '*/build/*' -not -path '*/__pycache__/*')
+DEMO := tamiz-demo
+TOGETHER := --head-shortlist=on --state-pack=on
 OPS_STAMP := dist/.tamiz-ops.stamp
 
 .PHONY: demo test wheels clean
 
 demo: $(VENV)/.demo.stamp
 	$(BIN)/tamiz demo
+	@echo; echo "Techniques together, under one gate (some minutes; int4 in $(DEMO)/int4 is done):"
+	test -d $(DEMO)/together || $(BIN)/tamiz build $(DEMO)/dense -o $(DEMO)/together $(TOGETHER)
+	$(BIN)/tamiz bench $(DEMO)/together --against $(DEMO)/int4 --context 128,2000,8000
 
 test: $(OPS_STAMP)
 	$(BIN)/tox

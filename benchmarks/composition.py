@@ -3,7 +3,7 @@
     python benchmarks/composition.py build   DENSE FOLDER --calibration FILE [--max-dppl 0.02]
     python benchmarks/composition.py quality DENSE FOLDER --text FILE [--windows 8]
     python benchmarks/composition.py speed   DENSE FOLDER [--contexts 128,2000,8000]
-    python benchmarks/composition.py table   DENSE FOLDER
+    python benchmarks/composition.py table   DENSE FOLDER [--peers FILE]
 
 FOLDER gets a bundle for every combination of TECHNIQUES below, results.json, composition.md and
 composition.svg. `--only NAME …` limits a step to some of the bundles.
@@ -14,7 +14,8 @@ composition.svg. `--only NAME …` limits a step to some of the bundles.
 - ``kl``, ``top1``: of the worse of these two ways, against dense.
 - ``recall``: how often the likeliest token of the same bundle without a head shortlist is among
   the exact logits. Perplexities of a shortlist are with its estimates of the others.
-- Speed: all bundles in turn, medians of rounds, and the ratio to int4 in the same round.
+- Speed: all bundles and dense in turn, medians of rounds, and the ratio to int4 in the same round.
+  Peers come from `benchmarks/peers.py FOLDER/int4 --json FILE`, with the ratios of that run.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ TECHNIQUES = {
     "head": ["--head-shortlist=on"],
     "kv": ["--state-pack=on"],
 }
-BASE, HEAD = "int4", "head"
+DENSE, BASE, HEAD = "dense", "int4", "head"
+#: Dense against itself.
+NO_LOSS = {"dppl": 0.0, "dppl_2048": 0.0, "kl": 0.0, "top1": 1.0, "recall": None}
 WINDOW, LONG, SCORED, SLICE = 1024, 2048, 256, 256
 
 
@@ -145,15 +148,16 @@ def quality(arguments: argparse.Namespace, results: dict[str, Any], names: list[
 
 def speed(arguments: argparse.Namespace, results: dict[str, Any], names: list[str]) -> None:
     gb_s = read_bandwidth(2)
-    children = [bundle_child(arguments.folder / name, 2) for name in names]
+    folders = {DENSE: arguments.dense} | {name: arguments.folder / name for name in names}
+    children = [bundle_child(folder, 2) for folder in folders.values()]
     contexts = [int(context) for context in arguments.contexts.split(",")]
     try:
         measured = measure(children, contexts, lambda what: print(what, file=sys.stderr))
     finally:
         for child in children:
             child.close()
-    base = measured[names.index(BASE)]
-    for name, one in zip(names, measured, strict=True):
+    base = measured[list(folders).index(BASE)]
+    for name, one in zip(folders, measured, strict=True):
         told = results.setdefault(name, {}).setdefault("speed", {"decode_tok_s": {}, "ratio": {}})
         summary = one.summary()
         told["decode_tok_s"] |= {str(c): summary["decode_tok_s"][str(c)] for c in contexts}
@@ -162,13 +166,15 @@ def speed(arguments: argparse.Namespace, results: dict[str, Any], names: list[st
         told["peak_rss_mb"] = summary["peak_rss_mb"]
         told["read_gb_s"] = round(gb_s, 1)
         print(name, json.dumps(told), flush=True)
+    data = sum(file.stat().st_size for file in arguments.dense.glob("*.onnx*"))
+    results[DENSE] |= {"bytes": data, "quality": NO_LOSS}
 
 
-def table(results: dict[str, Any]) -> str:
+def table(results: dict[str, Any], peers: dict[str, Any]) -> str:
     contexts = list(results[BASE]["speed"]["ratio"])
     head = ["", *(f"decode at {int(c):,}" for c in contexts), "Δppl", "Δppl 2,048", "KL", "top 1"]
     lines = [[*head, "recall", "MB"], ["---"] * (len(head) + 2)]
-    for name in variants():
+    for name in (DENSE, *variants()):
         if "quality" not in (one := results.get(name, {})) or "speed" not in one:
             continue
         q, s = one["quality"], one["speed"]
@@ -177,6 +183,11 @@ def table(results: dict[str, Any]) -> str:
         cells += [f"{q['kl']:.4f}", f"{100 * q['top1']:.1f} %"]
         cells += ["" if q["recall"] is None else f"{100 * q['recall']:.2f} %"]
         lines.append([name, *cells, f"{one['bytes'] / 1e6:.1f}"])
+    for name, one in peers.items():
+        if isinstance(one, dict) and "ratio" in one and name != "other":
+            ratio = one["ratio"]["decode_tok_s"]  # of the bundle to the peer
+            cells = [f"{one['decode_tok_s'][c]:.0f} ({1 / ratio[c]:.2f} ×)" for c in contexts]
+            lines.append([name, *cells, *[""] * (len(head) + 1 - len(cells))])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
@@ -235,15 +246,18 @@ def main() -> None:
     parser.add_argument("--text", type=Path)
     parser.add_argument("--windows", type=int, default=8)
     parser.add_argument("--contexts", default="128,2000,8000")
+    parser.add_argument("--peers", type=Path)
     parser.add_argument("--only", nargs="*", default=list(variants()))
     arguments = parser.parse_args()
     path = arguments.folder / "results.json"
     arguments.folder.mkdir(parents=True, exist_ok=True)
     results = json.loads(path.read_text("utf-8")) if path.exists() else {}
     if arguments.step == "table":
-        (arguments.folder / "composition.md").write_text(table(results), "utf-8")
+        peers = json.loads(arguments.peers.read_text("utf-8")) if arguments.peers else {}
+        made = table(results, peers)
+        (arguments.folder / "composition.md").write_text(made, "utf-8")
         (arguments.folder / "composition.svg").write_text(plot(results), "utf-8")
-        print(table(results))
+        print(made)
         return
     try:
         {"build": build, "quality": quality, "speed": speed}[arguments.step](

@@ -253,7 +253,8 @@ def fitted(name: str, weight: Float, run: Float, topk: float) -> Fit:
     """event-driven at one product, calibrated on consecutive inputs."""
     site = Site(f"lstm.{name}", SiteKind.LINEAR, name, None, None, name, *weight.shape[::-1])
     statistics = Statistics(len(run), np.square(run).mean(axis=0), run, run=run)
-    return fit(site, weight, statistics, EventDrivenConfig(topk=topk, gap_every=0))
+    config = EventDrivenConfig(topk=topk, gap_every=0, anywhere=True)
+    return fit(site, weight, statistics, config)
 
 
 def main() -> None:

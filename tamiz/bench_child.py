@@ -127,9 +127,11 @@ class BundleEngine:
         self.vocabulary = self.model.vocabulary
         self.limit = self.model.limit
         self.sequence: Sequence
+        self.prompt: list[int]
 
     def prefill(self, ids: list[int]) -> None:
         """See `Engine`."""
+        self.prompt = ids
         self.sequence = self.model.sequence(min(len(ids) + DECODE_ROOM, self.limit))
         self.next = int(self.sequence.read(ids).argmax())
 
@@ -142,6 +144,8 @@ class BundleEngine:
     def rewind(self, length: int) -> None:
         """See `Engine`."""
         self.sequence.truncate(length)
+        if len(self.sequence.tokens) < length:  # it has state that knows no way back
+            self.sequence.read(self.prompt)
 
 
 if __name__ == "__main__":

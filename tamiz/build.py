@@ -259,7 +259,7 @@ class _Build:
             from tamiz.runtime import Model
 
             try:
-                reference = Model.load(self.dense.path)
+                reference = Model.load(self.dense.path, threads=1)
             except TamizError as error:
                 skipped = f"the dense model cannot be scored: {error}"
         if skipped is not None or budget is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tamiz.calibration import WINDOW, Calibration
 from tamiz.errors import TamizError
+from tamiz.machine import cores
 from tamiz.selection import Slot
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Candidates:
     """How candidates are made and scored.
 
     Attributes:
-        reference: The dense model's scores.
+        reference: The dense model's scores, by a model of one thread.
         windows: Tokens of each window of the text.
         decode: Whether they are read token by token as well.
         folder: Where candidates are written, one after the other.
@@ -58,15 +59,18 @@ class Candidates:
         from tamiz.evaluate import compare
         from tamiz.runtime import Model
 
-        self.progress("score a candidate", 0, 1)
+        def tell(done: int) -> None:
+            self.progress("score a candidate", done, len(self.windows))
+
+        tell(0)
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self.write(slots, self.folder)
         try:
-            candidate = Model.load(self.folder)
+            candidate = Model.load(self.folder, threads=1)
         except TamizError as error:
             raise RuntimeError(f"the built model does not run: {error}") from error
-        result = compare(candidate, self.reference, self.windows, self.decode)
+        result = compare(candidate, self.reference, self.windows, self.decode, cores(), tell)
         found = {
             "dppl": result.dppl,
             "kl_mean": result.kl_mean,
@@ -93,18 +97,19 @@ def gate_windows(
     """The text that candidates are scored on.
 
     Args:
-        reference: The dense model, which writes the text where there is no calibration.
-        known: The calibration.
+        reference: The dense model.
+        known: The calibration; without one the dense model writes the text.
         long: Whether windows are joined to 1,024 tokens, twice as many of them.
         progress: Told of the text that is written.
     """
     from tamiz.generated_text import generate_windows
+    from tamiz.runtime import Model
 
     if known is not None and known.tokens:
         windows = known.tokens[: 2 * _WINDOWS if long else _WINDOWS]
     else:
         written = generate_windows(
-            reference,
+            Model.load(reference.bundle.path),
             _GENERATED_WINDOWS,
             min(WINDOW, reference.limit),
             lambda done, total: progress("write a text", done, total),

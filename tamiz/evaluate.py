@@ -20,6 +20,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Ids
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tamiz.calibration import window_hash
 from tamiz.errors import TamizError
 from tamiz.runtime import Model
 from tamiz.sequence import Logits
@@ -47,6 +49,7 @@ def evaluate(
     text: str,
     windows: int,
     decode: bool = False,
+    at_once: int = 1,
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Quality on a text; the JSON of `tamiz eval`.
@@ -57,24 +60,24 @@ def evaluate(
         text: The text.
         windows: Number of windows.
         decode: Whether to score token by token as well.
-        tell: Called with what is scored next.
+        at_once: Windows to read side by side; for models of one thread each.
+        tell: Called with how far it is.
 
     Raises:
         TamizError: The text is too short, or the models have other vocabularies.
     """
     cuts = cut(Tokenizer(built.bundle).encode(text, bos=False), windows)
+    tell(f"{windows} windows")
 
-    def announced() -> Iterator[list[int]]:
-        for number, window in enumerate(cuts, 1):
-            tell(f"window {number} of {windows}")
-            yield window
+    def done(count: int) -> None:
+        tell(f"{count} of {windows} windows are scored")
 
     if dense is None:
-        quality = perplexity(built, announced(), decode)
+        quality = perplexity(built, cuts, decode, at_once, done)
         result: dict[str, Any] = {"ppl": quality.ppl, "ppl_from_16": quality.ppl_from_16}
         result["ppl_decode"] = quality.ppl_decode
     else:
-        compared = compare(built, Reference(dense), announced(), decode)
+        compared = compare(built, Reference(dense), cuts, decode, at_once, done)
         result = {
             "ppl": compared.built.ppl,
             "ppl_from_16": compared.built.ppl_from_16,
@@ -153,23 +156,47 @@ def cut(ids: Ids[int], windows: int, window: int = WINDOW) -> list[list[int]]:
     return [list(ids[start : start + window]) for start in range(0, windows * window, window)]
 
 
-def perplexity(model: Model, windows: Iterable[Ids[int]], decode: bool = False) -> Quality:
+def perplexity(
+    model: Model,
+    windows: Ids[Ids[int]],
+    decode: bool = False,
+    at_once: int = 1,
+    tell: Callable[[int], None] = lambda _: None,
+) -> Quality:
     """Perplexity over windows.
 
     Args:
         model: The model.
         windows: Token ids of each, see `cut`.
         decode: Whether to score token by token as well.
+        at_once: Windows to read side by side; for a model of one thread.
+        tell: Called with the number of windows that are scored.
     """
-    losses = []
-    for window in windows:
+
+    def losses(window: Ids[int]) -> Float64:
         ways = [_prompt(model, window), *([_decode(model, window)] if decode else [])]
         blocks = [[nll for nll, _ in _scores(window, way)] for way in ways]
-        losses.append(np.stack([np.concatenate(parts) for parts in blocks]))
-    every, late = _means(losses)
+        return np.stack([np.concatenate(parts) for parts in blocks])
+
+    every, late = _means(_read(losses, windows, at_once, tell))
     return Quality(
         float(np.exp(every[0])), float(np.exp(late[0])), float(np.exp(late[1])) if decode else None
     )
+
+
+def _read(
+    score: Callable[[Ids[int]], Float64],
+    windows: Ids[Ids[int]],
+    at_once: int,
+    tell: Callable[[int], None],
+) -> list[Float64]:
+    """The scores of every window, in order."""
+    found = []
+    with ThreadPoolExecutor(at_once) as pool:
+        for rows in pool.map(score, windows):
+            found.append(rows)
+            tell(len(found))
+    return found
 
 
 #: Scores of some positions: their nll ``[n]`` and all log p ``[n, V]``.
@@ -198,24 +225,24 @@ class Reference:
         """Scores of all tokens of a window but the first, some positions at a time."""
         key = tuple(window)
         if key in self._kept:
-            return self._read(*self._kept[key])
+            return self._load(*self._kept[key])
         needed = 2 * len(window) * self.model.vocabulary
         if self.folder is None or shutil.disk_usage(self.folder).free < 2 * needed:
             return self._run(window)
-        file = self.folder / f"dense-{len(self._kept)}.float16"
+        file = self.folder / f"dense-{window_hash(window)[:16]}.float16"
         told = []
         with file.open("wb") as stream:
             for nll, log_p, likely in self._run(window):
                 stream.write(log_p.astype(np.float16).tobytes())
                 told.append((nll, likely))
         self._kept[key] = file, told
-        return self._read(file, told)
+        return self._load(file, told)
 
     def _run(self, window: Ids[int]) -> Iterator[_DenseScores]:
         for nll, log_p in _scores(window, _prompt(self.model, window)):
             yield nll, log_p, _likeliest(log_p)
 
-    def _read(
+    def _load(
         self, file: Path, told: Iterable[tuple[Float64, NDArray[np.int64]]]
     ) -> Iterator[_DenseScores]:
         with file.open("rb") as stream:
@@ -225,7 +252,12 @@ class Reference:
 
 
 def compare(
-    built: Model, dense: Reference, windows: Iterable[Ids[int]], decode: bool = False
+    built: Model,
+    dense: Reference,
+    windows: Ids[Ids[int]],
+    decode: bool = False,
+    at_once: int = 1,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
     """Both models over the same windows, position by position.
 
@@ -234,6 +266,8 @@ def compare(
         dense: The dense model's scores; the same vocabulary.
         windows: Token ids of each, see `cut`.
         decode: Whether to score the built model token by token as well.
+        at_once: Windows to read side by side; for models of one thread each.
+        tell: Called with the number of windows that are scored.
 
     Raises:
         TamizError: The vocabularies differ.
@@ -243,13 +277,14 @@ def compare(
             f"{built.bundle.path}: has {built.vocabulary} logits, but {dense.model.bundle.path} has"
             f" {dense.model.vocabulary}, so they cannot be compared"
         )
-    rows = []
-    for window in windows:
+
+    def rows(window: Ids[int]) -> Float64:
         ways = [_prompt(built, window), *([_decode(built, window)] if decode else [])]
         all_scores = [dense.scores(window), *(_scores(window, way) for way in ways)]
         blocks = [_distances(*block) for block in zip(*all_scores, strict=True)]
-        rows.append(np.concatenate(blocks, axis=1))
-    every, late = _means(rows)
+        return np.concatenate(blocks, axis=1)
+
+    every, late = _means(_read(rows, windows, at_once, tell))
     return Comparison(
         Quality(
             float(np.exp(every[1])),

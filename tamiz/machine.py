@@ -113,7 +113,7 @@ def identity() -> dict[str, str]:
     """What a profile depends on."""
     return {
         "cpu": _cpu_name(),
-        "cores": str(_cores()),
+        "cores": str(cores()),
         "isa": os.environ.get("TAMIZ_ISA", ""),
         "tamiz_ops": version("tamiz-ops"),
         "onnxruntime": version("onnxruntime"),
@@ -129,7 +129,7 @@ def _cpu_name() -> str:
     return next(names, platform.processor())
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores that this process may use."""
     import psutil
 
@@ -142,7 +142,7 @@ def measure() -> Profile:
     import numpy as np
 
     weights = np.ones(max(WORKING_SETS) * 1_000_000, np.uint8)
-    speeds = [_speed(threads, weights) for threads in sorted({1, _cores()})]
+    speeds = [_speed(threads, weights) for threads in sorted({1, cores()})]
     return Profile(identity(), tuple(speeds))
 
 

@@ -114,9 +114,11 @@ def run_sweep(
 
 def _score(built: Path, dense: Path, text: str, windows: int) -> dict[str, float]:
     from tamiz.evaluate import evaluate
+    from tamiz.machine import cores
     from tamiz.runtime import Model
 
-    result = evaluate(Model.load(built), Model.load(dense), text, windows)
+    models = Model.load(built, threads=1), Model.load(dense, threads=1)
+    result = evaluate(*models, text, windows, at_once=cores())
     return {name: float(f"{result[name]:.4g}") for name in ("dppl", "kl_mean")}
 
 

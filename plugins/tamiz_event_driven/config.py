@@ -99,3 +99,8 @@ class EventDrivenConfig(TechniqueConfig):
         description="Decay a step of the reference decay.",
         json_schema_extra=_flag("stale-lambda"),
     )
+    anywhere: bool = Field(
+        False,
+        description="Also where choosing and adding up takes longer than what it saves to read.",
+        json_schema_extra=_flag("anywhere"),
+    )

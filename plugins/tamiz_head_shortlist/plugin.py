@@ -22,6 +22,7 @@ HEAD_SHORTLIST = Technique(
     claims=(Claim(Resource.OUTPUTS, Mode.EXCLUSIVE),),
     requires=frozenset({"packed-tiles"}),
     decode_only=True,
+    calibrated=True,
     effect=effect,
     fit=fit,
     rewrite=rewrite,

@@ -98,8 +98,8 @@ def _compare(dense: Path, built: Path, text: str, windows: int) -> dict[str, Any
 
     with Console(stderr=True).status("memory bandwidth") as status:
         speed = bench(built, dense, (CONTEXT,), THREADS, status.update)
-        models = Model.load(built, THREADS), Model.load(dense, THREADS)
-        quality = evaluate(*models, text, windows, tell=status.update)
+        models = Model.load(built, threads=1), Model.load(dense, threads=1)
+        quality = evaluate(*models, text, windows, at_once=THREADS, tell=status.update)
     return {**speed, **quality}
 
 

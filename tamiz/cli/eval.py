@@ -32,7 +32,11 @@ from tamiz.errors import TamizError
     default=None,
     help="Score token by token as well.  [default: where a technique of DIR acts there only]",
 )
-@click.option("--threads", type=click.IntRange(1), help="Threads.  [default: the physical cores]")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    help="Windows to score side by side, a thread each.  [default: the physical cores]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
@@ -49,18 +53,20 @@ def command(
     from rich.console import Console
 
     from tamiz.evaluate import evaluate
+    from tamiz.machine import cores
     from tamiz.runtime import Model
 
     try:
         contents = text.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TamizError(f"{text}: cannot be read as UTF-8 text: {error}") from error
-    built = Model.load(directory, threads)
-    dense = None if against is None else Model.load(against, threads)
+    built = Model.load(directory, threads=1)
+    dense = None if against is None else Model.load(against, threads=1)
     if decode is None:
         decode = acts_on_steps_only(ctx, built.bundle.manifest.techniques)
     with Console(stderr=True).status("") as status:
-        report = evaluate(built, dense, contents, windows, decode, tell=status.update)
+        at_once = threads or cores()
+        report = evaluate(built, dense, contents, windows, decode, at_once, status.update)
     if as_json:
         print_json(report)
     else:

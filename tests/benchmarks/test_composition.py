@@ -42,11 +42,21 @@ def results() -> dict[str, Any]:
 
 
 def test_the_table_holds_what_was_measured(composition: Any, results: dict[str, Any]) -> None:
-    lines = composition.table(results).splitlines()
+    lines = composition.table(results, {}).splitlines()
     assert len(lines) == 4  # kv was not
     assert lines[-1] == (
         "| head | 240 (1.20 ×) | +1.50 % | +0.00 % | 0.0100 | 97.0 % | 99.60 % | 96.5 |"
     )
+
+
+def test_peers_stand_below_with_the_ratios_of_their_own_run(
+    composition: Any, results: dict[str, Any]
+) -> None:
+    ratio = {"decode_tok_s": {"128": 2.0}}
+    peers = {"tamiz": {}, "llama.cpp": {"decode_tok_s": {"128": 98.0}, "ratio": ratio}}
+    lines = composition.table(results, peers).splitlines()
+    assert lines[-1] == "| llama.cpp | 98 (0.50 ×) |  |  |  |  |  |  |"
+    assert len({line.count("|") for line in lines}) == 1
 
 
 def test_the_plot_is_drawn_to_scale(composition: Any, results: dict[str, Any]) -> None:

@@ -225,6 +225,33 @@ def test_slow_drift_stays_on():
     assert not linear.off
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_noise_under_the_threshold_changes_nothing(isa):
+    """No flicker: what has been computed is chosen again only after it has moved by theta."""
+    linear = Linear(alpha=1.0, theta=0.05, isa=isa)
+    x = random(1, 1, K)
+    linear(np.repeat(x, 4, axis=1))
+    for step in range(100):
+        y = linear(x + np.tanh(random(1, 1, K, seed=step)) / 25)
+        assert not linear.mask.any()
+        np.testing.assert_allclose(y, product(x, None, isa), rtol=0, atol=1e-6)
+    moved = x.copy()
+    moved[0, 0, 7] += 0.06
+    for step in range(5):
+        linear(moved)
+        assert list(np.flatnonzero(linear.mask)) == ([7] if step == 0 else [])
+
+
+def test_a_steady_input_has_a_steady_choice():
+    linear, x = Linear(alpha=0.0, mean=random(K, seed=2), keep=K // 3), random(1, 1, K)
+    linear(np.repeat(x, 4, axis=1))
+    y = linear(x)
+    mask = linear.mask
+    for _ in range(20):
+        np.testing.assert_array_equal(linear(x), y)
+        np.testing.assert_array_equal(linear.mask, mask)
+
+
 def test_not_a_number_is_chosen_and_switches_off():
     linear = Linear(theta=1e9, gap_every=8)
     for step in range(9):

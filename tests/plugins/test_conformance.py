@@ -10,8 +10,8 @@ CASES = [
     Case("block-quant", full_budget={}),
     Case(
         "event-driven",
-        config={"budget_ms": 1000.0},
-        full_budget={"select": "topk", "topk": 1.0},
+        config={"budget_ms": 1000.0, "anywhere": True},
+        full_budget={"select": "topk", "topk": 1.0, "anywhere": True},
     ),
     Case("head-shortlist", config={"keep": 64}, full_budget={"keep": 10**6}),
     Case("proc-sparse", full_budget={"shed_eps": 0}),

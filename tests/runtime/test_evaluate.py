@@ -77,6 +77,15 @@ def test_scores_that_are_kept_on_disk_are_those_of_the_model(dense, other, tmp_p
     assert size == 2 * sum(len(window) - 1 for window in WINDOWS) * dense.vocabulary
 
 
+def test_windows_that_are_read_side_by_side_give_the_same(dense, shared, tmp_path):
+    one, two = (tmp_path / name for name in ("one", "two"))
+    one.mkdir(), two.mkdir()
+    alone = evaluate.compare(shared, evaluate.Reference(dense, one), WINDOWS, True)
+    reference = evaluate.Reference(dense, two)
+    assert evaluate.compare(shared, reference, WINDOWS, True, at_once=3) == alone
+    assert evaluate.compare(shared, reference, WINDOWS, True, at_once=2) == alone
+
+
 def test_a_full_disk_only_costs_time(dense, other, tmp_path, monkeypatch):
     full = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)

@@ -1,5 +1,6 @@
 // expected = mean + alpha (reference - mean),  delta = x - expected,  chosen: |delta| scale >=
 // theta
+// y = dy + alpha y_before + base
 //
 // Loops that a compiler vectorises for every target. Included once per target.
 #include <math.h>
@@ -10,18 +11,24 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-inline void expect(const EventArgs& a, float* expected) {
-  for (int64_t i = 0; i < a.k; ++i) expected[i] = a.mean ? a.mean[i] : 0.0f;
-  if (!a.reference) return;
-  for (int64_t i = 0; i < a.k; ++i) expected[i] += a.alpha * (a.reference[i] - expected[i]);
-}
+constexpr int64_t kEventChunk = 64;  // inputs whose choices wait as words, as wide as the scores
 
-inline void score(const EventArgs& a, const float* delta, float* scores) {
-  if (!a.scale) {
-    for (int64_t i = 0; i < a.k; ++i) scores[i] = fabsf(delta[i]);
-    return;
+/// Inputs [from, from + n), n <= kEventChunk, by their score alone.
+inline void choose_some(const EventArgs& a, int64_t from, int64_t n, float* __restrict expected,
+                        float* __restrict delta, uint8_t* __restrict mask,
+                        float* __restrict scores) {
+  int32_t chosen[kEventChunk];
+  for (int64_t i = 0; i < n; ++i) expected[i] = a.mean ? a.mean[from + i] : 0.0f;
+  if (a.reference) {
+    const float* const reference = a.reference + from;
+    for (int64_t i = 0; i < n; ++i) expected[i] += a.alpha * (reference[i] - expected[i]);
   }
-  for (int64_t i = 0; i < a.k; ++i) scores[i] = fabsf(delta[i]) * a.scale[i];
+  for (int64_t i = 0; i < n; ++i) delta[i] = a.x[from + i] - expected[i];
+  for (int64_t i = 0; i < n; ++i) {
+    scores[i] = fabsf(delta[i]) * (a.scale ? a.scale[from + i] : 1.0f);
+    chosen[i] = !(scores[i] < a.theta);
+  }
+  for (int64_t i = 0; i < n; ++i) mask[i] = static_cast<uint8_t>(chosen[i]);
 }
 
 /// What is not a candidate is no choice.
@@ -35,10 +42,10 @@ inline void narrow(const EventArgs& a, uint8_t* mask) {
 
 inline int64_t choose(const EventArgs& a, float* expected, float* delta, uint8_t* mask,
                       float* scores) {
-  expect(a, expected);
-  for (int64_t i = 0; i < a.k; ++i) delta[i] = a.x[i] - expected[i];
-  score(a, delta, scores);
-  for (int64_t i = 0; i < a.k; ++i) mask[i] = !(scores[i] < a.theta);
+  for (int64_t i = 0; i < a.k; i += kEventChunk) {
+    const int64_t n = a.k - i < kEventChunk ? a.k - i : kEventChunk;
+    choose_some(a, i, n, expected + i, delta + i, mask + i, scores + i);
+  }
   if (a.age_max > 0) {
     const int64_t turn = a.position % a.age_max;
     for (int64_t i = turn; i < a.k; i += a.age_max) {
@@ -48,10 +55,7 @@ inline int64_t choose(const EventArgs& a, float* expected, float* delta, uint8_t
   }
   if (a.candidates) narrow(a, mask);
   int32_t count = 0;
-  for (int64_t i = 0; i < a.k; ++i) {
-    count += mask[i];
-    scores[i] = mask[i] ? scores[i] : -1.0f;
-  }
+  for (int64_t i = 0; i < a.k; ++i) count += mask[i];
   return count;
 }
 
@@ -60,7 +64,16 @@ inline void remember(const float* x, const float* expected, const uint8_t* mask,
   for (int64_t i = 0; i < k; ++i) next[i] = mask[i] ? x[i] : expected[i];
 }
 
-constexpr EventKernels event_kernels = {choose, remember};
+inline void carry(const float* before, const float* base, float alpha, int64_t n, float* y) {
+  if (before) {
+    for (int64_t i = 0; i < n; ++i) y[i] += alpha * before[i];
+  }
+  if (base) {
+    for (int64_t i = 0; i < n; ++i) y[i] += base[i];
+  }
+}
+
+constexpr EventKernels event_kernels = {choose, remember, carry};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

@@ -22,13 +22,16 @@ struct EventArgs {
 struct EventKernels {
   /// Per input: expected = mean + alpha * (reference - mean), delta = x - expected,
   /// score = |delta| * scale. Chosen is a candidate whose score is theta or more, and every
-  /// `age_max`-th position each input in its turn; NaN is chosen. The scores of what is not chosen
-  /// are -1. Returns how many are chosen.
+  /// `age_max`-th position each input in its turn, with an infinite score; NaN is chosen. Returns
+  /// how many are chosen.
   int64_t (*choose)(const EventArgs&, float* expected, float* delta, uint8_t* mask, float* scores);
 
   /// next = mask ? x : expected
   void (*remember)(const float* x, const float* expected, const uint8_t* mask, int64_t k,
                    float* next);
+
+  /// y += alpha * before + base, each [n]; null: 0
+  void (*carry)(const float* before, const float* base, float alpha, int64_t n, float* y);
 };
 
 }  // namespace tamiz

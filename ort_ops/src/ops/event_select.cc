@@ -252,7 +252,11 @@ class EventSelect : public Stage {
     return std::max(quorum, static_cast<int64_t>(fits));
   }
 
+  /// Of what the mask holds the `count` inputs with the largest scores.
   void keep_largest(const Memory& memory, int64_t count, uint8_t* mask) const {
+    for (int64_t i = 0; i < state_.k; ++i) {
+      if (!mask[i]) memory.scores[i] = -1;
+    }
     std::memset(mask, 0, static_cast<size_t>(state_.k));
     if (count == 0) return;
     // Floats that are not negative order as their bits do; -1 comes before them.

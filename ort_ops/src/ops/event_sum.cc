@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/kernels.h"
 #include "ops/event_state.h"
 #include "ops/metrics.h"
 #include "ops/quantised_rows.h"
@@ -23,11 +24,12 @@ enum Metric : size_t { gap_sum, gap_checks, disabled, budget_ms };
 
 class EventSum : public Stage {
  public:
-  EventSum(const Attributes& attributes, const Kernels&)
+  EventSum(const Attributes& attributes, const Kernels& kernels)
       : state_(attributes),
         alpha_(attributes.floats.at("alpha")),
         beta_(attributes.floats.at("beta")),
-        gap_tol_(attributes.floats.at("gap_tol")) {}
+        gap_tol_(attributes.floats.at("gap_tol")),
+        kernels_(kernels.events) {}
 
   void infer(Ports inputs, Ports outputs) const override {
     expect_rank("dy", inputs[dy_in], 3, "rows * batch, tokens, n");
@@ -108,13 +110,9 @@ class EventSum : public Stage {
   }
 
   void add_expected(const Call& call, const float* past, float* y) const {
-    if (state_.carried) {
-      const float* const before = past + state_.y_at();
-      for (int64_t i = 0; i < state_.n; ++i) y[i] += alpha_ * before[i];
-    }
-    if (!call.inputs[base_in]) return;
-    const float* const base = call.inputs[base_in].as<float>();
-    for (int64_t i = 0; i < state_.n; ++i) y[i] += base[i];
+    const float* const before = state_.carried ? past + state_.y_at() : nullptr;
+    const float* const base = call.inputs[base_in] ? call.inputs[base_in].as<float>() : nullptr;
+    kernels_.carry(before, base, alpha_, state_.n, y);
   }
 
   /// Whether the gap is too large; NaN is.
@@ -151,6 +149,7 @@ class EventSum : public Stage {
 
   const EventState state_;
   const float alpha_, beta_, gap_tol_;
+  const EventKernels& kernels_;
 };
 
 std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import tamiz_ops
+from tamiz.bench_child import BundleEngine
 from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.calibrate import calibrate_bundle
@@ -24,8 +25,8 @@ from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConf
 
 IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
 START = 40
-EXACT = {"reference": "last", "select": "topk", "topk": 1.0, "gap_every": 16}
-HALF = {"select": "topk", "topk": 0.5, "gap_every": 0}
+EXACT = {"reference": "last", "select": "topk", "topk": 1.0, "gap_every": 16, "anywhere": True}
+HALF = {"select": "topk", "topk": 0.5, "gap_every": 0, "anywhere": True}
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +163,22 @@ def test_reset_and_rewind_start_anew(plugins: Plugins, tiny_dense: Path, calibra
     np.testing.assert_array_equal(rows, expected)
 
 
+def test_a_benchmark_decodes_where_the_prompt_ended(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    path = built(plugins, tiny_dense, "e", calibration, event_driven=HALF)
+    engine = BundleEngine(str(path), threads=1)
+    engine.prefill(IDS[:START])
+    taken = []
+    for _ in range(2):
+        engine.decode(5)
+        taken.append(engine.sequence.tokens.copy())
+        engine.rewind(START)
+        assert engine.sequence.tokens == IDS[:START]
+    assert taken[0] == taken[1]
+    assert len(taken[0]) == START + 5
+
+
 def test_gap_switches_off_for_the_sequence_only(
     plugins: Plugins, tiny_dense: Path, calibration: Path
 ) -> None:
@@ -230,7 +247,7 @@ def test_another_mask_narrows_the_choice(
     if "kwta" not in plugins.techniques():
         pytest.skip("needs kwta")
     kwta = {"k": 0.5, "select": "topk", "target": "attn"}
-    fields = {"select": "topk", "topk": 1.0, "gap_every": 0, "target": "attn"}
+    fields = {**HALF, "topk": 1.0, "target": "attn"}
     path = built(plugins, tiny_dense, "both", calibration, kwta=kwta, event_driven=fields)
     model = Model.load(path)
     assert np.isfinite(steps(model)).all()
@@ -243,7 +260,7 @@ def test_another_mask_narrows_the_choice(
 
 def test_the_seeds_flags(tiny_dense: Path, tmp_path: Path) -> None:
     fields = {"target": "mlp", "topk": 0.4, "delta-theta": 0.01, "budget-ms": 4, "quorum": 0.5}
-    fields |= {"gap-tol": 0.03, "reference": "zero"}
+    fields |= {"gap-tol": 0.03, "reference": "zero", "anywhere": "true"}
     flags = ["--event-driven=on", *(f"--event-{name}={value}" for name, value in fields.items())]
     out = tmp_path / "e"
     result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out), *flags])

@@ -27,6 +27,7 @@ def inputs(alpha: float, mean: float = 0.0, tokens: int = 400) -> np.ndarray:
 
 
 def fitted(x: np.ndarray, **fields: Any) -> Any:
+    fields = {"anywhere": True} | fields
     weight = np.random.default_rng(1).standard_normal((N, K)).astype(np.float32)
     statistics = Statistics(len(x), np.square(x).mean(axis=0), x, run=x)
     return fit(SITE, weight, statistics, EventDrivenConfig(**fields))
@@ -108,7 +109,26 @@ def test_without_calibration_it_is_refused(fields: dict[str, Any]) -> None:
 
 def test_without_calibration_what_is_given_suffices() -> None:
     weight = np.ones((N, K), np.float32)
-    config = EventDrivenConfig(reference="decay", stale_lambda=0.1, stale_beta=0.5, select="topk")
+    config = EventDrivenConfig(
+        reference="decay", stale_lambda=0.1, stale_beta=0.5, select="topk", anywhere=True
+    )
     result = fit(SITE, weight, None, config)
     assert result.attributes["alpha"] == pytest.approx(np.exp(-0.1))
     assert result.attributes["gap_tol"] == 0.03
+
+
+@pytest.mark.parametrize(("outputs", "topk"), [(1536, 0.5), (11008, 0.9)])
+def test_it_acts_where_much_stays_unread(outputs: int, topk: float) -> None:
+    weight = np.ones((outputs, 576), np.float32)
+    config = EventDrivenConfig(reference="last", select="topk", topk=topk)
+    assert fit(SITE, weight, None, config).attributes["keep"] == round(576 * topk)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "topk", "unread"), [(192, 0.3, 39), (1536, 0.8, 88), (11008, 0.98, 63)]
+)
+def test_it_stays_away_where_choosing_takes_longer(outputs: int, topk: float, unread: int) -> None:
+    weight = np.ones((outputs, 576), np.float32)
+    config = EventDrivenConfig(reference="last", select="topk", topk=topk)
+    with pytest.raises(FitError, match=f"a step leaves {unread} kB of it unread"):
+        fit(SITE, weight, None, config)

@@ -1,0 +1,172 @@
+"""Masks of single inputs: KWTA, event-driven, and both, from the command line to the numbers.
+
+Rounding decides which side of a threshold a score falls on that lies next to it, and one input of
+64 more or less changes all that comes after. So the reference goes on with the masks that the
+graph made, its logits have to agree, and each mask is judged against the equation by itself: where
+the two differ, the score must be next to the threshold.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import ok
+from llama_reference import Array, dense_llama
+from unfused import Stage, Unfused
+
+from tamiz.plugins import load
+
+PROMPT = [(7 * i * i + 3 * i) % 250 for i in range(40)]
+DECODED = [(11 * i + 5) % 250 for i in range(60)]
+#: Activations are rounded to 16 bits; of the largest logit, and of the largest score of a token.
+TOLERANCE = 2e-3
+NEXT_TO = 5e-4
+POLICY = {"version": 1, "defaults": {"gating": {}}}
+KWTA = ("--kwta=on",)
+EVENT = ("--event-driven=on", "--event-gap-every=0", "--event-anywhere=true")
+
+
+@dataclass
+class Judge:
+    """Compares masks of the graph with what the equations say.
+
+    Attributes:
+        elements: How many were compared.
+        differing: How many differ.
+        farthest: Largest distance of a differing score from the threshold, of the largest score.
+    """
+
+    elements: int = 0
+    differing: int = 0
+    farthest: float = 0.0
+
+    def __call__(self, scores: Array, candidates: Array, stage: Stage, found: Array) -> None:
+        """One token: `scores` of all inputs, of which `candidates` may be chosen."""
+        level = stage.attributes.get("threshold", stage.attributes.get("theta", 0.0))
+        if keep := stage.attributes.get("keep", 0):
+            level = max(level, np.sort(np.where(candidates, scores, -1))[-keep])
+            assert found.sum() == min(keep, candidates.sum())
+        assert not (found & ~candidates).any()
+        differs = found != (candidates & (scores >= level))
+        self.elements += len(found)
+        self.differing += int(differs.sum())
+        if differs.any():
+            distance = np.abs(scores - level)[differs].max() / scores.max()
+            self.farthest = max(self.farthest, float(distance))
+
+
+@dataclass
+class Selection:
+    """The input of one site as its stages leave it: W x̂ is what the graph computes.
+
+    KWTA:          z = x − μ,  kept where |z| s ≥ t,  x̂ = μ + (z where kept, else 0)
+    event-driven:  e = μ + α (x̂ before − μ),  chosen where |x − e| s ≥ θ,  x̂ = chosen ? x : e
+    both:          chosen among the kept, in z
+    """
+
+    judge: Judge
+    masks: dict[str, Array]
+    kwta: Stage | None = None
+    event: Stage | None = None
+
+    def __call__(self, x: Array) -> Array:
+        center = self.kwta.constants.get("center", 0.0) if self.kwta else 0.0
+        z = x - center
+        kept = np.ones(z.shape, bool)
+        if self.kwta is not None:
+            kept = self.masks[str(self.kwta.mask)]
+            scores = np.abs(z) * self.kwta.constants.get("weight", 1.0)
+            for t in range(self.kwta.attributes["first"], len(z)):
+                self.judge(scores[t], np.ones(z.shape[1], bool), self.kwta, kept[t])
+        left = z * kept if self.event is None else self._moved(z, kept)
+        return center + left
+
+    def _moved(self, z: Array, kept: Array) -> Array:
+        assert self.event is not None
+        mean = self.event.constants.get("mean", np.zeros(z.shape[1]))
+        chosen, effective = self.masks[str(self.event.mask)], z.copy()
+        for t in range(len(PROMPT), len(z)):
+            expected = mean + self.event.attributes["alpha"] * (effective[t - 1] - mean)
+            scores = np.abs(z[t] - expected) * self.event.constants["scale"]
+            self.judge(scores, kept[t], self.event, chosen[t])
+            effective[t] = np.where(chosen[t], z[t], expected)
+        return effective
+
+
+@dataclass
+class Checked:
+    """What a bundle of the command line does against the reference."""
+
+    judge: Judge
+    stages: list[Stage] = field(default_factory=list)
+
+    def of(self, op_type: str) -> list[Stage]:
+        return [stage for stage in self.stages if stage.op_type == op_type]
+
+
+@pytest.fixture
+def check(tiny_dense: Path) -> Callable[..., Checked]:
+    if missing := sorted({"kwta", "event-driven", "block-quant"} - set(load().techniques())):
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    text, calibration = tiny_dense.parent / "text", tiny_dense.parent / "c.safetensors"
+    text.write_text("hello world, the sieve keeps what is large. " * 100)
+    ok("calibrate", tiny_dense, "--text", text, "-o", calibration, "--json")
+
+    def run(*flags: str) -> Checked:
+        policy, path = tiny_dense.parent / "policy.json", tiny_dense.parent / "built"
+        policy.write_text(json.dumps(POLICY))
+        chosen = (f"--calibration={calibration}", "--policy", policy, *flags)
+        ok("build", tiny_dense, "-o", path, *chosen, "--max-dppl=off", "--json")
+        graph = Unfused.of(path)
+        found, masks = graph.read(PROMPT, DECODED)
+        checked = Checked(Judge(), graph.stages)
+        llama, _ = dense_llama(tiny_dense, load())
+        for stage in [*checked.of("KwtaMask"), *checked.of("EventSelect")]:
+            assert stage.site
+            selection = llama.masks.setdefault(stage.site, Selection(checked.judge, masks))
+            assert isinstance(selection, Selection)
+            if stage.op_type == "KwtaMask":
+                selection.kwta = stage
+            else:
+                selection.event = stage
+        expected = llama.logits(PROMPT + DECODED)[len(PROMPT) - 1 :]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
+        assert checked.judge.farthest < NEXT_TO
+        return checked
+
+    return run
+
+
+@pytest.mark.parametrize(("select", "center"), [("threshold", "true"), ("topk", "false")])
+def test_kwta_of_single_inputs(check: Callable[..., Checked], select: str, center: str) -> None:
+    made = check(*KWTA, "--kwta-k=0.6", f"--kwta-select={select}", f"--kwta-center={center}")
+    assert len(made.of("KwtaMask")) == len(made.of("ChannelMatMul")) == 14
+
+
+@pytest.mark.parametrize(
+    ("select", "reference"), [("topk", "zero"), ("threshold", "ar1"), ("threshold", "last")]
+)
+def test_event_driven(check: Callable[..., Checked], select: str, reference: str) -> None:
+    made = check(
+        *EVENT, "--event-topk=0.6", f"--event-select={select}", f"--event-reference={reference}"
+    )
+    assert len(made.of("EventSelect")) == len(made.of("EventSum")) == 14
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "center"), [("threshold", "topk", "true"), ("topk", "threshold", "false")]
+)
+def test_kwta_gives_the_candidates_of_event_driven(
+    check: Callable[..., Checked], first: str, second: str, center: str
+) -> None:
+    """One sort in all, whichever of the two it is that takes a fixed number."""
+    made = check(
+        *KWTA, "--kwta-k=0.8", f"--kwta-select={first}", f"--kwta-center={center}",
+        *EVENT, "--event-topk=0.5", f"--event-select={second}", "--event-reference=ar1",
+    )  # fmt: skip
+    assert len(made.of("KwtaMask")) == len(made.of("EventSelect")) == 14
+    both = made.of("KwtaMask") + made.of("EventSelect")
+    assert sum(stage.attributes.get("keep", 0) > 0 for stage in both) == 14
