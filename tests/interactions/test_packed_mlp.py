@@ -141,6 +141,7 @@ def test_a_mask_of_zeros_and_then_deltas(relu: None, compose: Compose, calibrati
         compose,
         f"--calibration={calibration}",
         "--event-target=mlp",
+        "--event-anywhere=true",
         "--event-select=topk",
         "--event-topk=1",
         eps=0,
