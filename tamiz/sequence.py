@@ -276,10 +276,15 @@ class ExactSequence(Sequence):
 
 
 def _zeros(shape: Ids[int], dtype: type[np.generic]) -> NDArray[Any]:
-    """Zeros that begin at a cache line, so that no vector load of a row crosses one."""
+    """Zeros that begin at a cache line, so that no vector load of a row crosses one.
+
+    Long ones begin at a huge page: NumPy asks for such from 4 MB on, and a decode step that reads
+    rows here and there finds their addresses sooner.
+    """
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    buffer = np.zeros(size + 64, np.uint8)
-    start = -buffer.ctypes.data % 64
+    line = 64 if size < 4 << 20 else 2 << 20
+    buffer = np.zeros(size + line, np.uint8)
+    start = -buffer.ctypes.data % line
     return buffer[start : start + size].view(dtype).reshape(shape)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 #: Units of a score in a nat, its limits, and how far below the best one ranks are told apart.
-_UNITS, _MOST, _REACH = np.float32(2048), 1 << 29, 65532
+_UNITS, _LEAST, _MOST, _REACH = np.float32(256), -32766, 32767, 65532
 
 
 def sketch(keys: Array, mean: Array | None, planes: int, epsilon: float) -> Array:
@@ -83,11 +83,11 @@ def _signs(z: Array, planes: int, epsilon: float) -> tuple[Array, Array]:
 
 
 def _capped(gamma: Array, mean: Array) -> Array:
-    return np.where(np.isfinite(mean), gamma, np.float32(np.inf)).astype(np.float32)
+    return np.where(np.isfinite(mean), gamma, np.float32(np.nan)).astype(np.float32)
 
 
 def scores(query: Array, row: Array, bits: int, planes: int, epsilon: float, q_bits: int) -> Array:
-    """q.k_j, roughly: gamma_j * scale / bits * sum_d q_d t_jd, in units of 1/2048.
+    """q.k_j, roughly: gamma_j * scale / bits * sum_d q_d t_jd, in units of 1/256.
 
     Args:
         query: float32 [dim].
@@ -102,7 +102,7 @@ def scores(query: Array, row: Array, bits: int, planes: int, epsilon: float, q_b
     """
     z = rotate(query)
     if not np.isfinite(z).all():
-        q, scale = np.zeros(bits, np.int64), np.float32(np.inf)
+        q, scale = np.zeros(bits, np.int64), np.float32(np.nan)
     elif q_bits == 2:
         q, scale = _signs(z, planes, epsilon)
         scale = _sum(np.abs(z)) / np.float32(bits)
@@ -139,9 +139,9 @@ def select(
     candidates = np.flatnonzero(visible & (index >= max(begin, sinks)) & (index < recent))
     share = np.full(len(candidates), -np.inf)
     for row in score[:, candidates]:
-        finite = np.isfinite(row)
-        whole = np.trunc(np.clip(np.where(finite, row, 0).astype(np.float64), -_MOST, _MOST))
-        below = np.maximum(whole - whole[finite].max(initial=-_MOST), -_REACH)
+        finite = row < 2.0**31
+        whole = np.trunc(np.clip(np.where(finite, row, _LEAST).astype(np.float64), _LEAST, _MOST))
+        below = np.maximum(whole - whole.max(initial=_LEAST), -_REACH)
         share = np.maximum(share, np.where(finite, below, np.inf))
     best = [j for j in sorted(range(len(share)), key=lambda j: -share[j])]
     chosen = [j for j in candidates[best].tolist() if j not in first][:keep]

@@ -59,9 +59,13 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
         FitError: Not a target, a weight that is not finite, too little to save, or nothing is known
             of the inputs that has to be.
     """
-    wanted = "both" if site.tensor is None else "mlp" if site.tensor in _MLP else "attn"
-    if config.target not in ("both", wanted):
+    if not _targets(site, config):
         raise FitError(f"--event-target is {config.target}")
+    if not _pays(site, config):
+        raise FitError(
+            f"a step leaves {_unread(site, config) / 1e3:.0f} kB of it unread, but choosing takes"
+            f" the time of {_STAGES / 1e3:.0f} kB; --event-anywhere=true acts here all the same"
+        )
     if config.stale_beta != 1 and config.reference != "decay":
         raise FitError(f"stale_beta needs the reference decay, found {config.reference}")
     weight = np.ascontiguousarray(weight, np.float32)
@@ -86,8 +90,6 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
         metrics = _metrics(found, reference, outcome)
         worst = float(found.gap.max())
         gap_tol = _GAP_MARGIN * worst if config.gap_tol is None else config.gap_tol
-    if not config.anywhere:
-        _check_that_it_pays(weight.size, metrics.get("kept", config.topk))
     if keep == k and not theta and config.budget_ms is None:
         metrics["exact"] = 1.0
     tensors = {"scale": scale}
@@ -112,26 +114,29 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
     )
 
 
-def _check_that_it_pays(weights: int, kept: float) -> None:
-    """Compares the bytes of an int4 weight that stay unread with what can be read meanwhile.
-
-    Raises:
-        FitError: A step would take longer than without.
-    """
-    saved = (1 - _SCALES) * (1 - kept) * _INT4 * weights
-    if saved < _STAGES:
-        raise FitError(
-            f"a step leaves {saved / 1e3:.0f} kB of it unread, but choosing takes the time of"
-            f" {_STAGES / 1e3:.0f} kB; --event-anywhere=true acts here all the same"
-        )
-
-
 def effect(site: Site, config: EventDrivenConfig, cost: Cost, keys: int) -> Cost:
     """A step reads the weights of the chosen inputs, all scales, its constants and its state."""
+    if not (_targets(site, config) and _pays(site, config)):
+        return cost
     k, n = site.in_features, site.out_features
     share = _SCALES + (1 - _SCALES) * config.topk
     read = round(cost.read * share) + 4 * (3 * k + 2 * n)
     return Cost(cost.stored + 4 * (2 * k + n), read, round(cost.work * config.topk), exact=False)
+
+
+def _targets(site: Site, config: EventDrivenConfig) -> bool:
+    part = "both" if site.tensor is None else "mlp" if site.tensor in _MLP else "attn"
+    return config.target in ("both", part)
+
+
+def _unread(site: Site, config: EventDrivenConfig) -> float:
+    """Bytes of an int4 weight that a step leaves unread."""
+    return (1 - _SCALES) * (1 - config.topk) * _INT4 * site.in_features * site.out_features
+
+
+def _pays(site: Site, config: EventDrivenConfig) -> bool:
+    """Whether a step takes less time than without; how much a given θ leaves out is not known."""
+    return config.anywhere or config.delta_theta is not None or _unread(site, config) >= _STAGES
 
 
 def schedule(site: Site, config: EventDrivenConfig) -> list[dict[str, float]]:

@@ -25,8 +25,11 @@ STATE_PACK = Technique(
     metrics=(
         Metric("pack.enabled", "calls", "Decode steps of attention that keep sketches."),
         Metric("pack.active", "calls", "Those of them in which the filter chose the keys."),
-        Metric("pack.attended", "keys", "Keys attended, by KV head; over pack.visible: density."),
+        Metric("pack.attended", "keys", "Keys attended, by KV head."),
         Metric("pack.visible", "keys", "Keys there were to attend to, by KV head."),
+        Metric("pack.density", "share", "Keys attended of those visible, summed over calls."),
+        Metric("pack.mode", "planes", "Of the sketches, summed over calls: 1 binary, 2 ternary."),
+        Metric("pack.popcnt", "calls", "Active ones with the query packed as the keys are."),
     ),
     effect=kv_filter.effect,
     fit=kv_filter.fit,

@@ -62,7 +62,7 @@ class Judge:
 class Selection:
     """The input of one site as its stages leave it: W x̂ is what the graph computes.
 
-    KWTA:          z = x − μ,  kept where |z| s ≥ t,  x̂ = μ + (z where kept, else 0)
+    KWTA:          z = x − μ,  kept where ‖z of the block‖ s ≥ t,  x̂ = μ + (z where kept, else 0)
     event-driven:  e = μ + α (x̂ before − μ),  chosen where |x − e| s ≥ θ,  x̂ = chosen ? x : e
     both:          chosen among the kept, in z
     """
@@ -78,9 +78,12 @@ class Selection:
         kept = np.ones(z.shape, bool)
         if self.kwta is not None:
             kept = self.masks[str(self.kwta.mask)]
-            scores = np.abs(z) * self.kwta.constants.get("weight", 1.0)
+            block = self.kwta.attributes["block"]
+            norms = np.sqrt(np.square(z.reshape(len(z), -1, block)).sum(axis=2))
+            scores = norms * self.kwta.constants.get("weight", 1.0)
             for t in range(self.kwta.attributes["first"], len(z)):
-                self.judge(scores[t], np.ones(z.shape[1], bool), self.kwta, kept[t])
+                self.judge(scores[t], np.ones(scores.shape[1], bool), self.kwta, kept[t])
+            kept = np.repeat(kept, block, axis=1)
         left = z * kept if self.event is None else self._moved(z, kept)
         return center + left
 
@@ -157,14 +160,16 @@ def test_event_driven(check: Callable[..., Checked], select: str, reference: str
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "center"), [("threshold", "topk", "true"), ("topk", "threshold", "false")]
+    ("first", "block", "second", "center"),
+    [("threshold", 1, "topk", "true"), ("topk", 4, "threshold", "false")],
 )
 def test_kwta_gives_the_candidates_of_event_driven(
-    check: Callable[..., Checked], first: str, second: str, center: str
+    check: Callable[..., Checked], first: str, block: int, second: str, center: str
 ) -> None:
     """One sort in all, whichever of the two it is that takes a fixed number."""
     made = check(
         *KWTA, "--kwta-k=0.8", f"--kwta-select={first}", f"--kwta-center={center}",
+        f"--kwta-block={block}",
         *EVENT, "--event-topk=0.5", f"--event-select={second}", "--event-reference=ar1",
     )  # fmt: skip
     assert len(made.of("KwtaMask")) == len(made.of("EventSelect")) == 14

@@ -131,6 +131,7 @@ inline void store_partial(float*, Vec, int64_t) {}
 inline Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
 inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
+inline Vec round(Vec x) { return ::nearbyintf(x); }
 inline float sum(Vec x) { return x; }
 inline float largest(Vec x) { return x; }
 inline Vec select_le(Vec a, Vec b, Vec yes, Vec no) { return a <= b ? yes : no; }

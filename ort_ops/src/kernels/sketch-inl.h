@@ -24,118 +24,10 @@
 #include "kernels/simd.h"
 #include "kernels/sketch.h"
 #include "kernels/sketch_choice-inl.h"
+#include "kernels/sketch_pack-inl.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
-
-// ---- packing ----
-
-/// Bit of splitmix64 (Steele et al. 2014) at `index`: the fixed signs S.
-inline bool flipped(uint64_t index) {
-  uint64_t x = (index + 1) * 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return (x ^ (x >> 31)) & 1;
-}
-
-inline void sketch_rotate(const float* x, const float* mean, int64_t dim, float* z) {
-  const int64_t bits = sketch_bits(dim);
-  for (int64_t d = 0; d < bits; ++d) {
-    const float centred = d < dim ? (mean ? x[d] - mean[d] : x[d]) : 0.0f;
-    z[d] = flipped(d) ? -centred : centred;
-  }
-  for (int64_t half = 1; half < bits; half *= 2) {
-    for (int64_t start = 0; start < bits; start += 2 * half) {
-      float* a = z + start;
-      float* b = a + half;
-      for (int64_t i = 0; i < half; ++i) {
-        const float sum = a[i] + b[i];
-        b[i] = a[i] - b[i];
-        a[i] = sum;
-      }
-    }
-  }
-}
-
-/// Sum in eight chains, the same on every target.
-inline float sum_of_sizes(const float* z, int64_t bits, float above) {
-  float chain[8] = {};
-  for (int64_t d = 0; d < bits; d += 8) {
-    for (int i = 0; i < 8; ++i) {
-      const float size = fabsf(z[d + i]);
-      chain[i] = chain[i] + (size > above ? size : 0.0f);
-    }
-  }
-  for (int half = 4; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) chain[i] = chain[i] + chain[i + half];
-  }
-  return chain[0];
-}
-
-inline void set_bits(const float* z, int64_t bits, float sign, float above, uint32_t* plane) {
-  for (int64_t word = 0; word < bits / 32; ++word) {
-    uint32_t set = 0;
-    for (int d = 0; d < 32; ++d) set |= uint32_t{z[word * 32 + d] * sign > above} << d;
-    plane[word] = set;
-  }
-}
-
-inline void sketch_pack(const float* z, int64_t bits, int64_t planes, float epsilon, float* row) {
-  uint32_t words[2 * 1024 / 32];
-  const float total = sum_of_sizes(z, bits, -1.0f);
-  float gamma = total / static_cast<float>(bits);
-  if (planes == 1) {
-    set_bits(z, bits, -1.0f, 0.0f, words);
-    for (int64_t i = 0; i < bits / 32; ++i) words[i] = ~words[i];
-  } else {
-    const float above = epsilon * gamma;
-    set_bits(z, bits, 1.0f, above, words);
-    set_bits(z, bits, -1.0f, above, words + bits / 32);
-    int count = 0;
-    for (int64_t d = 0; d < bits; ++d) count += fabsf(z[d]) > above;
-    gamma = count ? sum_of_sizes(z, bits, above) / static_cast<float>(count) : 0.0f;
-  }
-  if (!(total <= FLT_MAX)) gamma = HUGE_VALF;
-  const int64_t size = bits / 32 * planes;
-  memcpy(row, words, sizeof(uint32_t) * size);
-  row[size] = gamma;
-}
-
-inline void add_to_planes(int32_t q, int64_t d, int64_t bits, int64_t query_bits,
-                          uint64_t* planes) {
-  for (int64_t i = 0; i < query_bits; ++i) {
-    planes[i * (bits / 64) + d / 64] |= static_cast<uint64_t>((q >> i) & 1) << (d % 64);
-  }
-}
-
-inline SketchQuery sketch_pack_query(const float* z, int64_t bits, int64_t query_bits,
-                                     int64_t key_planes, float epsilon, uint64_t* planes) {
-  const float mean = sum_of_sizes(z, bits, -1.0f) / static_cast<float>(bits);
-  float largest = 0.0f;
-  for (int64_t d = 0; d < bits; ++d) largest = fabsf(z[d]) > largest ? fabsf(z[d]) : largest;
-  const float most = static_cast<float>((1 << (query_bits - 1)) - 1);
-  const bool as_keys = query_bits == 2;
-  SketchQuery query = {planes, 0, as_keys ? mean : largest / most};
-  memset(planes, 0, sizeof(uint64_t) * query_bits * bits / 64);
-  if (!(mean <= FLT_MAX)) query.scale = HUGE_VALF;
-  if (!(mean <= FLT_MAX) || query.scale == 0.0f) return query;
-  const float above = key_planes == 1 ? 0.0f : epsilon * mean;
-  for (int64_t d = 0; d < bits; ++d) {
-    int32_t q;
-    if (!as_keys) {
-      q = static_cast<int32_t>(nearbyintf(z[d] / query.scale));
-    } else if (key_planes == 1) {
-      q = z[d] >= 0.0f ? 1 : -1;
-    } else {
-      q = (z[d] > above) - (z[d] < -above);
-    }
-    query.sum += q;
-    add_to_planes(q, d, bits, query_bits, planes);
-  }
-  // H has rows of length sqrt(bits).
-  query.scale = query.scale / static_cast<float>(bits) * kScoreUnits;
-  return query;
-}
 
 // ---- scan ----
 
@@ -159,11 +51,11 @@ inline int32_t dot_plane(const SketchQuery& q, int64_t query_bits, int64_t words
   return sum;
 }
 
-/// A score in units as an integer.
-inline int32_t whole_score(float score) {
-  if (!(fabsf(score) <= FLT_MAX)) return kDamagedScore;
-  const float most = static_cast<float>(kMostScore);
-  return static_cast<int32_t>(score > most ? most : score < -most ? -most : score);
+/// A score in units as an integer: as far as 16 bits reach; damaged where it is not finite.
+inline int16_t whole_score(float score) {
+  if (!(score < 2147483648.0f)) return kDamagedScore;
+  if (score > INT16_MAX) return INT16_MAX;
+  return score < kLeastScore ? kLeastScore : static_cast<int16_t>(score);
 }
 
 inline void scan_key(const SketchScanArgs& a, int64_t key) {
@@ -190,13 +82,10 @@ inline void finish_scan(const SketchScanArgs& a) {
   int64_t hidden = 0;
   for (int64_t j = 0; j < a.keys; ++j) hidden += a.mask[j] == 0;
   for (int64_t i = 0; i < a.query_count; ++i) {
-    int32_t* const score = a.scores + i * a.stride;
+    int16_t* const score = a.scores + i * a.stride;
     for (int64_t j = 0; j < a.keys && hidden; ++j) score[j] = a.mask[j] ? score[j] : kHiddenScore;
-    int32_t top = -kMostScore;
-    for (int64_t j = 0; j < a.keys; ++j) {
-      const int32_t x = score[j] == kDamagedScore ? -kMostScore : score[j];
-      top = x > top ? x : top;
-    }
+    int16_t top = kLeastScore;
+    for (int64_t j = 0; j < a.keys; ++j) top = score[j] > top ? score[j] : top;
     a.tops[i] = top;
   }
 }

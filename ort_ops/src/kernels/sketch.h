@@ -13,6 +13,8 @@ constexpr int64_t sketch_bits(int64_t dim) {
   return bits;
 }
 
+constexpr int64_t kMostSketchBits = 1024;
+
 /// 32-bit words of a sketch: one plane (signs) or two (positive, negative), then gamma as float.
 constexpr int64_t sketch_words(int64_t dim, int64_t planes) {
   return sketch_bits(dim) / 32 * planes + 1;
@@ -25,13 +27,12 @@ struct SketchQuery {
   float scale;             // the query is scale / kScoreUnits * bits * q
 };
 
-/// Scores are integers, so that every target ranks alike: units of 1 / kScoreUnits nats, at most
-/// +-kMostScore.
-constexpr float kScoreUnits = 2048.0f;
-constexpr int32_t kMostScore = 1 << 29;
+/// Scores are integers, so that every target ranks alike: units of 1 / kScoreUnits nats.
+constexpr float kScoreUnits = 256.0f;
+constexpr int16_t kLeastScore = INT16_MIN + 2;
 /// Of a key whose score is not finite, and of a key that the mask hides.
-constexpr int32_t kDamagedScore = 1 << 30;
-constexpr int32_t kHiddenScore = -(1 << 30);
+constexpr int16_t kDamagedScore = INT16_MIN;
+constexpr int16_t kHiddenScore = INT16_MIN + 1;
 
 struct SketchScanArgs {
   const float* rows;    // [keys, words]: sketches
@@ -39,15 +40,15 @@ struct SketchScanArgs {
   int64_t keys, bits, planes;
   const SketchQuery* queries;
   int64_t query_count, query_bits;
-  int32_t* scores;  // [query_count, stride]
+  int16_t* scores;  // [query_count, stride]
   int64_t stride;
-  int32_t* tops;  // [query_count]: the largest score that is neither damaged nor hidden
+  int16_t* tops;  // [query_count]: the largest score that is neither damaged nor hidden
 };
 
 struct SketchRankArgs {
-  const int32_t* scores;  // [query_count, stride]
+  const int16_t* scores;  // [query_count, stride]
   int64_t query_count, stride;
-  const int32_t* tops;  // [ranges, query_count]: of the parts that were scanned
+  const int16_t* tops;  // [ranges, query_count]: of the parts that were scanned
   int64_t ranges;
   const int64_t* mask;  // [end]: 0 hides a key
   int64_t sinks;        // that many of the first visible keys are chosen always
@@ -67,7 +68,7 @@ struct SketchKernels {
   void (*rotate)(const float* x, const float* mean, int64_t dim, float* z);
 
   /// The sketch of z [bits]: one plane holds z >= 0; two hold z > a and z < -a, a = epsilon
-  /// mean|z|. gamma is the mean of |z| where a plane has a bit, infinite where z is not finite.
+  /// mean|z|. gamma is the mean of |z| where a plane has a bit, NaN where z is not finite.
   void (*pack)(const float* z, int64_t bits, int64_t planes, float epsilon, float* row);
 
   /// q = round(z / scale) with query_bits bits; with two bits q is packed as the keys are: their t.
@@ -78,7 +79,7 @@ struct SketchKernels {
   void (*scan)(const SketchScanArgs&);
 
   /// rank_j orders the keys by the largest share that a query would give them: by
-  /// max over queries of (score_j - largest score), down to -32 nats; damaged keys stand above.
+  /// max over queries of (score_j - largest score), down to -256 nats; damaged keys stand above.
   void (*rank)(const SketchRankArgs&);
 
   /// The indices, in ascending order, of all ranks kAlways and of the `keep` largest others, among

@@ -17,13 +17,13 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-constexpr int32_t kDamagedRank = kAlways - 1;
-constexpr int32_t kBestRank = kDamagedRank - 1;
+constexpr uint16_t kDamagedRank = kAlways - 1;
+constexpr uint16_t kBestRank = kDamagedRank - 1;
 
-inline int32_t largest_top(const SketchRankArgs& a, int64_t query) {
-  int32_t top = -kMostScore;
+inline int16_t largest_top(const SketchRankArgs& a, int64_t query) {
+  int16_t top = kLeastScore;
   for (int64_t r = 0; r < a.ranges; ++r) {
-    const int32_t x = a.tops[r * a.query_count + query];
+    const int16_t x = a.tops[r * a.query_count + query];
     top = x > top ? x : top;
   }
   return top;
@@ -31,24 +31,25 @@ inline int32_t largest_top(const SketchRankArgs& a, int64_t query) {
 
 constexpr int64_t kRankPart = 1024;
 
-/// Ranks of up to kRankPart keys from `begin` on.
+/// Ranks of up to kRankPart keys from `begin` on. A distance to the largest score has 16 bits.
 inline void rank_part(const SketchRankArgs& a, int64_t begin, int64_t size) {
-  int32_t share[kRankPart];
-  for (int64_t j = 0; j < size; ++j) share[j] = INT32_MIN;
+  uint16_t below[kRankPart];
+  uint16_t damaged[kRankPart];
+  for (int64_t j = 0; j < size; ++j) below[j] = kBestRank - 1, damaged[j] = 0;
   for (int64_t i = 0; i < a.query_count; ++i) {
-    const int32_t* score = a.scores + i * a.stride + begin;
-    const int32_t top = largest_top(a, i);
+    const int16_t* score = a.scores + i * a.stride + begin;
+    const uint16_t top = static_cast<uint16_t>(largest_top(a, i));
     for (int64_t j = 0; j < size; ++j) {
-      const int32_t x = score[j] - top;
-      share[j] = x > share[j] ? x : share[j];
+      const uint16_t x = static_cast<uint16_t>(top - static_cast<uint16_t>(score[j]));
+      below[j] = x < below[j] ? x : below[j];
+      damaged[j] |= score[j] == kDamagedScore ? UINT16_MAX : 0;
     }
   }
-  const int32_t* score = a.scores + begin;
+  const int16_t* score = a.scores + begin;
   uint16_t* rank = a.rank + begin;
   for (int64_t j = 0; j < size; ++j) {
-    int32_t r = share[j] > 0 ? kDamagedRank : share[j] + kBestRank;
-    r = share[j] < 1 - kBestRank ? 1 : r;
-    rank[j] = static_cast<uint16_t>(score[j] == kHiddenScore ? kNever : r);
+    const uint16_t seen = damaged[j] ? kDamagedRank : static_cast<uint16_t>(kBestRank - below[j]);
+    rank[j] = score[j] == kHiddenScore ? kNever : seen;
   }
 }
 
@@ -89,10 +90,34 @@ inline uint32_t at_least(const uint16_t* rank, uint16_t least) {
 }
 #endif
 
-inline int64_t count_at_least(const uint16_t* rank, int64_t size, uint16_t least) {
+#if defined(TAMIZ_AVX512)
+/// Counts in 16 bits by lanes, which at most 2^16 blocks fill.
+inline int64_t count_part(const uint16_t* rank, int64_t size, uint16_t least) {
+  const __m512i one = _mm512_set1_epi16(1);
+  const __m512i t = _mm512_set1_epi16(static_cast<int16_t>(least));
+  __m512i lanes = _mm512_setzero_si512();
+  for (int64_t j = 0; j < size; j += kRankBlock) {
+    const __mmask32 set = _mm512_cmpge_epu16_mask(_mm512_loadu_si512(rank + j), t);
+    lanes = _mm512_mask_add_epi16(lanes, set, lanes, one);
+  }
+  const __m512i low = _mm512_and_si512(lanes, _mm512_set1_epi32(UINT16_MAX));
+  return _mm512_reduce_add_epi32(_mm512_add_epi32(low, _mm512_srli_epi32(lanes, 16)));
+}
+#else
+inline int64_t count_part(const uint16_t* rank, int64_t size, uint16_t least) {
   int64_t count = 0;
   for (int64_t j = 0; j < size; j += kRankBlock) {
     count += __builtin_popcount(at_least(rank + j, least));
+  }
+  return count;
+}
+#endif
+
+inline int64_t count_at_least(const uint16_t* rank, int64_t size, uint16_t least) {
+  constexpr int64_t kPart = int64_t{UINT16_MAX} * kRankBlock;
+  int64_t count = 0;
+  for (int64_t j = 0; j < size; j += kPart) {
+    count += count_part(rank + j, size - j < kPart ? size - j : kPart, least);
   }
   return count;
 }

@@ -14,7 +14,10 @@ inline Vec to_floats(Words low, Words high) {
                                           _mm512_cvtepi64_epi32(high), 1);
   return _mm512_cvtepi32_ps(both);
 }
-inline void store_whole(int32_t* to, Vec x) { _mm512_storeu_si512(to, _mm512_cvttps_epi32(x)); }
+inline void store_words(int16_t* to, Vec x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm512_cvtsepi32_epi16(_mm512_cvttps_epi32(x)));
+}
 
 /// kLanes rows of kRow words.
 template <int kRow>
@@ -68,8 +71,11 @@ inline Vec to_floats(Words low, Words high) {
   return _mm256_cvtepi32_ps(_mm256_blend_epi32(_mm256_permutevar8x32_epi32(low, even),
                                                _mm256_permutevar8x32_epi32(high, even), 0xf0));
 }
-inline void store_whole(int32_t* to, Vec x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_cvttps_epi32(x));
+inline void store_words(int16_t* to, Vec x) {
+  const __m256i whole = _mm256_cvttps_epi32(x);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(to),
+      _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1)));
 }
 
 template <int kRow>
@@ -85,12 +91,10 @@ struct Rows {
 };
 #endif
 
-/// `whole_score`, as floats.
-inline Vec whole_scores(Vec score) {
-  const Vec most = broadcast(static_cast<float>(kMostScore));
-  const Vec within = max(min(score, most), broadcast(0.0f) - most);
-  return select_le(abs(score), broadcast(FLT_MAX), within,
-                   broadcast(static_cast<float>(kDamagedScore)));
+/// `whole_score` of kLanes scores. What is NaN or too large for an integer becomes the least one,
+/// and so does its word: kDamagedScore. (max gives the second argument where one is NaN.)
+inline void store_scores(int16_t* to, Vec score) {
+  store_words(to, max(broadcast(static_cast<float>(kLeastScore)), score));
 }
 
 /// sum_d q_d [bit d of the plane], by keys; B bits of the query, Horner's rule from its sign down.
@@ -130,18 +134,28 @@ inline int64_t scan_many(const SketchScanArgs& a) {
       high[w] = Rows<kRow>::words(row + kHalf * kRow + 2 * w);
     }
     const Vec gamma = Rows<kRow>::floats(row + kRow - 1);
-    int32_t* score = a.scores + key;
+    int16_t* score = a.scores + key;
     for (int64_t i = 0; i < a.query_count; ++i, score += a.stride) {
       const SketchQuery& q = a.queries[i];
       const Vec dot = to_floats(dot_keys<W, P, B>(q, low), dot_keys<W, P, B>(q, high));
-      store_whole(score, whole_scores(gamma * dot * broadcast(q.scale)));
+      store_scores(score, gamma * dot * broadcast(q.scale));
     }
   }
   return key;
 }
 
+#if defined(TAMIZ_AVX512)
+#include "kernels/sketch_lookup-inl.h"
+#else
+template <int W, int P>
+inline int64_t scan_by_tables(const SketchScanArgs&) {
+  return 0;
+}
+#endif
+
 template <int W, int P>
 inline int64_t scan_many(const SketchScanArgs& a) {
+  if (const int64_t keys = scan_by_tables<W, P>(a)) return keys;
   switch (a.query_bits) {
     case 2:
       return scan_many<W, P, 2>(a);

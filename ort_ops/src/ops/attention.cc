@@ -86,7 +86,6 @@ class Attention : public Stage {
  private:
   Layout layout(const Call& call) const;
   void store_tokens(const Call& call, const Layout& l, int64_t task) const;
-  void count_call(const Call& call, const Layout& l) const;
   void copy_past(const Call& call, const Layout& l, int64_t task) const;
   void select(const Call& call, const Layout& l, int64_t head) const;
   void attend(const Call& call, const Layout& l, int64_t task) const;
@@ -260,7 +259,9 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
       task * ((l.filter_at - l.angles_at) / divide_up(l.batch * l.tokens, kTaskTokens));
   float* const sine = cosine + l.half;
   const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
-  if (task == 0) count_call(call, l);
+  if (task == 0 && l.tokens == 1 && call.inputs[kPastSketch]) {
+    filter_.count_step(l, l.filter, *call.metrics);
+  }
   const int64_t end = std::min((task + 1) * kTaskTokens, l.batch * l.tokens);
   for (int64_t token = task * kTaskTokens; token < end; ++token) {
     const int64_t b = token / l.tokens;
@@ -293,15 +294,6 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
   }
 }
 
-void Attention::count_call(const Call& call, const Layout& l) const {
-  if (!call.inputs[kPastSketch] || l.tokens != 1) return;
-  const auto keys = static_cast<double>(l.batch * l.kv_heads * l.keys);
-  call.metrics->add(kEnabledCalls, 1);
-  call.metrics->add(kActiveCalls, l.filter.scans);
-  call.metrics->add(kVisibleKeys, keys);
-  if (!l.filter.scans) call.metrics->add(kAttendedKeys, keys);
-}
-
 void Attention::copy_past(const Call& call, const Layout& l, int64_t task) const {
   int parts[3];
   copied_parts(call, l, parts);
@@ -321,7 +313,7 @@ void Attention::copy_past(const Call& call, const Layout& l, int64_t task) const
 void Attention::select(const Call& call, const Layout& l, int64_t head) const {
   const int64_t count = filter_.select(l, l.filter, call.inputs[kMask].as<int64_t>(),
                                        reinterpret_cast<float*>(call.scratch) + l.filter_at, head);
-  if (l.filter.scans) call.metrics->add(kAttendedKeys, static_cast<double>(count));
+  if (l.filter.scans) filter_.count_attended(l, static_cast<double>(count), *call.metrics);
 }
 
 void Attention::attend(const Call& call, const Layout& l, int64_t task) const {

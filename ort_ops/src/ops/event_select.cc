@@ -14,7 +14,7 @@
 #include "kernels/kernels.h"
 #include "ops/event_state.h"
 #include "ops/metrics.h"
-#include "ops/quantised_rows.h"
+#include "ops/product_ports.h"
 
 namespace tamiz {
 namespace {
@@ -305,8 +305,8 @@ const OpSpec& event_select_spec() {
        {"reference", Type::float32, false, "[batch, k]: x where chosen, expected elsewhere"},
        {"started", Type::int64, true, "[1]: the clock in nanoseconds, for budget_us"}},
       false,
-      {{"k", Kind::integer, true, 0, "inputs"},
-       {"n", Kind::integer, true, 0, "outputs"},
+      {kInputs,
+       kOutputs,
        {"alpha", Kind::real, false, 0, "how much of the last deviation from the mean is expected"},
        {"theta", Kind::real, false, 0, "least score that is chosen"},
        {"keep", Kind::integer, false, 0, "most inputs that are chosen; 0: any number"},

@@ -13,7 +13,7 @@
 #include "kernels/kernels.h"
 #include "ops/event_state.h"
 #include "ops/metrics.h"
-#include "ops/quantised_rows.h"
+#include "ops/product_ports.h"
 
 namespace tamiz {
 namespace {
@@ -174,8 +174,8 @@ const OpSpec& event_sum_spec() {
       {{"y", Type::float32, false, "[batch, S, n]"},
        {"present", Type::float32, false, "the shape of past; may be its memory"}},
       false,
-      {{"k", Kind::integer, true, 0, "inputs"},
-       {"n", Kind::integer, true, 0, "outputs"},
+      {kInputs,
+       kOutputs,
        {"alpha", Kind::real, false, 0, "as of EventSelect"},
        {"beta", Kind::real, false, 1, "as of EventSelect"},
        {"gap_tol", Kind::real, false, 0.03,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/metrics.h"
 #include "ops/scratch.h"
 #include "ops/shapes.h"
 
@@ -10,7 +11,6 @@ namespace tamiz {
 namespace {
 
 constexpr int64_t kScanKeys = 1024;  // keys of a task
-constexpr int64_t kMostBits = 1024;
 
 /// Whole cache lines, in floats.
 constexpr int64_t lines(int64_t floats) {
@@ -65,9 +65,9 @@ void KeyFilter::infer(const Tensor& past_key, const Tensor& past_sketch, const T
     return;
   }
   const int64_t dim = shape.dims[3];
-  if (dim > kMostBits) {
+  if (dim > kMostSketchBits) {
     throw Error("past_key has head size " + std::to_string(dim) + ", expected at most " +
-                std::to_string(kMostBits) + " for a sketch");
+                std::to_string(kMostSketchBits) + " for a sketch");
   }
   shape.dims[3] = sketch_words(dim, planes_);
   expect_shape("past_sketch", past_sketch, shape, "past_key, with the words of a sketch");
@@ -112,7 +112,7 @@ void KeyFilter::append(const CacheShape& shape, const FilterLayout& f, int64_t h
                        float* scratch) const {
   const int64_t bits = sketch_bits(shape.dim);
   const int64_t row = head * shape.capacity + at;
-  float z[kMostBits];
+  float z[kMostSketchBits];
   kernels_.rotate(key, mean, shape.dim, z);
   kernels_.pack(z, bits, planes_, epsilon_, sketches + row * sketch_words(shape.dim, planes_));
   if (!f.scans) return;
@@ -143,14 +143,14 @@ void KeyFilter::scan(const CacheShape& shape, const FilterLayout& f, const float
   a.query_bits = query_bits_;
   a.stride = lines(shape.keys);
   a.scores =
-      reinterpret_cast<int32_t*>(scratch + f.scores_at) + head * shape.group * a.stride + begin;
+      reinterpret_cast<int16_t*>(scratch + f.scores_at) + head * shape.group * a.stride + begin;
   a.tops = tops(shape, f, scratch, head) + range * shape.group;
   kernels_.scan(a);
 }
 
-int32_t* KeyFilter::tops(const CacheShape& shape, const FilterLayout& f, float* scratch,
+int16_t* KeyFilter::tops(const CacheShape& shape, const FilterLayout& f, float* scratch,
                          int64_t head) {
-  return reinterpret_cast<int32_t*>(scratch + f.tops_at) + head * lines(f.ranges * shape.group);
+  return reinterpret_cast<int16_t*>(scratch + f.tops_at) + head * lines(f.ranges * shape.group);
 }
 
 int64_t KeyFilter::select(const CacheShape& shape, const FilterLayout& f, const int64_t* mask,
@@ -158,7 +158,7 @@ int64_t KeyFilter::select(const CacheShape& shape, const FilterLayout& f, const 
   const int64_t stride = lines(shape.keys);
   SketchRankArgs a;
   a.query_count = f.scans ? shape.group : 0;
-  a.scores = reinterpret_cast<int32_t*>(scratch + f.scores_at) + head * shape.group * stride;
+  a.scores = reinterpret_cast<int16_t*>(scratch + f.scores_at) + head * shape.group * stride;
   a.stride = stride;
   a.tops = tops(shape, f, scratch, head);
   a.ranges = f.ranges;
@@ -187,6 +187,22 @@ int64_t KeyFilter::sink_end(const int64_t* mask, int64_t keys) const {
   return end;
 }
 
+void KeyFilter::count_step(const CacheShape& shape, const FilterLayout& f, Metrics& metrics) const {
+  const auto heads = static_cast<double>(shape.batch * shape.kv_heads);
+  const auto keys = static_cast<double>(shape.keys);
+  metrics.add(kEnabledCalls, 1);
+  metrics.add(kActiveCalls, f.scans);
+  metrics.add(kVisibleKeys, heads * keys);
+  metrics.add(kPlanes, static_cast<double>(planes_));
+  metrics.add(kPackedQueries, f.scans && query_bits_ == 2);
+  if (!f.scans) count_attended(shape, heads * keys, metrics);
+}
+
+void KeyFilter::count_attended(const CacheShape& shape, double keys, Metrics& metrics) const {
+  metrics.add(kAttendedKeys, keys);
+  metrics.add(kDensity, keys / static_cast<double>(shape.batch * shape.kv_heads * shape.keys));
+}
+
 std::vector<AttributeSpec> key_filter_attributes() {
   using Kind = AttributeSpec::Kind;
   return {
@@ -209,10 +225,11 @@ std::vector<AttributeSpec> key_filter_attributes() {
 std::vector<MetricSpec> key_filter_metrics() {
   return {{"pack.enabled", "calls", "decode steps of attention that keep sketches"},
           {"pack.active", "calls", "those of them in which the filter chose the keys"},
-          {"pack.attended", "keys",
-           "keys attended in pack.enabled calls, by KV head; pack.attended / pack.visible is the "
-           "density"},
-          {"pack.visible", "keys", "keys there were to attend to"}};
+          {"pack.attended", "keys", "keys attended in pack.enabled calls, by KV head"},
+          {"pack.visible", "keys", "keys there were to attend to"},
+          {"pack.mode", "planes", "of the sketches, summed over pack.enabled: 1 binary, 2 ternary"},
+          {"pack.popcnt", "calls", "pack.active calls with the query packed as the keys are"},
+          {"pack.density", "share", "keys attended of those visible, summed over pack.enabled"}};
 }
 
 }  // namespace tamiz

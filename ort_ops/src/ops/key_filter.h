@@ -59,9 +59,15 @@ class KeyFilter {
 
   int64_t window() const { return window_; }
 
+  /// Counts a decode step whose keys are sketched; those it attends to follow by `count_attended`
+  /// where they are chosen.
+  void count_step(const CacheShape& shape, const FilterLayout& f, Metrics& metrics) const;
+  /// `keys` of one KV head.
+  void count_attended(const CacheShape& shape, double keys, Metrics& metrics) const;
+
  private:
   /// The largest scores of a KV head [ranges, group].
-  static int32_t* tops(const CacheShape& shape, const FilterLayout& f, float* scratch,
+  static int16_t* tops(const CacheShape& shape, const FilterLayout& f, float* scratch,
                        int64_t head);
 
   const int64_t window_, sinks_, keep_, recent_, query_bits_, planes_;
@@ -72,6 +78,14 @@ class KeyFilter {
 /// The filter's part of the declaration of Attention.
 std::vector<AttributeSpec> key_filter_attributes();
 std::vector<MetricSpec> key_filter_metrics();
-enum FilterMetric { kEnabledCalls, kActiveCalls, kAttendedKeys, kVisibleKeys };
+enum FilterMetric {
+  kEnabledCalls,
+  kActiveCalls,
+  kAttendedKeys,
+  kVisibleKeys,
+  kPlanes,
+  kPackedQueries,
+  kDensity
+};
 
 }  // namespace tamiz

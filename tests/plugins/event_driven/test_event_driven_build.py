@@ -274,7 +274,7 @@ def test_the_seeds_flags(tiny_dense: Path, tmp_path: Path) -> None:
 
 
 def test_without_calibration_sites_stay_and_say_why(plugins: Plugins, tiny_dense: Path) -> None:
-    path = built(plugins, tiny_dense, "e", event_driven={})
+    path = built(plugins, tiny_dense, "e", event_driven={"anywhere": True})
     assert "past_event" not in str([v.name for v in ir.load(path / "model.onnx").graph.inputs])
     assert "tamiz calibrate" in (path / "report.json").read_text()
 

@@ -1,5 +1,6 @@
 """What event-driven chooses from consecutive inputs."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,12 +8,13 @@ import pytest
 
 from tamiz.site import Site, SiteKind
 from tamiz.statistics import Statistics
-from tamiz.technique import FitError
+from tamiz.technique import Cost, FitError
 from tamiz_event_driven.config import EventDrivenConfig
-from tamiz_event_driven.fit import fit
+from tamiz_event_driven.fit import effect, fit
 from tamiz_event_driven.selection import DENSE_FIRST, Reference, persistence, simulate
 
 N, K = 24, 64
+COST = Cost(4 * 10**6, 4 * 10**6)
 SITE = Site("layers.0.attn_q", SiteKind.LINEAR, "q", 0, "attn_q", "w", K, N)
 
 
@@ -104,7 +106,7 @@ def test_what_cannot_be_is_refused(fields: dict[str, Any], message: str) -> None
 def test_without_calibration_it_is_refused(fields: dict[str, Any]) -> None:
     weight = np.ones((N, K), np.float32)
     with pytest.raises(FitError, match="tamiz calibrate"):
-        fit(SITE, weight, None, EventDrivenConfig(**fields))
+        fit(SITE, weight, None, EventDrivenConfig(anywhere=True, **fields))
 
 
 def test_without_calibration_what_is_given_suffices() -> None:
@@ -119,16 +121,20 @@ def test_without_calibration_what_is_given_suffices() -> None:
 
 @pytest.mark.parametrize(("outputs", "topk"), [(1536, 0.5), (11008, 0.9)])
 def test_it_acts_where_much_stays_unread(outputs: int, topk: float) -> None:
-    weight = np.ones((outputs, 576), np.float32)
+    site, weight = replace(SITE, in_features=576, out_features=outputs), np.ones((outputs, 576))
     config = EventDrivenConfig(reference="last", select="topk", topk=topk)
-    assert fit(SITE, weight, None, config).attributes["keep"] == round(576 * topk)
+    assert effect(site, config, COST, 0).read < COST.read
+    assert fit(site, weight.astype(np.float32), None, config).attributes["keep"] == round(
+        576 * topk
+    )
 
 
 @pytest.mark.parametrize(
     ("outputs", "topk", "unread"), [(192, 0.3, 39), (1536, 0.8, 88), (11008, 0.98, 63)]
 )
 def test_it_stays_away_where_choosing_takes_longer(outputs: int, topk: float, unread: int) -> None:
-    weight = np.ones((outputs, 576), np.float32)
+    site, weight = replace(SITE, in_features=576, out_features=outputs), np.ones((outputs, 576))
     config = EventDrivenConfig(reference="last", select="topk", topk=topk)
+    assert effect(site, config, COST, 0) == COST
     with pytest.raises(FitError, match=f"a step leaves {unread} kB of it unread"):
-        fit(SITE, weight, None, config)
+        fit(site, weight.astype(np.float32), None, config)

@@ -144,6 +144,8 @@ def test_metrics_tell_the_density(plugins: Plugins, tiny_dense: Path) -> None:
         assert metrics["pack.enabled"] == metrics["pack.active"] == 1
         assert metrics["pack.attended"] == 2 * (8 + 8 + 4)
         assert metrics["pack.visible"] == 2 * 120
+        assert metrics["pack.density"] == pytest.approx(20 / 120)
+        assert (metrics["pack.mode"], metrics["pack.popcnt"]) == (1, 0)
 
 
 def test_a_policy_gives_layers_settings_of_their_own(plugins: Plugins, tiny_dense: Path) -> None:
