@@ -26,8 +26,8 @@ class EventDrivenConfig(TechniqueConfig):
         "auto",
         description="What an input that is not computed counts as: 0; its mean; what it was last "
         "computed with; its mean and the part of the last deviation that calibration calls for; "
-        "what it was last computed with, decayed by stale_lambda a step. auto: zero, mean or ar1, "
-        "whichever leaves the smallest error on the calibration text.",
+        "what it was last computed with, decayed by stale_lambda a step. auto: zero, mean, ar1 or "
+        "last, whichever leaves the smallest error on the calibration text.",
         json_schema_extra=_flag("reference"),
     )
     topk: float = Field(

@@ -176,7 +176,7 @@ def _references(
         "last": Reference("last", None, 1.0),
         "decay": Reference("decay", None, math.exp(-config.stale_lambda)),
     }
-    names = ("zero", "mean", "ar1") if config.reference == "auto" else (config.reference,)
+    names = ("zero", "mean", "ar1", "last") if config.reference == "auto" else (config.reference,)
     return [every[name] for name in names]
 
 

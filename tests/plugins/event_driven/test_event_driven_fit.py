@@ -62,7 +62,7 @@ def test_topk_keeps_it_in_every_step() -> None:
 def test_auto_takes_what_the_inputs_call_for(alpha: float, mean: float, expected: str) -> None:
     result = fitted(inputs(alpha, mean), topk=0.5)
     tried = {name: fitted(inputs(alpha, mean), topk=0.5, reference=name).metrics["gap"]
-             for name in ("zero", "mean", "ar1")}  # fmt: skip
+             for name in ("zero", "mean", "ar1", "last")}  # fmt: skip
     assert result.metrics["gap"] <= min(tried.values()) * 1.05
     assert tried[expected] < 0.9 * tried["zero"]
 
