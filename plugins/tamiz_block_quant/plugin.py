@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tamiz.graph import GraphPass
 from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
 from tamiz.technique import Claim, Metric, Mode, Resource, Technique
 from tamiz_block_quant.config import BlockQuantConfig
 from tamiz_block_quant.fit import cost, dequantize, fit
 from tamiz_block_quant.rewrite import rewrite
+from tamiz_block_quant.unmasked import PackUnmasked
 
 BLOCK_QUANT = Technique(
     name="block-quant",
@@ -37,3 +39,9 @@ BLOCK_QUANT = Technique(
 def tamiz_techniques() -> Sequence[Technique]:
     """The one technique of this plugin."""
     return [BLOCK_QUANT]
+
+
+@hookimpl
+def tamiz_graph_passes() -> Sequence[type[GraphPass]]:
+    """What becomes of weights whose mask was refused."""
+    return [PackUnmasked]

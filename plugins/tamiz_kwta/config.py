@@ -10,6 +10,12 @@ from typing_extensions import Self
 from tamiz.site import Site
 from tamiz.technique import TechniqueConfig
 
+#: Fractions of the inputs to skip at strength 1. With the loss of a tensor a (r / 0.3)^4 for r
+#: skipped and its part b of the bytes, sum b r is largest under a given loss at r ~ (b / a)^(1/3);
+#: a measured on SmolLM2: o 0.1, down 0.35, q, k, v 2.5, gate and up 6.7 %.
+_SKIPPED = {"attn_o": 0.4, "ffn_down": 0.36}
+_OTHERS = 0.16
+
 
 class KwtaConfig(TechniqueConfig):
     """Which inputs win."""
@@ -25,8 +31,16 @@ class KwtaConfig(TechniqueConfig):
     strength: float = Field(
         1.0,
         gt=0,
-        description="Without k: how much harm a saved byte may do, by estimate; the gate of the "
-        "whole model turns it up as far as --max-dppl allows.",
+        description="Without k: how much of its inputs a site skips, o 0.4 times the square root "
+        "of this and others a fixed part of it; the gate of the whole model turns it as far as "
+        "--max-dppl allows.",
+    )
+    max_keep: float = Field(
+        0.75,
+        gt=0,
+        le=1,
+        description="Without k: a site that would keep more than this stays dense, as choosing "
+        "and skipping take time, too.",
     )
     select: Literal["threshold", "topk", "mass"] = Field(
         "threshold",
@@ -45,7 +59,7 @@ class KwtaConfig(TechniqueConfig):
     first: int = Field(4, ge=0, description="First positions of a sequence that stay dense.")
     weighted: bool = Field(True, description="Score |x|·‖W‖ of the column instead of |x|.")
     center: bool = Field(
-        True, description="Take the mean input off first: what loses counts as its mean, not 0."
+        False, description="Take the mean input off first: what loses counts as its mean, not 0."
     )
 
     @model_validator(mode="after")
@@ -53,6 +67,19 @@ class KwtaConfig(TechniqueConfig):
         if self.k is not None and self.k_abs is not None:
             raise ValueError("k and k_abs exclude each other")
         return self
+
+    def keep_at(self, site: Site) -> float:
+        """Fraction of the blocks to keep at `site`; what `mass` keeps is not known before."""
+        if self.k_abs is not None:
+            return min(1.0, self.k_abs / -(-site.in_features // self.block))
+        if self.k is not None:
+            return self.k
+        return max(0.1, 1 - _SKIPPED.get(site.tensor or "", _OTHERS) * self.strength**0.5)
+
+    def pays(self, site: Site) -> bool:
+        """Whether a mask at `site` may save time."""
+        chosen = self.k is not None or self.k_abs is not None or self.select == "mass"
+        return chosen or self.keep_at(site) <= self.max_keep
 
     def targets(self, site: Site) -> bool:
         """Whether `site` is one of those asked for."""

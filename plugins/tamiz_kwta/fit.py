@@ -1,17 +1,12 @@
 """Fits the mask of one site: scores, the mean to take off, and the threshold.
 
-    z = x − μ                                  μ: mean input on the calibration text, or 0
+    z = x − μ                                  μ: mean input on the calibration text
     score_b = ‖z_b‖₂ · ‖W_b‖_F                  or ‖z_b‖₂
     block b is kept where score_b ≥ t           y = Σ_{b kept} W_b z_b + (W μ + bias)
 
-What loses counts as its mean instead of as 0. Without a fraction to keep, the threshold is
-
-    t = strength · 0.17 · (mean ‖W z‖) / √(blocks · heads)
-
-a fixed part of the site's own output, so that sites whose output few inputs carry skip many;
-`heads` is the number of query heads that share a key or value, whose errors meet them all. On
-SmolLM2 that is close to what the Fisher information of the outputs asks for. (Scores: Wanda, Sun et
-al. 2023; thresholds of activations: TEAL, Liu et al. 2024.)
+μ is 0 unless a mean is asked for; then what loses counts as its mean instead of as 0. The threshold
+is the quantile of the calibration's scores above which the fraction to keep lies. (Scores: Wanda,
+Sun et al. 2023; thresholds of activations: TEAL, Liu et al. 2024.)
 """
 
 from __future__ import annotations
@@ -28,7 +23,6 @@ Float = NDArray[np.float32]
 
 #: Inputs whose length is this many times the median's are those of first tokens, which stay dense.
 _OUTLIER = 8.0
-_PART = 0.17
 
 
 def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaConfig) -> Fit:
@@ -46,10 +40,16 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         ``output_rel_l2`` = ‖W (z − z_kept)‖ / ‖W z‖ on the samples.
 
     Raises:
-        FitError: The site is not asked for, or nothing is known of its input.
+        FitError: The site is not asked for, it would keep so much that a mask takes more time than
+            it saves, or nothing is known of its input.
     """
     if not config.targets(site):
         raise FitError(f"--kwta-target is {config.target}")
+    if not config.pays(site):
+        raise FitError(
+            f"it would keep {config.keep_at(site):.2f} of its inputs, more than --kwta-max-keep "
+            f"{config.max_keep:g}"
+        )
     if statistics is None or len(statistics.samples) < 2:
         raise FitError("nothing is known of its input")
     samples = _usual(statistics.samples)
@@ -66,7 +66,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         scores = scores * tensors["score"]
     if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
         raise FitError("its weights give scores that are not finite")
-    attributes, kept = _choice(scores, weight, z, site, config)
+    attributes, kept = _choice(scores, site, config)
     spread = np.repeat(kept, config.block, axis=1)[:, : site.in_features]
     whole, rest = z @ weight.T, np.where(spread, 0, z) @ weight.T
     metrics = {
@@ -79,13 +79,11 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
 
 
 def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
-    """A step reads what wins of the weight; how much that is where no k says the fit tells."""
-    if not config.targets(site):
+    """A step reads what wins of the weight."""
+    if not (config.targets(site) and config.pays(site)):
         return cost
     blocks = -(-site.in_features // config.block)
-    share = 1.0 if config.k is None else config.k
-    if config.k_abs is not None:
-        share = min(1.0, config.k_abs / blocks)
+    share = config.keep_at(site) if config.select != "mass" else 1.0
     share = share / config.duty + 1 - 1 / config.duty
     own = 4 * blocks * config.weighted + 4 * (site.in_features + site.out_features) * config.center
     return Cost(cost.stored + own, round(cost.read * share) + own, round(cost.work * share))
@@ -105,14 +103,8 @@ def _norms(rows: Float, block: int, axis: int = 1) -> Float:
     return norms
 
 
-def _heads(site: Site) -> float:
-    """Query heads that share a key or value, where queries together are as wide as the input."""
-    shared = site.tensor in ("attn_k", "attn_v")
-    return max(1.0, site.in_features / site.out_features) if shared else 1.0
-
-
 def _choice(
-    scores: Float, weight: Float, z: Float, site: Site, config: KwtaConfig
+    scores: Float, site: Site, config: KwtaConfig
 ) -> tuple[dict[str, int | float | str], NDArray[np.bool_]]:
     """Attributes of the op, and which blocks of the samples win."""
     blocks = scores.shape[1]
@@ -123,14 +115,8 @@ def _choice(
         held = np.cumsum(order, axis=1) - order < config.mass * order.sum(axis=1, keepdims=True)
         last = np.take_along_axis(order, held.sum(axis=1, keepdims=True) - 1, axis=1)
         return {"mass": config.mass, "temperature": temperature}, likely >= last
-    if config.k is not None or config.k_abs is not None:
-        keep = config.k_abs if config.k is None else round(config.k * blocks)
-        keep = min(max(1, keep or 1), blocks)
-        threshold = float(np.sort(scores, axis=None)[-keep * len(scores)])
-    else:
-        unit = float(np.linalg.norm(z @ weight.T, axis=1).mean())
-        threshold = config.strength * _PART * unit / float(np.sqrt(blocks * _heads(site)))
-        keep = max(1, round(float((scores >= threshold).mean()) * blocks))
+    keep = min(max(1, round(config.keep_at(site) * blocks)), blocks)
+    threshold = float(np.sort(scores, axis=None)[-keep * len(scores)])
     if config.select == "topk":
         ranks = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1)
         return {"keep": keep}, ranks < keep

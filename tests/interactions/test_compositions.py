@@ -165,6 +165,8 @@ def test_a_mask_on_the_blocks_that_exist(
         "--kwta-center=false",
         "--kwta-weighted=false",
         "--win-attn-tokens=12",
+        # attention's weights, which get no mask, are packed in tiles, smaller than planned
+        exact=owner != "block-quant",
     )
     assert made.order("layers.1.ffn_down") == [owner, "kwta"]
     block_of = {site["site"]: site["block"] for site in made.plan["sites"]}

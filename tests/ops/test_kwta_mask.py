@@ -61,6 +61,31 @@ def test_largest_keeps_exactly_so_many_of_the_candidates_with_ties(values, keep,
         np.testing.assert_array_equal(np.flatnonzero(got), sorted(order[:keep]))
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 130),
+    st.integers(1, 40),
+    st.sampled_from([{"threshold": 0.7}, {"keep": 9}, {"mass": 0.6}, {"keep": 5, "duty": 2}]),
+    st.integers(0, 2**32 - 1),
+)
+def test_the_mask_is_a_subset_of_the_candidates(k, block, how, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((1, 3, k)).astype(np.float32)
+    candidates = rng.integers(0, 2, (1, 3, -(-k // block)), dtype=np.uint8)
+    positions = rng.integers(0, 9, (1, 3))
+    for isa in ISAS:
+        got = mask(x, None, positions, candidates, isa=isa, block=block, **how)
+        assert not np.any(got > candidates)
+
+
+def test_no_flicker_only_scores_near_the_threshold_change_sides():
+    x, noise = random(1, 500, 64), 1e-3 * random(1, 500, 64, seed=1)
+    before, after = mask(x, threshold=0.7), mask(x + noise, threshold=0.7)
+    near = np.abs(np.abs(x) - 0.7) <= np.abs(noise) + 1e-6
+    assert np.any(before != after)
+    assert not np.any((before != after) & ~near)
+
+
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 5.0])
 def test_mass_keeps_the_smallest_set(temperature):
     x = random(5, 64)

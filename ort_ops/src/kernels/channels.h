@@ -41,30 +41,52 @@ static inline int64_t channel_byte(int64_t outputs, int64_t o, int* shift) {
   return 16 * (lane / 4) + 4 * (o / (8 * d)) + lane % 4;
 }
 
-/// The inputs of a group that count: those that are kept and whose quant is not 0.
-struct alignas(64) ActiveGroup {
-  uint8_t input[kGroup];  // in order; from `count` on the first of them again
-  int8_t high[kGroup];    // quant = 256 high + low; 0 from `count` on
-  int8_t low[kGroup];
+/// Records that a group of a panel is long, scales and minima included.
+constexpr int64_t kGroupRecords = kGroup + 8;
+
+/// A group of which a row has inputs that count: those that are kept and whose quant is not 0.
+struct ActiveGroup {
   int32_t group;
   int32_t count;
   float scale;
   float sum;  // scale * sum of the quants
 };
 
+/// The active inputs of one row, group after group. The inputs of a group begin at a multiple of
+/// kTogether; up to the next one its first input is repeated with a quant of 0.
+struct ActiveInputs {
+  static constexpr int64_t kTogether = 8;
+  static constexpr int64_t kAhead = 96;  // inputs of which the records are asked for
+
+  ActiveGroup* groups;  // [those of the row]
+  uint32_t* records;    // [32 times the groups + kAhead]: group * kGroupRecords + input
+  int8_t* high;         // [32 times the groups]: quant = 256 high + low
+  int8_t* low;
+
+  /// Numbers that a group of so many inputs takes.
+  static constexpr int64_t places(int64_t count) {
+    return (count + kTogether - 1) / kTogether * kTogether;
+  }
+  /// Goes on to the next group after one of so many inputs.
+  void pass(int64_t count) {
+    records += places(count);
+    high += places(count);
+    low += places(count);
+  }
+};
+
 struct ChannelArgs {
   const uint8_t* panel;
   int64_t outputs;  // of the panel: kPanel or kHalfPanel
-  int64_t groups;   // of the weight
-  const ActiveGroup* active;
-  int64_t active_groups;
-  float* y;  // [outputs] of the panel, is added to
+  ActiveInputs x;
+  int64_t groups;  // that are listed in x
+  float* y;        // [outputs] of the panel, is added to
 };
 
 struct ChannelKernels {
-  /// Lists the active inputs of one quantised row, group by group; returns the number of groups. A
-  /// group of which the mask keeps nothing (`masked` and x.kept = 0) is not listed.
-  int64_t (*list)(const QuantRows& x, int64_t row, bool masked, ActiveGroup* to);
+  /// Lists the active inputs of one quantised row; returns the number of groups. A group of which
+  /// the mask keeps nothing (`masked` and x.kept = 0) is not listed.
+  int64_t (*list)(const QuantRows& x, int64_t row, bool masked, const ActiveInputs& to);
 
   /// One panel times one row. Bit for bit what MatMulKernels::multiply gives.
   void (*multiply)(const ChannelArgs&);

@@ -16,20 +16,22 @@ inline int channel_quant(const uint8_t* record, int64_t outputs, int64_t o) {
 
 inline void multiply_channels(const ChannelArgs& a) {
   const int64_t record_bytes = a.outputs / 2;
-  for (const ActiveGroup* g = a.active; g < a.active + a.active_groups; ++g) {
+  ActiveInputs list = a.x;
+  for (const ActiveGroup* g = a.x.groups; g < a.x.groups + a.groups; ++g) {
     const uint8_t* group = a.panel + g->group * panel_group_bytes(a.outputs);
     const uint8_t* factors = group + kGroup * record_bytes;
     for (int64_t o = 0; o < a.outputs; ++o) {
       int32_t sum = 0;
       for (int i = 0; i < g->count; ++i) {
-        const uint8_t* record = group + g->input[i] * record_bytes;
-        sum += (256 * g->high[i] + g->low[i]) * channel_quant(record, a.outputs, o);
+        const uint8_t* record = a.panel + list.records[i] * record_bytes;
+        sum += (256 * list.high[i] + list.low[i]) * channel_quant(record, a.outputs, o);
       }
       const float scale = half_to_float(factors + 2 * o);
       const float minimum = half_to_float(factors + 2 * (a.outputs + o));
       const float y = fmaf(static_cast<float>(sum) * g->scale, scale, a.y[o]);
       a.y[o] = fmaf(g->sum, minimum, y);
     }
+    list.pass(g->count);
   }
 }
 

@@ -77,8 +77,7 @@ class ChannelMatMul : public Stage {
     alignas(64) float y[kPanel] = {};
     if (bias(call, panel)) std::memcpy(y, bias(call, panel), bytes);
     kernels_.channels.multiply({weight_.at(call.inputs[1], panel), weight_.outputs(panel),
-                                weight_.groups(), x.active(call.scratch), x.count(call.scratch),
-                                y});
+                                x.active(call.scratch), x.count(call.scratch), y});
     std::memcpy(call.outputs[0].as<float>() + panel * kPanel, y, bytes);
   }
 
@@ -107,7 +106,7 @@ class ChannelMatMul : public Stage {
   void count(const Call& call, const ChannelRows& x) const {
     int64_t bytes = weight_.bytes();
     if (x.single()) {
-      const ActiveGroup* const active = x.active(call.scratch);
+      const ActiveGroup* const active = x.active(call.scratch).groups;
       int64_t inputs = 0;
       for (int64_t g = 0; g < x.count(call.scratch); ++g) inputs += active[g].count;
       const int64_t factors = x.count(call.scratch) * 4 * kHalfPanel;

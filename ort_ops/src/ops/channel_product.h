@@ -46,10 +46,7 @@ class ChannelRows {
   int64_t rows() const { return rows_.rows; }
   bool single() const { return rows_.rows == 1; }
 
-  size_t bytes() const {
-    return single() ? active_at() + static_cast<size_t>(rows_.groups) * sizeof(ActiveGroup)
-                    : rows_.bytes;
-  }
+  size_t bytes() const { return single() ? low_at() + inputs() : rows_.bytes; }
 
   size_t prepare_tasks(int64_t k) const { return rows_.tasks(k); }
   void prepare(const Kernels& kernels, const Tensor& x, const Tensor& mask, int64_t block,
@@ -59,8 +56,11 @@ class ChannelRows {
   }
 
   QuantRows in(std::byte* scratch) const { return rows_.in(scratch); }
-  ActiveGroup* active(std::byte* scratch) const {
-    return reinterpret_cast<ActiveGroup*>(scratch + active_at());
+  ActiveInputs active(std::byte* scratch) const {
+    return {reinterpret_cast<ActiveGroup*>(scratch + groups_at()),
+            reinterpret_cast<uint32_t*>(scratch + records_at()),
+            reinterpret_cast<int8_t*>(scratch + high_at()),
+            reinterpret_cast<int8_t*>(scratch + low_at())};
   }
   /// Of the groups in `active`.
   int64_t& count(std::byte* scratch) const {
@@ -68,7 +68,15 @@ class ChannelRows {
   }
 
  private:
-  size_t active_at() const { return aligned(rows_.bytes) + kAlignment; }
+  size_t inputs() const { return static_cast<size_t>(rows_.groups * kGroup); }
+  size_t groups_at() const { return aligned(rows_.bytes) + kAlignment; }
+  size_t records_at() const {
+    return groups_at() + aligned(static_cast<size_t>(rows_.groups) * sizeof(ActiveGroup));
+  }
+  size_t high_at() const {
+    return records_at() + aligned((inputs() + ActiveInputs::kAhead) * sizeof(uint32_t));
+  }
+  size_t low_at() const { return high_at() + inputs(); }
 
   QuantisedRows rows_;
   bool masked_;

@@ -1,5 +1,6 @@
 """kwta through build: the graph that comes out, and what it computes."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,15 @@ def test_every_linear_gets_a_mask_and_weights_packed_by_channel(
 
 def test_keeping_all_is_int4(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
     int4, _ = built(plugins, tiny_dense, "int4")
-    kept, _ = built(plugins, tiny_dense, "kwta", calibration, kwta={"k": 1.0, "center": False})
+    kept, _ = built(plugins, tiny_dense, "kwta", calibration, kwta={"k": 1.0})
     np.testing.assert_array_equal(logits(Model.load(kept), (20,)), logits(Model.load(int4), (20,)))
 
 
 def test_the_result_does_not_depend_on_how_tokens_are_read(
     plugins: Plugins, tiny_dense: Path, calibration: Path
 ) -> None:
-    path, _ = built(plugins, tiny_dense, "kwta", calibration, kwta={"k": 0.5})
+    fields = {"k": 0.5, "center": True}
+    path, _ = built(plugins, tiny_dense, "kwta", calibration, kwta=fields)
     model = Model.load(path)
     expected = logits(model, (3,))
     np.testing.assert_allclose(logits(model, (30,)), expected, rtol=0, atol=2e-4)
@@ -101,6 +103,21 @@ def test_keep_ratio_is_what_was_asked_for(
         read = sum(node.get("matmul.bytes_read", 0) for node in counted if "kwta.kept" in node)
         dense = sum(node.get("matmul.bytes_dense", 0) for node in counted if "kwta.kept" in node)
         assert 0.55 < read / dense < 0.65 + tolerance  # half of 80 %, and the scales
+
+
+def test_a_site_that_would_keep_much_is_plain_int4(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    path, report = built(plugins, tiny_dense, "none", calibration, kwta={"strength": 0.01})
+    program = fused_programs(path)
+    assert "KwtaMask" not in program
+    assert "ChannelMatMul" not in program
+    assert "it would keep 0.96 of its inputs, more than --kwta-max-keep 0.75" in json.dumps(report)
+    int4, _ = built(plugins, tiny_dense, "int4")
+    np.testing.assert_array_equal(logits(Model.load(path), (20,)), logits(Model.load(int4), (20,)))
+    for fields, masks in (({}, 4), ({"max_keep": 1.0}, 14)):  # o and down; all
+        path, _ = built(plugins, tiny_dense, f"{masks}", calibration, kwta=fields)
+        assert fused_programs(path).count("KwtaMask") == masks
 
 
 def test_targets_and_sites_without_skippable_weights(
