@@ -23,7 +23,7 @@ def fit(site: Site, weight: Any, statistics: Any, config: StatePackConfig) -> Fi
     ternary = config.mode == "ternary"
     attributes = {
         "keep": config.keep,
-        "keep_fraction": config.keep_fraction,
+        "keep_fraction": fraction(site.layer, config),
         "recent": config.recent,
         "density": config.density,
         "ternary": int(ternary),
@@ -33,11 +33,18 @@ def fit(site: Site, weight: Any, statistics: Any, config: StatePackConfig) -> Fi
     return Fit({}, attributes, {}, 0.0)
 
 
+def fraction(layer: int, config: StatePackConfig) -> float:
+    """The fraction of the context that a layer keeps at least."""
+    if layer >= config.early_layers:
+        return config.keep_fraction
+    return max(config.keep_fraction, config.early_fraction)
+
+
 def effect(site: Site, config: StatePackConfig, cost: Cost, keys: int) -> Cost:
     """A step reads the bits of every key, and the keys and values that it keeps."""
     if site.layer is None or site.layer < config.exact_layers:
         return cost
-    chosen = max(config.keep, round(config.keep_fraction * keys))
+    chosen = max(config.keep, round(fraction(site.layer, config) * keys))
     planes = 2 if config.mode == "ternary" else 1
     return filtered(cost, keys, chosen + config.recent + SINKS, planes, config.density)
 

@@ -23,7 +23,7 @@ from tamiz.site import Site, SiteKind
 from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
 
 IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
-FEW = {"keep": 8, "recent": 8, "density": 1.0, "exact_layers": 0}
+FEW = {"keep": 8, "early_fraction": 0.0, "recent": 8, "density": 1.0, "exact_layers": 0}
 ALL = {"keep": 1000, "exact_layers": 0}
 
 
@@ -146,6 +146,16 @@ def test_metrics_tell_the_density(plugins: Plugins, tiny_dense: Path) -> None:
         assert metrics["pack.visible"] == 2 * 120
         assert metrics["pack.density"] == pytest.approx(20 / 120)
         assert (metrics["pack.mode"], metrics["pack.popcnt"]) == (1, 0)
+
+
+def test_early_layers_keep_more(plugins: Plugins, tiny_dense: Path) -> None:
+    early = {**FEW, "early_layers": 1, "early_fraction": 0.2}
+    model = Model.load(built(plugins, tiny_dense, "kv", state_pack=early))
+    tamiz_ops.reset_metrics(model.session)
+    steps(model, start=119)
+    layers = tamiz_ops.metrics(model.session)
+    attended = [layers[f"layers.{layer}"]["pack.attended"] for layer in (0, 1)]
+    assert attended == [2 * (24 + 8 + 4), 2 * (8 + 8 + 4)]
 
 
 def test_a_policy_gives_layers_settings_of_their_own(plugins: Plugins, tiny_dense: Path) -> None:
