@@ -1,4 +1,4 @@
-"""Products with ternary weights alone, in ONNX Runtime: against int4 of the same size.
+"""Products with ternary weights alone, in ONNX Runtime, exact and by popcounts: against int4.
 
 As in kernels.py a graph is a row of nodes with weights of their own, 640 MB together, on one row,
 and all graphs run interleaved.
@@ -31,6 +31,7 @@ def measure(k, n, threads):
     cases = {
         "BlockMatMul": ([int4], sizes | {"bits": 4}),
         "TernaryMatMul": (ternary, sizes),
+        "PopcountMatMul": (ternary, sizes | {"epsilon": 1.0}),
     }
     with tempfile.TemporaryDirectory() as name:
         copies = {op: -(-BYTES // weights[0].nbytes) for op, (weights, _) in cases.items()}

@@ -17,7 +17,7 @@ from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
 from tamiz_ops.seedlm import unpack_seedlm
 from tamiz_ops.signs import dequantize_signs
-from tamiz_ops.ternary_reference import ternary_matmul
+from tamiz_ops.ternary_reference import popcount_matmul, ternary_matmul
 
 Array = npt.NDArray[Any]
 
@@ -164,6 +164,24 @@ def kwta_mask(
     if position_ids is not None:
         kept |= ((position_ids < first) | (position_ids % duty != 0))[..., np.newaxis]
     return [(kept & allowed).astype(np.uint8), centred]
+
+
+def zero_mask(
+    x: Array,
+    candidates: Array | None = None,
+    *,
+    block: int = 1,
+    epsilon: float = 0.0,
+    density: float = 1.0,
+) -> list[Array]:
+    """Of the candidates the blocks with |x|_2 > epsilon; all where these are too many."""
+    k = x.shape[-1]
+    padded = np.pad(x.astype(np.float64), [(0, 0)] * (x.ndim - 1) + [(0, -k % block)])
+    sizes = np.sqrt(np.square(padded.reshape(*x.shape[:-1], -1, block)).sum(axis=-1))
+    allowed = np.ones(sizes.shape, bool) if candidates is None else candidates != 0
+    kept = allowed & ~(sizes <= np.float32(epsilon))
+    sparse = kept.sum(axis=-1, keepdims=True) <= density * kept.shape[-1]
+    return [np.where(sparse, kept, allowed).astype(np.uint8)]
 
 
 def proc_sparse_matmul(
@@ -354,6 +372,8 @@ _OPS: dict[str, Any] = {
     "ProcSparseMatMul": proc_sparse_matmul,
     "SeedDeltaMatMul": seed_delta_matmul,
     "TernaryMatMul": ternary_matmul,
+    "PopcountMatMul": popcount_matmul,
+    "ZeroMask": zero_mask,
     "EventSelect": event_select,
     "EventSum": event_sum,
 }

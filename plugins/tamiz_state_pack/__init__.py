@@ -1,1 +1,1 @@
-"""Technique state-pack: packed bits of keys choose what a decode step attends to."""
+"""Techniques of state-pack: packed bits of keys and of activations, and masks of zeros."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
 from tamiz.technique import Claim, Metric, Mode, Resource, Technique
-from tamiz_state_pack import kv_filter
+from tamiz_state_pack import kv_filter, popcount, zero_mask
 from tamiz_state_pack.kv_config import StatePackConfig
 
 STATE_PACK = Technique(
@@ -36,8 +36,51 @@ STATE_PACK = Technique(
     rewrite=kv_filter.rewrite,
 )
 
+MLP = frozenset({"ffn_gate", "ffn_up", "ffn_down"})
+
+STATE_PACK_MLP = Technique(
+    name="state-pack-mlp",
+    version="1",
+    summary="Feed-forward products of packed activations and packed weights, by popcounts.",
+    config=popcount.PopcountConfig,
+    site_kinds=frozenset({SiteKind.LINEAR}),
+    tensors=MLP,
+    # After masks: what they leave out is packed as 0. Another final choice would be lost in it.
+    claims=(Claim(Resource.BUDGET, Mode.EXCLUSIVE),),
+    requires=frozenset({"packed-bits"}),
+    metrics=(
+        Metric("pack.enabled", "tokens", "Packed."),
+        Metric("pack.active", "tokens", "Of them those that were multiplied by popcounts."),
+        Metric("pack.nonzero", "inputs", "Packed as other than 0; over pack.inputs: density."),
+        Metric("pack.inputs", "inputs", "Packed."),
+    ),
+    fit=popcount.fit,
+    rewrite=popcount.rewrite,
+)
+
+STATE_PACK_MASK = Technique(
+    name="state-pack-mask",
+    version="1",
+    summary="The weights of inputs that a ReLU made 0 are not read.",
+    config=zero_mask.ZeroMaskConfig,
+    site_kinds=frozenset({SiteKind.LINEAR}),
+    tensors=frozenset({"ffn_down"}),
+    claims=(Claim(Resource.CANDIDATES, Mode.NARROWING, order=10, block="block"),),
+    requires=frozenset({"skippable-blocks"}),
+    calibrated=True,
+    metrics=(
+        Metric("pack.enabled", "tokens", "That could be masked."),
+        Metric("pack.active", "tokens", "Of them those that were masked."),
+        Metric("pack.nonzero", "blocks", "Larger than eps; over pack.inputs: density."),
+        Metric("pack.inputs", "blocks", "That there were."),
+    ),
+    effect=zero_mask.effect,
+    fit=zero_mask.fit,
+    rewrite=zero_mask.rewrite,
+)
+
 
 @hookimpl
 def tamiz_techniques() -> Sequence[Technique]:
     """The techniques of this plugin."""
-    return [STATE_PACK]
+    return [STATE_PACK, STATE_PACK_MLP, STATE_PACK_MASK]

@@ -37,6 +37,7 @@ class Llama:
         masks: What is left of the input of a site, by site id.
         sees: Which keys query i may attend to, ``sees(i, j)`` on arrays, after causality.
         head: Logits of the last hidden state; the plain product where it is None.
+        activation: Of the gate.
     """
 
     weights: dict[str, Array]
@@ -48,6 +49,7 @@ class Llama:
     masks: dict[str, Callable[[Array], Array]] = field(default_factory=dict)
     sees: Callable[[Array, Array], Array] = lambda i, j: j <= i
     head: Callable[[Array], Array] | None = None
+    activation: Callable[[Array], Array] = lambda gate: gate / (1 + np.exp(-gate))
 
     @property
     def layers(self) -> int:
@@ -92,8 +94,8 @@ class Llama:
             h = self.norm(f"model.layers.{layer}.input_layernorm.weight", x)
             x = x + at("attn_o", self.attention(at("attn_q", h), at("attn_k", h), at("attn_v", h)))
             h = self.norm(f"model.layers.{layer}.post_attention_layernorm.weight", x)
-            gate = at("ffn_gate", h)
-            x = x + at("ffn_down", gate / (1 + np.exp(-gate)) * at("ffn_up", h))
+            gate = self.activation(at("ffn_gate", h))
+            x = x + at("ffn_down", gate * at("ffn_up", h))
         h = self.norm("model.norm.weight", x)
         return self.linear("output", h) if self.head is None else self.head(h)
 

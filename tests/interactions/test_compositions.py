@@ -4,113 +4,18 @@ Every bundle is built by the command line, and what it computes, token by token,
 the NumPy reference of the composition (`llama_reference`).
 """
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 import pytest
-from command_line import ok
-from llama_reference import Array, Llama, dense_llama
+from composed import PROMPT, Compose, Composed, needs, strongest
+from llama_reference import Array
 
-from tamiz.calibration import Calibration
 from tamiz.calibration import load as load_calibration
-from tamiz.inspect import Survey
-from tamiz.plugins import load
-from tamiz.runtime import Model
-from tamiz.technique import FitError
 from tamiz_ops import reference
-
-PROMPT = [(7 * i * i + 3 * i) % 250 for i in range(40)]
-DECODED = [(11 * i + 5) % 250 for i in range(20)]
-#: Activations are rounded to 16 bits; of the largest logit.
-TOLERANCE = 2e-3
-#: Random weights are no trained ones: nothing is refused for its error.
-POLICY = {"version": 1, "defaults": {"gating": {}}}
-
-
-def needs(*techniques: str) -> None:
-    if missing := sorted(set(techniques) - set(load().techniques())):
-        pytest.skip(f"not installed: {', '.join(missing)}")
-
-
-@dataclass
-class Composed:
-    """A bundle that the command line planned and built, and the reference to compose beside it."""
-
-    path: Path
-    plan: dict[str, Any]
-    llama: Llama
-    found: Survey
-
-    def order(self, site: str) -> list[str]:
-        """Techniques at a site, in the order of the plan."""
-        return next(list(s["techniques"]) for s in self.plan["sites"] if s["site"] == site)
-
-    def constants(self, suffix: str) -> list[Array]:
-        """Constants of the built graph by the end of their name, in order of the layers."""
-        values = ir.load(self.path / "model.onnx").graph.initializers
-        return [values[n].const_value.numpy() for n in sorted(values) if n.endswith(suffix)]
-
-    def use_weights_of(
-        self, technique: str, known: Calibration | None = None, **fields: Any
-    ) -> None:
-        """Puts Ŵ of the technique's own fit where the reference has W."""
-        declared = load().techniques()[technique]
-        assert declared.dequantize is not None
-        config = declared.config(**fields)
-        for site in self.found.sites:
-            if declared.fits(site):
-                weight = np.ascontiguousarray(self.llama.weights[site.id], np.float32)
-                try:
-                    seen = known.statistics(site.id) if known else None
-                    fit = declared.fit(site, weight, seen, config)
-                except FitError:
-                    continue
-                self.llama.weights[site.id] = declared.dequantize(site, fit).astype(np.float64)
-
-    def check(self) -> None:
-        """The bundle computes what the reference does; prompt at once, then token by token."""
-        sequence = Model.load(self.path, threads=2).sequence()
-        rows = [sequence.read(PROMPT).copy(), *(sequence.step(t).copy() for t in DECODED)]
-        expected = self.llama.logits(PROMPT + DECODED)[len(PROMPT) - 1 :]
-        atol = TOLERANCE * np.abs(expected[np.isfinite(expected)]).max()
-        np.testing.assert_allclose(rows, expected, rtol=0, atol=atol)
-
-
-Compose = Callable[..., Composed]
-
-
-@pytest.fixture
-def compose(tiny_dense: Path) -> Compose:
-    def make(*flags: str, exact: bool = True) -> Composed:
-        policy = tiny_dense.parent / "policy.json"
-        policy.write_text(json.dumps(POLICY))
-        path = tiny_dense.parent / "built"
-        chosen = ("--policy", policy, *flags)
-        planned = [flag for flag in chosen if "calibration" not in str(flag)]
-        plan = json.loads(ok("plan", tiny_dense, *planned, "--json"))
-        report = json.loads(
-            ok("build", tiny_dense, "-o", path, *chosen, "--max-dppl=off", "--json")
-        )
-        assert report["build"]["policy_hash"] == plan["policy_hash"]
-        for site in plan["sites"]:
-            applied = [
-                t["name"]
-                for t in report["sites"].get(site["site"], {"techniques": []})["techniques"]
-                if t["decision"]["applied"]
-            ]
-            # a technique may leave a site alone that its own flags take out
-            assert applied == [n for n in site["techniques"] if n in applied], site["site"]
-        told, stored = plan["totals"]["bytes"]["after"], report["totals"]["bytes_after"]
-        assert told == stored or (not exact and told > stored)
-        return Composed(path, plan, *dense_llama(tiny_dense, load()))
-
-    return make
 
 
 def window(tokens: int, sinks: int = 4) -> Callable[[Array, Array], Array]:
@@ -225,29 +130,6 @@ def test_a_sparse_filter_after_a_window(compose: Compose) -> None:
     # 64 recent keys and the first ones are all that the window leaves
     made.llama.sees = window(30)
     made.check()
-
-
-@pytest.fixture
-def calibration(tiny_dense: Path) -> Path:
-    text, path = tiny_dense.parent / "text", tiny_dense.parent / "calibration.safetensors"
-    text.write_text("hello world, the sieve keeps what is large. " * 100)
-    ok("calibrate", tiny_dense, "--text", text, "-o", path)
-    return path
-
-
-def strongest(share: float, block: int, first: int = 4) -> Callable[[Array], Array]:
-    """Of every token the share of its blocks with the largest norms; the first tokens whole."""
-
-    def mask(x: Array) -> Array:
-        blocks = x.reshape(len(x), -1, block)
-        norms = np.sqrt((blocks**2).sum(-1))
-        order = np.argsort(-norms, axis=1, kind="stable")
-        kept = np.zeros(norms.shape, bool)
-        np.put_along_axis(kept, order[:, : round(share * norms.shape[1])], True, axis=1)
-        kept[:first] = True
-        return (blocks * kept[..., None]).reshape(x.shape)
-
-    return mask
 
 
 @pytest.mark.parametrize(

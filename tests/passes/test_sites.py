@@ -149,6 +149,22 @@ def test_gated_feed_forwards_with_another_activation_are_found():
     assert sites["layers.0.ffn"].node == "/model/layers.0/mlp/down/MatMul"
 
 
+def test_a_feed_forward_without_a_gate_is_found():
+    """down(relu(up(x)))"""
+    model = decoder(layers=1)
+    relu = node_named(model, "/model/layers.0/mlp/act_fn/Sigmoid")
+    relu.op_type = "Relu"
+    node_named(model, "/model/layers.0/mlp/down_proj/MatMul").replace_input_with(0, relu.outputs[0])
+    for node in model.graph:
+        node.name = (node.name or "").replace("_proj", "")
+    for value in list(model.graph.initializers.values()):
+        value.name = value.name.replace("_proj", "")
+    run_passes(model)
+    sites = sites_of(model)
+    assert sites["layers.0.ffn_up"].weight == "model.layers.0.mlp.gate.weight"
+    assert sites["layers.0.ffn"].members == ("layers.0.ffn_up", "layers.0.ffn_down")
+
+
 def test_an_unknown_graph_has_linears_named_after_their_weights():
     model = graph("h = MatMul(x, w) y = MatMul(h, v)")
     sites, notes = find_sites(model)

@@ -24,6 +24,16 @@ CASES = [
         full_budget={"exact_layers": 0, "keep": 1000},
     ),
     Case("ternary", config={"max_error": 1.0}),
+    Case(
+        "state-pack-mlp",
+        full_budget={"density": 0.0},
+        beside={"ternary": {"max_error": 1.0}},
+    ),
+    Case(
+        "state-pack-mask",
+        config={"eps": 0.1, "density": 1.0},
+        full_budget={"eps": 0.0, "density": 1.0},
+    ),
     Case("tt", config={"rank": 8}, full_budget={"cores": 1}),
     Case("win-attn", config={"tokens": 16}, full_budget={"tokens": 1000}),
 ]

@@ -21,7 +21,9 @@ def test_a_pair(one: Case, other: Case, tmp_path: Path) -> None:
     full = one.full_budget is not None and other.full_budget is not None
     mine = one.full_budget if full else one.config
     theirs = other.full_budget if full else other.config
-    needed = {name: fields for name, fields in one.beside.items() if name != other.technique}
+    needed = {**one.beside, **other.beside}
+    for name in (one.technique, other.technique):
+        needed.pop(name, None)
     beside = {**needed, other.technique: theirs}
     plugins = load()
     dense = export_tiny_llama(tmp_path, plugins)
@@ -36,6 +38,6 @@ def test_a_pair(one: Case, other: Case, tmp_path: Path) -> None:
     assert {one.technique, other.technique} <= built.applied
     assert np.isfinite(built.logits).all()
     if full:
-        base = Trial.make(Case(one.technique, mine), dense, plugins).build(None)
+        base = Trial.make(Case(one.technique, mine, beside=needed), dense, plugins).build(None)
         atol = 1e-3 * float(np.abs(base.logits).max())
         np.testing.assert_allclose(built.logits, base.logits, rtol=0, atol=atol)

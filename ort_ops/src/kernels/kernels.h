@@ -7,6 +7,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/events.h"
 #include "kernels/matmul.h"
+#include "kernels/popcount.h"
 #include "kernels/seedlm.h"
 #include "kernels/select.h"
 #include "kernels/shortlist.h"
@@ -30,6 +31,7 @@ struct Kernels {
   SketchKernels sketch;
   SeedlmKernels seedlm;
   TernaryKernels ternary;
+  PopcountKernels popcount;
 };
 
 extern const Kernels kernels_portable;

@@ -18,6 +18,9 @@
 #include "kernels/seedlm-inl.h"
 #include "kernels/ternary-inl.h"
 
+// after the weight whose planes it counts
+#include "kernels/popcount-inl.h"
+
 namespace tamiz {
 
 const Kernels kernels_avx2 = {
@@ -34,6 +37,7 @@ const Kernels kernels_avx2 = {
     avx2::sketch_kernels,
     avx2::seedlm_kernels,
     avx2::ternary_kernels,
+    avx2::popcount_kernels,
 };
 
 }  // namespace tamiz

@@ -19,6 +19,9 @@
 #include "kernels/seedlm-inl.h"
 #include "kernels/ternary-inl.h"
 
+// after the weight whose planes it counts
+#include "kernels/popcount-inl.h"
+
 namespace tamiz {
 
 const Kernels kernels_avx512 = {
@@ -35,6 +38,7 @@ const Kernels kernels_avx512 = {
     avx512::sketch_kernels,
     avx512::seedlm_kernels,
     avx512::ternary_kernels,
+    avx512::popcount_kernels,
 };
 
 }  // namespace tamiz

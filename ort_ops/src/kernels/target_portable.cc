@@ -17,6 +17,9 @@
 #include "kernels/seedlm-inl.h"
 #include "kernels/ternary-inl.h"
 
+// after the weight whose planes it counts
+#include "kernels/popcount-inl.h"
+
 namespace tamiz {
 
 const Kernels kernels_portable = {
@@ -33,6 +36,7 @@ const Kernels kernels_portable = {
     portable::sketch_kernels,
     portable::seedlm_kernels,
     portable::ternary_kernels,
+    portable::popcount_kernels,
 };
 
 }  // namespace tamiz

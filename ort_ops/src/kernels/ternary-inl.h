@@ -70,14 +70,19 @@ inline void multiply_levels(const MultiplyArgs& a) {
 
 #endif
 
+/// y = unit y + bias
+inline void apply_units(const MultiplyArgs& a, int64_t rows, const float* units) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float* const y = a.y + r * a.y_stride;
+    for (int64_t o = 0; o < a.outputs; ++o) y[o] = fmaf(y[o], units[o], a.bias ? a.bias[o] : 0.0f);
+  }
+}
+
 inline void multiply_ternary(const MultiplyArgs& a, const float* units) {
   MultiplyArgs levels = a;
   levels.bias = nullptr;
   multiply_levels(levels);
-  for (int64_t r = 0; r < a.rows; ++r) {
-    float* const y = a.y + r * a.y_stride;
-    for (int64_t o = 0; o < a.outputs; ++o) y[o] = fmaf(y[o], units[o], a.bias ? a.bias[o] : 0.0f);
-  }
+  apply_units(a, a.rows, units);
 }
 
 constexpr TernaryKernels ternary_kernels = {multiply_ternary};

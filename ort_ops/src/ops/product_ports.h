@@ -17,11 +17,6 @@ constexpr PortSpec kDeltas = {"deltas", Type::uint8, false,
 constexpr PortSpec kDeltaStarts = {"starts", Type::int64, false,
                                    "[ceil(n / 16) + 1], where the records of a tile begin"};
 
-constexpr PortSpec kTernaryWeight = {"weight", Type::uint8, false,
-                                     "[ceil(n / 16), ceil(k / 32) * 160], packed by "
-                                     "tamiz_ops.pack_ternary"};
-constexpr PortSpec kTernaryUnits = {"units", Type::float32, false, "[n], a factor of every output"};
-
 constexpr AttributeSpec kOutputs = {"n", AttributeSpec::Kind::integer, true, 0, "outputs"};
 constexpr AttributeSpec kInputs = {"k", AttributeSpec::Kind::integer, true, 0, "inputs"};
 constexpr AttributeSpec kMaskBlock = {"block", AttributeSpec::Kind::integer, false, 32,
@@ -29,10 +24,6 @@ constexpr AttributeSpec kMaskBlock = {"block", AttributeSpec::Kind::integer, fal
 
 inline void check_bias(const Tensor& bias, int64_t n) {
   expect_shape("bias", bias, Shape{1, {n}}, "[n]");
-}
-
-inline void check_units(const Tensor& units, int64_t n) {
-  expect_shape("units", units, Shape{1, {n}}, "[n]");
 }
 
 }  // namespace tamiz

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/matmul.h"
 #include "ops/scratch.h"
@@ -69,14 +70,19 @@ struct QuantisedRows {
   /// Tasks that quantise everything.
   size_t tasks(int64_t k) const { return divide_up(rows, task_rows(k)); }
 
+  /// Rows of one of them, first and end.
+  std::pair<int64_t, int64_t> task(int64_t index, int64_t k) const {
+    return {index * task_rows(k), std::min(rows, (index + 1) * task_rows(k))};
+  }
+
   /// One of them, of x [rows, k]; `mask` has a byte for every `block` inputs.
   void quantize(const MatMulKernels& kernels, const Tensor& x, const Tensor& mask, int64_t block,
                 std::byte* scratch, int64_t task) const {
     const int64_t k = x.shape.dims[x.shape.rank - 1];
     const QuantRows to = in(scratch);
     const int64_t mask_stride = divide_up(k, block);
-    const int64_t end = std::min(rows, (task + 1) * task_rows(k));
-    for (int64_t row = task * task_rows(k); row < end; ++row) {
+    const auto [first, end] = this->task(task, k);
+    for (int64_t row = first; row < end; ++row) {
       const uint8_t* kept = mask ? mask.as<uint8_t>() + row * mask_stride : nullptr;
       kernels.quantize(x.as<float>() + row * k, k, kept, block, to, row);
     }

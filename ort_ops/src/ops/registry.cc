@@ -8,12 +8,14 @@
 #include "ops/fused.h"
 #include "ops/head_shortlist.h"
 #include "ops/kwta_mask.h"
+#include "ops/popcount_matmul.h"
 #include "ops/proc_sparse_matmul.h"
 #include "ops/rms_norm.h"
 #include "ops/seed_delta_matmul.h"
 #include "ops/stage.h"
 #include "ops/swiglu.h"
 #include "ops/ternary_matmul.h"
+#include "ops/zero_mask.h"
 
 namespace tamiz {
 
@@ -32,6 +34,8 @@ const std::vector<OpSpec>& op_specs() {
       event_sum_spec(),
       kwta_mask_spec(),
       ternary_matmul_spec(),
+      popcount_matmul_spec(),
+      zero_mask_spec(),
       fused_spec(),
   };
   return specs;

@@ -1,0 +1,111 @@
+"""Column skip of a feed-forward block: inputs of the down projection that are 0 are not read.
+
+    y = Σ_{i: |x_i| > eps} W_i x_i          with eps = 0 exactly W x
+
+which pays where the activation gives exact zeros, as ReLU does (Mirzadeh et al. 2023). Whether it
+does is seen on the calibration samples: a site with more than a fraction ρ of them left is refused,
+and at run time a token with more is computed whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from pydantic import Field
+
+import tamiz_ops
+from tamiz.graph import find_node, insert
+from tamiz.site import Site
+from tamiz.statistics import Statistics
+from tamiz.technique import Cost, Fit, FitError, TechniqueConfig
+
+#: Of the bytes of int4 packed by channel those of scales and minima, which are read in any case.
+_FACTORS = 0.2
+
+Float = NDArray[np.float32]
+
+
+class ZeroMaskConfig(TechniqueConfig):
+    """What counts as zero, and how many zeros there must be."""
+
+    eps: float = Field(0.0, ge=0, description="Largest size of an input that counts as zero.")
+    block: int = Field(
+        1,
+        ge=1,
+        le=4096,
+        description="Inputs that are left out together, where their length is at most eps.",
+    )
+    density: float = Field(
+        0.3,
+        ge=0,
+        le=1,
+        description="The mask is off for a token with a larger fraction of blocks that are not "
+        "zero, and at a site where the calibration text has one.",
+    )
+
+
+def fit(site: Site, weight: Float, statistics: Statistics | None, config: ZeroMaskConfig) -> Fit:
+    """Measures how many inputs are left, and what is lost.
+
+    Args:
+        site: A down projection.
+        weight: float32 ``[N, K]``.
+        statistics: Of the site's input.
+        config: What counts as zero.
+
+    Returns:
+        Attributes of the op; metrics ``density`` (fraction of blocks left), ``exact`` and
+        ``output_rel_l2`` = ‖W (x − x_left)‖ / ‖W x‖ on the samples.
+
+    Raises:
+        FitError: Nothing is known of its input, or too little of it is zero.
+    """
+    if statistics is None or not len(statistics.samples):
+        raise FitError("nothing is known of its input")
+    x = statistics.samples
+    padded = np.pad(x, ((0, 0), (0, -x.shape[1] % config.block)))
+    blocks = padded.reshape(len(x), -1, config.block)
+    left = np.sqrt(np.square(blocks).sum(axis=2)) > config.eps
+    density = float(left.mean())
+    if density > config.density:
+        raise FitError(
+            f"{density:.2f} of its inputs are not zero on the calibration text, more than density "
+            f"{config.density:g}"
+        )
+    metrics = {"density": density, "exact": float(config.eps == 0)}
+    if config.eps > 0:
+        lost = np.where(left[:, :, None], 0, blocks).reshape(len(x), -1)[:, : x.shape[1]]
+        whole = np.linalg.norm(x @ weight.T)
+        metrics["output_rel_l2"] = float(np.linalg.norm(lost @ weight.T) / max(whole, 1e-30))
+        if not np.isfinite(metrics["output_rel_l2"]):
+            raise FitError("its products on the calibration text are not finite")
+    attributes = {"block": config.block, "epsilon": config.eps, "density": config.density}
+    return Fit({}, attributes, metrics, 0.0)
+
+
+def effect(site: Site, config: ZeroMaskConfig, cost: Cost, keys: int) -> Cost:
+    """Of a weight packed by channel at most the records of `density` inputs, and the scales."""
+    share = _FACTORS + (1 - _FACTORS) * config.density
+    return Cost(
+        cost.stored, round(cost.read * share), round(cost.work * config.density), cost.exact
+    )
+
+
+def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
+    """Puts ZeroMask before the product, which takes it as its mask.
+
+    Raises:
+        FitError: The op of the weights takes no mask.
+    """
+    node = find_node(model, site)
+    schema = tamiz_ops.schemas().get(node.op_type) if node.domain == "tamiz" else None
+    ports = {} if schema is None else {p["name"]: i for i, p in enumerate(schema["inputs"])}
+    if "mask" not in ports or "x" not in ports:
+        raise FitError(f"{node.op_type}, the op of its weights, takes no mask")
+    mask = ir.Value(name=f"{site.id}.zero.mask", type=ir.TensorType(ir.DataType.UINT8))
+    x = node.inputs[ports["x"]]
+    made = insert(model, node, f"{site.id}.zero", "ZeroMask", [x], fit.attributes, [mask])
+    node.replace_input_with(ports["mask"], mask)
+    node.attributes["block"] = ir.AttrInt64("block", int(fit.attributes["block"]))
+    return [made, node]
