@@ -28,7 +28,10 @@ class StatePackConfig(TechniqueConfig):
     )
     keep: int = Field(320, ge=0, description="Keys kept for their score, in tokens.")
     keep_fraction: float = Field(
-        0.0, ge=0, le=1, description="The same as a fraction of the context; the larger one counts."
+        0.064,
+        ge=0,
+        le=1,
+        description="The same as a fraction of the context; the larger one counts.",
     )
     early_layers: int = Field(
         15, ge=0, description="First layers, whose broad attention needs more keys."

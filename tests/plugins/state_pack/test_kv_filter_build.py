@@ -23,7 +23,7 @@ from tamiz.site import Site, SiteKind
 from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
 
 IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
-FEW = {"keep": 8, "early_fraction": 0.0, "recent": 8, "density": 1.0, "exact_layers": 0}
+FEW = {"keep": 8, "keep_fraction": 0.0, "early_fraction": 0.0, "recent": 8, "density": 1.0}
 ALL = {"keep": 1000, "exact_layers": 0}
 
 
