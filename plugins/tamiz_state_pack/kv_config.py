@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tamiz.technique import TechniqueConfig
 
@@ -26,7 +26,11 @@ class StatePackConfig(TechniqueConfig):
     popcnt: bool = Field(
         False, description="Pack the query as the keys are: faster scores, which choose worse."
     )
-    keep: int = Field(320, ge=0, description="Keys kept for their score, in tokens.")
+    keep: int = Field(
+        320,
+        ge=0,
+        description="Keys kept for their score, in tokens; set without a fraction, at any context.",
+    )
     keep_fraction: float = Field(
         0.064,
         ge=0,
@@ -47,3 +51,12 @@ class StatePackConfig(TechniqueConfig):
         description="The filter rests in a step that would keep more than this fraction of keys.",
     )
     exact_layers: int = Field(0, ge=0, description="First layers that are left exact.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_alone(cls, fields: Any) -> Any:
+        """A number of keys that is asked for alone is not overruled by default fractions."""
+        fractions = {"keep_fraction", "early_fraction"}
+        if isinstance(fields, dict) and "keep" in fields and not fractions & fields.keys():
+            return {**dict.fromkeys(fractions, 0.0), **fields}
+        return fields

@@ -21,9 +21,10 @@ from tamiz.runtime import Model
 from tamiz.sequence import ExactSequence, SharedSequence
 from tamiz.site import Site, SiteKind
 from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz_state_pack.kv_config import StatePackConfig
 
 IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
-FEW = {"keep": 8, "keep_fraction": 0.0, "early_fraction": 0.0, "recent": 8, "density": 1.0}
+FEW = {"keep": 8, "recent": 8, "density": 1.0}
 ALL = {"keep": 1000, "exact_layers": 0}
 
 
@@ -156,6 +157,15 @@ def test_early_layers_keep_more(plugins: Plugins, tiny_dense: Path) -> None:
     layers = tamiz_ops.metrics(model.session)
     attended = [layers[f"layers.{layer}"]["pack.attended"] for layer in (0, 1)]
     assert attended == [2 * (24 + 8 + 4), 2 * (8 + 8 + 4)]
+
+
+def test_a_number_of_keys_alone_is_not_overruled_by_fractions() -> None:
+    few = StatePackConfig(keep=8)
+    assert (few.keep, few.keep_fraction, few.early_fraction) == (8, 0.0, 0.0)
+    both = StatePackConfig(keep=8, early_fraction=0.2)
+    assert (both.keep_fraction, both.early_fraction) == (0.064, 0.2)
+    assert StatePackConfig(**few.model_dump()) == few
+    assert StatePackConfig().early_fraction > 0
 
 
 def test_a_policy_gives_layers_settings_of_their_own(plugins: Plugins, tiny_dense: Path) -> None:
