@@ -14,8 +14,9 @@ composition.svg. `--only NAME …` limits a step to some of the bundles.
 - ``kl``, ``top1``: of the worse of these two ways, against dense.
 - ``recall``: how often the likeliest token of the same bundle without a head shortlist is among
   the exact logits. Perplexities of a shortlist are with its estimates of the others.
-- Speed: all bundles and dense in turn, medians of rounds, and the ratio to int4 in the same round.
-  Peers come from `benchmarks/peers.py FOLDER/int4 --json FILE`, with the ratios of that run.
+- Speed: all bundles and dense in turn (`--only` may leave dense out at long contexts), medians of
+  rounds, and the ratio to int4 in the same round. Peers come from `benchmarks/peers.py FOLDER/int4
+  --json FILE`, with the ratios of that run.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ import numpy as np
 
 from tamiz.bench import bundle_child, measure, ratios, read_bandwidth
 from tamiz.evaluate import Reference, compare, cut, log_softmax
+from tamiz.machine import cores
 from tamiz.runtime import Model
 from tamiz.tokenizer import Tokenizer
 
@@ -112,16 +115,18 @@ def long_quality(model: Model, dense: np.ndarray, window: list[int]) -> tuple[np
 
 
 def quality(arguments: argparse.Namespace, results: dict[str, Any], names: list[str]) -> None:
-    reference = Model.load(arguments.dense)
-    models = {name: Model.load(arguments.folder / name) for name in names}
+    reference = Model.load(arguments.dense, threads=1)
+    models = {name: Model.load(arguments.folder / name, threads=1) for name in names}
     ids = Tokenizer(reference.bundle).encode(arguments.text.read_text("utf-8"), bos=False)
     long: dict[str, list[np.ndarray]] = {name: [] for name in names}
     hits: dict[str, list[bool]] = {}
     for number, window in enumerate(cut(ids, arguments.windows, LONG), 1):
         print(f"window {number} of {LONG}", file=sys.stderr, flush=True)
         dense, seen = prompt(reference, window), {}
-        for name, model in models.items():
-            rows, seen[name] = long_quality(model, dense, window)
+        with ThreadPoolExecutor(cores()) as pool:
+            work = {n: pool.submit(long_quality, m, dense, window) for n, m in models.items()}
+        for name, done in work.items():
+            rows, seen[name] = done.result()
             long[name].append(rows)
         for name in names:
             twin = "+".join(part for part in name.split("+") if part != HEAD) or BASE
@@ -132,7 +137,8 @@ def quality(arguments: argparse.Namespace, results: dict[str, Any], names: list[
     scores = Reference(reference, arguments.folder)
     for name, model in models.items():
         nll, nll_dense, kl, agrees = np.concatenate(long[name], axis=1).mean(axis=1)
-        short = compare(model, scores, cut(ids, arguments.windows, WINDOW), decode=True)
+        windows = cut(ids, arguments.windows, WINDOW)
+        short = compare(model, scores, windows, decode=True, at_once=cores())
         assert short.kl_decode is not None
         assert short.top1_agreement_decode is not None
         results.setdefault(name, {})["quality"] = {
@@ -148,7 +154,7 @@ def quality(arguments: argparse.Namespace, results: dict[str, Any], names: list[
 
 def speed(arguments: argparse.Namespace, results: dict[str, Any], names: list[str]) -> None:
     gb_s = read_bandwidth(2)
-    folders = {DENSE: arguments.dense} | {name: arguments.folder / name for name in names}
+    folders = {n: arguments.dense if n == DENSE else arguments.folder / n for n in names}
     children = [bundle_child(folder, 2) for folder in folders.values()]
     contexts = [int(context) for context in arguments.contexts.split(",")]
     try:
@@ -167,7 +173,7 @@ def speed(arguments: argparse.Namespace, results: dict[str, Any], names: list[st
         told["read_gb_s"] = round(gb_s, 1)
         print(name, json.dumps(told), flush=True)
     data = sum(file.stat().st_size for file in arguments.dense.glob("*.onnx*"))
-    results[DENSE] |= {"bytes": data, "quality": NO_LOSS}
+    results.setdefault(DENSE, {}).update(bytes=data, quality=NO_LOSS)
 
 
 def table(results: dict[str, Any], peers: dict[str, Any]) -> str:
@@ -178,7 +184,10 @@ def table(results: dict[str, Any], peers: dict[str, Any]) -> str:
         if "quality" not in (one := results.get(name, {})) or "speed" not in one:
             continue
         q, s = one["quality"], one["speed"]
-        cells = [f"{s['decode_tok_s'][c]:.0f} ({s['ratio'][c]:.2f} ×)" for c in contexts]
+        cells = [
+            f"{s['decode_tok_s'][c]:.0f} ({s['ratio'][c]:.2f} ×)" if c in s["ratio"] else ""
+            for c in contexts
+        ]
         cells += [f"{100 * q['dppl']:+.2f} %", f"{100 * q['dppl_2048']:+.2f} %"]
         cells += [f"{q['kl']:.4f}", f"{100 * q['top1']:.1f} %"]
         cells += ["" if q["recall"] is None else f"{100 * q['recall']:.2f} %"]
@@ -206,7 +215,8 @@ def plot(results: dict[str, Any]) -> str:
         '<rect width="100%" height="100%" fill="white"/>'
     ]
     for panel, context in enumerate(contexts):
-        ratio = {n: r["speed"]["ratio"][context] for n, r in points.items()}
+        found = {n: r["speed"]["ratio"] for n, r in points.items()}
+        ratio = {n: r[context] for n, r in found.items() if context in r}
         high, low = max(ratio.values()) * 1.1, min(0.9, *ratio.values())
         x0 = left + panel * (width + left)
 
@@ -247,7 +257,7 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=8)
     parser.add_argument("--contexts", default="128,2000,8000")
     parser.add_argument("--peers", type=Path)
-    parser.add_argument("--only", nargs="*", default=list(variants()))
+    parser.add_argument("--only", nargs="*")
     arguments = parser.parse_args()
     path = arguments.folder / "results.json"
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -259,9 +269,10 @@ def main() -> None:
         (arguments.folder / "composition.svg").write_text(plot(results), "utf-8")
         print(made)
         return
+    names = [*variants(), *([DENSE] if arguments.step == "speed" else [])]
     try:
         {"build": build, "quality": quality, "speed": speed}[arguments.step](
-            arguments, results, arguments.only
+            arguments, results, arguments.only or names
         )
     finally:  # what was measured stays
         path.write_text(json.dumps(results, indent=1), "utf-8")
