@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tamiz_ops.attention_reference import attention
 from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
+from tamiz_ops.masked import masked
 from tamiz_ops.seedlm import unpack_seedlm
 from tamiz_ops.signs import dequantize_signs
 from tamiz_ops.ternary_reference import popcount_matmul, ternary_matmul
@@ -84,9 +85,7 @@ def block_matmul(
     block: int = 32,
 ) -> list[Array]:
     """y = (x * mask) W^T + bias, `mask` one byte for every `block` inputs."""
-    x = x.astype(np.float64)
-    if mask is not None:
-        x = x * (np.repeat(mask, block, axis=-1)[..., :k] != 0)
+    x = masked(x.astype(np.float64), mask, block)
     y = x @ dequantize(weight, bits, n, k).T
     return [y if bias is None else y + bias]
 
@@ -102,9 +101,7 @@ def channel_matmul(
     block: int = 1,
 ) -> list[Array]:
     """y = (x * mask) W^T + bias, W packed by input channel."""
-    x = x.astype(np.float64)
-    if mask is not None:
-        x = x * (np.repeat(mask, block, axis=-1)[..., :k] != 0)
+    x = masked(x.astype(np.float64), mask, block)
     y = x @ dequantize_channels(weight, n, k).T
     return [y if bias is None else y + bias]
 
@@ -199,9 +196,7 @@ def proc_sparse_matmul(
     block: int = 32,
 ) -> list[Array]:
     """y = (x * mask) W^T + bias, W from `unpack_deltas`."""
-    x = x.astype(np.float64)
-    if mask is not None:
-        x = x * (np.repeat(mask, block, axis=-1)[..., :k] != 0)
+    x = masked(x.astype(np.float64), mask, block)
     y = x @ unpack_deltas(deltas, starts, bits=bits, n=n, k=k, base=base, seed=seed).T
     return [y if bias is None else y + bias]
 
@@ -252,9 +247,7 @@ def seed_delta_matmul(
         weight = weight + row_scale[:, None].astype(np.float64) * product[:n, :k]
     elif base == "seedlm" and seedlm is not None:
         weight = weight + unpack_seedlm(seedlm, base_bits, n, k)
-    x = x.astype(np.float64)
-    if mask is not None:
-        x = np.where(np.repeat(mask, block, axis=-1)[..., :k] != 0, x, 0)
+    x = masked(x.astype(np.float64), mask, block)
     y = x @ weight.T
     if dense is not None:
         instead = x @ (dense if dense_is_kn else dense.T)

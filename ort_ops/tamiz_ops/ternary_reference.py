@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tamiz_ops.masked import masked
 from tamiz_ops.pack import GROUP, unpack_ternary
 
 Array = npt.NDArray[Any]
@@ -24,9 +25,7 @@ def ternary_matmul(
     block: int = 32,
 ) -> list[Array]:
     """y = (x * mask) W^T + bias, w = unit * scale * level."""
-    x = x.astype(np.float64)
-    if mask is not None:
-        x = x * (np.repeat(mask, block, axis=-1)[..., :k] != 0)
+    x = masked(x.astype(np.float64), mask, block)
     levels, scales = unpack_ternary(weight, n, k)
     factors = units[:, None].astype(np.float64) * scales
     y = x @ (levels * np.repeat(factors, GROUP, axis=1)[:, :k]).T
@@ -51,8 +50,7 @@ def popcount_matmul(
     a = sign(x) where |x| > epsilon mean|x|, gamma = mean|x| where a is not 0, by group. Which a are
     0 is decided in float32, as the kernels do.
     """
-    if mask is not None:
-        x = np.where(np.repeat(mask, block, axis=-1)[..., :k] != 0, x, np.float32(0))
+    x = masked(x, mask, block)
     groups = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -k % GROUP)])
     groups = groups.reshape(*x.shape[:-1], -1, GROUP)
     sizes = np.abs(groups)
