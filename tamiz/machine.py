@@ -174,7 +174,7 @@ def _bytes(bits: int, size: int) -> int:
 
 
 def _seconds(probe: _Probe) -> float:
-    """Seconds a node, first quartile: what else the machine does only ever adds.
+    """Seconds a node, median.
 
     The first runs wake the threads and fill the caches, and do not count.
     """
@@ -185,7 +185,7 @@ def _seconds(probe: _Probe) -> float:
         probe.run()
         if begin > start + _WARM_UP:
             spent.append(time.perf_counter() - begin)
-    return statistics.quantiles(spent, n=4)[0] / len(probe.nodes)
+    return statistics.median(spent) / len(probe.nodes)
 
 
 @dataclass
