@@ -44,6 +44,20 @@ def peer_weights(k, n, bits, rng):
     return [quants, rng.uniform(0.001, 0.02, (n, k // 32)).astype(np.float32)]
 
 
+def external(name, array, data, offset):
+    """An initializer like `array` that lies at `offset` of the file `data`, beside the model."""
+    tensor = TensorProto(
+        name=name,
+        data_type=TYPES[array.dtype],
+        dims=array.shape,
+        data_location=TensorProto.EXTERNAL,
+    )
+    place = {"location": data.name, "offset": offset, "length": array.nbytes}
+    for key, value in place.items():
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
 def session(op, domain, attributes, weights, copies, threads, folder, more=()):
     """`copies` nodes on the same x and `more` inputs; only the last has a consumer, all are run."""
     blobs = [weight.tobytes() + bytes(-weight.nbytes % PAGE) for weight in weights]
@@ -58,16 +72,7 @@ def session(op, domain, attributes, weights, copies, threads, folder, more=()):
         inputs = ["x", *names, *more]
         nodes.append(helper.make_node(op, inputs, [f"y{copy}"], domain=domain, **attributes))
         for name, weight, blob in zip(names, weights, blobs, strict=True):
-            tensor = TensorProto(
-                name=name,
-                data_type=TYPES[weight.dtype],
-                dims=weight.shape,
-                data_location=TensorProto.EXTERNAL,
-            )
-            place = {"location": data.name, "offset": offset, "length": weight.nbytes}
-            for key, value in place.items():
-                tensor.external_data.add(key=key, value=str(value))
-            initializers.append(tensor)
+            initializers.append(external(name, weight, data, offset))
             offset += len(blob)
     port = helper.make_tensor_value_info
     masks = [port(name, TensorProto.UINT8, ["rows", None]) for name in more]

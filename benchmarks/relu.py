@@ -15,14 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from kernels import BYTES, PAGE, interleaved, numbers
+from kernels import BYTES, PAGE, external, interleaved, numbers
 from onnx import TensorProto, helper
 from skipping import fractions
 
 import tamiz_ops
 from tamiz.bench import read_bandwidth
-
-TYPES = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.float32): TensorProto.FLOAT}
 
 
 def int4(n, k, rng):
@@ -62,16 +60,7 @@ def session(name, copies, arrays, sizes, threads, folder):
             for constant, array in zip(names, arrays, strict=True):
                 blob = array.tobytes() + bytes(-array.nbytes % PAGE)
                 file.write(blob)
-                tensor = TensorProto(
-                    name=constant,
-                    data_type=TYPES[array.dtype],
-                    dims=array.shape,
-                    data_location=TensorProto.EXTERNAL,
-                )
-                place = {"location": data.name, "offset": offset, "length": array.nbytes}
-                for key, value in place.items():
-                    tensor.external_data.add(key=key, value=str(value))
-                constants.append(tensor)
+                constants.append(external(constant, array, data, offset))
                 offset += len(blob)
     port = helper.make_tensor_value_info
     outputs = [port(f"y{copies - 1}", TensorProto.FLOAT, [1, sizes[0]])]
