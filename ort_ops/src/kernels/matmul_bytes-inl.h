@@ -28,7 +28,7 @@ constexpr bool kIsBytes<Int8> = true;
 /// quad of inputs q at 4q, low ones at 32 + 4q.
 inline void split_quants(const int16_t* x, int8_t* bytes) {
   alignas(64) static constexpr uint8_t kFrom[64] = {
-      1, 5, 3, 7, 9,  13, 11, 15, 17, 21, 19, 23, 25, 29, 27, 31, 33, 37, 35, 39, 41, 45,
+      1,  5,  3,  7,  9,  13, 11, 15, 17, 21, 19, 23, 25, 29, 27, 31, 33, 37, 35, 39, 41, 45,
       43, 47, 49, 53, 51, 55, 57, 61, 59, 63, 0,  4,  2,  6,  8,  12, 10, 14, 16, 20, 18, 22,
       24, 28, 26, 30, 32, 36, 34, 38, 40, 44, 42, 46, 48, 52, 50, 54, 56, 60, 58, 62};
   const Ints rounded = words_plus(load_ints(x), all_words(128));  // 256 high + (low + 128)
