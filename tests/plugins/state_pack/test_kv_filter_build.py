@@ -150,7 +150,7 @@ def test_metrics_tell_the_density(plugins: Plugins, tiny_dense: Path) -> None:
 
 
 def test_early_layers_keep_more(plugins: Plugins, tiny_dense: Path) -> None:
-    early = {**FEW, "early_layers": 1, "early_fraction": 0.2}
+    early = {**FEW, "early_part": 0.5, "early_fraction": 0.2}
     model = Model.load(built(plugins, tiny_dense, "kv", state_pack=early))
     tamiz_ops.reset_metrics(model.session)
     steps(model, start=119)
