@@ -103,10 +103,8 @@ def build(
     """
     source, target = Path(source), Path(target)
     dense = Bundle.open_dense(source)
-    if target.resolve() == source.resolve():
-        raise TamizError(f"{target}: is the dense bundle itself, expected another folder")
-    bundles.check_target(target)
-    work = (target.parent / f".{target.name}.work").absolute()
+    bundles.check_target(target, source)
+    work = target.resolve().with_name(f".{target.resolve().name}.work")
     with _alone(work, target):
         if not options.resume:
             _empty(work)

@@ -215,3 +215,50 @@ def test_writing_refuses_other_peoples_files(tmp_path: Path) -> None:
     with pytest.raises(TamizError, match="exists and is no folder"):
         check_target(tmp_path / "diary")
     assert os.listdir(tmp_path) == ["diary"]
+
+
+@pytest.mark.parametrize("name", ["NOTES.txt", "mine/model.gguf", "link"])
+def test_writing_refuses_a_bundle_with_other_peoples_files(folder: Path, name: str) -> None:
+    (folder / "mine").mkdir()
+    (folder / name).symlink_to(folder / "mine") if name == "link" else (folder / name).touch()
+    with pytest.raises(TamizError, match=f"holds {name}, which is not of the bundle there"):
+        check_target(folder)
+
+
+def test_writing_refuses_a_bundle_whose_files_it_cannot_tell(folder: Path) -> None:
+    (folder / "tamiz.json").write_text("{")
+    with pytest.raises(TamizError, match=r"tamiz\.json: not valid JSON"):
+        check_target(folder)
+
+
+def test_writing_refuses_what_holds_the_source_or_lies_in_it(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(TamizError, match=r"bundle lies inside of .*, expected them apart"):
+        check_target(tmp_path, folder)
+    with pytest.raises(TamizError, match=r"bundle/sub lies inside of .*, expected them apart"):
+        check_target(folder / "sub", folder)
+    with pytest.raises(TamizError, match="is the source itself"):
+        check_target(tmp_path / "none" / ".." / "bundle", folder)
+
+
+@pytest.mark.parametrize("target", [".", "..", "../bundle"])
+def test_writing_refuses_the_current_folder(
+    folder: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(TamizError, match="holds the current folder"):
+        check_target(Path(target))
+
+
+def test_writing_through_a_path_that_goes_back(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    with writing(folder / "empty" / "..") as new:
+        (new / "only").touch()
+    assert os.listdir(folder) == ["only"]
+    assert os.listdir(folder.parent) == ["bundle"]
+
+
+def test_a_bundle_comes_back_where_the_new_one_cannot_take_its_place(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError), writing(folder) as new:
+        new.rmdir()
+    Bundle.open(folder)
+    assert os.listdir(folder.parent) == ["bundle"]

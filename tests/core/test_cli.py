@@ -194,11 +194,23 @@ def test_build_refuses_a_place_it_must_not_write(tiny_dense: Path, tmp_path: Pat
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary").touch()
     assert "is not overwritten" in refused("build", tiny_dense, "-o", tmp_path / "mine")
-    assert "is the dense bundle itself" in refused("build", tiny_dense, "-o", tiny_dense)
+    assert "is the source itself" in refused("build", tiny_dense, "-o", tiny_dense)
     gone = tmp_path / "gone" / "report.json"
     reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--report-json", gone)
     assert "its folder does not exist" in reason
     assert not (tmp_path / "out").exists()
+
+
+def test_a_source_in_the_target_is_not_lost(
+    tiny_dense: Path, tiny_gguf: Path, tmp_path: Path
+) -> None:
+    ok("build", tiny_dense, "-o", tmp_path / "out")
+    mine = tmp_path / "out" / "mine.gguf"
+    mine.write_bytes(tiny_gguf.read_bytes())
+    assert "lies inside of" in refused("export", mine, "-o", tmp_path / "out")
+    assert "lies inside of" in refused("build", tiny_dense, "-o", tiny_dense / "sub")
+    assert "holds mine.gguf" in refused("build", tiny_dense, "-o", tmp_path / "out")
+    assert mine.is_file()
 
 
 def test_what_a_built_bundle_is_good_for(tiny_dense: Path, tmp_path: Path) -> None:
