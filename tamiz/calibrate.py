@@ -154,7 +154,7 @@ def text_windows(
     Raises:
         TamizError: A text cannot be read, or has not one whole window.
     """
-    from tamiz.evaluate import cut
+    from tamiz.evaluate import cut, read_text
     from tamiz.generated_text import generate_windows
     from tamiz.runtime import Model
     from tamiz.tokenizer import Tokenizer
@@ -171,11 +171,7 @@ def text_windows(
     tokenizer = Tokenizer(bundle)
     cuts: list[Window] = []
     for path in texts:
-        try:
-            contents = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TamizError(f"{path}: cannot be read as UTF-8 text: {error}") from error
-        ids = tokenizer.encode(contents, bos=False)
+        ids = tokenizer.encode(read_text(path), bos=False)
         if len(ids) < length:
             raise TamizError(f"{path}: has {len(ids)} tokens, expected at least {length}")
         pieces = cut(ids, min(windows, len(ids) // length), length)

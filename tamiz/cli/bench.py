@@ -9,7 +9,6 @@ import click
 
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._techniques import plugins
-from tamiz.errors import TamizError
 
 
 class Lengths(click.ParamType[tuple[int, ...]]):
@@ -103,17 +102,13 @@ def _sweep(
     from tamiz.sweep import Sweep, run_sweep
 
     wanted, context = Sweep.parse(sweep), contexts[0]
-    try:
-        contents = text.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TamizError(f"{text}: cannot be read as UTF-8 text: {error}") from error
     with Console(stderr=True).status("sweep") as status:
         report = run_sweep(
             dense,
             output,
             wanted,
             plugins(ctx),
-            contents,
+            text,
             calibration,
             context=context,
             threads=threads,
