@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tamiz import __version__
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, UnwritableError
 from tamiz.external_data import locations
 
 MANIFEST = "tamiz.json"
@@ -226,6 +226,7 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
 
     Raises:
         TamizError: `target` must not be written; see `check_target`.
+        UnwritableError: There was no space for it.
     """
     check_target(Path(target))
     target = Path(target).resolve()
@@ -249,6 +250,10 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
             if old.exists() and not target.exists():
                 old.rename(target)
             raise
+    except OSError as error:
+        if error.filename is not None:  # says itself which file, of those that were read maybe
+            raise
+        raise UnwritableError(f"{target}: cannot be written: {error}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

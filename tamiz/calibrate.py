@@ -12,6 +12,7 @@ from tamiz.calibration import WINDOW, Calibration, Window, fingerprint
 from tamiz.errors import TamizError
 from tamiz.inspect import Survey, survey
 from tamiz.site import SiteKind
+from tamiz.tensor_file import check_writable
 
 if TYPE_CHECKING:
     from tamiz.activations import Activations
@@ -55,9 +56,11 @@ def calibrate_bundle(
         progress: Told about every step.
 
     Raises:
-        TamizError: No dense bundle, an unreadable or too short text, a file of another model.
+        TamizError: No dense bundle, an unreadable or too short text, a file of another model, or
+            `target` cannot be written.
     """
     bundle = Bundle.open_dense(source)
+    check_writable(target)
     others = [files.load(path, bundle) for path in merged]
     if others and not texts:
         result = others.pop(0)

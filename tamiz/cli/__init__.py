@@ -63,7 +63,8 @@ class LazyGroup(click.Group):
         except TamizError as error:
             _fail(str(error))
         except OSError as error:  # no permission, no space
-            _fail(str(error))
+            named = error.filename is not None and error.strerror is not None
+            _fail(f"{error.filename}: {error.strerror}" if named else str(error))
         except (click.Abort, KeyboardInterrupt):
             click.echo("interrupted", err=True)
             sys.exit(130)

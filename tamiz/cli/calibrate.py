@@ -10,7 +10,6 @@ import click
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import plugins
-from tamiz.errors import TamizError
 
 if TYPE_CHECKING:
     from tamiz.calibration import Calibration
@@ -83,8 +82,6 @@ def command(
     """
     from tamiz.calibrate import calibrate_bundle
 
-    if not output.parent.is_dir():
-        raise TamizError(f"{output}: its folder does not exist")
     with progress_bar() as progress:
         result = calibrate_bundle(
             directory,

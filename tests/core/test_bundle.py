@@ -16,7 +16,7 @@ from tamiz.bundle import (
     write_manifest,
     writing,
 )
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, UnwritableError
 
 EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -196,6 +196,14 @@ def test_writing_leaves_nothing_behind_on_failure(
     with pytest.raises(error):
         write()
     assert os.listdir(tmp_path) == []
+
+
+def test_writing_without_space_names_the_bundle(tmp_path: Path) -> None:
+    reason = "out: cannot be written: 5 requested"
+    with pytest.raises(UnwritableError, match=reason), writing(tmp_path / "out"):
+        raise OSError("5 requested and 2 written")  # as NumPy says it
+    with pytest.raises(PermissionError), writing(tmp_path / "out"):
+        raise PermissionError(13, "Permission denied", "source")
 
 
 def test_writing_replaces_a_bundle_only_when_all_went_well(folder: Path) -> None:

@@ -58,7 +58,7 @@ def test_version() -> None:
         (
             PermissionError(13, "Permission denied", "out"),
             2,
-            "error: [Errno 13] Permission denied: 'out'",
+            "error: out: Permission denied\n",
         ),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.Abort(), 130, "interrupted\n"),
@@ -195,10 +195,19 @@ def test_build_refuses_a_place_it_must_not_write(tiny_dense: Path, tmp_path: Pat
     (tmp_path / "mine" / "diary").touch()
     assert "is not overwritten" in refused("build", tiny_dense, "-o", tmp_path / "mine")
     assert "is the source itself" in refused("build", tiny_dense, "-o", tiny_dense)
+    assert "/proc/x: No such file" in refused("build", tiny_dense, "-o", "/proc/x/y")
     gone = tmp_path / "gone" / "report.json"
     reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--report-json", gone)
     assert "its folder does not exist" in reason
     assert not (tmp_path / "out").exists()
+
+
+def test_a_report_that_cannot_be_written_is_told_with_the_bundle(
+    tiny_dense: Path, tmp_path: Path
+) -> None:
+    reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--report-json", "/dev/full")
+    assert reason.startswith("/dev/full: cannot be written: No space left on device; the bundle ")
+    assert json.loads(ok("doctor", tmp_path / "out", "--json"))["checks"]["bundle"]["ok"]
 
 
 def test_a_source_in_the_target_is_not_lost(
