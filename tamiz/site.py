@@ -47,6 +47,7 @@ class Site:
         transposed: True where the constant is stored ``[N, K]`` (Gemm with transB, a transposed
             tied head, an embedding table), False for MatMul's ``[K, N]``.
         members: Ids of the sites that a composite site (ffn, attention) is made of.
+        head_size: Elements of a key of an attention that was recognised; 0 elsewhere.
     """
 
     id: str
@@ -59,3 +60,4 @@ class Site:
     out_features: int = 0
     transposed: bool = False
     members: tuple[str, ...] = field(default=())
+    head_size: int = 0
