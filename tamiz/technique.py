@@ -24,8 +24,8 @@ class Resource(str, Enum):
     """What a claim takes at a site.
 
     How the weight is stored, which input blocks may be computed, the final choice among these,
-    which keys may be attended, which outputs are computed exactly, what is sketched of the keys, how
-    keys and values are stored.
+    which keys may be attended, which outputs are computed exactly, what is sketched of the keys,
+    how keys and values are stored.
     """
 
     WEIGHTS = "weights"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -62,7 +62,9 @@ def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
                 notes.append(Note(_NAME, node.name or "", reason))
     roles = _Roles(model, linears).find()
     _mark_layers(model, roles)
-    sites = [*_weight_sites(model, linears, roles), *_composite_sites(model, roles)]
+    found = [*_weight_sites(model, linears, roles), *_composite_sites(model, roles)]
+    layers = len({role.layer for role in roles.values() if role.layer is not None})
+    sites = [replace(site, layers=layers) for site in found]
     order = {node.name: index for index, node in enumerate(model.graph)}
     sites.sort(key=lambda site: (order[site.node], bool(site.members)))
     nodes = {node.name: node for node in model.graph}

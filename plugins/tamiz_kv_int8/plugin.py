@@ -2,8 +2,8 @@
 
     q = round(x / s),  s = max |x| / 127
 
-in a row of head size / 4 + 1 floats, four q in each and then s. Attention reads what is stored, also
-of the tokens of the same run, so that it does not matter how a prompt is cut into runs.
+in a row of head size / 4 + 1 floats, four q in each and then s. Attention reads what is stored,
+also of the tokens of the same run, so that it does not matter how a prompt is cut into runs.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ def test_a_site_tells_its_weight_and_its_shape():
         weight="model.layers.1.self_attn.k_proj.weight",
         in_features=HIDDEN,
         out_features=2 * HEAD_DIM,
+        layers=2,
     )
     table = sites["tok_embd"]
     assert (table.kind, table.layer, table.tensor) == (SiteKind.EMBEDDING, None, "tok_embd")

@@ -48,7 +48,9 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
-def test_the_cache_is_a_quarter_and_the_logits_are_close(plugins: Plugins, tiny_dense: Path) -> None:
+def test_the_cache_is_a_quarter_and_the_logits_are_close(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
     model = Model.load(built(plugins, tiny_dense, "bytes", kv_int8={}))
     exact = Model.load(built(plugins, tiny_dense, "exact"))
     (size,) = {state.sizes[-1] for state in exact.states}
