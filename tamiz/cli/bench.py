@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._techniques import plugins
 
@@ -52,7 +53,7 @@ class Lengths(click.ParamType[tuple[int, ...]]):
 @click.option(
     "--calibration", type=click.Path(path_type=Path), help="Of --sweep: a calibration's file."
 )
-@click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads.")
+@click.option("--threads", type=Workers(), default=2, show_default=True, help="Threads.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(

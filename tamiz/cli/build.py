@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins
@@ -60,7 +61,7 @@ from tamiz.errors import TamizError, UnwritableError, naming
     type=click.Path(path_type=Path, dir_okay=False),
     help="Follow the decisions of this report instead of making them.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Processes that fit.  [default: 1]")
+@click.option("--jobs", type=Workers(), help="Processes that fit.  [default: 1]")
 @click.option(
     "--backend",
     type=click.Choice(["loky", "dask", "ray"]),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import plugins
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="MB that the kept inputs may take; fewer are kept where they would take more.",
 )
-@click.option("--threads", type=click.IntRange(1), help="Threads.  [default: the physical cores]")
+@click.option("--threads", type=Workers(), help="Threads.  [default: the physical cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
 @click.pass_context
 def command(

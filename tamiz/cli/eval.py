@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._techniques import acts_on_steps_only
 
@@ -33,7 +34,7 @@ from tamiz.cli._techniques import acts_on_steps_only
 )
 @click.option(
     "--threads",
-    type=click.IntRange(1),
+    type=Workers(),
     help="Windows to score side by side, a thread each.  [default: the physical cores]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
