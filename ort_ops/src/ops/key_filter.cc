@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/metrics.h"
 #include "ops/scratch.h"
@@ -11,6 +12,7 @@ namespace tamiz {
 namespace {
 
 constexpr int64_t kScanKeys = 1024;  // keys of a task
+constexpr int64_t kMostKeys = std::numeric_limits<int32_t>::max();
 
 /// Whole cache lines, in floats.
 constexpr int64_t lines(int64_t floats) {
@@ -41,9 +43,9 @@ KeyFilter::KeyFilter(const Attributes& attributes, const SketchKernels& kernels)
       density_(attributes.floats.at("density")),
       epsilon_(attributes.floats.at("epsilon")),
       kernels_(kernels) {
-  for (const char* name : {"window", "sinks", "keep"}) {
+  for (const char* name : {"window", "sinks", "keep", "recent"}) {
     const int64_t value = attributes.ints.at(name);
-    expect(value >= 0, name, std::to_string(value), "at least 0");
+    expect(value >= 0 && value <= kMostKeys, name, std::to_string(value), "0 to 2147483647");
   }
   expect(recent_ >= 1, "recent", std::to_string(recent_), "at least 1");
   expect(query_bits_ >= 2 && query_bits_ <= 8, "query_bits", std::to_string(query_bits_), "2 to 8");
@@ -54,7 +56,7 @@ KeyFilter::KeyFilter(const Attributes& attributes, const SketchKernels& kernels)
 }
 
 void KeyFilter::infer(const Tensor& past_key, const Tensor& past_sketch, const Tensor& key_mean,
-                      int64_t rows, Tensor& present_sketch) const {
+                      int64_t rows, int64_t dim, Tensor& present_sketch) const {
   Shape shape = past_key.shape;
   if (past_sketch && !present_sketch) {
     throw Error("present_sketch is missing, expected it where past_sketch is given");
@@ -64,7 +66,6 @@ void KeyFilter::infer(const Tensor& past_key, const Tensor& past_sketch, const T
     present_sketch.shape = shape;
     return;
   }
-  const int64_t dim = shape.dims[3];
   if (dim > kMostSketchBits) {
     throw Error("past_key has head size " + std::to_string(dim) + ", expected at most " +
                 std::to_string(kMostSketchBits) + " for a sketch");
