@@ -75,66 +75,46 @@ inline Ints add_chosen(Ints sum, Ints bytes, const uint8_t* tables) {
 
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
-/// Tiles that are summed at a time. They lie far apart, as several streams from memory are faster
-/// than one.
-constexpr int kStreams = kLanes / 4;
-constexpr int64_t kAhead = 1280;  // bytes of a stream that are asked for early
+/// How far ahead memory is asked for: into the next page, where the processor's own prefetching
+/// ends.
+constexpr int64_t kAhead = 4096;
 
-/// The sums of one plane of a strip of every tile, exactly.
-inline void plane_sums(const uint8_t* const (&plane)[kStreams], int64_t groups,
-                       const uint8_t* tables, Ints (&sum)[kStreams]) {
-  Ints low[kStreams], high[kStreams];
-  for (int t = 0; t < kStreams; ++t) {
-    low[t] = all_ints(-static_cast<int>(8 * kSignBias * groups));
-    high[t] = all_ints(0);
+/// The sums of one plane of a strip of outputs, exactly.
+inline Ints plane_sums(const uint8_t* plane, int64_t groups, const uint8_t* tables) {
+  const int bias = -static_cast<int>(8 * kSignBias * groups);
+  Ints low = all_ints(bias), high = all_ints(0);
+  for (int64_t g = 0; g < groups; ++g, plane += kSignBytes, tables += kSignTables) {
+    prefetch(plane + kAhead);
+    const Ints bytes = load_ints(plane);
+    low = add_chosen(low, bytes, tables);
+    high = add_chosen(high, words_right<4>(bytes), tables + kSignTables / 2);
   }
-  for (int64_t g = 0; g < groups; ++g, tables += kSignTables) {
-    for (int t = 0; t < kStreams; ++t) {
-      const uint8_t* const at = plane[t] + g * kSignBytes;
-      prefetch(at + kAhead);
-      const Ints bytes = load_ints(at);
-      low[t] = add_chosen(low[t], bytes, tables);
-      high[t] = add_chosen(high[t], words_right<4>(bytes), tables + kSignTables / 2);
-    }
-  }
-  for (int t = 0; t < kStreams; ++t) sum[t] = ints_plus(low[t], high[t]);
-}
-
-/// y of a strip of tile t += the sums.
-inline void add_strip(const SignArgs& a, int64_t t, int strip, Ints sum, const uint8_t* scales) {
-  const int64_t first = t * kTile + strip * kLanes;
-  const int64_t outputs = least(a.outputs - first, kLanes);
-  if (outputs <= 0) return;
-  const size_t bytes = static_cast<size_t>(outputs) * sizeof(float);
-  alignas(64) float y[kLanes] = {};
-  memcpy(y, a.y + first, bytes);
-  store(y, fma(to_float(sum) * broadcast(a.scale), load_halves(scales), load(y)));
-  memcpy(a.y + first, y, bytes);
+  return ints_plus(low, high);
 }
 
 inline void add_signs(const SignArgs& a) {
   const int64_t plane_bytes = a.groups * kSignBytes;
-  const int64_t stream = (a.tiles + kStreams - 1) / kStreams;  // tiles of one
-  for (int64_t t = 0; t < stream; ++t) {
-    const uint8_t* tile[kStreams];
-    for (int i = 0; i < kStreams; ++i) {
-      tile[i] = a.weight + least(t + i * stream, a.tiles - 1) * sign_tile_bytes(a.groups, a.planes);
-    }
+  const Vec scale = broadcast(a.scale);
+  const uint8_t* tile = a.weight;
+  for (int64_t t = 0; t < a.tiles; ++t, tile += sign_tile_bytes(a.groups, a.planes)) {
+    const int64_t outputs = a.outputs - t * kTile < kTile ? a.outputs - t * kTile : kTile;
+    const size_t bytes = static_cast<size_t>(outputs) * sizeof(float);
+    alignas(64) float y[kTile] = {};
+    float* const to = a.y + t * kTile;
+    float* const at = outputs == kTile ? to : y;
+    if (at == y) memcpy(y, to, bytes);
     for (int s = 0; s < kTile / kLanes; ++s) {
-      const uint8_t* plane[kStreams];
-      for (int i = 0; i < kStreams; ++i) plane[i] = tile[i] + 4 * kLanes * s;
-      Ints sum[kStreams];
-      plane_sums(plane, a.groups, a.tables, sum);
+      const uint8_t* const strip = tile + 4 * kLanes * s;
+      Ints sum = plane_sums(strip, a.groups, a.tables);
       if (a.planes == 2) {
-        for (int i = 0; i < kStreams; ++i) plane[i] += plane_bytes;
-        Ints small[kStreams];
-        plane_sums(plane, a.groups, a.tables, small);
-        for (int i = 0; i < kStreams; ++i) sum[i] = ints_plus(ints_plus(sum[i], sum[i]), small[i]);
+        const Ints small = plane_sums(strip + plane_bytes, a.groups, a.tables);
+        sum = ints_plus(ints_plus(sum, sum), small);
       }
-      for (int i = 0; i < kStreams && t + i * stream < a.tiles; ++i) {
-        add_strip(a, t + i * stream, s, sum[i], tile[i] + a.planes * plane_bytes + 2 * kLanes * s);
-      }
+      const Vec scales = load_halves(tile + a.planes * plane_bytes + 2 * kLanes * s);
+      float* const lanes = at + s * kLanes;
+      store(lanes, fma(to_float(sum) * scale, scales, load(lanes)));
     }
+    if (at == y) memcpy(to, y, bytes);
   }
 }
 

@@ -76,7 +76,7 @@ class HeadShortlist : public Stage {
       case project:
         return divide_up(project_.tiles(), task_tiles(project_));
       case scan:
-        return divide_up(sketch_.tiles(), task_tiles(sketch_, sign_bytes()));
+        return divide_up(sketch_.tiles(), task_tiles(sketch_));
       case choose:
         return rows;
       case refine:
@@ -186,7 +186,7 @@ class HeadShortlist : public Stage {
   }
 
   void scan_tiles(const Call& call, const Memory& memory, int64_t task) const {
-    const int64_t tiles = task_tiles(sketch_, sign_bytes());
+    const int64_t tiles = task_tiles(sketch_);
     const MultiplyArgs args =
         product(sketch_, call.inputs[sketch_in], memory.z_quants, 0, task * tiles, tiles,
                 call.inputs[offset_in].as<float>(), call.outputs[0].as<float>());

@@ -11,11 +11,11 @@
 namespace tamiz {
 
 /// Tiles of a weight that one task multiplies: some microseconds of reading, and at least those
-/// that a kernel takes at a time. `more`: bytes of a tile that lie elsewhere and are read with it.
-inline int64_t task_tiles(const PackedWeight& weight, int64_t more = 0) {
+/// that a kernel takes at a time.
+inline int64_t task_tiles(const PackedWeight& weight) {
   constexpr int64_t kBytes = 48 * 1024;
   constexpr int64_t kTiles = 4;
-  return std::max(kBytes / (kTiles * (weight.tile_bytes() + more)), int64_t{1}) * kTiles;
+  return std::max(kBytes / (kTiles * weight.tile_bytes()), int64_t{1}) * kTiles;
 }
 
 /// What one row reads: of every group with an input kept the vectors of 64 bytes that hold one, and
