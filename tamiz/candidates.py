@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Windows of calibration text that are scored.
 _WINDOWS = 8
-#: Windows of these that probes are scored on.
+#: Windows of these whose first halves probes are scored on.
 _PROBED = 2
 #: Windows that the model writes where there is no calibration.
 _GENERATED_WINDOWS = 4
@@ -88,12 +88,13 @@ class Candidates:
         return found
 
     def probe(self, slots: Sequence[Slot]) -> dict[str, float]:
-        """Quality of a candidate on the first windows, read as prompts.
+        """Quality of a candidate on less text, read as prompts.
 
         Raises:
             RuntimeError: It does not run.
         """
-        return replace(self, windows=self.windows[:_PROBED], decode=False).score(slots)
+        halves = [window[: len(window) // 2] for window in self.windows[:_PROBED]]
+        return replace(self, windows=halves, decode=False).score(slots)
 
 
 def decodes(slots: Sequence[Slot]) -> bool:

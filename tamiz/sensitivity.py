@@ -16,8 +16,8 @@ from tamiz.selection import Slot
 from tamiz.site import Site
 from tamiz.whole_model import Trials, lossy
 
-#: Layers at each end that are groups of their own, and groups of the layers between.
-_ALONE, _BETWEEN = 2, 5
+#: First and last layers that are groups of their own, and groups of the layers between.
+_FIRST, _LAST, _BETWEEN = 2, 1, 4
 #: A smaller divergence (nats a token) is not told from none.
 _LEAST = 1e-5
 #: Tensors that read the input of another.
@@ -57,13 +57,13 @@ def _group(site: Site, layers: int) -> str:
 
 
 def _depth(layer: int | None, layers: int) -> str:
-    between = layers - 2 * _ALONE
+    between = layers - _FIRST - _LAST
     if layer is None:
         return "outside of layers"
-    if between <= _BETWEEN or not _ALONE <= layer < layers - _ALONE:
+    if between <= _BETWEEN or not _FIRST <= layer < layers - _LAST:
         return f"of layer {layer}"
-    part = (layer - _ALONE) * _BETWEEN // between
-    first, end = (_ALONE - (-p * between // _BETWEEN) for p in (part, part + 1))
+    part = (layer - _FIRST) * _BETWEEN // between
+    first, end = (_FIRST - (-p * between // _BETWEEN) for p in (part, part + 1))
     return f"of layers {first} to {end - 1}"
 
 

@@ -134,12 +134,14 @@ class Cost:
         work: Weights multiplied for one decoded token, in units of a product of int4 weights that
             are in the cache; it counts where it takes longer than reading.
         exact: False where these are the most it may take, and the fit tells how much less it is.
+        scattered: Bytes of `read` that are single cache lines with gaps between them.
     """
 
     stored: int
     read: int
     work: int = 0
     exact: bool = True
+    scattered: int = 0
 
 
 @dataclass(frozen=True)

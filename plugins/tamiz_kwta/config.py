@@ -68,6 +68,9 @@ class KwtaConfig(TechniqueConfig):
     center: bool = Field(
         False, description="Take the mean input off first: what loses counts as its mean, not 0."
     )
+    renorm: bool = Field(
+        False, description="Multiply the product by blocks / winners, as if what loses were alike."
+    )
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:
