@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from tamiz.attention import PAST_KEY
 from tamiz.graph import DOMAIN, LAYER, SITE, Note, constant_weight, linear_at
 from tamiz.site import Site, SiteKind
 from tamiz_passes.clean_up import name_nodes
@@ -61,7 +62,9 @@ def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
                 notes.append(Note(_NAME, node.name or "", reason))
     roles = _Roles(model, linears).find()
     _mark_layers(model, roles)
-    sites = [*_weight_sites(model, linears, roles), *_composite_sites(model, roles)]
+    found = [*_weight_sites(model, linears, roles), *_composite_sites(model, roles)]
+    layers = len({role.layer for role in roles.values() if role.layer is not None})
+    sites = [replace(site, layers=layers) for site in found]
     order = {node.name: index for index, node in enumerate(model.graph)}
     sites.sort(key=lambda site: (order[site.node], bool(site.members)))
     nodes = {node.name: node for node in model.graph}
@@ -290,7 +293,17 @@ def _composite_sites(model: ir.Model, roles: dict[ir.Node, _Role]) -> Iterator[S
                 node=node.name or "",
                 layer=layer,
                 members=tuple(f"layers.{layer}.{t}" for t in members),
+                head_size=_head_size(node) if kind is SiteKind.ATTENTION else 0,
             )
+
+
+def _head_size(node: ir.Node) -> int:
+    """Of a tamiz.Attention; 0 of another node."""
+    if (node.domain, node.op_type) != (DOMAIN, "Attention"):
+        return 0
+    past_key = operands(node)[PAST_KEY]
+    size = past_key.shape[3] if past_key.shape is not None else 0
+    return size if isinstance(size, int) else 0
 
 
 def _mark_layers(model: ir.Model, roles: dict[ir.Node, _Role]) -> None:

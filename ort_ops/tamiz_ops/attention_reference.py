@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops import sketch_reference
+from tamiz_ops.cache_rows import pack_rows, unpack_rows
 
 Array = npt.NDArray[Any]
 
@@ -49,6 +50,7 @@ def attention(
     kv_heads: int,
     scale: float = 0.0,
     rotary_scale: float = 1.0,
+    cache_bits: int = 32,
     **choice: Any,
 ) -> list[Array]:
     """y = softmax(scale q k^T) v over the visible keys, 0 where there is none.
@@ -57,6 +59,8 @@ def attention(
     sequence, of which `choice` (window, sinks, keep, ...; see the op) leaves some. Returns [y,
     present_key, present_value] and, with past_sketch, present_sketch; a present is as long as
     attention_mask, or has the shape of the past where that is a buffer of at least this many keys.
+    With cache_bits = 8 the pasts and presents of keys and values are `pack_rows`, and what is
+    attended to is what they stand for.
     """
     batch, tokens, width = q.shape
     dim = width // num_heads
@@ -67,9 +71,12 @@ def attention(
     if inverse_frequency is not None:
         queries = rotate(queries, position_ids, inverse_frequency, rotary_scale)
         new_keys = rotate(new_keys, position_ids, inverse_frequency, rotary_scale)
-    keys = _append(past_key, new_keys, past)
-    values = _append(past_value, new_values, past)
-    presents = [keys, values]
+    if cache_bits == 8:
+        stored = [pack_rows(new.astype(np.float32)) for new in (new_keys, new_values)]
+    else:
+        stored = [new.astype(np.float64) for new in (new_keys, new_values)]
+    presents = [_append(past_key, stored[0], past), _append(past_value, stored[1], past)]
+    keys, values = map(unpack_rows, presents) if cache_bits == 8 else presents
     if past_sketch is not None:
         presents.append(_append_sketch(past_sketch, new_keys, key_mean, past, **choice))
 
@@ -144,7 +151,7 @@ def _append(buffer: Array, new: Array, past: int) -> Array:
     """The cache [batch, heads, keys, dim] with `new` [batch, tokens, heads, dim] from `past` on."""
     batch, heads, rows, dim = buffer.shape
     end = past + new.shape[1]
-    present = np.zeros((batch, heads, max(rows, end), dim))
+    present = np.zeros((batch, heads, max(rows, end), dim), new.dtype)
     present[:, :, :rows] = buffer
     present[:, :, past:end] = new.transpose(0, 2, 1, 3)
     return present

@@ -37,11 +37,11 @@ class StatePackConfig(TechniqueConfig):
         le=1,
         description="The same as a fraction of the context; the larger one counts.",
     )
-    early_layers: int = Field(
-        15, ge=0, description="First layers, whose broad attention needs more keys."
+    early_part: float = Field(
+        0.5, ge=0, le=1, description="First part of the layers, whose attention is broad."
     )
     early_fraction: float = Field(
-        0.13, ge=0, le=1, description="Fraction of the context that these keep at least."
+        0.13, ge=0, le=1, description="Fraction of the context that they keep at least."
     )
     recent: int = Field(64, ge=1, description="Last keys that are always kept, in tokens.")
     density: float = Field(

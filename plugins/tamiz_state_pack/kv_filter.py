@@ -23,7 +23,7 @@ def fit(site: Site, weight: Any, statistics: Any, config: StatePackConfig) -> Fi
     ternary = config.mode == "ternary"
     attributes = {
         "keep": config.keep,
-        "keep_fraction": fraction(site.layer, config),
+        "keep_fraction": fraction(site, config),
         "recent": config.recent,
         "density": config.density,
         "ternary": int(ternary),
@@ -33,9 +33,9 @@ def fit(site: Site, weight: Any, statistics: Any, config: StatePackConfig) -> Fi
     return Fit({}, attributes, {}, 0.0)
 
 
-def fraction(layer: int, config: StatePackConfig) -> float:
-    """The fraction of the context that a layer keeps at least."""
-    if layer >= config.early_layers:
+def fraction(site: Site, config: StatePackConfig) -> float:
+    """The fraction of the context that the layer keeps at least."""
+    if site.layer is None or site.layer >= config.early_part * site.layers:
         return config.keep_fraction
     return max(config.keep_fraction, config.early_fraction)
 
@@ -44,7 +44,7 @@ def effect(site: Site, config: StatePackConfig, cost: Cost, keys: int) -> Cost:
     """A step reads the bits of every key, and the keys and values that it keeps."""
     if site.layer is None or site.layer < config.exact_layers:
         return cost
-    chosen = max(config.keep, round(fraction(site.layer, config) * keys))
+    chosen = max(config.keep, round(fraction(site, config) * keys))
     planes = 2 if config.mode == "ternary" else 1
     return filtered(cost, keys, chosen + config.recent + SINKS, planes, config.density)
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+
+from tamiz.cli import main
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -28,6 +31,20 @@ def test_the_readmes_five_lines_run(int4: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().isdigit()
+
+
+def test_the_example_decodes_as_tamiz_does(int4: Path) -> None:
+    script = README.parent / "examples" / "bare_decode.py"
+    prompt, count = "The capital of France is", 24
+    done = subprocess.run(
+        [sys.executable, script, int4, prompt, "--tokens", str(count)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    own = ["run", str(int4), "--raw", "--prompt", prompt, "--max-new-tokens", str(count)]
+    assert done.stdout.strip() == CliRunner().invoke(main, own).output.strip()
 
 
 @pytest.mark.parametrize("kind", ["dense", "int4"])

@@ -14,13 +14,10 @@ from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.cli import main
 from tamiz.errors import TamizError
-from tamiz.plan import ConflictError, choose, make_plan
+from tamiz.plan import choose
 from tamiz.plugins import Plugins, load
-from tamiz.resolver import Choice
 from tamiz.runtime import Model
 from tamiz.sequence import ExactSequence, SharedSequence
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
 from tamiz_state_pack.kv_config import StatePackConfig
 
 IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
@@ -150,7 +147,7 @@ def test_metrics_tell_the_density(plugins: Plugins, tiny_dense: Path) -> None:
 
 
 def test_early_layers_keep_more(plugins: Plugins, tiny_dense: Path) -> None:
-    early = {**FEW, "early_layers": 1, "early_fraction": 0.2}
+    early = {**FEW, "early_part": 0.5, "early_fraction": 0.2}
     model = Model.load(built(plugins, tiny_dense, "kv", state_pack=early))
     tamiz_ops.reset_metrics(model.session)
     steps(model, start=119)
@@ -207,63 +204,3 @@ def test_none_switches_it_off(tiny_dense: Path, tmp_path: Path) -> None:
     )
     assert result.exit_code == 2
     assert "--state-pack-keep has no effect with --state-pack=none" in result.output
-
-
-# ---- interactions ----
-
-ATTENTION = Site("layers.0.attention", SiteKind.ATTENTION, "attention", 0)
-
-
-def plan(plugins: Plugins, *names: str, others: tuple[Technique, ...] = ()) -> list[str]:
-    choices = choose(plugins.techniques(), {name: {} for name in names})
-    choices += [Choice(technique, TechniqueConfig()) for technique in others]
-    return [c.technique.name for c in make_plan([ATTENTION], choices).sites[0].choices]
-
-
-def test_a_window_comes_before_the_filter(plugins: Plugins) -> None:
-    assert plan(plugins, "state-pack", "win-attn") == ["win-attn", "state-pack"]
-    assert plan(plugins, "key-filter", "win-attn") == ["win-attn", "key-filter"]
-
-
-def test_keys_have_one_sketch(plugins: Plugins) -> None:
-    with pytest.raises(ConflictError, match=r"both claim the sketch of layers\.0\.attention"):
-        plan(plugins, "state-pack", "key-filter")
-
-
-def stub(name: str, **declared: Any) -> Technique:
-    return Technique(
-        name=name,
-        version="1",
-        summary="",
-        config=TechniqueConfig,
-        site_kinds=frozenset({SiteKind.ATTENTION}),
-        fit=lambda *_: Fit({}, {}, {}, 0.0),
-        rewrite=lambda *_: [],
-        **declared,
-    )
-
-
-@pytest.mark.parametrize("narrowing", ["state-pack", "win-attn", "key-filter"])
-def test_who_needs_all_keys_conflicts_with_who_narrows_them(
-    plugins: Plugins, narrowing: str
-) -> None:
-    whole = stub("whole-scores", claims=(Claim(Resource.KEYS, Mode.EXCLUSIVE),))
-    with pytest.raises(ConflictError, match="both claim the keys"):
-        plan(plugins, narrowing, others=(whole,))
-
-
-def test_who_works_on_windows_needs_the_window(plugins: Plugins) -> None:
-    windows = stub("on-windows", claims=(), requires=frozenset({"windows", "refine"}))
-    assert "on-windows" in plan(plugins, "win-attn", "state-pack", others=(windows,))
-    with pytest.raises(ConflictError, match="requires windows"):
-        plan(plugins, "state-pack", others=(windows,))
-
-
-def test_window_and_filter_on_one_layer(plugins: Plugins, tiny_dense: Path) -> None:
-    both = built(plugins, tiny_dense, "both", state_pack=FEW, win_attn={"tokens": 40})
-    node = next(n for n in ir.load(both / "model.onnx").graph if n.name == "layers.0")
-    program = node.attributes["program"].as_string()
-    assert "window=40" in program
-    assert "keep=8" in program
-    assert "win-attn,state-pack" in node.metadata_props["pkg.tamiz.technique"]
-    assert np.isfinite(steps(Model.load(both))).all()
