@@ -65,8 +65,10 @@ class KwtaConfig(TechniqueConfig):
     )
     first: int = Field(4, ge=0, description="First positions of a sequence that stay dense.")
     weighted: bool = Field(True, description="Score |x|·‖W‖ of the column instead of |x|.")
-    center: bool = Field(
-        False, description="Take the mean input off first: what loses counts as its mean, not 0."
+    center: bool | None = Field(
+        None,
+        description="Take the mean input off first: what loses counts as its mean, not 0. By "
+        "default at o, whose inputs are averages themselves.",
     )
     renorm: bool = Field(
         False, description="Multiply the product by blocks / winners, as if what loses were alike."
@@ -85,6 +87,10 @@ class KwtaConfig(TechniqueConfig):
         if self.k is not None:
             return self.k
         return max(0.1, 1 - _SKIPPED.get(site.tensor or "", _OTHERS) * self.strength**0.5)
+
+    def centers(self, site: Site) -> bool:
+        """Whether the mean input is taken off at `site`."""
+        return site.tensor == "attn_o" if self.center is None else self.center
 
     @property
     def shared_out(self) -> bool:

@@ -4,7 +4,7 @@
     score_b = ‖z_b‖₂ · ‖W_b‖_F                  or ‖z_b‖₂
     block b is kept where score_b ≥ t           y = Σ_{b kept} W_b z_b + (W μ + bias)
 
-μ is 0 unless a mean is asked for; then what loses counts as its mean instead of as 0. The threshold
+Where μ is taken off, what loses counts as its mean instead of as 0; elsewhere μ = 0. The threshold
 is the quantile of the calibration's scores above which the fraction to keep lies. Where the
 sensitivity s of the site is known, it is one exchange rate τ of loss for weights at all sites:
 
@@ -63,7 +63,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
     samples = _usual(statistics.samples)
     tensors: dict[str, Float] = {}
     center = np.zeros(site.in_features, np.float32)
-    if config.center:
+    if config.centers(site):
         center = samples.mean(axis=0, dtype=np.float64).astype(np.float32)
         tensors["center"] = center
         tensors["shift"] = (weight @ center.astype(np.float64)).astype(np.float32)
@@ -106,7 +106,8 @@ def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
     blocks = -(-site.in_features // config.block)
     share = keep if config.select != "mass" else 1.0
     share = share / config.duty + 1 - 1 / config.duty
-    own = 4 * blocks * config.weighted + 4 * (site.in_features + site.out_features) * config.center
+    constants = (site.in_features + site.out_features) * config.centers(site)
+    own = 4 * (blocks * config.weighted + constants)
     lines = round(cost.read * (1 - _FACTORS) * share)
     read = round(cost.read * _FACTORS) + lines + own
     return Cost(cost.stored + own, read, round(cost.work * share), scattered=lines)
