@@ -20,7 +20,7 @@ from tamiz.calibrate import calibrate_bundle
 from tamiz.calibration import Calibration
 from tamiz.candidates import Candidates, Progress, decodes, gate_windows
 from tamiz.dial import hold_and_turn, turnable
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, UnwritableError
 from tamiz.inspect import Survey, survey
 from tamiz.plan import Plan, describe, make_plan
 from tamiz.policy import Policy, Rules, Tuning, read_policy
@@ -81,8 +81,9 @@ def build(
 ) -> dict[str, Any]:
     """Builds a dense bundle into one that is smaller and runs faster.
 
-    Fits lie in ``.<target>.work`` beside the target while the build runs. An interrupted build
-    leaves that folder, and `Options.resume` goes on with it.
+    Fits lie in ``.<target>.work`` beside the target while the build runs. A build that was
+    interrupted, crashed or had no more space leaves that folder, and `Options.resume` goes on
+    with it; bad input leaves nothing.
 
     Args:
         source: Folder of a dense bundle.
@@ -103,17 +104,16 @@ def build(
     """
     source, target = Path(source), Path(target)
     dense = Bundle.open_dense(source)
-    if target.resolve() == source.resolve():
-        raise TamizError(f"{target}: is the dense bundle itself, expected another folder")
-    bundles.check_target(target)
-    work = (target.parent / f".{target.name}.work").absolute()
+    bundles.check_target(target, source)
+    work = target.resolve().with_name(f".{target.resolve().name}.work")
     with _alone(work, target):
         if not options.resume:
             _empty(work)
         try:
             report = _Build(dense, target, work, list(choices), plugins, options, progress).run()
-        except Exception:  # an interruption is none, and leaves its work
-            if not options.resume or not any(work.iterdir()):
+        except BaseException as error:
+            refused = isinstance(error, TamizError) and not isinstance(error, UnwritableError)
+            if (refused and not options.resume) or not any(work.iterdir()):
                 shutil.rmtree(work, ignore_errors=True)
             raise
         shutil.rmtree(work, ignore_errors=True)

