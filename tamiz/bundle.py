@@ -229,13 +229,13 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
         UnwritableError: There was no space for it.
     """
     check_target(Path(target))
-    target = Path(target).resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    place = Path(target).resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
     import shutil  # not for reading: with tempfile 1 MB, where memory is measured
     import tempfile
 
     if scratch is None:
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     else:
         shutil.rmtree(scratch, ignore_errors=True)
     folder, old = scratch / "new", scratch / "old"
@@ -243,12 +243,12 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
         folder.mkdir(parents=True)
         yield folder
         try:
-            if target.exists():
-                target.rename(old)
-            folder.rename(target)
+            if place.exists():
+                place.rename(old)
+            folder.rename(place)
         except BaseException:
-            if old.exists() and not target.exists():
-                old.rename(target)
+            if old.exists() and not place.exists():
+                old.rename(place)
             raise
     except OSError as error:
         if error.filename is not None:  # says itself which file, of those that were read maybe
