@@ -246,7 +246,7 @@ class _Build:
         """Holds the whole model to its budget; and what the report says of that."""
         budget = self.options.max_dppl
         about: dict[str, Any] = {"max_dppl": budget, "text": None, "skipped": None}
-        about |= {"trials": [], "result": None}
+        about |= {"trials": [], "probes": [], "result": None}
         skipped = None
         if self.options.report is not None:
             skipped = "the decisions are those of a report"
@@ -275,12 +275,13 @@ class _Build:
         scored = self.work / "candidate"
         scores = Reference(reference, self.work)
         candidates = Candidates(scores, windows, decode, scored, write, self.progress)
-        trials = Trials(math.log1p(budget), candidates.score, workshop.fill)
+        trials = Trials(math.log1p(budget), candidates.score, workshop.fill, candidates.probe)
         gated = hold_and_turn(slots, trials)
         own = known is None or self.options.calibration is None
         about["text"] = "the model's own" if own else "calibration"
         about |= {"windows": len(windows), "window_tokens": len(windows[0]), "decode": decode}
-        return gated, {**about, "trials": gated.trials, "result": gated.result}
+        about |= {"trials": gated.trials, "probes": trials.probed, "result": gated.result}
+        return gated, about
 
     def _write(self, found: Survey, plan: Plan, slots: Sequence[Slot], folder: Path) -> Written:
         return write_model(found, plan, accepted(slots), self._unsafe(slots), self.plugins, folder)
