@@ -2,8 +2,9 @@
 //
 // Phases: store rotates the queries into scratch and the keys into the cache, and copies what the
 // cache must keep; scan and select choose keys where a decode step attends to some only
-// (ops/key_filter.h); attend; merge joins the key ranges where they were split (few units of work
-// and many keys, as in decode: "flash-decoding").
+// (ops/key_filter.h); rest attends to the others where what is known of them is computed anew
+// (ops/event_attention.h); attend; merge joins the key ranges where they were split (few units of
+// work and many keys, as in decode: "flash-decoding").
 #include "ops/attention.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <cstring>
 
 #include "kernels/kernels.h"
+#include "ops/event_attention.h"
 #include "ops/key_filter.h"
 #include "ops/metrics.h"
 #include "ops/scratch.h"
@@ -29,10 +31,11 @@ enum Input {
   kPositions,
   kFrequencies,
   kPastSketch,
-  kKeyMean
+  kKeyMean,
+  kPastEvent
 };
-enum Output { kY, kPresentKey, kPresentValue, kPresentSketch };
-enum Phase { kStore, kScan, kSelect, kAttend, kMerge, kPhases };
+enum Output { kY, kPresentKey, kPresentValue, kPresentSketch, kPresentEvent };
+enum Phase { kStore, kScan, kSelect, kRest, kAttend, kMerge, kPhases };
 
 /// What the cache keeps of every key: its input and output.
 constexpr struct {
@@ -50,6 +53,7 @@ constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
 /// the threads.
 struct Layout : CacheShape {
   FilterLayout filter;
+  RestLayout rest;
   int64_t attended;           // keys of a query at most
   int64_t half;               // rotated pairs
   int64_t rows, tile, tiles;  // query rows of a KV head, of a unit; units of a KV head
@@ -57,7 +61,7 @@ struct Layout : CacheShape {
   int64_t units, units_a_task, tasks;
 
   // Offsets into scratch, in floats.
-  int64_t work_at, work_size, partial_at, stats_at, angles_at, filter_at, size;
+  int64_t work_at, work_size, partial_at, stats_at, angles_at, filter_at, rest_at, size;
 };
 
 class Attention : public Stage {
@@ -68,6 +72,7 @@ class Attention : public Stage {
         scale_(attributes.floats.at("scale")),
         rotary_scale_(attributes.floats.at("rotary_scale")),
         filter_(attributes, kernels.sketch),
+        event_(attributes, kernels.attention),
         kernels_(kernels.attention) {
     if (q_heads_ < 1 || kv_heads_ < 1 || q_heads_ % kv_heads_) {
       throw Error("num_heads is " + std::to_string(q_heads_) + " and kv_heads is " +
@@ -88,12 +93,16 @@ class Attention : public Stage {
   void store_tokens(const Call& call, const Layout& l, int64_t task) const;
   void copy_past(const Call& call, const Layout& l, int64_t task) const;
   void select(const Call& call, const Layout& l, int64_t head) const;
+  AttendArgs head_arguments(const Call& call, const Layout& l, int64_t head) const;
+  void compute_rest(const Call& call, const Layout& l, int64_t task) const;
   void attend(const Call& call, const Layout& l, int64_t task) const;
   void merge(const Call& call, const Layout& l, int64_t task) const;
+  void join(const Call& call, const Layout& l, int64_t b) const;
 
   const int64_t q_heads_, kv_heads_;
   const float scale_, rotary_scale_;
   const KeyFilter filter_;
+  const EventAttention event_;
   const AttentionKernels& kernels_;
 };
 
@@ -145,6 +154,7 @@ void Attention::infer(Ports inputs, Ports outputs) const {
   }
   filter_.infer(inputs[kPastKey], inputs[kPastSketch], inputs[kKeyMean], std::max(buffer, keys),
                 outputs[kPresentSketch]);
+  event_.infer(inputs[kPastEvent], q[0], q_heads_, dim, outputs[kPresentEvent]);
 }
 
 Layout Attention::layout(const Call& call) const {
@@ -174,6 +184,7 @@ Layout Attention::layout(const Call& call) const {
     l.range = divide_up(divide_up(l.attended * unsplit, kMaxTasks), kSplitKeys) * kSplitKeys;
   }
   l.splits = l.range ? divide_up(l.attended, l.range) : 1;
+  l.rest = event_.layout(l, l.filter, static_cast<bool>(call.inputs[kPastEvent]), l.splits);
   l.units = unsplit * l.splits;
   const int64_t flops = l.batch * l.q_heads * l.tokens * l.attended * l.dim * 4;
   const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
@@ -182,14 +193,15 @@ Layout Attention::layout(const Call& call) const {
 
   constexpr int64_t kLine = kAlignment / sizeof(float);
   const auto lines = [](int64_t floats) { return divide_up(floats, kLine) * kLine; };
-  const int64_t partials = l.splits > 1 ? unsplit * l.tile * l.splits : 0;
+  const int64_t partials = l.rest.slots > 1 ? unsplit * l.tile * l.rest.slots : 0;
   l.work_at = lines(l.batch * l.q_heads * l.tokens * l.dim);
   l.work_size = lines(kernels_.work_floats(std::min(l.tile, l.rows), l.dim));
   l.partial_at = l.work_at + l.tasks * l.work_size;
   l.stats_at = l.partial_at + lines(partials * l.dim);
   l.angles_at = l.stats_at + lines(partials * 2);
   l.filter_at = l.angles_at + divide_up(l.batch * l.tokens, kTaskTokens) * lines(2 * l.half);
-  l.size = l.filter_at + l.filter.size;
+  l.rest_at = l.filter_at + l.filter.size;
+  l.size = l.rest_at + l.rest.size;
   return l;
 }
 
@@ -213,6 +225,19 @@ int64_t copied_parts(const Call& call, const Layout& l, int* parts) {
 /// Tasks that copy the past of one KV head.
 int64_t copy_pieces(const Layout& l) { return divide_up(l.past * l.dim, kTaskCopy); }
 
+bool any_due(const EventAttention& event, const Call& call, const Layout& l) {
+  bool due = false;
+  for (int64_t b = 0; b < l.batch && l.rest.active; ++b) {
+    due = due || event.due(l, call.inputs[kPastEvent], b);
+  }
+  return due;
+}
+
+Parts parts(const Call& call, const Layout& l) {
+  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  return {scratch + l.partial_at, scratch + l.stats_at};
+}
+
 size_t Attention::tasks(const Call& call, int phase) const {
   const Layout l = layout(call);
   const int64_t tokens = l.batch * l.tokens;
@@ -225,9 +250,12 @@ size_t Attention::tasks(const Call& call, int phase) const {
       return heads * l.filter.ranges;
     case kSelect:
       return l.filter.selects ? heads : 0;
+    case kRest:
+      return any_due(event_, call, l) ? heads * l.rest.ranges : 0;
     case kAttend:
       return l.tasks;
     default:
+      if (l.rest.active) return l.batch;
       return l.splits > 1 ? divide_up(tokens * l.q_heads * l.splits * l.dim, kTaskCopy) : 0;
   }
 }
@@ -245,10 +273,12 @@ void Attention::run(const Call& call, int phase, size_t task) const {
                           reinterpret_cast<float*>(call.scratch) + l.filter_at, t);
     case kSelect:
       return select(call, l, t);
+    case kRest:
+      return compute_rest(call, l, t);
     case kAttend:
       return attend(call, l, t);
     default:
-      return merge(call, l, t);
+      return l.rest.active ? join(call, l, t) : merge(call, l, t);
   }
 }
 
@@ -261,6 +291,9 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
   const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
   if (task == 0 && l.tokens == 1 && call.inputs[kPastSketch]) {
     filter_.count_step(l, l.filter, *call.metrics);
+  }
+  if (task == 0 && call.inputs[kPastEvent] && !l.rest.active) {
+    event_.forget(l, call.inputs[kPastEvent], call.outputs[kPresentEvent]);
   }
   const int64_t end = std::min((task + 1) * kTaskTokens, l.batch * l.tokens);
   for (int64_t token = task * kTaskTokens; token < end; ++token) {
@@ -316,6 +349,30 @@ void Attention::select(const Call& call, const Layout& l, int64_t head) const {
   if (l.filter.scans) filter_.count_attended(l, static_cast<double>(count), *call.metrics);
 }
 
+AttendArgs Attention::head_arguments(const Call& call, const Layout& l, int64_t head) const {
+  AttendArgs a = {};
+  a.query = reinterpret_cast<const float*>(call.scratch) + head * l.rows * l.dim;
+  a.keys = call.outputs[kPresentKey].as<float>() + head * l.capacity * l.dim;
+  a.values = call.outputs[kPresentValue].as<float>() + head * l.capacity * l.dim;
+  a.mask = call.inputs[kMask].as<int64_t>() + head / l.kv_heads * l.keys;
+  a.past = l.past;
+  a.group = l.group;
+  a.dim = l.dim;
+  return a;
+}
+
+void Attention::compute_rest(const Call& call, const Layout& l, int64_t task) const {
+  const int64_t head = task / l.rest.ranges;
+  const int64_t b = head / l.kv_heads;
+  const Tensor& past = call.inputs[kPastEvent];
+  if (!event_.due(l, past, b)) return;
+  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  int64_t kept;
+  const int32_t* const list = KeyFilter::list(l, l.filter, scratch + l.filter_at, head, kept);
+  event_.compute(l, l.rest, head_arguments(call, l, head), list, kept, !event_.off(l, past, b),
+                 parts(call, l), scratch + l.rest_at, task);
+}
+
 void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
   float* const scratch = reinterpret_cast<float*>(call.scratch);
   const int64_t end = std::min((task + 1) * l.units_a_task, l.units);
@@ -324,20 +381,11 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
     const int64_t tile = unit / l.splits % l.tiles;
     const int64_t head = unit / l.splits / l.tiles;
     const int64_t b = head / l.kv_heads;
-    AttendArgs a;
+    AttendArgs a = head_arguments(call, l, head);
     a.first_row = tile * l.tile;
     a.rows = std::min(l.tile, l.rows - a.first_row);
-    a.query = scratch + (head * l.rows + a.first_row) * l.dim;
-    a.keys = call.outputs[kPresentKey].as<float>() + head * l.capacity * l.dim;
-    a.values = call.outputs[kPresentValue].as<float>() + head * l.capacity * l.dim;
-    a.mask = call.inputs[kMask].as<int64_t>() + b * l.keys;
-    a.past = l.past;
-    a.group = l.group;
-    a.dim = l.dim;
+    a.query += a.first_row * l.dim;
     const int64_t last_query = (a.first_row + a.rows - 1) / l.group;
-    a.list = nullptr;
-    a.window = 0;
-    a.sink_end = 0;
     int64_t keys = l.past + last_query + 1;
     if (l.filter.selects) {
       a.list = KeyFilter::list(l, l.filter, scratch + l.filter_at, head, keys);
@@ -348,13 +396,12 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
     a.key_begin = split * l.range;
     a.key_end = std::min(a.key_begin + l.range, keys);
     a.work = scratch + l.work_at + task * l.work_size;
-    if (l.splits == 1) {
+    if (l.rest.slots == 1) {
       a.out = call.outputs[kY].as<float>() +
               (b * l.tokens * l.q_heads + head % l.kv_heads * l.group) * l.dim;
       a.out_stride = l.q_heads * l.dim;
-      a.stats = nullptr;
     } else {
-      const int64_t at = (head * l.splits + split) * l.rows;
+      const int64_t at = (head * l.rest.slots + l.rest.ranges + split) * l.rows;
       a.out = scratch + l.partial_at + at * l.dim;
       a.out_stride = l.group * l.dim;
       a.stats = scratch + l.stats_at + (at + a.first_row) * 2;
@@ -378,6 +425,19 @@ void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
                    scratch + l.stats_at + at * 2, l.rows * 2, l.splits, l.dim,
                    call.outputs[kY].as<float>() + (token * l.q_heads + query_head) * l.dim);
   }
+}
+
+void Attention::join(const Call& call, const Layout& l, int64_t b) const {
+  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  int64_t kept = 0;
+  for (int64_t head = b * l.kv_heads; head < (b + 1) * l.kv_heads; ++head) {
+    int64_t count;
+    KeyFilter::list(l, l.filter, scratch + l.filter_at, head, count);
+    kept += count;
+  }
+  event_.join(l, l.rest, b, scratch + b * l.q_heads * l.dim, call.inputs[kPastEvent],
+              call.outputs[kPresentEvent], parts(call, l), scratch + l.rest_at, kept,
+              call.outputs[kY].as<float>() + b * l.q_heads * l.dim, *call.metrics);
 }
 
 }  // namespace

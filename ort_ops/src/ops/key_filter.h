@@ -85,7 +85,8 @@ enum FilterMetric {
   kVisibleKeys,
   kPlanes,
   kPackedQueries,
-  kDensity
+  kDensity,
+  kFilterMetrics
 };
 
 }  // namespace tamiz
