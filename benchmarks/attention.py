@@ -2,8 +2,8 @@
 
 A graph is a chain of attention nodes, each with a key/value buffer of its own, appended in place
 (SmolLM2-135M: 9 query heads, 3 key/value heads of 64). Decode walks 30 layers, so that a long
-context does not stay in the processor's caches. Both graphs run interleaved; the table gives
-medians.
+context does not stay in the processor's caches. The graphs run interleaved: floats, the same with a
+cache of 8 bits, and the peer. The table gives medians, of wall time and of the process's CPU time.
 
     python benchmarks/attention.py [--threads 1,2] [--json FILE]
 """
@@ -18,6 +18,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 import tamiz_ops
+from tamiz_ops.cache_rows import pack_rows
 
 HEADS, KV_HEADS, DIM, ROTARY_BASE = 9, 3, 64, 100000.0
 CASES = [  # name, layers, past, tokens
@@ -31,12 +32,22 @@ CASES = [  # name, layers, past, tokens
 SECONDS = 2.0  # a case, at least
 
 
-def tamiz_node(layer, query, y):
+def tamiz_node(layer, query, y, bits=32):
     names = [f"{which}.{layer}" for which in ("past_key", "past_value", "key", "value")]
     inputs = [query, "k", "v", *names[:2], "attention_mask", "position_ids", "inverse_frequency"]
     return helper.make_node(
-        "Attention", inputs, [y, *names[2:]], domain="tamiz", num_heads=HEADS, kv_heads=KV_HEADS
+        "Attention",
+        inputs,
+        [y, *names[2:]],
+        domain="tamiz",
+        num_heads=HEADS,
+        kv_heads=KV_HEADS,
+        cache_bits=bits,
     )
+
+
+def byte_node(layer, query, y):
+    return tamiz_node(layer, query, y, bits=8)
 
 
 def peer_node(layer, query, y):
@@ -127,31 +138,37 @@ def sessions(layers, past, tokens, threads):
     buffers = [
         {which: random(1, KV_HEADS, keys, DIM) for which in ("key", "value")} for _ in range(layers)
     ]
+    packed = [{which: pack_rows(rows) for which, rows in pair.items()} for pair in buffers]
     return (
         session(tamiz_node, layers, shared | ours, buffers, threads),
+        session(byte_node, layers, shared | ours, packed, threads),
         session(peer_node, layers, shared | theirs, buffers, threads),
     )
 
 
 def interleaved(*runs):
-    """Median seconds of each run, all of them measured in turns."""
-    times = [[] for _ in runs]
+    """Median seconds of each run, wall and CPU, all of them measured in turns."""
+    times = [([], []) for _ in runs]
     end = time.perf_counter() + SECONDS
-    while time.perf_counter() < end or len(times[0]) < 5:
-        for run, seconds in zip(runs, times, strict=True):
-            start = time.perf_counter()
+    while time.perf_counter() < end or len(times[0][0]) < 5:
+        for run, lists in zip(runs, times, strict=True):
+            clocks = (time.perf_counter, time.process_time)
+            starts = [clock() for clock in clocks]
             run()
-            seconds.append(time.perf_counter() - start)
-    return [statistics.median(seconds) for seconds in times]
+            for clock, start, seconds in zip(clocks, starts, lists, strict=True):
+                seconds.append(clock() - start)
+    return [[statistics.median(seconds) for seconds in lists] for lists in times]
 
 
 def measure(threads):
-    """One row a case: milliseconds a layer of both, GB/s of cache read, GFLOP/s, difference."""
+    """One row a case: microseconds a layer of each, GB/s of cache read, GFLOP/s, differences."""
     rows = []
     for name, layers, past, tokens in CASES:
-        ours, peer = sessions(layers, past, tokens, threads)
-        difference = float(np.abs(ours() - peer()).max())
-        seconds, peer_seconds = (s / layers for s in interleaved(ours, peer))
+        ours, in_bytes, peer = sessions(layers, past, tokens, threads)
+        y = ours().copy()
+        difference, byte_difference = (float(np.abs(y - run()).max()) for run in (peer, in_bytes))
+        times = np.array(interleaved(ours, in_bytes, peer)) / layers
+        (seconds, cpu), (byte_seconds, byte_cpu), (peer_seconds, _) = times.tolist()
         visible = tokens * past + tokens * (tokens + 1) // 2
         rows.append(
             {
@@ -159,6 +176,11 @@ def measure(threads):
                 "threads": threads,
                 "keys": past + tokens,
                 "us": seconds * 1e6,
+                "cpu_us": cpu * 1e6,
+                "int8_us": byte_seconds * 1e6,
+                "int8_cpu_us": byte_cpu * 1e6,
+                "int8_ratio": cpu / byte_cpu,
+                "int8_difference": byte_difference,
                 "peer_us": peer_seconds * 1e6,
                 "gb_s": 2 * 4 * KV_HEADS * DIM * (past + tokens) / seconds / 1e9,
                 "gflop_s": 4 * HEADS * DIM * visible / seconds / 1e9,
@@ -175,11 +197,17 @@ def main():
     parser.add_argument("--json", help="write the rows to this file")
     arguments = parser.parse_args()
     rows = [row for threads in arguments.threads.split(",") for row in measure(int(threads))]
-    print("case    threads  keys   us/layer   peer us  ratio   GB/s  GFLOP/s  difference")
+    print(
+        "case    threads  keys   us/layer   peer us  ratio   GB/s  GFLOP/s  difference"
+        "    CPU us  int8 CPU us  ratio  difference"
+    )
     for row in rows:
         print(
             "{case:8}{threads:7d}{keys:6d}{us:11.1f}{peer_us:10.1f}{ratio:7.2f}"
-            "{gb_s:7.1f}{gflop_s:9.1f}{difference:12.1e}".format(**row)
+            "{gb_s:7.1f}{gflop_s:9.1f}{difference:12.1e}"
+            "{cpu_us:10.1f}{int8_cpu_us:13.1f}{int8_ratio:7.2f}{int8_difference:12.1e}".format(
+                **row
+            )
         )
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:

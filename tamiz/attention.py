@@ -89,10 +89,12 @@ def filtered(cost: Cost, keys: int, kept: int, planes: int, density: float = 1.0
     mean = cost.read // max(1, keys) // 2  # float32, as long as a key
     if kept >= keys or kept > density * keys:
         return Cost(cost.stored + mean, cost.read, cost.work)
+    sketch = round(cost.read * planes / 64)
     return Cost(
         cost.stored + mean,
-        round(cost.read * (kept / keys + planes / 64)),
+        round(cost.read * kept / keys) + sketch,
         cost.work + round(_SCAN * cost.read),
+        sketch=sketch,
     )
 
 

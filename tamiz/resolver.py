@@ -34,6 +34,7 @@ _RANK = {
     Resource.KEYS: 3,
     Resource.OUTPUTS: 4,
     Resource.SKETCH: 5,
+    Resource.CACHE: 6,
 }
 
 
@@ -68,7 +69,7 @@ class SitePlan:
         site: The site.
         choices: Techniques in the order in which they rewrite: the owner of the weights, then
             what narrows the candidates, then the budget, what narrows the keys, what chooses
-            outputs.
+            outputs, what stores keys and values.
         block: Size of the common partition of the input; None where no claim has a block.
         fallbacks: Owners of the weights to take, in order, where the fit of the chosen one is
             refused: defaults that yielded to what was asked for.

@@ -47,6 +47,7 @@ class Site:
         transposed: True where the constant is stored ``[N, K]`` (Gemm with transB, a transposed
             tied head, an embedding table), False for MatMul's ``[K, N]``.
         members: Ids of the sites that a composite site (ffn, attention) is made of.
+        head_size: Elements of a key of an attention that was recognised; 0 elsewhere.
         layers: How many decoder layers the model has; 0 where none is known.
     """
 
@@ -60,4 +61,5 @@ class Site:
     out_features: int = 0
     transposed: bool = False
     members: tuple[str, ...] = field(default=())
+    head_size: int = 0
     layers: int = 0

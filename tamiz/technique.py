@@ -24,7 +24,8 @@ class Resource(str, Enum):
     """What a claim takes at a site.
 
     How the weight is stored, which input blocks may be computed, the final choice among these,
-    which keys may be attended, which outputs are computed exactly, what is sketched of the keys.
+    which keys may be attended, which outputs are computed exactly, what is sketched of the keys,
+    how keys and values are stored.
     """
 
     WEIGHTS = "weights"
@@ -33,10 +34,17 @@ class Resource(str, Enum):
     KEYS = "keys"
     OUTPUTS = "outputs"
     SKETCH = "sketch"
+    CACHE = "cache"
 
 
-#: A weight is stored once, one technique decides last, and keys have one sketch.
-_ONE_OWNER = (Resource.WEIGHTS, Resource.BUDGET, Resource.OUTPUTS, Resource.SKETCH)
+#: What is stored is stored once, one technique decides last, and keys have one sketch.
+_ONE_OWNER = (
+    Resource.WEIGHTS,
+    Resource.BUDGET,
+    Resource.OUTPUTS,
+    Resource.SKETCH,
+    Resource.CACHE,
+)
 
 
 class Mode(str, Enum):
@@ -60,8 +68,8 @@ class Claim:
             share one partition: the finest block, of which the others are multiples.
 
     Raises:
-        ValueError: `weights`, `budget`, `outputs` and `sketch` have one owner, so they are
-            claimed `EXCLUSIVE` only.
+        ValueError: `weights`, `budget`, `outputs`, `sketch` and `cache` have one owner, so they
+            are claimed `EXCLUSIVE` only.
     """
 
     resource: Resource
@@ -134,12 +142,14 @@ class Cost:
         work: Weights multiplied for one decoded token, in units of a product of int4 weights that
             are in the cache; it counts where it takes longer than reading.
         exact: False where these are the most it may take, and the fit tells how much less it is.
+        sketch: Bytes of `read` that are sketches of keys; the others are keys and values.
     """
 
     stored: int
     read: int
     work: int = 0
     exact: bool = True
+    sketch: int = 0
 
 
 @dataclass(frozen=True)

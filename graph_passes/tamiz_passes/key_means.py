@@ -21,6 +21,7 @@ import onnxruntime as ort
 import tamiz_ops
 from tamiz.attention import KEY_MEAN, PAST_SKETCH, PRESENT_KEY
 from tamiz.graph import DOMAIN, GraphPass, Phase, add_initializer
+from tamiz_ops.cache_rows import unpack_rows
 
 _TOKENS, _REACH, _SEED = 512, 4096, 0
 #: The first keys of a sequence are unlike all others.
@@ -46,6 +47,9 @@ class KeyMeans(GraphPass):
         if nodes:
             names = [node.outputs[PRESENT_KEY].name or "" for node in nodes]
             for node, keys in zip(nodes, _run(model, names), strict=True):
+                bits = node.attributes.get("cache_bits")
+                if bits is not None and bits.as_int() == 8:
+                    keys = unpack_rows(keys).astype(np.float32)
                 mean = keys[0, :, _FIRST:].mean(axis=1)
                 node.resize_inputs(KEY_MEAN + 1)
                 node.replace_input_with(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from tamiz.attention import PAST_KEY
 from tamiz.graph import DOMAIN, LAYER, SITE, Note, constant_weight, linear_at
 from tamiz.site import Site, SiteKind
 from tamiz_passes.clean_up import name_nodes
@@ -292,7 +293,17 @@ def _composite_sites(model: ir.Model, roles: dict[ir.Node, _Role]) -> Iterator[S
                 node=node.name or "",
                 layer=layer,
                 members=tuple(f"layers.{layer}.{t}" for t in members),
+                head_size=_head_size(node) if kind is SiteKind.ATTENTION else 0,
             )
+
+
+def _head_size(node: ir.Node) -> int:
+    """Of a tamiz.Attention; 0 of another node."""
+    if (node.domain, node.op_type) != (DOMAIN, "Attention"):
+        return 0
+    past_key = operands(node)[PAST_KEY]
+    size = past_key.shape[3] if past_key.shape is not None else 0
+    return size if isinstance(size, int) else 0
 
 
 def _mark_layers(model: ir.Model, roles: dict[ir.Node, _Role]) -> None:

@@ -62,11 +62,10 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     past_key = node.inputs[PAST_KEY]
     assert past_key is not None
     assert past_key.shape is not None
-    head_size, heads = past_key.shape[3], node.attributes["num_heads"].as_int()
-    assert isinstance(head_size, int)
+    heads = node.attributes["num_heads"].as_int()
     set_attributes(node, fit.attributes)
     kind = ir.TensorType(ir.DataType.FLOAT)
-    shape = ir.Shape([past_key.shape[0], 2 + heads * (1 + 2 * head_size)])
+    shape = ir.Shape([past_key.shape[0], 2 + heads * (1 + 2 * site.head_size)])
     past = ir.Value(name=f"past_event.{site.layer}.attention", shape=shape, type=kind)
     model.graph.inputs.append(past)
     node.resize_inputs(_PAST_EVENT + 1)

@@ -221,9 +221,16 @@ def same(one: Fit, other: Fit) -> bool:
     )
 
 
-def interface(values: Sequence[ir.Value | None]) -> list[tuple[Any, ...] | None]:
-    """Name, type and shape of values."""
-    return [None if v is None else (v.name, v.dtype, v.shape) for v in values]
+def interface(
+    values: Sequence[ir.Value | None], cache: bool = True
+) -> list[tuple[Any, ...] | None]:
+    """Name, type and shape of values; without the shapes of keys and values if not `cache`."""
+
+    def shape(value: ir.Value) -> ir.Shape | None:
+        shaped = cache or not (value.name or "").startswith(("past_key_values.", "present."))
+        return value.shape if shaped else None
+
+    return [None if v is None else (v.name, v.dtype, shape(v)) for v in values]
 
 
 def gemm(site: Site, weight: NDArray[np.float32]) -> ir.Model:

@@ -32,8 +32,8 @@ def filtered(made: Composed, **choice: Any) -> None:
     def attention(q: Array, k: Array, v: Array) -> Array:
         mean, rows = next(layers), []
         words = {"binary": 3, "ternary": 5}[choice["mode"]]
-        state = [np.zeros((1, llama.kv_heads, 0, n)) for n in (2 * half, 2 * half, words)]
-        state[2] = state[2].astype(np.float32)
+        row = half // 2 + 1 if choice.get("cache_bits") == 8 else 2 * half
+        state = [np.zeros((1, llama.kv_heads, 0, n), np.float32) for n in (row, row, words)]
         starts = [0, *range(len(PROMPT), len(q)), len(q)]
         for begin, end in pairwise(starts):
             part = [x[None, begin:end] for x in (q, k, v)]
@@ -107,6 +107,17 @@ def test_a_window_and_then_a_filter(compose: Compose, mode: str) -> None:
     ternary = {"ternary": 1, "epsilon": 0.5} if mode == "ternary" else {}
     choice = {"window": 30, "sinks": 4, "keep": 8, "recent": 4, "density": 1.0}
     filtered(made, mode=mode, **choice, **ternary, query_bits=4)
+    made.check()
+
+
+def test_a_window_and_a_filter_over_a_cache_of_8_bits(compose: Compose) -> None:
+    """What narrows the keys goes first; the cache is written and read in 8 bits all the same."""
+    needs("state-pack", "win-attn", "kv-int8")
+    flags = ("--state-pack-keep=8", "--state-pack-recent=4", "--state-pack-density=1")
+    made = compose("--kv-int8=on", "--state-pack=on", *flags, "--win-attn-tokens=30")
+    assert made.order("layers.1.attention") == ["win-attn", "state-pack", "kv-int8"]
+    choice = {"window": 30, "sinks": 4, "keep": 8, "recent": 4, "density": 1.0}
+    filtered(made, mode="binary", **choice, query_bits=4, cache_bits=8)
     made.check()
 
 

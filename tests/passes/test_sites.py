@@ -90,6 +90,7 @@ def test_composite_sites_name_their_members_and_the_recognised_node():
     assert ffn.node == "/model/layers.0/mlp/SwiGLU"
     parts = ("attn_q", "attn_k", "attn_v", "attn_o")
     assert attention.members == tuple(f"layers.0.{part}" for part in parts)
+    assert (attention.head_size, ffn.head_size) == (16, 0)
     parts = ("ffn_gate", "ffn_up", "ffn_down")
     assert ffn.members == tuple(f"layers.0.{part}" for part in parts)
     assert (ffn.weight, ffn.in_features, ffn.out_features) == (None, 0, 0)

@@ -16,14 +16,14 @@ namespace tamiz {
 namespace TAMIZ_TARGET {
 
 /// For at most `rows` rows: what a tile needs is enough for few rows, too.
-inline int64_t work_floats(int64_t rows, int64_t dim) {
+inline int64_t work_floats(int64_t rows, int64_t dim, bool bytes) {
   const int64_t few = rows * padded(dim);
   const int64_t tile = (2 * dim + kBlockKeys) * kTileVecs * kLanes;
-  return rows <= kFewRows ? few : tile;
+  return rows <= kFewRows ? few : tile + (bytes ? 2 * kBlockKeys * dim : 0);
 }
 
 inline void attend(const AttendArgs& a) {
-  if (a.rows <= kFewRows) return attend_rows(a);
+  if (a.rows <= kFewRows) return a.bytes ? attend_rows<ByteRow>(a) : attend_rows<FloatRow>(a);
   if (a.rows <= kLanes) return attend_tile<1>(a);
   if (a.rows <= 2 * kLanes) return attend_tile<2>(a);
   attend_tile<kTileVecs>(a);
@@ -75,7 +75,7 @@ inline void merge(const float* partial, int64_t partial_stride, const float* sta
 }
 
 constexpr AttentionKernels attention_kernels = {
-    kTileVecs * kLanes, work_floats, rotary_angles, rotate, attend, merge};
+    kTileVecs * kLanes, work_floats, store_row, rotary_angles, rotate, attend, merge};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

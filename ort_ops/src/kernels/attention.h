@@ -8,12 +8,17 @@ namespace tamiz {
 /// Up to this many query rows are worked row by row, more of them as a tile.
 constexpr int64_t kFewRows = 12;
 
+/// Floats that a key or a value of `dim` elements takes in the cache: so many, or, where it is kept
+/// in bytes, a quarter of them and a scale.
+constexpr int64_t cache_words(int64_t dim, bool bytes) { return bytes ? dim / 4 + 1 : dim; }
+
 /// Some query rows of one KV head against a range of its keys. Row r stands for query r / group and
 /// for query head r % group of the KV head; query i sees the keys up to past + i.
 struct AttendArgs {
   const float* query;   // [rows, dim]: rotated, scaled, of the rows from first_row on
-  const float* keys;    // [.., dim]: the cache of the KV head, from key 0 on
-  const float* values;  // [.., dim]
+  const float* keys;    // [.., cache_words]: the cache of the KV head, from key 0 on
+  const float* values;  // [.., cache_words]
+  bool bytes;           // whether these rows are of bytes
   const int64_t* mask;  // [..]: 0 hides a key from all queries
   int64_t rows;         // at most kFewRows or tile_rows
   int64_t first_row;
@@ -23,7 +28,7 @@ struct AttendArgs {
   int64_t window;       // without a list: keys seen back from each query, itself included; 0: all
   int64_t sink_end;     // keys before it are seen from everywhere
   int64_t dim, group, past;
-  float* work;  // work_floats(rows, dim) floats
+  float* work;  // work_floats(rows, dim, bytes) floats
   float* out;   // row r goes to out + r / group * out_stride + r % group * dim
   int64_t out_stride;
   float* stats;  // [rows, 2]: largest score and sum, and `out` is not divided by the sum;
@@ -33,7 +38,11 @@ struct AttendArgs {
 struct AttentionKernels {
   int64_t tile_rows;
 
-  int64_t (*work_floats)(int64_t rows, int64_t dim);
+  int64_t (*work_floats)(int64_t rows, int64_t dim, bool bytes);
+
+  /// Writes a key or a value x [dim] into its row of the cache [cache_words]; `dim` is a multiple
+  /// of 4 where the row is of bytes.
+  void (*store_row)(const float* x, int64_t dim, bool bytes, float* row);
 
   /// cos(p f) and sin(p f), times `factor`, for `half` frequencies f: cosine[half], sine[half].
   void (*rotary_angles)(int64_t position, const float* frequencies, int64_t half, float factor,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/attention.h"
+#include "kernels/attention_cache-inl.h"
 #include "kernels/simd.h"
 
 namespace tamiz {
@@ -38,11 +39,13 @@ inline bool out_of_window(const AttendArgs& a, int64_t begin) {
   return !a.list && last < last_key(a, 0) - reach(a) && begin >= a.sink_end;
 }
 
+inline int64_t row_words(const AttendArgs& a) { return cache_words(a.dim, a.bytes); }
+
 /// Asks for a row of the cache that is needed a block later: the processor's own prefetching stops
 /// at page borders and at the jumps between keys and values.
-inline void prefetch(const float* row, int64_t dim) {
+inline void prefetch(const float* row, int64_t words) {
   constexpr int kLine = 16;
-  for (int64_t d = 0; d < dim; d += kLine) __builtin_prefetch(row + d, 0, 2);
+  for (int64_t i = 0; i < words; i += kLine) __builtin_prefetch(row + i, 0, 2);
 }
 
 /// The keys of the list, or those of the range that the mask shows.
@@ -55,7 +58,8 @@ inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
   block.count = 0;
   if (a.list) {
     memcpy(block.index, a.list + begin, sizeof(int32_t) * count);
-    for (int j = 0; j < count; ++j) prefetch(a.keys + block.index[j] * a.dim, a.dim);
+    const int64_t words = row_words(a);
+    for (int j = 0; j < count; ++j) prefetch(a.keys + block.index[j] * words, words);
     block.count = count;
   } else if (hidden == 0) {
     for (int j = 0; j < count; ++j) block.index[j] = static_cast<int32_t>(begin + j);

@@ -1,5 +1,6 @@
 // Attention of few rows (decode); the equations stand in attention-inl.h. Lanes run along the head
-// dimension, and each key and value is read once for all rows.
+// dimension, and each key and value is read once for all rows. The scale of a row of bytes
+// multiplies its score, and its weight for the value.
 //
 // Included once per target.
 #pragma once
@@ -19,36 +20,38 @@ constexpr int kRowGroup = 4;                       // rows that share the regist
 
 struct FewRows {
   float score[kFewRows][kBlockKeys];
+  float key_scale[kBlockKeys], value_scale[kBlockKeys];
   float m[kFewRows], s[kFewRows], rescale[kFewRows], last[kFewRows];
   float* y;  // [rows, padded(dim)]
 };
 
 /// score[r][j] = q_r . k_j of R rows from `row` on, for the keys of a block.
-template <int R>
+template <class Row, int R>
 inline void row_scores(const AttendArgs& a, const Block& block, int64_t row, FewRows& w) {
   alignas(64) float products[R][kLanes * kLanes];
   const float* q = a.query + row * a.dim;
   const int64_t whole = a.dim / kLanes * kLanes;
+  const int64_t words = row_words(a);
   for (int j0 = 0; j0 < block.count; j0 += kLanes) {
     for (int j1 = 0; j1 < kLanes; j1 += kRowKeys) {
       const float* k[kRowKeys];
       Vec dot[R][kRowKeys];
       for (int j = 0; j < kRowKeys; ++j) {
-        const int64_t at = block.index[j0 + j1 + j] * a.dim;
+        const int64_t at = block.index[j0 + j1 + j] * words;
         k[j] = a.keys + at;
-        prefetch(a.values + at, a.dim);
+        prefetch(a.values + at, words);
         for (int r = 0; r < R; ++r) dot[r][j] = broadcast(0.0f);
       }
       for (int64_t d = 0; d < whole; d += kLanes) {
         for (int j = 0; j < kRowKeys; ++j) {
-          const Vec x = load(k[j] + d);
+          const Vec x = Row::load(k[j], d);
           for (int r = 0; r < R; ++r) dot[r][j] = fma(load(q + r * a.dim + d), x, dot[r][j]);
         }
       }
       if (whole < a.dim) {
         const int64_t rest = a.dim - whole;
         for (int j = 0; j < kRowKeys; ++j) {
-          const Vec x = load_partial(k[j] + whole, rest);
+          const Vec x = Row::load_partial(k[j], whole, rest);
           for (int r = 0; r < R; ++r) {
             dot[r][j] = fma(load_partial(q + r * a.dim + whole, rest), x, dot[r][j]);
           }
@@ -60,13 +63,15 @@ inline void row_scores(const AttendArgs& a, const Block& block, int64_t row, Few
     }
     const Vec position = load(block.position + j0);
     for (int r = 0; r < R; ++r) {
-      store(w.score[row + r] + j0,
-            seen(a, position, broadcast(w.last[row + r]), sum_each(products[r])));
+      Vec score = sum_each(products[r]);
+      if (Row::kScaled) score = score * load(w.key_scale + j0);
+      store(w.score[row + r] + j0, seen(a, position, broadcast(w.last[row + r]), score));
     }
   }
 }
 
-/// Turns the scores of a row into p, and moves its m and s on.
+/// Turns the scores of a row into p, times the values' scales, and moves its m and s on.
+template <class Row>
 inline void row_softmax(int count, int64_t row, FewRows& w) {
   float* score = w.score[row];
   Vec top = broadcast(w.m[row]);
@@ -75,7 +80,7 @@ inline void row_softmax(int count, int64_t row, FewRows& w) {
   Vec total = broadcast(0.0f);
   for (int j = 0; j < count; j += kLanes) {
     const Vec p = exp(load(score + j) - broadcast(m));
-    store(score + j, p);
+    store(score + j, Row::kScaled ? p * load(w.value_scale + j) : p);
     total = total + p;
   }
   w.rescale[row] = expf(w.m[row] - m);
@@ -84,10 +89,11 @@ inline void row_softmax(int count, int64_t row, FewRows& w) {
 }
 
 /// y_r = rescale_r y_r + sum_j p_rj v_j of R rows, for V vectors of dimensions from d on.
-template <int R, int V, bool Partial>
+template <class Row, int R, int V, bool Partial>
 inline void add_values(const AttendArgs& a, const Block& block, int64_t row, int64_t d,
                        FewRows& w) {
   const int64_t stride = padded(a.dim);
+  const int64_t words = row_words(a);
   Vec y[R][V];
   for (int r = 0; r < R; ++r) {
     for (int i = 0; i < V; ++i) {
@@ -95,10 +101,12 @@ inline void add_values(const AttendArgs& a, const Block& block, int64_t row, int
     }
   }
   for (int j = 0; j < block.count; ++j) {
-    const float* v = a.values + block.index[j] * a.dim + d;
-    prefetch(a.keys + block.later[j] * a.dim + d, V * kLanes);
+    const float* v = a.values + block.index[j] * words;
+    if (d == 0) prefetch(a.keys + block.later[j] * words, words);
     Vec x[V];
-    for (int i = 0; i < V; ++i) x[i] = Partial ? load_partial(v, a.dim - d) : load(v + i * kLanes);
+    for (int i = 0; i < V; ++i) {
+      x[i] = Partial ? Row::load_partial(v, d, a.dim - d) : Row::load(v, d + i * kLanes);
+    }
     for (int r = 0; r < R; ++r) {
       const Vec p = broadcast(w.score[row + r][j]);
       for (int i = 0; i < V; ++i) y[r][i] = fma(p, x[i], y[r][i]);
@@ -109,23 +117,32 @@ inline void add_values(const AttendArgs& a, const Block& block, int64_t row, int
   }
 }
 
-template <int R>
+template <class Row, int R>
 inline void row_values(const AttendArgs& a, const Block& block, int64_t row, FewRows& w) {
   int64_t d = 0;
   for (; d + kRowVecs * kLanes <= a.dim; d += kRowVecs * kLanes) {
-    add_values<R, kRowVecs, false>(a, block, row, d, w);
+    add_values<Row, R, kRowVecs, false>(a, block, row, d, w);
   }
-  for (; d + kLanes <= a.dim; d += kLanes) add_values<R, 1, false>(a, block, row, d, w);
-  if (d < a.dim) add_values<R, 1, true>(a, block, row, d, w);
+  for (; d + kLanes <= a.dim; d += kLanes) add_values<Row, R, 1, false>(a, block, row, d, w);
+  if (d < a.dim) add_values<Row, R, 1, true>(a, block, row, d, w);
 }
 
-template <int R>
+/// scale[j] of the keys or of the values of a block.
+inline void row_scales(const AttendArgs& a, const Block& block, const float* rows, float* scale) {
+  for (int j = 0; j < kBlockKeys; ++j) {
+    scale[j] = row_scale(rows + block.index[j] * row_words(a), a.dim);
+  }
+}
+
+template <class Row, int R>
 inline void row_block(const AttendArgs& a, const Block& block, int64_t row, FewRows& w) {
-  row_scores<R>(a, block, row, w);
-  for (int r = 0; r < R; ++r) row_softmax(block.count, row + r, w);
-  row_values<R>(a, block, row, w);
+  row_scores<Row, R>(a, block, row, w);
+  if (Row::kScaled) row_scales(a, block, a.values, w.value_scale);  // scores fetched them
+  for (int r = 0; r < R; ++r) row_softmax<Row>(block.count, row + r, w);
+  row_values<Row, R>(a, block, row, w);
 }
 
+template <class Row>
 inline void attend_rows(const AttendArgs& a) {
   FewRows w;
   const int64_t stride = padded(a.dim);
@@ -141,19 +158,20 @@ inline void attend_rows(const AttendArgs& a) {
     if (out_of_window(a, begin)) continue;
     visible_keys(a, begin, block);
     if (block.count == 0) continue;
+    if (Row::kScaled) row_scales(a, block, a.keys, w.key_scale);
     for (int64_t row = 0; row < a.rows; row += kRowGroup) {
       switch (a.rows - row) {
         case 1:
-          row_block<1>(a, block, row, w);
+          row_block<Row, 1>(a, block, row, w);
           break;
         case 2:
-          row_block<2>(a, block, row, w);
+          row_block<Row, 2>(a, block, row, w);
           break;
         case 3:
-          row_block<3>(a, block, row, w);
+          row_block<Row, 3>(a, block, row, w);
           break;
         default:
-          row_block<kRowGroup>(a, block, row, w);
+          row_block<Row, kRowGroup>(a, block, row, w);
       }
     }
   }

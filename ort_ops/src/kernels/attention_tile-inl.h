@@ -1,6 +1,7 @@
 // Attention of a tile of rows (prefill); the equations stand in attention-inl.h. Lanes run along
 // the rows: q and y are transposed, both products are matrix products with the element of a key or
-// a value broadcast, and the softmax needs no step across lanes.
+// a value broadcast, and the softmax needs no step across lanes. Rows of bytes become floats, a
+// block at a time.
 //
 // Included once per target.
 #pragma once
@@ -27,9 +28,12 @@ static_assert(kTileVecs * kLanes > kFewRows, "else no unit of work would be a ti
 template <int V>
 struct Tile {
   static constexpr int kRows = V * kLanes;
-  float* q;      // [dim, kRows]
-  float* y;      // [dim, kRows]
-  float* score;  // [kBlockKeys, kRows]
+  float* q;                      // [dim, kRows]
+  float* y;                      // [dim, kRows]
+  float* score;                  // [kBlockKeys, kRows]
+  float* restored;               // [2, kBlockKeys, dim]: a block of rows of bytes
+  const float* key[kBlockKeys];  // [dim]
+  const float* value[kBlockKeys];
   Vec m[V], s[V], rescale[V], last[V];
 };
 
@@ -37,12 +41,12 @@ struct Tile {
 template <int I, int V>
 inline void tile_scores(const AttendArgs& a, const Block& block, int j, bool all, Tile<V>& w,
                         Vec* top) {
-  const float* k[I];
+  const float* const* k = w.key + j;
+  const int64_t words = row_words(a);
   Vec dot[I][V];
   for (int i = 0; i < I; ++i) {
-    k[i] = a.keys + block.index[j + i] * a.dim;
-    prefetch(a.keys + block.later[j + i] * a.dim, a.dim);
-    prefetch(a.values + block.later[j + i] * a.dim, a.dim);
+    prefetch(a.keys + block.later[j + i] * words, words);
+    prefetch(a.values + block.later[j + i] * words, words);
     for (int c = 0; c < V; ++c) dot[i][c] = broadcast(0.0f);
   }
   const float* q = w.q;
@@ -93,7 +97,7 @@ inline void tile_values(const AttendArgs& a, const Block& block, int64_t d, Tile
   }
   const float* p = w.score;
   for (int j = 0; j < block.count; ++j, p += w.kRows) {
-    const float* v = a.values + block.index[j] * a.dim + d;
+    const float* v = w.value[j] + d;
     Vec x[V];
     for (int c = 0; c < V; ++c) x[c] = load(p + c * kLanes);
     for (int i = 0; i < I; ++i) {
@@ -107,7 +111,24 @@ inline void tile_values(const AttendArgs& a, const Block& block, int64_t d, Tile
 }
 
 template <int V>
+inline void find_rows(const AttendArgs& a, const Block& block, Tile<V>& w) {
+  const int64_t words = row_words(a);
+  for (int j = 0; j < block.count; ++j) {
+    w.key[j] = a.keys + block.index[j] * words;
+    w.value[j] = a.values + block.index[j] * words;
+    if (!a.bytes) continue;
+    float* const key = w.restored + j * a.dim;
+    float* const value = key + kBlockKeys * a.dim;
+    restore_bytes(w.key[j], a.dim, key);
+    restore_bytes(w.value[j], a.dim, value);
+    w.key[j] = key;
+    w.value[j] = value;
+  }
+}
+
+template <int V>
 inline void tile_block(const AttendArgs& a, const Block& block, Tile<V>& w) {
+  find_rows(a, block, w);
   const bool all = block.position[block.count - 1] <= last_key(a, 0) &&
                    block.position[0] >= last_key(a, a.rows - 1) - reach(a);
   Vec top[V];
@@ -131,6 +152,7 @@ inline void attend_tile(const AttendArgs& a) {
   w.q = a.work;
   w.y = w.q + a.dim * w.kRows;
   w.score = w.y + a.dim * w.kRows;
+  w.restored = w.score + kBlockKeys * w.kRows;
   memset(a.work, 0, sizeof(float) * 2 * a.dim * w.kRows);
   for (int64_t r = 0; r < a.rows; ++r) {
     for (int64_t d = 0; d < a.dim; ++d) w.q[d * w.kRows + r] = a.query[r * a.dim + d];

@@ -34,6 +34,10 @@ inline Vec load_partial(const float* p, int64_t n) {
 inline void store_partial(float* p, Vec x, int64_t n) {
   _mm512_mask_storeu_ps(p, first_lanes(n), x);
 }
+inline Vec bytes_to_float(const int8_t* p) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
 inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 inline Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 inline Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
@@ -77,6 +81,10 @@ inline __m256i first_lanes(int64_t n) {
 }
 inline Vec load_partial(const float* p, int64_t n) { return _mm256_maskload_ps(p, first_lanes(n)); }
 inline void store_partial(float* p, Vec x, int64_t n) { _mm256_maskstore_ps(p, first_lanes(n), x); }
+inline Vec bytes_to_float(const int8_t* p) {
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
 inline Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 inline Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 inline Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
@@ -128,6 +136,7 @@ inline Vec load(const float* p) { return *p; }
 inline void store(float* p, Vec x) { *p = x; }
 inline Vec load_partial(const float*, int64_t) { return 0.0f; }
 inline void store_partial(float*, Vec, int64_t) {}
+inline Vec bytes_to_float(const int8_t* p) { return *p; }
 inline Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
 inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
@@ -141,6 +150,7 @@ inline Vec sum_each(const float* p) { return *p; }
 
 // What each target offers, in words:
 //   load_partial(p, n)          the first n < kLanes lanes, the others 0; store_partial likewise
+//   bytes_to_float(p)           of kLanes signed bytes
 //   min, max                    the second argument where one is NaN
 //   sum(x), largest(x)          over the lanes
 //   select_le(a, b, yes, no)    a <= b ? yes : no, lane by lane

@@ -1,19 +1,19 @@
 // Rotary embedding, key/value append and grouped-query attention as one stage.
 //
 // Phases: store rotates the queries into scratch and the keys into the cache, and copies what the
-// cache must keep; scan and select choose keys where a decode step attends to some only
-// (ops/key_filter.h); rest attends to the others where what is known of them is computed anew
-// (ops/event_attention.h); attend; merge joins the key ranges where they were split (few units of
-// work and many keys, as in decode: "flash-decoding").
+// cache must keep (ops/key_value_cache.h); scan and select choose keys where a decode step attends
+// to some only (ops/key_filter.h); rest attends to the others where what is known of them is
+// computed anew (ops/event_attention.h); attend; merge joins the key ranges where they were split
+// (few units of work and many keys, as in decode: "flash-decoding").
 #include "ops/attention.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/kernels.h"
 #include "ops/event_attention.h"
 #include "ops/key_filter.h"
+#include "ops/key_value_cache.h"
 #include "ops/metrics.h"
 #include "ops/scratch.h"
 #include "ops/shapes.h"
@@ -37,13 +37,8 @@ enum Input {
 enum Output { kY, kPresentKey, kPresentValue, kPresentSketch, kPresentEvent };
 enum Phase { kStore, kScan, kSelect, kRest, kAttend, kMerge, kPhases };
 
-/// What the cache keeps of every key: its input and output.
-constexpr struct {
-  int past, present;
-} kCached[] = {{kPastKey, kPresentKey}, {kPastValue, kPresentValue}, {kPastSketch, kPresentSketch}};
-
 constexpr int64_t kTaskTokens = 16;      // tokens rotated in one task
-constexpr int64_t kTaskCopy = 1 << 16;   // floats copied in one task
+constexpr int64_t kTaskMerge = 1 << 16;  // floats merged in one task
 constexpr int64_t kMaxTasks = 64;        // of attend, each with scratch of its own
 constexpr int64_t kEnoughUnits = 16;     // units of work that need no splitting of the keys
 constexpr int64_t kSplitKeys = 64;       // key ranges are multiples of it
@@ -61,7 +56,7 @@ struct Layout : CacheShape {
   int64_t units, units_a_task, tasks;
 
   // Offsets into scratch, in floats.
-  int64_t work_at, work_size, partial_at, stats_at, angles_at, filter_at, rest_at, size;
+  int64_t work_at, work_size, partial_at, stats_at, token_at, token_size, filter_at, rest_at, size;
 };
 
 class Attention : public Stage {
@@ -71,6 +66,7 @@ class Attention : public Stage {
         kv_heads_(attributes.ints.at("kv_heads")),
         scale_(attributes.floats.at("scale")),
         rotary_scale_(attributes.floats.at("rotary_scale")),
+        cache_(attributes, kernels.attention),
         filter_(attributes, kernels.sketch),
         event_(attributes, kernels.attention),
         kernels_(kernels.attention) {
@@ -91,7 +87,6 @@ class Attention : public Stage {
  private:
   Layout layout(const Call& call) const;
   void store_tokens(const Call& call, const Layout& l, int64_t task) const;
-  void copy_past(const Call& call, const Layout& l, int64_t task) const;
   void select(const Call& call, const Layout& l, int64_t head) const;
   AttendArgs head_arguments(const Call& call, const Layout& l, int64_t head) const;
   void compute_rest(const Call& call, const Layout& l, int64_t task) const;
@@ -101,6 +96,7 @@ class Attention : public Stage {
 
   const int64_t q_heads_, kv_heads_;
   const float scale_, rotary_scale_;
+  const KeyValueCache cache_;
   const KeyFilter filter_;
   const EventAttention event_;
   const AttentionKernels& kernels_;
@@ -109,7 +105,7 @@ class Attention : public Stage {
 void Attention::infer(Ports inputs, Ports outputs) const {
   expect_rank("q", inputs[kQ], 3, "batch, sequence, num_heads * head size");
   expect_rank("attention_mask", inputs[kMask], 2, "batch, past and new keys");
-  expect_rank("past_key", inputs[kPastKey], 4, "batch, kv_heads, past, head size");
+  expect_rank("past_key", inputs[kPastKey], 4, "batch, kv_heads, past, words of a key");
   const int64_t* q = inputs[kQ].shape.dims;
   if (q[2] == 0 || q[2] % q_heads_) {
     throw Error("q has " + std::to_string(q[2]) +
@@ -128,17 +124,8 @@ void Attention::infer(Ports inputs, Ports outputs) const {
     throw Error("attention_mask has " + std::to_string(keys) +
                 " columns, expected at least the sequence length " + std::to_string(q[1]));
   }
-  const int64_t buffer = inputs[kPastKey].shape.dims[2];
-  const Shape past = {4, {q[0], kv_heads_, buffer, dim}};
-  expect_shape("past_key", inputs[kPastKey], past, "batch of q, kv_heads, past, head size");
-  expect_shape("past_value", inputs[kPastValue], past, "the shape of past_key");
-  if (buffer != keys - q[1] && buffer < keys) {
-    throw Error("past_key holds " + std::to_string(buffer) + " keys, expected " +
-                std::to_string(keys - q[1]) +
-                " (exact length: attention_mask less sequence) or at "
-                "least " +
-                std::to_string(keys) + " (shared buffer)");
-  }
+  cache_.infer(inputs[kPastKey], inputs[kPastValue], q[0], kv_heads_, dim, q[1], keys,
+               outputs[kPresentKey], outputs[kPresentValue]);
   if (inputs[kFrequencies]) {
     expect_rank("inverse_frequency", inputs[kFrequencies], 1, "half the rotated dimensions");
     const int64_t half = inputs[kFrequencies].shape.dims[0];
@@ -148,12 +135,8 @@ void Attention::infer(Ports inputs, Ports outputs) const {
     }
   }
   outputs[kY].shape = inputs[kQ].shape;
-  for (const int present : {kPresentKey, kPresentValue}) {
-    outputs[present].shape = past;
-    outputs[present].shape.dims[2] = std::max(buffer, keys);
-  }
-  filter_.infer(inputs[kPastKey], inputs[kPastSketch], inputs[kKeyMean], std::max(buffer, keys),
-                outputs[kPresentSketch]);
+  filter_.infer(inputs[kPastKey], inputs[kPastSketch], inputs[kKeyMean],
+                outputs[kPresentKey].shape.dims[2], dim, outputs[kPresentSketch]);
   event_.infer(inputs[kPastEvent], q[0], q_heads_, dim, outputs[kPresentEvent]);
 }
 
@@ -168,7 +151,7 @@ Layout Attention::layout(const Call& call) const {
   l.capacity = std::max(call.inputs[kPastKey].shape.dims[2], l.keys);
   l.q_heads = q_heads_;
   l.kv_heads = kv_heads_;
-  l.dim = call.inputs[kPastKey].shape.dims[3];
+  l.dim = q[2] / q_heads_;
   l.group = q_heads_ / kv_heads_;
   l.half = frequencies ? frequencies.shape.dims[0] : 0;
 
@@ -184,7 +167,8 @@ Layout Attention::layout(const Call& call) const {
     l.range = divide_up(divide_up(l.attended * unsplit, kMaxTasks), kSplitKeys) * kSplitKeys;
   }
   l.splits = l.range ? divide_up(l.attended, l.range) : 1;
-  l.rest = event_.layout(l, l.filter, static_cast<bool>(call.inputs[kPastEvent]), l.splits);
+  const int64_t work = kernels_.work_floats(std::min(l.tile, l.rows), l.dim, cache_.bytes());
+  l.rest = event_.layout(l, l.filter, static_cast<bool>(call.inputs[kPastEvent]), l.splits, work);
   l.units = unsplit * l.splits;
   const int64_t flops = l.batch * l.q_heads * l.tokens * l.attended * l.dim * 4;
   const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
@@ -195,42 +179,25 @@ Layout Attention::layout(const Call& call) const {
   const auto lines = [](int64_t floats) { return divide_up(floats, kLine) * kLine; };
   const int64_t partials = l.rest.slots > 1 ? unsplit * l.tile * l.rest.slots : 0;
   l.work_at = lines(l.batch * l.q_heads * l.tokens * l.dim);
-  l.work_size = lines(kernels_.work_floats(std::min(l.tile, l.rows), l.dim));
+  l.work_size = lines(work);
   l.partial_at = l.work_at + l.tasks * l.work_size;
   l.stats_at = l.partial_at + lines(partials * l.dim);
-  l.angles_at = l.stats_at + lines(partials * 2);
-  l.filter_at = l.angles_at + divide_up(l.batch * l.tokens, kTaskTokens) * lines(2 * l.half);
+  l.token_at = l.stats_at + lines(partials * 2);
+  l.token_size = lines(2 * l.half + l.dim);
+  l.filter_at = l.token_at + divide_up(l.batch * l.tokens, kTaskTokens) * l.token_size;
   l.rest_at = l.filter_at + l.filter.size;
   l.size = l.rest_at + l.rest.size;
   return l;
 }
 
-/// Which parts of the cache do not lie in the memory of their present. Returns how many.
-int64_t copied_parts(const Call& call, const Layout& l, int* parts) {
-  int64_t copied = 0;
-  for (int i = 0; i < 3 && l.past > 0; ++i) {
-    const Tensor& past = call.inputs[kCached[i].past];
-    if (!past) continue;
-    if (past.data != call.outputs[kCached[i].present].data) {
-      parts[copied++] = i;
-    } else if (past.shape.dims[2] != l.capacity) {
-      throw Error("past and present share memory but past holds " +
-                  std::to_string(past.shape.dims[2]) + " keys, expected the full capacity " +
-                  std::to_string(l.capacity));
-    }
-  }
-  return copied;
+PastCopy past_copy(const Call& call, const Layout& l) {
+  return PastCopy(l, {{&call.inputs[kPastKey], &call.outputs[kPresentKey]},
+                      {&call.inputs[kPastValue], &call.outputs[kPresentValue]},
+                      {&call.inputs[kPastSketch], &call.outputs[kPresentSketch]}});
 }
 
-/// Tasks that copy the past of one KV head.
-int64_t copy_pieces(const Layout& l) { return divide_up(l.past * l.dim, kTaskCopy); }
-
-bool any_due(const EventAttention& event, const Call& call, const Layout& l) {
-  bool due = false;
-  for (int64_t b = 0; b < l.batch && l.rest.active; ++b) {
-    due = due || event.due(l, call.inputs[kPastEvent], b);
-  }
-  return due;
+int64_t merge_tasks(const Layout& l) {
+  return divide_up(l.batch * l.tokens * l.q_heads * l.splits * l.dim, kTaskMerge);
 }
 
 Parts parts(const Call& call, const Layout& l) {
@@ -240,23 +207,21 @@ Parts parts(const Call& call, const Layout& l) {
 
 size_t Attention::tasks(const Call& call, int phase) const {
   const Layout l = layout(call);
-  const int64_t tokens = l.batch * l.tokens;
   const int64_t heads = l.batch * l.kv_heads;
-  int parts[3];
   switch (phase) {
     case kStore:
-      return divide_up(tokens, kTaskTokens) + copied_parts(call, l, parts) * heads * copy_pieces(l);
+      return divide_up(l.batch * l.tokens, kTaskTokens) + past_copy(call, l).tasks();
     case kScan:
       return heads * l.filter.ranges;
     case kSelect:
       return l.filter.selects ? heads : 0;
     case kRest:
-      return any_due(event_, call, l) ? heads * l.rest.ranges : 0;
+      return event_.any_due(l, l.rest, call.inputs[kPastEvent]) ? heads * l.rest.ranges : 0;
     case kAttend:
       return l.tasks;
     default:
       if (l.rest.active) return l.batch;
-      return l.splits > 1 ? divide_up(tokens * l.q_heads * l.splits * l.dim, kTaskCopy) : 0;
+      return l.splits > 1 ? merge_tasks(l) : 0;
   }
 }
 
@@ -266,7 +231,7 @@ void Attention::run(const Call& call, int phase, size_t task) const {
   const int64_t stores = divide_up(l.batch * l.tokens, kTaskTokens);
   switch (phase) {
     case kStore:
-      return t < stores ? store_tokens(call, l, t) : copy_past(call, l, t - stores);
+      return t < stores ? store_tokens(call, l, t) : past_copy(call, l).run(t - stores);
     case kScan:
       return filter_.scan(l, l.filter, call.outputs[kPresentSketch].as<float>(),
                           call.inputs[kMask].as<int64_t>(),
@@ -284,10 +249,9 @@ void Attention::run(const Call& call, int phase, size_t task) const {
 
 void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) const {
   float* const scratch = reinterpret_cast<float*>(call.scratch);
-  float* const cosine =
-      scratch + l.angles_at +
-      task * ((l.filter_at - l.angles_at) / divide_up(l.batch * l.tokens, kTaskTokens));
+  float* const cosine = scratch + l.token_at + task * l.token_size;
   float* const sine = cosine + l.half;
+  float* const key = sine + l.half;
   const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
   if (task == 0 && l.tokens == 1 && call.inputs[kPastSketch]) {
     filter_.count_step(l, l.filter, *call.metrics);
@@ -312,11 +276,9 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
         kernels_.rotate(q + (h * l.group + g) * l.dim, cosine, sine, l.half, l.dim, scale,
                         rotated + g * l.dim);
       }
-      const int64_t at = (head * l.capacity + l.past + i) * l.dim;
-      float* const key = call.outputs[kPresentKey].as<float>() + at;
       kernels_.rotate(k + h * l.dim, cosine, sine, l.half, l.dim, 1.0f, key);
-      std::memcpy(call.outputs[kPresentValue].as<float>() + at, v + h * l.dim,
-                  sizeof(float) * l.dim);
+      cache_.store(l, key, head, l.past + i, call.outputs[kPresentKey]);
+      cache_.store(l, v + h * l.dim, head, l.past + i, call.outputs[kPresentValue]);
       if (call.inputs[kPastSketch]) {
         const Tensor& mean = call.inputs[kKeyMean];
         filter_.append(l, l.filter, head, l.past + i, key,
@@ -325,22 +287,6 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
       }
     }
   }
-}
-
-void Attention::copy_past(const Call& call, const Layout& l, int64_t task) const {
-  int parts[3];
-  copied_parts(call, l, parts);
-  const int64_t pieces = copy_pieces(l);
-  const int64_t heads = l.batch * l.kv_heads;
-  const auto& cached = kCached[parts[task / (heads * pieces)]];
-  const int64_t head = task / pieces % heads;
-  const Tensor& past = call.inputs[cached.past];
-  const int64_t width = past.shape.dims[3];
-  const int64_t begin = task % pieces * l.past / pieces * width;
-  const int64_t end = (task % pieces + 1) * l.past / pieces * width;
-  std::memcpy(call.outputs[cached.present].as<float>() + head * l.capacity * width + begin,
-              past.as<float>() + head * past.shape.dims[2] * width + begin,
-              sizeof(float) * (end - begin));
 }
 
 void Attention::select(const Call& call, const Layout& l, int64_t head) const {
@@ -352,8 +298,9 @@ void Attention::select(const Call& call, const Layout& l, int64_t head) const {
 AttendArgs Attention::head_arguments(const Call& call, const Layout& l, int64_t head) const {
   AttendArgs a = {};
   a.query = reinterpret_cast<const float*>(call.scratch) + head * l.rows * l.dim;
-  a.keys = call.outputs[kPresentKey].as<float>() + head * l.capacity * l.dim;
-  a.values = call.outputs[kPresentValue].as<float>() + head * l.capacity * l.dim;
+  a.keys = cache_.rows(l, call.outputs[kPresentKey], head);
+  a.values = cache_.rows(l, call.outputs[kPresentValue], head);
+  a.bytes = cache_.bytes();
   a.mask = call.inputs[kMask].as<int64_t>() + head / l.kv_heads * l.keys;
   a.past = l.past;
   a.group = l.group;
@@ -363,13 +310,10 @@ AttendArgs Attention::head_arguments(const Call& call, const Layout& l, int64_t 
 
 void Attention::compute_rest(const Call& call, const Layout& l, int64_t task) const {
   const int64_t head = task / l.rest.ranges;
-  const int64_t b = head / l.kv_heads;
-  const Tensor& past = call.inputs[kPastEvent];
-  if (!event_.due(l, past, b)) return;
   float* const scratch = reinterpret_cast<float*>(call.scratch);
-  int64_t kept;
-  const int32_t* const list = KeyFilter::list(l, l.filter, scratch + l.filter_at, head, kept);
-  event_.compute(l, l.rest, head_arguments(call, l, head), list, kept, !event_.off(l, past, b),
+  int64_t count;
+  const int32_t* const kept = KeyFilter::list(l, l.filter, scratch + l.filter_at, head, count);
+  event_.compute(l, l.rest, call.inputs[kPastEvent], head_arguments(call, l, head), kept, count,
                  parts(call, l), scratch + l.rest_at, task);
 }
 
@@ -412,7 +356,7 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
 
 void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
   const float* const scratch = reinterpret_cast<const float*>(call.scratch);
-  const int64_t tasks = divide_up(l.batch * l.tokens * l.q_heads * l.splits * l.dim, kTaskCopy);
+  const int64_t tasks = merge_tasks(l);
   const int64_t all = l.batch * l.kv_heads * l.rows;
   for (int64_t r = task * all / tasks; r < (task + 1) * all / tasks; ++r) {
     const int64_t head = r / l.rows;

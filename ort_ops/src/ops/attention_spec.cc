@@ -11,7 +11,10 @@ std::vector<AttributeSpec> attributes() {
       {"num_heads", AttributeSpec::Kind::integer, true, 0, "query heads"},
       {"kv_heads", AttributeSpec::Kind::integer, true, 0, "key/value heads"},
       {"scale", AttributeSpec::Kind::real, false, 0, "of the scores; 0: 1 / sqrt(head size)"},
-      {"rotary_scale", AttributeSpec::Kind::real, false, 1, "factor of cosine and sine"}};
+      {"rotary_scale", AttributeSpec::Kind::real, false, 1, "factor of cosine and sine"},
+      {"cache_bits", AttributeSpec::Kind::integer, false, 32,
+       "of an element of a key or a value in the cache: 32, float32; 8, round(x / s) with s = max "
+       "|x| / 127, four in a float's place, and then s"}};
   for (const AttributeSpec& attribute : key_filter_attributes()) all.push_back(attribute);
   for (const AttributeSpec& attribute : event_attention_attributes()) all.push_back(attribute);
   return all;
@@ -37,8 +40,9 @@ const OpSpec& attention_spec() {
       {{"q", Type::float32, false, "[batch, sequence, num_heads * head size]"},
        {"k", Type::float32, false, "[batch, sequence, kv_heads * head size]"},
        {"v", Type::float32, false, "[batch, sequence, kv_heads * head size]"},
-       {"past_key", Type::float32, false, "[batch, kv_heads, past or capacity, head size]"},
-       {"past_value", Type::float32, false, "[batch, kv_heads, past or capacity, head size]"},
+       {"past_key", Type::float32, false,
+        "[batch, kv_heads, past or capacity, head size]; head size / 4 + 1 where cache_bits is 8"},
+       {"past_value", Type::float32, false, "the shape of past_key"},
        {"attention_mask", Type::int64, false, "[batch, keys]: 0 hides a key"},
        {"position_ids", Type::int64, false, "[batch, sequence]: the rotary positions"},
        {"inverse_frequency", Type::float32, true,
@@ -53,8 +57,9 @@ const OpSpec& attention_spec() {
         "[batch, 2 + num_heads (1 + 2 head size)], zeros at the start: what a filter leaves out is "
         "not forgotten, but keeps the part of the softmax that it had when last computed"}},
       {{"y", Type::float32, false, "[batch, sequence, num_heads * head size]"},
-       {"present_key", Type::float32, false, "[batch, kv_heads, keys or capacity, head size]"},
-       {"present_value", Type::float32, false, "[batch, kv_heads, keys or capacity, head size]"},
+       {"present_key", Type::float32, false,
+        "[batch, kv_heads, keys or capacity, head size]; as past_key where cache_bits is 8"},
+       {"present_value", Type::float32, false, "the shape of present_key"},
        {"present_sketch", Type::float32, true,
         "[batch, kv_heads, keys or capacity, words]; no words without past_sketch"},
        {"present_event", Type::float32, true, "the shape of past_event; may be its memory"}},

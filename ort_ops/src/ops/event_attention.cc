@@ -42,9 +42,7 @@ constexpr int64_t lines(int64_t floats) {
 
 constexpr int64_t head_width(int64_t dim) { return 1 + 2 * dim; }
 
-constexpr int64_t width(int64_t q_heads, int64_t dim) {
-  return kHeads + q_heads * head_width(dim);
-}
+constexpr int64_t width(int64_t q_heads, int64_t dim) { return kHeads + q_heads * head_width(dim); }
 
 const float* row(const CacheShape& shape, const Tensor& past, int64_t b) {
   return past.as<float>() + b * width(shape.q_heads, shape.dim);
@@ -69,7 +67,8 @@ float log_sum(const float* stats, int64_t stride, int64_t parts) {
   float m = -FLT_MAX;
   for (int64_t i = 0; i < parts; ++i) m = std::max(m, stats[i * stride]);
   float sum = 0;
-  for (int64_t i = 0; i < parts; ++i) sum += std::exp(stats[i * stride] - m) * stats[i * stride + 1];
+  for (int64_t i = 0; i < parts; ++i)
+    sum += std::exp(stats[i * stride] - m) * stats[i * stride + 1];
   return sum > 0 ? m + std::log(sum) : kNoKeys;
 }
 
@@ -96,7 +95,7 @@ void EventAttention::infer(const Tensor& past, int64_t batch, int64_t q_heads, i
 }
 
 RestLayout EventAttention::layout(const CacheShape& shape, const FilterLayout& f, bool stateful,
-                                  int64_t kept) const {
+                                  int64_t kept, int64_t work) const {
   RestLayout l = {};
   l.active = stateful && f.scans;
   l.slots = kept;
@@ -105,7 +104,7 @@ RestLayout EventAttention::layout(const CacheShape& shape, const FilterLayout& f
   l.rows = shape.group;
   l.ranges = divide_up(shape.keys, kRestKeys);
   l.slots = l.ranges + kept + 1;
-  l.work_size = lines(kernels_.work_floats(std::min(l.rows, kernels_.tile_rows), shape.dim));
+  l.work_size = lines(work);
   l.lists_at = l.keys_at + lines(heads * l.ranges * l.rows * shape.dim);
   l.work_at = l.lists_at + heads * l.ranges * lines(kRestKeys);
   l.size = l.work_at + heads * l.ranges * l.work_size;
@@ -132,9 +131,19 @@ bool EventAttention::due(const CacheShape& shape, const Tensor& past, int64_t b)
   return state[kValid] == 0 || state[kOff] != 0 || (shape.keys + turn_) % age_max_ == 0;
 }
 
-void EventAttention::compute(const CacheShape& shape, const RestLayout& l, AttendArgs a,
-                             const int32_t* kept, int64_t kept_count, bool learns,
+bool EventAttention::any_due(const CacheShape& shape, const RestLayout& l,
+                             const Tensor& past) const {
+  bool any = false;
+  for (int64_t b = 0; b < shape.batch && l.active; ++b) any = any || due(shape, past, b);
+  return any;
+}
+
+void EventAttention::compute(const CacheShape& shape, const RestLayout& l, const Tensor& past,
+                             AttendArgs a, const int32_t* kept, int64_t kept_count,
                              const Parts& parts, float* scratch, int64_t task) const {
+  const int64_t b = task / l.ranges / shape.kv_heads;
+  if (!due(shape, past, b)) return;
+  const bool learns = !off(shape, past, b);
   const int64_t begin = task % l.ranges * kRestKeys;
   const int64_t end = std::min(begin + kRestKeys, shape.keys);
   int32_t* const list = reinterpret_cast<int32_t*>(scratch + l.lists_at + task * lines(kRestKeys));
@@ -177,7 +186,7 @@ void EventAttention::join(const CacheShape& shape, const RestLayout& l, int64_t 
   const bool was_off = off(shape, past, b), anew = due(shape, past, b);
   const bool checks = anew && !was_off && row(shape, past, b)[kValid] != 0;
   float* const state = present.as<float>() + b * floats;
-  std::memmove(state, row(shape, past, b), sizeof(float) * floats);
+  if (past.data != present.data) std::memcpy(state, row(shape, past, b), sizeof(float) * floats);
   const int64_t stride = l.rows * dim, stats_stride = l.rows * 2;
   float* const estimate = scratch + l.work_at;
   double error = 0, size = 0;
@@ -222,12 +231,13 @@ void EventAttention::join(const CacheShape& shape, const RestLayout& l, int64_t 
 
 std::vector<AttributeSpec> event_attention_attributes() {
   using Kind = AttributeSpec::Kind;
-  return {{"age_max", Kind::integer, false, 16,
-           "with past_event: tokens after which the keys that are left out are computed anew"},
-          {"turn", Kind::integer, false, 0,
-           "with past_event: they are where age_max divides keys + turn, so that layers take turns"},
-          {"gap_tol", Kind::real, false, 0.25,
-           "with past_event: largest gap |y - full| / |full|; above it the sequence goes on exact"}};
+  return {
+      {"age_max", Kind::integer, false, 16,
+       "with past_event: tokens after which the keys that are left out are computed anew"},
+      {"turn", Kind::integer, false, 0,
+       "with past_event: they are where age_max divides keys + turn, so that layers take turns"},
+      {"gap_tol", Kind::real, false, 0.25,
+       "with past_event: largest gap |y - full| / |full|; above it the sequence goes on exact"}};
 }
 
 std::vector<MetricSpec> event_attention_metrics() {

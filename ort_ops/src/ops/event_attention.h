@@ -1,8 +1,8 @@
 // What a decode step adds for the keys that the filter leaves out: their part of the softmax as it
 // was last computed exactly, with an older query.
 //
-// A part of the stage Attention, which runs its phases: `compute` over ranges of keys in a step that
-// computes the rest anew, `join` once a sequence. The equations stand in event_attention.cc.
+// A part of the stage Attention, which runs its phases: `compute` over ranges of keys in a step
+// that computes the rest anew, `join` once a sequence. The equations stand in event_attention.cc.
 #pragma once
 
 #include "kernels/attention.h"
@@ -36,20 +36,20 @@ class EventAttention {
   void infer(const Tensor& past, int64_t batch, int64_t q_heads, int64_t dim,
              Tensor& present) const;
 
-  /// `kept`: parts that the kept keys are split into.
-  RestLayout layout(const CacheShape& shape, const FilterLayout& f, bool stateful,
-                    int64_t kept) const;
+  /// `kept`: parts that the kept keys are split into; `work`: floats that `attend` needs.
+  RestLayout layout(const CacheShape& shape, const FilterLayout& f, bool stateful, int64_t kept,
+                    int64_t work) const;
 
   /// After a call that attends to all keys: nothing is known of a rest.
   void forget(const CacheShape& shape, const Tensor& past, const Tensor& present) const;
 
-  /// Whether sequence b computes the rest anew in this step.
-  bool due(const CacheShape& shape, const Tensor& past, int64_t b) const;
+  /// Whether a sequence computes its rest anew in this step.
+  bool any_due(const CacheShape& shape, const RestLayout& l, const Tensor& past) const;
 
-  /// Attends to the visible keys of a range that are not in the list of `kept`; `a` comes with all
-  /// that is the same for every range of its KV head.
-  void compute(const CacheShape& shape, const RestLayout& l, AttendArgs a, const int32_t* kept,
-               int64_t kept_count, bool learns, const Parts& parts, float* scratch,
+  /// Where its sequence is due, attends to the visible keys of a range that are not in the list of
+  /// `kept`; `a` comes with all that is the same for every range of its KV head.
+  void compute(const CacheShape& shape, const RestLayout& l, const Tensor& past, AttendArgs a,
+               const int32_t* kept, int64_t kept_count, const Parts& parts, float* scratch,
                int64_t task) const;
 
   /// y [q_heads * dim] of sequence b, and the state after it. `queries` [q_heads, dim] are those of
@@ -58,10 +58,11 @@ class EventAttention {
             const Tensor& past, const Tensor& present, const Parts& parts, float* scratch,
             int64_t kept, float* y, Metrics& metrics) const;
 
+ private:
+  bool due(const CacheShape& shape, const Tensor& past, int64_t b) const;
   /// Whether the gap was too large in sequence b: all its steps are exact.
   bool off(const CacheShape& shape, const Tensor& past, int64_t b) const;
 
- private:
   const int64_t age_max_, turn_;
   const float gap_tol_;
   const AttentionKernels& kernels_;

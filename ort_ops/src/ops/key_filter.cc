@@ -54,7 +54,7 @@ KeyFilter::KeyFilter(const Attributes& attributes, const SketchKernels& kernels)
 }
 
 void KeyFilter::infer(const Tensor& past_key, const Tensor& past_sketch, const Tensor& key_mean,
-                      int64_t rows, Tensor& present_sketch) const {
+                      int64_t rows, int64_t dim, Tensor& present_sketch) const {
   Shape shape = past_key.shape;
   if (past_sketch && !present_sketch) {
     throw Error("present_sketch is missing, expected it where past_sketch is given");
@@ -64,7 +64,6 @@ void KeyFilter::infer(const Tensor& past_key, const Tensor& past_sketch, const T
     present_sketch.shape = shape;
     return;
   }
-  const int64_t dim = shape.dims[3];
   if (dim > kMostSketchBits) {
     throw Error("past_key has head size " + std::to_string(dim) + ", expected at most " +
                 std::to_string(kMostSketchBits) + " for a sketch");

@@ -5,15 +5,10 @@
 #pragma once
 
 #include "kernels/sketch.h"
+#include "ops/key_value_cache.h"
 #include "ops/stage.h"
 
 namespace tamiz {
-
-/// Sizes of one call of attention. `capacity` counts the rows of the present cache.
-struct CacheShape {
-  int64_t batch, tokens, keys, past, capacity;
-  int64_t q_heads, kv_heads, dim, group;
-};
 
 /// What the filter does in one call, from its shapes alone.
 struct FilterLayout {
@@ -31,9 +26,10 @@ class KeyFilter {
  public:
   KeyFilter(const Attributes& attributes, const SketchKernels& kernels);
 
-  /// Checks past_sketch and key_mean, and gives present_sketch its shape; `rows` of the present.
+  /// Checks past_sketch and key_mean, and gives present_sketch its shape; `rows` of the present,
+  /// `dim` elements of a key.
   void infer(const Tensor& past_key, const Tensor& past_sketch, const Tensor& key_mean,
-             int64_t rows, Tensor& present_sketch) const;
+             int64_t rows, int64_t dim, Tensor& present_sketch) const;
 
   FilterLayout layout(const CacheShape& shape, bool sketched) const;
 

@@ -1,0 +1,35 @@
+"""Keys and values as the cache of tamiz.Attention holds them where cache_bits is 8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def pack_rows(x: Array) -> Array:
+    """Rows of the cache for keys or values of 8 bits: q = round(x / s), s = max |x| / 127.
+
+    Args:
+        x: float32 [.., dim], dim a multiple of 4.
+
+    Returns:
+        float32 [.., dim / 4 + 1]: four q in a float's place, and then s. Both are 0 where s would
+        be no normal float; q is 0 and s NaN where x is not finite.
+    """
+    scale = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)
+    finite = np.isfinite(x).all(axis=-1, keepdims=True)
+    usable = finite & (scale >= np.finfo(np.float32).tiny)
+    q = np.where(usable, np.round(np.divide(x, scale, where=usable, out=np.zeros_like(x))), 0)
+    words = np.ascontiguousarray(q.astype(np.int8)).view(np.float32)
+    scale = np.where(usable, scale, np.where(finite, 0, np.nan)).astype(np.float32)
+    return np.concatenate([words, scale], axis=-1)
+
+
+def unpack_rows(rows: Array) -> Array:
+    """s q, float64 [.., dim], of the rows that `pack_rows` makes."""
+    words, scale = np.ascontiguousarray(rows[..., :-1]), rows[..., -1:]
+    return words.view(np.int8).astype(np.float64) * scale

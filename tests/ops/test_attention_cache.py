@@ -1,0 +1,205 @@
+"""Attention over keys and values that the cache keeps in 8 bits, against the float64 reference."""
+
+import numpy as np
+import pytest
+
+tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
+from test_attention import TOLERANCE, Case  # noqa: E402
+
+from tamiz_ops import reference  # noqa: E402
+from tamiz_ops.cache_rows import pack_rows, unpack_rows  # noqa: E402
+
+ISAS = tamiz_ops.cpu()["isas"]
+
+
+class ByteCase(Case):
+    """A case whose past is rows of bytes."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.past_key, self.past_value = pack_rows(self.past_key), pack_rows(self.past_value)
+        self.words = self.dim // 4 + 1
+
+    def run(self, isa=None, threads=1, **attributes):
+        return super().run(isa, threads, cache_bits=8, **attributes)
+
+    def reference(self, **attributes):
+        return super().reference(cache_bits=8, **attributes)
+
+
+def bits(rows):
+    return np.ascontiguousarray(rows, np.float32).view(np.int32)
+
+
+def check(case, isa, **attributes):
+    """The rows of values are the same bits; a rotated element may be rounded to the other side."""
+    got = case.run(isa, threads=2, **attributes)
+    expected = case.reference(**attributes)
+    np.testing.assert_array_equal(bits(got[2]), bits(expected[2]))
+    keys, expected_keys = unpack_rows(got[1]), unpack_rows(expected[1])
+    step = expected[1][..., -1:].astype(np.float64)
+    assert (np.abs(keys - expected_keys) <= 1.001 * step).all()
+    others = (np.abs(keys - expected_keys) > 0.5 * step).sum()
+    assert others <= 2 * (case.frequencies is not None)
+    np.testing.assert_allclose(got[0], expected[0], rtol=0, atol=2e-3 if others else TOLERANCE)
+
+
+# ---- rows ----
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dim", [4, 20, 64, 72, 256])
+def test_a_row_is_the_nearest_bytes_and_their_scale(isa, dim):
+    case = ByteCase(tokens=7, dim=dim, rotary=0)
+    case.k[0, 1] = 0.0
+    case.k[0, 2] *= 1e-40  # so small that the scale would be no normal float
+    case.k[0, 3] *= 1e37
+    case.k[0, 4, 0], case.k[0, 5, 1] = np.nan, -np.inf
+    stored = case.run(isa)[1]
+    rows = case.k.reshape(7, dim)
+    np.testing.assert_array_equal(bits(stored)[0, 0], bits(pack_rows(rows)))
+    finite = np.isfinite(rows).all(axis=1)
+    found, scale = unpack_rows(stored)[0, 0], stored[0, 0, :, -1]
+    assert np.isnan(found[~finite]).all()
+    assert (np.abs(found - rows)[finite] <= np.maximum(0.5001 * scale[finite, None], 2e-36)).all()
+    assert scale[[1, 2]].tolist() == [0, 0]
+
+
+# ---- what is computed ----
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("heads", [(3, 3), (9, 3), (17, 1)])
+@pytest.mark.parametrize("dim", [4, 20, 64, 80, 128])
+@pytest.mark.parametrize("tokens", [1, 5, 37])
+def test_heads_and_head_sizes(isa, heads, dim, tokens):
+    check(ByteCase(tokens=tokens, past=70, heads=heads, dim=dim, rotary=0), isa)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("tokens", [1, 4, 40])
+@pytest.mark.parametrize("past", [0, 1, 64, 129, 1365])
+def test_past_lengths_and_rotary(isa, tokens, past):
+    check(ByteCase(tokens=tokens, past=past, heads=(9, 3), dim=16), isa)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("tokens", [1, 8, 60])
+@pytest.mark.parametrize("window", [0, 50])
+def test_batch_holes_and_window(isa, tokens, window):
+    case = ByteCase(batch=3, tokens=tokens, past=300, heads=(6, 2), dim=40, rotary=0)
+    case.mask[:] = case.rng.random(case.mask.shape) < 0.5
+    check(case, isa, window=window)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("ternary", [0, 1])
+def test_a_filter_chooses_as_it_does_without_bytes(isa, ternary):
+    """Sketches are of the keys as they come, so the same keys are chosen from either cache."""
+    choice = {"keep": 32, "recent": 8, "ternary": ternary, "epsilon": 0.5 * ternary}
+    case = ByteCase(past=600, heads=(6, 2), rotary=0)
+    floats = Case(past=600, heads=(6, 2), rotary=0)
+    words = 2 * (1 + ternary) + 1
+    sketches = np.zeros((1, 2, 600, words), np.float32)
+    before = Case(tokens=600, heads=(6, 2), rotary=0)
+    before.k = floats.past_key.transpose(0, 2, 1, 3).reshape(1, 600, -1)
+    inputs = [*before.inputs, np.zeros((1, 2, 0, words), np.float32)]
+    *_, sketches = tamiz_ops.run("Attention", inputs, **case.heads, **choice)
+    kept = {}
+    for name, each, options in (("bytes", case, {"cache_bits": 8}), ("floats", floats, {})):
+        options = {**case.heads, **choice, **options}
+        kept[name] = tamiz_ops.run("Attention", [*each.inputs, sketches], isa=isa, **options)
+        expected = reference.run("Attention", [*each.inputs, sketches], **options)
+        np.testing.assert_allclose(kept[name][0], expected[0], rtol=0, atol=TOLERANCE)
+    np.testing.assert_array_equal(bits(kept["bytes"][3]), bits(kept["floats"][3]))
+    np.testing.assert_allclose(kept["bytes"][0], kept["floats"][0], rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("past", [1, 30, 200])
+def test_decode_after_prefill_equals_prefill_of_the_whole(isa, past):
+    whole = ByteCase(tokens=past + 1, heads=(6, 2))
+    expected = whole.run(isa)
+    step = ByteCase(tokens=1, past=past, heads=(6, 2))
+    step.q, step.k, step.v = (x[:, past:] for x in (whole.q, whole.k, whole.v))
+    step.past_key, step.past_value = (x[:, :, :past] for x in expected[1:])
+    got = step.run(isa)
+    np.testing.assert_allclose(got[0], expected[0][:, past:], rtol=0, atol=TOLERANCE)
+    for found, wanted in zip(got[1:], expected[1:], strict=True):
+        np.testing.assert_array_equal(bits(found), bits(wanted))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("tokens", "past"), [(1, 3000), (3, 700), (200, 500)])
+def test_results_do_not_depend_on_the_threads(isa, tokens, past):
+    case = ByteCase(batch=2, tokens=tokens, past=past, heads=(9, 3), dim=32)
+    expected = case.run(isa, threads=1)
+    for threads in (2, 3):
+        for got, wanted in zip(case.run(isa, threads=threads), expected, strict=True):
+            np.testing.assert_array_equal(bits(got), bits(wanted))
+
+
+# ---- the two modes of the cache ----
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("tokens", [1, 50])
+@pytest.mark.parametrize("same", [True, False])
+def test_shared_buffer_equals_exact_length_bit_for_bit(isa, tokens, same):
+    case = ByteCase(batch=2, tokens=tokens, past=130, heads=(6, 2), dim=32)
+    exact = case.run(isa)
+    buffers = []
+    for past in (case.past_key, case.past_value):
+        buffers.append(np.full((2, 2, 256, case.words), np.nan, np.float32))
+        buffers[-1][:, :, : case.past] = past
+    inputs = [*case.inputs[:3], *buffers, *case.inputs[5:]]
+    out = [True, *(buffers if same else [True, True])]
+    shared = tamiz_ops.run("Attention", inputs, out=out, isa=isa, cache_bits=8, **case.heads)
+    np.testing.assert_array_equal(shared[0], exact[0])
+    for buffer, present in zip(shared[1:], exact[1:], strict=True):
+        np.testing.assert_array_equal(bits(buffer[:, :, : present.shape[2]]), bits(present))
+
+
+# ---- what is not finite ----
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("tokens", [1, 30])
+@pytest.mark.parametrize("state", ["past_key", "past_value"])
+def test_a_damaged_row_shows_unless_it_is_hidden(isa, tokens, state):
+    case = ByteCase(tokens=tokens, past=150)
+    case.mask[0, 64] = 0
+    expected = case.run(isa)[0]
+    damaged = getattr(case, state)
+    damaged[0, :, 64] = pack_rows(np.full((1, 64), np.inf, np.float32))
+    np.testing.assert_array_equal(case.run(isa)[0], expected)
+    case.mask[0, 64] = 1
+    assert np.isnan(case.run(isa)[0]).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("tokens", [1, 30])
+def test_rows_of_zeros(isa, tokens):
+    case = ByteCase(tokens=tokens, past=100, rotary=0)
+    case.k[:] = 0
+    case.past_key[:] = 0
+    case.v[:, :, :64] = 0
+    check(case, isa)
+
+
+# ---- bad input ----
+
+
+@pytest.mark.parametrize(
+    ("dim", "attribute", "message"),
+    [
+        (6, 8, "the head size is 6, expected a multiple of 4 where cache_bits is 8"),
+        (8, 4, "cache_bits is 4, expected 8 or 32"),
+        (8, 8, r"past_key has shape \[1, 1, 2, 8\], expected \[1, 1, 2, 3\] .*head size / 4 \+ 1"),
+    ],
+)
+def test_errors_are_one_clear_sentence(dim, attribute, message):
+    case = Case(past=2, dim=dim)
+    with pytest.raises(ValueError, match=message) as error:
+        case.run(cache_bits=attribute)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,141 @@
+"""kv-int8 through build: the cache of the graph, and what sequences of either kind compute."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from click.testing import CliRunner
+
+from tamiz.build import Options, build
+from tamiz.bundle import Bundle
+from tamiz.cli import main
+from tamiz.plan import choose, make_plan, predict
+from tamiz.plugins import Plugins, load
+from tamiz.runtime import Model
+from tamiz.sequence import ExactSequence, SharedSequence
+from tamiz.site import Site, SiteKind
+from tamiz.technique import Cost, FitError
+from tamiz_kv_int8.plugin import KV_INT8
+
+IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
+CONFIG = KV_INT8.config()
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load()
+
+
+def built(plugins: Plugins, source: Path, name: str, **techniques: Any) -> Path:
+    out = source.parent / name
+    wanted = {key.replace("_", "-"): value for key, value in techniques.items()}
+    choices = choose(plugins.techniques(), wanted)
+    build(source, out, choices, plugins, Options(max_dppl=None))
+    return out
+
+
+def steps(model: Model, start: int = 60) -> np.ndarray:
+    """Logits of steps after a prompt."""
+    sequence = model.sequence(len(IDS))
+    rows = [sequence.read(IDS[:start]).copy()]
+    return np.array(rows + [sequence.step(token).copy() for token in IDS[start:]])
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+def test_the_cache_is_a_quarter_and_the_logits_are_close(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    model = Model.load(built(plugins, tiny_dense, "bytes", kv_int8={}))
+    exact = Model.load(built(plugins, tiny_dense, "exact"))
+    (size,) = {state.sizes[-1] for state in exact.states}
+    assert {state.sizes[-1] for state in model.states} == {size // 4 + 1}
+    assert 0 < distance(steps(model), steps(exact)) < 0.02
+
+
+def test_steps_and_runs_of_any_length_agree(plugins: Plugins, tiny_dense: Path) -> None:
+    model = Model.load(built(plugins, tiny_dense, "bytes", kv_int8={}))
+    expected = model.logits(np.array([IDS]))[0]
+    for start in (1, 60, 119):
+        np.testing.assert_allclose(steps(model, start), expected[start - 1 :], rtol=0, atol=1e-3)
+
+
+def test_a_cache_of_exact_length_and_a_shared_one_agree(plugins: Plugins, tiny_dense: Path) -> None:
+    model = Model.load(built(plugins, tiny_dense, "bytes", kv_int8={}))
+    found = []
+    for sequence in (SharedSequence(model, 8), ExactSequence(model)):
+        sequence.read(IDS[:70])
+        sequence.truncate(50)
+        found.append([sequence.step(token).copy() for token in IDS[50:]])
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_allclose(found[0], steps(model, 50)[1:], rtol=0, atol=1e-3)
+
+
+def test_a_batch_with_padding(plugins: Plugins, tiny_dense: Path) -> None:
+    model = Model.load(built(plugins, tiny_dense, "bytes", kv_int8={}))
+    padded = np.array([IDS, [0] * 40 + IDS[:80]])
+    found = model.logits(padded, np.array([[1] * 120, [0] * 40 + [1] * 80]))
+    alone = model.logits(np.array([IDS[:80]]))
+    np.testing.assert_allclose(found[1, 40:], alone[0], rtol=0, atol=1e-3)
+
+
+def test_who_feeds_a_cache_of_floats_is_told(plugins: Plugins, tiny_dense: Path) -> None:
+    model = Model.load(built(plugins, tiny_dense, "bytes", kv_int8={}))
+    feeds = {
+        "input_ids": np.array([[5]]),
+        "attention_mask": np.ones((1, 1), np.int64),
+        "position_ids": np.zeros((1, 1), np.int64),
+    }
+    size = 4 * (model.states[0].sizes[-1] - 1)
+    for state in model.states:
+        feeds[state.past] = np.zeros((1, state.sizes[0], 0, size), np.float32)
+    with pytest.raises(Exception, match=r"index: 3 Got: \d+ Expected: \d+") as error:
+        model.session.run(["logits"], feeds)
+    assert isinstance(error.value, ort.capi.onnxruntime_pybind11_state.InvalidArgument)
+
+
+def test_the_command_line(tiny_dense: Path, tmp_path: Path) -> None:
+    out = tmp_path / "bytes"
+    result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out), "--kv-int8=on"])
+    assert result.exit_code == 0, result.output
+    assert "kv-int8" in Bundle.open(out).manifest.techniques
+    shutil.rmtree(out)
+    result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out)])
+    assert "kv-int8" not in Bundle.open(out).manifest.techniques
+
+
+# ---- what it costs, where it cannot be ----
+
+
+def site(head_size: int) -> Site:
+    return Site("layers.0.attention", SiteKind.ATTENTION, "a", 0, head_size=head_size)
+
+
+def test_the_plan_knows_the_bytes(plugins: Plugins, tiny_dense: Path) -> None:
+    from tamiz.inspect import survey
+
+    found = survey(Bundle.open(tiny_dense), plugins)
+    plan = make_plan(found.sites, choose(plugins.techniques(), {"kv-int8": {}}))
+    model = Model.load(built(plugins, tiny_dense, "bytes", kv_int8={}))
+    rows = sum(np.prod(s.sizes[:1] + s.sizes[2:]) * 4 for s in model.states)
+    read = sum(p.after.read for p in predict(found, plan, 1000) if p.plan.site.kind == "attention")
+    assert read == 1000 * rows
+
+
+def test_sketches_are_read_as_they_are() -> None:
+    assert KV_INT8.effect is not None
+    after = KV_INT8.effect(site(64), CONFIG, Cost(5, 6400 + 100, 7, sketch=100), 1000)
+    assert after == Cost(5, 1700 + 100, 7, sketch=100)
+
+
+def test_a_head_size_that_is_no_multiple_of_4_is_refused() -> None:
+    assert KV_INT8.effect is not None
+    with pytest.raises(FitError, match="its head size is 6, expected a multiple of 4"):
+        KV_INT8.fit(site(6), np.zeros(0), None, CONFIG)
+    cost = Cost(0, 100)
+    assert KV_INT8.effect(site(6), CONFIG, cost, 10) == cost
