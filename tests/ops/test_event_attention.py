@@ -46,7 +46,8 @@ class Sequences:
         self.length += tokens
         positions = np.tile(np.arange(here.start, here.stop), (len(self.q), 1))
         inputs = [self.q[:, here], self.k[:, here], self.v[:, here], *self.cache[:2],
-                  self.mask[:, : self.length], positions, None, self.cache[2], None, self.event]  # fmt: skip
+                  self.mask[:, : self.length], positions, None, self.cache[2], None,
+                  self.event]  # fmt: skip
         y, *cache, event = self.runner("Attention", inputs, **{**self.attributes, **changes})
         self.cache, self.event = [part.astype(F) for part in cache], event.astype(F)
         return y
