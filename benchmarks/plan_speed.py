@@ -52,6 +52,7 @@ CASES = {
     "seed-delta half": Case(
         policy={"ranges": [{**HALF, "techniques": {"seed-delta": {"k": 128}}}]}
     ),
+    "kwta": Case({"kwta": {"k": 0.6}}),
     "int4 at 2,000": Case(context=2000),
     "key/value filter at 2,000": Case({"state-pack": {"keep": 192}}, context=2000),
 }

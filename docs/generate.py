@@ -7,6 +7,7 @@ from the commands. Nothing in them is written by hand, and nothing may lack its 
 
 import inspect
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -104,17 +105,20 @@ def techniques() -> str:
     return "\n\n".join(part.strip() for part in parts if part)
 
 
+def contexts() -> Iterator[tuple[str, click.Context]]:
+    """Every command by its name, in the context in which the command line runs it."""
+    with click.Context(cli, info_name="tamiz", **cli.context_settings) as outer:
+        for name in cli.list_commands(outer):
+            command = cli.get_command(outer, name)
+            with click.Context(command, outer, name, max_content_width=100) as inner:
+                yield name, inner
+
+
 def commands() -> str:
     """Every command with its help."""
     parts = ["# Command line", (cli.help or "").strip()]
-    with click.Context(cli, info_name="tamiz") as context:
-        for name in cli.list_commands(context):
-            command = cli.get_command(context, name)
-            with click.Context(command, info_name=f"tamiz {name}", max_content_width=100) as inner:
-                parts += [
-                    f"## tamiz {name}",
-                    "```text\n" + command.get_help(inner).strip() + "\n```",
-                ]
+    for name, context in contexts():
+        parts += [f"## tamiz {name}", "```text\n" + context.get_help().strip() + "\n```"]
     return "\n\n".join(parts)
 
 
@@ -144,16 +148,13 @@ def undocumented() -> list[str]:
     for name, op in tamiz_ops.schemas().items():
         parts = [op, *op["inputs"], *op["outputs"], *op["attributes"], *op["metrics"]]
         found += [f"op {name}: {part.get('name', 'doc')}" for part in parts if not part["doc"]]
-    with click.Context(cli, info_name="tamiz") as context:
-        for name in cli.list_commands(context):
-            command = cli.get_command(context, name)
-            with click.Context(command, info_name=name) as inner:
-                found += [] if command.help else [f"command {name}"]
-                found += [
-                    f"option {option.opts[0]} of {name}"
-                    for option in command.get_params(inner)
-                    if isinstance(option, click.Option) and not option.help
-                ]
+    for name, context in contexts():
+        found += [] if context.command.help else [f"command {name}"]
+        found += [
+            f"option {option.opts[0]} of {name}"
+            for option in context.command.get_params(context)
+            if isinstance(option, click.Option) and not option.help
+        ]
     return found
 
 

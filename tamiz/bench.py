@@ -164,11 +164,7 @@ def measure(
     """
     contexts = sorted(set(contexts))
     for child in children:
-        if contexts[-1] + TOKENS > child.limit:
-            raise TamizError(
-                f"{child.name}: context {contexts[-1]} leaves no room for {TOKENS} tokens; the"
-                f" model's limit is {child.limit} tokens (max_position_embeddings of config.json)"
-            )
+        check_context(child.name, contexts[-1], child.limit)
     results = [Measurement(child.load_s) for child in children]
     for child, result in zip(children, results, strict=True):
         child.prefill(contexts[0])
@@ -190,6 +186,15 @@ def measure(
                 time.sleep(PAUSE)
                 result.decode.setdefault(length, []).append(child.decode(TOKENS))
     return results
+
+
+def check_context(name: str, context: int, limit: int) -> None:
+    """Refuses a context after which a model of that limit cannot decode what is measured."""
+    if context + TOKENS > limit:
+        raise TamizError(
+            f"{name}: context {context} leaves no room for {TOKENS} tokens; the model's limit is"
+            f" {limit} tokens (max_position_embeddings of config.json)"
+        )
 
 
 def medians(rounds: Mapping[int, Sequence[float]]) -> dict[str, float]:

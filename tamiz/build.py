@@ -20,7 +20,7 @@ from tamiz.calibrate import calibrate_bundle
 from tamiz.calibration import Calibration
 from tamiz.candidates import Candidates, Progress, decodes, gate_windows
 from tamiz.dial import hold_and_turn, turnable
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, UnwritableError
 from tamiz.inspect import Survey, survey
 from tamiz.plan import Plan, describe, make_plan
 from tamiz.policy import Policy, Rules, Tuning, read_policy
@@ -81,8 +81,9 @@ def build(
 ) -> dict[str, Any]:
     """Builds a dense bundle into one that is smaller and runs faster.
 
-    Fits lie in ``.<target>.work`` beside the target while the build runs. An interrupted build
-    leaves that folder, and `Options.resume` goes on with it.
+    Fits lie in ``.<target>.work`` beside the target while the build runs. A build that was
+    interrupted, crashed or had no more space leaves that folder, and `Options.resume` goes on
+    with it; bad input leaves nothing.
 
     Args:
         source: Folder of a dense bundle.
@@ -103,17 +104,16 @@ def build(
     """
     source, target = Path(source), Path(target)
     dense = Bundle.open_dense(source)
-    if target.resolve() == source.resolve():
-        raise TamizError(f"{target}: is the dense bundle itself, expected another folder")
-    bundles.check_target(target)
-    work = (target.parent / f".{target.name}.work").absolute()
+    bundles.check_target(target, source)
+    work = target.resolve().with_name(f".{target.resolve().name}.work")
     with _alone(work, target):
         if not options.resume:
             _empty(work)
         try:
             report = _Build(dense, target, work, list(choices), plugins, options, progress).run()
-        except Exception:  # an interruption is none, and leaves its work
-            if not options.resume or not any(work.iterdir()):
+        except BaseException as error:
+            refused = isinstance(error, TamizError) and not isinstance(error, UnwritableError)
+            if (refused and not options.resume) or not any(work.iterdir()):
                 shutil.rmtree(work, ignore_errors=True)
             raise
         shutil.rmtree(work, ignore_errors=True)
@@ -246,7 +246,7 @@ class _Build:
         """Holds the whole model to its budget; and what the report says of that."""
         budget = self.options.max_dppl
         about: dict[str, Any] = {"max_dppl": budget, "text": None, "skipped": None}
-        about |= {"trials": [], "result": None}
+        about |= {"trials": [], "probes": [], "result": None}
         skipped = None
         if self.options.report is not None:
             skipped = "the decisions are those of a report"
@@ -275,12 +275,13 @@ class _Build:
         scored = self.work / "candidate"
         scores = Reference(reference, self.work)
         candidates = Candidates(scores, windows, decode, scored, write, self.progress)
-        trials = Trials(math.log1p(budget), candidates.score, workshop.fill)
+        trials = Trials(math.log1p(budget), candidates.score, workshop.fill, candidates.probe)
         gated = hold_and_turn(slots, trials)
         own = known is None or self.options.calibration is None
         about["text"] = "the model's own" if own else "calibration"
         about |= {"windows": len(windows), "window_tokens": len(windows[0]), "decode": decode}
-        return gated, {**about, "trials": gated.trials, "result": gated.result}
+        about |= {"trials": gated.trials, "probes": trials.probed, "result": gated.result}
+        return gated, about
 
     def _write(self, found: Survey, plan: Plan, slots: Sequence[Slot], folder: Path) -> Written:
         return write_model(found, plan, accepted(slots), self._unsafe(slots), self.plugins, folder)

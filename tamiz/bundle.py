@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tamiz import __version__
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, UnwritableError
 from tamiz.external_data import locations
 
 MANIFEST = "tamiz.json"
@@ -225,10 +225,11 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
         A new empty folder.
 
     Raises:
-        TamizError: `target` is a file, or a folder with contents that is no bundle.
+        TamizError: `target` must not be written; see `check_target`.
+        UnwritableError: There was no space for it.
     """
-    target = Path(target)
-    check_target(target)
+    check_target(Path(target))
+    target = Path(target).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     import shutil  # not for reading: with tempfile 1 MB, where memory is measured
     import tempfile
@@ -237,23 +238,64 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     else:
         shutil.rmtree(scratch, ignore_errors=True)
+    folder, old = scratch / "new", scratch / "old"
     try:
-        folder = scratch / "new"
         folder.mkdir(parents=True)
         yield folder
-        if target.exists():
-            target.rename(scratch / "old")
-        folder.rename(target)
+        try:
+            if target.exists():
+                target.rename(old)
+            folder.rename(target)
+        except BaseException:
+            if old.exists() and not target.exists():
+                old.rename(target)
+            raise
+    except OSError as error:
+        if error.filename is not None:  # says itself which file, of those that were read maybe
+            raise
+        raise UnwritableError(f"{target}: cannot be written: {error}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def check_target(target: Path) -> None:
-    """Refuses a place where a bundle must not be written (see `writing`)."""
+def check_target(target: Path, source: Path | None = None) -> None:
+    """Refuses a place where a bundle must not be written.
+
+    Args:
+        target: Where the bundle is to go.
+        source: What it is made from.
+
+    Raises:
+        TamizError: `target` is a file, a link, the current folder or one around it, or a folder
+            that holds what no bundle has written there; or one of `target` and `source` lies inside
+            of the other.
+    """
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise TamizError(f"{target}: exists and is no folder, expected a new one")
-    if target.is_dir() and any(target.iterdir()) and not (target / MANIFEST).is_file():
-        raise TamizError(f"{target}: holds files and is no tamiz bundle, so it is not overwritten")
+    if Path.cwd().is_relative_to(target.resolve()):
+        raise TamizError(f"{target}: holds the current folder, expected another one")
+    if source is not None and target.resolve() == source.resolve():
+        raise TamizError(f"{target}: is the source itself, expected another folder")
+    for inner, outer in ((source, target), (target, source)):
+        if inner and outer and inner.resolve().is_relative_to(outer.resolve()):
+            raise TamizError(f"{target}: {inner} lies inside of {outer}, expected them apart")
+    if target.is_dir() and any(target.iterdir()):
+        _check_only_a_bundle(target)
+
+
+def _check_only_a_bundle(folder: Path) -> None:
+    """Refuses a folder that is to be replaced unless all files in it are those of a bundle."""
+    if not (folder / MANIFEST).is_file():
+        raise TamizError(f"{folder}: holds files and is no tamiz bundle, so it is not overwritten")
+    written = {MANIFEST, *_manifest(folder / MANIFEST).files}
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not path.is_dir():
+            name = path.relative_to(folder).as_posix()
+            if name not in written:
+                raise TamizError(
+                    f"{folder}: holds {name}, which is not of the bundle there, so it is not "
+                    "overwritten"
+                )
 
 
 def write_manifest(

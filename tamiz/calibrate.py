@@ -12,6 +12,7 @@ from tamiz.calibration import WINDOW, Calibration, Window, fingerprint
 from tamiz.errors import TamizError
 from tamiz.inspect import Survey, survey
 from tamiz.site import SiteKind
+from tamiz.tensor_file import check_writable
 
 if TYPE_CHECKING:
     from tamiz.activations import Activations
@@ -55,9 +56,11 @@ def calibrate_bundle(
         progress: Told about every step.
 
     Raises:
-        TamizError: No dense bundle, an unreadable or too short text, a file of another model.
+        TamizError: No dense bundle, an unreadable or too short text, a file of another model, or
+            `target` cannot be written.
     """
     bundle = Bundle.open_dense(source)
+    check_writable(target)
     others = [files.load(path, bundle) for path in merged]
     if others and not texts:
         result = others.pop(0)
@@ -154,7 +157,7 @@ def text_windows(
     Raises:
         TamizError: A text cannot be read, or has not one whole window.
     """
-    from tamiz.evaluate import cut
+    from tamiz.evaluate import cut, read_text
     from tamiz.generated_text import generate_windows
     from tamiz.runtime import Model
     from tamiz.tokenizer import Tokenizer
@@ -171,11 +174,7 @@ def text_windows(
     tokenizer = Tokenizer(bundle)
     cuts: list[Window] = []
     for path in texts:
-        try:
-            contents = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TamizError(f"{path}: cannot be read as UTF-8 text: {error}") from error
-        ids = tokenizer.encode(contents, bos=False)
+        ids = tokenizer.encode(read_text(path), bos=False)
         if len(ids) < length:
             raise TamizError(f"{path}: has {len(ids)} tokens, expected at least {length}")
         pieces = cut(ids, min(windows, len(ids) // length), length)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from tamiz.bundle import Bundle
 from tamiz.errors import TamizError
 from tamiz.statistics import Statistics
+from tamiz.tensor_file import write_tensors
 
 #: Tokens of a window.
 WINDOW = 512
@@ -160,9 +160,7 @@ def fingerprint(bundle: Bundle) -> str:
 
 
 def save(calibration: Calibration, path: Path) -> None:
-    """Writes a calibration; the file appears when it is complete. Equal ones have equal bytes."""
-    from safetensors.numpy import save_file
-
+    """Writes a calibration; see `tamiz.tensor_file.write_tensors`."""
     tensors: dict[str, NDArray[Any]] = {
         _TOKENS: np.array(calibration.tokens, np.int32).reshape(len(calibration.tokens), -1),
         _PRIORITIES: calibration.priorities,
@@ -170,8 +168,8 @@ def save(calibration: Calibration, path: Path) -> None:
     }
     for name, total in calibration.sums.items():
         tensors[f"sum/{name}"] = total
-        tensors[f"samples/{name}"] = np.ascontiguousarray(calibration.samples[name])
-        tensors[f"run/{name}"] = np.ascontiguousarray(calibration.runs[name])
+        tensors[f"samples/{name}"] = calibration.samples[name]
+        tensors[f"run/{name}"] = calibration.runs[name]
     about = {
         "version": VERSION,
         "model": calibration.model,
@@ -182,9 +180,7 @@ def save(calibration: Calibration, path: Path) -> None:
         "origins": calibration.origins,
         "run_window": calibration.run_window,
     }
-    scratch = path.with_name(path.name + ".new")
-    save_file(tensors, scratch, {"tamiz-calibration": json.dumps(about)})
-    os.replace(scratch, path)
+    write_tensors(path, tensors, {"tamiz-calibration": json.dumps(about)})
 
 
 def load(path: Path, bundle: Bundle) -> Calibration:

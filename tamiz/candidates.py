@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Windows of calibration text that are scored.
 _WINDOWS = 8
+#: Windows of these whose first halves probes are scored on.
+_PROBED = 2
 #: Windows that the model writes where there is no calibration.
 _GENERATED_WINDOWS = 4
 
@@ -84,6 +86,15 @@ class Candidates:
                 "kl_decode": result.kl_decode,
             }
         return found
+
+    def probe(self, slots: Sequence[Slot]) -> dict[str, float]:
+        """Quality of a candidate on less text, read as prompts.
+
+        Raises:
+            RuntimeError: It does not run.
+        """
+        halves = [window[: len(window) // 2] for window in self.windows[:_PROBED]]
+        return replace(self, windows=halves, decode=False).score(slots)
 
 
 def decodes(slots: Sequence[Slot]) -> bool:

@@ -1,7 +1,8 @@
 """Turns techniques with a dial up as far as the whole model's budget allows.
 
-First the rest is held to the budget (`tamiz.whole_model`); what is left of it is the dial's. A
-trial sets one strength at all sites, and the next follows from
+First the rest is held to the budget (`tamiz.whole_model`); what is left of it is the dial's. Where
+the technique asks for it, the sensitivity of its sites is measured (`tamiz.sensitivity`). A trial
+sets one strength at all sites, and the next follows from
 
     ln(1 + Δppl) ∝ strength²
 
@@ -11,14 +12,15 @@ until a trial that holds uses most of the budget. Where none holds, the techniqu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tamiz.plan import configure
 from tamiz.resolver import Choice
 from tamiz.selection import Slot
+from tamiz.sensitivity import measure
 from tamiz.technique import Dial
-from tamiz.whole_model import Gated, Trials, hold, lossy
+from tamiz.whole_model import Gated, Trials, hold, lossy, rounded
 
 _TRIALS = 7
 #: The part of the budget that a trial aims at, and with which the search is content.
@@ -48,7 +50,22 @@ def hold_and_turn(slots: list[Slot], trials: Trials) -> Gated:
         rest[index] = replace(slots[index], backed_off=len(slots[index].passed))
     if lossy(rest):
         rest = hold(rest, trials).slots
-    return Gated(_Search(rest, turned, slots, trials).run() or rest, trials.told)
+    choices = _informed({index: slots[index] for index in turned}, rest, trials)
+    return Gated(_Search(rest, choices, trials).run() or rest, trials.told)
+
+
+def _informed(slots: Mapping[int, Slot], rest: Sequence[Slot], trials: Trials) -> dict[int, Choice]:
+    """The choices at the slots by index, with the sensitivities that they ask for."""
+    choices = {index: _choice(slot) for index, slot in slots.items()}
+    asked = {
+        index: slots[index]
+        for index, choice in choices.items()
+        if _sensitivity_field(choice) and _sensitivity(choice) is None
+    }
+    for index, sensitivity in measure(asked, rest, trials).items():
+        field = _sensitivity_field(choices[index])
+        choices[index] = _set(choices[index], field, float(f"{sensitivity:.4g}"))
+    return choices
 
 
 @dataclass
@@ -57,14 +74,12 @@ class _Search:
 
     Attributes:
         rest: The slots, empty where the dial acts.
-        turned: Indices of these.
-        slots: The slots as they were first fitted.
+        choices: What acts there, by index.
         trials: Measures candidates.
     """
 
     rest: list[Slot]
-    turned: list[int]
-    slots: list[Slot]
+    choices: Mapping[int, Choice]
     trials: Trials
 
     def run(self) -> list[Slot] | None:
@@ -73,8 +88,8 @@ class _Search:
         allowed = self.trials.allowed
         for _ in range(_TRIALS):
             candidate = self._at(strength)
-            told = float(f"{strength:.4g}")
-            loss = self.trials.loss(candidate, refused=[], predicted=None, strength=told)
+            told = {"predicted": self._predicted(candidate), "strength": rounded(strength)}
+            loss = self.trials.loss(candidate, refused=[], **told)
             if loss <= allowed:
                 low, best = strength, candidate
                 if loss >= _CONTENT * allowed:
@@ -87,20 +102,43 @@ class _Search:
         return best
 
     def _start(self) -> float:
-        dial = _dial(_choice(self.slots[self.turned[0]]))
+        """The dial's start, or near what the sensitivities say that the budget allows."""
+        dial = _dial(next(iter(self.choices.values())))
         assert dial is not None
-        return dial.start
+        strength, allowed = dial.start, self.trials.allowed
+        for _ in range(_TRIALS):
+            predicted = self._predicted(self._at(strength))
+            if predicted is None or allowed / _STEP <= predicted <= allowed:
+                break
+            wanted = math.sqrt(_AIM * allowed / max(predicted, _AIM * allowed / _STEP**2))
+            strength *= max(1 / _STEP, wanted)
+        return strength
+
+    def _predicted(self, candidate: Sequence[Slot]) -> float | None:
+        """The divergence that the sensitivities give; None where they are not all known."""
+        total = 0.0
+        for index in self.choices:
+            if (attempt := candidate[index].accepted) is not None:
+                sensitivity = _sensitivity(attempt.choice)
+                if sensitivity is None:
+                    return None
+                total += sensitivity * attempt.metrics["output_rel_l2"] ** 2
+        return rounded(total)
 
     def _at(self, strength: float) -> list[Slot]:
         candidate = list(self.rest)
-        for index in self.turned:
-            choice = _choice(self.slots[index])
+        for index, choice in self.choices.items():
             dial = _dial(choice)
             assert dial is not None
-            fields = {**choice.config.model_dump(), dial.field: strength}
-            set_choice = configure(choice.technique, fields, asked=choice.asked)
-            candidate[index] = Slot(self.slots[index].site_plan, ((set_choice, 0),))
+            turned = _set(choice, dial.field, strength)
+            candidate[index] = Slot(self.rest[index].site_plan, ((turned, 0),))
         return self.trials.fill(candidate)
+
+
+def _set(choice: Choice, field: str, value: float) -> Choice:
+    """A choice with another value of one field."""
+    fields = {**choice.config.model_dump(), field: value}
+    return configure(choice.technique, fields, asked=choice.asked)
 
 
 def _choice(slot: Slot) -> Choice:
@@ -115,3 +153,16 @@ def _dial(choice: Choice) -> Dial | None:
     if dial is None or any(getattr(choice.config, field) is not None for field in dial.fixed):
         return None
     return dial
+
+
+def _sensitivity_field(choice: Choice) -> str:
+    """Name of the field for what the model loses by errors; empty if there is none."""
+    dial = choice.technique.dial
+    return (dial.sensitivity if dial is not None else None) or ""
+
+
+def _sensitivity(choice: Choice) -> float | None:
+    """What the model loses by errors at a site, as far as it is known."""
+    field = _sensitivity_field(choice)
+    value: float | None = getattr(choice.config, field) if field else None
+    return value

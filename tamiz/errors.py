@@ -1,5 +1,6 @@
 """The one exception that means "the user can fix this"."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,29 @@ class TamizError(Exception):
 
     The CLI prints it without a traceback and exits with code 2.
     """
+
+
+class UnwritableError(TamizError):
+    """A file that cannot be written: no space, no permission, no such folder."""
+
+
+@contextmanager
+def naming(path: os.PathLike[str], *others: type[Exception]) -> Iterator[None]:
+    """Turns what the system says where a file is written into one sentence that names the file.
+
+    Args:
+        path: The file, or the folder that is written.
+        *others: What else than OSError means that it cannot be written.
+
+    Raises:
+        UnwritableError: It cannot.
+    """
+    kinds: tuple[type[Exception], ...] = (OSError, *others)
+    try:
+        yield
+    except kinds as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UnwritableError(f"{path}: cannot be written: {reason}") from error
 
 
 @contextmanager

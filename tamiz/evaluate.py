@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tamiz.bundle import Bundle
 from tamiz.calibration import window_hash
 from tamiz.errors import TamizError
 from tamiz.runtime import Model
@@ -46,8 +47,7 @@ Float64 = NDArray[np.float64]
 def evaluate(
     built: Model,
     dense: Model | None,
-    text: str,
-    windows: int,
+    windows: Ids[Ids[int]],
     decode: bool = False,
     at_once: int = 1,
     tell: Callable[[str], None] = lambda _: None,
@@ -55,29 +55,27 @@ def evaluate(
     """Quality on a text; the JSON of `tamiz eval`.
 
     Args:
-        built: The model; its tokenizer reads the text.
+        built: The model.
         dense: What to compare with, or None.
-        text: The text.
-        windows: Number of windows.
+        windows: Of the text; see `read_windows`.
         decode: Whether to score token by token as well.
         at_once: Windows to read side by side; for models of one thread each.
         tell: Called with how far it is.
 
     Raises:
-        TamizError: The text is too short, or the models have other vocabularies.
+        TamizError: The models have other vocabularies.
     """
-    cuts = cut(Tokenizer(built.bundle).encode(text, bos=False), windows)
-    tell(f"{windows} windows")
+    tell(f"{len(windows)} windows")
 
     def done(count: int) -> None:
-        tell(f"{count} of {windows} windows are scored")
+        tell(f"{count} of {len(windows)} windows are scored")
 
     if dense is None:
-        quality = perplexity(built, cuts, decode, at_once, done)
+        quality = perplexity(built, windows, decode, at_once, done)
         result: dict[str, Any] = {"ppl": quality.ppl, "ppl_from_16": quality.ppl_from_16}
         result["ppl_decode"] = quality.ppl_decode
     else:
-        compared = compare(built, Reference(dense), cuts, decode, at_once, done)
+        compared = compare(built, Reference(dense), windows, decode, at_once, done)
         result = {
             "ppl": compared.built.ppl,
             "ppl_from_16": compared.built.ppl_from_16,
@@ -92,7 +90,7 @@ def evaluate(
             "top10_recall_decode": compared.top10_recall_decode,
         }
     told = {name: value for name, value in result.items() if value is not None}
-    return {**told, "windows": windows}
+    return {**told, "windows": len(windows)}
 
 
 @dataclass(frozen=True)
@@ -140,6 +138,31 @@ class Comparison:
         if self.built.ppl_decode is not None:
             late.append(self.built.ppl_decode)
         return max(self.built.ppl / self.dense.ppl, max(late) / self.dense.ppl_from_16) - 1.0
+
+
+def read_text(path: Path) -> str:
+    """The contents of a text file.
+
+    Raises:
+        TamizError: It cannot be read as UTF-8.
+    """
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TamizError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+
+
+def read_windows(path: Path, bundle: Bundle, windows: int) -> list[list[int]]:
+    """The first windows of a text file, as the tokenizer of a bundle reads it.
+
+    Raises:
+        TamizError: The file cannot be read or tokenised, or is too short; names it.
+    """
+    text = read_text(path)
+    try:
+        return cut(Tokenizer(bundle).encode(text, bos=False), windows)
+    except TamizError as error:
+        raise TamizError(f"{path}: {error}") from error
 
 
 def cut(ids: Ids[int], windows: int, window: int = WINDOW) -> list[list[int]]:

@@ -29,6 +29,7 @@ def export(source: str, target: str | Path, plugins: Plugins) -> Bundle:
     if exporter is None:
         known = "; ".join(f"{e.name}: {e.summary}" for e in plugins.exporters()) or "none installed"
         raise TamizError(f"{source}: no exporter reads it ({known})")
+    bundles.check_target(Path(target), Path(source) if Path(source).exists() else None)
     with bundles.writing(target) as folder:
         read = exporter.export(source, folder)
         path = Path(read)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +29,7 @@ from tamiz.resolver import Choice
 from tamiz.site import Site
 from tamiz.statistics import Statistics
 from tamiz.technique import Fit, FitError
+from tamiz.tensor_file import write_tensors
 from tamiz.workers import Workers
 
 _FITTING = threading.Lock()
@@ -218,17 +218,8 @@ def _make(job: Job, choice: Choice, file: Path) -> None:
         "error": error,
         "seconds": round(time.perf_counter() - start, 3),
     }
-    _write(file, fit.tensors, about)
-
-
-def _write(file: Path, tensors: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
-    from safetensors.numpy import save_file
-
     file.parent.mkdir(parents=True, exist_ok=True)
-    scratch = file.with_name(f"{file.stem}.{os.getpid()}.new")
-    contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    save_file(contiguous, scratch, {"tamiz-fit": json.dumps(about)})
-    os.replace(scratch, file)
+    write_tensors(file, fit.tensors, {"tamiz-fit": json.dumps(about)})
 
 
 def _read(file: Path) -> tuple[Fit, dict[str, Any]]:

@@ -4,6 +4,8 @@ The profile is measured with tamiz's own operators in onnxruntime, once for each
 
 - ``read_gb_s``: 10^9 bytes of weights read per second, by working set in MB: a chain of int8
   products, which wait for memory.
+- ``records_gb_s``: the same of single cache lines with gaps between them: a chain of products that
+  skip a random half of their inputs.
 - ``products_g_s``: 10^9 weights multiplied per second from the cache: a chain of int4 products.
 - ``attention_gb_s``: 10^9 bytes of keys and values attended per second by a decode step.
 - ``node_us``: microseconds that a product costs beside its work: what is left of small products
@@ -38,6 +40,8 @@ WORKING_SETS = (16, 64, 256)
 #: In- and outputs of a product of the chain; one has 1.1 MB as int8 and 0.7 MB as int4.
 _SIZE = 1024
 _GROUP_BYTES = {4: 320, 8: 544}
+#: The part of int4 weights that is scales and minima, which are read whatever is skipped.
+_FACTORS = 0.2
 #: KV heads, positions and head size of an attention of the chain: 3.1 MB of keys and values.
 _CACHE = (3, 2048, 64)
 _ATTENTIONS = 16
@@ -53,19 +57,18 @@ class Speed:
 
     threads: int
     read_gb_s: dict[str, float]
+    records_gb_s: dict[str, float]
     products_g_s: float
     attention_gb_s: float
     node_us: float
 
     def read_rate(self, working_set: int) -> float:
         """Bytes per second, linear in the logarithm of the working set (bytes)."""
-        points = sorted((math.log(float(mb) * 1e6), gb) for mb, gb in self.read_gb_s.items())
-        at = math.log(max(1, working_set))
-        for (x0, y0), (x1, y1) in pairwise(points):
-            if at <= x1:
-                part = max(0.0, (at - x0) / (x1 - x0))
-                return (y0 + part * (y1 - y0)) * 1e9
-        return points[-1][1] * 1e9
+        return _rate(self.read_gb_s, working_set)
+
+    def record_rate(self, working_set: int) -> float:
+        """The same of single cache lines."""
+        return _rate(self.records_gb_s, working_set)
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,16 @@ class Profile:
 
     machine: dict[str, str]
     speeds: tuple[Speed, ...]
+
+
+def _rate(measured: Mapping[str, float], working_set: int) -> float:
+    points = sorted((math.log(float(mb) * 1e6), gb) for mb, gb in measured.items())
+    at = math.log(max(1, working_set))
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if at <= x1:
+            part = max(0.0, (at - x0) / (x1 - x0))
+            return (y0 + part * (y1 - y0)) * 1e9
+    return points[-1][1] * 1e9
 
 
 def path() -> Path:
@@ -154,14 +167,19 @@ def _speed(threads: int, weights: NDArray[np.uint8]) -> Speed:
     # t = node + weights / rate, for two sizes
     product = max(large - small, large / 2) / (_SIZE**2 - (_SIZE // 2) ** 2)
     node = max(0.0, small - product * (_SIZE // 2) ** 2)
-    reads = {}
+    reads, records = {}, {}
     for mb in WORKING_SETS:
         chain = _products(8, _SIZE, weights, mb * 1_000_000 // _bytes(8, _SIZE), threads)
         reads[str(mb)] = round(_bytes(8, _SIZE) / max(_seconds(chain) - node, 1e-9) / 1e9, 2)
+        skipping = _seconds(_skipping(weights[: mb * 1_000_000], threads)) - node
+        skipping -= _FACTORS * _bytes(4, _SIZE) / (reads[str(mb)] * 1e9)
+        kept = (1 - _FACTORS) / 2 * _bytes(4, _SIZE)
+        records[str(mb)] = round(kept / max(skipping, 1e-9) / 1e9, 2)
     attention = _seconds(_attention(threads))
     return Speed(
         threads=threads,
         read_gb_s=reads,
+        records_gb_s=records,
         products_g_s=round(1e-9 / product, 2),
         attention_gb_s=round(8 * math.prod(_CACHE) / max(attention - node, 1e-9) / 1e9, 2),
         node_us=round(1e6 * node, 3),
@@ -269,6 +287,25 @@ def _products(bits: int, size: int, weights: NDArray[np.uint8], nodes: int, thre
     for index in range(nodes):
         (last,) = probe.node("BlockMatMul", [last, stored[index % len(stored)]], attributes)
     probe.output(last, "y", np.zeros((1, size), np.float32))
+    return probe.load(threads)
+
+
+def _skipping(weights: NDArray[np.uint8], threads: int) -> _Probe:
+    """Products ``[1, size] · [size, size]`` of one row, half of whose inputs are masked."""
+    import numpy as np
+
+    probe = _Probe()
+    generator = np.random.default_rng(0)
+    x = probe.input("x", generator.standard_normal((1, _SIZE), np.float32))
+    kept = generator.permutation(_SIZE).reshape(1, -1) < _SIZE // 2
+    mask = probe.input("mask", kept.astype(np.uint8))
+    attributes = {"n": _SIZE, "k": _SIZE, "block": 1}
+    panels, step = _SIZE // 64, _bytes(4, _SIZE)
+    whole = weights[: len(weights) // step * step]
+    for index, stored in enumerate(whole.reshape(-1, panels, step // panels)):
+        weight = probe.input(f"w{index}", stored)
+        (y,) = probe.node("ChannelMatMul", [x, weight, mask], attributes)
+        probe.output(y, f"y{index}", np.empty((1, _SIZE), np.float32))
     return probe.load(threads)
 
 

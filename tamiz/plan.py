@@ -96,6 +96,14 @@ def choose(
     return chosen
 
 
+def parse_value(text: str) -> Any:
+    """A field's value on the command line: the JSON value it looks like, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def configure(technique: Technique, fields: Mapping[str, Any], *, asked: bool) -> Choice:
     """Makes one choice.
 

@@ -174,7 +174,8 @@ def read_policy(path: Path, techniques: Mapping[str, Technique], sites: Sequence
     check(located.value, located, techniques)
     layers = {site.layer for site in sites if site.layer is not None}
     for index, part in enumerate(located.value.get("ranges", [])):
-        for layer in (max(layers_of(part["layers"])), min(layers_of(part["layers"]))):
+        held = layers_of(part["layers"])
+        for layer in (held[-1], held[0]):
             _check_layer(located, ("ranges", index, "layers"), layer, layers)
     for layer in located.value.get("layers", {}):
         _check_layer(located, ("layers", layer), int(layer), layers)

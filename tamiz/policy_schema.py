@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from tamiz.located_json import LocatedJson
 from tamiz.site import TENSOR_IDS
 from tamiz.technique import Technique
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 #: A key of ``sites`` that begins so is a regular expression.
 PATTERN = "re:"
@@ -20,7 +23,8 @@ SHORT["tok_embd"] = "embd"
 
 _NAMES = tuple(dict.fromkeys((*SHORT.values(), *TENSOR_IDS)))
 _IN_LAYERS = tuple(t for t in TENSOR_IDS if t.startswith(("ffn_", "attn_")))
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_LAYER, _LAYERS = r"^(0|[1-9]\d{0,17})$", r"^\d{1,18}(-\d{1,18})?$"
+_PATTERNS = {_LAYER: "the number of a layer", _LAYERS: "layers such as 15-20 or 7"}
 
 
 def check(value: Any, located: LocatedJson, techniques: Mapping[str, Technique]) -> None:
@@ -31,13 +35,7 @@ def check(value: Any, located: LocatedJson, techniques: Mapping[str, Technique])
         policy_model(techniques).model_validate(value)
     except ValidationError as error:
         first = max(error.errors(), key=lambda e: len(_place(e["loc"], value)))
-        place = _place(first["loc"], value)
-        message = first["msg"].replace("Input should be", "expected")
-        if first["type"] == "extra_forbidden":
-            message = "unknown key"
-        elif not isinstance(first["input"], dict):
-            message += f", found {first['input']!r:.60}"
-        raise located.error(place, message) from error
+        raise located.error(_place(first["loc"], value), _message(first)) from error
     for index, part in enumerate(value.get("ranges", [])):
         if not layers_of(part["layers"]):
             message = f"expected a range from low to high, found {part['layers']!r}"
@@ -54,15 +52,30 @@ def check(value: Any, located: LocatedJson, techniques: Mapping[str, Technique])
             raise located.error((*place, "strip"), message)
 
 
+def _message(error: ErrorDetails) -> str:
+    """What pydantic found, in the words of the other errors."""
+    if error["type"] == "missing":
+        return f"lacks the key {error['loc'][-1]!r}"
+    if error["type"] == "extra_forbidden":
+        return "unknown key"
+    message = error["msg"].replace("Input should be", "expected")
+    if error["type"] == "string_pattern_mismatch":
+        pattern = error["ctx"]["pattern"]
+        message = f"expected {_PATTERNS.get(pattern, f'text that matches {pattern}')}"
+    if not isinstance(error["input"], dict):
+        message += f", found {error['input']!r:.60}"
+    return message
+
+
 def policy_model(techniques: Mapping[str, Technique]) -> type[BaseModel]:
     """The pydantic model of a policy, with the keys of these techniques."""
     entry = _entry_model(techniques)
     ranged = create_model(
-        "Range", __base__=entry, layers=(str, Field(pattern=r"^\d+(-\d+)?$", description="15-20"))
+        "Range", __base__=entry, layers=(str, Field(pattern=_LAYERS, description="15-20"))
     )
     tensors: Any = dict[Literal[_IN_LAYERS], entry]  # type: ignore[valid-type]
     layer = create_model("Layer", __base__=entry, tensors=(tensors, None))
-    number = Annotated[str, Field(pattern=r"^(0|[1-9]\d*)$")]
+    number = Annotated[str, Field(pattern=_LAYER)]
     return create_model(
         "Policy",
         __base__=_Strict,
@@ -169,6 +182,5 @@ def _all_entries(value: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], 
 
 def layers_of(text: str) -> range:
     """The layers of ``15-20`` or ``7``; none where the range runs backwards."""
-    match = _RANGE.fullmatch(text)
-    assert match is not None
-    return range(int(match[1]), int(match[2] or match[1]) + 1)
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)

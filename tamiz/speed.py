@@ -2,9 +2,10 @@
 
 A decode step goes through the sites one after the other:
 
-    t = Σ_sites max(read / read rate, work / product rate) + nodes · node time
+    t = Σ_sites max(in rows / read rate + scattered / record rate, work / product rate)
+        + nodes · node time
 
-with the read rate of a working set as large as all that a step reads. At an attention it is
+with the rates of a working set as large as all that a step reads. At an attention it is
 read / rate of attending + work / product rate: what chooses keys comes before these are read.
 Every node of the recognised graph counts, also where it is no site.
 """
@@ -80,4 +81,5 @@ def _seconds(site: Site, cost: Cost, working_set: int, speed: Speed) -> float:
     node, work = speed.node_us * 1e-6, cost.work / (speed.products_g_s * 1e9)
     if site.kind is SiteKind.ATTENTION:
         return cost.read / (speed.attention_gb_s * 1e9) + work + node
-    return max(cost.read / speed.read_rate(working_set), work) + node
+    rows = (cost.read - cost.scattered) / speed.read_rate(working_set)
+    return max(rows + cost.scattered / speed.record_rate(working_set), work) + node

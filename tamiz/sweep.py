@@ -7,17 +7,23 @@ against dense on a text, and timed in turn with the bundle without the technique
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamiz import bundle as bundles
-from tamiz.bench import bundle_child, measure, medians, ratios
+from tamiz.bench import bundle_child, check_context, measure, medians, ratios
+from tamiz.build import Options, build
 from tamiz.errors import TamizError
+from tamiz.evaluate import evaluate, read_windows
+from tamiz.machine import cores
+from tamiz.plan import choose, parse_value
+from tamiz.runtime import Model
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
+    from tamiz.resolver import Choice
 
 #: Of the curve: size, and room for the axes.
 _WIDTH, _HEIGHT, _MARGIN = 480, 300, 56
@@ -48,7 +54,7 @@ class Sweep:
         technique, _, field = name.partition(".")
         if not (technique and field and all(values.split(","))):
             raise TamizError(f"--sweep {text!r}: expected a form such as kwta.k=0.9,0.8,0.7")
-        return cls(technique, field, tuple(values.split(",")))
+        return cls(technique, field, tuple(dict.fromkeys(values.split(","))))
 
 
 def run_sweep(
@@ -56,7 +62,7 @@ def run_sweep(
     target: Path,
     sweep: Sweep,
     plugins: Plugins,
-    text: str,
+    text: Path,
     calibration: Path | None = None,
     *,
     windows: int = 8,
@@ -68,10 +74,10 @@ def run_sweep(
 
     Args:
         dense: Folder of a dense bundle.
-        target: New folder for the bundles and the result.
+        target: New folder for the bundles and the result; it appears when everything went well.
         sweep: What to vary.
         plugins: The loaded plugins.
-        text: Text to score on.
+        text: UTF-8 text to score on.
         calibration: A calibration's file.
         windows: Windows of 1,024 tokens to score.
         context: Tokens of context to decode from.
@@ -79,46 +85,61 @@ def run_sweep(
         tell: Called with what is done next.
 
     Raises:
-        TamizError: No dense bundle, an unknown technique, field or value, or too short a text.
+        TamizError: No dense bundle, an unknown technique, field or value, too short a text, a
+            context beyond the model's limit, or `target` must not be written.
     """
-    from tamiz.build import Options, build
-    from tamiz.plan import choose
-
-    techniques = plugins.techniques()
-    wanted = [{}, *({sweep.technique: {sweep.field: value}} for value in sweep.values)]
-    chosen = [choose(techniques, fields) for fields in wanted]
-    bundles.check_target(target)
-    target.mkdir(parents=True, exist_ok=True)
-    names = ["base", *(f"{sweep.technique}-{sweep.field}-{value}" for value in sweep.values)]
-    options = Options(calibration=calibration, max_dppl=None)
-    for name, choices in zip(names, chosen, strict=True):
-        tell(f"build {name}")
-        build(dense, target / name, choices, plugins, options)
-    tell("score")
-    quality = [_score(target / name, dense, text, windows) for name in names]
-    tell("time")
-    points = _time([target / name for name in names], context, threads, tell)
-    for point, value, scored in zip(points, (None, *sweep.values), quality, strict=True):
-        point |= {"value": value, **scored}
-    report = {
-        "sweep": f"{sweep.technique}.{sweep.field}",
-        "context": context,
-        "threads": threads,
-        "windows": windows,
-        "points": points,
-    }
-    bundles.write_json(target / "sweep.json", report)
-    (target / "sweep.svg").write_text(draw(report), "utf-8")
+    bundles.check_target(target, dense)
+    chosen = _choices(sweep, plugins)
+    model = Model.load(dense, threads=1)
+    check_context(str(dense), context, model.limit)
+    cuts = read_windows(text, model.bundle, windows)
+    with bundles.writing(target) as folder:
+        paths = [folder / name for name in chosen]
+        _build(dense, folder, chosen, calibration, plugins, tell)
+        tell("score")
+        quality = [_score(path, model, cuts) for path in paths]
+        tell("time")
+        points = _time(paths, context, threads, tell)
+        for point, value, scored in zip(points, (None, *sweep.values), quality, strict=True):
+            point |= {"value": value, **scored}
+        report = {
+            "sweep": f"{sweep.technique}.{sweep.field}",
+            "context": context,
+            "threads": threads,
+            "windows": windows,
+            "points": points,
+        }
+        bundles.write_json(folder / "sweep.json", report)
+        (folder / "sweep.svg").write_text(draw(report), "utf-8")
     return report
 
 
-def _score(built: Path, dense: Path, text: str, windows: int) -> dict[str, float]:
-    from tamiz.evaluate import evaluate
-    from tamiz.machine import cores
-    from tamiz.runtime import Model
+def _choices(sweep: Sweep, plugins: Plugins) -> dict[str, list[Choice]]:
+    """What each bundle is built with, by its name; the one without the technique first."""
+    techniques = plugins.techniques()
+    chosen = {"base": choose(techniques)}
+    for value in sweep.values:
+        wanted = {sweep.technique: {sweep.field: parse_value(value)}}
+        chosen[f"{sweep.technique}-{sweep.field}-{value}"] = choose(techniques, wanted)
+    return chosen
 
-    models = Model.load(built, threads=1), Model.load(dense, threads=1)
-    result = evaluate(*models, text, windows, at_once=cores())
+
+def _build(
+    dense: Path,
+    folder: Path,
+    chosen: Mapping[str, Sequence[Choice]],
+    calibration: Path | None,
+    plugins: Plugins,
+    tell: Callable[[str], None],
+) -> None:
+    for name, choices in chosen.items():
+        tell(f"build {name}")
+        options = Options(calibration=calibration, max_dppl=None)
+        build(dense, folder / name, choices, plugins, options)
+
+
+def _score(built: Path, dense: Model, windows: Sequence[Sequence[int]]) -> dict[str, float]:
+    result = evaluate(Model.load(built, threads=1), dense, windows, at_once=cores())
     return {name: float(f"{result[name]:.4g}") for name in ("dppl", "kl_mean")}
 
 

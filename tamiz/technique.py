@@ -142,6 +142,7 @@ class Cost:
         work: Weights multiplied for one decoded token, in units of a product of int4 weights that
             are in the cache; it counts where it takes longer than reading.
         exact: False where these are the most it may take, and the fit tells how much less it is.
+        scattered: Bytes of `read` that are single cache lines with gaps between them.
         sketch: Bytes of `read` that are sketches of keys; the others are keys and values.
     """
 
@@ -149,6 +150,7 @@ class Cost:
     read: int
     work: int = 0
     exact: bool = True
+    scattered: int = 0
     sketch: int = 0
 
 
@@ -175,11 +177,14 @@ class Dial:
         field: Field of the configuration, a positive number; more saves more and loses more.
         fixed: Fields of which one that is set decides instead.
         start: Where the search begins.
+        sensitivity: Field that the gate sets at each site to what the model loses by errors there
+            (`tamiz.sensitivity`), unless the policy has set it; None if it is not to be measured.
     """
 
     field: str
     fixed: tuple[str, ...]
     start: float
+    sensitivity: str | None = None
 
 
 class FitError(Exception):
@@ -268,7 +273,9 @@ class Technique:
         if not (isinstance(self.config, type) and issubclass(self.config, TechniqueConfig)):
             raise TypeError(f"{self.name}: its configuration is no TechniqueConfig")
         tuned = [self.autotune.field] if self.autotune else []
-        tuned += [self.dial.field, *self.dial.fixed] if self.dial else []
+        if self.dial is not None:
+            tuned += [self.dial.field, *self.dial.fixed]
+            tuned += [self.dial.sensitivity] if self.dial.sensitivity else []
         tuned += [self.partition] if self.partition else []
         blocks = [claim.block for claim in self.claims if isinstance(claim.block, str)]
         for name in (*self.policy_keys.values(), *tuned, *blocks):

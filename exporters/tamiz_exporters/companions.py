@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tamiz.bundle import read_json, write_json
-from tamiz_exporters.tokenizer import write_tokenizer
+from tamiz.errors import TamizError
+from tamiz_exporters.tokenizer import malformed, write_tokenizer
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
@@ -38,7 +39,7 @@ def copy_companions(source: Path, directory: Path) -> None:
         directory: The bundle's folder.
 
     Raises:
-        TamizError: If one of the JSON files is malformed.
+        TamizError: If one of the files is malformed.
     """
     for name in _COPIED:
         if (source / name).is_file():
@@ -58,19 +59,24 @@ def _complete_tokenizer_config(source: Path, directory: Path) -> None:
     config = read_json(path)
     template = source / CHAT_TEMPLATE
     if template.is_file() and "chat_template" not in config:
-        config["chat_template"] = template.read_text(encoding="utf-8")
+        try:
+            config["chat_template"] = template.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise TamizError(f"{template}: cannot be read as UTF-8 text: {error}") from error
     if "add_bos_token" not in config and (directory / TOKENIZER).is_file():
-        config["add_bos_token"] = _begins_with(
-            read_json(directory / TOKENIZER).get("post_processor"), config.get("bos_token")
-        )
+        config["add_bos_token"] = _begins_with(directory / TOKENIZER, config.get("bos_token"))
     write_json(path, config)
 
 
-def _begins_with(post_processor: Any, token: Any) -> bool:
-    """Whether the post-processor's template puts `token` before the text."""
+def _begins_with(tokenizer: Path, token: Any) -> bool:
+    """Whether the template of the tokenizer's post-processor puts `token` before the text."""
+    post_processor = read_json(tokenizer).get("post_processor")
     content = token.get("content") if isinstance(token, dict) else token
     if content is None or not isinstance(post_processor, dict):
         return False
-    steps = post_processor.get("processors", [post_processor])
     begin = {"id": content, "type_id": 0}
-    return any(step.get("single", [])[:1] == [{"SpecialToken": begin}] for step in steps)
+    try:
+        steps = post_processor.get("processors", [post_processor])
+        return any(step.get("single", [])[:1] == [{"SpecialToken": begin}] for step in steps)
+    except (AttributeError, TypeError) as error:
+        raise malformed(tokenizer, error) from error

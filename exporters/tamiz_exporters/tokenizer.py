@@ -63,9 +63,14 @@ def write_tokenizer(directory: Path) -> bool:
             return False
         model = _build(tokenizer)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise TamizError(f"{path}: not a file of the tokenizers library ({error!r})") from error
+        raise malformed(path, error) from error
     ir.save(model, directory / "tokenizer.onnx")
     return True
+
+
+def malformed(path: Path, error: Exception) -> TamizError:
+    """What to raise where reading a ``tokenizer.json`` met something else than it holds."""
+    return TamizError(f"{path}: not a file of the tokenizers library ({error!r})")
 
 
 def _unsupported(tokenizer: dict[str, Any]) -> str:

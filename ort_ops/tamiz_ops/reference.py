@@ -144,8 +144,12 @@ def kwta_mask(
     keep: int = 0,
     duty: int = 1,
     first: int = 4,
+    renorm: int = 0,
 ) -> list[Array]:
-    """score = |x of a block|_2 * weight; kept where score >= threshold, or the `keep` largest."""
+    """score = |x of a block|_2 * weight; kept where score >= threshold, or the `keep` largest.
+
+    With `renorm` the centred x is multiplied by blocks / winners.
+    """
     k = x.shape[-1]
     centred = x.astype(np.float64) - (0 if center is None else center)
     padded = np.pad(centred, [(0, 0)] * (x.ndim - 1) + [(0, -k % block)])
@@ -160,7 +164,10 @@ def kwta_mask(
         kept = scores >= threshold
     if position_ids is not None:
         kept |= ((position_ids < first) | (position_ids % duty != 0))[..., np.newaxis]
-    return [(kept & allowed).astype(np.uint8), centred]
+    winners = (kept & allowed).astype(np.uint8)
+    if renorm:
+        centred = centred * (kept.shape[-1] / np.maximum(winners.sum(axis=-1, keepdims=True), 1))
+    return [winners, centred]
 
 
 def zero_mask(

@@ -39,6 +39,11 @@ def run(
     Raises:
         ValueError: an input, output or attribute that does not fit the op, in one sentence.
     """
-    arrays = [None if value is None else np.ascontiguousarray(value) for value in inputs]
+    arrays = [None if value is None else _plain(value) for value in inputs]
     buffers = None if out is None else list(out)
     return _native.run(op, arrays, buffers, isa, threads, attributes)
+
+
+def _plain(value: Array) -> Array:
+    """The array, or a copy of it where it is not contiguous or not aligned."""
+    return np.require(np.ascontiguousarray(value), requirements="A")

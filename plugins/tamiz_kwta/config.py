@@ -32,8 +32,15 @@ class KwtaConfig(TechniqueConfig):
         1.0,
         gt=0,
         description="Without k: how much of its inputs a site skips, o 0.4 times the square root "
-        "of this and others a fixed part of it; the gate of the whole model turns it as far as "
-        "--max-dppl allows.",
+        "of this and others a fixed part of it, or what their sensitivity asks for; the gate of "
+        "the whole model turns it as far as --max-dppl allows.",
+    )
+    sensitivity: float | None = Field(
+        None,
+        gt=0,
+        description="Without k, of select=threshold: what the model loses by errors at a site, "
+        "nats a token for each unit of (error / output)². Measured by the gate of the whole model "
+        "where it is not given.",
     )
     max_keep: float = Field(
         0.75,
@@ -58,8 +65,13 @@ class KwtaConfig(TechniqueConfig):
     )
     first: int = Field(4, ge=0, description="First positions of a sequence that stay dense.")
     weighted: bool = Field(True, description="Score |x|·‖W‖ of the column instead of |x|.")
-    center: bool = Field(
-        False, description="Take the mean input off first: what loses counts as its mean, not 0."
+    center: bool | None = Field(
+        None,
+        description="Take the mean input off first: what loses counts as its mean, not 0. By "
+        "default at o, whose inputs are averages themselves.",
+    )
+    renorm: bool = Field(
+        False, description="Multiply the product by blocks / winners, as if what loses were alike."
     )
 
     @model_validator(mode="after")
@@ -76,10 +88,23 @@ class KwtaConfig(TechniqueConfig):
             return self.k
         return max(0.1, 1 - _SKIPPED.get(site.tensor or "", _OTHERS) * self.strength**0.5)
 
-    def pays(self, site: Site) -> bool:
-        """Whether a mask at `site` may save time."""
-        chosen = self.k is not None or self.k_abs is not None or self.select == "mass"
-        return chosen or self.keep_at(site) <= self.max_keep
+    def centers(self, site: Site) -> bool:
+        """Whether the mean input is taken off at `site`."""
+        return site.tensor == "attn_o" if self.center is None else self.center
+
+    @property
+    def shared_out(self) -> bool:
+        """Whether what is kept is decided site by site."""
+        return self.k is None and self.k_abs is None and self.select != "mass"
+
+    @property
+    def informed(self) -> bool:
+        """Whether the sensitivity of a site decides what is kept there."""
+        return self.shared_out and self.sensitivity is not None and self.select == "threshold"
+
+    def pays(self, keep: float) -> bool:
+        """Whether a mask that keeps this fraction may save time."""
+        return not self.shared_out or keep <= self.max_keep
 
     def targets(self, site: Site) -> bool:
         """Whether `site` is one of those asked for."""

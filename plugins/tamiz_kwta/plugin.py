@@ -26,7 +26,7 @@ KWTA = Technique(
         Metric("kwta.duty_hits", "tokens", "Tokens that were gated."),
     ),
     calibrated=True,
-    dial=Dial("strength", fixed=("k", "k_abs"), start=1.0),
+    dial=Dial("strength", fixed=("k", "k_abs"), start=1.0, sensitivity="sensitivity"),
     effect=effect,
     fit=fit,
     rewrite=rewrite,

@@ -30,7 +30,7 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
         return add_initializer(model, f"{site.id}.kwta.{role}", fit.tensors[role])
 
     block = int(fit.attributes["block"])
-    centred = "center" in fit.tensors
+    centred = "center" in fit.tensors or "renorm" in fit.attributes
     outputs = [ir.Value(name=f"{site.id}.kwta.mask", type=ir.TensorType(ir.DataType.UINT8))]
     if centred:
         outputs.append(ir.Value(name=f"{site.id}.kwta.centred", type=x.type, shape=x.shape))
@@ -46,6 +46,7 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     node.replace_input_with(ports["mask"], outputs[0])
     if centred:
         node.replace_input_with(ports["x"], outputs[1])
+    if "shift" in fit.tensors:
         node.replace_input_with(ports["bias"], _shifted(model, site, node, ports["bias"], fit))
     node.attributes["block"] = ir.AttrInt64("block", block)
     return [mask, node]

@@ -1,14 +1,16 @@
 """The command line: one command a file, imported only when it is needed.
 
 Exit codes: 0 done; 1 internal error, or what the command was asked to hold does not hold;
-2 bad input or usage; 130 interrupted.
+2 bad input or usage; 130 interrupted; 143 terminated, which cleans up as an interruption does.
 """
 
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
@@ -54,7 +56,8 @@ class LazyGroup(click.Group):
         """Runs a command line and exits."""
         extra["standalone_mode"] = False
         try:
-            result = super().main(args, *more, **extra)
+            with _terminable():
+                result = super().main(args, *more, **extra)
         except click.exceptions.NoArgsIsHelpError as error:  # its message is the help
             error.show()
             sys.exit(2)
@@ -63,11 +66,22 @@ class LazyGroup(click.Group):
         except TamizError as error:
             _fail(str(error))
         except OSError as error:  # no permission, no space
-            _fail(str(error))
+            named = error.filename is not None and error.strerror is not None
+            _fail(f"{error.filename}: {error.strerror}" if named else str(error))
         except (click.Abort, KeyboardInterrupt):
             click.echo("interrupted", err=True)
             sys.exit(130)
         sys.exit(result if isinstance(result, int) else 0)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Lets SIGTERM unwind the stack, so that nothing half-written is left behind."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _fail(message: str) -> NoReturn:

@@ -9,6 +9,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
+from tamiz.cli._counts import Workers
 from tamiz.errors import TamizError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,9 +45,7 @@ _OPTIONS = (
     click.option(
         "--stop", multiple=True, help="Text that ends the answer; may be given several times."
     ),
-    click.option(
-        "--threads", type=click.IntRange(1), help="Threads.  [default: the physical cores]"
-    ),
+    click.option("--threads", type=Workers(), help="Threads.  [default: the physical cores]"),
 )
 
 

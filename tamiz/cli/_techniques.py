@@ -60,7 +60,7 @@ def choices(ctx: click.Context, values: Mapping[str, Any]) -> list[Choice]:
     Raises:
         TamizError: A value outside of its range, or a field of a technique that is switched off.
     """
-    from tamiz.plan import choose
+    from tamiz.plan import choose, parse_value
 
     techniques = plugins(ctx).techniques()
     wanted: dict[str, dict[str, Any] | None] = {}
@@ -68,7 +68,7 @@ def choices(ctx: click.Context, values: Mapping[str, Any]) -> list[Choice]:
         switch = values[_key(name)]
         mode = _mode(technique)
         fields = {
-            field: _value(text)
+            field: parse_value(text)
             for field in technique.config.model_fields
             if field != mode and (text := values[_key(name, field)]) is not None
         }
@@ -92,14 +92,6 @@ def acts_on_steps_only(ctx: click.Context, names: Collection[str]) -> bool:
 def _key(technique: str, field: str = "") -> str:
     """Name under which click hands over an option's value; no command's own option has it."""
     return f"technique_{technique.replace('-', '_')}__{field}"
-
-
-def _value(text: str) -> Any:
-    """An option's text as the JSON value it looks like, else as the string it is."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _mode(technique: Technique) -> str | None:

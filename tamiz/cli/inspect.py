@@ -62,7 +62,8 @@ def _print(found: Survey) -> None:
         for site in found.sites
     ]
     for name, technique in manifest.techniques.items():
-        fields = ", ".join(f"{key} {value}" for key, value in technique["config"].items())
+        config = technique["config"].items()
+        fields = ", ".join(f"{key} {value}" for key, value in config if value is not None)
         click.echo(f"{name}: {fields}")
     if rows:
         print_table(["site", ">sites", "kind", ">outputs × inputs", ">bytes each"], fold(rows))

@@ -11,8 +11,10 @@ import click
 
 from tamiz.cli._output import fold, print_json, print_table, size
 from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins
+from tamiz.errors import TamizError
 
 if TYPE_CHECKING:
+    from tamiz.bundle import Bundle
     from tamiz.plan import Plan, Prediction
     from tamiz.speed import SpeedPrediction
     from tamiz.technique import Cost
@@ -58,7 +60,9 @@ def command(
     from tamiz.policy import read_policy
 
     chosen = choices(ctx, flags)
-    found = survey(Bundle.open_dense(directory), plugins(ctx))
+    bundle = Bundle.open_dense(directory)
+    _check_context(bundle, context)
+    found = survey(bundle, plugins(ctx))
     rules = None
     if policy is not None:
         rules = read_policy(policy, plugins(ctx).techniques(), found.sites)
@@ -75,6 +79,17 @@ def command(
         print_json(_as_dict(plan, predictions, total, speeds, context))
     else:
         _print(plan, predictions, total, speeds, context)
+
+
+def _check_context(bundle: Bundle, context: int) -> None:
+    """Refuses a context that the model does not have; not every model says how long it is."""
+    if "config.json" in bundle.manifest.files:
+        limit = bundle.json("config.json").get("max_position_embeddings")
+        if isinstance(limit, int) and context > limit:
+            raise TamizError(
+                f"{bundle.path}: context {context} is beyond the model's limit of {limit} tokens "
+                "(max_position_embeddings of config.json)"
+            )
 
 
 def _as_dict(

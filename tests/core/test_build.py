@@ -10,7 +10,7 @@ import pytest
 from tamiz import graph
 from tamiz.build import Options, build
 from tamiz.bundle import Bundle
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, UnwritableError
 from tamiz.plan import ConflictError, choose
 from tamiz.plugins import Plugins, load
 from tamiz.site import Site, SiteKind
@@ -178,7 +178,43 @@ def test_a_model_that_gives_nonsense_is_not_written(plugins: Plugins, tiny_dense
 
     with pytest.raises(RuntimeError, match="not finite"):
         run(plugins, tiny_dense, [rescaled(fit=nonsense)], {"rescaled": {}}, max_dppl=None)
-    assert os.listdir(tiny_dense.parent) == [tiny_dense.name]
+    assert not (tiny_dense.parent / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (RuntimeError("crash"), True),
+        (OSError(28, "No space left on device"), True),
+        (UnwritableError("out: cannot be written"), True),
+        (TamizError("bad input"), False),
+    ],
+)
+def test_what_was_fitted_survives_a_crash(
+    plugins: Plugins,
+    tiny_dense: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    kept: bool,
+) -> None:
+    fitted = []
+
+    def fit(site: Site, weight: np.ndarray, *_: Any) -> Fit:
+        fitted.append(site.id)
+        return Fit({"weight": weight}, {}, {"exact": 1.0}, 32)
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    technique = rescaled(fit=fit)
+    monkeypatch.setattr("tamiz.build.write_model", fail)
+    with pytest.raises((type(error), TamizError)):
+        run(plugins, tiny_dense, [technique], {"rescaled": {}})
+    monkeypatch.undo()
+    assert (tiny_dense.parent / ".out.work").exists() == kept
+    run(plugins, tiny_dense, [technique], {"rescaled": {}}, resume=True)
+    assert len(fitted) == (14 if kept else 28)
+    assert sorted(os.listdir(tiny_dense.parent)) == ["out", tiny_dense.name]
 
 
 def test_a_model_that_does_not_load_is_not_written(plugins: Plugins, tiny_dense: Path) -> None:

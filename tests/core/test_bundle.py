@@ -16,7 +16,7 @@ from tamiz.bundle import (
     write_manifest,
     writing,
 )
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, UnwritableError
 
 EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -198,6 +198,14 @@ def test_writing_leaves_nothing_behind_on_failure(
     assert os.listdir(tmp_path) == []
 
 
+def test_writing_without_space_names_the_bundle(tmp_path: Path) -> None:
+    reason = "out: cannot be written: 5 requested"
+    with pytest.raises(UnwritableError, match=reason), writing(tmp_path / "out"):
+        raise OSError("5 requested and 2 written")  # as NumPy says it
+    with pytest.raises(PermissionError), writing(tmp_path / "out"):
+        raise PermissionError(13, "Permission denied", "source")
+
+
 def test_writing_replaces_a_bundle_only_when_all_went_well(folder: Path) -> None:
     with pytest.raises(RuntimeError), writing(folder):
         raise RuntimeError
@@ -215,3 +223,50 @@ def test_writing_refuses_other_peoples_files(tmp_path: Path) -> None:
     with pytest.raises(TamizError, match="exists and is no folder"):
         check_target(tmp_path / "diary")
     assert os.listdir(tmp_path) == ["diary"]
+
+
+@pytest.mark.parametrize("name", ["NOTES.txt", "mine/model.gguf", "link"])
+def test_writing_refuses_a_bundle_with_other_peoples_files(folder: Path, name: str) -> None:
+    (folder / "mine").mkdir()
+    (folder / name).symlink_to(folder / "mine") if name == "link" else (folder / name).touch()
+    with pytest.raises(TamizError, match=f"holds {name}, which is not of the bundle there"):
+        check_target(folder)
+
+
+def test_writing_refuses_a_bundle_whose_files_it_cannot_tell(folder: Path) -> None:
+    (folder / "tamiz.json").write_text("{")
+    with pytest.raises(TamizError, match=r"tamiz\.json: not valid JSON"):
+        check_target(folder)
+
+
+def test_writing_refuses_what_holds_the_source_or_lies_in_it(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(TamizError, match=r"bundle lies inside of .*, expected them apart"):
+        check_target(tmp_path, folder)
+    with pytest.raises(TamizError, match=r"bundle/sub lies inside of .*, expected them apart"):
+        check_target(folder / "sub", folder)
+    with pytest.raises(TamizError, match="is the source itself"):
+        check_target(tmp_path / "none" / ".." / "bundle", folder)
+
+
+@pytest.mark.parametrize("target", [".", "..", "../bundle"])
+def test_writing_refuses_the_current_folder(
+    folder: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(TamizError, match="holds the current folder"):
+        check_target(Path(target))
+
+
+def test_writing_through_a_path_that_goes_back(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    with writing(folder / "empty" / "..") as new:
+        (new / "only").touch()
+    assert os.listdir(folder) == ["only"]
+    assert os.listdir(folder.parent) == ["bundle"]
+
+
+def test_a_bundle_comes_back_where_the_new_one_cannot_take_its_place(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError), writing(folder) as new:
+        new.rmdir()
+    Bundle.open(folder)
+    assert os.listdir(folder.parent) == ["bundle"]

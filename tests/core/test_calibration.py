@@ -11,7 +11,7 @@ from tamiz.activations import Activations
 from tamiz.bundle import Bundle, write_manifest
 from tamiz.calibrate import calibrate_bundle
 from tamiz.calibration import Calibration, load
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, UnwritableError
 from tamiz.generated_text import generate_windows
 from tamiz.inspect import survey
 from tamiz.plugins import Plugins
@@ -186,6 +186,16 @@ def test_refusals(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None
     write_manifest(tiny_dense, "dense", bundle.manifest.source)
     with pytest.raises(TamizError, match="calibrates another model than"):
         load(tiny_dense.parent / "c", Bundle.open(tiny_dense))
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_measurement(
+    plugins: Plugins, tiny_dense: Path, texts: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Activations, "__call__", lambda *_: pytest.fail("measures"))
+    with pytest.raises(UnwritableError, match=r"none/c: cannot be written: No such file"):
+        run(tiny_dense, plugins, "none/c", texts=texts)
+    with pytest.raises(TamizError, match=r"tiny-dense: is a folder, expected a file"):
+        run(tiny_dense, plugins, tiny_dense.name, texts=texts)
 
 
 def test_texts_that_cannot_be_read(plugins: Plugins, tiny_dense: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import click
 import pytest
 from command_line import ok, tamiz
 
+from tamiz.bundle import writing
 from tamiz.cli import COMMANDS
 from tamiz.errors import TamizError
 from tamiz.report import without_seconds
@@ -58,7 +60,7 @@ def test_version() -> None:
         (
             PermissionError(13, "Permission denied", "out"),
             2,
-            "error: [Errno 13] Permission denied: 'out'",
+            "error: out: Permission denied\n",
         ),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.Abort(), 130, "interrupted\n"),
@@ -75,6 +77,20 @@ def test_errors_become_exit_codes(
     assert (result.exit_code, result.stderr.strip()) == (code, stderr.strip())
 
 
+def test_a_terminated_command_leaves_nothing_half_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def terminated() -> None:
+        with writing(tmp_path / "out"):
+            signal.raise_signal(signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("tamiz.plugins.load", terminated)
+    assert tamiz("plugins").exit_code == 143
+    assert os.listdir(tmp_path) == []
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 def test_without_a_command_the_help_is_shown() -> None:
     result = tamiz()
     assert result.exit_code == 2
@@ -85,6 +101,23 @@ def test_usage_errors_are_one_sentence(tiny_dense: Path) -> None:
     assert refused("no-such-command").startswith("No such command 'no-such-command'")
     assert refused("plan", tiny_dense, "--no-such-flag").startswith("No such option")
     assert "Missing argument 'DIR'" in refused("plan")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--prompt", "x", "--threads"],
+        ["chat", "--threads"],
+        ["eval", "--text", "x", "--threads"],
+        ["bench", "--threads"],
+        ["calibrate", "-o", "x", "--threads"],
+        ["build", "-o", "x", "--jobs"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_threads_far_beyond_the_cores_are_refused(tiny_dense: Path, arguments: list[str]) -> None:
+    reason = refused(*arguments, "100000", tiny_dense)
+    assert f"100000 is too many for {os.cpu_count()} cores, expected at most" in reason
 
 
 def test_export_writes_a_dense_bundle(tiny_gguf: Path, tmp_path: Path) -> None:
@@ -137,6 +170,12 @@ def test_plan_tells_bytes_and_writes_nothing(tiny_dense: Path) -> None:
     # 96 outputs are 6 tiles, 64 inputs 2 groups of 320 bytes
     assert up["bytes"] == {"before": 96 * 64 * 4, "after": 6 * 2 * 320}
     assert sites["tok_embd"]["read_per_token"] == {"before": 64 * 4, "after": 2 * 34}
+
+
+def test_plan_refuses_a_context_beyond_the_model(tiny_dense: Path) -> None:
+    ok("plan", tiny_dense, "--context", 256)
+    reason = refused("plan", tiny_dense, "--context", 257)
+    assert "context 257 is beyond the model's limit of 256 tokens" in reason
 
 
 def test_a_field_changes_the_plan(tiny_dense: Path) -> None:
@@ -194,17 +233,38 @@ def test_build_refuses_a_place_it_must_not_write(tiny_dense: Path, tmp_path: Pat
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary").touch()
     assert "is not overwritten" in refused("build", tiny_dense, "-o", tmp_path / "mine")
-    assert "is the dense bundle itself" in refused("build", tiny_dense, "-o", tiny_dense)
+    assert "is the source itself" in refused("build", tiny_dense, "-o", tiny_dense)
+    assert "/proc/x: No such file" in refused("build", tiny_dense, "-o", "/proc/x/y")
     gone = tmp_path / "gone" / "report.json"
     reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--report-json", gone)
     assert "its folder does not exist" in reason
     assert not (tmp_path / "out").exists()
 
 
+def test_a_report_that_cannot_be_written_is_told_with_the_bundle(
+    tiny_dense: Path, tmp_path: Path
+) -> None:
+    reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--report-json", "/dev/full")
+    assert reason.startswith("/dev/full: cannot be written: No space left on device; the bundle ")
+    assert json.loads(ok("doctor", tmp_path / "out", "--json"))["checks"]["bundle"]["ok"]
+
+
+def test_a_source_in_the_target_is_not_lost(
+    tiny_dense: Path, tiny_gguf: Path, tmp_path: Path
+) -> None:
+    ok("build", tiny_dense, "-o", tmp_path / "out")
+    mine = tmp_path / "out" / "mine.gguf"
+    mine.write_bytes(tiny_gguf.read_bytes())
+    assert "lies inside of" in refused("export", mine, "-o", tmp_path / "out")
+    assert "lies inside of" in refused("build", tiny_dense, "-o", tiny_dense / "sub")
+    assert "holds mine.gguf" in refused("build", tiny_dense, "-o", tmp_path / "out")
+    assert mine.is_file()
+
+
 def test_what_a_built_bundle_is_good_for(tiny_dense: Path, tmp_path: Path) -> None:
     ok("build", tiny_dense, "-o", tmp_path / "out")
     assert "is a built bundle, expected a dense one" in refused("plan", tmp_path / "out")
-    assert "block-quant: bits 4, head_bits 8" in ok("inspect", tmp_path / "out")
+    assert "block-quant: bits 4, head_bits 8\n" in ok("inspect", tmp_path / "out")
 
 
 def test_plugins_lists_claims_and_what_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +274,10 @@ def test_plugins_lists_claims_and_what_is_disabled(monkeypatch: pytest.MonkeyPat
     disabled = [plugin["name"] for plugin in found if plugin["disabled"]]
     assert disabled == ["block-quant"]
     assert "--block-quant" not in ok("build", "--help")
+
+
+def test_doctor_of_no_folder_is_bad_input(tmp_path: Path) -> None:
+    assert "nope' does not exist" in refused("doctor", tmp_path / "nope")
 
 
 def test_doctor_finds_a_changed_file(tiny_dense: Path) -> None:

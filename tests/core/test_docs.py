@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from command_line import ok
 from noisy import NoisyConfig, noisy
 from pydantic import Field
 
@@ -34,6 +35,12 @@ def test_reference_pages_are_current() -> None:
         [sys.executable, GENERATE, "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_commands_shows_their_help() -> None:
+    page = (GENERATE.parent / "reference" / "cli.md").read_text("utf-8")
+    _, _, told = ok("schema", "--help").partition("\n")
+    assert told.strip() in page
 
 
 class SilentConfig(NoisyConfig):

@@ -16,8 +16,9 @@ from tamiz.plugins import Plugins, load
 from tamiz.site import SiteKind
 from tamiz.technique import Cost
 
-#: 1 GB/s at any working set, a weight and a byte of the cache a nanosecond, 1 µs a node.
-UNITS = Speed(2, {"16": 1.0, "256": 1.0}, 1.0, 1.0, 1.0)
+#: 1 GB/s at any working set and half of it line by line, a weight and a byte of the cache a
+#: nanosecond, 1 µs a node.
+UNITS = Speed(2, {"16": 1.0, "256": 1.0}, {"16": 0.5, "256": 0.5}, 1.0, 1.0, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,18 @@ def test_a_step_is_the_sum_of_its_sites(plugins: Plugins, tiny_dense: Path) -> N
     whole = sum(made.sites.values()) + quiet * 1e-6
     assert made.after == pytest.approx(1 / whole, rel=1e-12)
     assert made.before < made.after
+
+
+def test_lines_with_gaps_take_longer(plugins: Plugins, tiny_dense: Path) -> None:
+    found = survey(Bundle.open(tiny_dense), plugins)
+    made, costs = predicted(found, plugins, **{"kwta": {"k": 0.5}})
+    cost = costs["layers.0.ffn_down"]
+    plain = predicted(found, plugins)[1]["layers.0.ffn_down"].read
+    assert cost.scattered == round(0.8 * plain / 2)  # of what is kept all but the scales
+    [scores] = [4 * s.in_features for s in found.sites if s.id == "layers.0.ffn_down"]
+    assert cost.read == round(0.2 * plain) + cost.scattered + scores
+    expected = 1e-9 * (cost.read + cost.scattered) + 1e-6
+    assert made.sites["layers.0.ffn_down"] == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_context_costs_what_attention_reads(plugins: Plugins, tiny_dense: Path) -> None:
@@ -105,7 +118,9 @@ def test_measuring_gives_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.speeds[0].threads == 1
     for found in made.speeds:
         assert list(found.read_gb_s) == ["2", "4"]
-        assert min(*found.read_gb_s.values(), found.attention_gb_s) > 0
+        assert list(found.records_gb_s) == ["2", "4"]
+        rates = (*found.read_gb_s.values(), *found.records_gb_s.values(), found.attention_gb_s)
+        assert min(rates) > 0
     assert made.machine == machine.identity()
 
 

@@ -42,10 +42,10 @@ def fp32(dense: Path, plugins: Plugins) -> Path:
 
 
 @pytest.fixture(scope="session")
-def wikitext() -> str:
+def wikitext() -> Path:
     """The evaluation text, which may not be in the repository."""
     default = Path(__file__).parents[2].parent / "shared" / "data"
     path = Path(os.environ.get("TAMIZ_DATA", default)) / "wikitext2-test.txt"
     if not path.exists():
         pytest.skip(f"{path.name} is not there; set TAMIZ_DATA to the folder that holds it")
-    return path.read_text(encoding="utf-8")
+    return path

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import tamiz_ops
-from tamiz.evaluate import evaluate
+from tamiz.evaluate import evaluate, read_windows
 from tamiz.runtime import Model
 from tamiz.sampling import Sampling
 from tamiz.tokenizer import Tokenizer
@@ -53,8 +53,9 @@ def test_int4_recovers_every_weight_bit_for_bit(dense: Path, int4: Path) -> None
     np.testing.assert_array_equal(rebuilt, down)
 
 
-def test_perplexity_is_that_of_fp32(int4: Path, wikitext: str) -> None:
-    quality = evaluate(Model.load(int4, 2), None, wikitext, windows=8)
+def test_perplexity_is_that_of_fp32(int4: Path, wikitext: Path) -> None:
+    model = Model.load(int4, 2)
+    quality = evaluate(model, None, read_windows(wikitext, model.bundle, 8))
     assert quality["ppl"] == pytest.approx(FP32_PPL, rel=5e-3)
 
 

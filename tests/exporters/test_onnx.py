@@ -88,6 +88,25 @@ def test_companions_come_along_and_are_completed(tmp_path):
     assert not (target / "evil.py").exists()
 
 
+@pytest.mark.parametrize(
+    "post_processor", [{"processors": [1]}, {"processors": 1}, {"single": 1}, {"single": None}]
+)
+def test_a_malformed_post_processor_is_told(tmp_path, post_processor):
+    source = write(tmp_path / "in", make_model())
+    (source / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
+    (source / "tokenizer.json").write_text(json.dumps({"post_processor": post_processor}))
+    with pytest.raises(TamizError, match=r"tokenizer\.json: not a file of the tokenizers library"):
+        export(source, tmp_path)
+
+
+def test_a_chat_template_that_is_not_utf8_is_told(tmp_path):
+    source = write(tmp_path / "in", make_model())
+    (source / "tokenizer_config.json").write_text("{}")
+    (source / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(TamizError, match=r"chat_template\.jinja: cannot be read as UTF-8 text"):
+        export(source, tmp_path)
+
+
 BAD_DATA = {
     "missing": ({}, None, "found no file weights.bin, expected it beside the model"),
     "parent": ({"location": "../weights.bin"}, None, r"found location \.\./weights\.bin, expected"),

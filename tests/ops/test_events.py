@@ -340,3 +340,17 @@ def test_bad_input_is_told(change, message):
     values = {"attention": attention_mask(1), **CARRIED} | change
     with pytest.raises(ValueError, match=message):
         run_select(tamiz_ops.run, random(1, 1, K), np.zeros((1, width(0.5)), np.float32), **values)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(
+    ("tokens", "beta", "plan", "rows"),
+    [(1, 1.0, [1, 9, 0, 1], 4), (1, 0.5, [1, 9, 0, 1], 6), (3, 0.5, [1, 9, 0, 0], 4)],
+)
+def test_rows_that_only_the_plan_knows_of_are_told(isa, tokens, beta, plan, rows):
+    batch = 2
+    dy = random((1 + (beta != 1 and tokens == 1)) * batch, tokens, N)
+    plans = np.array([[0, K, 0, 0], plan], np.float32)
+    values = [dy, random(batch, width(0.0)), plans, random(batch, K)]
+    with pytest.raises(ValueError, match=f"dy has {len(dy)} rows, expected {rows} for what plan"):
+        by_isa(isa)("EventSum", values, k=K, n=N, alpha=0.0, beta=beta)

@@ -40,8 +40,22 @@ def test_center(isa):
     got, centred = tamiz_ops.run("KwtaMask", inputs, isa=isa, threshold=0.8)
     np.testing.assert_array_equal(centred, x - center)
     np.testing.assert_array_equal(got, np.abs(x - center) >= np.float32(0.8))
-    with pytest.raises(ValueError, match="output centred needs input center"):
+    with pytest.raises(ValueError, match="output centred needs input center or renorm"):
         tamiz_ops.run("KwtaMask", [x], isa=isa, threshold=0.8)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("center", [None, random(70, seed=2)])
+def test_renorm_makes_up_for_what_loses(isa, center):
+    x, positions = random(1, 9, 70) + 1, np.arange(9)[None]
+    inputs = [x, None, positions, None, center]
+    how = {"block": 3, "threshold": 1.5, "renorm": 1}
+    got, scaled = tamiz_ops.run("KwtaMask", inputs, isa=isa, **how)
+    expected, expected_scaled = reference.run("KwtaMask", inputs, **how)
+    assert 0 < got.mean() < 1
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_allclose(scaled, expected_scaled, rtol=1e-6, atol=0)
+    np.testing.assert_array_equal(scaled[0, :4], (x if center is None else x - center)[0, :4])
 
 
 @settings(max_examples=60, deadline=None)

@@ -316,7 +316,10 @@ def test_filter_inside_a_window(isa):
     ("attribute", "value", "words"),
     [
         ("recent", 0, "recent is 0, expected at least 1"),
-        ("window", -1, "window is -1, expected at least 0"),
+        ("window", -1, "window is -1, expected 0 to 2147483647"),
+        ("keep", 2**63 - 1, "keep is 9223372036854775807, expected 0 to 2147483647"),
+        ("recent", 2**31, "recent is 2147483648, expected 0 to 2147483647"),
+        ("sinks", 2**40, "sinks is 1099511627776, expected 0 to 2147483647"),
         ("query_bits", 9, "query_bits is 9, expected 2 to 8"),
         ("keep_fraction", 1.5, "keep_fraction is 1.5"),
     ],

@@ -133,6 +133,7 @@ def test_a_session_recovers_after_an_error():
 
 
 X = np.zeros((2, 4), F)
+UNALIGNED = np.zeros(33, np.uint8)[1:].view(F).reshape(2, 4)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +165,18 @@ def test_run_on_arrays(op, inputs, attributes, expected):
         ({"out": [None]}, "output y is missing"),
         ({"out": [np.zeros((2, 5), F)]}, r"out\[0\] has another type or shape"),
         ({"out": [np.zeros((4, 2), F).T]}, r"out\[0\] is not C-contiguous"),
+        ({"out": [UNALIGNED]}, r"out\[0\] is not aligned in memory"),
     ],
 )
 def test_run_arguments(arguments, expected):
     with pytest.raises(ValueError, match=expected):
         tamiz_ops.run("SwiGLU", [X, X], **arguments)
+
+
+def test_an_input_that_is_not_aligned_is_copied():
+    values = np.arange(8, dtype=F).reshape(2, 4)
+    UNALIGNED[:] = values
+    np.testing.assert_array_equal(
+        tamiz_ops.run("SwiGLU", [UNALIGNED, UNALIGNED])[0],
+        tamiz_ops.run("SwiGLU", [values, values])[0],
+    )

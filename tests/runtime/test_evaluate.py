@@ -105,9 +105,11 @@ def test_windows_do_not_overlap_and_the_rest_is_left():
     assert evaluate.cut(range(10), 2, 4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_a_short_text_is_refused(dense):
-    with pytest.raises(TamizError, match=r"has 5 tokens, expected at least 2048 \(2 windows"):
-        evaluate.evaluate(dense, None, "hello" * 5, 2)
+def test_a_short_text_is_refused(dense, tmp_path):
+    (tmp_path / "short.txt").write_text("hello" * 5, "utf-8")
+    reason = r"short\.txt: the text has 5 tokens, expected at least 2048 \(2 windows"
+    with pytest.raises(TamizError, match=reason):
+        evaluate.read_windows(tmp_path / "short.txt", dense.bundle, 2)
 
 
 def test_other_vocabularies_cannot_be_compared(dense, other, monkeypatch):

@@ -1,7 +1,7 @@
 // The part of ONNX Runtime's C ABI that this library uses, API version 17.
 //
 // The ABI only grows: a slot keeps its number and meaning for ever, so one binary serves every
-// ONNX Runtime that answers GetApi(17). check/official.cc compares this with the official headers.
+// ONNX Runtime from kOldestHost on. check/official.cc compares this with the official headers.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 namespace tamiz::ort {
 
 constexpr uint32_t kApiVersion = 17;
+constexpr uint32_t kOldestHost = 20;  // ONNX Runtime 1.20; 1.19 crashes with these ops
 
 struct OrtCustomOpDomain;
 struct OrtKernelContext;
@@ -65,9 +66,7 @@ struct OrtApi {
   void (*ReleaseStatus)(OrtStatus*);                                                          // 93
   TAMIZ_ORT_UNUSED(94, 98);
   void (*ReleaseTensorTypeAndShapeInfo)(OrtTensorTypeAndShapeInfo*);                          // 99
-  TAMIZ_ORT_UNUSED(100, 100);
-  void (*ReleaseCustomOpDomain)(OrtCustomOpDomain*);                                          // 101
-  TAMIZ_ORT_UNUSED(102, 162);
+  TAMIZ_ORT_UNUSED(100, 162);
   OrtStatus* (*KernelInfoGetAttributeArray_int64)(const OrtKernelInfo*, const char* name,
                                                   int64_t* out, size_t* size);                // 163
   TAMIZ_ORT_UNUSED(164, 229);
@@ -108,7 +107,6 @@ TAMIZ_ORT_SLOT(KernelContext_GetInput, 90);
 TAMIZ_ORT_SLOT(KernelContext_GetOutput, 91);
 TAMIZ_ORT_SLOT(ReleaseStatus, 93);
 TAMIZ_ORT_SLOT(ReleaseTensorTypeAndShapeInfo, 99);
-TAMIZ_ORT_SLOT(ReleaseCustomOpDomain, 101);
 TAMIZ_ORT_SLOT(KernelInfoGetAttributeArray_int64, 163);
 TAMIZ_ORT_SLOT(KernelInfo_GetInputCount, 230);
 TAMIZ_ORT_SLOT(KernelInfo_GetOutputName, 233);

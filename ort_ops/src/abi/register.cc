@@ -42,7 +42,7 @@ void register_ops(const OrtApi& api, OrtSessionOptions& options) {
 extern "C" TAMIZ_API tamiz::ort::OrtStatus* RegisterCustomOps(
     tamiz::ort::OrtSessionOptions* options, const tamiz::ort::OrtApiBase* base) noexcept {
   using namespace tamiz::ort;
-  const OrtApi* api = base->GetApi(kApiVersion);
+  const OrtApi* api = base->GetApi(kOldestHost);
   if (!api) {
     return base->GetApi(1)->CreateStatus(kFail, "tamiz_ops needs ONNX Runtime 1.20 or newer.");
   }

@@ -80,6 +80,7 @@ class EventSum : public Stage {
     const int64_t n = state_.n, batch = call.outputs[1].shape.dims[0];
     const float* const past = call.inputs[past_in].as<float>() + b * state_.width();
     const float* const plan = call.inputs[plan_in].as<float>() + b * plan_width;
+    check_rows(call, plan, batch);
     float* const present = call.outputs[1].as<float>() + b * state_.width();
     const float* const more = call.inputs[dy_in].as<float>() + (batch + b) * n;
     const float pace = past[state_.pace_at()];
@@ -107,6 +108,17 @@ class EventSum : public Stage {
     present[state_.valid_at()] = 1;
     present[state_.off_at()] = off;
     present[state_.pace_at()] = measured(call, pace);
+  }
+
+  /// The plan is data, which `infer` does not see: dy must hold the rows that it says are there.
+  void check_rows(const Call& call, const float* plan, int64_t batch) const {
+    if (plan[plan_carry] == 0) return;
+    const int64_t kinds = 1 + (beta_ != 1) + (plan[plan_checked] != 0);
+    const int64_t rows = call.inputs[dy_in].shape.dims[0];
+    if (rows < kinds * batch) {
+      throw Error("dy has " + std::to_string(rows) + " rows, expected " +
+                  std::to_string(kinds * batch) + " for what plan says");
+    }
   }
 
   void add_expected(const Call& call, const float* past, float* y) const {

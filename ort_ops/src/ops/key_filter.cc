@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/metrics.h"
 #include "ops/scratch.h"
@@ -11,6 +12,7 @@ namespace tamiz {
 namespace {
 
 constexpr int64_t kScanKeys = 1024;  // keys of a task
+constexpr int64_t kMostKeys = std::numeric_limits<int32_t>::max();
 
 /// Whole cache lines, in floats.
 constexpr int64_t lines(int64_t floats) {
@@ -41,9 +43,9 @@ KeyFilter::KeyFilter(const Attributes& attributes, const SketchKernels& kernels)
       density_(attributes.floats.at("density")),
       epsilon_(attributes.floats.at("epsilon")),
       kernels_(kernels) {
-  for (const char* name : {"window", "sinks", "keep"}) {
+  for (const char* name : {"window", "sinks", "keep", "recent"}) {
     const int64_t value = attributes.ints.at(name);
-    expect(value >= 0, name, std::to_string(value), "at least 0");
+    expect(value >= 0 && value <= kMostKeys, name, std::to_string(value), "0 to 2147483647");
   }
   expect(recent_ >= 1, "recent", std::to_string(recent_), "at least 1");
   expect(query_bits_ >= 2 && query_bits_ <= 8, "query_bits", std::to_string(query_bits_), "2 to 8");

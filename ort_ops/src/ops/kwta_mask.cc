@@ -31,6 +31,7 @@ class KwtaMask : public Stage {
         temperature_(attributes.floats.at("temperature")),
         duty_(PackedWeight::positive(attributes, "duty")),
         first_(attributes.ints.at("first")),
+        renorm_(attributes.ints.at("renorm") != 0),
         kernels_(kernels.select) {
     if (keep_ < 0) throw Error("attribute 'keep' is negative, expected 0 (off) or a count");
     if (!(mass_ >= 0 && mass_ <= 1)) throw Error("attribute 'mass' is outside of 0 to 1");
@@ -60,7 +61,7 @@ class KwtaMask : public Stage {
                    "one for every input");
     }
     if (outputs[centred]) {
-      if (!inputs[center]) throw Error("output centred needs input center");
+      if (!inputs[center] && !renorm_) throw Error("output centred needs input center or renorm");
       outputs[centred].shape = inputs[x].shape;
     }
   }
@@ -82,7 +83,9 @@ class KwtaMask : public Stage {
     for (int64_t row = first; row < end; ++row) {
       if (call.outputs[centred]) subtract_center(call, row);
       const bool dense = is_dense(call, row);
-      kept += dense ? keep_candidates(call, row) : choose(call, row, scores);
+      const int64_t winners = dense ? keep_candidates(call, row) : choose(call, row, scores);
+      if (renorm_ && call.outputs[centred] && winners > 0) renormalise(call, row, winners);
+      kept += winners;
       gated += !dense;
     }
     call.metrics->add(kept_blocks, static_cast<double>(kept));
@@ -130,9 +133,21 @@ class KwtaMask : public Stage {
   static void subtract_center(const Call& call, int64_t row) {
     const int64_t k = inputs_of(call);
     const float* const from = call.inputs[x].as<float>() + row * k;
-    const float* const mean = call.inputs[center].as<float>();
     float* const to = call.outputs[centred].as<float>() + row * k;
+    if (!call.inputs[center]) {
+      std::copy_n(from, k, to);
+      return;
+    }
+    const float* const mean = call.inputs[center].as<float>();
     for (int64_t i = 0; i < k; ++i) to[i] = from[i] - mean[i];
+  }
+
+  /// x * blocks / winners, so that the product is that of all blocks if they are alike.
+  void renormalise(const Call& call, int64_t row, int64_t winners) const {
+    const int64_t k = inputs_of(call);
+    const float factor = static_cast<float>(count(call)) / static_cast<float>(winners);
+    float* const to = call.outputs[centred].as<float>() + row * k;
+    for (int64_t i = 0; i < k; ++i) to[i] *= factor;
   }
 
   int64_t keep_candidates(const Call& call, int64_t row) const {
@@ -185,6 +200,7 @@ class KwtaMask : public Stage {
   const int64_t keep_;
   const float mass_, temperature_;
   const int64_t duty_, first_;
+  const bool renorm_;
   const SelectKernels& kernels_;
 };
 
@@ -207,9 +223,10 @@ const OpSpec& kwta_mask_spec() {
        {"position_ids", Type::int64, true,
         "[...], of the tokens; omitted: `duty` and `first` do nothing"},
        {"candidates", Type::uint8, true, "the mask so far"},
-       {"center", Type::float32, true, "[k], taken off x first; needed by output centred"}},
+       {"center", Type::float32, true, "[k], taken off x first; output centred needs it or renorm"}},
       {{"mask", Type::uint8, false, "[..., ceil(k / block)], 1 = kept"},
-       {"centred", Type::float32, true, "x - center, whose scores decide if it is asked for"}},
+       {"centred", Type::float32, true,
+        "x - center, whose scores decide if it is asked for; with renorm times blocks / winners"}},
       false,
       {{"block", Kind::integer, false, 1, "inputs that share a byte of the mask"},
        {"threshold", Kind::real, false, 0, "least score"},
@@ -217,7 +234,8 @@ const OpSpec& kwta_mask_spec() {
        {"mass", Kind::real, false, 0, "0 to 1; 0: by threshold or rank"},
        {"temperature", Kind::real, false, 1, "of the softmax"},
        {"duty", Kind::integer, false, 1, "only positions that are multiples of it are masked"},
-       {"first", Kind::integer, false, 4, "positions of a sequence that keep all candidates"}},
+       {"first", Kind::integer, false, 4, "positions of a sequence that keep all candidates"},
+       {"renorm", Kind::integer, false, 0, "1: multiply output centred by blocks / winners"}},
       {{"kwta.kept", "blocks", "that won; over kwta.blocks: kwta.keep_ratio"},
        {"kwta.blocks", "blocks", "that there were"},
        {"kwta.duty_hits", "tokens", "that were gated"}},

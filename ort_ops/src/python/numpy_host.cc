@@ -24,6 +24,9 @@ Tensor view(const py::array& array, const std::string& what) {
   const std::string dtype = py::str(array.dtype());
   if (!tensor) throw Error(what + " is " + dtype + ", a type that no op takes");
   if (!(array.flags() & py::array::c_style)) throw Error(what + " is not C-contiguous");
+  if (!(array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_)) {
+    throw Error(what + " is not aligned in memory");
+  }
   if (array.ndim() > kMaxRank) {
     throw Error(what + " has rank " + std::to_string(array.ndim()) + ", expected at most " +
                 std::to_string(kMaxRank));

@@ -72,9 +72,13 @@ def test_every_linear_gets_a_mask_and_weights_packed_by_channel(
     assert any("block-quant" in text and "kwta" in text for text in signed)
 
 
-def test_keeping_all_is_int4(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
+@pytest.mark.parametrize("fields", [{}, {"renorm": True}])
+def test_keeping_all_is_int4(
+    plugins: Plugins, tiny_dense: Path, calibration: Path, fields: dict[str, Any]
+) -> None:
     int4, _ = built(plugins, tiny_dense, "int4")
-    kept, _ = built(plugins, tiny_dense, "kwta", calibration, kwta={"k": 1.0})
+    fields = {"k": 1.0, "center": False, **fields}
+    kept, _ = built(plugins, tiny_dense, "kwta", calibration, kwta=fields)
     np.testing.assert_array_equal(logits(Model.load(kept), (20,)), logits(Model.load(int4), (20,)))
 
 
@@ -86,6 +90,17 @@ def test_the_result_does_not_depend_on_how_tokens_are_read(
     model = Model.load(path)
     expected = logits(model, (3,))
     np.testing.assert_allclose(logits(model, (30,)), expected, rtol=0, atol=2e-4)
+
+
+def test_renorm_scales_what_the_product_multiplies(
+    plugins: Plugins, tiny_dense: Path, calibration: Path
+) -> None:
+    path, _ = built(plugins, tiny_dense, "kwta", calibration, kwta={"k": 0.5, "renorm": True})
+    for program in fused_programs(path).splitlines():
+        if program.startswith("KwtaMask"):
+            assert "renorm=1" in program
+            assert len(program.split("->")[1].split()) == 2  # the mask, and what is multiplied
+    assert fused_programs(path).count("renorm=1") == 14
 
 
 def test_keep_ratio_is_what_was_asked_for(

@@ -30,7 +30,6 @@ SAME_SLOT(OrtApi, KernelContext_GetInput);
 SAME_SLOT(OrtApi, KernelContext_GetOutput);
 SAME_SLOT(OrtApi, ReleaseStatus);
 SAME_SLOT(OrtApi, ReleaseTensorTypeAndShapeInfo);
-SAME_SLOT(OrtApi, ReleaseCustomOpDomain);
 SAME_SLOT(OrtApi, KernelInfoGetAttributeArray_int64);
 SAME_SLOT(OrtApi, KernelInfo_GetInputCount);
 SAME_SLOT(OrtApi, KernelInfo_GetOutputCount);

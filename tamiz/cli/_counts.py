@@ -1,0 +1,30 @@
+"""How many threads or processes an option may ask for."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+#: For each core of the machine; more only wait for each other, and far more never come to an end.
+_PER_CORE = 16
+
+
+class Workers(click.IntRange):
+    """A number of threads or processes: at least one, not far more than the machine has cores."""
+
+    def __init__(self) -> None:
+        super().__init__(min=1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parses the number."""
+        number: int = super().convert(value, param, ctx)
+        cores = os.cpu_count() or 1
+        if number > _PER_CORE * cores:
+            self.fail(
+                f"{number} is too many for {cores} cores, expected at most {_PER_CORE * cores}",
+                param,
+                ctx,
+            )
+        return number
