@@ -5,6 +5,7 @@ Imported where models run, so it needs nothing but the standard library.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -30,6 +31,8 @@ KV_CACHES = ("exact", "shared")
 MIN_ONNXRUNTIME = "1.20"
 
 _MAX_JSON_BYTES = 64 << 20
+#: Errors where no more can be written; NumPy's own has no number.
+_NO_SPACE = (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -229,13 +232,13 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
         UnwritableError: There was no space for it.
     """
     check_target(Path(target))
-    target = Path(target).resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    place = Path(target).resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
     import shutil  # not for reading: with tempfile 1 MB, where memory is measured
     import tempfile
 
     if scratch is None:
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     else:
         shutil.rmtree(scratch, ignore_errors=True)
     folder, old = scratch / "new", scratch / "old"
@@ -243,17 +246,17 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
         folder.mkdir(parents=True)
         yield folder
         try:
-            if target.exists():
-                target.rename(old)
-            folder.rename(target)
+            if place.exists():
+                place.rename(old)
+            folder.rename(place)
         except BaseException:
-            if old.exists() and not target.exists():
-                old.rename(target)
+            if old.exists() and not place.exists():
+                old.rename(place)
             raise
     except OSError as error:
-        if error.filename is not None:  # says itself which file, of those that were read maybe
+        if error.errno not in _NO_SPACE:  # of a file that is read, maybe
             raise
-        raise UnwritableError(f"{target}: cannot be written: {error}") from error
+        raise UnwritableError(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -289,13 +292,9 @@ def _check_only_a_bundle(folder: Path) -> None:
         raise TamizError(f"{folder}: holds files and is no tamiz bundle, so it is not overwritten")
     written = {MANIFEST, *_manifest(folder / MANIFEST).files}
     for path in sorted(folder.rglob("*")):
-        if path.is_symlink() or not path.is_dir():
-            name = path.relative_to(folder).as_posix()
-            if name not in written:
-                raise TamizError(
-                    f"{folder}: holds {name}, which is not of the bundle there, so it is not "
-                    "overwritten"
-                )
+        name = path.relative_to(folder).as_posix()
+        if name not in written and (path.is_symlink() or not path.is_dir()):
+            raise TamizError(f"{folder}: is not overwritten, {name} is not of the bundle there")
 
 
 def write_manifest(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tamiz.calibration import WINDOW, Calibration
-from tamiz.errors import TamizError
+from tamiz.errors import TamizError, naming
 from tamiz.machine import cores
 from tamiz.selection import Slot
 
@@ -66,8 +66,9 @@ class Candidates:
 
         tell(0)
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
-        self.write(slots, self.folder)
+        with naming(self.folder):
+            self.folder.mkdir(parents=True)
+            self.write(slots, self.folder)
         try:
             candidate = Model.load(self.folder, threads=1)
         except TamizError as error:

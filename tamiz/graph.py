@@ -223,14 +223,7 @@ def replace(
     Returns:
         The new node.
     """
-    new_values = [
-        ir.Value(name="")
-        if old is None
-        else ir.Value(
-            name=old.name, type=old.type, shape=old.shape, metadata_props=old.metadata_props
-        )
-        for old in outputs
-    ]
+    new_values = [_successor(old) for old in outputs]
     node = ir.node(
         op_type,
         inputs,
@@ -248,6 +241,15 @@ def replace(
             old.replace_all_uses_with(new, replace_graph_outputs=True)
     _remove_unused(model, [v.producer() for v in outputs if v is not None])
     return node
+
+
+def _successor(old: ir.Value | None) -> ir.Value:
+    """A value that is to replace another one; an unused output where there is none."""
+    if old is None:
+        return ir.Value(name="")
+    return ir.Value(
+        name=old.name, type=old.type, shape=old.shape, metadata_props=old.metadata_props
+    )
 
 
 def insert(

@@ -53,35 +53,17 @@ def make_report(
         if p.site.weight is not None or p.choices
     }
     layers: dict[str, Any] = {}
-    for p in plan.sites:
-        if p.site.id in sites and p.site.layer is not None and p.site.tensor is not None:
-            layer = layers.setdefault(str(p.site.layer), {"tensors": {}})
-            slots_here = there.get(p.site.id, [])
-            layer["tensors"][p.site.tensor] = _tensor(p.site, plan, slots_here)
+    for site in (p.site for p in plan.sites if p.site.id in sites):
+        if site.layer is not None and site.tensor is not None:
+            layer = layers.setdefault(str(site.layer), {"tensors": {}})
+            layer["tensors"][site.tensor] = _tensor(site, plan, there.get(site.id, []))
     weights = [sites[p.site.id] for p in plan.sites if p.site.weight is not None]
-    replaced = [s for s in weights if any(t["decision"]["applied"] for t in s["techniques"])]
     return {
         "tamiz": __version__,
         "source": source["name"],
         "source_sha256": source["sha256"],
-        "build": {
-            "policy_file": policy.file if policy else None,
-            "policy_hash": plan.policy,
-            "policy_version": policy.value["version"] if policy else None,
-            "policy": dict(policy.value) if policy else None,
-            "techniques": describe(plan.choices),
-            "calibration": known.digest if known else None,
-            "calibration_tokens": known.count if known else None,
-        },
-        "totals": {
-            "sites": len(weights),
-            "replaced": len(replaced),
-            "exact": sum(
-                any(t["metrics"].get("exact") == 1 for t in s["techniques"]) for s in replaced
-            ),
-            "bytes_before": total_bytes[0],
-            "bytes_after": total_bytes[1],
-        },
+        "build": _choices(plan, policy, known),
+        "totals": _totals(weights, total_bytes),
         "gate": dict(gate),
         "check": dict(check),
         "layers": layers,
@@ -89,6 +71,31 @@ def make_report(
         "conflicts": [asdict(conflict) for conflict in plan.conflicts],
         "dropped": [{"site": site, "technique": name} for site, name in plan.dropped],
         "notes": [asdict(note) for note in notes],
+    }
+
+
+def _choices(plan: Plan, policy: Policy | None, known: Calibration | None) -> dict[str, Any]:
+    return {
+        "policy_file": policy.file if policy else None,
+        "policy_hash": plan.policy,
+        "policy_version": policy.value["version"] if policy else None,
+        "policy": dict(policy.value) if policy else None,
+        "techniques": describe(plan.choices),
+        "calibration": known.digest if known else None,
+        "calibration_tokens": known.count if known else None,
+    }
+
+
+def _totals(weights: Sequence[Mapping[str, Any]], total_bytes: tuple[int, int]) -> dict[str, int]:
+    """Of the sites that have weights: how many there are, were replaced, lost nothing."""
+    replaced = [s for s in weights if any(t["decision"]["applied"] for t in s["techniques"])]
+    exact = [s for s in replaced if any(t["metrics"].get("exact") == 1 for t in s["techniques"])]
+    return {
+        "sites": len(weights),
+        "replaced": len(replaced),
+        "exact": len(exact),
+        "bytes_before": total_bytes[0],
+        "bytes_after": total_bytes[1],
     }
 
 

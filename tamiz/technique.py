@@ -109,6 +109,13 @@ class Metric:
     description: str
 
 
+#: Of the ops that multiply with packed weights and leave out what a mask switches off.
+PACKED_BYTES = (
+    Metric("matmul.bytes_read", "bytes", "Of packed weights that calls read."),
+    Metric("matmul.bytes_dense", "bytes", "Of packed weights that they would read unmasked."),
+)
+
+
 @dataclass(frozen=True)
 class Fit:
     """The offline transform of one weight.

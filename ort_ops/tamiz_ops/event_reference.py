@@ -60,27 +60,34 @@ def event_select(
         expected = m if alpha == 0 else m + alpha * (past[b, :k] - m)
         difference = x[b, 0] - expected
         score = np.abs(difference) * (1 if scale is None else scale)
-        chosen = ~(score < theta)
-        if age_max and position >= 0:
-            chosen[position % age_max :: age_max] = True
-            score[position % age_max :: age_max] = np.inf
-        if candidates is not None:
-            chosen &= np.repeat(candidates[b, 0], block)[:k] != 0
-        most = min(keep or k, int(chosen.sum()))
-        if budget_us == 0:
-            most = int(np.ceil(quorum * most))
-        order = np.argsort(np.where(chosen, -score, np.inf), kind="stable")
-        chosen = np.isin(np.arange(k), order[:most])
+        turn = slice(position % age_max, None, age_max) if age_max and position >= 0 else slice(0)
+        free = np.ones(k) if candidates is None else np.repeat(candidates[b, 0], block)[:k]
+        share = quorum if budget_us == 0 else 1
+        chosen = _choose(score, theta, turn, free != 0, keep or k, share)
         if chosen.all():
             continue
         delta[0, b, 0], mask[0, b, 0] = difference, chosen
         if beta != 1:
             delta[1, b, 0], mask[1, b, 0] = x[b, 0], chosen
-        plan[b] = 1, most, 0, gap
+        plan[b] = 1, chosen.sum(), 0, gap
         if not gap:
             reference[b] = np.where(chosen, x[b, 0], expected)
     stacked = (kinds * batch, tokens, k)
     return [delta.reshape(stacked), mask.reshape(stacked), plan, reference, np.zeros(1, np.int64)]
+
+
+def _choose(score: Array, theta: float, turn: slice, free: Array, keep: int, share: float) -> Array:
+    """Flags of the inputs whose score reaches theta or whose turn it is, among the free ones.
+
+    Of these the given share of at most `keep`: first those whose turn it is, then the largest
+    scores, and among equals the lower inputs.
+    """
+    score = score.copy()
+    score[turn] = np.inf
+    chosen = ~(score < theta) & free
+    count = int(np.ceil(share * min(keep, int(chosen.sum()))))
+    order = np.argsort(np.where(chosen, -score, np.inf), kind="stable")
+    return np.isin(np.arange(len(score)), order[:count])
 
 
 def event_sum(

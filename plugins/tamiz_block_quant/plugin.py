@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tamiz.graph import GraphPass
 from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
-from tamiz.technique import Claim, Metric, Mode, Resource, Technique
+from tamiz.technique import PACKED_BYTES, Claim, Mode, Resource, Technique
 from tamiz_block_quant.config import BlockQuantConfig
 from tamiz_block_quant.fit import cost, dequantize, fit
 from tamiz_block_quant.rewrite import rewrite
@@ -28,10 +28,7 @@ BLOCK_QUANT = Technique(
     rewrite=rewrite,
     cost=cost,
     dequantize=dequantize,
-    metrics=(
-        Metric("matmul.bytes_read", "bytes", "Of packed weights that calls read."),
-        Metric("matmul.bytes_dense", "bytes", "Of packed weights that they would read unmasked."),
-    ),
+    metrics=PACKED_BYTES,
 )
 
 

@@ -52,24 +52,15 @@ def fit(
         FitError: There are too few samples, the weight is not finite, or the recall needs so many
             tiles that nothing is won.
     """
-    samples = 0 if statistics is None else len(statistics.samples)
-    if statistics is None or samples < _LEAST_SAMPLES:
-        raise FitError(
-            f"its sketch is fitted to calibration inputs, expected at least {_LEAST_SAMPLES},"
-            f" found {samples}"
-        )
     n, k = weight.shape
     weight = np.ascontiguousarray(weight, dtype=np.float32)
-    texts = _last_fifths(statistics)
-    x = statistics.samples.astype(np.float32)
-    seen = np.ones(samples, bool)
-    seen[np.concatenate(list(texts.values()))] = False
+    known = _enough(statistics)
+    seen, inputs = _split(known)
     dims = min(config.dims, k)
     planes = config.planes if dims < k else 0
-    sketch = make_sketch(weight, x[seen], dims, config.sketch_bits, planes)
+    sketch = make_sketch(weight, seen, dims, config.sketch_bits, planes)
     if not all(np.isfinite(t).all() for t in sketch.tensors.values() if t.dtype == np.float32):
         raise FitError("its weight holds numbers that are not finite or too large for a sketch")
-    inputs = {name: x[rows] for name, rows in texts.items()}
     ranks = {name: tile_ranks(weight, sketch, part) for name, part in inputs.items()}
     tiles = _tiles(config, weight, sketch, inputs, ranks)
     every = np.concatenate(list(ranks.values()))
@@ -92,10 +83,30 @@ def fit(
             "argmax_recall": float((every[:, 0] < tiles).mean()),
             "top10_recall": float((every < tiles).mean()),
             "kl": _worst_divergence(weight, sketch, inputs, tiles),
-            **(recalls if statistics.origins is not None else {}),
+            **(recalls if known.origins is not None else {}),
         },
         bits_per_weight=8 * stored / (n * k),
     )
+
+
+def _enough(statistics: Statistics | None) -> Statistics:
+    """The statistics, with as many samples as a sketch needs."""
+    samples = 0 if statistics is None else len(statistics.samples)
+    if statistics is None or samples < _LEAST_SAMPLES:
+        raise FitError(
+            f"its sketch is fitted to calibration inputs, expected at least {_LEAST_SAMPLES},"
+            f" found {samples}"
+        )
+    return statistics
+
+
+def _split(statistics: Statistics) -> tuple[Float, dict[str, Float]]:
+    """The samples to fit to, and by text those that are held out."""
+    texts = _last_fifths(statistics)
+    x = statistics.samples.astype(np.float32)
+    seen = np.ones(len(x), bool)
+    seen[np.concatenate(list(texts.values()))] = False
+    return x[seen], {name: x[rows] for name, rows in texts.items()}
 
 
 def _last_fifths(statistics: Statistics) -> dict[str, NDArray[np.int64]]:

@@ -19,7 +19,7 @@ range is that of the whole group, so that weights that lie on Q4_1's levels come
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -96,19 +96,10 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: ProcSp
     groups = -(-k // GROUP)
     exists = np.repeat(kept.exists, config.block // GROUP, axis=1)[:, :groups]
     deltas, starts = tamiz_ops.pack_deltas(kept.stored, exists, *quantised)
-    made = Fit(
-        tensors={"deltas": deltas, "starts": starts},
-        attributes={
-            "bits": config.bits,
-            "n": n,
-            "k": k,
-            "base": base,
-            "seed": SEED,
-            "block": config.block,
-        },
-        metrics={},
-        bits_per_weight=8 * (deltas.nbytes + starts.nbytes) / (n * k),
-    )
+    attributes = {"bits": config.bits, "n": n, "k": k, "base": base, "seed": SEED}
+    attributes["block"] = config.block
+    bits = 8 * (deltas.nbytes + starts.nbytes) / (n * k)
+    made = Fit({"deltas": deltas, "starts": starts}, attributes, {}, bits)
     metrics = {
         "exact": float(np.array_equal(dequantize(site, made), weight)),
         "proc.fanout": float(kept.exists.sum(axis=1).mean()),
@@ -116,7 +107,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: ProcSp
         "proc.shed_soft": kept.shed_soft,
         "proc.shed_hard": kept.shed_hard,
     }
-    return Fit(made.tensors, made.attributes, metrics, made.bits_per_weight)
+    return replace(made, metrics=metrics)
 
 
 def dequantize(site: Site, fit: Fit) -> Float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
-from tamiz.technique import Claim, Metric, Mode, Resource, Technique
+from tamiz.technique import PACKED_BYTES, Claim, Mode, Resource, Technique
 from tamiz_ternary.config import TernaryConfig
 from tamiz_ternary.fit import cost, dequantize, fit
 from tamiz_ternary.rewrite import rewrite
@@ -24,10 +24,7 @@ TERNARY = Technique(
     rewrite=rewrite,
     cost=cost,
     dequantize=dequantize,
-    metrics=(
-        Metric("matmul.bytes_read", "bytes", "Of packed weights that calls read."),
-        Metric("matmul.bytes_dense", "bytes", "Of packed weights that they would read unmasked."),
-    ),
+    metrics=PACKED_BYTES,
 )
 
 

@@ -98,7 +98,6 @@ def command(
     An interrupted build leaves its fits in .OUTPUT.work, and --resume goes on with them.
     """
     from tamiz.build import Options, build
-    from tamiz.bundle import write_json
 
     if report_json is not None and not report_json.parent.is_dir():
         raise TamizError(f"{report_json}: its folder does not exist")
@@ -122,15 +121,21 @@ def command(
     with progress_bar() as progress:
         report = build(directory, output, chosen, plugins(ctx), options, progress=progress)
     if report_json is not None:
-        try:
-            with naming(report_json):
-                write_json(report_json, report)
-        except UnwritableError as error:
-            raise TamizError(f"{error}; the bundle {output} is complete") from error
+        _write(report_json, report, output)
     if as_json:
         print_json(report)
     else:
         _print(output, report)
+
+
+def _write(file: Path, report: dict[str, Any], bundle: Path) -> None:
+    from tamiz.bundle import write_json
+
+    try:
+        with naming(file):
+            write_json(file, report)
+    except UnwritableError as error:
+        raise TamizError(f"{error}; the bundle {bundle} is complete") from error
 
 
 def _budget(text: str) -> float | None:

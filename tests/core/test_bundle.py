@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -198,12 +199,23 @@ def test_writing_leaves_nothing_behind_on_failure(
     assert os.listdir(tmp_path) == []
 
 
-def test_writing_without_space_names_the_bundle(tmp_path: Path) -> None:
-    reason = "out: cannot be written: 5 requested"
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("5 requested and 2 written"),  # as NumPy says it
+        OSError(errno.ENOSPC, "no more", "new/model.onnx"),
+        OSError(errno.EFBIG, "too large"),
+    ],
+)
+def test_writing_without_space_names_the_bundle(tmp_path: Path, error: OSError) -> None:
+    reason = f"out: cannot be written: {error.strerror or error}$"
     with pytest.raises(UnwritableError, match=reason), writing(tmp_path / "out"):
-        raise OSError("5 requested and 2 written")  # as NumPy says it
+        raise error
+
+
+def test_what_cannot_be_read_while_writing_names_itself(tmp_path: Path) -> None:
     with pytest.raises(PermissionError), writing(tmp_path / "out"):
-        raise PermissionError(13, "Permission denied", "source")
+        raise PermissionError(errno.EACCES, "Permission denied", "source")
 
 
 def test_writing_replaces_a_bundle_only_when_all_went_well(folder: Path) -> None:
@@ -229,7 +241,7 @@ def test_writing_refuses_other_peoples_files(tmp_path: Path) -> None:
 def test_writing_refuses_a_bundle_with_other_peoples_files(folder: Path, name: str) -> None:
     (folder / "mine").mkdir()
     (folder / name).symlink_to(folder / "mine") if name == "link" else (folder / name).touch()
-    with pytest.raises(TamizError, match=f"holds {name}, which is not of the bundle there"):
+    with pytest.raises(TamizError, match=f"is not overwritten, {name} is not of the bundle"):
         check_target(folder)
 
 

@@ -104,8 +104,10 @@ inline int64_t list_channels(const QuantRows& x, int64_t row, bool masked, const
     to.groups[listed++] = {static_cast<int32_t>(g), count, x.scales[at], x.sums[at]};
     inputs += ActiveInputs::places(count);
   }
-  const uint32_t again = inputs > 0 ? to.records[0] : 0;
-  for (int64_t i = 0; i < ActiveInputs::kAhead; ++i) to.records[inputs + i] = again;
+  const uint32_t panel = static_cast<uint32_t>(x.groups * kGroupRecords);
+  for (int64_t i = 0; i < ActiveInputs::kAhead; ++i) {
+    to.records[inputs + i] = inputs > 0 ? to.records[i] + panel : 0;
+  }
   return listed;
 }
 

@@ -53,7 +53,8 @@ struct ActiveGroup {
 };
 
 /// The active inputs of one row, group after group. The inputs of a group begin at a multiple of
-/// kTogether; up to the next one its first input is repeated with a quant of 0.
+/// kTogether; up to the next one its first input is repeated with a quant of 0. Behind the last one
+/// lie the first records of the next panel, so that its first lines are on the way when it begins.
 struct ActiveInputs {
   static constexpr int64_t kTogether = 8;
   static constexpr int64_t kAhead = 96;  // inputs of which the records are asked for

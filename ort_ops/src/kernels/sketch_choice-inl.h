@@ -134,6 +134,24 @@ inline uint16_t threshold(const uint16_t* rank, int64_t size, int64_t count) {
   return static_cast<uint16_t>(low);
 }
 
+/// Writes first + i for every bit i that is set; returns how many.
+inline int64_t write_indices(uint32_t set, int64_t first, int32_t* indices) {
+  const int count = __builtin_popcount(set);
+#if defined(TAMIZ_AVX512)
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  for (int i = 0; i < kRankBlock; i += 16) {
+    const auto half = static_cast<__mmask16>(set >> i);
+    const __m512i index = _mm512_add_epi32(lane, _mm512_set1_epi32(static_cast<int>(first) + i));
+    const auto filled = static_cast<__mmask16>((1u << __builtin_popcount(half)) - 1);
+    _mm512_mask_storeu_epi32(indices, filled, _mm512_maskz_compress_epi32(half, index));
+    indices += __builtin_popcount(half);
+  }
+#else
+  for (; set; set &= set - 1) *indices++ = static_cast<int32_t>(first + __builtin_ctz(set));
+#endif
+  return count;
+}
+
 inline int64_t sketch_select(const uint16_t* rank, int64_t size, int64_t keep, int32_t* indices) {
   const int64_t count = count_at_least(rank, size, kAlways) + keep;
   const uint16_t least = threshold(rank, size, count);
@@ -141,14 +159,13 @@ inline int64_t sketch_select(const uint16_t* rank, int64_t size, int64_t keep, i
   int64_t ties = count - count_at_least(rank, size, more);
   int64_t found = 0;
   for (int64_t j = 0; j < size; j += kRankBlock) {
-    uint32_t rest = at_least(rank + j, least);
-    const uint32_t above = rest ? at_least(rank + j, more) : 0;
-    for (; rest; rest &= rest - 1) {
-      const int bit = __builtin_ctz(rest);
-      const bool tie = !(above >> bit & 1);
-      if (tie && ties-- <= 0) continue;
-      indices[found++] = static_cast<int32_t>(j + bit);
-    }
+    const uint32_t set = at_least(rank + j, least);
+    if (!set) continue;
+    const uint32_t above = at_least(rank + j, more);
+    uint32_t equal = set & ~above;
+    while (__builtin_popcount(equal) > ties) equal ^= 1u << (31 - __builtin_clz(equal));
+    ties -= __builtin_popcount(equal);
+    found += write_indices(above | equal, j, indices + found);
   }
   return found;
 }
