@@ -135,6 +135,29 @@ def test_bits_depend_on_nothing_else(bits, block):
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_sums_of_a_group_are_exact(isa, bits, rows):
+    """With quants at the ends of their range and where a byte of them changes sign."""
+    n, k = 48, 32
+    rng = np.random.default_rng(bits)
+    edges = [32512, -32512, 32511, 32384, 32383, -32384, -32385, 0, 1, -1, 127, 128, -128, -129]
+    x = rng.choice(edges, (rows, k)).astype(np.float32)
+    x[:, :16] = [32512, -32512][rows % 2]  # the scale of a group is 1 then
+    low, high = (0, 15) if bits == 4 else (-127, 127)
+    quants = rng.choice([low, high, (low + high) // 2], (n, k))
+    quants[:16], quants[16:32] = low, high
+    ones = np.ones((n, 1), np.float16)
+    packed = (
+        tamiz_ops.pack_int4(quants.astype(np.uint8), ones, 0 * ones)
+        if bits == 4
+        else tamiz_ops.pack_int8(quants.astype(np.int8), ones)
+    )
+    y = tamiz_ops.run("BlockMatMul", [x, packed], isa=isa, bits=bits, n=n, k=k)[0]
+    np.testing.assert_array_equal(y, (x.astype(np.int64) @ quants.T).astype(np.float32))
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_makes_its_row_nan(isa, value):
     n, k = 40, 70

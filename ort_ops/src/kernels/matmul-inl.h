@@ -16,85 +16,14 @@
 #if !defined(TAMIZ_AVX512) && !defined(TAMIZ_AVX2)
 #include "kernels/matmul_scalar-inl.h"
 #else
+#if defined(TAMIZ_AVX512)
+#include "kernels/matmul_bytes-inl.h"
+#endif
+#include "kernels/matmul_weights-inl.h"
 #include "kernels/quantize-inl.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
-
-// ---- weights ----
-
-constexpr int kStrips = kTile / kLanes;    // of a tile
-constexpr int kPairs = kGroup / 2;         // of inputs in a group
-constexpr int kRowRegisters = kLanes / 2;  // rows of a block whose sums fit the registers
-
-/// Where the parts of a group of one tile lie: vector `v` of a strip, its pairs of inputs as words,
-/// its scales and minima.
-struct Int4 {
-  static constexpr int64_t kGroupBytes = 320;
-  static constexpr bool kFromMemory = true;
-  static constexpr int kVectors = 4;
-  static constexpr bool kMinima = true;
-
-  static Ints vector(const uint8_t* group, int strip, int v) {
-    return load_ints(group + 64 * v + 4 * kLanes * strip);
-  }
-  template <int Pair>
-  static Ints words(Ints x) {
-    constexpr int kShift[] = {0, 8, 4, 12};
-    x = words_right<kShift[Pair]>(x);
-    return kShift[Pair] == 12 ? x : bits_and(x, all_words(15));
-  }
-  static Vec scales(const uint8_t* group, int strip) {
-    return load_halves(group + 256 + 2 * kLanes * strip);
-  }
-  static Vec minima(const uint8_t* group, int strip) {
-    return load_halves(group + 288 + 2 * kLanes * strip);
-  }
-};
-
-struct Int8 {
-  static constexpr int64_t kGroupBytes = 544;
-  static constexpr bool kFromMemory = true;
-  static constexpr int kVectors = 8;
-  static constexpr bool kMinima = false;
-
-  static Ints vector(const uint8_t* group, int strip, int v) {
-    return load_ints(group + 64 * v + 4 * kLanes * strip);
-  }
-  template <int Pair>
-  static Ints words(Ints x) {
-    return words_minus(Pair == 0 ? bits_and(x, all_words(255)) : words_right<8>(x), all_words(128));
-  }
-  static Vec scales(const uint8_t* group, int strip) {
-    return load_halves(group + 512 + 2 * kLanes * strip);
-  }
-  static Vec minima(const uint8_t*, int) { return broadcast(0.0f); }
-};
-
-/// Either of them unpacked: strip by strip 16 vectors of words, then scales and minima as floats.
-template <class Packed>
-struct Panel {
-  static constexpr int64_t kWordBytes = kPairs * sizeof(Ints);
-  static constexpr int64_t kStripBytes = kWordBytes + 2 * sizeof(Vec);
-  static constexpr int64_t kGroupBytes = kStrips * kStripBytes;
-  static constexpr bool kFromMemory = false;
-  static constexpr int kVectors = kPairs;
-  static constexpr bool kMinima = Packed::kMinima;
-
-  static Ints vector(const uint8_t* group, int strip, int v) {
-    return load_ints(group + kStripBytes * strip + sizeof(Ints) * v);
-  }
-  template <int>
-  static Ints words(Ints x) {
-    return x;
-  }
-  static Vec scales(const uint8_t* group, int strip) {
-    return load(reinterpret_cast<const float*>(group + kStripBytes * strip + kWordBytes));
-  }
-  static Vec minima(const uint8_t* group, int strip) {
-    return load(reinterpret_cast<const float*>(group + kStripBytes * strip + kWordBytes) + kLanes);
-  }
-};
 
 /// `x`: the pair of activations in every lane.
 inline Ints pair(const int16_t* x) {
@@ -114,6 +43,25 @@ inline void dot_vector(Ints (&sum)[R][S], const Ints (&raw)[S], const int16_t* x
       for (int s = 0; s < S; ++s) sum[r][s] = dot_pairs(sum[r][s], w[s], both);
     }
     dot_vector<W, R, S, Pair + 1>(sum, raw, x);
+  }
+}
+
+/// sum[r][s] = the products of one group with R rows, whose quants lie at x.
+template <class W, int R, int T>
+inline void sum_group(Ints (&sum)[R][T * kStrips], const uint8_t* const (&group)[T],
+                      const int16_t* x) {
+#if defined(TAMIZ_AVX512)
+  if constexpr (R == 1 && kIsBytes<W>) return sum_bytes<W>(sum[0], group, x);
+#endif
+  constexpr int S = T * kStrips;
+  for (int r = 0; r < R; ++r) {
+    for (int s = 0; s < S; ++s) sum[r][s] = all_ints(0);
+  }
+#pragma GCC unroll 16
+  for (int v = 0; v < W::kVectors; ++v) {
+    Ints raw[S];
+    for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
+    dot_vector<W>(sum, raw, x + v * (kGroup / W::kVectors));
   }
 }
 
@@ -160,15 +108,7 @@ inline void multiply_block(const uint8_t* const (&tile)[T], const QuantRows& x, 
       }
     }
     Ints sum[R][S];
-    for (int r = 0; r < R; ++r) {
-      for (int s = 0; s < S; ++s) sum[r][s] = all_ints(0);
-    }
-#pragma GCC unroll 16
-    for (int v = 0; v < W::kVectors; ++v) {
-      Ints raw[S];
-      for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
-      dot_vector<W>(sum, raw, x.quants + at * kGroup + v * (kGroup / W::kVectors));
-    }
+    sum_group<W, R, T>(sum, group, x.quants + at * kGroup);
     add_group<W>(total, sum, group, x, at);
   }
   for (int r = 0; r < R; ++r) {

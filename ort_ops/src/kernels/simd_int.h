@@ -33,6 +33,8 @@ inline Ints signed_words_right(Ints x) {
   return _mm512_srai_epi16(x, Bits);
 }
 inline Ints dot_pairs(Ints sum, Ints a, Ints b) { return _mm512_dpwssd_epi32(sum, a, b); }
+/// Unsigned bytes of a times signed bytes of b, added in fours.
+inline Ints dot_quads(Ints sum, Ints a, Ints b) { return _mm512_dpbusd_epi32(sum, a, b); }
 inline Vec to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
 inline Vec load_halves(const uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
