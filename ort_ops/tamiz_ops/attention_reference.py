@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tamiz_ops import sketch_reference
+from tamiz_ops import event_attention_reference, sketch_reference
 from tamiz_ops.cache_rows import pack_rows, unpack_rows
 
 Array = npt.NDArray[Any]
@@ -45,19 +45,24 @@ def attention(
     inverse_frequency: Array | None = None,
     past_sketch: Array | None = None,
     key_mean: Array | None = None,
+    past_event: Array | None = None,
     *,
     num_heads: int,
     kv_heads: int,
     scale: float = 0.0,
     rotary_scale: float = 1.0,
     cache_bits: int = 32,
+    age_max: int = 16,
+    turn: int = 0,
+    gap_tol: float = 0.25,
     **choice: Any,
 ) -> list[Array]:
     """y = softmax(scale q k^T) v over the visible keys, 0 where there is none.
 
     Query i of row b sees the keys j <= past + i with attention_mask[b, j] != 0, past = keys -
     sequence, of which `choice` (window, sinks, keep, ...; see the op) leaves some. Returns [y,
-    present_key, present_value] and, with past_sketch, present_sketch; a present is as long as
+    present_key, present_value] and, with past_sketch, present_sketch, with past_event,
+    present_event; a present is as long as
     attention_mask, or has the shape of the past where that is a buffer of at least this many keys.
     With cache_bits = 8 the pasts and presents of keys and values are `pack_rows`, and what is
     attended to is what they stand for.
@@ -83,15 +88,25 @@ def attention(
     y = np.zeros((batch, tokens, num_heads, dim))
     queries *= scale or dim**-0.5
     group = num_heads // kv_heads
+    kept: dict[tuple[int, int], list[int]] = {}
     for b, i, head in np.ndindex(batch, tokens, kv_heads):
         heads = range(head * group, (head + 1) * group)
         row = None if past_sketch is None else presents[2][b, head, : past + i + 1]
         seen = attention_mask[b, : past + i + 1] != 0
-        visible = _chosen(queries[b, i, heads], row, seen, tokens, **choice)
+        visible = kept[b, head] = _chosen(queries[b, i, heads], row, seen, tokens, **choice)
         for h in heads if len(visible) else ():
             score = keys[b, head, visible] @ queries[b, i, h]
             weight = np.exp(score - score.max())
             y[b, i, h] = weight @ values[b, head, visible] / weight.sum()
+    if past_event is not None:
+        presents.append(event_attention_reference.forget(past_event, past))
+        length = attention_mask.shape[1]
+        for b in range(batch) if _scans(past_sketch, length, tokens, **choice) else ():
+            y[b, 0], presents[-1][b] = event_attention_reference.step(
+                past_event[b], queries[b, 0], keys[b, :, :length], values[b, :, :length],
+                attention_mask[b] != 0, [kept[b, head] for head in range(kv_heads)],
+                age_max=age_max, turn=turn, gap_tol=gap_tol,
+            )  # fmt: skip
     return [y.reshape(batch, tokens, width), *presents]
 
 
@@ -134,10 +149,9 @@ def _chosen(
     """The keys that the queries [group, dim] of one KV head attend to, ascending."""
     keys = len(visible)
     scope = min(window, keys) if window else keys
-    keep = max(keep, int(np.ceil(np.float32(keep_fraction) * np.float32(scope))))
+    keep = _kept(scope, keep, keep_fraction)
     begin = keys - scope
-    kept = keep + recent + sinks
-    if sketches is None or tokens > 1 or kept > density * scope or kept >= scope:
+    if not _scans(sketches, scope, tokens, keep=keep, recent=recent, sinks=sinks, density=density):
         return sketch_reference.select(queries[:0], visible, begin, begin, sinks, 0)
     bits = 32 * (sketches.shape[1] - 1) // (1 + ternary)
     score = [
@@ -145,6 +159,27 @@ def _chosen(
         for q in queries.astype(np.float32)
     ]
     return sketch_reference.select(np.array(score), visible, begin, keys - recent, sinks, keep)
+
+
+def _kept(scope: int, keep: int, keep_fraction: float) -> int:
+    return max(keep, int(np.ceil(np.float32(keep_fraction) * np.float32(scope))))
+
+
+def _scans(
+    sketches: Array | None,
+    scope: int,
+    tokens: int,
+    *,
+    keep: int = 0,
+    keep_fraction: float = 0.0,
+    recent: int = 64,
+    sinks: int = 4,
+    density: float = 1.0,
+    **_: Any,
+) -> bool:
+    """Whether sketches choose among `scope` keys."""
+    kept = _kept(scope, keep, keep_fraction) + recent + sinks
+    return sketches is not None and tokens == 1 and kept <= density * scope and kept < scope
 
 
 def _append(buffer: Array, new: Array, past: int) -> Array:

@@ -8,6 +8,7 @@ from tamiz.graph import GraphPass
 from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
 from tamiz.technique import Autotune, Claim, Metric, Mode, Resource, Technique
+from tamiz_event_driven import attention
 from tamiz_event_driven.budget import ShareBudget
 from tamiz_event_driven.config import EventDrivenConfig
 from tamiz_event_driven.fit import effect, fit, schedule
@@ -41,11 +42,33 @@ EVENT_DRIVEN = Technique(
     effect=effect,
 )
 
+EVENT_ATTENTION = Technique(
+    name="event-attention",
+    version="1",
+    summary="Keys that a filter leaves out keep the part of the softmax that they had last.",
+    config=attention.EventAttentionConfig,
+    site_kinds=frozenset({SiteKind.ATTENTION}),
+    claims=(Claim(Resource.KEYS, Mode.NARROWING, order=30),),  # after the filter
+    requires=frozenset({"refine"}),  # what the filter keeps is scored exactly
+    excludes=frozenset({"windows"}),  # all that is left out, not what a window shows of it
+    decode_only=True,
+    metrics=(
+        Metric("event.enabled", "steps", "Decode steps of a layer that took a stale part."),
+        Metric("event.topk_kept", "keys", "That they attended to exactly, by KV head."),
+        Metric("event.channels", "keys", "That they had."),
+        Metric("event.quality_gap", "fraction", "Sum of the gaps that were measured."),
+        Metric("event.gap_checks", "checks", "How many were measured."),
+        Metric("event.disabled", "sequences", "Layers that a gap switched off."),
+    ),
+    fit=attention.fit,
+    rewrite=attention.rewrite,
+)
+
 
 @hookimpl
 def tamiz_techniques() -> Sequence[Technique]:
-    """The one technique of this plugin."""
-    return [EVENT_DRIVEN]
+    """The techniques of this plugin."""
+    return [EVENT_DRIVEN, EVENT_ATTENTION]
 
 
 @hookimpl

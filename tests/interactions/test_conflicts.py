@@ -54,6 +54,13 @@ ROWS = [
         "excluded-capability",
         "chosen-keys",
     ),
+    ("--event-attention=on", ("event-attention",), "required-capability", "refine"),
+    (
+        "--event-attention=on --win-attn=on",
+        ("event-attention", "win-attn"),
+        "excluded-capability",
+        "windows",
+    ),
     (
         "--kwta=on --kwta-block=8 --proc-sparse=on",
         ("kwta", "proc-sparse"),

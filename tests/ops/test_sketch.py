@@ -54,7 +54,7 @@ class Step:
 
 
 def check(step, isa):
-    y, keys, _, sketches = step.run(isa)
+    y, keys, _, sketches, _ = step.run(isa)
     expected = step.reference()
     np.testing.assert_array_equal(y > 0, expected[0] > 0)
     np.testing.assert_allclose(y, expected[0], rtol=0, atol=2e-6)
@@ -267,7 +267,7 @@ def test_shared_buffer_equals_exact_length_bit_for_bit(isa):
     in_place = tamiz_ops.run("Attention", inputs, out=out, isa=isa, threads=2, **step.attributes)
     for found in (copied, in_place):
         np.testing.assert_array_equal(found[0], exact[0])
-        for part, whole in zip(found[1:], exact[1:], strict=True):
+        for part, whole in zip(found[1:4], exact[1:4], strict=True):
             np.testing.assert_array_equal(part[:, :, :200].view("i4"), whole.view("i4"))
     assert np.isnan(in_place[3][:, :, 200:]).all()
 

@@ -14,6 +14,11 @@ CASES = [
         full_budget={"select": "topk", "topk": 1.0, "anywhere": True},
     ),
     Case("head-shortlist", config={"keep": 64}, full_budget={"keep": 10**6}),
+    Case(
+        "event-attention",
+        config={"age_max": 4, "gap_tol": 10.0},
+        beside={"state-pack": {"keep": 8, "recent": 8, "density": 1.0}},
+    ),
     Case("proc-sparse", full_budget={"shed_eps": 0}),
     Case("seed-delta"),
     Case("kwta", config={"k": 0.7}, full_budget={"k": 1.0}),

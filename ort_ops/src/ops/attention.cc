@@ -2,14 +2,16 @@
 //
 // Phases: store rotates the queries into scratch and the keys into the cache, and copies what the
 // cache must keep (ops/key_value_cache.h); scan and select choose keys where a decode step attends
-// to some only (ops/key_filter.h); attend; merge joins the key ranges where they were split (few
-// units of work and many keys, as in decode: "flash-decoding").
+// to some only (ops/key_filter.h); rest attends to the others where what is known of them is
+// computed anew (ops/event_attention.h); attend; merge joins the key ranges where they were split
+// (few units of work and many keys, as in decode: "flash-decoding").
 #include "ops/attention.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/kernels.h"
+#include "ops/event_attention.h"
 #include "ops/key_filter.h"
 #include "ops/key_value_cache.h"
 #include "ops/metrics.h"
@@ -29,10 +31,11 @@ enum Input {
   kPositions,
   kFrequencies,
   kPastSketch,
-  kKeyMean
+  kKeyMean,
+  kPastEvent
 };
-enum Output { kY, kPresentKey, kPresentValue, kPresentSketch };
-enum Phase { kStore, kScan, kSelect, kAttend, kMerge, kPhases };
+enum Output { kY, kPresentKey, kPresentValue, kPresentSketch, kPresentEvent };
+enum Phase { kStore, kScan, kSelect, kRest, kAttend, kMerge, kPhases };
 
 constexpr int64_t kTaskTokens = 16;      // tokens rotated in one task
 constexpr int64_t kTaskMerge = 1 << 16;  // floats merged in one task
@@ -45,6 +48,7 @@ constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
 /// the threads.
 struct Layout : CacheShape {
   FilterLayout filter;
+  RestLayout rest;
   int64_t attended;           // keys of a query at most
   int64_t half;               // rotated pairs
   int64_t rows, tile, tiles;  // query rows of a KV head, of a unit; units of a KV head
@@ -52,7 +56,7 @@ struct Layout : CacheShape {
   int64_t units, units_a_task, tasks;
 
   // Offsets into scratch, in floats.
-  int64_t work_at, work_size, partial_at, stats_at, token_at, token_size, filter_at, size;
+  int64_t work_at, work_size, partial_at, stats_at, token_at, token_size, filter_at, rest_at, size;
 };
 
 class Attention : public Stage {
@@ -64,6 +68,7 @@ class Attention : public Stage {
         rotary_scale_(attributes.floats.at("rotary_scale")),
         cache_(attributes, kernels.attention),
         filter_(attributes, kernels.sketch),
+        event_(attributes, kernels.attention),
         kernels_(kernels.attention) {
     if (q_heads_ < 1 || kv_heads_ < 1 || q_heads_ % kv_heads_) {
       throw Error("num_heads is " + std::to_string(q_heads_) + " and kv_heads is " +
@@ -83,13 +88,17 @@ class Attention : public Stage {
   Layout layout(const Call& call) const;
   void store_tokens(const Call& call, const Layout& l, int64_t task) const;
   void select(const Call& call, const Layout& l, int64_t head) const;
+  AttendArgs head_arguments(const Call& call, const Layout& l, int64_t head) const;
+  void compute_rest(const Call& call, const Layout& l, int64_t task) const;
   void attend(const Call& call, const Layout& l, int64_t task) const;
   void merge(const Call& call, const Layout& l, int64_t task) const;
+  void join(const Call& call, const Layout& l, int64_t b) const;
 
   const int64_t q_heads_, kv_heads_;
   const float scale_, rotary_scale_;
   const KeyValueCache cache_;
   const KeyFilter filter_;
+  const EventAttention event_;
   const AttentionKernels& kernels_;
 };
 
@@ -128,6 +137,7 @@ void Attention::infer(Ports inputs, Ports outputs) const {
   outputs[kY].shape = inputs[kQ].shape;
   filter_.infer(inputs[kPastKey], inputs[kPastSketch], inputs[kKeyMean],
                 outputs[kPresentKey].shape.dims[2], dim, outputs[kPresentSketch]);
+  event_.infer(inputs[kPastEvent], q[0], q_heads_, dim, outputs[kPresentEvent]);
 }
 
 Layout Attention::layout(const Call& call) const {
@@ -157,6 +167,8 @@ Layout Attention::layout(const Call& call) const {
     l.range = divide_up(divide_up(l.attended * unsplit, kMaxTasks), kSplitKeys) * kSplitKeys;
   }
   l.splits = l.range ? divide_up(l.attended, l.range) : 1;
+  const int64_t work = kernels_.work_floats(std::min(l.tile, l.rows), l.dim, cache_.bytes());
+  l.rest = event_.layout(l, l.filter, static_cast<bool>(call.inputs[kPastEvent]), l.splits, work);
   l.units = unsplit * l.splits;
   const int64_t flops = l.batch * l.q_heads * l.tokens * l.attended * l.dim * 4;
   const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
@@ -165,15 +177,16 @@ Layout Attention::layout(const Call& call) const {
 
   constexpr int64_t kLine = kAlignment / sizeof(float);
   const auto lines = [](int64_t floats) { return divide_up(floats, kLine) * kLine; };
-  const int64_t partials = l.splits > 1 ? unsplit * l.tile * l.splits : 0;
+  const int64_t partials = l.rest.slots > 1 ? unsplit * l.tile * l.rest.slots : 0;
   l.work_at = lines(l.batch * l.q_heads * l.tokens * l.dim);
-  l.work_size = lines(kernels_.work_floats(std::min(l.tile, l.rows), l.dim, cache_.bytes()));
+  l.work_size = lines(work);
   l.partial_at = l.work_at + l.tasks * l.work_size;
   l.stats_at = l.partial_at + lines(partials * l.dim);
   l.token_at = l.stats_at + lines(partials * 2);
   l.token_size = lines(2 * l.half + l.dim);
   l.filter_at = l.token_at + divide_up(l.batch * l.tokens, kTaskTokens) * l.token_size;
-  l.size = l.filter_at + l.filter.size;
+  l.rest_at = l.filter_at + l.filter.size;
+  l.size = l.rest_at + l.rest.size;
   return l;
 }
 
@@ -187,6 +200,11 @@ int64_t merge_tasks(const Layout& l) {
   return divide_up(l.batch * l.tokens * l.q_heads * l.splits * l.dim, kTaskMerge);
 }
 
+Parts parts(const Call& call, const Layout& l) {
+  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  return {scratch + l.partial_at, scratch + l.stats_at};
+}
+
 size_t Attention::tasks(const Call& call, int phase) const {
   const Layout l = layout(call);
   const int64_t heads = l.batch * l.kv_heads;
@@ -197,9 +215,12 @@ size_t Attention::tasks(const Call& call, int phase) const {
       return heads * l.filter.ranges;
     case kSelect:
       return l.filter.selects ? heads : 0;
+    case kRest:
+      return event_.any_due(l, l.rest, call.inputs[kPastEvent]) ? heads * l.rest.ranges : 0;
     case kAttend:
       return l.tasks;
     default:
+      if (l.rest.active) return l.batch;
       return l.splits > 1 ? merge_tasks(l) : 0;
   }
 }
@@ -217,10 +238,12 @@ void Attention::run(const Call& call, int phase, size_t task) const {
                           reinterpret_cast<float*>(call.scratch) + l.filter_at, t);
     case kSelect:
       return select(call, l, t);
+    case kRest:
+      return compute_rest(call, l, t);
     case kAttend:
       return attend(call, l, t);
     default:
-      return merge(call, l, t);
+      return l.rest.active ? join(call, l, t) : merge(call, l, t);
   }
 }
 
@@ -232,6 +255,9 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
   const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
   if (task == 0 && l.tokens == 1 && call.inputs[kPastSketch]) {
     filter_.count_step(l, l.filter, *call.metrics);
+  }
+  if (task == 0 && call.inputs[kPastEvent] && !l.rest.active) {
+    event_.forget(l, call.inputs[kPastEvent], call.outputs[kPresentEvent]);
   }
   const int64_t end = std::min((task + 1) * kTaskTokens, l.batch * l.tokens);
   for (int64_t token = task * kTaskTokens; token < end; ++token) {
@@ -269,6 +295,28 @@ void Attention::select(const Call& call, const Layout& l, int64_t head) const {
   if (l.filter.scans) filter_.count_attended(l, static_cast<double>(count), *call.metrics);
 }
 
+AttendArgs Attention::head_arguments(const Call& call, const Layout& l, int64_t head) const {
+  AttendArgs a = {};
+  a.query = reinterpret_cast<const float*>(call.scratch) + head * l.rows * l.dim;
+  a.keys = cache_.rows(l, call.outputs[kPresentKey], head);
+  a.values = cache_.rows(l, call.outputs[kPresentValue], head);
+  a.bytes = cache_.bytes();
+  a.mask = call.inputs[kMask].as<int64_t>() + head / l.kv_heads * l.keys;
+  a.past = l.past;
+  a.group = l.group;
+  a.dim = l.dim;
+  return a;
+}
+
+void Attention::compute_rest(const Call& call, const Layout& l, int64_t task) const {
+  const int64_t head = task / l.rest.ranges;
+  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  int64_t count;
+  const int32_t* const kept = KeyFilter::list(l, l.filter, scratch + l.filter_at, head, count);
+  event_.compute(l, l.rest, call.inputs[kPastEvent], head_arguments(call, l, head), kept, count,
+                 parts(call, l), scratch + l.rest_at, task);
+}
+
 void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
   float* const scratch = reinterpret_cast<float*>(call.scratch);
   const int64_t end = std::min((task + 1) * l.units_a_task, l.units);
@@ -277,21 +325,11 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
     const int64_t tile = unit / l.splits % l.tiles;
     const int64_t head = unit / l.splits / l.tiles;
     const int64_t b = head / l.kv_heads;
-    AttendArgs a;
+    AttendArgs a = head_arguments(call, l, head);
     a.first_row = tile * l.tile;
     a.rows = std::min(l.tile, l.rows - a.first_row);
-    a.query = scratch + (head * l.rows + a.first_row) * l.dim;
-    a.keys = cache_.rows(l, call.outputs[kPresentKey], head);
-    a.values = cache_.rows(l, call.outputs[kPresentValue], head);
-    a.bytes = cache_.bytes();
-    a.mask = call.inputs[kMask].as<int64_t>() + b * l.keys;
-    a.past = l.past;
-    a.group = l.group;
-    a.dim = l.dim;
+    a.query += a.first_row * l.dim;
     const int64_t last_query = (a.first_row + a.rows - 1) / l.group;
-    a.list = nullptr;
-    a.window = 0;
-    a.sink_end = 0;
     int64_t keys = l.past + last_query + 1;
     if (l.filter.selects) {
       a.list = KeyFilter::list(l, l.filter, scratch + l.filter_at, head, keys);
@@ -302,13 +340,12 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
     a.key_begin = split * l.range;
     a.key_end = std::min(a.key_begin + l.range, keys);
     a.work = scratch + l.work_at + task * l.work_size;
-    if (l.splits == 1) {
+    if (l.rest.slots == 1) {
       a.out = call.outputs[kY].as<float>() +
               (b * l.tokens * l.q_heads + head % l.kv_heads * l.group) * l.dim;
       a.out_stride = l.q_heads * l.dim;
-      a.stats = nullptr;
     } else {
-      const int64_t at = (head * l.splits + split) * l.rows;
+      const int64_t at = (head * l.rest.slots + l.rest.ranges + split) * l.rows;
       a.out = scratch + l.partial_at + at * l.dim;
       a.out_stride = l.group * l.dim;
       a.stats = scratch + l.stats_at + (at + a.first_row) * 2;
@@ -332,6 +369,19 @@ void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
                    scratch + l.stats_at + at * 2, l.rows * 2, l.splits, l.dim,
                    call.outputs[kY].as<float>() + (token * l.q_heads + query_head) * l.dim);
   }
+}
+
+void Attention::join(const Call& call, const Layout& l, int64_t b) const {
+  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  int64_t kept = 0;
+  for (int64_t head = b * l.kv_heads; head < (b + 1) * l.kv_heads; ++head) {
+    int64_t count;
+    KeyFilter::list(l, l.filter, scratch + l.filter_at, head, count);
+    kept += count;
+  }
+  event_.join(l, l.rest, b, scratch + b * l.q_heads * l.dim, call.inputs[kPastEvent],
+              call.outputs[kPresentEvent], parts(call, l), scratch + l.rest_at, kept,
+              call.outputs[kY].as<float>() + b * l.q_heads * l.dim, *call.metrics);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The declaration of Attention.
 #include "ops/attention.h"
+#include "ops/event_attention.h"
 #include "ops/key_filter.h"
 
 namespace tamiz {
@@ -15,6 +16,13 @@ std::vector<AttributeSpec> attributes() {
        "of an element of a key or a value in the cache: 32, float32; 8, round(x / s) with s = max "
        "|x| / 127, four in a float's place, and then s"}};
   for (const AttributeSpec& attribute : key_filter_attributes()) all.push_back(attribute);
+  for (const AttributeSpec& attribute : event_attention_attributes()) all.push_back(attribute);
+  return all;
+}
+
+std::vector<MetricSpec> metrics() {
+  std::vector<MetricSpec> all = key_filter_metrics();
+  for (const MetricSpec& metric : event_attention_metrics()) all.push_back(metric);
   return all;
 }
 
@@ -44,16 +52,20 @@ const OpSpec& attention_spec() {
         "[batch, kv_heads, past or capacity, words]: bits of the keys, 32 a float, and their size; "
         "float32 because ONNX Runtime cannot be told another type of a Fused output"},
        {"key_mean", Type::float32, true,
-        "[kv_heads, head size]: subtracted from keys before they are sketched"}},
+        "[kv_heads, head size]: subtracted from keys before they are sketched"},
+       {"past_event", Type::float32, true,
+        "[batch, 2 + num_heads (1 + 2 head size)], zeros at the start: what a filter leaves out is "
+        "not forgotten, but keeps the part of the softmax that it had when last computed"}},
       {{"y", Type::float32, false, "[batch, sequence, num_heads * head size]"},
        {"present_key", Type::float32, false,
         "[batch, kv_heads, keys or capacity, head size]; as past_key where cache_bits is 8"},
        {"present_value", Type::float32, false, "the shape of present_key"},
        {"present_sketch", Type::float32, true,
-        "[batch, kv_heads, keys or capacity, words]; no words without past_sketch"}},
+        "[batch, kv_heads, keys or capacity, words]; no words without past_sketch"},
+       {"present_event", Type::float32, true, "the shape of past_event; may be its memory"}},
       false,
       attributes(),
-      key_filter_metrics(),
+      metrics(),
       make_attention};
   return spec;
 }

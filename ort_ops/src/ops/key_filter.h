@@ -81,7 +81,8 @@ enum FilterMetric {
   kVisibleKeys,
   kPlanes,
   kPackedQueries,
-  kDensity
+  kDensity,
+  kFilterMetrics
 };
 
 }  // namespace tamiz

@@ -1,0 +1,240 @@
+"""Decode steps whose filter leaves out keys that are not forgotten, on every instruction set.
+
+Keys of a sequence are one array; a step reads the first of them, as a graph does from its cache.
+"""
+
+import numpy as np
+import pytest
+
+tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
+from ops_graphs import model, node, session, value  # noqa: E402
+
+from tamiz_ops import reference  # noqa: E402
+
+ISAS = tamiz_ops.cpu()["isas"]
+F = np.float32
+PROMPT, STEPS, DIM = 100, 12, 32
+
+
+class Sequences:
+    """A batch of sequences and all that the op keeps of them."""
+
+    def __init__(self, runner, heads=(6, 2), batch=1, seed=0, **attributes):
+        rng = np.random.default_rng(seed)
+        length = PROMPT + STEPS
+        self.runner, self.heads = runner, heads
+        self.attributes = {"num_heads": heads[0], "kv_heads": heads[1], "keep": 20, "recent": 6,
+                           "gap_tol": 10.0, "age_max": 4, **attributes}  # fmt: skip
+        # Queries that move slowly, as the rest is known from an older one.
+        q = rng.standard_normal((batch, 1, heads[0] * DIM))
+        drift = 0.1 * rng.standard_normal((batch, length, heads[0] * DIM)).cumsum(1)
+        self.q = (q + drift).astype(F)
+        self.k, self.v = rng.standard_normal((2, batch, length, heads[1] * DIM)).astype(F)
+        self.mask = np.ones((batch, length), np.int64)
+        self.forget()
+
+    def forget(self):
+        batch, (heads, kv_heads) = len(self.q), self.heads
+        self.length = 0
+        words = DIM // 4 + 1 if self.attributes.get("cache_bits") == 8 else DIM
+        self.cache = [np.zeros((batch, kv_heads, 0, width), F) for width in (words, words, 3)]
+        self.event = np.zeros((batch, 2 + heads * (1 + 2 * DIM)), F)
+
+    def run(self, tokens, **changes):
+        """The outputs of the next tokens."""
+        here = slice(self.length, self.length + tokens)
+        self.length += tokens
+        positions = np.tile(np.arange(here.start, here.stop), (len(self.q), 1))
+        inputs = [self.q[:, here], self.k[:, here], self.v[:, here], *self.cache[:2],
+                  self.mask[:, : self.length], positions, None, self.cache[2], None,
+                  self.event]  # fmt: skip
+        y, *cache, event = self.runner("Attention", inputs, **{**self.attributes, **changes})
+        self.cache, self.event = [part.astype(F) for part in cache], event.astype(F)
+        return y
+
+    def exact(self, step):
+        """What attention to all keys gives in a step, and leaves everything as it was."""
+        here = slice(step, step + 1)
+        inputs = [self.q[:, here], self.k[:, here], self.v[:, here],
+                  *(part[:, :, :step] for part in self.cache[:2]), self.mask[:, : step + 1],
+                  np.full((len(self.q), 1), step), None]  # fmt: skip
+        names = ("num_heads", "kv_heads", "cache_bits")
+        plain = {name: self.attributes[name] for name in names if name in self.attributes}
+        return tamiz_ops.run("Attention", inputs, **plain)[0]
+
+
+def by_isa(isa, threads=2):
+    return lambda op, inputs, **others: tamiz_ops.run(
+        op, inputs, isa=isa, threads=threads, **others
+    )
+
+
+def native(**others):
+    return Sequences(by_isa(ISAS[0]), **others)
+
+
+def due(length, age_max=4, turn=0):
+    return (length + turn) % age_max == 0
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("heads", [(1, 1), (6, 2), (17, 1)])
+@pytest.mark.parametrize("cache_bits", [8, 32])
+def test_a_sequence_equals_the_reference(isa, heads, cache_bits):
+    options = {"heads": heads, "batch": 2, "cache_bits": cache_bits, "turn": 3}
+    ours, theirs = Sequences(by_isa(isa), **options), Sequences(reference.run, **options)
+    for one in (ours, theirs):
+        one.mask[1, :30] = one.mask[1, 40:60:3] = 0
+    for tokens in (PROMPT, *[1] * STEPS):
+        theirs.event = ours.event.copy()
+        y = ours.run(tokens)
+        np.testing.assert_allclose(y, theirs.run(tokens), rtol=0, atol=3e-6)
+        theirs.cache = [part.copy() for part in ours.cache]
+        np.testing.assert_allclose(ours.event, theirs.event, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_threads_do_not_matter(isa):
+    one, four = Sequences(by_isa(isa, 1), batch=2), Sequences(by_isa(isa, 4), batch=2)
+    for tokens in (PROMPT, *[1] * STEPS):
+        np.testing.assert_array_equal(one.run(tokens), four.run(tokens))
+        np.testing.assert_array_equal(one.event, four.event)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("cache_bits", [8, 32])
+def test_steps_that_compute_the_rest_anew_are_exact(isa, cache_bits):
+    sequences = Sequences(by_isa(isa), turn=1, cache_bits=cache_bits)
+    sequences.run(PROMPT)
+    errors = {True: [], False: []}
+    for step in range(PROMPT, PROMPT + STEPS):
+        y = sequences.run(1)
+        anew = step == PROMPT or due(step + 1, turn=1)
+        errors[anew].append(np.abs(y - sequences.exact(step)).max())
+    assert max(errors[True]) < 2e-6
+    assert min(errors[False]) > 1e-4
+
+
+def test_what_is_left_out_is_nearer_than_without_it():
+    known, dropped = native(), native()
+    known.run(PROMPT)
+    dropped.run(PROMPT)
+    gaps = []
+    for step in range(PROMPT, PROMPT + STEPS):
+        exact = known.exact(step)
+        dropped.event[:] = 0
+        dropped.event[:, 0] = 1  # a rest that is known to have no weight
+        dropped.event.reshape(-1)[2 :: 1 + 2 * DIM] = -1e30
+        y = [one.run(1, age_max=1000) for one in (known, dropped)]
+        gaps.append([np.linalg.norm(one - exact) for one in y])
+    known_gap, dropped_gap = np.mean(gaps, axis=0)
+    assert known_gap < 0.5 * dropped_gap
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_with_the_query_of_before_nothing_is_missed(isa):
+    sequences = Sequences(by_isa(isa), turn=1)
+    sequences.run(PROMPT)
+    before = sequences.cache
+    exact = sequences.run(1)
+    known = sequences.event.copy()
+    sequences.cache, sequences.length = before, PROMPT
+    np.testing.assert_allclose(sequences.run(1), exact, rtol=0, atol=2e-6)
+    np.testing.assert_array_equal(sequences.event, known)
+
+
+def test_a_large_gap_makes_the_sequence_exact_and_the_next_one_starts_anew():
+    sequences = native(gap_tol=1e-6)
+    sequences.run(PROMPT)
+    while not sequences.event[0, 1]:
+        sequences.run(1)
+    assert due(sequences.length)
+    step = sequences.length
+    np.testing.assert_allclose(sequences.run(1), sequences.exact(step), rtol=0, atol=2e-6)
+    sequences.run(2)  # more of the same sequence in one run
+    assert sequences.event[0, :2].tolist() == [0, 1]
+    sequences.forget()
+    sequences.event[0, 1] = 1  # as a host that gives old memory to a new sequence
+    sequences.run(PROMPT)
+    assert not sequences.event.any()
+
+
+def test_a_gap_that_is_no_number_switches_off():
+    sequences = native()
+    sequences.run(PROMPT)
+    sequences.run(1)
+    sequences.event[0, 3] = np.nan
+    while not due(sequences.length):
+        sequences.run(1)
+    assert sequences.event[0, 1] == 1
+
+
+def test_sequences_of_a_batch_do_not_meet():
+    both, first = native(batch=2, seed=3), native(batch=2, seed=3)
+    first.q[1] = first.k[1] = first.v[1] = 1
+    for tokens in (PROMPT, *[1] * STEPS):
+        np.testing.assert_array_equal(both.run(tokens)[0], first.run(tokens)[0])
+    np.testing.assert_array_equal(both.event[0], first.event[0])
+
+
+def test_a_filter_that_rests_forgets():
+    sequences = native()
+    sequences.run(PROMPT)
+    sequences.run(1)
+    assert sequences.event[0, 0] == 1
+    step = sequences.length
+    y = sequences.run(1, density=0.01)
+    np.testing.assert_allclose(y, sequences.exact(step), rtol=0, atol=2e-6)
+    assert not sequences.event.any()
+
+
+def test_past_and_present_in_one_memory():
+    apart, together = native(), native()
+    for tokens in (PROMPT, 1, 1):
+        apart.run(tokens)
+        together.run(tokens)
+    inputs = [together.q[:, 102:103], together.k[:, 102:103], together.v[:, 102:103],
+              *together.cache[:2], together.mask[:, :103], np.full((1, 1), 102), None,
+              together.cache[2], None, together.event]  # fmt: skip
+    y, *_ = tamiz_ops.run("Attention", inputs, out=[True] * 4 + [together.event], isa=ISAS[0],
+                          **together.attributes)  # fmt: skip
+    np.testing.assert_array_equal(y, apart.run(1))
+    np.testing.assert_array_equal(together.event, apart.event)
+
+
+def test_metrics():
+    sequences = native(batch=2)
+    sequences.run(PROMPT)
+    attributes = sequences.attributes
+    names = ["q", "k", "v", "past_key", "past_value", "mask", "positions", "", "past_sketch", "",
+             "past_event"]  # fmt: skip
+    feeds = [sequences.q[:, 100:101], sequences.k[:, 100:101], sequences.v[:, 100:101],
+             *sequences.cache[:2], sequences.mask[:, :101], np.full((2, 1), 100),
+             sequences.cache[2], sequences.event]  # fmt: skip
+    outputs = ["y", "key", "value", "sketch", "event"]
+    inputs = [
+        value(name, feed.dtype) for name, feed in zip(filter(None, names), feeds, strict=True)
+    ]
+    graph = model([node("Attention", names, outputs, "attention", **attributes)], inputs, outputs)
+    ran = session(graph)
+    feed = dict(zip(filter(None, names), feeds, strict=True))
+    feed["past_event"] = ran.run(["event"], feed)[0]
+    feed["past_event"][:, 0] = 1
+    ran.run(None, {**feed})
+    found = tamiz_ops.metrics(ran)["attention"]
+    assert found["event.enabled"] == 4
+    assert found["event.channels"] == 4 * 2 * 101
+    assert found["event.topk_kept"] == 2 * 2 * (101 + 30)
+    assert found["event.gap_checks"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"age_max": 0}, "age_max is 0"), ({}, "past_event has shape")],
+)
+def test_what_does_not_fit_is_an_error(change, message):
+    sequences = native(**change)
+    if not change:
+        sequences.event = sequences.event[:, 1:]
+    with pytest.raises(ValueError, match=message):
+        sequences.run(PROMPT)
