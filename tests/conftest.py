@@ -7,8 +7,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tamiz.testing import export_tiny_llama, write_tiny_llama
+
+# A machine that does other work is slow: that fails no test.
+settings.register_profile("tamiz", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tamiz")
 
 #: Plugins that are no techniques.
 ALWAYS = {"exporters", "graph-passes"}

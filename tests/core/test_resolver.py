@@ -205,7 +205,7 @@ def choices(draw: st.DrawFn) -> list[Choice]:
 
 
 @given(choices())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_plan_breaks_no_rule(wanted: list[Choice]) -> None:
     """Sound: what a resolution plans has no conflict of its own."""
     planned = resolve(SITES, {site.id: wanted for site in SITES}).plans
@@ -294,7 +294,7 @@ def asked_only(wanted: list[Choice]) -> list[Choice]:
 
 
 @given(choices())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_conflicts_are_those_of_the_design(wanted: list[Choice]) -> None:
     """Complete and sound against rules that are written a second time, without resolving."""
     asked = asked_only(wanted)
@@ -310,7 +310,7 @@ def test_conflicts_are_those_of_the_design(wanted: list[Choice]) -> None:
 
 
 @given(choices())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_conflicts_are_minimal(wanted: list[Choice]) -> None:
     """The named techniques are in conflict by themselves, and without one of them are not."""
     asked = asked_only(wanted)
@@ -326,7 +326,7 @@ def test_conflicts_are_minimal(wanted: list[Choice]) -> None:
 
 
 @given(choices())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_has_no_conflicts_is_never_changed(wanted: list[Choice]) -> None:
     """Complete: everything that was wanted is planned, or a conflict says why not."""
     found = resolve(SITES, {site.id: wanted for site in SITES})
@@ -352,7 +352,7 @@ def test_a_default_owner_yields_to_one_that_was_asked_for() -> None:
 
 
 @given(choices(), st.randoms())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_order_of_the_input_does_not_matter(
     wanted: list[Choice], shuffler: random.Random
 ) -> None:

@@ -190,7 +190,7 @@ def test_every_truncation_is_told(tmp_path, tiny):
             load_all(path)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_damaged_bytes_never_cost_more_than_a_sentence(tmp_path_factory, tiny, data):
     content = bytearray(tiny)

@@ -85,7 +85,7 @@ def test_mask(isa, rows, block):
             assert not got.any()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 300), st.integers(1, 200), st.integers(1, 3), st.floats(0, 1))
 def test_any_size_on_every_instruction_set(n, k, rows, density):
     x, mask = random(rows, k), random_mask(rows, k, 1, density)

@@ -58,7 +58,7 @@ def test_renorm_makes_up_for_what_loses(isa, center):
     np.testing.assert_array_equal(scaled[0, :4], (x if center is None else x - center)[0, :4])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([0.0, 1.0, -1.0, 2.5, 3.0, -0.5, 1e-30]), min_size=1, max_size=70),
     st.integers(1, 80),
@@ -75,7 +75,7 @@ def test_largest_keeps_exactly_so_many_of_the_candidates_with_ties(values, keep,
         np.testing.assert_array_equal(np.flatnonzero(got), sorted(order[:keep]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 130),
     st.integers(1, 40),

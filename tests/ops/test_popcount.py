@@ -62,7 +62,7 @@ def test_product(n, k, rows, epsilon):
     check([x, packed, units, None, bias], size, n=n, k=k, epsilon=epsilon)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 70), st.integers(1, 200), st.integers(1, 9), st.integers(1, 70), st.data())
 def test_any_size_and_mask(n, k, rows, block, data):
     packed, units, size = weight(n, k)

@@ -86,7 +86,7 @@ def test_the_hash_is_uniform():
     assert abs(np.corrcoef(got[0::2].ravel(), got[1::2].ravel())[0, 1]) < 0.03
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     bits=st.sampled_from([4, 8]),
     n=st.integers(1, 40),
@@ -217,7 +217,7 @@ def test_damaged_records_are_refused(isa, change):
         made.run(random(1, 64), isa=isa, threads=1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(at=st.integers(0, 700), what=st.integers(0, 255), seed=st.integers(0, 20))
 def test_no_byte_of_a_record_can_do_harm(at, what, seed):
     """Whatever a byte becomes, the op computes something or refuses; it does not crash."""

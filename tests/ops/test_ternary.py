@@ -89,7 +89,7 @@ def test_product(isa, n, k, rows):
     assert np.all(np.abs(got - expected) <= bound(x, size) + 2**-23 * np.abs(bias))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 70), st.integers(1, 200), st.integers(1, 20), st.integers(1, 70), st.data())
 def test_any_size_and_mask_on_every_instruction_set(n, k, rows, block, data):
     density = data.draw(st.floats(0, 1))

@@ -19,7 +19,7 @@ def sparse(*shape, density, seed=0):
     return x.astype(np.float32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 200), st.integers(1, 9), st.integers(1, 40), st.booleans(), st.data())
 def test_what_is_not_zero_is_kept(k, rows, block, narrowed, data):
     x = sparse(rows, k, density=data.draw(st.floats(0, 1)))

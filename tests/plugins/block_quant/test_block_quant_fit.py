@@ -50,7 +50,7 @@ def test_recovers_groups_that_leave_upper_quants_unused() -> None:
     arrays.arrays(np.float32, (3, 64), elements=st.floats(-4, 4, width=32)),
     st.sampled_from([4, 8]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_error_is_at_most_half_a_step(weights: np.ndarray, bits: int) -> None:
     """In the mean square of a group, and what fp16 takes: 2^-11 of scale and minimum.
 
@@ -77,7 +77,7 @@ def quantise_or_skip(weights: np.ndarray, bits: int) -> tuple:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([4, 8]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_fit_is_idempotent(seed: int, bits: int) -> None:
     once, _ = quantise(normal(4, 96, seed=seed), bits)
     twice, metrics = quantise(once.dequantize(), bits)

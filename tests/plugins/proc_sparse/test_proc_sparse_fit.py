@@ -119,7 +119,7 @@ def test_calibration_says_which_weights_matter() -> None:
     np.testing.assert_array_equal(w[:, 64:], 1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     n=st.integers(1, 40),
     k=st.integers(1, 130),

@@ -130,7 +130,7 @@ def test_a_refit_needs_samples() -> None:
         fitted(random(16, 32), refit=True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     n=st.one_of(st.just(32), st.integers(1, 40)),
     k=st.one_of(st.just(96), st.integers(1, 130)),

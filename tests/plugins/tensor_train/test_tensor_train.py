@@ -70,7 +70,7 @@ def test_a_weight_that_is_a_train_is_recovered(rank: int) -> None:
 
 
 @given(tolerance=st.floats(0, 0.9), cores=st.integers(1, 4), seed=st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_error_is_at_most_the_tolerance(tolerance: float, cores: int, seed: int) -> None:
     weight = np.random.default_rng(seed).standard_normal((24, 36)).astype(np.float32)
     config = TensorTrainConfig(cores=cores, tolerance=tolerance)
@@ -82,7 +82,7 @@ def test_the_error_is_at_most_the_tolerance(tolerance: float, cores: int, seed: 
 
 
 @given(rank=st.integers(1, 40), cores=st.integers(1, 4), n=st.integers(1, 48), k=st.integers(1, 48))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_cost_of_a_rank_is_exact(rank: int, cores: int, n: int, k: int) -> None:
     config = TensorTrainConfig(rank=rank, cores=cores)
     weight = np.random.default_rng(0).standard_normal((n, k)).astype(np.float32)
