@@ -88,7 +88,7 @@ def _print_site(found: Mapping[str, Any]) -> None:
     stays = "" if found["decision"]["emit"] else "stays dense: "
     click.echo(f"{stays}{found['decision']['reason']}")
     for entry in found["techniques"]:
-        rows = [(f, str(v), entry["config_from"][f]) for f, v in entry["config"].items()]
+        rows = [(f, _told(v), entry["config_from"][f]) for f, v in entry["config"].items()]
         print_table([entry["name"], "value", "comes from"], rows)
     if origins := found["resolved"]["policy_from"]:
         rows = [(key, str(_at(found["resolved"]["policy"], key)), origins[key]) for key in origins]
@@ -150,6 +150,10 @@ def _print_attempts(autotune: Mapping[str, Any]) -> None:
         for a in attempts
     ]
     print_table(["attempt", "with", ">bytes", "result"], rows)
+
+
+def _told(value: object) -> str:
+    return "–" if value is None else str(value)
 
 
 def _number(value: float | None) -> str:
