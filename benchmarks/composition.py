@@ -8,12 +8,14 @@
 FOLDER gets a bundle for each of TECHNIQUES and of TOGETHER below, results.json, composition.md and
 composition.svg. `--only NAME …` limits a step to some of the bundles.
 
-- Every bundle comes from `tamiz build --max-dppl`, so the gate of the whole model has held it.
+- Every bundle comes from `tamiz build --max-dppl`, so the gate of the whole model has held it; with
+  a head shortlist, which recall judges, it has held the same bundle without.
 - ``dppl``: windows of 1,024 tokens, the worst of prompt, prompt ≥ 16 and decode (`tamiz eval`).
 - ``dppl_2048``: the last 256 tokens of windows of 2,048, read one by one after the others.
 - ``kl``, ``top1``: of the worse of these two ways, against dense.
 - ``recall``: how often the likeliest token of the same bundle without a head shortlist is among
-  the exact logits. Perplexities of a shortlist are with its estimates of the others.
+  the exact logits; so a bundle with one is built after that, with its allocation. Perplexities of a
+  shortlist are with its estimates of the others.
 - Speed: all bundles and dense in turn (`--only` may leave dense out at long contexts), medians of
   rounds, and the ratio to int4 in the same round. Peers come from `benchmarks/peers.py FOLDER/int4
   --json FILE`, with the ratios of that run.
@@ -62,12 +64,36 @@ def variants() -> dict[str, list[str]]:
     }
 
 
+def without_head(name: str) -> str:
+    """Name of the same bundle without a head shortlist."""
+    return "+".join(part for part in name.split("+") if part != HEAD) or BASE
+
+
+def allocation(report: dict[str, Any]) -> dict[str, Any]:
+    """A policy with the strength and the sensitivities that a build has found for kwta."""
+    sites: dict[str, Any] = {}
+    for site, told in report["sites"].items():
+        for entry in told["techniques"]:
+            if entry["name"] == "kwta":
+                chosen = {field: entry["config"][field] for field in ("strength", "sensitivity")}
+                own = chosen if entry["decision"]["applied"] else {"enable": False}
+                sites[site] = {"techniques": {"kwta": own}}
+    return {"version": 1, "sites": sites}
+
+
 def build(arguments: argparse.Namespace, results: dict[str, Any], names: list[str]) -> None:
     for name in names:
         command = [sys.executable, "-c", "from tamiz.cli import main; main()"]
         command += ["build", str(arguments.dense), "--json"]
-        command += ["-o", str(arguments.folder / name), "--max-dppl", arguments.max_dppl]
+        command += ["-o", str(arguments.folder / name)]
         command += ["--calibration", str(arguments.calibration), *variants()[name]]
+        twin = arguments.folder / without_head(name) / "report.json"
+        if HEAD in name.split("+") and twin.exists():
+            policy = arguments.folder / "twin.json"
+            policy.write_text(json.dumps(allocation(json.loads(twin.read_text("utf-8")))), "utf-8")
+            command += ["--policy", str(policy), "--max-dppl", "off"]
+        else:
+            command += ["--max-dppl", arguments.max_dppl]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         report = json.loads(done.stdout)
         applied: dict[str, int] = {}
@@ -129,7 +155,7 @@ def quality(arguments: argparse.Namespace, results: dict[str, Any], names: list[
             rows, seen[name] = done.result()
             long[name].append(rows)
         for name in names:
-            twin = "+".join(part for part in name.split("+") if part != HEAD) or BASE
+            twin = without_head(name)
             if HEAD in name.split("+") and twin in seen:
                 pairs = zip(seen[twin], seen[name], strict=True)
                 found = [mixed[best] == value for (best, value, _), (_, _, mixed) in pairs]

@@ -32,6 +32,22 @@ def test_bundles_are_each_technique_and_combinations_of_them(composition: Any) -
         assert without in variants
 
 
+def test_with_a_head_shortlist_the_allocation_is_that_without(composition: Any) -> None:
+    def kwta(applied: bool, **fields: float) -> dict[str, Any]:
+        entry = {"name": "kwta", "config": {"k": None, **fields}, "decision": {"applied": applied}}
+        return {"techniques": [{"name": "block-quant", "config": {}}, entry]}
+
+    found = {"strength": 1.5, "sensitivity": 0.25}
+    sites = {"a": kwta(True, **found), "b": kwta(False, strength=1.5, sensitivity=9.0)}
+    policy = composition.allocation({"sites": sites})
+    assert policy["sites"] == {
+        "a": {"techniques": {"kwta": found}},
+        "b": {"techniques": {"kwta": {"enable": False}}},
+    }
+    assert composition.without_head("kwta+head+kv") == "kwta+kv"
+    assert composition.without_head("head") == "int4"
+
+
 @pytest.fixture
 def results() -> dict[str, Any]:
     def one(ratio: float, dppl: float, recall: float | None) -> dict[str, Any]:
