@@ -70,12 +70,12 @@ def without_head(name: str) -> str:
 
 
 def allocation(report: dict[str, Any]) -> dict[str, Any]:
-    """A policy with the strength and the sensitivities that a build has found for kwta."""
+    """A policy with the strength that a build has found for kwta."""
     sites: dict[str, Any] = {}
     for site, told in report["sites"].items():
         for entry in told["techniques"]:
             if entry["name"] == "kwta":
-                chosen = {field: entry["config"][field] for field in ("strength", "sensitivity")}
+                chosen = {"strength": entry["config"]["strength"]}
                 own = chosen if entry["decision"]["applied"] else {"enable": False}
                 sites[site] = {"techniques": {"kwta": own}}
     return {"version": 1, "sites": sites}
@@ -83,8 +83,7 @@ def allocation(report: dict[str, Any]) -> dict[str, Any]:
 
 def build(arguments: argparse.Namespace, results: dict[str, Any], names: list[str]) -> None:
     for name in names:
-        command = [sys.executable, "-c", "from tamiz.cli import main; main()"]
-        command += ["build", str(arguments.dense), "--json"]
+        command = [sys.executable, "-m", "tamiz", "build", str(arguments.dense), "--json"]
         command += ["-o", str(arguments.folder / name)]
         command += ["--calibration", str(arguments.calibration), *variants()[name]]
         twin = arguments.folder / without_head(name) / "report.json"

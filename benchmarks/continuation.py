@@ -1,13 +1,14 @@
-"""Decoding the continuation of a text, bundles in turn: time, inputs computed, quality gap.
+"""Decoding the continuation of a text, bundles in turn: time, what is computed, gap and divergence.
 
     python benchmarks/continuation.py BASE BUNDLE … --text FILE [--context 1500] [--steps 240]
-        [--threads 2] [--json FILE]
+        [--texts 1] [--threads 2] [--json FILE]
 
-Every bundle reads the same first tokens of the text as a prompt and then one token a step. In a
-round each decodes 16 tokens, so that all see the same moments of the machine; a ratio is the median
-over rounds of tokens a second over those of BASE. `tamiz bench` does the same on random tokens,
-where what moves from token to token is not what moves in a text. With one thread CPU time is
-measured, which other programs disturb less.
+Every bundle reads the same first tokens of the text as a prompt and then one token a step; the next
+text is what follows in the file. In a round each decodes 16 tokens, so that all see the same
+moments of the machine; a ratio is the median over rounds of tokens a second over those of BASE.
+`kl` and `dppl` compare the steps' logits with those of BASE. `tamiz bench` does the same on random
+tokens, where what moves from token to token is not what moves in a text. With one thread CPU time
+is measured, which other programs disturb less.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import tamiz_ops
+from tamiz.evaluate import log_softmax
 from tamiz.runtime import Model
 from tamiz.tokenizer import Tokenizer
 
 ROUND = 16
+
+Float64 = NDArray[np.float64]
 
 
 def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -32,29 +38,49 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     paths = [arguments.base, *arguments.bundles]
     models = [Model.load(path, threads=arguments.threads) for path in paths]
     ids = Tokenizer(models[0].bundle).encode(arguments.text.read_text("utf-8"), bos=False)
-    first, rounds = arguments.context, arguments.steps // ROUND
-    sequences = [model.sequence(first + rounds * ROUND) for model in models]
-    for sequence in sequences:
-        sequence.read(ids[:first])
-    clock = time.process_time if arguments.threads == 1 else time.perf_counter
-    seconds = np.zeros((len(models), rounds))
-    for turn in range(rounds):
-        tokens = ids[first + turn * ROUND : first + (turn + 1) * ROUND]
-        for number, sequence in enumerate(sequences):
-            start = clock()
-            for token in tokens:
-                sequence.step(token)
-            seconds[number, turn] = (clock() - start) / ROUND
-    seconds = seconds[:, 1:]  # pages and caches are cold in the first round
+    size = arguments.context + arguments.steps // ROUND * ROUND
+    rounds = [
+        found
+        for text in range(arguments.texts)
+        for found in _rounds(models, ids[text * size : (text + 1) * size], arguments)
+    ]
+    seconds, divergence, nll = (np.array(values) for values in zip(*rounds, strict=True))
     return [
         {
             "bundle": str(path),
-            "ms": 1e3 * float(np.median(own)),
-            "speed": float(np.median(seconds[0] / own)),
+            "ms": 1e3 * float(np.median(seconds[:, number])),
+            "speed": float(np.median(seconds[:, 0] / seconds[:, number])),
+            "kl": float(divergence[:, number].mean()),
+            "dppl": float(np.expm1((nll[:, number] - nll[:, 0]).mean())),
             **_counted(model),
         }
-        for path, model, own in zip(paths, models, seconds, strict=True)
+        for number, (path, model) in enumerate(zip(paths, models, strict=True))
     ]
+
+
+def _rounds(
+    models: list[Model], ids: list[int], arguments: argparse.Namespace
+) -> Iterator[tuple[Float64, Float64, Float64]]:
+    """Seconds a step, KL to BASE and nll of each bundle, a round each."""
+    first = arguments.context
+    sequences = [model.sequence(len(ids)) for model in models]
+    for sequence in sequences:
+        sequence.read(ids[:first])
+    clock = time.process_time if arguments.threads == 1 else time.perf_counter
+    for start in range(first, len(ids), ROUND):
+        tokens = ids[start : start + ROUND]
+        seconds, scores = [], []
+        for sequence in sequences:
+            began = clock()
+            logits = [sequence.step(token).copy() for token in tokens]
+            seconds.append((clock() - began) / ROUND)
+            scores.append(log_softmax(np.array(logits)))
+        base = scores[0]
+        divergence = [(np.exp(base) * (base - own)).sum(axis=1).mean() for own in scores]
+        # What follows the last step of a round is known in the next one.
+        nll = [-own[np.arange(ROUND - 1), tokens[1:]].mean() for own in scores]
+        if start > first:  # pages and caches are cold in the first round
+            yield np.array(seconds), np.array(divergence), np.array(nll)
 
 
 def _counted(model: Model) -> dict[str, float | None]:
@@ -80,6 +106,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--context", type=int, default=1500)
     parser.add_argument("--steps", type=int, default=240)
+    parser.add_argument("--texts", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

@@ -1,12 +1,12 @@
-"""Runs a dense model so that it gives the inputs of its linear sites.
+"""Runs a dense model so that it gives values inside of it: the inputs of its linear sites.
 
-The recognised graph in memory gets those inputs as its only outputs, and reads its weights from
+The recognised graph in memory gets those values as its only outputs, and reads its weights from
 the bundle's own data file: nothing is copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,41 +20,35 @@ from tamiz.runtime import session_options
 from tamiz.site import SiteKind
 
 
-class Activations:
-    """A session that gives the inputs of the sites.
+class Values:
+    """A session that gives values of the graph.
 
     Attributes:
-        inputs: Name of the graph's value by site id.
+        names: The values.
     """
 
-    def __init__(self, found: Survey, threads: int | None = None) -> None:
+    def __init__(self, found: Survey, names: Sequence[str], threads: int | None = None) -> None:
         """Makes the session.
 
+        Args:
+            found: A dense model.
+            names: Names of floating-point values of its recognised graph.
+            threads: Threads of onnxruntime.
+
         Raises:
-            TamizError: The model has no linear sites, or onnxruntime refuses it.
+            TamizError: onnxruntime refuses the model.
         """
         import onnx_ir as ir
         from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-        from tamiz.graph import find_linear
-
         model = found.model.clone()
-        self.inputs: dict[str, str] = {}
-        values: dict[str, ir.Value] = {}
-        for site in found.sites:
-            if site.kind in (SiteKind.LINEAR, SiteKind.HEAD):
-                value = find_linear(model, site).input
-                assert value.name is not None
-                values[value.name] = value
-                self.inputs[site.id] = value.name
-        if not values:
-            raise TamizError(f"{found.bundle.model}: has no linear sites to calibrate")
-        for value in values.values():
-            value.type = value.type or ir.TensorType(ir.DataType.FLOAT)
+        values = {value.name: value for node in model.graph for value in node.outputs}
+        self.names = list(names)
         model.graph.outputs.clear()
-        model.graph.outputs.extend(values.values())
+        for name in self.names:
+            values[name].type = values[name].type or ir.TensorType(ir.DataType.FLOAT)
+            model.graph.outputs.append(values[name])
         RemoveUnusedNodesPass()(model)
-        self._names = list(values)
         options = session_options(threads)
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", str(found.bundle.path.resolve())
@@ -69,15 +63,41 @@ class Activations:
                 f"{found.bundle.model}: onnxruntime cannot load it: {error}"
             ) from error
 
-    def __call__(self, window: Sequence[int]) -> Mapping[str, NDArray[np.float32]]:
-        """The inputs ``[T, K]`` by name for one sequence of T tokens."""
+    def __call__(self, window: Sequence[int]) -> dict[str, NDArray[np.float32]]:
+        """The values ``[T, K]`` by name for one sequence of T tokens."""
         ids = np.array([window], np.int64)
         feeds = {i.name: _feed(i, ids) for i in self._session.get_inputs()}
-        outputs = self._session.run(self._names, feeds)
+        outputs = self._session.run(self.names, feeds)
         return {
             name: value.reshape(len(window), -1)
-            for name, value in zip(self._names, outputs, strict=True)
+            for name, value in zip(self.names, outputs, strict=True)
         }
+
+
+class Activations(Values):
+    """A session that gives the inputs of the sites.
+
+    Attributes:
+        inputs: Name of the graph's value by site id.
+    """
+
+    def __init__(self, found: Survey, threads: int | None = None) -> None:
+        """Makes the session.
+
+        Raises:
+            TamizError: The model has no linear sites, or onnxruntime refuses it.
+        """
+        from tamiz.graph import find_linear
+
+        self.inputs: dict[str, str] = {}
+        for site in found.sites:
+            if site.kind in (SiteKind.LINEAR, SiteKind.HEAD):
+                name = find_linear(found.model, site).input.name
+                assert name is not None
+                self.inputs[site.id] = name
+        if not self.inputs:
+            raise TamizError(f"{found.bundle.model}: has no linear sites to calibrate")
+        super().__init__(found, list(dict.fromkeys(self.inputs.values())), threads)
 
 
 def _feed(node: Any, ids: NDArray[np.int64]) -> NDArray[Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.convenience import convert_attribute
 
@@ -17,9 +19,9 @@ SINKS, RECENT = 4, 64
 #: for each byte of the key and its value (measured at 2,000 and 8,000 keys of SmolLM2).
 _SCAN = 1.4
 
-#: Where tamiz.Attention has its inverse frequencies, sketches and the mean of its keys.
-PAST_KEY, PAST_SKETCH, KEY_MEAN = 3, 8, 9
-PRESENT_KEY, PRESENT_SKETCH = 1, 3
+#: Where tamiz.Attention has its keys, their sketches and mean, and what it knew of a rest of them.
+PAST_KEY, PAST_SKETCH, KEY_MEAN, PAST_EVENT = 3, 8, 9, 10
+PRESENT_KEY, PRESENT_SKETCH, PRESENT_EVENT = 1, 3, 4
 
 
 def find_attention(model: ir.Model, site: Site) -> ir.Node:
@@ -61,40 +63,77 @@ def add_sketch(model: ir.Model, node: ir.Node, planes: int) -> None:
     assert isinstance(head_size, int)
     layer = (past_key.name or "").split(".")[1]
     words = sketch_words(head_size, planes)
+    shapes = [ir.Shape([*key.shape[:3], words]) for key in (past_key, present_key) if key.shape]
+    add_state(model, node, f"sketch.{layer}", (PAST_SKETCH, PRESENT_SKETCH), shapes)
+
+
+def input_at(node: ir.Node, port: int) -> ir.Value | None:
+    """What a node takes at a port; None where that is omitted or past its last input."""
+    return node.inputs[port] if port < len(node.inputs) else None
+
+
+def add_state(
+    model: ir.Model, node: ir.Node, name: str, ports: tuple[int, int], shapes: Sequence[ir.Shape]
+) -> None:
+    """Lets a node keep a float32 tensor from run to run.
+
+    Args:
+        model: The model, whose graph gets the input ``past_NAME`` and the output ``present_NAME``.
+        node: The node.
+        name: What is kept, of which layer.
+        ports: Where the node takes and gives it.
+        shapes: Of the past and of the present.
+    """
     kind = ir.TensorType(ir.DataType.FLOAT)
-    past = ir.Value(
-        name=f"past_sketch.{layer}", shape=ir.Shape([*past_key.shape[:3], words]), type=kind
-    )
+    past = ir.Value(name=f"past_{name}", shape=shapes[0], type=kind)
     model.graph.inputs.append(past)
-    node.resize_inputs(PAST_SKETCH + 1)
-    node.replace_input_with(PAST_SKETCH, past)
-    node.resize_outputs(PRESENT_SKETCH + 1)
-    present = node.outputs[PRESENT_SKETCH]
-    present.name = f"present_sketch.{layer}"
-    present.shape = ir.Shape([*present_key.shape[:3], words])
-    present.type = kind
+    node.resize_inputs(max(len(node.inputs), ports[0] + 1))
+    node.replace_input_with(ports[0], past)
+    node.resize_outputs(max(len(node.outputs), ports[1] + 1))
+    present = node.outputs[ports[1]]
+    present.name = f"present_{name}"
+    present.shape, present.type = shapes[1], kind
     model.graph.outputs.append(present)
 
 
-def filtered(cost: Cost, keys: int, kept: int, planes: int, density: float = 1.0) -> Cost:
+def filtered(
+    cost: Cost,
+    head_size: int,
+    keys: int,
+    keep: int,
+    planes: int,
+    keep_fraction: float = 0.0,
+    recent: int = RECENT,
+    density: float = 1.0,
+) -> Cost:
     """What a decode step costs where bits of all keys choose those that it attends to.
 
     Args:
         cost: Without the filter.
+        head_size: Elements of a key; 0 of an attention that was not recognised: it stays as it is.
         keys: Keys that it could attend to.
-        kept: Keys that it keeps.
+        keep: Keys that it keeps for their score.
         planes: Bits of a key's element, beside its 64 bits as float32 key and value.
+        keep_fraction: The same as a fraction of the keys; the larger one counts.
+        recent: Last keys that it keeps without a score, as the first `SINKS`.
         density: The filter rests where it would keep more than this fraction.
     """
+    if head_size == 0:
+        return cost
     mean = cost.read // max(1, keys) // 2  # float32, as long as a key
+    fraction = math.ceil(np.float32(keep_fraction) * np.float32(keys))  # in float32, as the op does
+    kept = max(keep, fraction) + recent + SINKS
     if kept >= keys or kept > density * keys:
-        return Cost(cost.stored + mean, cost.read, cost.work)
-    sketch = round(cost.read * planes / 64)
+        return Cost(cost.stored + mean, cost.read, cost.work, left_out=0)
+    scored = (keys - recent - SINKS) / keys
+    sketch = round(cost.read * scored * sketch_words(head_size, planes) / (2 * head_size))
+    read = round(cost.read * kept / keys)
     return Cost(
         cost.stored + mean,
-        round(cost.read * kept / keys) + sketch,
+        read + sketch,
         cost.work + round(_SCAN * cost.read),
         sketch=sketch,
+        left_out=cost.read - read,
     )
 
 

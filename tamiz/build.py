@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from tamiz import bundle as bundles
 from tamiz import calibration as calibrations
+from tamiz import gradients
+from tamiz.backward import Float, UnknownOpError
 from tamiz.bundle import Bundle
 from tamiz.calibrate import calibrate_bundle
 from tamiz.calibration import Calibration
 from tamiz.candidates import Candidates, Progress, decodes, gate_windows
-from tamiz.dial import hold_and_turn, turnable
+from tamiz.dial import foretells, hold_and_turn, turnable
 from tamiz.errors import TamizError, UnwritableError
 from tamiz.inspect import Survey, survey
 from tamiz.plan import Plan, describe, make_plan
@@ -35,6 +37,7 @@ from tamiz.whole_model import Gated, Trials, lossy
 from tamiz.workers import workers
 
 if TYPE_CHECKING:
+    from tamiz.graph import Note
     from tamiz.plugins import Plugins
 
 
@@ -182,7 +185,10 @@ class _Build:
             known = self._calibration()
             plan, policy = self._plan(found, known)
         with workers(options.backend, options.jobs) as crew:
-            workshop = Workshop(found, plan, known, self.work / "fits", crew, self.progress)
+            with clock("weigh"):
+                losses, notes = self._losses(found, plan, known)
+            folder = self.work / "fits"
+            workshop = Workshop(found, plan, known, losses, folder, crew, self.progress)
             with clock("fit"):
                 slots = workshop.slots()
             with clock("gate"):
@@ -201,7 +207,7 @@ class _Build:
                 policy,
                 known,
                 slots,
-                [*found.notes, *written.notes],
+                [*found.notes, *notes, *written.notes],
                 (constant_bytes(found.model), written.constant_bytes),
                 {site.id: found.weight_bytes(site) for site in found.sites},
                 check,
@@ -235,6 +241,20 @@ class _Build:
         base = Rules(strip=options.strip_dense, tuning=Tuning(enabled=options.autotune))
         return make_plan(found.sites, self.choices, options.on_conflict, policy, base), policy
 
+    def _losses(
+        self, found: Survey, plan: Plan, known: Calibration | None
+    ) -> tuple[dict[str, Float], list[Note]]:
+        """What errors at the inputs of sites cost, where a technique asks; or why nobody knows."""
+        asked = any(foretells(choice) for site in plan.sites for choice in site.choices)
+        if not asked or known is None or not known.tokens:
+            return {}, []
+        from tamiz.graph import Note
+
+        try:
+            return gradients.losses(found, known.tokens, self.progress), []
+        except UnknownOpError as error:
+            return {}, [Note("gradients", "", f"no way back is known through {error}")]
+
     def _gate(
         self,
         found: Survey,
@@ -246,7 +266,7 @@ class _Build:
         """Holds the whole model to its budget; and what the report says of that."""
         budget = self.options.max_dppl
         about: dict[str, Any] = {"max_dppl": budget, "text": None, "skipped": None}
-        about |= {"trials": [], "probes": [], "result": None}
+        about |= {"trials": [], "result": None}
         skipped = None
         if self.options.report is not None:
             skipped = "the decisions are those of a report"
@@ -275,12 +295,12 @@ class _Build:
         scored = self.work / "candidate"
         scores = Reference(reference, self.work)
         candidates = Candidates(scores, windows, decode, scored, write, self.progress)
-        trials = Trials(math.log1p(budget), candidates.score, workshop.fill, candidates.probe)
+        trials = Trials(math.log1p(budget), candidates.score, workshop.fill)
         gated = hold_and_turn(slots, trials)
         own = known is None or self.options.calibration is None
         about["text"] = "the model's own" if own else "calibration"
         about |= {"windows": len(windows), "window_tokens": len(windows[0]), "decode": decode}
-        about |= {"trials": gated.trials, "probes": trials.probed, "result": gated.result}
+        about |= {"trials": gated.trials, "result": gated.result}
         return gated, about
 
     def _write(self, found: Survey, plan: Plan, slots: Sequence[Slot], folder: Path) -> Written:

@@ -181,6 +181,18 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def read_text(path: Path) -> str:
+    """The contents of a text file.
+
+    Raises:
+        TamizError: It cannot be read as UTF-8.
+    """
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TamizError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object strictly.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tamiz import calibration as files
-from tamiz.bundle import Bundle
+from tamiz.bundle import Bundle, read_text
 from tamiz.calibration import WINDOW, Calibration, Window, fingerprint
 from tamiz.errors import TamizError
 from tamiz.inspect import Survey, survey
@@ -157,7 +157,7 @@ def text_windows(
     Raises:
         TamizError: A text cannot be read, or has not one whole window.
     """
-    from tamiz.evaluate import cut, read_text
+    from tamiz.evaluate import cut
     from tamiz.generated_text import generate_windows
     from tamiz.runtime import Model
     from tamiz.tokenizer import Tokenizer

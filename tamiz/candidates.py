@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 #: Windows of calibration text that are scored.
 _WINDOWS = 8
-#: Windows of these whose first halves probes are scored on.
-_PROBED = 2
 #: Windows that the model writes where there is no calibration.
 _GENERATED_WINDOWS = 4
 
@@ -87,15 +85,6 @@ class Candidates:
                 "kl_decode": result.kl_decode,
             }
         return found
-
-    def probe(self, slots: Sequence[Slot]) -> dict[str, float]:
-        """Quality of a candidate on less text, read as prompts.
-
-        Raises:
-            RuntimeError: It does not run.
-        """
-        halves = [window[: len(window) // 2] for window in self.windows[:_PROBED]]
-        return replace(self, windows=halves, decode=False).score(slots)
 
 
 def decodes(slots: Sequence[Slot]) -> bool:

@@ -1,8 +1,8 @@
 """Turns techniques with a dial up as far as the whole model's budget allows.
 
-First the rest is held to the budget (`tamiz.whole_model`); what is left of it is the dial's. Where
-the technique asks for it, the sensitivity of its sites is measured (`tamiz.sensitivity`). A trial
-sets one strength at all sites, and the next follows from
+First the rest is held to the budget (`tamiz.whole_model`); what is left of it is the dial's. A
+trial sets one strength at all sites; the first is one whose fits foretell a loss near the budget,
+where they foretell one, and the next follows from
 
     ln(1 + Δppl) ∝ strength²
 
@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from tamiz.plan import configure
 from tamiz.resolver import Choice
 from tamiz.selection import Slot
-from tamiz.sensitivity import measure
 from tamiz.technique import Dial
 from tamiz.whole_model import Gated, Trials, hold, lossy, rounded
 
@@ -50,22 +49,8 @@ def hold_and_turn(slots: list[Slot], trials: Trials) -> Gated:
         rest[index] = replace(slots[index], backed_off=len(slots[index].passed))
     if lossy(rest):
         rest = hold(rest, trials).slots
-    choices = _informed({index: slots[index] for index in turned}, rest, trials)
+    choices = {index: _choice(slots[index]) for index in turned}
     return Gated(_Search(rest, choices, trials).run() or rest, trials.told)
-
-
-def _informed(slots: Mapping[int, Slot], rest: Sequence[Slot], trials: Trials) -> dict[int, Choice]:
-    """The choices at the slots by index, with the sensitivities that they ask for."""
-    choices = {index: _choice(slot) for index, slot in slots.items()}
-    asked = {
-        index: slots[index]
-        for index, choice in choices.items()
-        if _sensitivity_field(choice) and _sensitivity(choice) is None
-    }
-    for index, sensitivity in measure(asked, rest, trials).items():
-        field = _sensitivity_field(choices[index])
-        choices[index] = _set(choices[index], field, float(f"{sensitivity:.4g}"))
-    return choices
 
 
 @dataclass
@@ -102,7 +87,7 @@ class _Search:
         return best
 
     def _start(self) -> float:
-        """The dial's start, or near what the sensitivities say that the budget allows."""
+        """The dial's start, or near where the fits foretell what the budget allows."""
         dial = _dial(next(iter(self.choices.values())))
         assert dial is not None
         strength, allowed = dial.start, self.trials.allowed
@@ -115,14 +100,14 @@ class _Search:
         return strength
 
     def _predicted(self, candidate: Sequence[Slot]) -> float | None:
-        """The divergence that the sensitivities give; None where they are not all known."""
+        """The divergence that the fits foretell; None where they do not."""
         total = 0.0
         for index in self.choices:
             if (attempt := candidate[index].accepted) is not None:
-                sensitivity = _sensitivity(attempt.choice)
-                if sensitivity is None:
+                dial = _dial(attempt.choice)
+                if dial is None or dial.loss is None or dial.loss not in attempt.metrics:
                     return None
-                total += sensitivity * attempt.metrics["output_rel_l2"] ** 2
+                total += attempt.metrics[dial.loss]
         return rounded(total)
 
     def _at(self, strength: float) -> list[Slot]:
@@ -133,6 +118,12 @@ class _Search:
             turned = _set(choice, dial.field, strength)
             candidate[index] = Slot(self.rest[index].site_plan, ((turned, 0),))
         return self.trials.fill(candidate)
+
+
+def foretells(choice: Choice) -> bool:
+    """Whether the gate turns a choice, and its fits foretell what the model loses."""
+    dial = _dial(choice)
+    return dial is not None and dial.loss is not None
 
 
 def _set(choice: Choice, field: str, value: float) -> Choice:
@@ -153,16 +144,3 @@ def _dial(choice: Choice) -> Dial | None:
     if dial is None or any(getattr(choice.config, field) is not None for field in dial.fixed):
         return None
     return dial
-
-
-def _sensitivity_field(choice: Choice) -> str:
-    """Name of the field for what the model loses by errors; empty if there is none."""
-    dial = choice.technique.dial
-    return (dial.sensitivity if dial is not None else None) or ""
-
-
-def _sensitivity(choice: Choice) -> float | None:
-    """What the model loses by errors at a site, as far as it is known."""
-    field = _sensitivity_field(choice)
-    value: float | None = getattr(choice.config, field) if field else None
-    return value

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.bundle import Bundle
+from tamiz.bundle import Bundle, read_text
 from tamiz.calibration import window_hash
 from tamiz.errors import TamizError
 from tamiz.runtime import Model
@@ -138,18 +138,6 @@ class Comparison:
         if self.built.ppl_decode is not None:
             late.append(self.built.ppl_decode)
         return max(self.built.ppl / self.dense.ppl, max(late) / self.dense.ppl_from_16) - 1.0
-
-
-def read_text(path: Path) -> str:
-    """The contents of a text file.
-
-    Raises:
-        TamizError: It cannot be read as UTF-8.
-    """
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TamizError(f"{path}: cannot be read as UTF-8 text: {error}") from error
 
 
 def read_windows(path: Path, bundle: Bundle, windows: int) -> list[list[int]]:

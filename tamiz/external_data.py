@@ -1,4 +1,4 @@
-"""Lists the external data files that an ONNX model points to, without importing onnx.
+"""Lists what lies in the external data files of an ONNX model, without importing onnx.
 
 A bundle is opened where every megabyte counts, so this walks the protobuf wire format (a tag, then
 a varint, 4 or 8 bytes, or a length and that many bytes) through the messages that can hold a
@@ -7,7 +7,9 @@ tensor and steps over everything else.
 
 from __future__ import annotations
 
+import dataclasses
 import mmap
+from dataclasses import dataclass
 from pathlib import Path
 
 from tamiz.errors import TamizError
@@ -32,8 +34,33 @@ _MESSAGES = {
     "Entry": {},
 }
 _KEY, _VALUE = 1, 2
+#: Fields of a Tensor.
+_DIMS, _TYPE, _NAME = 1, 2, 8
+#: Nesting of the graph's own initializers: in a Graph in the Model.
+_INITIALIZER = 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_DEPTH = 64
+
+
+@dataclass(frozen=True)
+class External:
+    """A tensor outside of the model's file.
+
+    Attributes:
+        name: Of an initializer.
+        type: A number of ``TensorProto.DataType``.
+        shape: Its dimensions.
+        location: The file, relative to the model's folder.
+        offset: Bytes before it.
+        length: Its bytes; 0 where the model does not say.
+    """
+
+    name: str
+    type: int
+    shape: tuple[int, ...]
+    location: str
+    offset: int
+    length: int
 
 
 def locations(model: Path) -> dict[str, int]:
@@ -42,24 +69,53 @@ def locations(model: Path) -> dict[str, int]:
     Raises:
         TamizError: The file is empty or no well-formed protobuf.
     """
-    tensors: list[dict[bytes, bytes]] = []
+    sizes: dict[str, int] = {}
+    for _, tensor in _externals(model):
+        end = tensor.offset + tensor.length
+        sizes[tensor.location] = max(end, sizes.get(tensor.location, 0))
+    return sizes
+
+
+def initializers(model: Path) -> list[External]:
+    """The external initializers of the model's graph, not those of graphs in it.
+
+    Raises:
+        TamizError: The file is empty or no well-formed protobuf.
+    """
+    return [tensor for depth, tensor in _externals(model) if depth == _INITIALIZER]
+
+
+@dataclass
+class _Tensor:
+    """What was read of a tensor."""
+
+    depth: int
+    name: bytes = b""
+    type: int = 0
+    shape: list[int] = dataclasses.field(default_factory=list)
+    entries: dict[bytes, bytes] = dataclasses.field(default_factory=dict)
+
+    def external(self) -> External:
+        """It, if it has a location."""
+        return External(
+            self.name.decode("utf-8"),
+            self.type,
+            tuple(self.shape),
+            self.entries[b"location"].decode("utf-8"),
+            int(self.entries.get(b"offset", b"0")),
+            int(self.entries.get(b"length", b"0")),
+        )
+
+
+def _externals(model: Path) -> list[tuple[int, External]]:
+    """How deep they lie and the external tensors of the model."""
+    tensors: list[_Tensor] = []
     try:
         with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             _walk(data, 0, len(data), "Model", tensors, 0)
-        return _sizes(tensors)
+        return [(t.depth, t.external()) for t in tensors if b"location" in t.entries]
     except (ValueError, IndexError) as error:
         raise TamizError(f"{model}: not a well-formed ONNX model ({error})") from error
-
-
-def _sizes(tensors: list[dict[bytes, bytes]]) -> dict[str, int]:
-    """The farthest end, in bytes, of the tensors at each location."""
-    sizes: dict[str, int] = {}
-    for entries in tensors:
-        if b"location" in entries:
-            location = entries[b"location"].decode("utf-8")
-            end = int(entries.get(b"offset", b"0")) + int(entries.get(b"length", b"0"))
-            sizes[location] = max(end, sizes.get(location, 0))
-    return sizes
 
 
 def _walk(
@@ -67,21 +123,25 @@ def _walk(
     position: int,
     end: int,
     message: str,
-    tensors: list[dict[bytes, bytes]],
+    tensors: list[_Tensor],
     depth: int,
 ) -> None:
-    """Walks one message at ``data[position:end]``; notes the external data of every tensor."""
+    """Walks one message at ``data[position:end]``; notes what every tensor says of itself."""
     if depth > _MAX_DEPTH:
         raise ValueError("messages nest too deep")
     holds = _MESSAGES[message]
     if message == "Tensor":
-        tensors.append({})
+        tensors.append(_Tensor(depth))
     entry: dict[int, bytes] = {}
     while position < end:
         tag, position = _varint(data, position)
         field, wire = tag >> 3, tag & 7
         if wire == _VARINT:
-            _, position = _varint(data, position)
+            value, position = _varint(data, position)
+            if message == "Tensor" and field == _DIMS:
+                tensors[-1].shape.append(value)
+            elif message == "Tensor" and field == _TYPE:
+                tensors[-1].type = value
             continue
         if wire == _BYTES:
             size, position = _varint(data, position)
@@ -95,9 +155,11 @@ def _walk(
             _walk(data, position, position + size, holds[field], tensors, depth + 1)
         elif message == "Entry" and field in (_KEY, _VALUE):
             entry[field] = data[position : position + size]
+        elif message == "Tensor" and field == _NAME:
+            tensors[-1].name = data[position : position + size]
         position += size
     if message == "Entry":
-        tensors[-1][entry.get(_KEY, b"")] = entry.get(_VALUE, b"")
+        tensors[-1].entries[entry.get(_KEY, b"")] = entry.get(_VALUE, b"")
 
 
 def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:

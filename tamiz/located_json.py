@@ -9,6 +9,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any
 
+from tamiz.bundle import read_text
 from tamiz.errors import TamizError
 
 _MAX_BYTES = 1 << 20
@@ -39,9 +40,9 @@ class LocatedJson:
         try:
             if path.stat().st_size > _MAX_BYTES:
                 raise TamizError(f"{path}: larger than {_MAX_BYTES >> 20} MB, expected a policy")
-            self._text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TamizError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+        except OSError as error:
+            raise TamizError(f"{path}: cannot be read: {error}") from error
+        self._text = read_text(path)
         self._offsets: dict[Place, int] = {}
         self.value, end = self._read(self._skip(0), ())
         if self._skip(end) != len(self._text):

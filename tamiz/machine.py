@@ -41,7 +41,7 @@ WORKING_SETS = (16, 64, 256)
 _SIZE = 1024
 _GROUP_BYTES = {4: 320, 8: 544}
 #: The part of int4 weights that is scales and minima, which are read whatever is skipped.
-_FACTORS = 0.2
+INT4_FACTORS = 0.2
 #: KV heads, positions and head size of an attention of the chain: 3.1 MB of keys and values.
 _CACHE = (3, 2048, 64)
 _ATTENTIONS = 16
@@ -172,8 +172,8 @@ def _speed(threads: int, weights: NDArray[np.uint8]) -> Speed:
         chain = _products(8, _SIZE, weights, mb * 1_000_000 // _bytes(8, _SIZE), threads)
         reads[str(mb)] = round(_bytes(8, _SIZE) / max(_seconds(chain) - node, 1e-9) / 1e9, 2)
         skipping = _seconds(_skipping(weights[: mb * 1_000_000], threads)) - node
-        skipping -= _FACTORS * _bytes(4, _SIZE) / (reads[str(mb)] * 1e9)
-        kept = (1 - _FACTORS) / 2 * _bytes(4, _SIZE)
+        skipping -= INT4_FACTORS * _bytes(4, _SIZE) / (reads[str(mb)] * 1e9)
+        kept = (1 - INT4_FACTORS) / 2 * _bytes(4, _SIZE)
         records[str(mb)] = round(kept / max(skipping, 1e-9) / 1e9, 2)
     attention = _seconds(_attention(threads))
     return Speed(

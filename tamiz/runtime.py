@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tamiz.bundle import MODEL, Bundle
 from tamiz.errors import TamizError
+from tamiz.large_pages import load_constants
 from tamiz.sampling import Sampler, Sampling
 from tamiz.sequence import CHUNK, ExactSequence, Logits, Sequence, SharedSequence, State
 
@@ -36,10 +37,13 @@ class Model:
         shared_cache: Whether the cache may be one buffer, appended in place.
     """
 
-    def __init__(self, bundle: Bundle, session: ort.InferenceSession) -> None:
-        """Wraps a session; use `load`."""
+    def __init__(
+        self, bundle: Bundle, session: ort.InferenceSession, constants: Ids[ort.OrtValue] = ()
+    ) -> None:
+        """Wraps a session and the constants that were read for it; use `load`."""
         self.bundle = bundle
         self.session = session
+        self._constants = constants
         inputs = {value.name: value for value in session.get_inputs()}
         outputs = {value.name: value for value in session.get_outputs()}
         path = bundle.path / MODEL
@@ -79,8 +83,10 @@ class Model:
                 f"{bundle.path}: found onnxruntime {ort.__version__}, expected {oldest} or newer"
             )
         options = session_options(threads)
+        built = bundle.manifest.kind == "built"
+        constants = load_constants(bundle.model, options) if built else ()
         try:
-            if bundle.manifest.kind == "built":
+            if built:
                 import tamiz_ops
 
                 tamiz_ops.register(options)
@@ -90,7 +96,7 @@ class Model:
         except Exception as error:  # onnxruntime's exceptions share no base class
             reason = str(error).strip().splitlines()[0]
             raise TamizError(f"{bundle.model}: onnxruntime cannot load it: {reason}") from error
-        return cls(bundle, session)
+        return cls(bundle, session, constants)
 
     def sequence(self, capacity: int = CHUNK) -> Sequence:
         """An empty sequence.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tamiz.calibration import Calibration
 from tamiz.fitting import Attempt, Fitted, Job, fit_all
@@ -12,8 +14,12 @@ from tamiz.inspect import Survey
 from tamiz.plan import Plan
 from tamiz.resolver import Choice, SitePlan
 from tamiz.rewriting import reading
+from tamiz.site import SiteKind
 from tamiz.technique import Resource
 from tamiz.workers import Workers
+
+if TYPE_CHECKING:
+    from tamiz.backward import Float
 
 #: What a site is refused for after its fit has passed.
 _BACKED_OFF = "backed off by the gate of the whole model"
@@ -84,6 +90,7 @@ class Workshop:
         found: The dense bundle's graph.
         plan: The plan.
         calibration: What is known of the inputs.
+        losses: What errors of the inputs cost, by site, as far as it is known.
         folder: Where fits are kept.
         workers: Who fits.
         progress: Told of every fit.
@@ -92,6 +99,7 @@ class Workshop:
     found: Survey
     plan: Plan
     calibration: Calibration | None
+    losses: Mapping[str, Float]
     folder: Path
     workers: Workers
     progress: Callable[[str, int, int], None]
@@ -113,6 +121,12 @@ class Workshop:
                 )
         return slots
 
+    @cached_property
+    def _linear_weights(self) -> int:
+        """Weights of all linear sites."""
+        linear = (site for site in self.found.sites if site.kind == SiteKind.LINEAR)
+        return sum(site.in_features * site.out_features for site in linear)
+
     def _job(self, slot: Slot) -> Job:
         import numpy as np
         import onnx_ir as ir
@@ -128,12 +142,16 @@ class Workshop:
                 # A mapped file reaches another process by name, not by value.
                 weight = np.memmap(tensor.path, np.float32, "r", tensor.offset or 0, weight.shape)
         known = self.calibration
+        statistics = None if known is None else known.statistics(site.id)
+        if statistics is not None:
+            share = site.in_features * site.out_features / max(1, self._linear_weights)
+            statistics = replace(statistics, losses=self.losses.get(site.id), share=share)
         return Job(
             site,
             choice,
             self.plan.rules[site.id],
             weight,
-            None if known is None else known.statistics(site.id),
+            statistics,
             None if known is None else known.digest,
             self.folder,
             skip,

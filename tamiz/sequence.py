@@ -22,6 +22,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from tamiz import large_pages
 from tamiz.errors import TamizError
 
 if TYPE_CHECKING:
@@ -51,12 +52,16 @@ class State:
     dtype: type[np.generic]
     axis: int | None
 
+    def shape(self, rows: int, batch: int = 1) -> tuple[int, ...]:
+        """Its dimensions with room for `rows` tokens."""
+        dims = [batch, *self.sizes]
+        if self.axis is not None:
+            dims[self.axis] = rows
+        return tuple(dims)
+
     def zeros(self, rows: int, batch: int = 1) -> NDArray[Any]:
         """The state at the start, with room for `rows` tokens."""
-        shape = [batch, *self.sizes]
-        if self.axis is not None:
-            shape[self.axis] = rows
-        return _zeros(shape, self.dtype)
+        return np.zeros(self.shape(rows, batch), self.dtype)
 
     def first(self, array: NDArray[Any], rows: int) -> NDArray[Any]:
         """View of the first `rows` tokens; of all where the size is fixed."""
@@ -165,10 +170,9 @@ class SharedSequence(Sequence):
         self._mask = np.ones((1, capacity), np.int64)
         self._mask_address = self._mask.ctypes.data
         self._binding = model.session.io_binding()
-        for i, state in enumerate(model.states):
-            buffer = state.zeros(capacity)
-            state.first(buffer, length)[:] = state.first(self._buffers[i], length)
-            self._buffers[i] = buffer
+        old, self._buffers = self._buffers, _together(model.states, capacity)
+        for state, before, buffer in zip(model.states, old, self._buffers, strict=True):
+            state.first(buffer, length)[:] = state.first(before, length)
             _bind(self._binding.bind_input, state.past, buffer)
             _bind(self._binding.bind_output, state.present, buffer)
         if model.can_keep:
@@ -275,17 +279,20 @@ class ExactSequence(Sequence):
         return result
 
 
-def _zeros(shape: Ids[int], dtype: type[np.generic]) -> NDArray[Any]:
-    """Zeros that begin at a cache line, so that no vector load of a row crosses one.
+def _together(states: Ids[State], rows: int) -> list[NDArray[Any]]:
+    """States at the start, with room for `rows` tokens.
 
-    Long ones begin at a huge page: NumPy asks for such from 4 MB on, and a decode step that reads
-    rows here and there finds their addresses sooner.
+    They lie in large pages, so that a decode step that reads rows here and there finds their
+    addresses sooner, and each begins at a cache line, so that no vector load of a row crosses one.
     """
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    line = 64 if size < 4 << 20 else 2 << 20
-    buffer = np.zeros(size + line, np.uint8)
-    start = -buffer.ctypes.data % line
-    return buffer[start : start + size].view(dtype).reshape(shape)
+    shapes = [state.shape(rows) for state in states]
+    types = [np.dtype(state.dtype) for state in states]
+    sizes = [math.prod(shape) * kind.itemsize for shape, kind in zip(shapes, types, strict=True)]
+    memory, arrays, start = large_pages.zeros(sum(map(large_pages.aligned, sizes))), [], 0
+    for shape, kind, size in zip(shapes, types, sizes, strict=True):
+        arrays.append(memory[start : start + size].view(kind).reshape(shape))
+        start += large_pages.aligned(size)
+    return arrays
 
 
 def _value(array: NDArray[np.generic]) -> ort.OrtValue:

@@ -48,6 +48,7 @@ class Site:
             tied head, an embedding table), False for MatMul's ``[K, N]``.
         members: Ids of the sites that a composite site (ffn, attention) is made of.
         head_size: Elements of a key of an attention that was recognised; 0 elsewhere.
+        heads: Query heads of such an attention; 0 elsewhere.
         layers: How many decoder layers the model has; 0 where none is known.
     """
 
@@ -62,4 +63,5 @@ class Site:
     transposed: bool = False
     members: tuple[str, ...] = field(default=())
     head_size: int = 0
+    heads: int = 0
     layers: int = 0

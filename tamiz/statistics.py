@@ -19,6 +19,9 @@ class Statistics:
             the text.
         origins: Name of the text that each sample is of, ``[S]``; None if they are of one text.
         run: Inputs of tokens that follow each other, float32 ``[R, K]``; None if unknown.
+        losses: What an error of each input costs the model, nats a token for its square, float32
+            ``[K]`` (`tamiz.gradients`); None if unknown.
+        share: The site's part of the weights of all linear sites.
     """
 
     count: int
@@ -26,3 +29,5 @@ class Statistics:
     samples: NDArray[np.float32]
     origins: NDArray[np.str_] | None = None
     run: NDArray[np.float32] | None = None
+    losses: NDArray[np.float32] | None = None
+    share: float = 1.0

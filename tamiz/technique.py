@@ -150,7 +150,9 @@ class Cost:
             are in the cache; it counts where it takes longer than reading.
         exact: False where these are the most it may take, and the fit tells how much less it is.
         scattered: Bytes of `read` that are single cache lines with gaps between them.
-        sketch: Bytes of `read` that are sketches of keys; the others are keys and values.
+        sketch: Bytes of `read` that are sketches of keys or what else is known of them; the others
+            are keys and values.
+        left_out: Bytes of keys and values that a filter leaves out of `read`; None without one.
     """
 
     stored: int
@@ -159,6 +161,7 @@ class Cost:
     exact: bool = True
     scattered: int = 0
     sketch: int = 0
+    left_out: int | None = None
 
 
 @dataclass(frozen=True)
@@ -184,14 +187,14 @@ class Dial:
         field: Field of the configuration, a positive number; more saves more and loses more.
         fixed: Fields of which one that is set decides instead.
         start: Where the search begins.
-        sensitivity: Field that the gate sets at each site to what the model loses by errors there
-            (`tamiz.sensitivity`), unless the policy has set it; None if it is not to be measured.
+        loss: Metric of a fit that foretells what the model loses by it, nats a token. Fits are then
+            told what errors at each input cost (`Statistics.losses`) where that can be measured.
     """
 
     field: str
     fixed: tuple[str, ...]
     start: float
-    sensitivity: str | None = None
+    loss: str | None = None
 
 
 class FitError(Exception):
@@ -282,7 +285,6 @@ class Technique:
         tuned = [self.autotune.field] if self.autotune else []
         if self.dial is not None:
             tuned += [self.dial.field, *self.dial.fixed]
-            tuned += [self.dial.sensitivity] if self.dial.sensitivity else []
         tuned += [self.partition] if self.partition else []
         blocks = [claim.block for claim in self.claims if isinstance(claim.block, str)]
         for name in (*self.policy_keys.values(), *tuned, *blocks):

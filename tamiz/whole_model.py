@@ -29,8 +29,6 @@ _GOOD = 0.5
 _MARGIN = 0.9
 #: Smaller losses are not told apart.
 _NOISE = 1e-6
-#: Divergence that stands for one that is not a number.
-_BROKEN = 1e3
 
 #: Quality of a candidate with these slots, as `tamiz.evaluate.Comparison` has it.
 Evaluate = Callable[[Sequence[Slot]], "dict[str, float]"]
@@ -76,17 +74,13 @@ class Trials:
         allowed: Largest ln(1 + Δppl).
         evaluate: Builds and measures a candidate.
         fill: Fits what a candidate's slots have no fit of yet.
-        probe: As `evaluate`, on less text.
         told: What was tried, for the report.
-        probed: What was probed, for the report.
     """
 
     allowed: float
     evaluate: Evaluate
     fill: Fill
-    probe: Evaluate
     told: list[dict[str, Any]] = field(default_factory=list)
-    probed: list[dict[str, Any]] = field(default_factory=list)
 
     def loss(self, candidate: Sequence[Slot], **about: Any) -> float:
         """ln(1 + Δppl) of a candidate; infinite if it is not a number.
@@ -101,17 +95,6 @@ class Trials:
         measured = {name: rounded(value) for name, value in quality.items()}
         self.told.append({**about, **measured, "holds": loss <= self.allowed})
         return loss
-
-    def divergence(self, candidate: Sequence[Slot], **about: Any) -> float:
-        """Mean KL from dense (nats a token) on the text of probes; large if it is not a number.
-
-        Args:
-            candidate: Its slots.
-            about: What else the report tells of this probe.
-        """
-        divergence = self.probe(candidate)["kl_mean"]
-        self.probed.append({**about, "kl_mean": rounded(divergence)})
-        return divergence if math.isfinite(divergence) else _BROKEN
 
 
 def hold(slots: list[Slot], trials: Trials) -> Gated:

@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tamiz.bundle import read_json, write_json
-from tamiz.errors import TamizError
+from tamiz.bundle import read_json, read_text, write_json
 from tamiz_exporters.tokenizer import malformed, write_tokenizer
 
 CONFIG = "config.json"
@@ -59,10 +58,7 @@ def _complete_tokenizer_config(source: Path, directory: Path) -> None:
     config = read_json(path)
     template = source / CHAT_TEMPLATE
     if template.is_file() and "chat_template" not in config:
-        try:
-            config["chat_template"] = template.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise TamizError(f"{template}: cannot be read as UTF-8 text: {error}") from error
+        config["chat_template"] = read_text(template)
     if "add_bos_token" not in config and (directory / TOKENIZER).is_file():
         config["add_bos_token"] = _begins_with(directory / TOKENIZER, config.get("bos_token"))
     write_json(path, config)

@@ -19,7 +19,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 import tamiz_ops
-from tamiz.attention import KEY_MEAN, PAST_SKETCH, PRESENT_KEY
+from tamiz.attention import KEY_MEAN, PAST_SKETCH, PRESENT_KEY, input_at
 from tamiz.graph import DOMAIN, GraphPass, Phase, add_initializer
 from tamiz_ops.cache_rows import unpack_rows
 
@@ -37,13 +37,7 @@ class KeyMeans(GraphPass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
-        nodes = [
-            node
-            for node in model.graph
-            if node.domain == DOMAIN
-            and node.op_type == "Attention"
-            and len(node.inputs) == PAST_SKETCH + 1
-        ]
+        nodes = [node for node in model.graph if _lacks_mean(node)]
         if nodes:
             names = [node.outputs[PRESENT_KEY].name or "" for node in nodes]
             for node, keys in zip(nodes, _run(model, names), strict=True):
@@ -51,11 +45,18 @@ class KeyMeans(GraphPass):
                 if bits is not None and bits.as_int() == 8:
                     keys = unpack_rows(keys).astype(np.float32)
                 mean = keys[0, :, _FIRST:].mean(axis=1)
-                node.resize_inputs(KEY_MEAN + 1)
+                node.resize_inputs(max(len(node.inputs), KEY_MEAN + 1))
                 node.replace_input_with(
                     KEY_MEAN, add_initializer(model, f"{node.name}.key_mean", mean)
                 )
         return ir.passes.PassResult(model, modified=bool(nodes))
+
+
+def _lacks_mean(node: ir.Node) -> bool:
+    """Whether the node is an attention that sketches its keys and knows no mean of them."""
+    if (node.domain, node.op_type) != (DOMAIN, "Attention"):
+        return False
+    return input_at(node, PAST_SKETCH) is not None and input_at(node, KEY_MEAN) is None
 
 
 def _run(model: ir.Model, names: list[str]) -> list[Any]:

@@ -287,23 +287,25 @@ def _composite_sites(model: ir.Model, roles: dict[ir.Node, _Role]) -> Iterator[S
             before = node.inputs[0].producer() if node.inputs[0] is not None else None
             if before is not None and before.domain == DOMAIN and before.op_type == op_type:
                 node = before
+            heads, head_size = _heads(node)
             yield Site(
                 id=f"layers.{layer}.{kind.value}",
                 kind=kind,
                 node=node.name or "",
                 layer=layer,
                 members=tuple(f"layers.{layer}.{t}" for t in members),
-                head_size=_head_size(node) if kind is SiteKind.ATTENTION else 0,
+                head_size=head_size,
+                heads=heads,
             )
 
 
-def _head_size(node: ir.Node) -> int:
-    """Of a tamiz.Attention; 0 of another node."""
+def _heads(node: ir.Node) -> tuple[int, int]:
+    """Query heads of a tamiz.Attention and their size; 0 of another node."""
     if (node.domain, node.op_type) != (DOMAIN, "Attention"):
-        return 0
+        return 0, 0
     past_key = operands(node)[PAST_KEY]
     size = past_key.shape[3] if past_key.shape is not None else 0
-    return size if isinstance(size, int) else 0
+    return node.attributes["num_heads"].as_int(), size if isinstance(size, int) else 0
 
 
 def _mark_layers(model: ir.Model, roles: dict[ir.Node, _Role]) -> None:

@@ -276,6 +276,8 @@ def head_shortlist(
     sketch: Array,
     offset: Array,
     signs: Array | None = None,
+    refinement: Array | None = None,
+    refined_offset: Array | None = None,
     *,
     bits: int,
     n: int,
@@ -284,35 +286,47 @@ def head_shortlist(
     tiles: int,
     block: int = 32,
     sketch_bits: int = 4,
-    planes: int = 0,
     sign_dims: int = 0,
+    refined: int = 0,
     rows: int = 1,
     estimate: int = 1,
 ) -> list[Array]:
-    """y = W x + bias in the `tiles` tiles with the highest max(e), elsewhere y = e.
+    """y = W x + bias in `tiles` tiles, elsewhere y = e.
 
-    e = S z + R q + offset, (z, r) = P x, q = r rounded to multiples of max|r| / 31.
-    Of equal tiles the lower ones count. Elsewhere it is -infinity with `estimate` = 0; with more
-    than `rows` rows of x all of it is exact.
+    e = S z + R q + offset, (z, r) = P x, q = r rounded to multiples of max|r| / 31; then, in the
+    `refined` tiles with the highest max(e) (at least `tiles`), e += R' q + refined_offset; of these
+    tiles the `tiles` with the highest max(e) are exact. Of equal tiles the lower ones count.
+    Elsewhere it is -infinity with `estimate` = 0; with more than `rows` rows of x all of it is
+    exact.
     """
     (y,) = block_matmul(x, weight, mask, bias, bits=bits, n=n, k=k, block=block)
     if np.prod(x.shape[:-1]) > rows:
         return [y]
-    signed = sign_dims if planes else 0
-    (both,) = block_matmul(x, project, mask, bits=8, n=dims + signed, k=k, block=block)
+    (both,) = block_matmul(x, project, mask, bits=8, n=dims + sign_dims, k=k, block=block)
     z, r = both[..., :dims], both[..., dims:]
     (e,) = block_matmul(z, sketch, None, offset, bits=sketch_bits, n=n, k=dims)
-    if signs is not None:
+    among = np.ones((*e.shape[:-1], -(-n // _TILE)), bool)
+    if signs is not None and refinement is not None and refined_offset is not None:
         step = np.abs(r).max(-1, keepdims=True) / 31
         q = np.rint(r / np.where(step == 0, 1, step)) * step
-        e = e + q @ dequantize_signs(signs, planes, n, sign_dims).T.astype(np.float64)
-    padded = np.pad(e, [(0, 0)] * (e.ndim - 1) + [(0, -n % _TILE)], constant_values=-np.inf)
+        e = e + q @ dequantize_signs(signs, n, sign_dims).T.astype(np.float64)
+        finer = e + q @ dequantize_signs(refinement, n, sign_dims).T.astype(np.float64)
+        among = _highest_tiles(e, max(refined, tiles), among)
+        e = np.where(np.repeat(among, _TILE, axis=-1)[..., :n], finer + refined_offset, e)
+    exact = np.repeat(_highest_tiles(e, tiles, among), _TILE, axis=-1)[..., :n]
+    return [np.where(exact, y, e if estimate else -np.inf)]
+
+
+def _highest_tiles(e: Array, count: int, among: Array) -> Array:
+    """Which tiles, bool [..., tiles], have the `count` highest maxima of those in `among`."""
+    padding = [(0, 0)] * (e.ndim - 1) + [(0, -e.shape[-1] % _TILE)]
+    padded = np.pad(e, padding, constant_values=-np.inf)
     highest = padded.reshape(*e.shape[:-1], -1, _TILE).max(-1)  # NaN where one is NaN
     highest = np.where(np.isnan(highest), np.inf, highest)
-    order = np.argsort(-highest, axis=-1, kind="stable")
+    order = np.lexsort((-highest, ~among), axis=-1)
     chosen = np.zeros(highest.shape, bool)
-    np.put_along_axis(chosen, order[..., :tiles], True, axis=-1)
-    return [np.where(np.repeat(chosen, _TILE, axis=-1)[..., :n], y, e if estimate else -np.inf)]
+    np.put_along_axis(chosen, order[..., :count], True, axis=-1)
+    return chosen
 
 
 def rms_norm(

@@ -48,8 +48,7 @@ EVENT_ATTENTION = Technique(
     summary="Keys that a filter leaves out keep the part of the softmax that they had last.",
     config=attention.EventAttentionConfig,
     site_kinds=frozenset({SiteKind.ATTENTION}),
-    claims=(Claim(Resource.KEYS, Mode.NARROWING, order=30),),  # after the filter
-    requires=frozenset({"refine"}),  # what the filter keeps is scored exactly
+    claims=(Claim(Resource.KEYS, Mode.NARROWING, order=30),),  # after a filter
     excludes=frozenset({"windows"}),  # all that is left out, not what a window shows of it
     decode_only=True,
     metrics=(
@@ -60,6 +59,7 @@ EVENT_ATTENTION = Technique(
         Metric("event.gap_checks", "checks", "How many were measured."),
         Metric("event.disabled", "sequences", "Layers that a gap switched off."),
     ),
+    effect=attention.effect,
     fit=attention.fit,
     rewrite=attention.rewrite,
 )

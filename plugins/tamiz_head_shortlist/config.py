@@ -24,11 +24,6 @@ class HeadShortlistConfig(TechniqueConfig):
         description="Bits per number along these axes.",
         json_schema_extra={"flag": "--head-sketch-bits"},
     )
-    planes: Literal[0, 1, 2] = Field(
-        2,
-        description="Bits per number along all other directions; 0 leaves these out.",
-        json_schema_extra={"flag": "--head-planes"},
-    )
     keep: int | None = Field(
         None,
         ge=1,
@@ -45,7 +40,7 @@ class HeadShortlistConfig(TechniqueConfig):
         json_schema_extra={"flag": "--head-recall"},
     )
     kl: float = Field(
-        0.01,
+        0.03,
         gt=0,
         description="Largest mean KL divergence, in nats, of the softmax with estimates from the "
         "exact one, on every text; holds where the other logits are estimates.",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tamiz.site import Site
 from tamiz.technique import Cost
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.quantise import GROUP, TILE
+from tamiz_head_shortlist.quantise import GROUP, TILE, refined_tiles
 
 _OFFSET_BYTES = 4
 #: Tiles that are exact where a recall is asked for and the fit tells how many that takes.
-_TYPICAL_TILES = 128
+_TYPICAL_TILES = 48
 
 
 def effect(site: Site, config: HeadShortlistConfig, cost: Cost, keys: int) -> Cost:
@@ -17,16 +17,19 @@ def effect(site: Site, config: HeadShortlistConfig, cost: Cost, keys: int) -> Co
     n, k = site.out_features, site.in_features
     dims = min(config.dims, k)
     tiles = -(-n // TILE)
-    rest = k - dims if config.planes else 0
-    sketch = n * _OFFSET_BYTES + -(-(dims + rest) // TILE) * _groups(k) * TILE * (GROUP + 2)
+    sketch = n * _OFFSET_BYTES + -(-k // TILE) * _groups(k) * TILE * (GROUP + 2)
     factors = 4 if config.sketch_bits == 4 else 2  # bytes of scale and minimum
     sketch += tiles * _groups(dims) * TILE * (GROUP * config.sketch_bits // 8 + factors)
-    if rest:
-        sketch += tiles * TILE * (config.planes * _groups(rest) * GROUP // 8 + 2)
-    kept = _TYPICAL_TILES if config.keep is None else -(-config.keep // TILE)
-    share = min(1.0, kept / tiles)
-    work = (dims + rest) * (n + k) + round(cost.work * share)
-    return Cost(cost.stored + sketch, sketch + round(cost.read * share), work)
+    kept = min(_TYPICAL_TILES if config.keep is None else -(-config.keep // TILE), tiles)
+    read, refined = sketch, 0
+    if dims < k:
+        signs = TILE * (_groups(k - dims) * GROUP // 8 + 2)  # of a tile
+        refined = max(refined_tiles(tiles), kept)
+        sketch += 2 * tiles * signs + n * _OFFSET_BYTES
+        read += tiles * signs + refined * (signs + TILE * _OFFSET_BYTES)
+    share = kept / tiles
+    work = k * (n + k) + (k - dims) * refined * TILE + round(cost.work * share)
+    return Cost(cost.stored + sketch, read + round(cost.read * share), work)
 
 
 def _groups(k: int) -> int:

@@ -1,32 +1,32 @@
-"""Fits the sketch to calibration inputs, and chooses how many tiles are exact.
+"""Fits the sketch to calibration inputs, and chooses how many tiles are refined and exact.
 
 Recall is measured on the last fifth of the samples of every text that was calibrated on; the axes
 do not see these, and samples come in the order of the text, so they are of other documents. What
-is asked for has to hold on every text. Candidates are tiles of 16 neighbouring tokens,
-as the weight lies in memory, ranked by their largest estimate.
+is asked for has to hold on every text. Candidates are tiles of 16 neighbouring tokens, as the
+weight lies in memory, ranked by their largest estimate; those that are refined are ranked again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.evaluate import log_softmax
 from tamiz.site import Site
 from tamiz.statistics import Statistics
 from tamiz.technique import Fit, FitError
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.quantise import GROUP, TILE
+from tamiz_head_shortlist.quantise import GROUP, TILE, refined_tiles
 from tamiz_head_shortlist.sketch import Sketch, make_sketch
 
 #: Chosen tiles are multiplied so many at a time.
 _TILES_TOGETHER = 8
 _LEAST_SAMPLES = 64
 _HEAD_GROUP_BYTES = TILE * (GROUP + 2)  # of an int8 head, a group of one tile
-#: Rows of logits in memory at a time, and samples of a text that the divergence is measured on.
-_ROWS, _KL_SAMPLES = 64, 128
+#: Rows of logits in memory at a time.
+_ROWS = 64
 
 Float = NDArray[np.float32]
 
@@ -57,24 +57,23 @@ def fit(
     known = _enough(statistics)
     seen, inputs = _split(known)
     dims = min(config.dims, k)
-    planes = config.planes if dims < k else 0
-    sketch = make_sketch(weight, seen, dims, config.sketch_bits, planes)
+    sketch = make_sketch(weight, seen, dims, config.sketch_bits)
     if not all(np.isfinite(t).all() for t in sketch.tensors.values() if t.dtype == np.float32):
         raise FitError("its weight holds numbers that are not finite or too large for a sketch")
-    ranks = {name: tile_ranks(weight, sketch, part) for name, part in inputs.items()}
-    tiles = _tiles(config, weight, sketch, inputs, ranks)
-    every = np.concatenate(list(ranks.values()))
+    measured, tiles = _choose(config, weight, sketch, inputs)
+    every = np.concatenate([text.ranks for text in measured.values()])
     stored = sum(tensor.nbytes for tensor in sketch.tensors.values())
     recalls = {
-        f"argmax_recall of {name}": float((r[:, 0] < tiles).mean()) for name, r in ranks.items()
+        f"argmax_recall of {name}": float((text.ranks[:, 0] < tiles).mean())
+        for name, text in measured.items()
     }
     return Fit(
         tensors=sketch.tensors,
         attributes={
             "dims": dims,
             "sketch_bits": config.sketch_bits,
-            "planes": planes,
-            "sign_dims": k - dims if planes else 0,
+            "sign_dims": k - dims,
+            "refined": _refined(measured),
             "tiles": tiles,
             "rows": config.rows,
             "estimate": int(config.fill == "estimate"),
@@ -82,7 +81,7 @@ def fit(
         metrics={
             "argmax_recall": float((every[:, 0] < tiles).mean()),
             "top10_recall": float((every < tiles).mean()),
-            "kl": _worst_divergence(weight, sketch, inputs, tiles),
+            "kl": float(_divergences(measured)[tiles]),
             **(recalls if known.origins is not None else {}),
         },
         bits_per_weight=8 * stored / (n * k),
@@ -118,94 +117,147 @@ def _last_fifths(statistics: Statistics) -> dict[str, NDArray[np.int64]]:
     return {name: rows[len(rows) - -(-len(rows) // 5) :] for name, rows in texts.items()}
 
 
-def _tiles(
-    config: HeadShortlistConfig,
-    weight: Float,
-    sketch: Sketch,
-    inputs: Mapping[str, Float],
-    ranks: Mapping[str, NDArray[np.int64]],
-) -> int:
-    """How many tiles are exact, in whole steps of the kernel; see `HeadShortlistConfig`.
+@dataclass(frozen=True)
+class Measured:
+    """How a sketch does on a text, with a number of refined tiles.
+
+    Attributes:
+        ranks: How many refined tiles come before those of the 10 largest logits, ``[S, 10]``, the
+            largest logit first; N for a tile that is not refined.
+        divergences: Mean KL divergence of the softmax of a step from the exact one, with 0, 1, 2, …
+            exact tiles, ``[refined + 1]``.
+    """
+
+    ranks: NDArray[np.int64]
+    divergences: NDArray[np.float64]
+
+
+def _choose(
+    config: HeadShortlistConfig, weight: Float, sketch: Sketch, inputs: Mapping[str, Float]
+) -> tuple[dict[str, Measured], int]:
+    """What is measured on every text, and how many tiles are exact; see `HeadShortlistConfig`.
 
     Raises:
         FitError: So many that they and the sketch are no less to read than an int8 head.
     """
     n, k = weight.shape
     total = -(-n // TILE)
+
+    def measure(refined: int) -> dict[str, Measured]:
+        return {name: _measure(weight, sketch, x, refined) for name, x in inputs.items()}
+
     if config.keep is not None:
-        return min(-(-config.keep // TILE), total)
-    tile_bytes = _HEAD_GROUP_BYTES * -(-k // GROUP)
-    most = total - sum(tensor.nbytes for tensor in sketch.tensors.values()) // tile_bytes
-    tiles = max(_tiles_for_recall(found[:, 0], config.recall) for found in ranks.values())
-    if config.fill == "estimate":
-        while tiles < most and _worst_divergence(weight, sketch, inputs, tiles) > config.kl:
-            tiles = _whole_steps(tiles * 3 // 2)
-    if tiles >= most:
-        raise FitError(
-            f"an argmax recall of {config.recall:g} with a divergence of {config.kl:g} needs"
-            f" {min(tiles, total)} of its {total} tiles, so that a shortlist saves nothing"
-        )
-    return tiles
-
-
-def _tiles_for_recall(ranks: NDArray[np.int64], recall: float) -> int:
-    wanted = int(np.ceil(recall * len(ranks)))
-    return _whole_steps(int(np.sort(ranks)[wanted - 1]) + 1)
-
-
-def _whole_steps(tiles: int) -> int:
-    return -(-tiles // _TILES_TOGETHER) * _TILES_TOGETHER
-
-
-def _worst_divergence(
-    weight: Float, sketch: Sketch, inputs: Mapping[str, Float], tiles: int
-) -> float:
-    """The largest of the texts, each measured on some samples."""
-    return max(
-        divergence(weight, sketch, x[:: -(-len(x) // _KL_SAMPLES)], tiles) for x in inputs.values()
+        tiles = min(-(-config.keep // TILE), total)
+        return measure(max(refined_tiles(total), tiles)), tiles
+    read = sum(t.nbytes for name, t in sketch.tensors.items() if name != "refinement")
+    most = total - read // (_HEAD_GROUP_BYTES * -(-k // GROUP))
+    refined = refined_tiles(total)
+    while True:
+        measured = measure(refined)
+        tiles = _least_tiles(config, measured)
+        if tiles < min(refined, most):
+            return measured, tiles
+        if refined >= most:
+            break
+        refined = min(2 * refined, total)
+    raise FitError(
+        f"an argmax recall of {config.recall:g} with a divergence of {config.kl:g} needs"
+        f" {min(tiles, total)} of its {total} tiles, so that a shortlist saves nothing"
     )
 
 
-def tile_ranks(weight: Float, sketch: Sketch, x: Float) -> NDArray[np.int64]:
-    """How many tiles the sketch puts before those of the 10 largest logits, ``[S, 10]``.
-
-    Sorted by logit, the largest first. Of equal tiles the lower one comes first.
-    """
-    ranks = []
-    for exact, estimates in _logits(weight, sketch, x):
-        count = min(10, exact.shape[1])
-        top = np.argpartition(-exact, count - 1, axis=1)[:, :count]
-        largest = np.argsort(-np.take_along_axis(exact, top, axis=1), axis=1, kind="stable")
-        top = np.take_along_axis(top, largest, axis=1) // TILE
-        order = np.argsort(-_tile_maxima(estimates), axis=1, kind="stable")
-        position = np.empty_like(order)
-        np.put_along_axis(position, order, np.arange(order.shape[1])[None], axis=1)
-        ranks.append(np.take_along_axis(position, top, axis=1))
-    return np.concatenate(ranks)
+def _least_tiles(config: HeadShortlistConfig, measured: Mapping[str, Measured]) -> int:
+    """In whole steps of the kernel; more than are refined where these do not do."""
+    tiles = 1
+    for text in measured.values():
+        ranks = np.sort(text.ranks[:, 0])
+        tiles = max(tiles, int(ranks[int(np.ceil(config.recall * len(ranks))) - 1]) + 1)
+    if config.fill == "estimate":
+        enough = np.flatnonzero(_divergences(measured) <= config.kl)
+        tiles = max(tiles, int(enough[0]) if len(enough) else _refined(measured) + 1)
+    return -(-tiles // _TILES_TOGETHER) * _TILES_TOGETHER
 
 
-def divergence(weight: Float, sketch: Sketch, x: Float, tiles: int) -> float:
-    """Mean of Σ p (log p − log q): p of the exact logits, q with estimates outside of `tiles`."""
-    total = 0.0
-    for exact, estimates in _logits(weight, sketch, x):
-        order = np.argsort(-_tile_maxima(estimates), axis=1, kind="stable")
-        chosen = np.zeros(order.shape, bool)
-        np.put_along_axis(chosen, order[:, :tiles], True, axis=1)
-        mixed = np.where(np.repeat(chosen, TILE, axis=1)[:, : exact.shape[1]], exact, estimates)
-        log_p, log_q = log_softmax(exact), log_softmax(mixed)
-        total += float((np.exp(log_p) * (log_p - log_q)).sum())
-    return total / len(x)
+def _refined(measured: Mapping[str, Measured]) -> int:
+    return len(_divergences(measured)) - 1
 
 
-def _logits(weight: Float, sketch: Sketch, x: Float) -> Iterator[tuple[Float, Float]]:
-    """Exact and estimated logits ``[rows, N]``, some rows at a time."""
+def _divergences(measured: Mapping[str, Measured]) -> NDArray[np.float64]:
+    """Of the worst text at every number of exact tiles."""
+    worst: NDArray[np.float64] = np.max([text.divergences for text in measured.values()], axis=0)
+    return worst
+
+
+def _measure(weight: Float, sketch: Sketch, x: Float, refined: int) -> Measured:
+    ranks, divergences = [], np.zeros(refined + 1)
     for start in range(0, len(x), _ROWS):
         rows = x[start : start + _ROWS]
-        yield rows @ weight.T, sketch.estimate(rows)
+        exact = rows @ weight.T
+        coarse, fine = sketch.estimate(rows)
+        kept = _order(coarse)[:, :refined]
+        maxima = np.full((len(rows), -(-exact.shape[1] // TILE)), -np.inf, np.float32)
+        np.put_along_axis(
+            maxima, kept, np.take_along_axis(_tile_maxima(fine), kept, axis=1), axis=1
+        )
+        order = np.argsort(-maxima, axis=1, kind="stable")[:, :refined]
+        ranks.append(_ranks_of_largest(exact, order))
+        is_refined = np.repeat(np.isfinite(maxima), TILE, axis=1)[:, : exact.shape[1]]
+        divergences += _summed_divergences(exact, np.where(is_refined, fine, coarse), order)
+    return Measured(np.concatenate(ranks), divergences / len(x))
+
+
+def _ranks_of_largest(exact: Float, order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the tiles of the 10 largest logits stand in `order`, ``[rows, 10]``; N: nowhere."""
+    count = min(10, exact.shape[1])
+    top = np.argpartition(-exact, count - 1, axis=1)[:, :count]
+    largest = np.argsort(-np.take_along_axis(exact, top, axis=1), axis=1, kind="stable")
+    ranks = np.full((len(exact), -(-exact.shape[1] // TILE)), exact.shape[1])
+    np.put_along_axis(ranks, order, np.arange(order.shape[1])[None], axis=1)
+    found: NDArray[np.int64] = np.take_along_axis(
+        ranks, np.take_along_axis(top, largest, axis=1) // TILE, axis=1
+    )
+    return found
+
+
+def _summed_divergences(
+    exact: Float, estimates: Float, order: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Σ over rows of KL(p ‖ q), q with the first 0, 1, 2, … tiles of `order` exact.
+
+    With y the exact logits, e the estimates, and Z = Σ exp of what a softmax is made of,
+    KL = Σ p (y − e) over the tiles that are not exact + log Z_q − log Z_p.
+    """
+    largest = exact.max(axis=1, keepdims=True)
+    p, q = np.exp(exact - largest), np.exp(estimates - largest)
+    whole = p.sum(axis=1, keepdims=True, dtype=np.float64)
+    errors = _tile_sums(p * (exact - estimates)) / whole
+    masses = _tile_sums(p - q)
+
+    def left(sums: NDArray[np.float64], start: NDArray[np.float64]) -> NDArray[np.float64]:
+        steps = np.cumsum(np.take_along_axis(sums, order, axis=1), axis=1)
+        return np.concatenate([start, start + steps], axis=1)
+
+    remaining = left(-errors, errors.sum(axis=1, keepdims=True))
+    z = left(masses, q.sum(axis=1, keepdims=True, dtype=np.float64))
+    summed: NDArray[np.float64] = (remaining + np.log(z / whole)).sum(axis=0)
+    return summed
+
+
+def _order(logits: Float) -> NDArray[np.int64]:
+    """Tiles by their largest logit; of equal ones the lower comes first."""
+    return np.argsort(-_tile_maxima(logits), axis=1, kind="stable")
+
+
+def _tiles(logits: Float, padding: float) -> Float:
+    padded = np.pad(logits, ((0, 0), (0, -logits.shape[1] % TILE)), constant_values=padding)
+    return padded.reshape(len(logits), -1, TILE)
 
 
 def _tile_maxima(logits: Float) -> Float:
-    padding = -logits.shape[1] % TILE
-    padded = np.pad(logits, ((0, 0), (0, padding)), constant_values=-np.inf)
-    maxima: Float = padded.reshape(len(logits), -1, TILE).max(axis=-1)
+    maxima: Float = _tiles(logits, -np.inf).max(axis=-1)
     return maxima
+
+
+def _tile_sums(values: Float) -> NDArray[np.float64]:
+    sums: NDArray[np.float64] = _tiles(values, 0).sum(axis=-1, dtype=np.float64)
+    return sums

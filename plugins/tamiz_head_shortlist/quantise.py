@@ -1,5 +1,5 @@
 """Rounds a matrix to the numbers that the kernels read: by min-max in groups of 32 inputs, or to
-one or two bits.
+signs.
 
 int4: w ≈ scale · q + minimum, scale = (max − min) / 15, minimum = min
 int8: w ≈ scale · q, scale = max |w| / 127
@@ -14,6 +14,12 @@ import tamiz_ops
 
 #: Inputs that share a scale, outputs of a tile.
 GROUP, TILE = 32, 16
+_REFINED = 8
+
+
+def refined_tiles(tiles: int) -> int:
+    """How many of a head's tiles are refined, where nothing asks for more: an eighth."""
+    return -(-tiles // _REFINED)
 
 
 def pack(matrix: NDArray[np.float32], bits: int) -> NDArray[np.uint8]:
@@ -36,17 +42,7 @@ def pack(matrix: NDArray[np.float32], bits: int) -> NDArray[np.uint8]:
     return packed
 
 
-def levels(
-    matrix: NDArray[np.float32], planes: int
-) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
-    """Levels and scales ``[N]`` with the least squared error for numbers of a normal distribution.
-
-    One plane: ±1. Two: ±1, ±3 in steps of 0.498 deviations, uniform but for 1 % as good as Lloyd's
-    quantiser (Max 1960). Then scale = ⟨row, levels⟩ / ⟨levels, levels⟩.
-    """
-    signs = np.where(matrix >= 0, 1, -1).astype(np.int8)
-    if planes == 2:
-        deviations = np.sqrt(np.square(matrix).mean(axis=1, keepdims=True))
-        signs *= np.where(np.abs(matrix) > 2 * 0.498 * deviations, 3, 1).astype(np.int8)
-    lengths = np.square(signs.astype(np.float32)).sum(axis=1)
-    return signs, ((matrix * signs).sum(axis=1) / lengths).astype(np.float16)
+def signs(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+    """Signs ±1 and scales ``[N]`` with the least squared error: scale = mean |row|."""
+    found = np.where(matrix >= 0, 1, -1).astype(np.int8)
+    return found, np.abs(matrix).mean(axis=1).astype(np.float16)

@@ -9,6 +9,7 @@ from tamiz.errors import TamizError
 from tamiz.graph import DOMAIN, add_initializer, replace
 from tamiz.site import Site
 from tamiz.technique import Fit
+from tamiz_head_shortlist.sketch import TENSORS
 
 _BIAS = 3
 
@@ -29,7 +30,7 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     if bias is not None:
         assert bias.const_value is not None
         tensors["offset"] = np.asarray(tensors["offset"] + bias.const_value.numpy(), np.float32)
-    for name in ("project", "sketch", "offset", "signs"):
+    for name in TENSORS:
         if name in tensors:
             inputs.append(add_initializer(model, f"{site.weight}.{name}", tensors[name]))
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}

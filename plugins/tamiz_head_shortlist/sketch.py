@@ -1,17 +1,23 @@
 r"""The sketch: an estimate of the logits W x from few bits of W, made for inputs x of the head.
 
-    P = the first principal axes of the centred x, [dims, K]
-    Q = an orthogonal basis of the rest, rotated at random, [K − dims, K]
+    P = the first principal axes of the centred x, [dims, K], λ their variances
+    Q = √(mean √λ) · (random rotation) · diag(λ^−¼) · the other axes, [K − dims, K]
     S = W Pᵀ in 4 or 8 bits, [N, dims]
-    R = γ · levels of (W − S P) Qᵀ in 1 or 2 bits, γ one number a row, [N, K − dims]
-    e = S P x + R Q x + offset
+    R = γ · signs of (W − S P) Q⁻¹, γ one number a row, [N, K − dims]
+    R' = γ' · signs of (W − S P) Q⁻¹ − R
+    e = S P x + R Q x + offset,     e' = e + R' Q x + offset'
 
     E = W − S P − R Q,    offset = E μ + σ²/2,    σ²_n = E_n Cov(x) E_nᵀ
+    offset' = what makes the offset of e' the one of E − R' Q
 
-S, R, P and Q stand for what they are after quantisation, so that the mean error is 0 whatever they
-lost. The principal axes hold most of x's variance; but x also points at single rows of W (the
+S, R, R', P and Q stand for what they are after quantisation, so that the mean error is 0 whatever
+they lost. The principal axes hold most of x's variance; but x also points at single rows of W (the
 model copies a name, ends a word), and few axes know nothing of those. One bit of everything that is
 left does, and the rotation makes all of these bits worth the same (as in RaBitQ, arXiv 2405.12497).
+An error of a sign costs as much as x varies there, so Q stretches x and the weight comes squeezed:
+λ^−¼ is halfway to white inputs, and loses less than these where a text is unlike the calibration.
+R' halves what R leaves (the greedy binary expansion of network sketching, arXiv 1706.02021); it is
+read for the tiles that e favours only.
 
 σ²_n is the variance of the error of logit n. With a normal error the expected exp(logit) is exp(e)
 only with σ²/2 in the estimate (the mean of a log-normal variable): a softmax over estimates then
@@ -26,38 +32,69 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz_head_shortlist.quantise import levels, pack
+from tamiz_head_shortlist.quantise import pack, signs
 
 Float = NDArray[np.float32]
 
+#: A sketch's tensors in the order of the op's inputs.
+TENSORS = ("project", "sketch", "offset", "signs", "refinement", "refined_offset")
 _SEED = 0
+#: Of the variances that Q divides by, so that directions that hardly occur stay finite.
+_LEAST_SHARE = 1e-4
 #: Rows of errors in memory at a time.
 _ROWS = 1024
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """The estimate, packed.
+    """The estimates, packed.
 
     Attributes:
-        tensors: ``project`` (P above Q), ``sketch`` (S), ``signs`` (R; not without planes) and
-            ``offset``, as the op HeadShortlist takes them.
+        tensors: ``project`` (P above Q), ``sketch`` (S), ``offset``, and where there are other
+            directions than the axes ``signs`` (R), ``refinement`` (R') and ``refined_offset``, as
+            the op HeadShortlist takes them.
         project: P above Q as the op multiplies with them.
         weight: S beside R as the op multiplies with them, ``[N, rows of project]``.
+        refinement: R', ``[N, K − dims]``.
     """
 
     tensors: dict[str, NDArray[np.generic]]
     project: Float
     weight: Float
+    refinement: Float
 
-    def estimate(self, x: Float) -> Float:
-        """e ``[S, N]`` of inputs ``[S, K]``."""
-        e: Float = (x @ self.project.T) @ self.weight.T
+    def estimate(self, x: Float) -> tuple[Float, Float]:
+        """e and e' ``[S, N]`` of inputs ``[S, K]``."""
+        z = x @ self.project.T
+        e: Float = z @ self.weight.T
         e += self.tensors["offset"]
-        return e
+        if self.refinement.shape[1] == 0:
+            return e, e
+        finer: Float = z[:, -self.refinement.shape[1] :] @ self.refinement.T
+        finer += e
+        finer += self.tensors["refined_offset"]
+        return e, finer
 
 
-def make_sketch(weight: Float, x: Float, dims: int, bits: int, planes: int) -> Sketch:
+@dataclass(frozen=True)
+class _Inputs:
+    """Mean, and a root of the covariance: Cov = root · rootᵀ."""
+
+    mean: NDArray[np.float64]
+    root: Float
+
+    def offset(self, error: Float) -> Float:
+        """E μ + σ²/2 of rows E ``[N, K]``."""
+        found = np.empty(len(error), np.float32)
+        for start in range(0, len(error), _ROWS):
+            rows = error[start : start + _ROWS]
+            found[start : start + _ROWS] = (
+                rows @ self.mean + np.square(rows @ self.root).sum(axis=1) / 2
+            )
+        return found
+
+
+def make_sketch(weight: Float, x: Float, dims: int, bits: int) -> Sketch:
     """The sketch of ``[N, K]`` that the inputs ``[S, K]`` call for.
 
     Args:
@@ -65,31 +102,46 @@ def make_sketch(weight: Float, x: Float, dims: int, bits: int, planes: int) -> S
         x: Inputs.
         dims: Rows of P.
         bits: Of a number of S, 4 or 8.
-        planes: Bits of a number of R, 0 for none, 1 or 2.
     """
     n, k = weight.shape
     mean = x.mean(axis=0, dtype=np.float64)
     centred = x - mean
-    covariance = centred.T @ centred / len(x)
-    variances, axes = np.linalg.eigh(covariance)
-    basis = axes[:, ::-1].T
-    rest = k - dims if planes else 0
-    rotation, _ = np.linalg.qr(np.random.default_rng(_SEED).standard_normal((rest, rest)))
-    rows = np.concatenate([basis[:dims], rotation @ basis[k - rest :]])
+    variances, axes = np.linalg.eigh(centred.T @ centred / len(x))
+    variances, basis = np.maximum(variances[::-1], 0), axes[:, ::-1].T
+    inputs = _Inputs(mean, (basis.T * np.sqrt(variances)).astype(np.float32))
+    stretch, squeeze = _other_directions(variances[dims:], basis[dims:])
+    rows = np.concatenate([basis[:dims], stretch])
     project = pack(np.ascontiguousarray(rows, np.float32), 8)
-    p = tamiz_ops.dequantize(project, 8, dims + rest, k)
+    p = tamiz_ops.dequantize(project, 8, k, k)
     sketch = pack(weight @ p[:dims].T, bits)
     s = tamiz_ops.dequantize(sketch, bits, n, dims)
+    error = weight - s @ p[:dims]
     tensors = {"project": project, "sketch": sketch}
-    if rest:
-        left = (weight - s @ p[:dims]) @ p[dims:].T
-        tensors["signs"] = tamiz_ops.pack_signs(*levels(left, planes), planes)
-        r = tamiz_ops.dequantize_signs(tensors["signs"], planes, n, rest)
-        s = np.concatenate([s, r], axis=1)
-    root = (axes * np.sqrt(np.maximum(variances, 0))).astype(np.float32)
-    offset = np.empty(n, np.float32)
-    for start in range(0, n, _ROWS):
-        part = slice(start, start + _ROWS)
-        error = weight[part] - s[part] @ p
-        offset[part] = error @ mean + np.square(error @ root).sum(axis=1) / 2
-    return Sketch({**tensors, "offset": offset}, p, s)
+    planes = [np.empty((n, 0), np.float32)] * 2
+    if dims < k:
+        left = error @ squeeze.T
+        for i, name in enumerate(("signs", "refinement")):
+            tensors[name] = tamiz_ops.pack_signs(*signs(left))
+            planes[i] = tamiz_ops.dequantize_signs(tensors[name], n, k - dims)
+            left -= planes[i]
+        error -= planes[0] @ p[dims:]
+        tensors["offset"] = inputs.offset(error)
+        error -= planes[1] @ p[dims:]
+        tensors["refined_offset"] = inputs.offset(error) - tensors["offset"]
+    else:
+        tensors["offset"] = inputs.offset(error)
+    return Sketch(tensors, p, np.concatenate([s, planes[0]], axis=1), planes[1])
+
+
+def _other_directions(
+    variances: NDArray[np.float64], basis: NDArray[np.float64]
+) -> tuple[Float, Float]:
+    """Q, and the transpose of its inverse on the span of the basis ``[K − dims, K]``."""
+    count = len(basis)
+    rotation, _ = np.linalg.qr(np.random.default_rng(_SEED).standard_normal((count, count)))
+    floor = _LEAST_SHARE * variances.mean() if count else 0
+    factors = np.maximum(variances, floor) ** 0.25
+    factors /= np.sqrt(np.square(factors).mean()) if count else 1
+    stretch = rotation @ (basis / factors[:, None])
+    squeeze = rotation @ (basis * factors[:, None])
+    return stretch.astype(np.float32), squeeze.astype(np.float32)

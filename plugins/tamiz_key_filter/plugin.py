@@ -13,7 +13,7 @@ from typing import Any, Literal
 import onnx_ir as ir
 from pydantic import Field
 
-from tamiz.attention import RECENT, SINKS, add_sketch, filtered, find_attention, set_attributes
+from tamiz.attention import add_sketch, filtered, find_attention, set_attributes
 from tamiz.hookspecs import hookimpl
 from tamiz.site import Site, SiteKind
 from tamiz.technique import Claim, Cost, Fit, Mode, Resource, Technique, TechniqueConfig
@@ -67,7 +67,7 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
 
 def effect(site: Site, config: KeyFilterConfig, cost: Cost, keys: int) -> Cost:
     """A step reads two planes of bits of every key, and the keys and values that it keeps."""
-    return filtered(cost, keys, config.keep + RECENT + SINKS, planes=2)
+    return filtered(cost, site.head_size, keys, config.keep, planes=2)
 
 
 KEY_FILTER = Technique(

@@ -32,15 +32,8 @@ class KwtaConfig(TechniqueConfig):
         1.0,
         gt=0,
         description="Without k: how much of its inputs a site skips, o 0.4 times the square root "
-        "of this and others a fixed part of it, or what their sensitivity asks for; the gate of "
-        "the whole model turns it as far as --max-dppl allows.",
-    )
-    sensitivity: float | None = Field(
-        None,
-        gt=0,
-        description="Without k, of select=threshold: what the model loses by errors at a site, "
-        "nats a token for each unit of (error / output)². Measured by the gate of the whole model "
-        "where it is not given.",
+        "of this and others a fixed part of it, or whatever costs the model too little, where that "
+        "can be measured; the gate of the whole model turns it as far as --max-dppl allows.",
     )
     max_keep: float = Field(
         0.75,
@@ -99,8 +92,8 @@ class KwtaConfig(TechniqueConfig):
 
     @property
     def informed(self) -> bool:
-        """Whether the sensitivity of a site decides what is kept there."""
-        return self.shared_out and self.sensitivity is not None and self.select == "threshold"
+        """Whether what errors cost the model decides what is kept, where that is known."""
+        return self.shared_out and self.select == "threshold"
 
     def pays(self, keep: float) -> bool:
         """Whether a mask that keeps this fraction may save time."""

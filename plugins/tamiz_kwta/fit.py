@@ -1,16 +1,18 @@
 """Fits the mask of one site: scores, the mean to take off, and the threshold.
 
     z = x − μ                                  μ: mean input on the calibration text
-    score_b = ‖z_b‖₂ · ‖W_b‖_F                  or ‖z_b‖₂
+    score_b = ‖z_b‖₂ · worth_b                  or ‖z_b‖₂
     block b is kept where score_b ≥ t           y = Σ_{b kept} W_b z_b + (W μ + bias)
 
-Where μ is taken off, what loses counts as its mean instead of as 0; elsewhere μ = 0. The threshold
-is the quantile of the calibration's scores above which the fraction to keep lies. Where the
-sensitivity s of the site is known, it is one exchange rate τ of loss for weights at all sites:
+Where μ is taken off, what loses counts as its mean instead of as 0; elsewhere μ = 0. worth_b is
+‖W_b‖_F, and t the quantile of the calibration's scores above which the fraction to keep lies. Where
+it is known what an error of an input costs the model (`tamiz.gradients`), worth_b² is the mean of
+that over the block, so score_b² nats a token are lost with it, and one exchange rate τ of loss for
+weights holds at all sites:
 
-    s · score_b² / E‖W z‖²  ≥  τ · (weights of the block)         τ = rate · strength
+    score_b²  ≥  t²  =  price · strength · (the block's part of the weights of the model)
 
-(Scores: Wanda, Sun et al. 2023; thresholds of activations: TEAL, Liu et al. 2024.)
+(‖W_b‖: Wanda, Sun et al. 2023; thresholds of activations: TEAL, Liu et al. 2024.)
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from tamiz.machine import INT4_FACTORS
 from tamiz.site import Site
 from tamiz.statistics import Statistics
 from tamiz.technique import Cost, Fit, FitError
@@ -29,12 +32,10 @@ Float = NDArray[np.float32]
 
 #: Inputs whose length is this many times the median's are those of first tokens, which stay dense.
 _OUTLIER = 8.0
-#: Nats a token that the model may lose for each weight that is not read, at strength 1: what makes
-#: SmolLM2-135M skip a fifth of its inputs.
-_RATE = 2e-9
-#: The part of an int4 weight that is scales and minima, which are read whatever is skipped.
-_FACTORS = 0.2
-#: Least fraction that is kept: a sensitivity is measured where more is.
+#: Nats a token that reading all weights is worth at strength 1: what makes SmolLM2-135M skip a
+#: fifth of its inputs.
+_PRICE = 0.21
+#: Least fraction that is kept: what an error costs holds for small ones.
 _LEAST = 0.25
 
 
@@ -48,9 +49,10 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         config: Which inputs win.
 
     Returns:
-        ``score`` float32 ``[blocks]`` (‖W_b‖), ``center`` float32 ``[K]`` and ``shift`` = W μ
-        float32 ``[N]`` where they are used; metrics ``keep`` (fraction of blocks) and
-        ``output_rel_l2`` = ‖W (z − z_kept)‖ / ‖W z‖ on the samples.
+        ``score`` float32 ``[blocks]`` (worth_b), ``center`` float32 ``[K]`` and ``shift`` = W μ
+        float32 ``[N]`` where they are used; metrics ``keep`` (fraction of blocks),
+        ``output_rel_l2`` = ‖W (z − z_kept)‖ / ‖W z‖ and, where it can be foretold, ``loss`` (nats a
+        token) on the samples.
 
     Raises:
         FitError: The site is not asked for, it would keep so much that a mask takes more time than
@@ -58,6 +60,9 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
     """
     if not config.targets(site):
         raise FitError(f"--kwta-target is {config.target}")
+    losses = statistics.losses if statistics is not None and config.informed else None
+    if losses is None:
+        _check_pays(config, config.keep_at(site))
     if statistics is None or len(statistics.samples) < 2:
         raise FitError("nothing is known of its input")
     samples = _usual(statistics.samples)
@@ -70,21 +75,18 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
     z = samples - center
     scores = _norms(z, config.block)
     if config.weighted:
-        tensors["score"] = _norms(np.ascontiguousarray(weight), config.block, axis=0)
+        tensors["score"] = _worth(weight, losses, config.block)
         scores = scores * tensors["score"]
     if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
         raise FitError("its weights give scores that are not finite")
     whole = z @ weight.T
-    if config.informed:
-        threshold = _exchanged(scores, weight, whole, config)
+    if losses is not None:
+        part = statistics.share * config.block / site.in_features
+        threshold = _exchanged(scores, part, losses, config)
         attributes, kept = {"threshold": threshold}, scores >= threshold
+        _check_pays(config, float(kept.mean()))
     else:
         attributes, kept = _choice(scores, site, config)
-    keep = float(kept.mean()) if config.informed else config.keep_at(site)
-    if not config.pays(keep):
-        raise FitError(
-            f"it would keep {keep:.2f} of its inputs, more than --kwta-max-keep {config.max_keep:g}"
-        )
     spread = np.repeat(kept, config.block, axis=1)[:, : site.in_features]
     rest = np.where(spread, 0, z) @ weight.T
     metrics = {
@@ -92,6 +94,8 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         "output_rel_l2": float(np.linalg.norm(rest) / max(np.linalg.norm(whole), 1e-30)),
         "exact": float(kept.all()),
     }
+    if losses is not None:
+        metrics["loss"] = float((np.where(spread, 0, np.square(z)) @ losses).mean())
     attributes |= {"block": config.block, "duty": config.duty, "first": config.first}
     if config.renorm:
         attributes["renorm"] = 1
@@ -108,9 +112,16 @@ def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
     share = share / config.duty + 1 - 1 / config.duty
     constants = (site.in_features + site.out_features) * config.centers(site)
     own = 4 * (blocks * config.weighted + constants)
-    lines = round(cost.read * (1 - _FACTORS) * share)
-    read = round(cost.read * _FACTORS) + lines + own
+    lines = round(cost.read * (1 - INT4_FACTORS) * share)
+    read = round(cost.read * INT4_FACTORS) + lines + own
     return Cost(cost.stored + own, read, round(cost.work * share), scattered=lines)
+
+
+def _check_pays(config: KwtaConfig, keep: float) -> None:
+    if not config.pays(keep):
+        raise FitError(
+            f"it would keep {keep:.2f} of its inputs, more than --kwta-max-keep {config.max_keep:g}"
+        )
 
 
 def _usual(samples: Float) -> Float:
@@ -127,21 +138,26 @@ def _norms(rows: Float, block: int, axis: int = 1) -> Float:
     return norms
 
 
-def _exchanged(scores: Float, weight: Float, whole: Float, config: KwtaConfig) -> float:
-    """The threshold of a site of known sensitivity.
+def _worth(weight: Float, losses: Float | None, block: int) -> Float:
+    """What blocks of columns of the weight are worth, ``[blocks]``."""
+    if losses is None:
+        return _norms(np.ascontiguousarray(weight), block, axis=0)
+    members = np.add.reduceat(np.ones_like(losses), np.arange(0, len(losses), block))
+    return _norms(np.sqrt(losses)[np.newaxis], block, axis=0) / np.sqrt(members)
+
+
+def _exchanged(scores: Float, part: float, losses: Float, config: KwtaConfig) -> float:
+    """The threshold where it is known what errors cost.
 
     Args:
         scores: Of the samples, ``[S, blocks]``.
-        weight: ``[N, K]``.
-        whole: W z of the samples, ``[S, N]``.
-        config: With a sensitivity.
+        part: A block's part of the weights of the model.
+        losses: What errors of the inputs cost, ``[K]``.
+        config: With a strength.
     """
-    assert config.sensitivity is not None
-    energy = float(np.square(whole, dtype=np.float64).sum(axis=1).mean())
-    weights = len(weight) * config.block
-    threshold = math.sqrt(_RATE * config.strength * weights * energy / config.sensitivity)
+    threshold = math.sqrt(_PRICE * config.strength * part)
     if not config.weighted:
-        threshold /= math.sqrt(float(np.square(weight, dtype=np.float64).sum(axis=0).mean()))
+        threshold /= math.sqrt(max(float(losses.mean()), 1e-30))
     return min(threshold, float(np.quantile(scores, 1 - _LEAST)))
 
 

@@ -13,7 +13,7 @@ from tamiz_kwta.rewrite import rewrite
 
 KWTA = Technique(
     name="kwta",
-    version="1",
+    version="2",
     summary="Each token reads the weights of its strongest inputs only.",
     config=KwtaConfig,
     site_kinds=frozenset({SiteKind.LINEAR}),
@@ -26,7 +26,7 @@ KWTA = Technique(
         Metric("kwta.duty_hits", "tokens", "Tokens that were gated."),
     ),
     calibrated=True,
-    dial=Dial("strength", fixed=("k", "k_abs"), start=1.0, sensitivity="sensitivity"),
+    dial=Dial("strength", fixed=("k", "k_abs"), start=1.0, loss="loss"),
     effect=effect,
     fit=fit,
     rewrite=rewrite,

@@ -27,21 +27,21 @@ class StatePackConfig(TechniqueConfig):
         False, description="Pack the query as the keys are: faster scores, which choose worse."
     )
     keep: int = Field(
-        320,
+        400,
         ge=0,
-        description="Keys kept for their score, in tokens; set without a fraction, at any context.",
+        description="Keys kept for their score, in tokens; set alone, in every layer and context.",
     )
     keep_fraction: float = Field(
-        0.064,
+        0.08,
         ge=0,
         le=1,
         description="The same as a fraction of the context; the larger one counts.",
     )
-    early_part: float = Field(
-        0.5, ge=0, le=1, description="First part of the layers, whose attention is broad."
+    late_part: float = Field(
+        0.2, ge=0, le=1, description="Last part of the layers, which need fewer keys."
     )
-    early_fraction: float = Field(
-        0.13, ge=0, le=1, description="Fraction of the context that they keep at least."
+    late_share: float = Field(
+        0.4, ge=0, le=1, description="Keys that they keep, as a share of what the others keep."
     )
     recent: int = Field(64, ge=1, description="Last keys that are always kept, in tokens.")
     density: float = Field(
@@ -55,8 +55,8 @@ class StatePackConfig(TechniqueConfig):
     @model_validator(mode="before")
     @classmethod
     def _keep_alone(cls, fields: Any) -> Any:
-        """A number of keys that is asked for alone is not overruled by default fractions."""
-        fractions = {"keep_fraction", "early_fraction"}
-        if isinstance(fields, dict) and "keep" in fields and not fractions & fields.keys():
-            return {**dict.fromkeys(fractions, 0.0), **fields}
+        """A number of keys that is asked for alone is the same in all layers at any context."""
+        others = {"keep_fraction", "late_part", "late_share"}
+        if isinstance(fields, dict) and "keep" in fields and not others & fields.keys():
+            return {"keep_fraction": 0.0, "late_part": 0.0, **fields}
         return fields

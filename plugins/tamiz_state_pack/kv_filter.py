@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from tamiz.attention import SINKS, add_sketch, filtered, find_attention, set_attributes
+from tamiz.attention import add_sketch, filtered, find_attention, set_attributes
 from tamiz.site import Site
 from tamiz.technique import Cost, Fit, FitError
 from tamiz_state_pack.kv_config import StatePackConfig
@@ -21,9 +21,10 @@ def fit(site: Site, weight: Any, statistics: Any, config: StatePackConfig) -> Fi
     if site.layer is None or site.layer < config.exact_layers:
         raise FitError(f"the first {config.exact_layers} layers stay exact")
     ternary = config.mode == "ternary"
+    keep, keep_fraction = kept(site, config)
     attributes = {
-        "keep": config.keep,
-        "keep_fraction": fraction(site, config),
+        "keep": keep,
+        "keep_fraction": keep_fraction,
         "recent": config.recent,
         "density": config.density,
         "ternary": int(ternary),
@@ -33,20 +34,21 @@ def fit(site: Site, weight: Any, statistics: Any, config: StatePackConfig) -> Fi
     return Fit({}, attributes, {}, 0.0)
 
 
-def fraction(site: Site, config: StatePackConfig) -> float:
-    """The fraction of the context that the layer keeps at least."""
-    if site.layer is None or site.layer >= config.early_part * site.layers:
-        return config.keep_fraction
-    return max(config.keep_fraction, config.early_fraction)
+def kept(site: Site, config: StatePackConfig) -> tuple[int, float]:
+    """Keys that the layer keeps at least, and the fraction of the context."""
+    late = site.layer is not None and site.layer >= (1 - config.late_part) * site.layers
+    share = config.late_share if late else 1.0
+    return round(share * config.keep), share * config.keep_fraction
 
 
 def effect(site: Site, config: StatePackConfig, cost: Cost, keys: int) -> Cost:
     """A step reads the bits of every key, and the keys and values that it keeps."""
     if site.layer is None or site.layer < config.exact_layers:
         return cost
-    chosen = max(config.keep, round(fraction(site, config) * keys))
+    keep, keep_fraction = kept(site, config)
     planes = 2 if config.mode == "ternary" else 1
-    return filtered(cost, keys, chosen + config.recent + SINKS, planes, config.density)
+    limits = (keep_fraction, config.recent, config.density)
+    return filtered(cost, site.head_size, keys, keep, planes, *limits)
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:

@@ -37,8 +37,8 @@ def test_with_a_head_shortlist_the_allocation_is_that_without(composition: Any) 
         entry = {"name": "kwta", "config": {"k": None, **fields}, "decision": {"applied": applied}}
         return {"techniques": [{"name": "block-quant", "config": {}}, entry]}
 
-    found = {"strength": 1.5, "sensitivity": 0.25}
-    sites = {"a": kwta(True, **found), "b": kwta(False, strength=1.5, sensitivity=9.0)}
+    found = {"strength": 1.5}
+    sites = {"a": kwta(True, **found), "b": kwta(False, **found)}
     policy = composition.allocation({"sites": sites})
     assert policy["sites"] == {
         "a": {"techniques": {"kwta": found}},

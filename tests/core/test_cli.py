@@ -368,3 +368,9 @@ def test_a_scheduler_that_does_not_answer_is_told(tiny_dense: Path) -> None:
     with dask.config.set(nowhere):
         told = refused("build", tiny_dense, "-o", tiny_dense.parent / "out", "--backend", "dask")
     assert told.startswith("--backend=dask: its cluster does not answer: ")
+
+
+def test_python_runs_it_as_a_module() -> None:
+    command = [sys.executable, "-m", "tamiz", "--version"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("tamiz ")

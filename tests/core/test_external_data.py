@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tamiz.errors import TamizError
-from tamiz.external_data import locations
+from tamiz.external_data import External, initializers, locations
 
 
 def external(name: str, location: str) -> TensorProto:
@@ -56,6 +56,21 @@ def test_tells_how_many_bytes_a_file_must_have(tmp_path: Path) -> None:
     model = helper.make_model(helper.make_graph([], "g", [], [], initializer=tensors))
     onnx.save_model(model, tmp_path / "model.onnx")
     assert locations(tmp_path / "model.onnx") == {"one": 4100, "two": 0}
+
+
+def test_tells_what_the_graphs_own_initializers_are(tmp_path: Path) -> None:
+    weight = external("w", "data")
+    weight.dims[:] = [300, 7]
+    weight.data_type = TensorProto.UINT8
+    weight.external_data[0].value = "64"
+    weight.external_data.add(key="length", value="2100")
+    body = helper.make_graph([], "body", [], [], initializer=[external("b", "data")])
+    nodes = [helper.make_node("Loop", [], ["d"], body=body)]
+    model = helper.make_model(helper.make_graph(nodes, "g", [], [], initializer=[weight]))
+    onnx.save_model(model, tmp_path / "model.onnx")
+    assert initializers(tmp_path / "model.onnx") == [
+        External("w", TensorProto.UINT8, (300, 7), "data", 64, 2100)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tamiz import machine, speed
+from tamiz.attention import filtered
 from tamiz.bundle import Bundle
 from tamiz.cli import main
 from tamiz.inspect import Survey, survey
@@ -89,9 +90,15 @@ def test_techniques_act_on_the_cost_that_those_before_them_left(
     assert costs["layers.1.attention"].read == 64 * kv
     sparse = {"key-filter": {"keep": 12}}  # and 64 recent ones and 4 sinks
     _, costs = predicted(found, plugins, 200, **sparse)
-    assert costs["layers.1.attention"].read == round(200 * kv * (80 / 200 + 2 / 64))
+    sketch = 2 * (2 * 2 + 1) * 4  # KV heads, two planes of two words and a size
+    assert costs["layers.1.attention"].read == 80 * kv + (200 - 68) * sketch
     _, costs = predicted(found, plugins, 200, **{"win-attn": {"tokens": 156}, **sparse})
-    assert costs["layers.1.attention"].read == round(160 * kv * (80 / 160 + 2 / 64))
+    assert costs["layers.1.attention"].read == 80 * kv + (160 - 68) * sketch
+
+
+def test_a_filter_does_nothing_for_an_attention_that_was_not_recognised() -> None:
+    cost = Cost(0, 6400)
+    assert filtered(cost, head_size=0, keys=200, keep=12, planes=1) == cost
 
 
 def test_reading_slows_down_with_the_working_set() -> None:

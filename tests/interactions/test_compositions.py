@@ -199,8 +199,7 @@ def test_a_shortlist_on_packed_weights_a_window_and_a_filter(
     made = compose(
         f"--calibration={calibration}",
         "--head-keep=64",
-        "--head-dims=32",
-        "--head-planes=0",
+        "--head-dims=64",
         "--head-rows=1",
         "--state-pack=binary",
         "--state-pack-keep=8",
@@ -213,8 +212,8 @@ def test_a_shortlist_on_packed_weights_a_window_and_a_filter(
     window_and_keep = {"window": 30, "sinks": 4, "keep": 8, "recent": 4, "density": 1.0}
     filtered(made, mode="binary", **window_and_keep, query_bits=4)
     (project,), (sketch,), (offset,) = map(made.constants, (".project", ".sketch", ".offset"))
-    p = reference.dequantize(project, 8, 32, 64)
-    s = reference.dequantize(sketch, 4, len(offset), 32)
+    p = reference.dequantize(project, 8, 64, 64)
+    s = reference.dequantize(sketch, 4, len(offset), 64)
     weight = made.llama.weights["output"]
 
     def head(h: Array) -> Array:

@@ -54,7 +54,6 @@ ROWS = [
         "excluded-capability",
         "chosen-keys",
     ),
-    ("--event-attention=on", ("event-attention",), "required-capability", "refine"),
     (
         "--event-attention=on --win-attn=on",
         ("event-attention", "win-attn"),

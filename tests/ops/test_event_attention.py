@@ -159,6 +159,24 @@ def test_a_large_gap_makes_the_sequence_exact_and_the_next_one_starts_anew():
     assert not sequences.event.any()
 
 
+@pytest.mark.parametrize("noise", [True, False])
+def test_white_noise_switches_off_what_slow_queries_do_not(noise):
+    sequences = native(gap_tol=0.25, keep=4, recent=1)
+    first = sequences.q[:, :1]
+    others = np.random.default_rng(1).standard_normal(sequences.q.shape).astype(F)
+    sequences.q = 2 * others if noise else first + 0.05 * others
+    for _ in range(2):  # the second sequence begins with the state of the first
+        sequences.length, sequences.cache = 0, [part[:, :, :0] for part in sequences.cache]
+        sequences.run(PROMPT)
+        assert not sequences.event[0, 1]
+        for _ in range(STEPS):
+            step = sequences.length
+            y = sequences.run(1)
+            if sequences.event[0, 1]:
+                np.testing.assert_allclose(y, sequences.exact(step), rtol=0, atol=2e-6)
+        assert sequences.event[0, 1] == noise
+
+
 def test_a_gap_that_is_no_number_switches_off():
     sequences = native()
     sequences.run(PROMPT)

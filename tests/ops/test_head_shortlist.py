@@ -12,7 +12,7 @@ from tamiz_ops import reference  # noqa: E402
 
 ISAS = tamiz_ops.cpu()["isas"]
 N, K, DIMS, SIGN_DIMS = 1000, 100, 40, 60
-TILES = -(-N // 16)
+TILES, REFINED = -(-N // 16), 20
 
 
 def random(*shape, seed=0):
@@ -28,22 +28,22 @@ def packed(bits, n, k, seed=0):
     return tamiz_ops.pack_int4(quants, scales, (-7.5 * scales).astype(np.float16))
 
 
-def signs(planes, n):
-    rng = np.random.default_rng([planes, n])
-    levels = rng.choice([-1, 1] if planes == 1 else [-3, -1, 1, 3], (n, SIGN_DIMS)).astype(np.int8)
-    return tamiz_ops.pack_signs(levels, rng.uniform(0.1, 1, n).astype(np.float16), planes)
+def signs(n, seed):
+    rng = np.random.default_rng([n, seed])
+    levels = rng.choice([-1, 1], (n, SIGN_DIMS)).astype(np.int8)
+    return tamiz_ops.pack_signs(levels, rng.uniform(0.1, 1, n).astype(np.float16))
 
 
-def inputs(x, *, bits=8, sketch_bits=4, mask=None, bias=None, n=N, planes=0):
-    dims = DIMS + (SIGN_DIMS if planes else 0)
+def inputs(x, *, bits=8, sketch_bits=4, mask=None, bias=None, n=N, signed=False):
+    dims = DIMS + (SIGN_DIMS if signed else 0)
     project, sketch = packed(8, dims, K, 1), packed(sketch_bits, n, DIMS, 2)
     values = [x, packed(bits, n, K), mask, bias, project, sketch, random(n, seed=3)]
-    return [*values, signs(planes, n)] if planes else values
+    return [*values, signs(n, 1), signs(n, 2), random(n, seed=6)] if signed else values
 
 
-def attributes(*, bits=8, n=N, planes=0, **others):
-    signed = {"planes": planes, "sign_dims": SIGN_DIMS} if planes else {}
-    return {"bits": bits, "n": n, "k": K, "dims": DIMS, "rows": 4} | signed | others
+def attributes(*, bits=8, n=N, signed=False, **others):
+    sizes = {"sign_dims": SIGN_DIMS, "refined": REFINED} if signed else {}
+    return {"bits": bits, "n": n, "k": K, "dims": DIMS, "rows": 4} | sizes | others
 
 
 def run(values, isa=None, threads=2, **others):
@@ -66,13 +66,13 @@ def chosen(y, exact_y):
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("tiles", [1, 7, TILES - 1])
 @pytest.mark.parametrize("bias", [None, random(N, seed=4)], ids=["no bias", "bias"])
-@pytest.mark.parametrize("planes", [0, 1, 2])
+@pytest.mark.parametrize("signed", [False, True])
 def test_chosen_tiles_are_exact_and_the_others_estimates(
-    isa, bits, sketch_bits, rows, tiles, bias, planes
+    isa, bits, sketch_bits, rows, tiles, bias, signed
 ):
     x = random(rows, K)
-    values = inputs(x, bits=bits, sketch_bits=sketch_bits, bias=bias, planes=planes)
-    others = attributes(bits=bits, sketch_bits=sketch_bits, tiles=tiles, planes=planes)
+    values = inputs(x, bits=bits, sketch_bits=sketch_bits, bias=bias, signed=signed)
+    others = attributes(bits=bits, sketch_bits=sketch_bits, tiles=tiles, signed=signed)
     y = run(values, isa, **others)
     expected = reference.run("HeadShortlist", values, **others)[0]
     # Activations are rounded to 1 part in 65,024 of the largest in their group, twice.
@@ -84,20 +84,46 @@ def test_chosen_tiles_are_exact_and_the_others_estimates(
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("estimate", [0, 1])
 @pytest.mark.parametrize("tiles", [TILES, TILES + 1, 10**6])
-def test_all_tiles_are_the_dense_head_bit_for_bit(isa, bits, estimate, tiles):
-    values = inputs(random(3, K), bits=bits, bias=random(N, seed=4))
-    y = run(values, isa, **attributes(bits=bits, tiles=tiles, estimate=estimate))
+@pytest.mark.parametrize("signed", [False, True])
+def test_all_tiles_are_the_dense_head_bit_for_bit(isa, bits, estimate, tiles, signed):
+    values = inputs(random(3, K), bits=bits, bias=random(N, seed=4), signed=signed)
+    others = attributes(bits=bits, tiles=tiles, estimate=estimate, signed=signed)
+    y = run(values, isa, **others)
     np.testing.assert_array_equal(y, exact(values, bits=bits, isa=isa))
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_other_logits_can_be_minus_infinity(isa):
-    values = inputs(random(2, K))
-    y = run(values, isa, **attributes(tiles=5, estimate=0))
-    kept = np.repeat(chosen(y, exact(values)), 16, axis=-1)[:, :N]
-    assert kept.any(-1).all()
-    assert (y[~kept] == -np.inf).all()
-    assert np.isfinite(y[kept]).all()
+@pytest.mark.parametrize("tiles", [1, 5, 30, TILES - 1])
+@pytest.mark.parametrize("signed", [False, True])
+def test_other_logits_can_be_minus_infinity(isa, tiles, signed):
+    values = inputs(random(2, K), signed=signed)
+    y = run(values, isa, **attributes(tiles=tiles, estimate=0, signed=signed))
+    same = chosen(y, exact(values))
+    assert (same.sum(-1) == tiles).all()
+    assert (y[~np.repeat(same, 16, axis=-1)[:, :N]] == -np.inf).all()
+    estimated = run(values, isa, **attributes(tiles=tiles, signed=signed))
+    np.testing.assert_array_equal(same, chosen(estimated, exact(values)))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_only_the_refined_tiles_get_finer_estimates(isa):
+    values = inputs(random(2, K), signed=True)
+    coarse = run([*values[:8], *zero_refinement()], isa, **attributes(tiles=1, signed=True))
+    fine = run(values, isa, **attributes(tiles=1, signed=True))
+    exact_tile = chosen(coarse, exact(values)).argmax(-1)[:, None]
+    highest = np.pad(coarse, [(0, 0), (0, -N % 16)], constant_values=-np.inf)
+    highest = highest.reshape(2, TILES, 16).max(-1)
+    np.put_along_axis(highest, exact_tile, np.inf, axis=-1)  # it was first among the refined ones
+    order = np.argsort(-highest, axis=-1, kind="stable")
+    for row, changed in enumerate(~chosen(fine, coarse)):
+        assert (
+            set(order[row, 1:REFINED]) <= set(np.flatnonzero(changed)) <= set(order[row, :REFINED])
+        )
+
+
+def zero_refinement():
+    levels = np.ones((N, SIGN_DIMS), np.int8)
+    return tamiz_ops.pack_signs(levels, np.zeros(N, np.float16)), np.zeros(N, np.float32)
 
 
 def test_more_rows_than_asked_for_are_exact():
@@ -109,11 +135,11 @@ def test_more_rows_than_asked_for_are_exact():
     assert run(empty, **attributes(tiles=2)).shape == (2, 0, N)
 
 
-@pytest.mark.parametrize("planes", [0, 1, 2])
-def test_bits_depend_on_nothing_else(planes):
+@pytest.mark.parametrize("signed", [False, True])
+def test_bits_depend_on_nothing_else(signed):
     """Not on the instruction set, the threads, the other rows."""
-    values = inputs(random(4, K), bias=random(N, seed=4), planes=planes)
-    others = attributes(tiles=9, planes=planes)
+    values = inputs(random(4, K), bias=random(N, seed=4), signed=signed)
+    others = attributes(tiles=9, signed=signed)
     expected = run(values, "portable", 1, **others)
     for isa in ISAS:
         for threads in (1, 2, 5):
@@ -123,18 +149,20 @@ def test_bits_depend_on_nothing_else(planes):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("planes", [1, 2])
-def test_signs_meet_what_they_stand_for(isa, planes):
+@pytest.mark.parametrize("refined", [1, TILES])
+def test_signs_meet_what_they_stand_for(isa, refined):
     """Against the product with the dequantised signs, of inputs that 63 levels hold exactly."""
     rng = np.random.default_rng(0)
     r = rng.integers(-31, 32, SIGN_DIMS).astype(np.float32)
     r[0] = 31
     identity = np.zeros((DIMS + SIGN_DIMS, K), np.int8)
     identity[DIMS:, DIMS:] = np.eye(SIGN_DIMS)
-    values = inputs(np.concatenate([np.zeros(DIMS, np.float32), r])[None], planes=planes)
+    values = inputs(np.concatenate([np.zeros(DIMS, np.float32), r])[None], signed=True)
     values[4] = tamiz_ops.pack_int8(identity, np.ones((len(identity), 4), np.float16))
-    y = run(values, isa, **attributes(tiles=1, planes=planes))[0]
-    expected = tamiz_ops.dequantize_signs(values[7], planes, N, SIGN_DIMS) @ r + values[6]
+    y = run(values, isa, **attributes(tiles=1, signed=True, refined=refined))[0]
+    expected = tamiz_ops.dequantize_signs(values[7], N, SIGN_DIMS) @ r + values[6]
+    if refined == TILES:
+        expected += tamiz_ops.dequantize_signs(values[8], N, SIGN_DIMS) @ r + values[9]
     found = ~np.repeat(chosen(y[None], exact(values))[0], 16)[:N]
     assert found.sum() >= N - 16
     np.testing.assert_allclose(y[found], expected[found], rtol=0, atol=2e-3)
@@ -142,30 +170,29 @@ def test_signs_meet_what_they_stand_for(isa, planes):
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_nothing_but_zeros_adds_nothing(isa):
-    values = inputs(np.zeros((1, K), np.float32), planes=2)
-    y = run(values, isa, **attributes(tiles=1, planes=2))[0]
-    assert (y == values[6]).sum() >= N - 16
+    values = inputs(np.zeros((1, K), np.float32), signed=True)
+    y = run(values, isa, **attributes(tiles=1, signed=True))[0]
+    assert (y == values[6]).sum() >= N - 16 * REFINED
+    assert ((y == values[6]) | (y == values[6] + values[9])).sum() >= N - 16
 
 
 def test_signs_are_packed_and_unpacked():
     rng = np.random.default_rng(0)
     scales = rng.uniform(0.1, 1, 37).astype(np.float16)
-    for planes, known in ((1, [-1, 1]), (2, [-3, -1, 1, 3])):
-        levels = rng.choice(known, (37, 70)).astype(np.int8)
-        packed = tamiz_ops.pack_signs(levels, scales, planes)
-        assert packed.shape == (3, planes * 3 * 64 + 32)
-        found = tamiz_ops.dequantize_signs(packed, planes, 37, 70)
-        np.testing.assert_array_equal(found, levels * scales[:, None].astype(np.float32))
+    levels = rng.choice([-1, 1], (37, 70)).astype(np.int8)
+    packed = tamiz_ops.pack_signs(levels, scales)
+    assert packed.shape == (3, 3 * 64 + 32)
+    found = tamiz_ops.dequantize_signs(packed, 37, 70)
+    np.testing.assert_array_equal(found, levels * scales[:, None].astype(np.float32))
     for wrong, message in (
-        ((levels, scales, 3), "planes is 3, expected 1 or 2"),
-        ((levels, scales, 1), "levels holds other values than"),
-        ((levels.astype(int), scales, 2), r"levels is int64 \[37, 70\], expected int8"),
-        ((levels, scales[1:], 2), r"scales is float16 \[36\], expected float16 \[37\]"),
+        ((3 * levels, scales), "levels holds other values than"),
+        ((levels.astype(int), scales), r"levels is int64 \[37, 70\], expected int8"),
+        ((levels, scales[1:]), r"scales is float16 \[36\], expected float16 \[37\]"),
     ):
         with pytest.raises(ValueError, match=message):
             tamiz_ops.pack_signs(*wrong)
     with pytest.raises(ValueError, match="packed is uint8"):
-        tamiz_ops.dequantize_signs(packed, 1, 37, 70)
+        tamiz_ops.dequantize_signs(packed, 37, 170)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -207,9 +234,9 @@ def test_estimates_of_any_size_and_sign_are_ordered(isa):
 def test_what_is_not_finite_makes_its_row_nan(isa, value):
     x = random(2, K)
     x[0, 7] = value
-    for planes in (0, 1):
-        values = inputs(x, planes=planes)
-        others = attributes(tiles=3, planes=planes)
+    for signed in (False, True):
+        values = inputs(x, signed=signed)
+        others = attributes(tiles=3, signed=signed)
         y = run(values, isa, **others)
         assert np.isnan(y[0]).all()
         np.testing.assert_array_equal(y[1:], run([x[1:], *values[1:]], isa, **others))
@@ -236,19 +263,23 @@ def test_as_a_stage_of_a_fused_node():
     np.testing.assert_array_equal(fused, run(values, **others))
 
 
-def test_metrics_tell_what_was_read():
-    values = inputs(random(1, K))
-    names = ["x", "w", "", "", "p", "s", "o"]
+@pytest.mark.parametrize("signed", [False, True])
+def test_metrics_tell_what_was_read(signed):
+    values = inputs(random(1, K), signed=signed)
+    names = ["x", "w", "", "", "p", "s", "o", "r", "f", "g"][: len(values)]
     constants = {name: v for name, v in zip(names, values, strict=True) if name and name != "x"}
-    nodes = [node("HeadShortlist", names, ["y"], "head", **attributes(tiles=5, rows=2))]
+    others = attributes(tiles=5, rows=2, signed=signed)
+    nodes = [node("HeadShortlist", names, ["y"], "head", **others)]
     runs = session(model(nodes, ["x"], ["y"], constants))
     (y,) = runs.run(None, {"x": values[0]})
-    np.testing.assert_array_equal(y, run(values, **attributes(tiles=5)))
+    np.testing.assert_array_equal(y, run(values, **others))
     counted = tamiz_ops.metrics(runs)["head"]
     tile_bytes = 4 * 544
     assert counted["head.shortlisted"] == 1
     assert counted["matmul.bytes_dense"] == TILES * tile_bytes
     sketch_bytes = values[4].nbytes + values[5].nbytes
+    if signed:
+        sketch_bytes += (TILES + REFINED) * (2 * 64 + 32)
     assert counted["matmul.bytes_read"] == sketch_bytes + 5 * tile_bytes
     runs.run(None, {"x": random(3, K)})
     counted = tamiz_ops.metrics(runs)["head"]
@@ -257,13 +288,18 @@ def test_metrics_tell_what_was_read():
 
 
 def test_signs_have_the_shape_that_the_attributes_say():
-    values = inputs(random(1, K), planes=1)
-    with pytest.raises(
-        ValueError, match=re.escape("signs has shape [63, 160], expected [63, 288]")
-    ):
-        run(values, **attributes(tiles=3, planes=2))
-    with pytest.raises(ValueError, match="input signs is missing"):
-        run(values[:7], **attributes(tiles=3, planes=1))
+    values = inputs(random(1, K), signed=True)
+    for port, name in ((7, "signs"), (8, "refinement")):
+        wrong = list(values)
+        wrong[port] = values[port][:, :96]
+        message = re.escape(f"{name} has shape [63, 96], expected [63, 160]")
+        with pytest.raises(ValueError, match=message):
+            run(wrong, **attributes(tiles=3, signed=True))
+    with pytest.raises(ValueError, match=re.escape("refined_offset has shape [999]")):
+        run([*values[:9], values[9][1:]], **attributes(tiles=3, signed=True))
+    for count, name in ((7, "signs"), (8, "refinement"), (9, "refined_offset")):
+        with pytest.raises(ValueError, match=f"input {name} is missing: sign_dims is not 0"):
+            run(values[:count], **attributes(tiles=3, signed=True))
 
 
 GOOD = attributes(tiles=3)
@@ -282,8 +318,7 @@ VALUES = inputs(random(1, K))
         (6, VALUES[6], {"dims": 0}, "attribute 'dims' is 0, expected 1 to"),
         (6, VALUES[6], {"rows": 129}, "attribute 'rows' is 129, expected 1 to 128"),
         (6, VALUES[6], {"sketch_bits": 3}, "attribute 'sketch_bits' is 3, expected 4 or 8"),
-        (6, VALUES[6], {"planes": 3, "sign_dims": 9}, "attribute 'planes' is 3, expected 0 to 2"),
-        (6, VALUES[6], {"planes": 1}, "attribute 'sign_dims' is 0, expected 1 to"),
+        (6, VALUES[6], {"sign_dims": -1}, "attribute 'sign_dims' is -1, expected 0 or more"),
     ],
 )
 def test_what_does_not_fit_is_named(position, changed, others, message):

@@ -15,12 +15,18 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
+/// Where a record of a list begins in a panel.
+template <class P>
+inline int64_t record_at(uint32_t record) {
+  return record / (kWholeRecord / P::kRecord);
+}
+
 /// Asks for the next `count` records of a list.
 template <class P>
 __attribute__((always_inline)) inline void prefetch_records(const uint8_t* panel,
                                                             const uint32_t* records,
                                                             int64_t count) {
-  for (int64_t i = 0; i < count; ++i) prefetch(panel + records[i] * P::kRecord);
+  for (int64_t i = 0; i < count; ++i) prefetch(panel + record_at<P>(records[i]));
 }
 
 /// y += what the sums of a group stand for.
@@ -62,9 +68,10 @@ inline int32_t list_group(const int16_t* quants, int64_t group, const ActiveInpu
   const __m256i first = _mm256_set1_epi8(static_cast<char>(active ? __builtin_ctz(active) : 0));
   const __m256i all = _mm256_load_si256(reinterpret_cast<const __m256i*>(kInputs));
   const __m256i inputs = _mm256_mask_compress_epi8(first, active, all);
-  const __m512i begin = _mm512_set1_epi32(static_cast<int>(group * kGroupRecords));
+  const __m512i begin = _mm512_set1_epi32(static_cast<int>(group * kGroupRecords * kWholeRecord));
   const auto store_records = [&](uint32_t* records, __m128i part) {
-    _mm512_storeu_si512(records, _mm512_add_epi32(begin, _mm512_cvtepu8_epi32(part)));
+    const __m512i in_group = _mm512_slli_epi32(_mm512_cvtepu8_epi32(part), kWholeRecordBits);
+    _mm512_storeu_si512(records, _mm512_add_epi32(begin, in_group));
   };
   store_records(to.records + at, _mm256_castsi256_si128(inputs));
   store_records(to.records + at + kGroup / 2, _mm256_extracti128_si256(inputs, 1));
@@ -84,7 +91,7 @@ inline int32_t list_group(const int16_t* quants, int64_t group, const ActiveInpu
   for (int i = 0; i < kGroup; ++i) {
     const int quant = quants[i / 4 * 4 + kOrder[i % 4]];
     if (quant == 0) continue;
-    to.records[at + count] = static_cast<uint32_t>(group * kGroupRecords + i);
+    to.records[at + count] = static_cast<uint32_t>((group * kGroupRecords + i) * kWholeRecord);
     to.high[at + count] = static_cast<int8_t>((quant + 128) >> 8);
     to.low[at + count] = static_cast<int8_t>(quant & 255);
     ++count;
@@ -104,7 +111,7 @@ inline int64_t list_channels(const QuantRows& x, int64_t row, bool masked, const
     to.groups[listed++] = {static_cast<int32_t>(g), count, x.scales[at], x.sums[at]};
     inputs += ActiveInputs::places(count);
   }
-  const uint32_t panel = static_cast<uint32_t>(x.groups * kGroupRecords);
+  const uint32_t panel = static_cast<uint32_t>(x.groups * kGroupRecords * kWholeRecord);
   for (int64_t i = 0; i < ActiveInputs::kAhead; ++i) {
     to.records[inputs + i] = inputs > 0 ? to.records[i] + panel : 0;
   }

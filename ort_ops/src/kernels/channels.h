@@ -44,6 +44,10 @@ static inline int64_t channel_byte(int64_t outputs, int64_t o, int* shift) {
 /// Records that a group of a panel is long, scales and minima included.
 constexpr int64_t kGroupRecords = kGroup + 8;
 
+/// Bytes of a record of a whole panel.
+constexpr int kWholeRecordBits = 6;
+constexpr int64_t kWholeRecord = 1 << kWholeRecordBits;
+
 /// A group of which a row has inputs that count: those that are kept and whose quant is not 0.
 struct ActiveGroup {
   int32_t group;
@@ -60,7 +64,7 @@ struct ActiveInputs {
   static constexpr int64_t kAhead = 96;  // inputs of which the records are asked for
 
   ActiveGroup* groups;  // [those of the row]
-  uint32_t* records;    // [32 times the groups + kAhead]: group * kGroupRecords + input
+  uint32_t* records;    // [32 times the groups + kAhead]: bytes before it in a whole panel
   int8_t* high;         // [32 times the groups]: quant = 256 high + low
   int8_t* low;
 

@@ -51,7 +51,7 @@ inline void sum_inputs(const uint8_t* panel, const ActiveInputs& list, int32_t c
   for (int32_t i = 0; i < count; i += 4) {
     const uint32_t* const records = list.records + i;
     Ints r[4];
-    for (int c = 0; c < 4; ++c) r[c] = load_ints(panel + records[c] * P::kRecord);
+    for (int c = 0; c < 4; ++c) r[c] = load_ints(panel + record_at<P>(records[c]));
     const Ints ab = interleave_bytes<Upper>(r[0], r[1]);
     const Ints cd = interleave_bytes<Upper>(r[2], r[3]);
     const Ints bytes[] = {_mm256_unpacklo_epi16(ab, cd), _mm256_unpackhi_epi16(ab, cd)};

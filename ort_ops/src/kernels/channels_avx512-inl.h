@@ -34,7 +34,7 @@ struct WholePanel {
   static constexpr int kVectors = 8;  // of outputs
 
   static Ints record(const uint8_t* panel, const uint32_t* records) {
-    return load_ints(panel + *records * kRecord);
+    return load_ints(panel + *records);
   }
   static Ints activations(const int8_t* x) { return all_ints(four_bytes(x)); }
   static Ints outputs(const Ints (&strips)[8], int v) { return strips[v]; }
@@ -48,7 +48,7 @@ struct HalvedPanel {
   static constexpr int kVectors = 4;
 
   static __m256i half(const uint8_t* panel, uint32_t record) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel + record * kRecord));
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel + record / 2));
   }
   static Ints record(const uint8_t* panel, const uint32_t* records) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(half(panel, records[0])),
@@ -68,8 +68,9 @@ struct HalvedPanel {
 /// strips[2 q], strips[2 q + 1]: sums of the low and the high nibbles of vector q, over the
 /// `count` inputs that `list` begins with.
 template <class P>
-inline void sum_inputs(const uint8_t* panel, const ActiveInputs& list, int32_t count,
-                       Ints (&strips)[8]) {
+__attribute__((always_inline)) inline void sum_inputs(const uint8_t* panel,
+                                                      const ActiveInputs& list, int32_t count,
+                                                      Ints (&strips)[8]) {
   Ints byte_high[4], byte_low[4], nibble_high[4], nibble_low[4];
 #pragma GCC unroll 4
   for (int q = 0; q < 4; ++q) {
@@ -103,10 +104,12 @@ inline void sum_inputs(const uint8_t* panel, const ActiveInputs& list, int32_t c
   }
 }
 
-/// Adds a group, whose active inputs `list` begins with, to y.
+/// Adds a group, whose active inputs `list` begins with, to y. Inline, as a call would spill the
+/// list and clear the upper halves of vectors in every group.
 template <class P>
-inline void multiply_group(const uint8_t* panel, const ActiveInputs& list, const ActiveGroup& x,
-                           float* y) {
+__attribute__((always_inline)) inline void multiply_group(const uint8_t* panel,
+                                                          const ActiveInputs& list,
+                                                          const ActiveGroup& x, float* y) {
   Ints strips[8];
   sum_inputs<P>(panel, list, x.count, strips);
   const uint8_t* const scales = panel + (x.group * kGroupRecords + kGroup) * P::kRecord;

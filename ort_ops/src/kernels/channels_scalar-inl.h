@@ -23,7 +23,7 @@ inline void multiply_channels(const ChannelArgs& a) {
     for (int64_t o = 0; o < a.outputs; ++o) {
       int32_t sum = 0;
       for (int i = 0; i < g->count; ++i) {
-        const uint8_t* record = a.panel + list.records[i] * record_bytes;
+        const uint8_t* record = a.panel + list.records[i] / (kWholeRecord / record_bytes);
         sum += (256 * list.high[i] + list.low[i]) * channel_quant(record, a.outputs, o);
       }
       const float scale = half_to_float(factors + 2 * o);

@@ -73,19 +73,18 @@ inline Ints add_chosen(Ints sum, Ints bytes, const uint8_t* tables) {
 
 #endif
 
+inline int64_t sign_tile(const SignArgs& a, int64_t i) { return a.list ? a.list[i] : i; }
+
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
-/// How far ahead memory is asked for: into the next page, where the processor's own prefetching
-/// ends.
-constexpr int64_t kAhead = 4096;
-
-/// The sums of one plane of a strip of outputs, exactly.
-inline Ints plane_sums(const uint8_t* plane, int64_t groups, const uint8_t* tables) {
+/// The sums of a strip of outputs, exactly. `ahead`: the same strip of a tile that is read later.
+inline Ints sign_sums(const uint8_t* strip, const uint8_t* ahead, int64_t groups,
+                      const uint8_t* tables) {
   const int bias = -static_cast<int>(8 * kSignBias * groups);
   Ints low = all_ints(bias), high = all_ints(0);
-  for (int64_t g = 0; g < groups; ++g, plane += kSignBytes, tables += kSignTables) {
-    prefetch(plane + kAhead);
-    const Ints bytes = load_ints(plane);
+  for (int64_t g = 0; g < groups; ++g, tables += kSignTables) {
+    prefetch(ahead + g * kSignBytes);
+    const Ints bytes = load_ints(strip + g * kSignBytes);
     low = add_chosen(low, bytes, tables);
     high = add_chosen(high, words_right<4>(bytes), tables + kSignTables / 2);
   }
@@ -93,39 +92,36 @@ inline Ints plane_sums(const uint8_t* plane, int64_t groups, const uint8_t* tabl
 }
 
 inline void add_signs(const SignArgs& a) {
-  const int64_t plane_bytes = a.groups * kSignBytes;
+  constexpr int64_t kAhead = 4;  // tiles: some thousand bytes, into the next page
+  const int64_t bits = a.groups * kSignBytes, tile_bytes = sign_tile_bytes(a.groups);
   const Vec scale = broadcast(a.scale);
-  const uint8_t* tile = a.weight;
-  for (int64_t t = 0; t < a.tiles; ++t, tile += sign_tile_bytes(a.groups, a.planes)) {
-    const int64_t outputs = a.outputs - t * kTile < kTile ? a.outputs - t * kTile : kTile;
-    const size_t bytes = static_cast<size_t>(outputs) * sizeof(float);
-    alignas(64) float y[kTile] = {};
-    float* const to = a.y + t * kTile;
-    float* const at = outputs == kTile ? to : y;
-    if (at == y) memcpy(y, to, bytes);
-    for (int s = 0; s < kTile / kLanes; ++s) {
-      const uint8_t* const strip = tile + 4 * kLanes * s;
-      Ints sum = plane_sums(strip, a.groups, a.tables);
-      if (a.planes == 2) {
-        const Ints small = plane_sums(strip + plane_bytes, a.groups, a.tables);
-        sum = ints_plus(ints_plus(sum, sum), small);
-      }
-      const Vec scales = load_halves(tile + a.planes * plane_bytes + 2 * kLanes * s);
-      float* const lanes = at + s * kLanes;
-      store(lanes, fma(to_float(sum) * scale, scales, load(lanes)));
+  for (int64_t i = 0; i < a.tiles; ++i) {
+    const int64_t t = sign_tile(a, i);
+    const uint8_t* const tile = a.weight + t * tile_bytes;
+    const uint8_t* const ahead =
+        a.weight + sign_tile(a, least(i + kAhead, a.tiles - 1)) * tile_bytes;
+    prefetch(ahead + bits);
+    for (int s = 0; s < kStrips; ++s) {
+      const int64_t at = 4 * kLanes * s;
+      const Ints sum = sign_sums(tile + at, ahead + at, a.groups, a.tables);
+      const Vec scales = load_halves(tile + bits + 2 * kLanes * s);
+      const int64_t output = t * kTile + s * kLanes;
+      const int64_t outputs = output < a.outputs ? least(a.outputs - output, kLanes) : 0;
+      Vec y = load_partial(a.y + output, outputs);
+      if (a.offset) y = y + load_partial(a.offset + output, outputs);
+      store_partial(a.y + output, fma(to_float(sum) * scale, scales, y), outputs);
     }
-    if (at == y) memcpy(to, y, bytes);
   }
 }
 
 #else
 
-/// The sum of one plane for output o of a tile.
-inline int plane_sum(const uint8_t* plane, int64_t groups, const uint8_t* tables, int64_t o) {
+/// The sum of output o of a tile.
+inline int sign_sum(const uint8_t* tile, int64_t groups, const uint8_t* tables, int64_t o) {
   int sum = 0;
   for (int64_t g = 0; g < groups; ++g) {
     for (int64_t i = 0; i < 4; ++i) {
-      const uint8_t both = plane[g * kSignBytes + 4 * o + i];
+      const uint8_t both = tile[g * kSignBytes + 4 * o + i];
       const uint8_t* const low = tables + g * kSignTables + 16 * i;
       sum += low[both & 15] + low[kSignTables / 2 + (both >> 4)] - 2 * kSignBias;
     }
@@ -134,14 +130,16 @@ inline int plane_sum(const uint8_t* plane, int64_t groups, const uint8_t* tables
 }
 
 inline void add_signs(const SignArgs& a) {
-  const int64_t plane_bytes = a.groups * kSignBytes;
-  for (int64_t output = 0; output < a.outputs; ++output) {
-    const int64_t o = output % kTile;
-    const uint8_t* const tile = a.weight + output / kTile * sign_tile_bytes(a.groups, a.planes);
-    int sum = plane_sum(tile, a.groups, a.tables, o);
-    if (a.planes == 2) sum = 2 * sum + plane_sum(tile + plane_bytes, a.groups, a.tables, o);
-    const float scale = half_to_float(tile + a.planes * plane_bytes + 2 * o);
-    a.y[output] = fmaf(static_cast<float>(sum) * a.scale, scale, a.y[output]);
+  for (int64_t i = 0; i < a.tiles; ++i) {
+    const int64_t t = sign_tile(a, i);
+    const uint8_t* const tile = a.weight + t * sign_tile_bytes(a.groups);
+    for (int64_t o = 0; o < kTile && t * kTile + o < a.outputs; ++o) {
+      const int64_t output = t * kTile + o;
+      const int sum = sign_sum(tile, a.groups, a.tables, o);
+      const float scale = half_to_float(tile + a.groups * kSignBytes + 2 * o);
+      const float y = a.y[output] + (a.offset ? a.offset[output] : 0.0f);
+      a.y[output] = fmaf(static_cast<float>(sum) * a.scale, scale, y);
+    }
   }
 }
 

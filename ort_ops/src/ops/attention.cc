@@ -175,15 +175,13 @@ Layout Attention::layout(const Call& call) const {
   l.units_a_task = std::max<int64_t>(1, divide_up(l.units, most_tasks));
   l.tasks = divide_up(l.units, l.units_a_task);
 
-  constexpr int64_t kLine = kAlignment / sizeof(float);
-  const auto lines = [](int64_t floats) { return divide_up(floats, kLine) * kLine; };
   const int64_t partials = l.rest.slots > 1 ? unsplit * l.tile * l.rest.slots : 0;
-  l.work_at = lines(l.batch * l.q_heads * l.tokens * l.dim);
-  l.work_size = lines(work);
+  l.work_at = aligned_floats(l.batch * l.q_heads * l.tokens * l.dim);
+  l.work_size = aligned_floats(work);
   l.partial_at = l.work_at + l.tasks * l.work_size;
-  l.stats_at = l.partial_at + lines(partials * l.dim);
-  l.token_at = l.stats_at + lines(partials * 2);
-  l.token_size = lines(2 * l.half + l.dim);
+  l.stats_at = l.partial_at + aligned_floats(partials * l.dim);
+  l.token_at = l.stats_at + aligned_floats(partials * 2);
+  l.token_size = aligned_floats(2 * l.half + l.dim);
   l.filter_at = l.token_at + divide_up(l.batch * l.tokens, kTaskTokens) * l.token_size;
   l.rest_at = l.filter_at + l.filter.size;
   l.size = l.rest_at + l.rest.size;

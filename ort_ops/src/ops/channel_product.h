@@ -15,7 +15,14 @@ struct ChannelWeight {
   int64_t n, k;
 
   explicit ChannelWeight(const Attributes& attributes)
-      : n(PackedWeight::positive(attributes, "n")), k(PackedWeight::positive(attributes, "k")) {}
+      : n(PackedWeight::positive(attributes, "n")), k(PackedWeight::positive(attributes, "k")) {
+    // two panels of bytes are counted in 32 bits
+    constexpr int64_t kMost = UINT32_MAX / (2 * panel_group_bytes(kPanel)) * kGroup;
+    if (k > kMost) {
+      throw Error("attribute 'k' is " + std::to_string(k) + ", expected at most " +
+                  std::to_string(kMost));
+    }
+  }
 
   int64_t groups() const { return group_count(k); }
   int64_t half_panels() const { return divide_up(n, kHalfPanel); }

@@ -36,10 +36,6 @@ enum Metric : size_t {
   kDisabled
 };
 
-constexpr int64_t lines(int64_t floats) {
-  return static_cast<int64_t>(aligned(sizeof(float) * floats) / sizeof(float));
-}
-
 constexpr int64_t head_width(int64_t dim) { return 1 + 2 * dim; }
 
 constexpr int64_t width(int64_t q_heads, int64_t dim) { return kHeads + q_heads * head_width(dim); }
@@ -104,9 +100,9 @@ RestLayout EventAttention::layout(const CacheShape& shape, const FilterLayout& f
   l.rows = shape.group;
   l.ranges = divide_up(shape.keys, kRestKeys);
   l.slots = l.ranges + kept + 1;
-  l.work_size = lines(work);
-  l.lists_at = l.keys_at + lines(heads * l.ranges * l.rows * shape.dim);
-  l.work_at = l.lists_at + heads * l.ranges * lines(kRestKeys);
+  l.work_size = aligned_floats(work);
+  l.lists_at = l.keys_at + aligned_floats(heads * l.ranges * l.rows * shape.dim);
+  l.work_at = l.lists_at + heads * l.ranges * aligned_floats(kRestKeys);
   l.size = l.work_at + heads * l.ranges * l.work_size;
   return l;
 }
@@ -146,7 +142,8 @@ void EventAttention::compute(const CacheShape& shape, const RestLayout& l, const
   const bool learns = !off(shape, past, b);
   const int64_t begin = task % l.ranges * kRestKeys;
   const int64_t end = std::min(begin + kRestKeys, shape.keys);
-  int32_t* const list = reinterpret_cast<int32_t*>(scratch + l.lists_at + task * lines(kRestKeys));
+  int32_t* const list =
+      reinterpret_cast<int32_t*>(scratch + l.lists_at + task * aligned_floats(kRestKeys));
   const int32_t* next = std::lower_bound(kept, kept + kept_count, static_cast<int32_t>(begin));
   int64_t count = 0;
   for (int64_t key = begin; key < end; ++key) {

@@ -14,16 +14,11 @@ namespace {
 constexpr int64_t kScanKeys = 1024;  // keys of a task
 constexpr int64_t kMostKeys = std::numeric_limits<int32_t>::max();
 
-/// Whole cache lines, in floats.
-constexpr int64_t lines(int64_t floats) {
-  return static_cast<int64_t>(aligned(sizeof(float) * floats) / sizeof(float));
-}
-
 constexpr int64_t floats_of(int64_t bytes) { return divide_up(bytes, sizeof(float)); }
 
 /// Of the ranks of a KV head: whole kRankBlocks.
 constexpr int64_t rank_floats(int64_t keys) {
-  return lines(floats_of(divide_up(keys, kRankBlock) * kRankBlock * sizeof(uint16_t)));
+  return aligned_floats(floats_of(divide_up(keys, kRankBlock) * kRankBlock * sizeof(uint16_t)));
 }
 
 void expect(bool fine, const char* name, const std::string& found, const char* expected) {
@@ -98,13 +93,13 @@ FilterLayout KeyFilter::layout(const CacheShape& shape, bool sketched) const {
   f.ranges = f.scans ? divide_up(f.recent - f.begin, kScanKeys) : 0;
   const int64_t queries = f.scans ? heads * shape.group : 0;
   const int64_t words = query_bits_ * sketch_bits(shape.dim) / 64;
-  f.planes_at = f.queries_at + lines(floats_of(queries * sizeof(SketchQuery)));
-  f.scores_at = f.planes_at + lines(floats_of(queries * words * sizeof(uint64_t)));
-  f.tops_at = f.scores_at + queries * lines(shape.keys);
-  f.rank_at = f.tops_at + heads * lines(f.ranges * shape.group);
+  f.planes_at = f.queries_at + aligned_floats(floats_of(queries * sizeof(SketchQuery)));
+  f.scores_at = f.planes_at + aligned_floats(floats_of(queries * words * sizeof(uint64_t)));
+  f.tops_at = f.scores_at + queries * aligned_floats(shape.keys);
+  f.rank_at = f.tops_at + heads * aligned_floats(f.ranges * shape.group);
   f.list_at = f.rank_at + heads * rank_floats(shape.keys);
-  f.counts_at = f.list_at + heads * lines(shape.keys);
-  f.size = f.counts_at + lines(heads);
+  f.counts_at = f.list_at + heads * aligned_floats(shape.keys);
+  f.size = f.counts_at + aligned_floats(heads);
   return f;
 }
 
@@ -142,7 +137,7 @@ void KeyFilter::scan(const CacheShape& shape, const FilterLayout& f, const float
   a.queries = reinterpret_cast<SketchQuery*>(scratch + f.queries_at) + head * shape.group;
   a.query_count = shape.group;
   a.query_bits = query_bits_;
-  a.stride = lines(shape.keys);
+  a.stride = aligned_floats(shape.keys);
   a.scores =
       reinterpret_cast<int16_t*>(scratch + f.scores_at) + head * shape.group * a.stride + begin;
   a.tops = tops(shape, f, scratch, head) + range * shape.group;
@@ -151,12 +146,13 @@ void KeyFilter::scan(const CacheShape& shape, const FilterLayout& f, const float
 
 int16_t* KeyFilter::tops(const CacheShape& shape, const FilterLayout& f, float* scratch,
                          int64_t head) {
-  return reinterpret_cast<int16_t*>(scratch + f.tops_at) + head * lines(f.ranges * shape.group);
+  return reinterpret_cast<int16_t*>(scratch + f.tops_at) +
+         head * aligned_floats(f.ranges * shape.group);
 }
 
 int64_t KeyFilter::select(const CacheShape& shape, const FilterLayout& f, const int64_t* mask,
                           float* scratch, int64_t head) const {
-  const int64_t stride = lines(shape.keys);
+  const int64_t stride = aligned_floats(shape.keys);
   SketchRankArgs a;
   a.query_count = f.scans ? shape.group : 0;
   a.scores = reinterpret_cast<int16_t*>(scratch + f.scores_at) + head * shape.group * stride;
@@ -179,7 +175,7 @@ int64_t KeyFilter::select(const CacheShape& shape, const FilterLayout& f, const 
 const int32_t* KeyFilter::list(const CacheShape& shape, const FilterLayout& f, const float* scratch,
                                int64_t head, int64_t& count) {
   count = reinterpret_cast<const int32_t*>(scratch + f.counts_at)[head];
-  return reinterpret_cast<const int32_t*>(scratch + f.list_at) + head * lines(shape.keys);
+  return reinterpret_cast<const int32_t*>(scratch + f.list_at) + head * aligned_floats(shape.keys);
 }
 
 int64_t KeyFilter::sink_end(const int64_t* mask, int64_t keys) const {

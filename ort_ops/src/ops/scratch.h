@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -12,6 +13,11 @@ constexpr size_t kAlignment = 64;
 
 constexpr size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// So many floats in whole cache lines.
+constexpr int64_t aligned_floats(int64_t floats) {
+  return static_cast<int64_t>(aligned(sizeof(float) * floats) / sizeof(float));
 }
 
 class Scratch {

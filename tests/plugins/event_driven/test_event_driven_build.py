@@ -8,10 +8,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from click.testing import CliRunner
+from decoding import IDS, PROMPT, built, counted, distance, steps
 
 import tamiz_ops
 from tamiz.bench_child import BundleEngine
-from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.calibrate import calibrate_bundle
 from tamiz.cli import main
@@ -23,8 +23,6 @@ from tamiz.sequence import ExactSequence, SharedSequence
 from tamiz.site import Site, SiteKind
 from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
 
-IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
-START = 40
 EXACT = {"reference": "last", "select": "topk", "topk": 1.0, "gap_every": 16, "anywhere": True}
 HALF = {"select": "topk", "topk": 0.5, "gap_every": 0, "anywhere": True}
 
@@ -39,31 +37,6 @@ def calibration(plugins: Plugins, tiny_dense: Path) -> Path:
     path = tiny_dense.parent / "calibration"
     calibrate_bundle(tiny_dense, path, plugins, windows=2, samples=128)
     return path
-
-
-def built(
-    plugins: Plugins, source: Path, name: str, calibration: Path | None = None, **techniques: Any
-) -> Path:
-    out = source.parent / name
-    wanted = {key.replace("_", "-"): value for key, value in techniques.items()}
-    choices = choose(plugins.techniques(), wanted)
-    build(source, out, choices, plugins, Options(max_dppl=None, calibration=calibration))
-    return out
-
-
-def steps(model: Model, ids: list[int] = IDS, start: int = START) -> np.ndarray:
-    """Logits of steps after a prompt."""
-    sequence = model.sequence(len(ids))
-    rows = [sequence.read(ids[:start]).copy()]
-    return np.array(rows + [sequence.step(token).copy() for token in ids[start:]])
-
-
-def counted(model: Model, name: str) -> float:
-    return sum(node.get(name, 0.0) for node in tamiz_ops.metrics(model.session).values())
-
-
-def distance(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
 def test_the_graph_keeps_states(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
@@ -124,10 +97,12 @@ def test_sequences_do_not_mix(plugins: Plugins, tiny_dense: Path, calibration: P
     # Two sequences of one session in turn, and one of another session.
     sequences = [model.sequence(len(IDS)), model.sequence(len(IDS)), other.sequence(len(IDS))]
     for sequence, ids in zip(sequences, [*texts, IDS], strict=True):
-        sequence.read(ids[:START])
-    for t in range(START, len(IDS)):
+        sequence.read(ids[:PROMPT])
+    for t in range(PROMPT, len(IDS)):
         for i, ids in enumerate([*texts, IDS]):
-            np.testing.assert_array_equal(sequences[i].step(ids[t]), expected[i % 2][t - START + 1])
+            np.testing.assert_array_equal(
+                sequences[i].step(ids[t]), expected[i % 2][t - PROMPT + 1]
+            )
 
 
 def test_concurrent_runs_do_not_mix(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
@@ -153,13 +128,13 @@ def test_reset_and_rewind_start_anew(plugins: Plugins, tiny_dense: Path, calibra
     model = Model.load(built(plugins, tiny_dense, "e", calibration, event_driven=HALF))
     expected = steps(model)
     sequence = model.sequence(1)  # grows on the way
-    sequence.read(IDS[:START])
+    sequence.read(IDS[:PROMPT])
     for token in IDS[::-1]:
         sequence.step(token)
-    sequence.truncate(START)  # a delta knows no way back
+    sequence.truncate(PROMPT)  # a delta knows no way back
     assert sequence.tokens == []
-    rows = [sequence.read(IDS[:START]).copy()]
-    rows += [sequence.step(token).copy() for token in IDS[START:]]
+    rows = [sequence.read(IDS[:PROMPT]).copy()]
+    rows += [sequence.step(token).copy() for token in IDS[PROMPT:]]
     np.testing.assert_array_equal(rows, expected)
 
 
@@ -168,31 +143,31 @@ def test_a_benchmark_decodes_where_the_prompt_ended(
 ) -> None:
     path = built(plugins, tiny_dense, "e", calibration, event_driven=HALF)
     engine = BundleEngine(str(path), threads=1)
-    engine.prefill(IDS[:START])
+    engine.prefill(IDS[:PROMPT])
     taken = []
     for _ in range(2):
         engine.decode(5)
         taken.append(engine.sequence.tokens.copy())
-        engine.rewind(START)
-        assert engine.sequence.tokens == IDS[:START]
+        engine.rewind(PROMPT)
+        assert engine.sequence.tokens == IDS[:PROMPT]
     assert taken[0] == taken[1]
-    assert len(taken[0]) == START + 5
+    assert len(taken[0]) == PROMPT + 5
 
 
 def test_gap_switches_off_for_the_sequence_only(
     plugins: Plugins, tiny_dense: Path, calibration: Path
 ) -> None:
     exact = steps(Model.load(built(plugins, tiny_dense, "exact")))
-    fields = {**HALF, "topk": 0.1, "gap_every": 50, "gap_tol": 1e-6}
+    fields = {**HALF, "topk": 0.1, "gap_every": 70, "gap_tol": 1e-6}
     model = Model.load(built(plugins, tiny_dense, "e", calibration, event_driven=fields))
     for _ in range(2):  # the second sequence starts switched on again
         tamiz_ops.reset_metrics(model.session)
         found = steps(model)
         assert counted(model, "event.gap_checks") == counted(model, "event.disabled") == 14
-        assert counted(model, "event.enabled") == 14 * (50 - START + 1)
+        assert counted(model, "event.enabled") == 14 * (70 - PROMPT + 1)
         # The keys and values of the first steps stay what they were.
-        assert distance(found[50 - START + 2 :], exact[50 - START + 2 :]) < distance(
-            found[1 : 50 - START], exact[1 : 50 - START]
+        assert distance(found[70 - PROMPT + 2 :], exact[70 - PROMPT + 2 :]) < distance(
+            found[1 : 70 - PROMPT], exact[1 : 70 - PROMPT]
         )
 
 
@@ -225,11 +200,11 @@ def test_no_budget_at_all_leaves_the_quorum(
 
 def test_a_batch_is_its_sequences(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
     model = Model.load(built(plugins, tiny_dense, "e", calibration, event_driven=HALF))
-    texts = [IDS[:60], IDS[60:]]
+    texts = [IDS[:80], IDS[40:]]
     alone = [steps(model, ids) for ids in texts]
     states = {state.past: state.zeros(0, 2) for state in model.states}
     rows = []
-    for start, end in [(0, START), *((t, t + 1) for t in range(START, 60))]:
+    for start, end in [(0, PROMPT), *((t, t + 1) for t in range(PROMPT, 80))]:
         feeds = {"input_ids": np.array([ids[start:end] for ids in texts])}
         feeds["attention_mask"] = np.ones((2, end), np.int64)
         feeds["position_ids"] = np.array([range(start, end)] * 2)

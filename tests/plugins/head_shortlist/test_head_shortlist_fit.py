@@ -8,8 +8,8 @@ from tamiz.technique import Cost, Fit, FitError
 from tamiz_head_shortlist.config import HeadShortlistConfig
 from tamiz_head_shortlist.effect import effect
 from tamiz_head_shortlist.fit import fit
-from tamiz_head_shortlist.quantise import levels, pack
-from tamiz_head_shortlist.sketch import make_sketch
+from tamiz_head_shortlist.quantise import pack, signs
+from tamiz_head_shortlist.sketch import TENSORS, make_sketch
 
 N, K = 1000, 96
 SITE = Site("output", SiteKind.HEAD, "head", weight="w", in_features=K, out_features=N)
@@ -40,7 +40,7 @@ def run(fitted: Fit, x: np.ndarray, **others: int) -> tuple[np.ndarray, np.ndarr
     packed = pack(weight(), 8)
     attributes = {"bits": 8, "n": N, "k": K}
     exact = tamiz_ops.run("BlockMatMul", [x, packed], **attributes)[0]
-    constants = [fitted.tensors.get(name) for name in ("project", "sketch", "offset", "signs")]
+    constants = [fitted.tensors.get(name) for name in TENSORS]
     short = tamiz_ops.run(
         "HeadShortlist",
         [x, packed, None, None, *constants],
@@ -49,10 +49,10 @@ def run(fitted: Fit, x: np.ndarray, **others: int) -> tuple[np.ndarray, np.ndarr
     return short, exact
 
 
-@pytest.mark.parametrize("planes", [0, 1, 2])
-def test_metrics_are_those_of_the_op_on_the_last_fifth_of_the_samples(planes: int) -> None:
+@pytest.mark.parametrize("dims", [8, 32, K])
+def test_metrics_are_those_of_the_op_on_the_last_fifth_of_the_samples(dims: int) -> None:
     x = inputs(600)
-    fitted = made(x, dims=32, keep=160, planes=planes)
+    fitted = made(x, dims=dims, keep=160)
     assert fitted.attributes["tiles"] == 10
     short, exact = run(fitted, x[480:])
     kept = short == exact
@@ -69,12 +69,12 @@ def test_metrics_are_those_of_the_op_on_the_last_fifth_of_the_samples(planes: in
 @pytest.mark.parametrize("recall", [0.8, 0.95, 1.0])
 def test_as_many_tiles_as_the_recall_asks_for(recall: float) -> None:
     x = inputs(1000)
-    fitted = made(x, dims=24, planes=0, recall=recall, kl=99)
+    fitted = made(x, dims=8, recall=recall, kl=99)
     tiles = int(fitted.attributes["tiles"])
     assert tiles % 8 == 0
     assert fitted.metrics["argmax_recall"] >= recall
     if tiles > 8:
-        assert made(x, dims=24, planes=0, keep=16 * (tiles - 8)).metrics["argmax_recall"] < recall
+        assert made(x, dims=8, keep=16 * (tiles - 8)).metrics["argmax_recall"] < recall
 
 
 @pytest.mark.parametrize(("bits", "step"), [(4, 1 / 15), (8, 2 / 127)])
@@ -89,12 +89,12 @@ def test_packing_rounds_to_half_a_step(bits: int, step: float) -> None:
 
 def test_as_many_tiles_as_the_divergence_asks_for() -> None:
     x = inputs(1000)
-    rough = made(x, dims=24, planes=1, recall=0.5, kl=99)
-    fine = made(x, dims=24, planes=1, recall=0.5, kl=rough.metrics["kl"] / 3)
+    rough = made(x, dims=24, recall=0.5, kl=99)
+    fine = made(x, dims=24, recall=0.5, kl=rough.metrics["kl"] / 3)
     assert fine.attributes["tiles"] > rough.attributes["tiles"]
     assert fine.metrics["kl"] <= rough.metrics["kl"] / 3
     # Where nothing is estimated nothing diverges in that sense.
-    cut = made(x, dims=24, planes=1, recall=0.5, kl=1e-9, fill="-inf")
+    cut = made(x, dims=24, recall=0.5, kl=1e-9, fill="-inf")
     assert cut.attributes["tiles"] == rough.attributes["tiles"]
 
 
@@ -102,7 +102,7 @@ def test_the_recall_holds_on_every_text() -> None:
     # The second text has most of its variance where the first has none.
     x = np.concatenate([inputs(500), inputs(500, seed=3, rank=24, noise=3.0)])
     origins = np.repeat(["one", "other"], 500)
-    config = HeadShortlistConfig(dims=24, planes=0, recall=0.9, kl=99)
+    config = HeadShortlistConfig(dims=8, recall=0.9, kl=99)
     fitted = fit(SITE, weight(), Statistics(1000, np.square(x).mean(0), x, origins), config)
     recalls = [fitted.metrics[f"argmax_recall of {name}"] for name in ("one", "other")]
     assert recalls[0] > recalls[1] >= 0.9
@@ -110,32 +110,37 @@ def test_the_recall_holds_on_every_text() -> None:
 
 
 def test_more_dimensions_estimate_better() -> None:
-    kl = [made(inputs(600), dims=dims, planes=0, keep=160).metrics["kl"] for dims in (8, 24, 96)]
+    kl = [made(inputs(600), dims=dims, keep=160).metrics["kl"] for dims in (8, 24, 96)]
     assert kl[0] > 2 * kl[1] > 2 * kl[2]
 
 
-def test_more_planes_estimate_better() -> None:
-    kl = [made(inputs(600), dims=8, planes=planes, keep=160).metrics["kl"] for planes in (0, 1, 2)]
-    assert kl[0] > 2 * kl[1] > 2 * kl[2]
+def test_refined_estimates_are_better() -> None:
+    x = inputs(600)
+    exact = x @ weight().T
+    coarse, fine = make_sketch(weight(), x, 8, 4).estimate(x)
+    # What two greedy bits of a normal distribution lose, of what one loses.
+    ratio = (1 - 2 / np.pi - 0.482**2) / (1 - 2 / np.pi)
+    assert (exact - fine).var(0).mean() / (exact - coarse).var(0).mean() == pytest.approx(
+        ratio, rel=0.2
+    )
 
 
-@pytest.mark.parametrize(("planes", "error"), [(1, 1 - 2 / np.pi), (2, 0.1188)])
-def test_levels_lose_what_a_normal_distribution_loses(planes: int, error: float) -> None:
+def test_signs_lose_what_a_normal_distribution_loses() -> None:
     matrix = np.random.default_rng(0).normal(0, 0.02, (50, 4000)).astype(np.float32)
-    signs, scales = levels(matrix, planes)
-    lost = np.square(matrix - signs * scales[:, None].astype(np.float32)).mean()
-    assert lost / 0.02**2 == pytest.approx(error, rel=0.02)  # Max (1960), table II
+    found, scales = signs(matrix)
+    lost = np.square(matrix - found * scales[:, None].astype(np.float32)).mean()
+    assert lost / 0.02**2 == pytest.approx(1 - 2 / np.pi, rel=0.02)  # Max (1960), table II
 
 
-@pytest.mark.parametrize("planes", [0, 1, 2])
-def test_estimates_have_the_mean_of_the_logits_and_the_mass_of_their_softmax(planes: int) -> None:
+@pytest.mark.parametrize("dims", [8, 24, K])
+def test_estimates_have_the_mean_of_the_logits_and_the_mass_of_their_softmax(dims: int) -> None:
     x = inputs(4000)
-    sketch = make_sketch(weight(), x, 16, 4, planes)
-    exact, estimates = x @ weight().T, sketch.estimate(x)
-    error = exact - estimates
-    variance = error.var(axis=0)
-    # The mean error of a logit is exactly -variance / 2, so that E exp(logit) = exp(estimate).
-    np.testing.assert_allclose(error.mean(axis=0), -variance / 2, rtol=1e-3, atol=1e-3)
+    exact = x @ weight().T
+    for estimates in make_sketch(weight(), x, dims, 4).estimate(x):
+        error = exact - estimates
+        variance = error.var(axis=0)
+        # The mean error of a logit is exactly -variance / 2, so that E exp(logit) = exp(estimate).
+        np.testing.assert_allclose(error.mean(axis=0), -variance / 2, rtol=1e-3, atol=1e-3)
 
 
 def test_all_of_the_vocabulary_is_the_exact_head() -> None:
@@ -158,21 +163,26 @@ def test_the_sketch_has_no_more_dimensions_than_the_input() -> None:
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_bytes_and_bits_per_weight(bits: int) -> None:
-    fitted = made(inputs(200), dims=32, sketch_bits=bits, planes=1, keep=16)
+    fitted = made(inputs(200), dims=32, sketch_bits=bits, keep=16)
     stored = sum(tensor.nbytes for tensor in fitted.tensors.values())
     assert fitted.bits_per_weight == pytest.approx(8 * stored / (N * K))
     assert fitted.tensors["sketch"].nbytes == 63 * {4: 320, 8: 544}[bits]
-    assert fitted.tensors["signs"].nbytes == 63 * (2 * 64 + 32)  # 64 inputs left, and scales
+    for name in ("signs", "refinement"):
+        assert fitted.tensors[name].nbytes == 63 * (2 * 64 + 32)  # 64 inputs left, and scales
 
 
-@pytest.mark.parametrize("fields", [{}, {"planes": 0}, {"planes": 2, "dims": 50}, {"dims": 200}])
+@pytest.mark.parametrize("fields", [{}, {"dims": 50, "keep": 300}, {"dims": 200}])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_the_cost_is_known_before_the_fit(fields: dict[str, int], bits: int) -> None:
     config = HeadShortlistConfig.model_validate({"keep": 100, "sketch_bits": bits, **fields})
     fitted = fit(SITE, weight(), statistics(inputs(200)), config)
-    stored = sum(tensor.nbytes for tensor in fitted.tensors.values())
     after = effect(SITE, config, Cost(6300, 630, 63), 0)
-    assert (after.stored, after.read) == (6300 + stored, 70 + stored)
+    assert after.stored == 6300 + sum(tensor.nbytes for tensor in fitted.tensors.values())
+    read = sum(fitted.tensors[name].nbytes for name in ("project", "sketch", "offset"))
+    if "signs" in fitted.tensors:
+        tile = fitted.tensors["signs"].nbytes // 63
+        read += 63 * tile + int(fitted.attributes["refined"]) * (tile + 16 * 4)
+    assert after.read == 10 * int(fitted.attributes["tiles"]) + read
 
 
 def test_fits_are_deterministic() -> None:
@@ -194,4 +204,4 @@ def test_without_calibration_it_says_what_is_missing() -> None:
 def test_a_sketch_that_saves_nothing_is_refused() -> None:
     x = np.random.default_rng(0).normal(size=(300, K)).astype(np.float32)
     with pytest.raises(FitError, match=r"needs \d+ of its 63 tiles"):
-        made(x, dims=4, planes=0, recall=1.0)
+        made(x, dims=4, recall=1.0, kl=1e-6)

@@ -2,14 +2,13 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import pytest
 from click.testing import CliRunner
+from decoding import IDS, built, distance, steps
 
-from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.cli import main
 from tamiz.plan import choose, make_plan, predict
@@ -20,32 +19,12 @@ from tamiz.site import Site, SiteKind
 from tamiz.technique import Cost, FitError
 from tamiz_kv_int8.plugin import KV_INT8
 
-IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
 CONFIG = KV_INT8.config()
 
 
 @pytest.fixture(scope="module")
 def plugins() -> Plugins:
     return load()
-
-
-def built(plugins: Plugins, source: Path, name: str, **techniques: Any) -> Path:
-    out = source.parent / name
-    wanted = {key.replace("_", "-"): value for key, value in techniques.items()}
-    choices = choose(plugins.techniques(), wanted)
-    build(source, out, choices, plugins, Options(max_dppl=None))
-    return out
-
-
-def steps(model: Model, start: int = 60) -> np.ndarray:
-    """Logits of steps after a prompt."""
-    sequence = model.sequence(len(IDS))
-    rows = [sequence.read(IDS[:start]).copy()]
-    return np.array(rows + [sequence.step(token).copy() for token in IDS[start:]])
-
-
-def distance(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
 def test_the_cache_is_a_quarter_and_the_logits_are_close(
@@ -62,7 +41,9 @@ def test_steps_and_runs_of_any_length_agree(plugins: Plugins, tiny_dense: Path) 
     model = Model.load(built(plugins, tiny_dense, "bytes", kv_int8={}))
     expected = model.logits(np.array([IDS]))[0]
     for start in (1, 60, 119):
-        np.testing.assert_allclose(steps(model, start), expected[start - 1 :], rtol=0, atol=1e-3)
+        np.testing.assert_allclose(
+            steps(model, start=start), expected[start - 1 :], rtol=0, atol=1e-3
+        )
 
 
 def test_a_cache_of_exact_length_and_a_shared_one_agree(plugins: Plugins, tiny_dense: Path) -> None:
@@ -73,7 +54,7 @@ def test_a_cache_of_exact_length_and_a_shared_one_agree(plugins: Plugins, tiny_d
         sequence.truncate(50)
         found.append([sequence.step(token).copy() for token in IDS[50:]])
     np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_allclose(found[0], steps(model, 50)[1:], rtol=0, atol=1e-3)
+    np.testing.assert_allclose(found[0], steps(model, start=50)[1:], rtol=0, atol=1e-3)
 
 
 def test_a_batch_with_padding(plugins: Plugins, tiny_dense: Path) -> None:

@@ -17,47 +17,61 @@ SAMPLES = np.random.default_rng(0).laplace(size=(300, K)).astype(np.float32)
 WEIGHT = np.random.default_rng(1).normal(size=(N, K)).astype(np.float32)
 
 
-def fitted(scale: float = 1.0, **fields: Any) -> Fit:
-    known = Statistics(300, np.square(SAMPLES).mean(axis=0), SAMPLES)
+LOSSES = np.random.default_rng(2).uniform(0.5, 2, K).astype(np.float32)
+#: A strength at which some inputs are worth their weights and some are not.
+STRENGTH = 100.0
+
+
+def fitted(scale: float = 1.0, losses: np.ndarray | None = LOSSES, **fields: Any) -> Fit:
+    known = Statistics(300, np.square(SAMPLES).mean(axis=0), SAMPLES, losses=losses)
     return fit(SITE, scale * WEIGHT, known, KwtaConfig(max_keep=1.0, **fields))
 
 
-def test_the_loss_for_a_weight_is_the_same_wherever_a_sensitivity_is_known() -> None:
-    energy = np.square(SAMPLES @ WEIGHT.T, dtype=np.float64).sum(axis=1).mean()
-    rates = []
-    for scale, sensitivity, strength in (
-        (1.0, 1.0, 4000.0),
-        (1.0, 3.0, 12000.0),
-        (5.0, 1.0, 4000.0),
-    ):
-        made = fitted(scale, sensitivity=sensitivity, strength=strength)
-        threshold = float(made.attributes["threshold"])
-        assert 0.3 < made.metrics["keep"] < 0.95
-        rates.append(sensitivity * threshold**2 / (scale**2 * energy * N) / strength)
-    np.testing.assert_allclose(rates, rates[0], rtol=1e-5)
+def test_what_costs_less_than_its_weights_are_worth_is_left_out() -> None:
+    once, more = fitted(strength=STRENGTH), fitted(strength=2 * STRENGTH)
+    threshold = float(once.attributes["threshold"])
+    assert 2 * threshold**2 == pytest.approx(float(more.attributes["threshold"]) ** 2)
+    kept = np.square(SAMPLES) * LOSSES >= threshold**2
+    assert once.metrics["keep"] == pytest.approx(kept.mean(), abs=1e-3)
+    assert 0.3 < more.metrics["keep"] < once.metrics["keep"] < 0.95
+    lost = np.where(kept, 0, np.square(SAMPLES) * LOSSES).sum(axis=1).mean()
+    assert once.metrics["loss"] == pytest.approx(lost, rel=1e-4)
+
+
+def test_the_weights_do_not_matter_where_it_is_known_what_errors_cost() -> None:
+    one, other = fitted(strength=STRENGTH), fitted(5.0, strength=STRENGTH)
+    assert one.attributes == other.attributes
+    np.testing.assert_array_equal(one.tensors["score"], other.tensors["score"])
 
 
 def test_blocks_and_plain_scores_have_the_same_exchange_rate() -> None:
-    plain, weighted = (
-        fitted(sensitivity=1.0, strength=4000.0, weighted=weighted) for weighted in (False, True)
-    )
-    assert plain.metrics["keep"] == pytest.approx(weighted.metrics["keep"], abs=0.02)
-    pairs = fitted(sensitivity=1.0, strength=4000.0, block=2)
-    ratio = float(pairs.attributes["threshold"]) / float(weighted.attributes["threshold"])
-    assert ratio == pytest.approx(np.sqrt(2))
+    plain, weighted = (fitted(strength=STRENGTH, weighted=w) for w in (False, True))
+    assert plain.metrics["keep"] == pytest.approx(weighted.metrics["keep"], abs=0.03)
+    triples = fitted(strength=STRENGTH, block=3)
+    ratio = float(triples.attributes["threshold"]) / float(weighted.attributes["threshold"])
+    assert ratio == pytest.approx(np.sqrt(3))
+    groups = [LOSSES[i : i + 3].mean() for i in range(0, K, 3)]
+    np.testing.assert_allclose(triples.tensors["score"], np.sqrt(groups), rtol=1e-5)
 
 
-def test_a_site_of_no_sensitivity_keeps_a_quarter() -> None:
-    assert fitted(sensitivity=1e-12).metrics["keep"] == pytest.approx(0.25, abs=0.01)
+def test_inputs_whose_errors_cost_nothing_are_kept_to_a_quarter() -> None:
+    assert fitted(losses=1e-12 * LOSSES).metrics["keep"] == pytest.approx(0.25, abs=0.01)
 
 
-def test_a_sensitive_site_that_would_keep_much_is_refused() -> None:
-    known = Statistics(300, np.square(SAMPLES).mean(axis=0), SAMPLES)
+def test_a_site_where_errors_cost_much_is_refused() -> None:
+    known = Statistics(300, np.square(SAMPLES).mean(axis=0), SAMPLES, losses=1e6 * LOSSES)
     with pytest.raises(
         FitError, match=r"keep 1\.00 of its inputs, more than --kwta-max-keep 0\.75"
     ):
-        fit(SITE, WEIGHT, known, KwtaConfig(sensitivity=1e6))
+        fit(SITE, WEIGHT, known, KwtaConfig())
 
 
-def test_a_fraction_that_is_set_comes_before_the_sensitivity() -> None:
-    assert fitted(sensitivity=1e6, k=0.5).metrics["keep"] == pytest.approx(0.5, abs=0.01)
+def test_a_fraction_that_is_set_comes_before_what_errors_cost() -> None:
+    made = fitted(k=0.5)
+    assert made.metrics["keep"] == pytest.approx(0.5, abs=0.01)
+    np.testing.assert_allclose(made.tensors["score"], np.linalg.norm(WEIGHT, axis=0), rtol=1e-5)
+    assert "loss" not in made.metrics
+
+
+def test_without_them_a_site_skips_a_fixed_part() -> None:
+    assert fitted(losses=None, strength=1.0).metrics["keep"] == pytest.approx(0.84, abs=0.01)

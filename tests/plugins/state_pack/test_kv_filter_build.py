@@ -8,19 +8,23 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from click.testing import CliRunner
+from decoding import IDS, built, distance, steps
 
 import tamiz_ops
 from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.cli import main
 from tamiz.errors import TamizError
+from tamiz.inspect import survey
 from tamiz.plan import choose
 from tamiz.plugins import Plugins, load
 from tamiz.runtime import Model
 from tamiz.sequence import ExactSequence, SharedSequence
+from tamiz.site import Site, SiteKind
+from tamiz.technique import Cost
 from tamiz_state_pack.kv_config import StatePackConfig
+from tamiz_state_pack.kv_filter import effect
 
-IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
 FEW = {"keep": 8, "recent": 8, "density": 1.0}
 ALL = {"keep": 1000, "exact_layers": 0}
 
@@ -28,25 +32,6 @@ ALL = {"keep": 1000, "exact_layers": 0}
 @pytest.fixture(scope="module")
 def plugins() -> Plugins:
     return load()
-
-
-def built(plugins: Plugins, source: Path, name: str, **techniques: Any) -> Path:
-    out = source.parent / name
-    wanted = {key.replace("_", "-"): value for key, value in techniques.items()}
-    choices = choose(plugins.techniques(), wanted)
-    build(source, out, choices, plugins, Options(max_dppl=None))
-    return out
-
-
-def steps(model: Model, start: int = 60) -> np.ndarray:
-    """Logits of steps after a prompt."""
-    sequence = model.sequence(len(IDS))
-    rows = [sequence.read(IDS[:start]).copy()]
-    return np.array(rows + [sequence.step(token).copy() for token in IDS[start:]])
-
-
-def distance(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
 @pytest.mark.parametrize("mode", ["binary", "ternary"])
@@ -146,23 +131,33 @@ def test_metrics_tell_the_density(plugins: Plugins, tiny_dense: Path) -> None:
         assert (metrics["pack.mode"], metrics["pack.popcnt"]) == (1, 0)
 
 
-def test_early_layers_keep_more(plugins: Plugins, tiny_dense: Path) -> None:
-    early = {**FEW, "early_part": 0.5, "early_fraction": 0.2}
-    model = Model.load(built(plugins, tiny_dense, "kv", state_pack=early))
+def test_late_layers_keep_fewer_as_the_plan_says(plugins: Plugins, tiny_dense: Path) -> None:
+    fields = {**FEW, "keep_fraction": 0.205, "late_part": 0.5, "late_share": 0.4}
+    model = Model.load(built(plugins, tiny_dense, "kv", state_pack=fields))
     tamiz_ops.reset_metrics(model.session)
     steps(model, start=119)
     layers = tamiz_ops.metrics(model.session)
     attended = [layers[f"layers.{layer}"]["pack.attended"] for layer in (0, 1)]
-    assert attended == [2 * (24 + 8 + 4), 2 * (8 + 8 + 4)]
+    assert attended == [2 * (25 + 8 + 4), 2 * (10 + 8 + 4)]
+    row = 2 * 16 * 4  # key and value of a KV head, float32
+    for site, keys in zip(attention_sites(plugins, tiny_dense), attended, strict=True):
+        without = Cost(0, 120 * 2 * row, 0)
+        cost = effect(site, StatePackConfig(**fields), without, 120)
+        assert cost.read - cost.sketch == keys * row
 
 
-def test_a_number_of_keys_alone_is_not_overruled_by_fractions() -> None:
+def attention_sites(plugins: Plugins, source: Path) -> list[Site]:
+    found = survey(Bundle.open(source), plugins).sites
+    return [site for site in found if site.kind is SiteKind.ATTENTION]
+
+
+def test_a_number_of_keys_alone_is_the_same_in_all_layers() -> None:
     few = StatePackConfig(keep=8)
-    assert (few.keep, few.keep_fraction, few.early_fraction) == (8, 0.0, 0.0)
-    both = StatePackConfig(keep=8, early_fraction=0.2)
-    assert (both.keep_fraction, both.early_fraction) == (0.064, 0.2)
+    assert (few.keep, few.keep_fraction, few.late_part) == (8, 0.0, 0.0)
+    both = StatePackConfig(keep=8, late_part=0.3)
+    assert (both.keep_fraction, both.late_part) == (0.08, 0.3)
     assert StatePackConfig(**few.model_dump()) == few
-    assert StatePackConfig().early_fraction > 0
+    assert StatePackConfig().late_part > 0
 
 
 def test_a_policy_gives_layers_settings_of_their_own(plugins: Plugins, tiny_dense: Path) -> None:

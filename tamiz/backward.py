@@ -1,0 +1,197 @@
+"""The way back through the ops of a recognised decoder, in NumPy.
+
+Each function takes a node, the values of the graph by name (``[T, width]``, T tokens of one text
+that nothing precedes) and what the loss changes by with each of the node's outputs (None: with
+none), and gives what it changes by with each of its inputs (None: with none, or nobody asks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Float = NDArray[np.float32]
+Values = Mapping[str, Float]
+Gradients = list["Float | None"]
+
+#: Attributes of an attention over all keys with the usual scale.
+_PLAIN = {"num_heads", "kv_heads", "scale", "rotary_scale"}
+
+
+class UnknownOpError(Exception):
+    """The way back through an op is not known; names it."""
+
+
+def back(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """The way back through one node.
+
+    Raises:
+        UnknownOpError: It is not known.
+    """
+    known = _OPS.get((node.domain, node.op_type))
+    if known is None:
+        raise UnknownOpError(f"{node.op_type} {node.name}")
+    return known[0](node, values, given)
+
+
+def product(node: ir.Node) -> bool:
+    """Whether a node multiplies with a constant weight."""
+    return (node.domain, node.op_type) in _PRODUCTS and _constant(node.inputs[1])
+
+
+def wanted(node: ir.Node) -> list[str]:
+    """Names of the values that the way back through a node is computed from."""
+    _, indices = _OPS.get((node.domain, node.op_type), (None, ()))
+    given = (i for i in indices if i < len(node.inputs) and node.inputs[i] is not None)
+    return [_name(node, i) for i in given]
+
+
+def _constant(value: ir.Value | None) -> bool:
+    """Whether a value is a weight, as it is stored or transposed."""
+    if value is None or value.is_initializer():
+        return value is not None
+    node = value.producer()
+    return node is not None and node.op_type == "Transpose" and _constant(node.inputs[0])
+
+
+def _weight(value: ir.Value | None) -> Float:
+    if value is None or not _constant(value):
+        raise UnknownOpError(f"a product with {None if value is None else value.name}")
+    node = value.producer()
+    if node is not None:
+        turned: Float = _weight(node.inputs[0]).T
+        return turned
+    assert value.const_value is not None
+    weight: Float = value.const_value.numpy()
+    return weight
+
+
+def _matmul(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """y = x W (+ bias)."""
+    weight = _weight(node.inputs[1])
+    if (transposed := node.attributes.get("transB")) is not None and transposed.as_int():
+        weight = weight.T
+    assert given[0] is not None
+    return [given[0] @ weight.T]
+
+
+def _add(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """y = a + b, the same shape or one a constant."""
+    return [given[0] if not _constant(value) else None for value in node.inputs]
+
+
+def _slice(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """All of it: a decoder's choice of the last positions, where none are left out."""
+    assert given[0] is not None
+    if values[_name(node, 0)].shape != given[0].shape:
+        raise UnknownOpError(f"{node.name}, which leaves something out")
+    return [given[0]]
+
+
+def _rms_norm(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """s = x + residual; y = s / sqrt(mean(s²) + ε) · w over runs of as many elements as w has."""
+    weight = _weight(node.inputs[1])
+    residual = len(node.inputs) > 2 and node.inputs[2] is not None
+    s = values[_name(node, 0)]
+    s = s + values[_name(node, 2)] if residual else s
+    gradient = np.zeros_like(s) if len(given) < 2 or given[1] is None else given[1]
+    if given[0] is not None:
+        runs = s.reshape(len(s), -1, weight.size)
+        epsilon = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
+        scale = 1 / np.sqrt(np.square(runs).mean(axis=-1, keepdims=True) + np.float32(epsilon))
+        of_unit = given[0].reshape(runs.shape) * weight
+        along = (of_unit * runs).mean(axis=-1, keepdims=True)
+        gradient = gradient + (scale * (of_unit - runs * along * scale**2)).reshape(s.shape)
+    return [gradient, None, gradient if residual else None]
+
+
+def _swiglu(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """y = gate · σ(gate) · up."""
+    gate, up, g = values[_name(node, 0)], values[_name(node, 1)], given[0]
+    assert g is not None
+    with np.errstate(over="ignore"):
+        sigmoid = (1 / (1 + np.exp(-gate))).astype(np.float32)
+    return [g * up * sigmoid * (1 + gate * (1 - sigmoid)), g * gate * sigmoid]
+
+
+def _attention(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """y = softmax(scale · q kᵀ) v over the keys so far, q and k turned by their positions."""
+    own = {name: attribute.value for name, attribute in node.attributes.items()}
+    if given[0] is None or set(own) - _PLAIN:
+        raise UnknownOpError(f"{node.name} with {', '.join(sorted(set(own) - _PLAIN))}")
+    heads, kv_heads = own["num_heads"], own["kv_heads"]
+    q, k, v = (values[_name(node, i)] for i in range(3))
+    tokens, dim = len(q), q.shape[1] // heads
+    scale = np.float32(own.get("scale") or dim**-0.5)
+    turn = _Turn(node, tokens, own.get("rotary_scale", 1.0))
+    queries = turn(q.reshape(tokens, heads, dim))
+    keys, of_values = turn(k.reshape(tokens, kv_heads, dim)), v.reshape(tokens, kv_heads, dim)
+    g = given[0].reshape(tokens, heads, dim)
+    g_q, g_k, g_v = np.zeros_like(queries), np.zeros_like(keys), np.zeros_like(of_values)
+    hidden = np.triu(np.ones((tokens, tokens), bool), 1)
+    for head in range(heads):
+        shared = head * kv_heads // heads
+        score = scale * (queries[:, head] @ keys[:, shared].T)
+        score[hidden] = -np.inf
+        p = np.exp(score - score.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        g_v[:, shared] += p.T @ g[:, head]
+        of_p = g[:, head] @ of_values[:, shared].T
+        of_score = scale * p * (of_p - (of_p * p).sum(axis=1, keepdims=True))
+        g_q[:, head] = of_score @ keys[:, shared]
+        g_k[:, shared] += of_score.T @ queries[:, head]
+    return [turn.back(g_q).reshape(q.shape), turn.back(g_k).reshape(k.shape), g_v.reshape(v.shape)]
+
+
+class _Turn:
+    """The rotary embedding of an attention, and its way back (the opposite turn)."""
+
+    def __init__(self, node: ir.Node, tokens: int, factor: float) -> None:
+        frequency = node.inputs[7] if len(node.inputs) > 7 else None
+        self.half = 0 if frequency is None else _weight(frequency).size
+        if frequency is not None:
+            angle = np.arange(tokens, dtype=np.float32)[:, None, None] * _weight(frequency)
+            self.cosine, self.sine = np.cos(angle) * factor, np.sin(angle) * factor
+
+    def __call__(self, x: Float, way: float = 1.0) -> Float:
+        if not self.half:
+            return x
+        a, b, rest = np.split(x, [self.half, 2 * self.half], axis=-1)
+        sine = way * self.sine
+        turned = [a * self.cosine - b * sine, b * self.cosine + a * sine, rest]
+        return np.concatenate(turned, axis=-1).astype(np.float32)
+
+    def back(self, gradient: Float) -> Float:
+        return self(gradient, -1.0)
+
+
+def _stop(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    return []
+
+
+def _name(node: ir.Node, index: int) -> str:
+    value = node.inputs[index]
+    assert value is not None
+    assert value.name is not None
+    return value.name
+
+
+_Back = Callable[["ir.Node", Values, Gradients], Gradients]
+_PRODUCTS = {("", "MatMul"), ("", "Gemm")}
+#: The way back by op, and the inputs whose values it is computed from.
+_OPS: dict[tuple[str, str], tuple[_Back, tuple[int, ...]]] = {
+    ("", "MatMul"): (_matmul, ()),
+    ("", "Gemm"): (_matmul, ()),
+    ("", "Add"): (_add, ()),
+    ("", "Slice"): (_slice, (0,)),
+    ("", "Gather"): (_stop, ()),
+    ("tamiz", "RMSNorm"): (_rms_norm, (0, 2)),
+    ("tamiz", "SwiGLU"): (_swiglu, (0, 1)),
+    ("tamiz", "Attention"): (_attention, (0, 1, 2)),
+}

@@ -1,0 +1,200 @@
+"""The way back through the ops of a decoder, against differences of the ops in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from tamiz import gradients
+from tamiz.activations import Activations, Values
+from tamiz.backward import UnknownOpError, back, product, wanted
+from tamiz.bundle import Bundle
+from tamiz.inspect import Survey, survey
+from tamiz.plugins import load
+from tamiz.site import Site, SiteKind
+from tamiz_ops import reference
+
+TOKENS, WIDTH, HEADS, KV_HEADS = 5, 12, 3, 1
+RANDOM = np.random.default_rng(0)
+Arrays = dict[str, Any]
+
+
+def node(op: str, inputs: dict[str, Any], outputs: int = 1, **attributes: Any) -> ir.Node:
+    """A node whose inputs are computed (None) or constants (arrays)."""
+    values = []
+    for name, constant in inputs.items():
+        value = ir.Value(name=name)
+        if constant is not None:
+            value.const_value = ir.tensor(constant, name=name)
+            ir.Graph([], [], nodes=[], initializers=[value])
+        else:
+            ir.Node("", "Somewhere", [], outputs=[value])
+        values.append(value)
+    domain = "" if op in ("MatMul", "Gemm", "Add", "Slice", "Gather", "Erf") else "tamiz"
+    made = [ir.Attr(k, _kind(v), v) for k, v in attributes.items()]
+    return ir.Node(domain, op, values, made, num_outputs=outputs, name="n")
+
+
+def _kind(value: Any) -> ir.AttributeType:
+    return ir.AttributeType.INT if isinstance(value, int) else ir.AttributeType.FLOAT
+
+
+def rows(width: int = WIDTH) -> np.ndarray:
+    return RANDOM.normal(size=(TOKENS, width)).astype(np.float32)
+
+
+def check(
+    at: ir.Node, values: Arrays, forward: Callable[..., list[np.ndarray]], asked: tuple[int, ...]
+) -> None:
+    """The way back through `at` against differences of ``forward(**values)``, at `asked` inputs."""
+    outputs = forward(**values)
+    given = [RANDOM.normal(size=output.shape).astype(np.float32) for output in outputs]
+    found = back(at, values, list(given))
+    for index in asked:
+        name = at.inputs[index].name
+        assert name is not None
+        gradient, numeric = found[index], np.zeros_like(values[name], np.float64)
+        for place in np.ndindex(numeric.shape):
+            losses = []
+            for step in (1e-4, -1e-4):
+                moved = values[name].astype(np.float64)
+                moved[place] += step
+                results = forward(**{**values, name: moved})
+                losses.append(sum((g * y).sum() for g, y in zip(given, results, strict=True)))
+            numeric[place] = (losses[0] - losses[1]) / 2e-4
+        np.testing.assert_allclose(gradient, numeric, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("width", [WIDTH, 4])
+def test_rms_norm_with_what_it_adds_up(width: int) -> None:
+    weight = RANDOM.normal(size=width).astype(np.float32)
+    at = node("RMSNorm", {"x": None, "w": weight, "r": None}, 2, epsilon=1e-3)
+    assert wanted(at) == ["x", "r"]
+    check(
+        at,
+        {"x": rows(), "r": rows()},
+        lambda x, r: reference.rms_norm(x, weight, r, epsilon=1e-3),
+        (0, 2),
+    )
+
+
+def test_swiglu() -> None:
+    check(node("SwiGLU", {"g": None, "u": None}), {"g": rows(), "u": rows()},
+          lambda g, u: reference.swiglu(g, u), (0, 1))  # fmt: skip
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(3, 1), (2, 2)])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_attention(heads: int, kv_heads: int, rotary: bool) -> None:
+    dim = 4
+    frequency = np.array([1.0, 0.3], np.float32) if rotary else None
+    inputs: Arrays = {"q": None, "k": None, "v": None}
+    inputs |= {name: None for name in ("past_key", "past_value", "mask", "positions")}
+    inputs |= {"frequency": frequency} if rotary else {}
+    at = node("Attention", inputs, 3, num_heads=heads, kv_heads=kv_heads)
+
+    def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
+        past = np.zeros((1, kv_heads, 0, dim))
+        mask, positions = np.ones((1, TOKENS), np.int64), np.arange(TOKENS)[None]
+        made = reference.attention(
+            q[None], k[None], v[None], past, past, mask, positions, frequency,
+            num_heads=heads, kv_heads=kv_heads,
+        )  # fmt: skip
+        return [made[0][0]]
+
+    values = {"q": rows(heads * dim), "k": rows(kv_heads * dim), "v": rows(kv_heads * dim)}
+    check(at, values, forward, (0, 1, 2))
+
+
+def test_products_and_sums() -> None:
+    weight = RANDOM.normal(size=(WIDTH, 3)).astype(np.float32)
+    check(node("MatMul", {"x": None, "w": weight}), {"x": rows()}, lambda x: [x @ weight], (0,))
+    turned = node("Gemm", {"x": None, "w": weight.T, "b": weight[0]}, transB=1)
+    check(turned, {"x": rows()}, lambda x: [x @ weight + weight[0]], (0,))
+    assert product(turned)
+    check(node("Add", {"x": None, "y": None}), {"x": rows(), "y": rows()},
+          lambda x, y: [x + y], (0, 1))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        node("Erf", {"x": None}),
+        node("MatMul", {"x": None, "y": None}),
+        node("Attention", {"q": None, "k": None, "v": None}, num_heads=1, kv_heads=1, window=4),
+    ],
+)
+def test_an_op_without_a_way_back_is_named(at: ir.Node) -> None:
+    with pytest.raises(UnknownOpError, match=r"Erf|product with y|window"):
+        back(at, {name: rows() for name in "qkvxy"}, [rows()])
+
+
+IDS = RANDOM.integers(2, 262, 24).tolist()
+
+
+@pytest.fixture
+def tiny(tiny_dense: Path) -> Survey:
+    return survey(Bundle.open_dense(tiny_dense), load())
+
+
+def linear(found: Survey) -> list[Site]:
+    return [site for site in found.sites if site.kind == SiteKind.LINEAR]
+
+
+def test_every_site_of_a_decoder_is_told_what_errors_of_its_inputs_cost(tiny: Survey) -> None:
+    told = gradients.losses(tiny, [IDS, IDS], lambda *_: None)
+    again = gradients.losses(tiny, [IDS, IDS], lambda *_: None)
+    assert set(told) == {site.id for site in linear(tiny)}
+    for site in linear(tiny):
+        assert told[site.id].shape == (site.in_features,)
+        assert (told[site.id] > 0).all()
+        np.testing.assert_array_equal(told[site.id], again[site.id])
+
+
+def test_the_way_back_through_a_whole_decoder(tiny: Survey, monkeypatch: Any) -> None:
+    """The rows of a weight grow a little: the text's loss changes by Σ d · x · gradient."""
+    drawn, found = [], {}
+    surprise, inputs = gradients._surprise, gradients._inputs
+
+    def record(*arguments: Any) -> Any:
+        drawn.append(surprise(*arguments))
+        return drawn[-1]
+
+    def walk(*arguments: Any) -> Any:
+        for at, gradient in inputs(*arguments):
+            found[at.name] = gradient
+            yield at, gradient
+
+    monkeypatch.setattr(gradients, "_surprise", record)
+    monkeypatch.setattr(gradients, "_inputs", walk)
+    gradients.losses(tiny, [IDS], lambda *_: None)
+    tokens = drawn[0].argmin(axis=1)
+
+    def loss(model: ir.Model) -> float:
+        logits = Values(replace(tiny, model=model), ["logits"])(IDS)["logits"].astype(np.float64)
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        return -float(log_p[np.arange(len(tokens)), tokens].sum())
+
+    run = Activations(tiny)
+    x = run(IDS)
+    for site in linear(tiny):
+        direction = RANDOM.normal(size=site.in_features).astype(np.float32)
+        losses = []
+        for step in (0.005, -0.005):
+            model = tiny.model.clone()
+            weight = model.graph.initializers[site.weight]
+            rows = weight.const_value.numpy()
+            assert not site.transposed
+            weight.const_value = ir.tensor(rows * (1 + step * direction)[:, np.newaxis])
+            losses.append(loss(model))
+        foretold = float((x[run.inputs[site.id]] * found[site.node] * direction).sum())
+        assert (losses[0] - losses[1]) / 0.01 == pytest.approx(foretold, rel=5e-3, abs=2e-3), (
+            site.id
+        )
