@@ -70,6 +70,7 @@ class TAMIZ_API Program {
     int phases;
   };
   struct Frame;
+  class Team;
 
   void add_node(const Step& step, const Kernels& kernels, NodeMetrics& metrics);
   void add_port(int id, const PortSpec& port, const char* what);
@@ -80,7 +81,6 @@ class TAMIZ_API Program {
   [[noreturn]] void reject_input(int id, const Tensor& found) const;
   void infer(Frame& frame) const;
   void allocate(Frame& frame, Host& host) const;
-  void run_wave(Frame& frame, const Wave& wave, Host& host) const;
   void count(const Frame& frame) const;
 
   const size_t inputs_;
