@@ -170,6 +170,7 @@ class Program::Team {
     for (size_t n = wave.begin; n < wave.end; ++n) {
       const Node& node = program_.nodes_[n];
       if (phase_ >= node.stage->phases()) continue;
+      if (phase_ == 0 && node.prepared_by != kOmitted) continue;
       const size_t tasks = node.stage->tasks(frame_.calls[n], phase_);
       if (tasks == 0) continue;
       frame_.parts.push_back(
@@ -264,7 +265,8 @@ void Program::allocate(Frame& frame, Host& host) const {
   for (const Wave& wave : waves_) {
     size_t wave_scratch = 0;
     for (size_t n = wave.begin; n < wave.end; ++n) {
-      frame.scratch.push_back(aligned(nodes_[n].stage->scratch_bytes(frame.calls[n])));
+      const bool shared = nodes_[n].prepared_by != kOmitted;
+      frame.scratch.push_back(shared ? 0 : aligned(nodes_[n].stage->scratch_bytes(frame.calls[n])));
       wave_scratch += frame.scratch.back();
     }
     scratch = std::max(scratch, wave_scratch);
@@ -273,7 +275,8 @@ void Program::allocate(Frame& frame, Host& host) const {
   for (const Wave& wave : waves_) {
     std::byte* next = memory + total;
     for (size_t n = wave.begin; n < wave.end; ++n) {
-      frame.calls[n].scratch = next;
+      const int shared = nodes_[n].prepared_by;
+      frame.calls[n].scratch = shared == kOmitted ? next : frame.calls[shared].scratch;
       next += frame.scratch[n];
     }
   }
