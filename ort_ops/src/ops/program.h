@@ -80,6 +80,8 @@ class TAMIZ_API Program {
   void share_preparation(const Wave& wave);
   void find_slots();
 
+  /// Asks for what a run reads, which weights have driven out of the caches since the last.
+  void fetch() const;
   void load(Frame& frame, Host& host) const;
   [[noreturn]] void reject_input(int id, const Tensor& found) const;
   void infer(Frame& frame) const;

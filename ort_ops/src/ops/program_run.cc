@@ -201,11 +201,22 @@ class Program::Team {
 
 void Program::run(Host& host) const {
   thread_local Frame frame;
+  fetch();
   load(frame, host);
   infer(frame);
   allocate(frame, host);
   Team(*this, frame).run(host);
   count(frame);
+}
+
+void Program::fetch() const {
+  constexpr int kLine = 64, kLines = 2;  // of a stage: what infer and scratch_bytes read
+  for (const Node& node : nodes_) {
+    const char* const stage = reinterpret_cast<const char*>(node.stage.get());
+    for (int i = 0; i < kLines; ++i) __builtin_prefetch(stage + i * kLine);
+  }
+  __builtin_prefetch(calls_, 1);
+  __builtin_prefetch(tokens_, 1);
 }
 
 void Program::load(Frame& frame, Host& host) const {
