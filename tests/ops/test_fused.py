@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from ops_graphs import model, node, session, value
+from test_block_matmul import weight
 
 import tamiz_ops
 
@@ -199,9 +200,7 @@ def test_products_that_share_what_they_make_of_x(isa, threads):
     rng = np.random.default_rng(3)
     x, other = rng.standard_normal((2, 1, 48)).astype(F)
     mask = (rng.random((1, 6)) < 0.5).astype(np.uint8)
-    rows = rng.standard_normal((64, 48)).astype(F)
-    weights = [tamiz_ops.pack_int8(rows), tamiz_ops.pack_int4(rows)]
-    inputs = [x, other, mask, *weights]
+    inputs = [x, other, mask, weight(8, 64, 48)[0], weight(4, 64, 48)[0]]
     sizes = "k=48 n=64"
     stages = [
         ("8", "", "0 3 - -"),
@@ -233,7 +232,7 @@ def test_threads_that_stay_together(threads):
     """Many rounds of many tasks, some with one task between them."""
     rng = np.random.default_rng(4)
     x = rng.standard_normal((64, 1024)).astype(F)
-    weight = tamiz_ops.pack_int8(rng.standard_normal((1024, 1024)).astype(F) / 32)
+    packed = weight(8, 1024, 1024)[0]
     lines, last = [], 0
     for i in range(8):
         lines.append(f"BlockMatMul bits=8 k=1024 n=1024 : {last} 1 - - -> {2 + 2 * i}")
@@ -241,7 +240,7 @@ def test_threads_that_stay_together(threads):
         last = 3 + 2 * i
     program = "\n".join(lines)
     one, many = (
-        tamiz_ops.run("Fused", [x, weight], threads=t, program=program, outputs=[last])
+        tamiz_ops.run("Fused", [x, packed], threads=t, program=program, outputs=[last])
         for t in (1, threads)
     )
     assert_same_bits(many, one)
