@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from ops_graphs import model, node, session, value
+from test_block_matmul import weight
 
 import tamiz_ops
 
@@ -190,3 +191,56 @@ def test_input_of_another_type_inside_a_program():
     made = session(model([good], ["x", value("w", np.uint8)], ["y"]))
     with pytest.raises(Exception, match=r"\(SwiGLU\): input up is uint8, expected float32"):
         made.run(None, {"x": np.zeros((2, 4), F), "w": np.zeros((2, 4), np.uint8)})
+
+
+@pytest.mark.parametrize("isa", tamiz_ops.cpu()["isas"])
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_products_that_share_what_they_make_of_x(isa, threads):
+    """Inputs 0..4: x, another x, mask, weights [64, 48] of 8 and of 4 bits; all in one wave."""
+    rng = np.random.default_rng(3)
+    x, other = rng.standard_normal((2, 1, 48)).astype(F)
+    mask = (rng.random((1, 6)) < 0.5).astype(np.uint8)
+    inputs = [x, other, mask, weight(8, 64, 48)[0], weight(4, 64, 48)[0]]
+    sizes = "k=48 n=64"
+    stages = [
+        ("8", "", "0 3 - -"),
+        ("4", "", "0 4 - -"),
+        ("4", "", "1 4 - -"),
+        ("8", "block=8", "0 3 2 -"),
+        ("4", "block=8", "0 4 2 -"),
+        ("8", "", "1 3 - -"),
+    ]
+    lines = [
+        f"BlockMatMul bits={bits} {sizes} {block} : {read} -> {5 + i}"
+        for i, (bits, block, read) in enumerate(stages)
+    ]
+    found = tamiz_ops.run(
+        "Fused", inputs, isa=isa, threads=threads, program="\n".join(lines), outputs=[*range(5, 11)]
+    )
+    expected = []
+    for bits, block, read in stages:
+        arrays = [None if word == "-" else inputs[int(word)] for word in read.split()]
+        blocks = {"block": 8} if block else {}
+        expected += tamiz_ops.run(
+            "BlockMatMul", arrays, isa=isa, bits=int(bits), k=48, n=64, **blocks
+        )
+    assert_same_bits(found, expected)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_that_stay_together(threads):
+    """Many rounds of many tasks, some with one task between them."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((64, 1024)).astype(F)
+    packed = weight(8, 1024, 1024)[0]
+    lines, last = [], 0
+    for i in range(8):
+        lines.append(f"BlockMatMul bits=8 k=1024 n=1024 : {last} 1 - - -> {2 + 2 * i}")
+        lines.append(f"SwiGLU : {2 + 2 * i} 0 -> {3 + 2 * i}")
+        last = 3 + 2 * i
+    program = "\n".join(lines)
+    one, many = (
+        tamiz_ops.run("Fused", [x, packed], threads=t, program=program, outputs=[last])
+        for t in (1, threads)
+    )
+    assert_same_bits(many, one)

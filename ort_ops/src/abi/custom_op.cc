@@ -23,7 +23,7 @@ OrtStatus* create_kernel(const OrtCustomOp* self, const OrtApi* api, const OrtKe
                          void** kernel) noexcept {
   const CustomOp& op = *static_cast<const CustomOp*>(self);
   try {
-    *kernel = new Kernel(*api, *info, op.spec, op.kernels, op.session);
+    *kernel = new Kernel(*api, *info, op);
     return nullptr;
   } catch (const std::exception& error) {
     return api->CreateStatus(kInvalidArgument, error.what());
@@ -42,8 +42,13 @@ OrtStatus* compute(void* self, OrtKernelContext* context) noexcept {
 
 }  // namespace
 
-CustomOp::CustomOp(const OpSpec& op_spec, const Kernels& op_kernels, std::string session_tag)
-    : OrtCustomOp{}, spec(op_spec), kernels(op_kernels), session(std::move(session_tag)) {
+CustomOp::CustomOp(const OpSpec& op_spec, const Kernels& op_kernels, std::string session_tag,
+                   bool has_shape_references)
+    : OrtCustomOp{},
+      spec(op_spec),
+      kernels(op_kernels),
+      session(std::move(session_tag)),
+      shape_references(has_shape_references) {
   version = kApiVersion;
   GetName = [](const OrtCustomOp* op) { return spec_of(op).name; };
   GetExecutionProviderType = [](const OrtCustomOp*) { return "CPUExecutionProvider"; };

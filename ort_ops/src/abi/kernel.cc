@@ -10,14 +10,16 @@ namespace {
 /// One call of a node: its inputs, outputs and threads come from the session.
 class ContextHost : public Host {
  public:
-  ContextHost(const OrtApi& api, OrtKernelContext& context, const std::vector<Tensor>& constants)
-      : api_(api), context_(context), constants_(constants) {}
+  ContextHost(const OrtApi& api, bool shape_references, OrtKernelContext& context,
+              const std::vector<Tensor>& constants)
+      : api_(api), shape_references_(shape_references), context_(context), constants_(constants) {}
 
   Tensor input(size_t index) override {
     if (constants_[index]) return constants_[index];
     const OrtValue* value = nullptr;
     check(api_, api_.KernelContext_GetInput(&context_, index, &value));
-    return value ? view(api_, *value, index) : Tensor();
+    if (!value) return Tensor();
+    return shape_references_ ? view_by_reference(api_, *value, index) : view(api_, *value, index);
   }
 
   void* output(size_t index, Type /*type*/, const Shape& shape) override {
@@ -35,6 +37,7 @@ class ContextHost : public Host {
 
  private:
   const OrtApi& api_;
+  const bool shape_references_;
   OrtKernelContext& context_;
   const std::vector<Tensor>& constants_;
 };
@@ -62,22 +65,23 @@ void check(const OrtApi& api, OrtStatus* status) {
   throw Error(message);
 }
 
-Kernel::Kernel(const OrtApi& api, const OrtKernelInfo& info, const OpSpec& spec,
-               const Kernels& kernels, const std::string& session)
+Kernel::Kernel(const OrtApi& api, const OrtKernelInfo& info, const CustomOp& op)
     : api_(api),
-      name_(label(spec, node_name(api, info))),
-      metrics_(session, node_name(api, info)),
+      shape_references_(op.shape_references),
+      name_(label(op.spec, node_name(api, info))),
+      metrics_(op.session, node_name(api, info)),
       constants_(named(name_, [&] { return constant_inputs(api, info); })),
       program_(named(name_, [&] {
-        Program program = make_program(spec, read_attributes(api, info, spec), constants_.size(),
-                                       wanted_outputs(api, info), kernels, metrics_);
+        Program program =
+            make_program(op.spec, read_attributes(api, info, op.spec), constants_.size(),
+                         wanted_outputs(api, info), op.kernels, metrics_);
         program.check_constants(constants_);
         return program;
       })) {}
 
 void Kernel::compute(OrtKernelContext& context) const {
   named(name_, [&] {
-    ContextHost host(api_, context, constants_);
+    ContextHost host(api_, shape_references_, context, constants_);
     program_.run(host);
   });
 }

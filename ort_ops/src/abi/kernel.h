@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "abi/custom_op.h"
 #include "abi/ort_abi.h"
 #include "ops/metrics.h"
 #include "ops/program.h"
@@ -16,8 +17,7 @@ void check(const OrtApi& api, OrtStatus* status);
 class Kernel {
  public:
   /// Reads and validates attributes and constant inputs. Throws Error, one sentence.
-  Kernel(const OrtApi& api, const OrtKernelInfo& info, const OpSpec& spec, const Kernels& kernels,
-         const std::string& session);
+  Kernel(const OrtApi& api, const OrtKernelInfo& info, const CustomOp& op);
 
   /// Runs the node once. Throws Error, one sentence.
   void compute(OrtKernelContext& context) const;
@@ -26,6 +26,7 @@ class Kernel {
 
  private:
   const OrtApi& api_;
+  const bool shape_references_;
   const std::string name_;  // of op and node
   NodeMetrics metrics_;
   const std::vector<Tensor> constants_;  // by input; Type::none: not constant

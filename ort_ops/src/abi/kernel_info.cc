@@ -1,5 +1,6 @@
 #include "abi/kernel_info.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "abi/kernel.h"
@@ -73,6 +74,14 @@ void read_as(const OrtApi& api, const OrtKernelInfo& info, const char* name, con
   }
 }
 
+void set_rank(Tensor& tensor, size_t rank, size_t index) {
+  if (rank > kMaxRank) {
+    throw Error("input " + std::to_string(index) + " has rank " + std::to_string(rank) +
+                ", expected at most " + std::to_string(kMaxRank));
+  }
+  tensor.shape.rank = static_cast<int>(rank);
+}
+
 }  // namespace
 
 std::string node_name(const OrtApi& api, const OrtKernelInfo& info) {
@@ -144,13 +153,22 @@ Tensor view(const OrtApi& api, const OrtValue& value, size_t index) {
   size_t rank = 0;
   check(api, api.GetTensorElementType(info.get(), &type));
   check(api, api.GetDimensionsCount(info.get(), &rank));
-  if (rank > kMaxRank) {
-    throw Error("input " + std::to_string(index) + " has rank " + std::to_string(rank) +
-                ", expected at most " + std::to_string(kMaxRank));
-  }
+  set_rank(tensor, rank, index);
   tensor.type = static_cast<Type>(type);
-  tensor.shape.rank = static_cast<int>(rank);
   check(api, api.GetDimensions(info.get(), tensor.shape.dims, rank));
+  check(api, api.GetTensorMutableData(const_cast<OrtValue*>(&value), &tensor.data));
+  return tensor;
+}
+
+Tensor view_by_reference(const OrtApi& api, const OrtValue& value, size_t index) {
+  Tensor tensor;
+  int type = 0;
+  size_t rank = 0;
+  const int64_t* dims = nullptr;
+  check(api, api.GetTensorElementTypeAndShapeDataReference(&value, &type, &dims, &rank));
+  set_rank(tensor, rank, index);
+  tensor.type = static_cast<Type>(type);
+  std::copy_n(dims, rank, tensor.shape.dims);
   check(api, api.GetTensorMutableData(const_cast<OrtValue*>(&value), &tensor.data));
   return tensor;
 }

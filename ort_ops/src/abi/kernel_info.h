@@ -23,4 +23,7 @@ std::vector<bool> wanted_outputs(const OrtApi& api, const OrtKernelInfo& info);
 /// A view of input `index`. Throws Error when its rank is above kMaxRank.
 Tensor view(const OrtApi& api, const OrtValue& value, size_t index);
 
+/// The same in a host that has GetTensorElementTypeAndShapeDataReference, without an allocation.
+Tensor view_by_reference(const OrtApi& api, const OrtValue& value, size_t index);
+
 }  // namespace tamiz::ort

@@ -1,4 +1,5 @@
-// The part of ONNX Runtime's C ABI that this library uses, API version 17.
+// The part of ONNX Runtime's C ABI that this library uses, API version 17, and one function of
+// version 24, which older hosts lack.
 //
 // The ABI only grows: a slot keeps its number and meaning for ever, so one binary serves every
 // ONNX Runtime from kOldestHost on. check/official.cc compares this with the official headers.
@@ -11,6 +12,8 @@ namespace tamiz::ort {
 
 constexpr uint32_t kApiVersion = 17;
 constexpr uint32_t kOldestHost = 20;  // ONNX Runtime 1.20; 1.19 crashes with these ops
+constexpr uint32_t kShapeReferences =
+    24;  // the first with GetTensorElementTypeAndShapeDataReference
 
 struct OrtCustomOpDomain;
 struct OrtKernelContext;
@@ -87,6 +90,10 @@ struct OrtApi {
   TAMIZ_ORT_UNUSED(250, 273);
   OrtStatus* (*KernelContext_ParallelFor)(const OrtKernelContext*, void (*body)(void*, size_t),
                                           size_t count, size_t batches, void* data);          // 274
+  TAMIZ_ORT_UNUSED(275, 413);
+  OrtStatus* (*GetTensorElementTypeAndShapeDataReference)(const OrtValue*, int* type,
+                                                          const int64_t** dims,
+                                                          size_t* rank);                      // 414
 };
 // clang-format on
 
@@ -115,6 +122,7 @@ TAMIZ_ORT_SLOT(GetSessionConfigEntry, 238);
 TAMIZ_ORT_SLOT(KernelInfo_GetNodeName, 244);
 TAMIZ_ORT_SLOT(KernelInfoGetConstantInput_tensor, 249);
 TAMIZ_ORT_SLOT(KernelContext_ParallelFor, 274);
+TAMIZ_ORT_SLOT(GetTensorElementTypeAndShapeDataReference, 414);
 #undef TAMIZ_ORT_SLOT
 
 struct OrtCustomOp {

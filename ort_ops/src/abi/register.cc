@@ -1,4 +1,5 @@
 // RegisterCustomOps: where every host of ONNX Runtime enters.
+#include <cstdio>
 #include <memory>
 #include <vector>
 
@@ -23,7 +24,14 @@ std::string session_tag(const OrtApi& api, const OrtSessionOptions& options) {
   return tag;
 }
 
-void register_ops(const OrtApi& api, OrtSessionOptions& options) {
+/// The API version of a host, 1.24.0 having 24. GetApi would write to stderr where it is too old.
+unsigned api_version(const OrtApiBase& base) {
+  unsigned major = 0, minor = 0;
+  std::sscanf(base.GetVersionString(), "%u.%u", &major, &minor);
+  return major == 1 ? minor : 0;
+}
+
+void register_ops(const OrtApi& api, OrtSessionOptions& options, bool shape_references) {
   const Kernels& table = kernels(nullptr);
   const std::string session = session_tag(api, options);
   OrtCustomOpDomain* domain = nullptr;
@@ -31,7 +39,8 @@ void register_ops(const OrtApi& api, OrtSessionOptions& options) {
   for (const OpSpec& spec : op_specs()) {
     // Sessions keep pointers to domain and ops and nobody tells when the last one is gone: they
     // stay, a few kilobytes for each set of options.
-    check(api, api.CustomOpDomain_Add(domain, new CustomOp(spec, table, session)));
+    check(api,
+          api.CustomOpDomain_Add(domain, new CustomOp(spec, table, session, shape_references)));
   }
   check(api, api.AddCustomOpDomain(&options, domain));
 }
@@ -47,7 +56,7 @@ extern "C" TAMIZ_API tamiz::ort::OrtStatus* RegisterCustomOps(
     return base->GetApi(1)->CreateStatus(kFail, "tamiz_ops needs ONNX Runtime 1.20 or newer.");
   }
   try {
-    register_ops(*api, *options);
+    register_ops(*api, *options, api_version(*base) >= kShapeReferences);
     return nullptr;
   } catch (const std::exception& error) {
     return api->CreateStatus(kInvalidArgument, error.what());

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 #include "kernels/kernels.h"
 #include "ops/event_attention.h"
@@ -45,7 +46,7 @@ constexpr int64_t kSplitKeys = 64;       // key ranges are multiples of it
 constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
 
 /// What the shapes say, and how the work is cut: by shapes alone, so that results do not depend on
-/// the threads.
+/// the threads. Scratch begins with it, because making it costs as much as a small task.
 struct Layout : CacheShape {
   FilterLayout filter;
   RestLayout rest;
@@ -55,9 +56,17 @@ struct Layout : CacheShape {
   int64_t range, splits;      // keys of a unit; units a tile is split into
   int64_t units, units_a_task, tasks;
 
-  // Offsets into scratch, in floats.
+  // Offsets into scratch behind it, in floats.
   int64_t work_at, work_size, partial_at, stats_at, token_at, token_size, filter_at, rest_at, size;
 };
+
+constexpr size_t kLayoutBytes = aligned(sizeof(Layout));
+
+const Layout& layout_of(const Call& call) { return *reinterpret_cast<const Layout*>(call.scratch); }
+
+float* scratch_of(const Call& call) {
+  return reinterpret_cast<float*>(call.scratch + kLayoutBytes);
+}
 
 class Attention : public Stage {
  public:
@@ -78,7 +87,7 @@ class Attention : public Stage {
 
   void infer(Ports inputs, Ports outputs) const override;
   size_t scratch_bytes(const Call& call) const override {
-    return sizeof(float) * layout(call).size;
+    return kLayoutBytes + sizeof(float) * layout(call).size;
   }
   int phases() const override { return kPhases; }
   size_t tasks(const Call& call, int phase) const override;
@@ -199,12 +208,13 @@ int64_t merge_tasks(const Layout& l) {
 }
 
 Parts parts(const Call& call, const Layout& l) {
-  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  float* const scratch = scratch_of(call);
   return {scratch + l.partial_at, scratch + l.stats_at};
 }
 
 size_t Attention::tasks(const Call& call, int phase) const {
-  const Layout l = layout(call);
+  if (phase == kStore) new (call.scratch) Layout(layout(call));
+  const Layout& l = layout_of(call);
   const int64_t heads = l.batch * l.kv_heads;
   switch (phase) {
     case kStore:
@@ -224,7 +234,7 @@ size_t Attention::tasks(const Call& call, int phase) const {
 }
 
 void Attention::run(const Call& call, int phase, size_t task) const {
-  const Layout l = layout(call);
+  const Layout& l = layout_of(call);
   const int64_t t = static_cast<int64_t>(task);
   const int64_t stores = divide_up(l.batch * l.tokens, kTaskTokens);
   switch (phase) {
@@ -232,8 +242,7 @@ void Attention::run(const Call& call, int phase, size_t task) const {
       return t < stores ? store_tokens(call, l, t) : past_copy(call, l).run(t - stores);
     case kScan:
       return filter_.scan(l, l.filter, call.outputs[kPresentSketch].as<float>(),
-                          call.inputs[kMask].as<int64_t>(),
-                          reinterpret_cast<float*>(call.scratch) + l.filter_at, t);
+                          call.inputs[kMask].as<int64_t>(), scratch_of(call) + l.filter_at, t);
     case kSelect:
       return select(call, l, t);
     case kRest:
@@ -246,7 +255,7 @@ void Attention::run(const Call& call, int phase, size_t task) const {
 }
 
 void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) const {
-  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  float* const scratch = scratch_of(call);
   float* const cosine = scratch + l.token_at + task * l.token_size;
   float* const sine = cosine + l.half;
   float* const key = sine + l.half;
@@ -289,13 +298,13 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
 
 void Attention::select(const Call& call, const Layout& l, int64_t head) const {
   const int64_t count = filter_.select(l, l.filter, call.inputs[kMask].as<int64_t>(),
-                                       reinterpret_cast<float*>(call.scratch) + l.filter_at, head);
+                                       scratch_of(call) + l.filter_at, head);
   if (l.filter.scans) filter_.count_attended(l, static_cast<double>(count), *call.metrics);
 }
 
 AttendArgs Attention::head_arguments(const Call& call, const Layout& l, int64_t head) const {
   AttendArgs a = {};
-  a.query = reinterpret_cast<const float*>(call.scratch) + head * l.rows * l.dim;
+  a.query = scratch_of(call) + head * l.rows * l.dim;
   a.keys = cache_.rows(l, call.outputs[kPresentKey], head);
   a.values = cache_.rows(l, call.outputs[kPresentValue], head);
   a.bytes = cache_.bytes();
@@ -308,7 +317,7 @@ AttendArgs Attention::head_arguments(const Call& call, const Layout& l, int64_t 
 
 void Attention::compute_rest(const Call& call, const Layout& l, int64_t task) const {
   const int64_t head = task / l.rest.ranges;
-  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  float* const scratch = scratch_of(call);
   int64_t count;
   const int32_t* const kept = KeyFilter::list(l, l.filter, scratch + l.filter_at, head, count);
   event_.compute(l, l.rest, call.inputs[kPastEvent], head_arguments(call, l, head), kept, count,
@@ -316,7 +325,7 @@ void Attention::compute_rest(const Call& call, const Layout& l, int64_t task) co
 }
 
 void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
-  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  float* const scratch = scratch_of(call);
   const int64_t end = std::min((task + 1) * l.units_a_task, l.units);
   for (int64_t unit = task * l.units_a_task; unit < end; ++unit) {
     const int64_t split = unit % l.splits;
@@ -353,7 +362,7 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
 }
 
 void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
-  const float* const scratch = reinterpret_cast<const float*>(call.scratch);
+  const float* const scratch = scratch_of(call);
   const int64_t tasks = merge_tasks(l);
   const int64_t all = l.batch * l.kv_heads * l.rows;
   for (int64_t r = task * all / tasks; r < (task + 1) * all / tasks; ++r) {
@@ -370,7 +379,7 @@ void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
 }
 
 void Attention::join(const Call& call, const Layout& l, int64_t b) const {
-  float* const scratch = reinterpret_cast<float*>(call.scratch);
+  float* const scratch = scratch_of(call);
   int64_t kept = 0;
   for (int64_t head = b * l.kv_heads; head < (b + 1) * l.kv_heads; ++head) {
     int64_t count;

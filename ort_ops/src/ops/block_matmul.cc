@@ -36,6 +36,12 @@ class BlockMatMul : public Stage {
 
   size_t scratch_bytes(const Call& call) const override { return quantised(call).bytes; }
 
+  bool prepares_as(const Stage& other, const int* inputs, const int* others) const override {
+    const auto* same = dynamic_cast<const BlockMatMul*>(&other);
+    return same && same->weight_.k == weight_.k && same->block_ == block_ &&
+           inputs[0] == others[0] && inputs[2] == others[2];
+  }
+
   int phases() const override { return 2; }
 
   size_t tasks(const Call& call, int phase) const override {

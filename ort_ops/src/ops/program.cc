@@ -40,6 +40,7 @@ Program::Program(std::vector<Step> steps, size_t inputs, std::vector<int> output
     }
   }
   find_waves();
+  for (const Wave& wave : waves_) share_preparation(wave);
   find_slots();
 }
 
@@ -96,6 +97,19 @@ void Program::find_waves() {
     waves_.back().phases = std::max(waves_.back().phases, node.stage->phases());
     for (size_t o = 0; o < node.spec->outputs.size(); ++o) {
       next_value += ports_[node.outputs + o] != omitted;
+    }
+  }
+}
+
+void Program::share_preparation(const Wave& wave) {
+  const int* const ports = ports_.data();
+  for (size_t n = wave.begin; n < wave.end; ++n) {
+    Node& node = nodes_[n];
+    for (size_t m = wave.begin; m < n && node.prepared_by == kOmitted; ++m) {
+      const Node& other = nodes_[m];
+      if (node.stage->prepares_as(*other.stage, ports + node.inputs, ports + other.inputs)) {
+        node.prepared_by = static_cast<int>(other.prepared_by == kOmitted ? m : other.prepared_by);
+      }
     }
   }
 }

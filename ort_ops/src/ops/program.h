@@ -2,7 +2,8 @@
 // many. Values are numbered: node inputs 0..I-1, then the stages' outputs in order.
 //
 // Consecutive stages that do not depend on each other form a wave (q, k and v; gate and up): phase
-// by phase they share one parallel region over the sum of their tasks.
+// by phase they share one round of tasks. The rounds of a run need one parallel region:
+// program_run.cc.
 #pragma once
 
 #include <memory>
@@ -58,7 +59,8 @@ class TAMIZ_API Program {
     std::unique_ptr<Metrics> metrics;
     const OpSpec* spec;
     std::string name;
-    int inputs, outputs;  // where its ports begin in ports_
+    int inputs, outputs;         // where its ports begin in ports_
+    int prepared_by = kOmitted;  // a node of the same wave whose phase 0 is its own
   };
   struct Value {
     Type type = Type::none;  // none: an input that no stage takes
@@ -70,17 +72,20 @@ class TAMIZ_API Program {
     int phases;
   };
   struct Frame;
+  class Team;
 
   void add_node(const Step& step, const Kernels& kernels, NodeMetrics& metrics);
   void add_port(int id, const PortSpec& port, const char* what);
   void find_waves();
+  void share_preparation(const Wave& wave);
   void find_slots();
 
+  /// Asks for what a run reads, which weights have driven out of the caches since the last.
+  void fetch() const;
   void load(Frame& frame, Host& host) const;
   [[noreturn]] void reject_input(int id, const Tensor& found) const;
   void infer(Frame& frame) const;
   void allocate(Frame& frame, Host& host) const;
-  void run_wave(Frame& frame, const Wave& wave, Host& host) const;
   void count(const Frame& frame) const;
 
   const size_t inputs_;

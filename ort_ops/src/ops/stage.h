@@ -124,7 +124,14 @@ class Stage {
   /// Like `infer`, from types and shapes only.
   virtual size_t scratch_bytes(const Call&) const { return 0; }
 
-  /// A run is `phases()` parallel regions one after the other. Tasks of one phase are independent,
+  /// Whether phase 0 leaves the same in scratch as that of `other`, and later phases of both only
+  /// read it there: it then runs once for both. `inputs` and `others` number their input values.
+  virtual bool prepares_as(const Stage& /*other*/, const int* /*inputs*/,
+                           const int* /*others*/) const {
+    return false;
+  }
+
+  /// A run is `phases()` rounds of tasks one after the other. Tasks of one phase are independent,
   /// may run in any order and on any thread, and give the same bits however they are spread.
   /// A phase too small to be worth a thread has one task; it may also have none.
   virtual int phases() const { return 1; }

@@ -39,6 +39,9 @@ SAME_SLOT(OrtApi, GetSessionConfigEntry);
 SAME_SLOT(OrtApi, KernelInfo_GetNodeName);
 SAME_SLOT(OrtApi, KernelInfoGetConstantInput_tensor);
 SAME_SLOT(OrtApi, KernelContext_ParallelFor);
+#if ORT_API_VERSION >= 24
+SAME_SLOT(OrtApi, GetTensorElementTypeAndShapeDataReference);
+#endif
 
 SAME_SLOT(OrtCustomOp, version);
 SAME_SLOT(OrtCustomOp, GetName);
