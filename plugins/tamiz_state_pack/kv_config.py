@@ -27,7 +27,7 @@ class StatePackConfig(TechniqueConfig):
         False, description="Pack the query as the keys are: faster scores, which choose worse."
     )
     keep: int = Field(
-        400,
+        640,
         ge=0,
         description="Keys kept for their score, in tokens; set alone, in every layer and context.",
     )
@@ -41,11 +41,11 @@ class StatePackConfig(TechniqueConfig):
         0.2, ge=0, le=1, description="Last part of the layers, which need fewer keys."
     )
     late_share: float = Field(
-        0.4, ge=0, le=1, description="Keys that they keep, as a share of what the others keep."
+        0.625, ge=0, le=1, description="Keys that they keep, as a share of what the others keep."
     )
     recent: int = Field(64, ge=1, description="Last keys that are always kept, in tokens.")
     density: float = Field(
-        0.25,
+        0.4,
         gt=0,
         le=1,
         description="The filter rests in a step that would keep more than this fraction of keys.",
