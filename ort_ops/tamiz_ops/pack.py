@@ -23,6 +23,7 @@ TILE = 16
 _WORD = 4  # inputs of one output that lie side by side
 _PANEL = 128  # outputs of a panel of channels
 _HALF = 64  # outputs of the last one, perhaps
+_STREAMS = 8  # that the records of a panel are dealt to
 _LEVELS = 16  # inputs whose ternary levels share a word
 _LEVEL = np.arange(_LEVELS, dtype=np.uint32)
 _LEVEL_SHIFTS = 16 * (_LEVEL // 2 % 2) + 4 * (_LEVEL // 4) + 2 * (_LEVEL % 2)
@@ -114,7 +115,7 @@ def pack_channels(quants: Bytes, scales: Halves, minima: Halves) -> Bytes:
         minima: float16 [N, ceil(K / 32)].
 
     Returns:
-        uint8 [ceil(N / 64), ceil(K / 32) * 1280].
+        uint8 [ceil(N / 64), 4, ceil(K / 32) * 320].
 
     Raises:
         ValueError: an argument has another type or shape, or a quant is over 15.
@@ -133,15 +134,16 @@ def pack_channels(quants: Bytes, scales: Halves, minima: Halves) -> Bytes:
         groups["records"] = (both[:, 0] | both[:, 1] << 4).transpose(3, 4, 1, 0, 2)
         for i, factor in enumerate(factors):
             groups["factors"][:, i] = factor[rows].T
-        panels.append(groups.view(np.uint8))
-    return np.concatenate(panels).reshape(outputs // _HALF, -1)
+        records = groups.view(np.uint8).reshape(len(groups), -1, _STREAMS, size // 2)
+        panels.append(records.transpose(2, 0, 1, 3).reshape(-1))
+    return np.concatenate(panels).reshape(outputs // _HALF, 4, -1)
 
 
 def unpack_channels(packed: Bytes, n: int, k: int) -> tuple[Bytes, Halves, Halves]:
     """Undoes `pack_channels`.
 
     Args:
-        packed: uint8 [ceil(n / 64), ceil(k / 32) * 1280].
+        packed: uint8 [ceil(n / 64), 4, ceil(k / 32) * 320].
         n: outputs.
         k: inputs.
 
@@ -151,18 +153,19 @@ def unpack_channels(packed: Bytes, n: int, k: int) -> tuple[Bytes, Halves, Halve
     Raises:
         ValueError: `packed` has another type or shape.
     """
-    expected = [-(-n // _HALF), -(-k // GROUP) * _channel_group(_HALF).itemsize]
-    _check_packed(packed, expected)
-    rows = np.ascontiguousarray(packed)
+    groups = -(-k // GROUP)
+    _check_packed(packed, [-(-n // _HALF), 4, groups * _channel_group(_HALF).itemsize // 4])
     quants, factors = [], []
-    for first in range(0, len(rows), _PANEL // _HALF):
-        panel = rows[first : first + _PANEL // _HALF].reshape(-1)
-        size = panel.size // expected[1] * _HALF
-        groups = panel.view(_channel_group(size))
-        both = groups["records"].transpose(3, 2, 4, 0, 1)  # j, b, c, group, input
+    for first in range(0, len(packed), _PANEL // _HALF):
+        panel = packed[first : first + _PANEL // _HALF]
+        size = len(panel) * _HALF
+        streams = panel.reshape(_STREAMS, groups, -1, size // 2)
+        fields = np.ascontiguousarray(streams.transpose(1, 2, 0, 3)).reshape(-1)
+        fields = fields.view(_channel_group(size))
+        both = fields["records"].transpose(3, 2, 4, 0, 1)  # j, b, c, group, input
         nibbles = np.stack([both & 15, both >> 4], axis=1)
         quants.append(nibbles.reshape(size, -1))
-        factors.append(groups["factors"].transpose(1, 2, 0))
+        factors.append(fields["factors"].transpose(1, 2, 0))
     scales, minima = np.concatenate(factors, axis=1)
     return np.concatenate(quants)[:n, :k], scales[:n], minima[:n]
 
@@ -286,7 +289,7 @@ def _group(bits: int) -> np.dtype[Any]:
 
 
 def _channel_group(outputs: int) -> np.dtype[Any]:
-    """One group of a panel: a record for every input [b, j, c], then the factors."""
+    """One group of a panel: a record for every input [b, j, c], then the factors in eight."""
     record = ("records", "u1", (GROUP, outputs // 32, 4, 4))
     return np.dtype([record, ("factors", "<f2", (2, outputs))])
 

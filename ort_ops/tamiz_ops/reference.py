@@ -109,8 +109,8 @@ def channel_matmul(
 def dequantize_channels(packed: Array, n: int, k: int) -> Array:
     """The weight, float64 [n, k], that `packed` stands for, byte by byte as
     `src/kernels/channels.h` says."""
-    half_outputs, half_bytes = 64, 1280
-    groups = packed.shape[1] // half_bytes
+    half_outputs, stream_bytes = 64, 320
+    groups = packed.shape[2] // stream_bytes
     data = np.ascontiguousarray(packed).reshape(-1)
     weight = np.zeros((packed.shape[0] * half_outputs, groups * _GROUP))
     panel_start = 0
@@ -120,15 +120,19 @@ def dequantize_channels(packed: Array, n: int, k: int) -> Array:
         quarter, nibble, lane = o // (outputs // 4), o % (outputs // 4), o % (outputs // 8)
         byte = lane // 4 * 16 + 4 * quarter + lane % 4
         shift = np.where(nibble < outputs // 8, 0, 4)
+        size = groups * 20 * outputs
+        panel = data[panel_start : panel_start + size].reshape(-1, outputs // 2)
         for g in range(groups):
-            group = data[panel_start + g * 20 * outputs :][: 20 * outputs]
+            record = np.arange(40)
+            number = (record % 8 * groups + g) * 5 + record // 8
+            group = panel[number].reshape(-1)
             records = group[: 16 * outputs].reshape(_GROUP, outputs // 2)
             scale, minimum = group[16 * outputs :].view(np.float16).reshape(2, outputs, 1)
             quants = (records[:, byte] >> shift & 15).T.astype(np.float64)
             weight[first : first + outputs, g * _GROUP : (g + 1) * _GROUP] = (
                 scale.astype(np.float64) * quants + minimum
             )
-        panel_start += groups * 20 * outputs
+        panel_start += size
     return weight[:n, :k]
 
 

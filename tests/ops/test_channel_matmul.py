@@ -46,7 +46,7 @@ def both(x, n, k, mask=None, bias=None, block=1, isa=None, threads=2):
 def test_packing_round_trip_and_meaning(n, k):
     tiles, channels = packed(n, k)
     assert channels.dtype == np.uint8
-    assert channels.shape == (-(-n // 64), -(-k // 32) * 1280)
+    assert channels.shape == (-(-n // 64), 4, -(-k // 32) * 320)
     for got, expected in zip(tamiz_ops.unpack_channels(channels, n, k), parts(n, k), strict=True):
         np.testing.assert_array_equal(got, expected, strict=True)
     np.testing.assert_array_equal(
@@ -60,8 +60,8 @@ def test_pack_refuses_what_it_cannot_hold():
         tamiz_ops.pack_channels(quants + 1, scales, minima)
     with pytest.raises(ValueError, match=r"minima is float16 \[5, 1\], expected float16 \[5, 2\]"):
         tamiz_ops.pack_channels(quants, scales, minima[:, :1])
-    with pytest.raises(ValueError, match=r"packed is uint8 \[1, 1280\], expected uint8 \[1, 2560"):
-        tamiz_ops.unpack_channels(np.zeros((1, 1280), np.uint8), 5, 40)
+    with pytest.raises(ValueError, match=r"packed is uint8 \[1, 2560\], expected uint8 \[1, 4, 64"):
+        tamiz_ops.unpack_channels(np.zeros((1, 2560), np.uint8), 5, 40)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -147,7 +147,7 @@ def test_what_is_not_finite_makes_its_row_nan_unless_masked(isa, value):
 
 def test_refuses_another_weight():
     _, channels = packed(100, 64)
-    with pytest.raises(ValueError, match=r"weight has shape \[2, 2560\], expected \[3, 2560\]"):
+    with pytest.raises(ValueError, match=r"weight has shape \[2, 4, 640\], expected \[3, 4, 640\]"):
         tamiz_ops.run("ChannelMatMul", [random(1, 64), channels], n=130, k=64)
     mask = np.ones((1, 2), np.uint8)
     with pytest.raises(ValueError, match=r"mask has shape \[1, 2\], expected \[1, 64\]"):

@@ -29,12 +29,27 @@ __attribute__((always_inline)) inline void prefetch_records(const uint8_t* panel
   for (int64_t i = 0; i < count; ++i) prefetch(panel + record_at<P>(records[i]));
 }
 
-/// y += what the sums of a group stand for.
-inline void add_scaled(Ints sums, const ActiveGroup& x, const uint8_t* scales,
-                       const uint8_t* minima, float* y) {
+/// A panel: where it begins and how long its streams are, in bytes.
+template <class P>
+struct PanelAt {
+  const uint8_t* data;
+  int64_t stream;
+
+  /// Byte `b` of a group's scales and minima.
+  const uint8_t* factor(int64_t group, int64_t b) const {
+    const int64_t last = group * kStreamRecords + kStreamRecords - 1;  // of the group in a stream
+    return data + b / P::kRecord * stream + last * P::kRecord + b % P::kRecord;
+  }
+};
+
+/// y[o ..] += what the sums of a group stand for.
+template <class P>
+inline void add_scaled(Ints sums, const ActiveGroup& x, const PanelAt<P>& panel, int64_t o,
+                       float* y) {
   const Vec scaled = to_float(sums) * broadcast(x.scale);
-  const Vec sum = fma(scaled, load_halves(scales), load(y));
-  store(y, fma(broadcast(x.sum), load_halves(minima), sum));
+  const Vec sum = fma(scaled, load_halves(panel.factor(x.group, 2 * o)), load(y + o));
+  const uint8_t* const minima = panel.factor(x.group, 2 * (P::kOutputs + o));
+  store(y + o, fma(broadcast(x.sum), load_halves(minima), sum));
 }
 
 }  // namespace TAMIZ_TARGET
@@ -55,34 +70,29 @@ namespace TAMIZ_TARGET {
 // ---- the active inputs ----
 
 /// Writes a group's active inputs to position `at` of the list; returns how many there are.
-/// `quants`: of every four inputs in the order 0, 2, 1, 3.
+/// `quants`: of every four inputs in the order 0, 2, 1, 3. `records`: of all of the group's inputs.
 #if defined(TAMIZ_AVX512)
-inline int32_t list_group(const int16_t* quants, int64_t group, const ActiveInputs& to,
+inline int32_t list_group(const int16_t* quants, const uint32_t* records, const ActiveInputs& to,
                           int64_t at) {
-  alignas(32) static constexpr uint8_t kInputs[kGroup] = {
-      0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
-      16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
   __m512i q = _mm512_loadu_si512(quants);
   q = _mm512_shufflehi_epi16(_mm512_shufflelo_epi16(q, 0xd8), 0xd8);
   const __mmask32 active = _mm512_test_epi16_mask(q, q);
-  const __m256i first = _mm256_set1_epi8(static_cast<char>(active ? __builtin_ctz(active) : 0));
-  const __m256i all = _mm256_load_si256(reinterpret_cast<const __m256i*>(kInputs));
-  const __m256i inputs = _mm256_mask_compress_epi8(first, active, all);
-  const __m512i begin = _mm512_set1_epi32(static_cast<int>(group * kGroupRecords * kWholeRecord));
-  const auto store_records = [&](uint32_t* records, __m128i part) {
-    const __m512i in_group = _mm512_slli_epi32(_mm512_cvtepu8_epi32(part), kWholeRecordBits);
-    _mm512_storeu_si512(records, _mm512_add_epi32(begin, in_group));
-  };
-  store_records(to.records + at, _mm256_castsi256_si128(inputs));
-  store_records(to.records + at + kGroup / 2, _mm256_extracti128_si256(inputs, 1));
+  const int32_t count = __builtin_popcount(active);
+  const auto lower = static_cast<__mmask16>(active), upper = static_cast<__mmask16>(active >> 16);
+  const uint32_t first = records[active ? __builtin_ctz(active) : 0];
+  uint32_t* const places = to.records + at;
+  _mm512_storeu_si512(places, _mm512_maskz_compress_epi32(lower, _mm512_load_si512(records)));
+  _mm512_storeu_si512(places + __builtin_popcount(lower),
+                      _mm512_maskz_compress_epi32(upper, _mm512_load_si512(records + 16)));
+  _mm512_storeu_si512(places + count, _mm512_set1_epi32(static_cast<int>(first)));
   q = _mm512_maskz_compress_epi16(active, q);
   const __m512i high = _mm512_srai_epi16(_mm512_add_epi16(q, _mm512_set1_epi16(128)), 8);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.high + at), _mm512_cvtepi16_epi8(high));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.low + at), _mm512_cvtepi16_epi8(q));
-  return __builtin_popcount(active);
+  return count;
 }
 #else
-inline int32_t list_group(const int16_t* quants, int64_t group, const ActiveInputs& to,
+inline int32_t list_group(const int16_t* quants, const uint32_t* records, const ActiveInputs& to,
                           int64_t at) {
   constexpr int kOrder[] = {0, 2, 1, 3};
   memset(to.high + at, 0, kGroup);
@@ -91,7 +101,7 @@ inline int32_t list_group(const int16_t* quants, int64_t group, const ActiveInpu
   for (int i = 0; i < kGroup; ++i) {
     const int quant = quants[i / 4 * 4 + kOrder[i % 4]];
     if (quant == 0) continue;
-    to.records[at + count] = static_cast<uint32_t>((group * kGroupRecords + i) * kWholeRecord);
+    to.records[at + count] = records[i];
     to.high[at + count] = static_cast<int8_t>((quant + 128) >> 8);
     to.low[at + count] = static_cast<int8_t>(quant & 255);
     ++count;
@@ -102,18 +112,24 @@ inline int32_t list_group(const int16_t* quants, int64_t group, const ActiveInpu
 #endif
 
 inline int64_t list_channels(const QuantRows& x, int64_t row, bool masked, const ActiveInputs& to) {
+  alignas(64) uint32_t records[kGroup];
+  for (int i = 0; i < kGroup; ++i) {
+    records[i] = static_cast<uint32_t>(channel_record(x.groups, 0, i) * kWholeRecord);
+  }
   int64_t listed = 0;
   int64_t inputs = 0;
   for (int64_t g = 0; g < x.groups; ++g) {
+    if (g > 0) {
+      for (int i = 0; i < kGroup; ++i) records[i] += kStreamRecords * kWholeRecord;
+    }
     const int64_t at = x.at(row, g);
     if (masked && x.kept[at] == 0) continue;
-    const int32_t count = list_group(x.quants + at * kGroup, g, to, inputs);
+    const int32_t count = list_group(x.quants + at * kGroup, records, to, inputs);
     to.groups[listed++] = {static_cast<int32_t>(g), count, x.scales[at], x.sums[at]};
     inputs += ActiveInputs::places(count);
   }
-  const uint32_t panel = static_cast<uint32_t>(x.groups * kGroupRecords * kWholeRecord);
   for (int64_t i = 0; i < ActiveInputs::kAhead; ++i) {
-    to.records[inputs + i] = inputs > 0 ? to.records[i] + panel : 0;
+    to.records[inputs + i] = inputs > 0 ? to.records[0] : 0;
   }
   return listed;
 }
@@ -122,23 +138,21 @@ inline int64_t list_channels(const QuantRows& x, int64_t row, bool masked, const
 
 // ---- the product ----
 
-/// Scales and minima are asked for groups ahead: on the way lies the next page of 4 kB, whose
-/// address is looked up early.
 template <class P>
 inline void multiply_panel(const ChannelArgs& a) {
-  constexpr int64_t kGroupsAhead = 8;
+  constexpr int64_t kGroupsAhead = 4;
+  const PanelAt<P> panel{a.panel, a.groups * kStreamRecords * P::kRecord};
   const auto prefetch_factors = [&](int64_t g) {
-    const uint8_t* const group = a.panel + a.x.groups[g].group * panel_group_bytes(P::kOutputs);
-    for (int64_t i = kGroup * P::kRecord; i < panel_group_bytes(P::kOutputs); i += 64) {
-      prefetch(group + i);
+    for (int64_t s = 0; s < kStreams; ++s) {
+      prefetch(panel.factor(a.x.groups[g].group, s * P::kRecord));
     }
   };
-  for (int64_t g = 0; g < kGroupsAhead && g < a.groups; ++g) prefetch_factors(g);
+  for (int64_t g = 0; g < kGroupsAhead && g < a.listed; ++g) prefetch_factors(g);
   prefetch_records<P>(a.panel, a.x.records, ActiveInputs::kAhead);
   ActiveInputs list = a.x;
-  for (int64_t g = 0; g < a.groups; ++g) {
-    if (g + kGroupsAhead < a.groups) prefetch_factors(g + kGroupsAhead);
-    multiply_group<P>(a.panel, list, a.x.groups[g], a.y);
+  for (int64_t g = 0; g < a.listed; ++g) {
+    if (g + kGroupsAhead < a.listed) prefetch_factors(g + kGroupsAhead);
+    multiply_group<P>(panel, list, a.x.groups[g], a.y);
     list.pass(a.x.groups[g].count);
   }
 }

@@ -5,10 +5,11 @@
 //
 // Quants, groups of 32 inputs, scales and minima are those of kernels/packing.h, only their places
 // differ. A panel is 128 outputs, the last one 64 where N, padded to a multiple of 64, leaves no
-// more; panels follow each other, and so do the groups of a panel. A group of a panel of P outputs,
-// 20 P bytes:
-//
-//   32 records, one for every input, of P / 2 bytes; then P fp16 scales; then P fp16 minima
+// more; panels follow each other. A group of a panel of P outputs is 40 records of P / 2 bytes: one
+// for every input, then P fp16 scales and P fp16 minima in eight. Record r lies in stream r % 8; a
+// panel is its 8 streams, one after the other, each of the groups' 5 records r % 8, r % 8 + 8, ...
+// Records that follow each other in a group are in pages of their own that way: lines with gaps
+// between them come faster from eight pages in turn than from one.
 //
 // With d = P / 32, byte 16 b + 4 j + c of a record (b < d, j < 4, c < 4) holds output
 // 8 d j + 4 b + c in the low nibble and output 8 d j + 4 d + 4 b + c in the high one. So bytes of
@@ -32,6 +33,20 @@ constexpr int64_t kHalfPanelGroupBytes = kHalfPanel * (kGroup / 2 + 4);
 
 constexpr int64_t panel_group_bytes(int64_t outputs) { return outputs * (kGroup / 2 + 4); }
 
+constexpr int64_t kStreams = 8;
+constexpr int64_t kStreamRecords = (kGroup + 8) / kStreams;  // of a group
+
+/// The number of record `r` of a group in a panel of so many groups.
+constexpr int64_t channel_record(int64_t groups, int64_t group, int64_t r) {
+  return (r % kStreams * groups + group) * kStreamRecords + r / kStreams;
+}
+
+/// Where byte `b` of a group's scales and minima lies in a panel of `outputs`.
+constexpr int64_t channel_factor(int64_t outputs, int64_t groups, int64_t group, int64_t b) {
+  const int64_t bytes = outputs / 2;
+  return channel_record(groups, group, kGroup + b / bytes) * bytes + b % bytes;
+}
+
 /// Where output `o` of a panel of `outputs` lies in a record: byte and, if 4, the high nibble.
 static inline int64_t channel_byte(int64_t outputs, int64_t o, int* shift) {
   const int64_t d = outputs / 32;
@@ -41,12 +56,8 @@ static inline int64_t channel_byte(int64_t outputs, int64_t o, int* shift) {
   return 16 * (lane / 4) + 4 * (o / (8 * d)) + lane % 4;
 }
 
-/// Records that a group of a panel is long, scales and minima included.
-constexpr int64_t kGroupRecords = kGroup + 8;
-
 /// Bytes of a record of a whole panel.
-constexpr int kWholeRecordBits = 6;
-constexpr int64_t kWholeRecord = 1 << kWholeRecordBits;
+constexpr int64_t kWholeRecord = kPanel / 2;
 
 /// A group of which a row has inputs that count: those that are kept and whose quant is not 0.
 struct ActiveGroup {
@@ -58,10 +69,10 @@ struct ActiveGroup {
 
 /// The active inputs of one row, group after group. The inputs of a group begin at a multiple of
 /// kTogether; up to the next one its first input is repeated with a quant of 0. Behind the last one
-/// lie the first records of the next panel, so that its first lines are on the way when it begins.
+/// lie kAhead times the first record.
 struct ActiveInputs {
   static constexpr int64_t kTogether = 8;
-  static constexpr int64_t kAhead = 96;  // inputs of which the records are asked for
+  static constexpr int64_t kAhead = 64;  // inputs of which the records are asked for
 
   ActiveGroup* groups;  // [those of the row]
   uint32_t* records;    // [32 times the groups + kAhead]: bytes before it in a whole panel
@@ -83,8 +94,9 @@ struct ActiveInputs {
 struct ChannelArgs {
   const uint8_t* panel;
   int64_t outputs;  // of the panel: kPanel or kHalfPanel
+  int64_t groups;   // of the panel
   ActiveInputs x;
-  int64_t groups;  // that are listed in x
+  int64_t listed;  // groups in x
   float* y;        // [outputs] of the panel, is added to
 };
 

@@ -67,22 +67,22 @@ inline void sum_inputs(const uint8_t* panel, const ActiveInputs& list, int32_t c
 }
 
 template <class P, bool Upper>
-inline void multiply_half(const uint8_t* panel, int64_t part, const ActiveInputs& list,
+inline void multiply_half(const PanelAt<P>& panel, int64_t part, const ActiveInputs& list,
                           const ActiveGroup& x, float* y) {
   Ints strips[4];
-  sum_inputs<P, Upper>(panel + part * static_cast<int64_t>(sizeof(Ints)), list, x.count, strips);
-  const uint8_t* const scales = panel + (x.group * kGroupRecords + kGroup) * P::kRecord;
+  sum_inputs<P, Upper>(panel.data + part * static_cast<int64_t>(sizeof(Ints)), list, x.count,
+                       strips);
   for (int s = 0; s < 4; ++s) {
     const int64_t o = (Upper ? P::kOutputs / 2 : 0) + (s * P::kParts + part) * kLanes;
-    add_scaled(strips[s], x, scales + 2 * o, scales + 2 * (P::kOutputs + o), y + o);
+    add_scaled(strips[s], x, panel, o, y);
   }
 }
 
 /// Adds a group, whose active inputs `list` begins with, to y.
 template <class P>
-inline void multiply_group(const uint8_t* panel, const ActiveInputs& list, const ActiveGroup& x,
+inline void multiply_group(const PanelAt<P>& panel, const ActiveInputs& list, const ActiveGroup& x,
                            float* y) {
-  prefetch_records<P>(panel, list.records + ActiveInputs::kAhead, x.count);
+  prefetch_records<P>(panel.data, list.records + ActiveInputs::kAhead, list.places(x.count));
   for (int64_t part = 0; part < P::kParts; ++part) {
     multiply_half<P, false>(panel, part, list, x, y);
     multiply_half<P, true>(panel, part, list, x, y);

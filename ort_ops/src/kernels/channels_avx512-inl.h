@@ -76,9 +76,13 @@ __attribute__((always_inline)) inline void sum_inputs(const uint8_t* panel,
   for (int q = 0; q < 4; ++q) {
     byte_high[q] = byte_low[q] = nibble_high[q] = nibble_low[q] = all_ints(0);
   }
+  const uint32_t* const ahead = list.records + ActiveInputs::kAhead;
+  if (P::kInputs < ActiveInputs::kTogether) {  // places that the loop leaves out
+    prefetch_records<P>(panel, ahead + list.places(count) - P::kInputs, P::kInputs);
+  }
   for (int32_t i = 0; i < count; i += P::kInputs) {
     const uint32_t* const records = list.records + i;
-    prefetch_records<P>(panel, records + ActiveInputs::kAhead, P::kInputs);
+    prefetch_records<P>(panel, ahead + i, P::kInputs);
     Ints r[4];
     for (int c = 0; c < 4; ++c) r[c] = P::record(panel, records + c);
     const Ints ab[] = {_mm512_unpacklo_epi8(r[0], r[1]), _mm512_unpackhi_epi8(r[0], r[1])};
@@ -107,16 +111,14 @@ __attribute__((always_inline)) inline void sum_inputs(const uint8_t* panel,
 /// Adds a group, whose active inputs `list` begins with, to y. Inline, as a call would spill the
 /// list and clear the upper halves of vectors in every group.
 template <class P>
-__attribute__((always_inline)) inline void multiply_group(const uint8_t* panel,
+__attribute__((always_inline)) inline void multiply_group(const PanelAt<P>& panel,
                                                           const ActiveInputs& list,
                                                           const ActiveGroup& x, float* y) {
   Ints strips[8];
-  sum_inputs<P>(panel, list, x.count, strips);
-  const uint8_t* const scales = panel + (x.group * kGroupRecords + kGroup) * P::kRecord;
+  sum_inputs<P>(panel.data, list, x.count, strips);
 #pragma GCC unroll 8
   for (int v = 0; v < P::kVectors; ++v) {
-    add_scaled(P::outputs(strips, v), x, scales + 2 * v * kLanes,
-               scales + 2 * (P::kOutputs + v * kLanes), y + v * kLanes);
+    add_scaled(P::outputs(strips, v), x, panel, v * kLanes, y);
   }
 }
 

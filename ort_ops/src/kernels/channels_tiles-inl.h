@@ -9,14 +9,15 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-/// 32 bytes of eight records as vectors of tiles: low and high nibbles of four quads of bytes.
-inline void transpose(const uint8_t* records, int64_t record_bytes, __m256i (&low)[4],
+/// 32 bytes of eight records, one of every stream, as vectors of tiles: low and high nibbles of
+/// four quads of bytes.
+inline void transpose(const uint8_t* records, int64_t stream, __m256i (&low)[4],
                       __m256i (&high)[4]) {
   const __m256i nibble = _mm256_set1_epi8(15);
   __m256i quads[2][4];
   for (int half = 0; half < 2; ++half) {
     __m256i r[4];
-    for (int i = 0; i < 4; ++i, records += record_bytes) {
+    for (int i = 0; i < 4; ++i, records += stream) {
       r[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(records));
     }
     const __m256i ab[] = {_mm256_unpacklo_epi8(r[0], r[1]), _mm256_unpackhi_epi8(r[0], r[1])};
@@ -43,12 +44,14 @@ inline void channels_to_tiles(const uint8_t* panel, int64_t outputs, int64_t gro
   const auto write = [](uint8_t* to, __m256i x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x);
   };
-  for (int64_t g = 0; g < groups; ++g, panel += panel_group_bytes(outputs)) {
+  const int64_t stream = groups * kStreamRecords * record_bytes;
+  for (int64_t g = 0; g < groups; ++g) {
     uint8_t* const to = tiles + g * group_bytes(4);
     for (int64_t v = 0; v < kGroup / 8; ++v) {
       for (int64_t part = 0; part < record_bytes; part += 32) {
         __m256i low[4], high[4];
-        transpose(panel + 8 * v * record_bytes + part, record_bytes, low, high);
+        transpose(panel + channel_record(groups, g, 8 * v) * record_bytes + part, stream, low,
+                  high);
         for (int j = 0; j < 4; ++j) {
           if (outputs == kPanel) {  // 16 outputs in two parts, a tile a nibble
             write(to + 2 * j * tile_bytes + 64 * v + part, low[j]);
@@ -60,11 +63,13 @@ inline void channels_to_tiles(const uint8_t* panel, int64_t outputs, int64_t gro
         }
       }
     }
-    const uint8_t* const factors = panel + kGroup * record_bytes;
     for (int64_t t = 0; t < outputs / kTile; ++t) {
       uint8_t* const in_tile = to + t * tile_bytes + quant_bytes(4);
-      memcpy(in_tile, factors + 2 * t * kTile, 2 * kTile);
-      memcpy(in_tile + 2 * kTile, factors + 2 * (outputs + t * kTile), 2 * kTile);
+      for (int f = 0; f < 2; ++f) {
+        memcpy(in_tile + 2 * kTile * f,
+               panel + channel_factor(outputs, groups, g, 2 * (f * outputs + t * kTile)),
+               2 * kTile);
+      }
     }
   }
 }

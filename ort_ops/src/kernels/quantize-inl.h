@@ -30,9 +30,9 @@ inline uint32_t kept_inputs(const uint8_t* mask, int64_t block, int64_t first, i
 
 /// One bit for every four.
 inline uint8_t kept_quads(uint32_t kept) {
-  uint8_t quads = 0;
-  for (int i = 0; i < 8; ++i) quads |= static_cast<uint8_t>(((kept >> 4 * i & 15) != 0) << i);
-  return quads;
+  kept |= kept >> 2;
+  kept |= kept >> 1;
+  return static_cast<uint8_t>(_pext_u32(kept, 0x11111111));
 }
 
 inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t block,

@@ -77,7 +77,8 @@ class ChannelMatMul : public Stage {
     alignas(64) float y[kPanel] = {};
     if (bias(call, panel)) std::memcpy(y, bias(call, panel), bytes);
     kernels_.channels.multiply({weight_.at(call.inputs[1], panel), weight_.outputs(panel),
-                                x.active(call.scratch), x.count(call.scratch), y});
+                                weight_.groups(), x.active(call.scratch), x.count(call.scratch),
+                                y});
     std::memcpy(call.outputs[0].as<float>() + panel * kPanel, y, bytes);
   }
 
@@ -135,7 +136,7 @@ const OpSpec& channel_matmul_spec() {
       "of inputs that are 0 or masked are not read. Bit for bit the result of BlockMatMul.",
       {{"x", Type::float32, false, "[..., k]"},
        {"weight", Type::uint8, false,
-        "[ceil(n / 64), ceil(k / 32) * 1280], packed by tamiz_ops.pack_channels"},
+        "[ceil(n / 64), 4, ceil(k / 32) * 320], packed by tamiz_ops.pack_channels"},
        {"mask", Type::uint8, true, "[..., ceil(k / block)]; 0 leaves a block of inputs out"},
        {"bias", Type::float32, true, "[n]"}},
       {{"y", Type::float32, false, "[..., n]"}},

@@ -16,8 +16,8 @@ struct ChannelWeight {
 
   explicit ChannelWeight(const Attributes& attributes)
       : n(PackedWeight::positive(attributes, "n")), k(PackedWeight::positive(attributes, "k")) {
-    // two panels of bytes are counted in 32 bits
-    constexpr int64_t kMost = UINT32_MAX / (2 * panel_group_bytes(kPanel)) * kGroup;
+    // the bytes of a panel are counted in 32 bits
+    constexpr int64_t kMost = UINT32_MAX / panel_group_bytes(kPanel) * kGroup;
     if (k > kMost) {
       throw Error("attribute 'k' is " + std::to_string(k) + ", expected at most " +
                   std::to_string(kMost));
@@ -40,7 +40,8 @@ struct ChannelWeight {
   void check(const Tensor& weight) const {
     const std::string meaning =
         "64 outputs a row, n = " + std::to_string(n) + ", k = " + std::to_string(k);
-    expect_shape("weight", weight, Shape{2, {half_panels(), half_panel_bytes()}}, meaning.c_str());
+    expect_shape("weight", weight, Shape{3, {half_panels(), 4, half_panel_bytes() / 4}},
+                 meaning.c_str());
   }
 };
 
