@@ -186,8 +186,7 @@ class KwtaMask : public Stage {
     if (!call.inputs[slope]) return threshold_;
     const int64_t k = inputs_of(call);
     const float* const from = call.inputs[x].as<float>() + row * k;
-    const float told =
-        kernels_.sum_of_products(from, call.inputs[slope].as<float>(), k) + offset_;
+    const float told = kernels_.sum_of_products(from, call.inputs[slope].as<float>(), k) + offset_;
     if (std::isnan(told)) return threshold_;
     return threshold_ * std::exp(-std::clamp(told, -log_range_, log_range_));
   }
@@ -243,8 +242,7 @@ const OpSpec& kwta_mask_spec() {
        {"position_ids", Type::int64, true,
         "[...], of the tokens; omitted: `duty` and `first` do nothing"},
        {"candidates", Type::uint8, true, "the mask so far"},
-       {"center", Type::float32, true,
-        "[k], taken off x first; output centred needs it or renorm"},
+       {"center", Type::float32, true, "[k], taken off x first; output centred needs it or renorm"},
        {"slope", Type::float32, true,
         "[k], what x foretells of the token: its threshold is threshold * exp(-(x . slope + "
         "offset)); omitted: the same for all"}},
