@@ -87,17 +87,23 @@ class Activations(Values):
         Raises:
             TamizError: The model has no linear sites, or onnxruntime refuses it.
         """
-        from tamiz.graph import find_linear
-
-        self.inputs: dict[str, str] = {}
-        for site in found.sites:
-            if site.kind in (SiteKind.LINEAR, SiteKind.HEAD):
-                name = find_linear(found.model, site).input.name
-                assert name is not None
-                self.inputs[site.id] = name
+        self.inputs = linear_inputs(found)
         if not self.inputs:
             raise TamizError(f"{found.bundle.model}: has no linear sites to calibrate")
         super().__init__(found, list(dict.fromkeys(self.inputs.values())), threads)
+
+
+def linear_inputs(found: Survey) -> dict[str, str]:
+    """Name of the graph's value that each linear site and head reads, by site id."""
+    from tamiz.graph import find_linear
+
+    inputs = {}
+    for site in found.sites:
+        if site.kind in (SiteKind.LINEAR, SiteKind.HEAD):
+            name = find_linear(found.model, site).input.name
+            assert name is not None
+            inputs[site.id] = name
+    return inputs
 
 
 def _feed(node: Any, ids: NDArray[np.int64]) -> NDArray[Any]:

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from tamiz import bundle as bundles
 from tamiz import calibration as calibrations
 from tamiz import gradients
-from tamiz.backward import Float, UnknownOpError
+from tamiz.backward import UnknownOpError
 from tamiz.bundle import Bundle
 from tamiz.calibrate import calibrate_bundle
 from tamiz.calibration import Calibration
 from tamiz.candidates import Candidates, Progress, decodes, gate_windows
 from tamiz.dial import foretells, hold_and_turn, turnable
 from tamiz.errors import TamizError, UnwritableError
+from tamiz.gradients import Loss
 from tamiz.inspect import Survey, survey
 from tamiz.plan import Plan, describe, make_plan
 from tamiz.policy import Policy, Rules, Tuning, read_policy
@@ -243,7 +244,7 @@ class _Build:
 
     def _losses(
         self, found: Survey, plan: Plan, known: Calibration | None
-    ) -> tuple[dict[str, Float], list[Note]]:
+    ) -> tuple[Mapping[str, Loss], list[Note]]:
         """What errors at the inputs of sites cost, where a technique asks; or why nobody knows."""
         asked = any(foretells(choice) for site in plan.sites for choice in site.choices)
         if not asked or known is None or not known.tokens:

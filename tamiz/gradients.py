@@ -4,22 +4,25 @@
 
 Small errors e at a site's input cost Σ_k loss_k · e_k² nats a token of KL divergence from the model
 without them, where they are as good as unrelated between inputs and tokens: half the diagonal of
-the Fisher information. onnxruntime reads the text, `tamiz.backward` goes back.
+the Fisher information. Of one token they cost c_t times that (`tamiz.token_costs`). onnxruntime
+reads the text, `tamiz.backward` goes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.activations import Values
+from tamiz.activations import Values, linear_inputs
 from tamiz.backward import Float, Gradients, UnknownOpError, back, product, wanted
 from tamiz.inspect import Survey
 from tamiz.rewriting import reading
 from tamiz.site import SiteKind
+from tamiz.token_costs import TokenCosts
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -33,7 +36,23 @@ _WINDOWS = 8
 Progress = Callable[[str, int, int], None]
 
 
-def losses(found: Survey, windows: Sequence[Sequence[int]], progress: Progress) -> dict[str, Float]:
+@dataclass(frozen=True)
+class Loss:
+    """What errors at the input of a site cost.
+
+    Attributes:
+        inputs: loss_k, float32 ``[K]``, nats a token for the squared error of each input.
+        tokens: What the input foretells of log c_t, float32 ``[K + 1]``, the last one a constant;
+            None where it foretells too little.
+    """
+
+    inputs: Float
+    tokens: Float | None
+
+
+def losses(
+    found: Survey, windows: Sequence[Sequence[int]], progress: Progress
+) -> Mapping[str, Loss]:
     """What errors at the inputs of linear sites cost.
 
     Args:
@@ -42,33 +61,43 @@ def losses(found: Survey, windows: Sequence[Sequence[int]], progress: Progress) 
         progress: Told of every window.
 
     Returns:
-        ``loss`` float32 ``[K]`` by site id, nats a token for the squared error of each input.
+        By site id.
 
     Raises:
         UnknownOpError: The graph has an op that there is no way back through.
     """
     from threadpoolctl import threadpool_limits
 
+    sites = {site.node: site.id for site in found.sites if site.kind == SiteKind.LINEAR}
     nodes, logits = list(found.model.graph), found.model.graph.outputs[0].name
     if logits != "logits":
         raise UnknownOpError(f"{logits}, expected logits")
-    names = dict.fromkeys([logits, *(name for node in nodes for name in wanted(node))])
+    inputs = {site: name for site, name in linear_inputs(found).items() if site in sites.values()}
+    read = (name for node in nodes for name in wanted(node))
+    names = dict.fromkeys([logits, *read, *inputs.values()])
     run = Values(found, list(names), threads=1)
-    sites = {site.node: site.id for site in found.sites if site.kind == SiteKind.LINEAR}
     windows, count = windows[:_WINDOWS], 0
     sums: dict[str, NDArray[np.float64]] = {}
+    tokens = TokenCosts(inputs, len(windows))
     # One thread: sums must not depend on how many work.
     with reading(found.bundle), threadpool_limits(1):
         for done, window in enumerate(windows):
             progress("weigh inputs", done, len(windows))
             values = run(window)
             at = {logits: _surprise(values[logits], np.random.Generator(np.random.Philox(done)))}
+            lengths = {}
             for node, gradient in _inputs(nodes, values, at):
                 if (site := sites.get(node.name or "")) is not None:
-                    squares = np.square(gradient[_FIRST:], dtype=np.float64).sum(axis=0)
-                    sums[site] = sums.get(site, 0) + squares
+                    squares = np.square(gradient[_FIRST:], dtype=np.float64)
+                    sums[site] = sums.get(site, 0) + squares.sum(axis=0)
+                    lengths[site] = squares.sum(axis=1)
+            tokens.add({name: values[name][_FIRST:] for name in inputs.values()}, lengths)
             count += max(1, len(window) - _FIRST)
-    return {site: (total / (2 * count)).astype(np.float32) for site, total in sums.items()}
+    told = tokens.foretold()
+    return {
+        site: Loss((total / (2 * count)).astype(np.float32), told.get(site))
+        for site, total in sums.items()
+    }
 
 
 def _surprise(logits: Float, random: np.random.Generator) -> Float:

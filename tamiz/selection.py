@@ -19,7 +19,7 @@ from tamiz.technique import Resource
 from tamiz.workers import Workers
 
 if TYPE_CHECKING:
-    from tamiz.backward import Float
+    from tamiz.gradients import Loss
 
 #: What a site is refused for after its fit has passed.
 _BACKED_OFF = "backed off by the gate of the whole model"
@@ -99,7 +99,7 @@ class Workshop:
     found: Survey
     plan: Plan
     calibration: Calibration | None
-    losses: Mapping[str, Float]
+    losses: Mapping[str, Loss]
     folder: Path
     workers: Workers
     progress: Callable[[str, int, int], None]
@@ -145,7 +145,9 @@ class Workshop:
         statistics = None if known is None else known.statistics(site.id)
         if statistics is not None:
             share = site.in_features * site.out_features / max(1, self._linear_weights)
-            statistics = replace(statistics, losses=self.losses.get(site.id), share=share)
+            statistics = replace(statistics, share=share)
+            if (loss := self.losses.get(site.id)) is not None:
+                statistics = replace(statistics, losses=loss.inputs, tokens=loss.tokens)
         return Job(
             site,
             choice,

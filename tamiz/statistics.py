@@ -21,6 +21,8 @@ class Statistics:
         run: Inputs of tokens that follow each other, float32 ``[R, K]``; None if unknown.
         losses: What an error of each input costs the model, nats a token for its square, float32
             ``[K]`` (`tamiz.gradients`); None if unknown.
+        tokens: What the input foretells of how much more it costs one token, c = exp(x·tokens[:K] +
+            tokens[K]), 1 on average, float32 ``[K + 1]`` (`tamiz.token_costs`); None if nothing.
         share: The site's part of the weights of all linear sites.
     """
 
@@ -30,4 +32,5 @@ class Statistics:
     origins: NDArray[np.str_] | None = None
     run: NDArray[np.float32] | None = None
     losses: NDArray[np.float32] | None = None
+    tokens: NDArray[np.float32] | None = None
     share: float = 1.0

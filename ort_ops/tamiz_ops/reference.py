@@ -142,6 +142,7 @@ def kwta_mask(
     position_ids: Array | None = None,
     candidates: Array | None = None,
     center: Array | None = None,
+    slope: Array | None = None,
     *,
     block: int = 1,
     threshold: float = 0.0,
@@ -149,10 +150,13 @@ def kwta_mask(
     duty: int = 1,
     first: int = 4,
     renorm: int = 0,
+    offset: float = 0.0,
+    range: float = 2.0,
 ) -> list[Array]:
     """score = |x of a block|_2 * weight; kept where score >= threshold, or the `keep` largest.
 
-    With `renorm` the centred x is multiplied by blocks / winners.
+    With `slope` the threshold of a token is threshold * exp(-(x . slope + offset)), within a factor
+    of `range`. With `renorm` the centred x is multiplied by blocks / winners.
     """
     k = x.shape[-1]
     centred = x.astype(np.float64) - (0 if center is None else center)
@@ -165,7 +169,12 @@ def kwta_mask(
         kept = np.zeros(scores.shape, bool)
         np.put_along_axis(kept, ranked[..., :keep], True, axis=-1)
     else:
-        kept = scores >= threshold
+        least = np.full((*x.shape[:-1], 1), threshold, np.float64)
+        if slope is not None:
+            told = x.astype(np.float64) @ slope.astype(np.float64) + offset
+            told = np.clip(np.where(np.isnan(told), 0, told), -np.log(range), np.log(range))
+            least *= np.exp(-told)[..., np.newaxis]
+        kept = scores >= least
     if position_ids is not None:
         kept |= ((position_ids < first) | (position_ids % duty != 0))[..., np.newaxis]
     winners = (kept & allowed).astype(np.uint8)

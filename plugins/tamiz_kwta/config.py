@@ -44,7 +44,8 @@ class KwtaConfig(TechniqueConfig):
     )
     select: Literal["threshold", "topk", "mass"] = Field(
         "threshold",
-        description="threshold: a constant of each site, k holds on average; topk: exactly the "
+        description="threshold: a constant of each site, k holds on average; without k moved for "
+        "each token by what its errors cost; topk: exactly the "
         "k best of each token; mass: the fewest that hold --kwta-mass of softmax(score / temp).",
     )
     mass: float = Field(0.9, gt=0, le=1, description="Of select=mass.")

@@ -13,7 +13,7 @@ from tamiz_kwta.rewrite import rewrite
 
 KWTA = Technique(
     name="kwta",
-    version="2",
+    version="3",
     summary="Each token reads the weights of its strongest inputs only.",
     config=KwtaConfig,
     site_kinds=frozenset({SiteKind.LINEAR}),

@@ -39,7 +39,7 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
         node,
         f"{site.id}.kwta",
         "KwtaMask",
-        [x, constant("score"), positions, earlier, constant("center")],
+        [x, constant("score"), positions, earlier, constant("center"), constant("slope")],
         fit.attributes,
         outputs,
     )

@@ -152,9 +152,23 @@ def test_every_site_of_a_decoder_is_told_what_errors_of_its_inputs_cost(tiny: Su
     again = gradients.losses(tiny, [IDS, IDS], lambda *_: None)
     assert set(told) == {site.id for site in linear(tiny)}
     for site in linear(tiny):
-        assert told[site.id].shape == (site.in_features,)
-        assert (told[site.id] > 0).all()
-        np.testing.assert_array_equal(told[site.id], again[site.id])
+        loss = told[site.id].inputs
+        assert loss.shape == (site.in_features,)
+        assert (loss > 0).all()
+        np.testing.assert_array_equal(loss, again[site.id].inputs)
+        assert told[site.id].tokens is None  # two windows: none to check what it foretells
+
+
+def test_what_the_input_foretells_of_a_token_is_the_same_every_time(tiny: Survey) -> None:
+    windows = [[(7 * i + 3 * n) % 50 for i in range(24)] for n in range(8)]
+    told = gradients.losses(tiny, windows, lambda *_: None)
+    again = gradients.losses(tiny, windows, lambda *_: None)
+    for site in linear(tiny):
+        tokens = told[site.id].tokens
+        if tokens is not None:
+            assert tokens.shape == (site.in_features + 1,)
+            np.testing.assert_array_equal(tokens, again[site.id].tokens)
+    assert any(loss.tokens is not None for loss in told.values())
 
 
 def test_the_way_back_through_a_whole_decoder(tiny: Survey, monkeypatch: Any) -> None:

@@ -44,6 +44,68 @@ def test_center(isa):
         tamiz_ops.run("KwtaMask", [x], isa=isa, threshold=0.8)
 
 
+def by_token(x, slope, isa=None, center=None, **attributes):
+    inputs = [x, None, None, None, center, slope]
+    return tamiz_ops.run("KwtaMask", inputs, out=[True, None], isa=isa, **attributes)[0]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("k", [1, 31, 32, 100, 576])
+def test_the_threshold_of_a_token_follows_its_input(isa, k):
+    x, slope = random(1, 60, k), random(k, seed=3) / np.float32(np.sqrt(k))
+    how = {"threshold": 0.7, "offset": 0.2, "range": 1.8}
+    got = by_token(x, slope, isa, **how)
+    # Bits of the sum and of exp decide on scores at the threshold only.
+    told = np.clip(x.astype(np.float64) @ slope + 0.2, -np.log(1.8), np.log(1.8))
+    least = 0.7 * np.exp(-told)[..., np.newaxis]
+    sure = np.abs(np.abs(x) / least - 1) > 1e-5
+    expected = reference.run("KwtaMask", [x, None, None, None, None, slope], **how)[0]
+    np.testing.assert_array_equal(got[sure], expected[sure])
+    assert sure.mean() > 0.99
+    assert np.any(got != mask(x, isa=isa, threshold=0.7)) or k == 1
+
+
+def test_every_instruction_set_decides_alike():
+    x, slope = random(1, 3000, 77), random(77, seed=3)
+    x[..., 0] = 0.7 * np.exp(-np.clip(x.astype(np.float64) @ slope, -0.69, 0.69))
+    masks = [by_token(x, slope, isa, threshold=0.7) for isa in ISAS]
+    for other in masks[1:]:
+        np.testing.assert_array_equal(masks[0], other)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_strange_inputs_do_not_switch_a_site_off(isa):
+    x, slope = random(1, 5, 64), np.ones(64, np.float32)
+    x[0, :, 3] = [np.nan, np.inf, -np.inf, 1e30, -1e30]
+    got = by_token(x, slope, isa, threshold=0.5, range=2.0)[0]
+    for row, kept, least in zip(x[0], got, [0.5, 0.25, 1.0, 0.25, 1.0], strict=True):
+        np.testing.assert_array_equal(kept, ~(np.abs(row) < np.float32(least)))
+    mixed = random(1, 1, 64)
+    mixed[0, 0, :2] = np.inf, -np.inf
+    np.testing.assert_array_equal(
+        by_token(mixed, slope, isa, threshold=0.5), mask(mixed, isa=isa, threshold=0.5)
+    )
+
+
+def test_a_slope_reads_the_input_before_its_center_is_taken_off():
+    x, center, slope = random(1, 50, 70) + 1, random(70, seed=2), random(70, seed=3) / 8
+    inputs = [x, None, None, None, center, slope]
+    got, _ = tamiz_ops.run("KwtaMask", inputs, threshold=0.8)
+    expected = reference.run("KwtaMask", inputs, threshold=0.8)[0]
+    assert np.mean(got != expected) < 1e-3
+
+
+def test_a_slope_needs_a_threshold_and_one_number_for_every_input():
+    x, slope = random(1, 5, 64), random(64)
+    for how in ({"keep": 3}, {"mass": 0.5}):
+        with pytest.raises(ValueError, match="input slope needs a threshold, not keep or mass"):
+            by_token(x, slope, **how)
+    with pytest.raises(ValueError, match="slope"):
+        by_token(x, slope[1:], threshold=0.5)
+    with pytest.raises(ValueError, match="attribute 'range' is below 1"):
+        by_token(x, slope, threshold=0.5, range=0.5)
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("center", [None, random(70, seed=2)])
 def test_renorm_makes_up_for_what_loses(isa, center):
@@ -130,6 +192,10 @@ def test_the_first_positions_and_steps_between_duties_keep_all_candidates():
 
 def test_the_mask_of_a_token_does_not_depend_on_how_tokens_are_grouped():
     x, positions = random(1, 40, 96), np.arange(40)[None]
+    slope = random(96, seed=3) / 10
+    whole = by_token(x, slope, threshold=0.7)
+    steps = [by_token(x[:, t : t + 1], slope, threshold=0.7) for t in range(40)]
+    np.testing.assert_array_equal(whole, np.concatenate(steps, axis=1))
     for how in ({"threshold": 0.7}, {"keep": 20}, {"mass": 0.6}):
         whole = mask(x, None, positions, **how)
         steps = [mask(x[:, t : t + 1], None, positions[:, t : t + 1], **how) for t in range(40)]

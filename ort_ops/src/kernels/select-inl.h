@@ -1,4 +1,5 @@
 // score[b] = |x of block b|_2 * weight[b];  kept = score >= threshold, or the largest
+// A token's threshold: threshold * exp(-(sum x[i] * slope[i] + offset))
 //
 // Plain loops, which the compiler turns into vectors of each target; the bits are the same on all.
 //
@@ -77,7 +78,22 @@ inline int64_t keep_largest(const float* scores, const uint8_t* candidates, int6
   return total;
 }
 
-constexpr SelectKernels select_kernels = {score_blocks, keep_above, keep_largest};
+/// In as many partial sums as two of the widest vectors have lanes, on every target.
+inline float sum_of_products(const float* a, const float* b, int64_t n) {
+  constexpr int kSums = 32;
+  float sums[kSums] = {};
+  const int64_t whole = n / kSums * kSums;
+  for (int64_t i = 0; i < whole; i += kSums) {
+    for (int s = 0; s < kSums; ++s) sums[s] = fmaf(a[i + s], b[i + s], sums[s]);
+  }
+  for (int64_t i = whole; i < n; ++i) sums[i - whole] = fmaf(a[i], b[i], sums[i - whole]);
+  for (int half = kSums / 2; half > 0; half /= 2) {
+    for (int s = 0; s < half; ++s) sums[s] += sums[s + half];
+  }
+  return sums[0];
+}
+
+constexpr SelectKernels select_kernels = {score_blocks, keep_above, keep_largest, sum_of_products};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

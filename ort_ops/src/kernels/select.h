@@ -17,6 +17,9 @@ struct SelectKernels {
   /// Of the candidates the `most` with the largest scores, of equal ones the first. NaN is largest.
   int64_t (*largest)(const float* scores, const uint8_t* candidates, int64_t count, int64_t most,
                      uint8_t* kept);
+
+  /// sum a[i] * b[i].
+  float (*sum_of_products)(const float* a, const float* b, int64_t n);
 };
 
 }  // namespace tamiz

@@ -17,7 +17,7 @@
 namespace tamiz {
 namespace {
 
-enum Input : size_t { x, weight, position_ids, candidates, center };
+enum Input : size_t { x, weight, position_ids, candidates, center, slope };
 enum Output : size_t { kept_mask, centred };
 enum Metric : size_t { kept_blocks, blocks, duty_hits };
 
@@ -32,10 +32,13 @@ class KwtaMask : public Stage {
         duty_(PackedWeight::positive(attributes, "duty")),
         first_(attributes.ints.at("first")),
         renorm_(attributes.ints.at("renorm") != 0),
+        offset_(attributes.floats.at("offset")),
+        log_range_(std::log(attributes.floats.at("range"))),
         kernels_(kernels.select) {
     if (keep_ < 0) throw Error("attribute 'keep' is negative, expected 0 (off) or a count");
     if (!(mass_ >= 0 && mass_ <= 1)) throw Error("attribute 'mass' is outside of 0 to 1");
     if (!(temperature_ > 0)) throw Error("attribute 'temperature' is not positive");
+    if (!(log_range_ >= 0)) throw Error("attribute 'range' is below 1");
     if (keep_ > 0 && mass_ > 0) throw Error("attributes 'keep' and 'mass' exclude each other");
   }
 
@@ -58,6 +61,11 @@ class KwtaMask : public Stage {
     outputs[kept_mask].shape = shape;
     if (inputs[center]) {
       expect_shape("center", inputs[center], Shape{1, {inputs[x].shape.dims[shape.rank - 1]}},
+                   "one for every input");
+    }
+    if (inputs[slope]) {
+      if (keep_ > 0 || mass_ > 0) throw Error("input slope needs a threshold, not keep or mass");
+      expect_shape("slope", inputs[slope], Shape{1, {inputs[x].shape.dims[shape.rank - 1]}},
                    "one for every input");
     }
     if (outputs[centred]) {
@@ -170,7 +178,17 @@ class KwtaMask : public Stage {
       const int64_t most = smallest_set(scores, from, count(call));
       return kernels_.largest(scores, from, count(call), most, mask(call, row));
     }
-    return kernels_.above(scores, from, count(call), threshold_, mask(call, row));
+    return kernels_.above(scores, from, count(call), threshold(call, row), mask(call, row));
+  }
+
+  /// The threshold of a token; one whose x is not a number has the threshold of the site.
+  float threshold(const Call& call, int64_t row) const {
+    if (!call.inputs[slope]) return threshold_;
+    const int64_t k = inputs_of(call);
+    const float* const from = call.inputs[x].as<float>() + row * k;
+    const float told = kernels_.sum_of_products(from, call.inputs[slope].as<float>(), k) + offset_;
+    if (std::isnan(told)) return threshold_;
+    return threshold_ * std::exp(-std::clamp(told, -log_range_, log_range_));
   }
 
   /// The size of the smallest set of candidates with sum softmax(score / temperature) >= mass.
@@ -201,6 +219,7 @@ class KwtaMask : public Stage {
   const float mass_, temperature_;
   const int64_t duty_, first_;
   const bool renorm_;
+  const float offset_, log_range_;
   const SelectKernels& kernels_;
 };
 
@@ -223,8 +242,10 @@ const OpSpec& kwta_mask_spec() {
        {"position_ids", Type::int64, true,
         "[...], of the tokens; omitted: `duty` and `first` do nothing"},
        {"candidates", Type::uint8, true, "the mask so far"},
-       {"center", Type::float32, true,
-        "[k], taken off x first; output centred needs it or renorm"}},
+       {"center", Type::float32, true, "[k], taken off x first; output centred needs it or renorm"},
+       {"slope", Type::float32, true,
+        "[k], what x foretells of the token: its threshold is threshold * exp(-(x . slope + "
+        "offset)); omitted: the same for all"}},
       {{"mask", Type::uint8, false, "[..., ceil(k / block)], 1 = kept"},
        {"centred", Type::float32, true,
         "x - center, whose scores decide if it is asked for; with renorm times blocks / winners"}},
@@ -236,7 +257,10 @@ const OpSpec& kwta_mask_spec() {
        {"temperature", Kind::real, false, 1, "of the softmax"},
        {"duty", Kind::integer, false, 1, "only positions that are multiples of it are masked"},
        {"first", Kind::integer, false, 4, "positions of a sequence that keep all candidates"},
-       {"renorm", Kind::integer, false, 0, "1: multiply output centred by blocks / winners"}},
+       {"renorm", Kind::integer, false, 0, "1: multiply output centred by blocks / winners"},
+       {"offset", Kind::real, false, 0, "of input slope"},
+       {"range", Kind::real, false, 2,
+        "most that input slope multiplies or divides the threshold by, at least 1"}},
       {{"kwta.kept", "blocks", "that won; over kwta.blocks: kwta.keep_ratio"},
        {"kwta.blocks", "blocks", "that there were"},
        {"kwta.duty_hits", "tokens", "that were gated"}},

@@ -22,8 +22,14 @@ LOSSES = np.random.default_rng(2).uniform(0.5, 2, K).astype(np.float32)
 STRENGTH = 100.0
 
 
-def fitted(scale: float = 1.0, losses: np.ndarray | None = LOSSES, **fields: Any) -> Fit:
-    known = Statistics(300, np.square(SAMPLES).mean(axis=0), SAMPLES, losses=losses)
+def fitted(
+    scale: float = 1.0,
+    losses: np.ndarray | None = LOSSES,
+    tokens: np.ndarray | None = None,
+    **fields: Any,
+) -> Fit:
+    mean = np.square(SAMPLES).mean(axis=0)
+    known = Statistics(300, mean, SAMPLES, losses=losses, tokens=tokens)
     return fit(SITE, scale * WEIGHT, known, KwtaConfig(max_keep=1.0, **fields))
 
 
@@ -52,6 +58,26 @@ def test_blocks_and_plain_scores_have_the_same_exchange_rate() -> None:
     assert ratio == pytest.approx(np.sqrt(3))
     groups = [LOSSES[i : i + 3].mean() for i in range(0, K, 3)]
     np.testing.assert_allclose(triples.tensors["score"], np.sqrt(groups), rtol=1e-5)
+
+
+def test_the_threshold_of_a_token_follows_what_its_input_foretells() -> None:
+    tokens = np.append(np.linspace(-0.3, 0.3, K), 0.1).astype(np.float32)
+    made = fitted(strength=STRENGTH, tokens=tokens)
+    slope, offset = made.tensors["slope"], float(made.attributes["offset"])
+    np.testing.assert_allclose(np.append(slope, offset) / tokens, 0.35, rtol=1e-5)
+    told = np.clip(SAMPLES @ slope + offset, -np.log(2), np.log(2))[:, np.newaxis]
+    least = float(made.attributes["threshold"]) * np.exp(-told)
+    kept = np.abs(SAMPLES) * made.tensors["score"] >= least
+    assert made.metrics["keep"] == pytest.approx(kept.mean(), abs=1e-3)
+    lost = (np.where(kept, 0, np.square(SAMPLES) * LOSSES) * np.exp(2 * told)).sum(axis=1)
+    assert made.metrics["loss"] == pytest.approx(lost.mean(), rel=1e-3)
+    site = fitted(strength=STRENGTH)
+    assert "slope" not in site.tensors
+    assert made.attributes["threshold"] == site.attributes["threshold"]
+
+
+def test_a_fraction_that_is_set_is_the_same_for_all_tokens() -> None:
+    assert "slope" not in fitted(k=0.5, tokens=np.ones(K + 1, np.float32)).tensors
 
 
 def test_inputs_whose_errors_cost_nothing_are_kept_to_a_quarter() -> None:
