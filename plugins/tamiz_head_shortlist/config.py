@@ -40,7 +40,7 @@ class HeadShortlistConfig(TechniqueConfig):
         json_schema_extra={"flag": "--head-recall"},
     )
     kl: float = Field(
-        0.03,
+        0.0175,
         gt=0,
         description="Largest mean KL divergence, in nats, of the softmax with estimates from the "
         "exact one, on every text; holds where the other logits are estimates.",

@@ -9,7 +9,7 @@ from tamiz_head_shortlist.quantise import GROUP, TILE, refined_tiles
 
 _OFFSET_BYTES = 4
 #: Tiles that are exact where a recall is asked for and the fit tells how many that takes.
-_TYPICAL_TILES = 48
+_TYPICAL_TILES = 112
 
 
 def effect(site: Site, config: HeadShortlistConfig, cost: Cost, keys: int) -> Cost:

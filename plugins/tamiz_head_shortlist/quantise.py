@@ -14,11 +14,11 @@ import tamiz_ops
 
 #: Inputs that share a scale, outputs of a tile.
 GROUP, TILE = 32, 16
-_REFINED = 8
+_REFINED = 6
 
 
 def refined_tiles(tiles: int) -> int:
-    """How many of a head's tiles are refined, where nothing asks for more: an eighth."""
+    """How many of a head's tiles are refined, where nothing asks for more: a sixth."""
     return -(-tiles // _REFINED)
 
 

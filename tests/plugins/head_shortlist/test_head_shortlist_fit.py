@@ -51,19 +51,20 @@ def run(fitted: Fit, x: np.ndarray, **others: int) -> tuple[np.ndarray, np.ndarr
 
 @pytest.mark.parametrize("dims", [8, 32, K])
 def test_metrics_are_those_of_the_op_on_the_last_fifth_of_the_samples(dims: int) -> None:
-    x = inputs(600)
+    x = inputs(3000)
     fitted = made(x, dims=dims, keep=160)
     assert fitted.attributes["tiles"] == 10
-    short, exact = run(fitted, x[480:])
+    parts = [run(fitted, part) for part in np.split(x[2400:], 5)]
+    short, exact = (np.concatenate(logits) for logits in zip(*parts, strict=True))
     kept = short == exact
     top = np.argsort(-exact, axis=1)[:, :10]
     recalls = np.take_along_axis(kept, top, axis=1)
     # The op's head is int8, the fit's is not: some ranks differ.
-    assert fitted.metrics["argmax_recall"] == pytest.approx(recalls[:, 0].mean(), abs=0.03)
-    assert fitted.metrics["top10_recall"] == pytest.approx(recalls.mean(), abs=0.03)
+    assert fitted.metrics["argmax_recall"] == pytest.approx(recalls[:, 0].mean(), abs=0.01)
+    assert fitted.metrics["top10_recall"] == pytest.approx(recalls.mean(), abs=0.01)
     log_p, log_q = (v - np.log(np.exp(v).sum(1, keepdims=True)) for v in (exact, short))
     divergence = (np.exp(log_p) * (log_p - log_q)).sum(1).mean()
-    assert fitted.metrics["kl"] == pytest.approx(divergence, rel=0.05)
+    assert fitted.metrics["kl"] == pytest.approx(divergence, rel=0.03)
 
 
 @pytest.mark.parametrize("recall", [0.8, 0.95, 1.0])
