@@ -1,12 +1,12 @@
 """Predicted against measured: bytes and decode speed of plans that differ much.
 
-    python benchmarks/plan_speed.py DENSE WORK --calibration C.safetensors
+    python benchmarks/plan_speed.py DENSE WORK --calibration C.safetensors [--only NAME …]
 
 Builds every plan into a folder of WORK (what is there already is used again), without gates: only
 bytes and speed are looked at. Then rounds: the machine's profile is measured, and every bundle
 decodes in a process of its own; the prediction is `tamiz plan`'s with that round's profile.
-Printed: bytes as predicted and as built, decode tok/s as predicted and as measured (medians), and
-the median over rounds of predicted / measured.
+Printed: bytes as predicted and as built, decode tok/s as predicted and as measured (medians), the
+median over rounds of predicted / measured and its least and largest value.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from tamiz import machine, speed
 from tamiz.bench import PAUSE, bundle_child
 from tamiz.build import Options, build
 from tamiz.bundle import Bundle
-from tamiz.inspect import survey
-from tamiz.plan import choose, make_plan, predict, totals
+from tamiz.inspect import Survey, survey
+from tamiz.plan import Prediction, choose, make_plan, predict, totals
 from tamiz.plugins import load
 from tamiz.policy import read_policy
 
@@ -37,25 +38,40 @@ class Case:
 
     wanted: dict[str, Any] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
-    context: int = 128
+    contexts: tuple[int, ...] = (128,)
 
 
-HALF = {"layers": "0-14"}
+def half(technique: str, **fields: Any) -> dict[str, Any]:
+    """A policy that switches a technique on in the first half of 30 layers."""
+    return {"ranges": [{"layers": "0-14", "techniques": {technique: fields}}]}
+
+
+HEAD: dict[str, Any] = {"head-shortlist": {"keep": 768}}
+KWTA: dict[str, Any] = {"kwta": {}}
+FILTER: dict[str, Any] = {"state-pack": {}}
+BYTES: dict[str, Any] = {"kv-int8": {}}
 CASES = {
-    "int4": Case(),
+    "int4": Case(contexts=(128, 2000, 8000)),
     "int8": Case({"block-quant": {"bits": 8}}),
-    "mixed": Case(policy={"ranges": [{**HALF, "techniques": {"block-quant": {"bits": 8}}}]}),
-    "head shortlist": Case({"head-shortlist": {"keep": 3200}}),
-    "proc-sparse half": Case(
-        policy={"ranges": [{**HALF, "techniques": {"proc-sparse": {"shed_eps": 0}}}]}
-    ),
-    "seed-delta half": Case(
-        policy={"ranges": [{**HALF, "techniques": {"seed-delta": {"k": 128}}}]}
-    ),
-    "kwta": Case({"kwta": {"k": 0.6}}),
-    "int4 at 2,000": Case(context=2000),
-    "key/value filter at 2,000": Case({"state-pack": {"keep": 192}}, context=2000),
+    "half int8": Case(policy=half("block-quant", bits=8)),
+    "head shortlist": Case(HEAD),
+    "kwta": Case(KWTA),
+    "kwta 0.6 everywhere": Case({"kwta": {"k": 0.6}}),
+    "state-pack": Case(FILTER, contexts=(2000, 8000)),
+    "kv-int8": Case(BYTES, contexts=(2000,)),
+    "kwta, head, state-pack, kv-int8": Case({**KWTA, **HEAD, **FILTER, **BYTES}, contexts=(2000,)),
+    "half proc-sparse": Case(policy=half("proc-sparse", shed_eps=0)),
 }
+
+
+@dataclass(frozen=True)
+class Run:
+    """A bundle at one context, and what its plan says of it."""
+
+    name: str
+    folder: Path
+    context: int
+    costs: list[Prediction]
 
 
 def main() -> None:
@@ -64,14 +80,33 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--calibration", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=CASES, choices=CASES, metavar="NAME")
     arguments = parser.parse_args()
+    found, runs = prepare(arguments)
+    results = rounds(found, runs, arguments.rounds)
+    print("| plan | at | bytes predicted | built | tok/s predicted | measured | ratio | |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for run, pairs in zip(runs, results, strict=True):
+        report = json.loads((run.folder / "report.json").read_text())
+        stored, built = totals(found, run.costs)[1].stored, report["totals"]["bytes_after"]
+        predicted, measured = map(statistics.median, zip(*pairs, strict=True))
+        ratios = [a / b for a, b in pairs]
+        print(
+            f"| {run.name} | {run.context:,} | {stored:,} | {built:,} | {predicted:.1f} | "
+            f"{measured:.1f} | {statistics.median(ratios):.2f} | "
+            f"{min(ratios):.2f} to {max(ratios):.2f} |"
+        )
+
+
+def prepare(arguments: argparse.Namespace) -> tuple[Survey, list[Run]]:
+    """The dense bundle's survey, and every bundle, built where it is not there."""
     plugins = load()
     found = survey(Bundle.open_dense(arguments.dense), plugins)
-    predictions, folders = {}, {}
-    for name, case in CASES.items():
-        folder = folders[name] = arguments.work / name.translate(str.maketrans(" /,", "---"))
+    runs = []
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    for name in arguments.only:
+        case, folder = CASES[name], arguments.work / name.replace(", ", "-").replace(" ", "-")
         policy_file = folder.with_suffix(".policy.json")
-        policy_file.parent.mkdir(parents=True, exist_ok=True)
         policy_file.write_text(
             json.dumps({"version": 1, "defaults": {"gating": {}}, **case.policy})
         )
@@ -81,43 +116,29 @@ def main() -> None:
             build(arguments.dense, folder, choices, plugins, options)
         policy = read_policy(policy_file, plugins.techniques(), found.sites)
         plan = make_plan(found.sites, choices, policy=policy)
-        predictions[name] = predict(found, plan, case.context)
-    measured, ratios, predicted = rounds(found, predictions, folders, arguments.rounds)
-    print("| plan | bytes predicted | built | tok/s predicted | measured | ratio |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for name, made in predictions.items():
-        report = json.loads((folders[name] / "report.json").read_text())
-        values = [statistics.median(v[name]) for v in (predicted, measured, ratios)]
-        print(
-            f"| {name} | {totals(found, made)[1].stored:,} | {report['totals']['bytes_after']:,} | "
-            f"{values[0]:.1f} | {values[1]:.1f} | {values[2]:.2f} |"
-        )
+        runs += [Run(name, folder, c, predict(found, plan, c)) for c in case.contexts]
+    return found, runs
 
 
-def rounds(
-    found: Any, predictions: dict[str, Any], folders: dict[str, Path], count: int
-) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, list[float]]]:
-    """Measured tok/s, predicted / measured, and predicted tok/s, by plan, one a round."""
-    measured: dict[str, list[float]] = {name: [] for name in predictions}
-    ratios: dict[str, list[float]] = {name: [] for name in predictions}
-    predicted: dict[str, list[float]] = {name: [] for name in predictions}
-    threads = machine.measure().speeds[-1].threads
-    children = {name: bundle_child(folder, threads) for name, folder in folders.items()}
+def rounds(found: Survey, runs: Sequence[Run], count: int) -> list[list[tuple[float, float]]]:
+    """Predicted and measured tok/s of every run, a pair a round."""
+    pairs: list[list[tuple[float, float]]] = [[] for _ in runs]
+    threads = machine.cores()
+    children = [bundle_child(run.folder, threads) for run in runs]
     try:
-        for name, child in children.items():
-            child.prefill(CASES[name].context)
+        for run, child in zip(runs, children, strict=True):
+            child.prefill(run.context)
         for _ in range(count):
             profile = machine.measure()
-            for name, made in predictions.items():
+            for run, child, made in zip(runs, children, pairs, strict=True):
                 time.sleep(PAUSE)
-                measured[name].append(children[name].decode(TOKENS))
-                found_speeds = speed.predict(found, made, totals(found, made), profile)
-                predicted[name].append(found_speeds[-1].after)
-                ratios[name].append(predicted[name][-1] / measured[name][-1])
+                measured = child.decode(TOKENS)
+                speeds = speed.predict(found, run.costs, totals(found, run.costs), profile)
+                made.append((speeds[-1].after, measured))
     finally:
-        for child in children.values():
+        for child in children:
             child.close()
-    return measured, ratios, predicted
+    return pairs
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from tamiz.technique import Cost, FitError
 #: First keys, and last ones, that a filter keeps unless it is told otherwise.
 SINKS, RECENT = 4, 64
 #: How much longer the bits of a key take to be scored and ranked than a weight of an int4 product,
-#: for each byte of the key and its value (measured at 2,000 and 8,000 keys of SmolLM2).
-_SCAN = 1.4
+#: for each byte of the key and its value (`benchmarks/work.py`).
+_SCAN = 0.2
 
 #: Where tamiz.Attention has its keys, their sketches and mean, and what it knew of a rest of them.
 PAST_KEY, PAST_SKETCH, KEY_MEAN, PAST_EVENT = 3, 8, 9, 10
@@ -131,9 +131,11 @@ def filtered(
     return Cost(
         cost.stored + mean,
         read + sketch,
-        cost.work + round(_SCAN * cost.read),
+        cost.work,
+        scattered=read,
         sketch=sketch,
         left_out=cost.read - read,
+        choosing=round(_SCAN * cost.read),
     )
 
 

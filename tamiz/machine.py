@@ -1,15 +1,22 @@
 """How fast this machine reads weights, multiplies and attends: what a predicted speed rests on.
 
-The profile is measured with tamiz's own operators in onnxruntime, once for each machine:
+The profile is measured with tamiz's own operators in onnxruntime (`tamiz.probes`), once for each
+machine. Rates, in 10^9 a second:
 
-- ``read_gb_s``: 10^9 bytes of weights read per second, by working set in MB: a chain of int8
-  products, which wait for memory.
-- ``records_gb_s``: the same of single cache lines with gaps between them: a chain of products that
-  skip a random half of their inputs.
-- ``products_g_s``: 10^9 weights multiplied per second from the cache: a chain of int4 products.
-- ``attention_gb_s``: 10^9 bytes of keys and values attended per second by a decode step.
-- ``node_us``: microseconds that a product costs beside its work: what is left of small products
-  when large ones tell how long a weight takes.
+- ``read_gb_s``: bytes of weights read, by working set in MB: int8 products, which wait for memory.
+- ``records_gb_s``: the same of single cache lines with gaps between them: products that skip a
+  random half of their inputs.
+- ``products_g_s``: weights multiplied from the cache: one int4 product again and again.
+- ``attention_gb_s``: bytes of keys and values attended by a decode step.
+- ``chosen_gb_s``: the same of keys that a filter chose here and there, and that a run of products
+  left in no cache.
+
+What a node costs beside that, in microseconds:
+
+- ``product_us``: a product: what is left of small ones where large ones tell how long a byte takes.
+- ``attention_us``: an attention of a single key, and what a run does for its keys and values, after
+  a run of products that left nothing of either in the caches.
+- ``node_us``: a norm.
 """
 
 from __future__ import annotations
@@ -20,35 +27,36 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tamiz.bundle import read_json, write_json
 from tamiz.errors import TamizError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import onnx_ir as ir
-    from numpy.typing import NDArray
+    from tamiz.probes import Bytes, Probe
 
 #: Working sets to read, in MB.
 WORKING_SETS = (16, 64, 256)
-#: In- and outputs of a product of the chain; one has 1.1 MB as int8 and 0.7 MB as int4.
+#: In- and outputs of a product; one has 1.1 MB as int8 and 0.7 MB as int4.
 _SIZE = 1024
-_GROUP_BYTES = {4: 320, 8: 544}
 #: The part of int4 weights that is scales and minima, which are read whatever is skipped.
 INT4_FACTORS = 0.2
-#: KV heads, positions and head size of an attention of the chain: 3.1 MB of keys and values.
-_CACHE = (3, 2048, 64)
-_ATTENTIONS = 16
+#: Keys of an attention, 6.3 MB of keys and values, and attentions in a row.
+_KEYS, _ATTENTIONS = 4096, 8
+#: How many of the keys are chosen in the two attentions that are compared.
+_CHOSEN = (256, 768)
+#: Attentions of a single key.
+_LAYERS = 30
 #: Products of one weight, which stays in the cache.
-_NODES = 64
-#: Seconds that a graph runs before and while it is measured, and how often it does so at least.
-_WARM_UP, _MEASURE, _LEAST_RUNS = 0.06, 0.08, 5
+_NODES = 256
+#: Seconds that a graph runs before and while it is measured each time, how often it does so at
+#: least, and how often all graphs are measured in turn.
+_WARM_UP, _MEASURE, _LEAST_RUNS, _ROUNDS = 0.02, 0.04, 3, 3
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,9 @@ class Speed:
     records_gb_s: dict[str, float]
     products_g_s: float
     attention_gb_s: float
+    chosen_gb_s: float
+    product_us: float
+    attention_us: float
     node_us: float
 
     def read_rate(self, working_set: int) -> float:
@@ -151,186 +162,92 @@ def cores() -> int:
 
 
 def measure() -> Profile:
-    """Measures this machine; takes one to two seconds where nothing else runs."""
-    import numpy as np
+    """Measures this machine; takes three seconds a number of threads where nothing else runs."""
+    from tamiz import probes
 
-    weights = np.ones(max(WORKING_SETS) * 1_000_000, np.uint8)
+    weights = probes.weights(max(WORKING_SETS) * 1_000_000)
     speeds = [_speed(threads, weights) for threads in sorted({1, cores()})]
     return Profile(identity(), tuple(speeds))
 
 
-def _speed(threads: int, weights: NDArray[np.uint8]) -> Speed:
-    small, large = (
-        _seconds(_products(4, size, weights[: _bytes(4, size)], _NODES, threads))
-        for size in (_SIZE // 2, _SIZE)
-    )
-    # t = node + weights / rate, for two sizes
-    product = max(large - small, large / 2) / (_SIZE**2 - (_SIZE // 2) ** 2)
-    node = max(0.0, small - product * (_SIZE // 2) ** 2)
+def _speed(threads: int, weights: Bytes) -> Speed:
+    from tamiz import probes
+
+    half, middle = _SIZE // 2, sorted(WORKING_SETS)[len(WORKING_SETS) // 2]
+    sets = {mb: weights[: mb * 1_000_000] for mb in WORKING_SETS}
+    graphs = {
+        "cached half": probes.products(4, half, weights, threads, _NODES, stored=1),
+        "cached": probes.products(4, _SIZE, weights, threads, _NODES, stored=1),
+        "half": probes.products(8, half, sets[middle], threads),
+        **{f"read {mb}": probes.products(8, _SIZE, part, threads) for mb, part in sets.items()},
+        **{f"skip {mb}": probes.skipping(_SIZE, part, threads) for mb, part in sets.items()},
+        "attention": probes.attention(_KEYS, _ATTENTIONS, threads),
+        "one key": probes.attention(1, _LAYERS, threads),
+        **{f"chosen {n}": probes.attention(_KEYS, _ATTENTIONS, threads, n) for n in _CHOSEN},
+        "norm": probes.norms(_SIZE, _NODES, threads),
+    }
+    cold = ["one key", *(f"chosen {n}" for n in _CHOSEN)]
+    spent = _seconds(graphs, dict.fromkeys(cold, graphs[f"read {middle}"]))
+    sizes = [probes.weight_bytes(8, size) for size in (half, _SIZE)]
+    # t = node + bytes / rate, for two sizes
+    large, small = spent[f"read {middle}"], spent["half"]
+    product = max(0.0, (small * sizes[1] - large * sizes[0]) / (sizes[1] - sizes[0]))
+    weight = _slope(spent["cached half"], spent["cached"]) / (_SIZE**2 - half**2)
     reads, records = {}, {}
+    int4 = probes.weight_bytes(4, _SIZE)
     for mb in WORKING_SETS:
-        chain = _products(8, _SIZE, weights, mb * 1_000_000 // _bytes(8, _SIZE), threads)
-        reads[str(mb)] = round(_bytes(8, _SIZE) / max(_seconds(chain) - node, 1e-9) / 1e9, 2)
-        skipping = _seconds(_skipping(weights[: mb * 1_000_000], threads)) - node
-        skipping -= INT4_FACTORS * _bytes(4, _SIZE) / (reads[str(mb)] * 1e9)
-        kept = (1 - INT4_FACTORS) / 2 * _bytes(4, _SIZE)
-        records[str(mb)] = round(kept / max(skipping, 1e-9) / 1e9, 2)
-    attention = _seconds(_attention(threads))
+        reads[str(mb)] = _giga(sizes[1], spent[f"read {mb}"] - product)
+        scales = INT4_FACTORS * int4 / (reads[str(mb)] * 1e9)
+        kept = (1 - INT4_FACTORS) / 2 * int4
+        records[str(mb)] = _giga(kept, spent[f"skip {mb}"] - product - scales)
+    few, many = (spent[f"chosen {n}"] for n in _CHOSEN)
+    key = probes.KEY_BYTES
     return Speed(
         threads=threads,
         read_gb_s=reads,
         records_gb_s=records,
-        products_g_s=round(1e-9 / product, 2),
-        attention_gb_s=round(8 * math.prod(_CACHE) / max(attention - node, 1e-9) / 1e9, 2),
-        node_us=round(1e6 * node, 3),
+        products_g_s=round(1e-9 / weight, 2),
+        attention_gb_s=_giga(key * _KEYS, spent["attention"] - spent["one key"]),
+        chosen_gb_s=_giga(key * (_CHOSEN[1] - _CHOSEN[0]), _slope(few, many)),
+        product_us=round(1e6 * product, 3),
+        attention_us=round(1e6 * spent["one key"], 3),
+        node_us=round(1e6 * spent["norm"], 3),
     )
 
 
-def _bytes(bits: int, size: int) -> int:
-    """Of the packed weights of a square product."""
-    return size // 16 * (size // 32) * _GROUP_BYTES[bits]
+def _slope(less: float, more: float) -> float:
+    """More seconds minus less; of a disturbed measurement at least half of the former."""
+    return max(more - less, more / 2)
 
 
-def _seconds(probe: _Probe) -> float:
-    """Seconds a node, median.
+def _giga(count: float, seconds: float) -> float:
+    return round(count / max(seconds, 1e-9) / 1e9, 2)
 
-    The first runs wake the threads and fill the caches, and do not count.
+
+def _seconds(graphs: Mapping[str, Probe], cold: Mapping[str, Probe]) -> dict[str, float]:
+    """Seconds a node, medians.
+
+    Args:
+        graphs: By name. All are measured in turn, so that a moment in which the machine does
+            something else disturbs none of them much.
+        cold: What runs before each run of a graph, uncounted, so that no cache has its data.
     """
+    spent: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(_ROUNDS):
+        for name, graph in graphs.items():
+            spent[name] += _runs(graph, cold.get(name))
+    return {name: statistics.median(runs) / len(graphs[name].nodes) for name, runs in spent.items()}
+
+
+def _runs(graph: Probe, before: Probe | None) -> list[float]:
+    """Seconds of runs; the first ones wake the threads and fill the caches, and do not count."""
     start = time.perf_counter()
     spent: list[float] = []
     while len(spent) < _LEAST_RUNS or time.perf_counter() < start + _WARM_UP + _MEASURE:
+        if before is not None:
+            before.run()
         begin = time.perf_counter()
-        probe.run()
+        graph.run()
         if begin > start + _WARM_UP:
             spent.append(time.perf_counter() - begin)
-    return statistics.median(spent) / len(probe.nodes)
-
-
-@dataclass
-class _Probe:
-    """A chain of nodes with the arrays that it runs on."""
-
-    inputs: dict[str, NDArray[Any]] = field(default_factory=dict)
-    outputs: dict[str, NDArray[Any]] = field(default_factory=dict)
-    values: dict[str, ir.Value] = field(default_factory=dict)
-    nodes: list[ir.Node] = field(default_factory=list)
-    run: Callable[[], None] = lambda: None
-
-    def input(self, name: str, array: NDArray[Any]) -> ir.Value:
-        """An input of the graph and what is bound to it."""
-        self.inputs[name] = array
-        return self._value(name, array)
-
-    def output(self, value: ir.Value, name: str, array: NDArray[Any]) -> None:
-        """Makes a node's output one of the graph, written to the array."""
-        like = self._value(name, array)
-        value.name, value.type, value.shape = name, like.type, like.shape
-        self.values[name] = value
-        self.outputs[name] = array
-
-    def _value(self, name: str, array: NDArray[Any]) -> ir.Value:
-        import onnx_ir as ir
-
-        kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
-        self.values[name] = ir.Value(name=name, shape=ir.Shape(array.shape), type=kind)
-        return self.values[name]
-
-    def node(
-        self, op: str, inputs: Sequence[ir.Value], attributes: Mapping[str, int], outputs: int = 1
-    ) -> Sequence[ir.Value]:
-        """Adds a node of the domain `tamiz`; returns its outputs."""
-        import onnx_ir as ir
-
-        made = ir.node(op, inputs, attributes, num_outputs=outputs, domain="tamiz")
-        self.nodes.append(made)
-        return made.outputs
-
-    def load(self, threads: int) -> _Probe:
-        """Makes the session; from now on `run` runs it."""
-        import onnx_ir as ir
-        import onnxruntime as ort
-
-        import tamiz_ops
-        from tamiz.runtime import session_options
-
-        ends = [[self.values[name] for name in names] for names in (self.inputs, self.outputs)]
-        opsets = {"": 17, "tamiz": 1}
-        graph = ir.Graph(*ends, nodes=self.nodes, opset_imports=opsets, name="probe")
-        options = session_options(threads)
-        tamiz_ops.register(options)
-        model = ir.to_proto(ir.Model(graph, ir_version=8)).SerializeToString()
-        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        binding = session.io_binding()
-        for bind, arrays in (
-            (binding.bind_input, self.inputs),
-            (binding.bind_output, self.outputs),
-        ):
-            for name, array in arrays.items():
-                bind(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        self.run = lambda: session.run_with_iobinding(binding)
-        self.run()
-        return self
-
-
-def _products(bits: int, size: int, weights: NDArray[np.uint8], nodes: int, threads: int) -> _Probe:
-    """A chain of products ``[1, size] · [size, size]`` through the weights in a circle."""
-    import numpy as np
-
-    probe = _Probe()
-    step = _bytes(bits, size)
-    last = probe.input("x", np.ones((1, size), np.float32))
-    stored = [
-        probe.input(f"w{at}", weights[at : at + step].reshape(size // 16, -1))
-        for at in range(0, min(len(weights), nodes * step) - step + 1, step)
-    ]
-    attributes = {"bits": bits, "n": size, "k": size}
-    for index in range(nodes):
-        (last,) = probe.node("BlockMatMul", [last, stored[index % len(stored)]], attributes)
-    probe.output(last, "y", np.zeros((1, size), np.float32))
-    return probe.load(threads)
-
-
-def _skipping(weights: NDArray[np.uint8], threads: int) -> _Probe:
-    """Products ``[1, size] · [size, size]`` of one row, half of whose inputs are masked."""
-    import numpy as np
-
-    probe = _Probe()
-    generator = np.random.default_rng(0)
-    x = probe.input("x", generator.standard_normal((1, _SIZE), np.float32))
-    kept = generator.permutation(_SIZE).reshape(1, -1) < _SIZE // 2
-    mask = probe.input("mask", kept.astype(np.uint8))
-    attributes = {"n": _SIZE, "k": _SIZE, "block": 1}
-    panels, step = _SIZE // 64, _bytes(4, _SIZE)
-    whole = weights[: len(weights) // step * step]
-    for index, stored in enumerate(whole.reshape(-1, panels, step // panels)):
-        weight = probe.input(f"w{index}", stored)
-        (y,) = probe.node("ChannelMatMul", [x, weight, mask], attributes)
-        probe.output(y, f"y{index}", np.empty((1, _SIZE), np.float32))
-    return probe.load(threads)
-
-
-def _attention(threads: int) -> _Probe:
-    """Decode steps of one attention after the other, each with keys and values of its own."""
-    import numpy as np
-
-    probe = _Probe()
-    heads, positions, size = _CACHE
-    queries = np.ones((1, 1, 3 * heads * size), np.float32)
-    row = np.ones((1, 1, heads * size), np.float32)
-    last = probe.input("q", queries)
-    new = [probe.input(name, row) for name in ("k", "v")]
-    mask = probe.input("mask", np.ones((1, positions), np.int64))
-    position = probe.input("position", np.full((1, 1), positions - 1))
-    for index in range(_ATTENTIONS):
-        caches = [np.ones((1, *_CACHE), np.float32) for _ in new]
-        past = [
-            probe.input(f"{name}{index}", cache)
-            for name, cache in zip(("keys", "values"), caches, strict=True)
-        ]
-        operands = [last, *new, *past, mask, position]
-        attributes = {"num_heads": 3 * heads, "kv_heads": heads}
-        last, *presents = probe.node("Attention", operands, attributes, 3)
-        for value, name, cache in zip(presents, ("keys", "values"), caches, strict=True):
-            probe.output(value, f"{name}_out{index}", cache)
-    probe.output(last, "y", np.empty_like(queries))
-    return probe.load(threads)
+    return spent

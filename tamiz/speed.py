@@ -1,13 +1,16 @@
 """Predicted speed of a plan on a measured machine.
 
-A decode step goes through the sites one after the other:
+A decode step goes through the sites one after the other. At a weight it takes
 
-    t = Σ_sites max(in rows / read rate + scattered / record rate, work / product rate)
-        + nodes · node time
+    t = max(in rows / read rate + scattered / record rate, work / product rate) + a product
 
-with the rates of a working set as large as all that a step reads. At an attention it is
-read / rate of attending + work / product rate: what chooses keys comes before these are read.
-Every node of the recognised graph counts, also where it is no site.
+with the rates of a working set as large as all that a step reads, and at an attention
+
+    t = max(in rows / attention rate + scattered / chosen rate, work / product rate)
+        + max(sketches / read rate, choosing / product rate) + an attention
+
+where *a product* and *an attention* are what these cost beside, see `tamiz.machine`. Every other
+node of the recognised graph takes as long as a norm.
 """
 
 from __future__ import annotations
@@ -78,8 +81,11 @@ def _seconds(site: Site, cost: Cost, working_set: int, speed: Speed) -> float:
     """Seconds that a step spends at one site; 0 where nothing is read."""
     if cost.read == 0:
         return 0.0
-    node, work = speed.node_us * 1e-6, cost.work / (speed.products_g_s * 1e9)
+    product, read = 1 / (speed.products_g_s * 1e9), 1 / speed.read_rate(working_set)
+    rows = cost.read - cost.scattered - cost.sketch
     if site.kind is SiteKind.ATTENTION:
-        return cost.read / (speed.attention_gb_s * 1e9) + work + node
-    rows = (cost.read - cost.scattered) / speed.read_rate(working_set)
-    return max(rows + cost.scattered / speed.record_rate(working_set), work) + node
+        reading = 1e-9 * (rows / speed.attention_gb_s + cost.scattered / speed.chosen_gb_s)
+        choosing = max(cost.sketch * read, cost.choosing * product)
+        return max(reading, cost.work * product) + choosing + speed.attention_us * 1e-6
+    reading = rows * read + cost.scattered / speed.record_rate(working_set)
+    return max(reading, cost.work * product) + speed.product_us * 1e-6

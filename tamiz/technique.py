@@ -149,10 +149,12 @@ class Cost:
         work: Weights multiplied for one decoded token, in units of a product of int4 weights that
             are in the cache; it counts where it takes longer than reading.
         exact: False where these are the most it may take, and the fit tells how much less it is.
-        scattered: Bytes of `read` that are single cache lines with gaps between them.
+        scattered: Bytes of `read` that are single cache lines with gaps between them; of keys and
+            values, rows.
         sketch: Bytes of `read` that are sketches of keys or what else is known of them; the others
             are keys and values.
         left_out: Bytes of keys and values that a filter leaves out of `read`; None without one.
+        choosing: As `work`, of what chooses keys before any of them are read.
     """
 
     stored: int
@@ -162,6 +164,7 @@ class Cost:
     scattered: int = 0
     sketch: int = 0
     left_out: int | None = None
+    choosing: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from tamiz_head_shortlist.quantise import GROUP, TILE, refined_tiles
 _OFFSET_BYTES = 4
 #: Tiles that are exact where a recall is asked for and the fit tells how many that takes.
 _TYPICAL_TILES = 112
+#: How long an output's bit takes to be added, by tables, in weights of an int4 product
+#: (`benchmarks/work.py`).
+_SIGN = 0.35
 
 
 def effect(site: Site, config: HeadShortlistConfig, cost: Cost, keys: int) -> Cost:
@@ -28,7 +31,8 @@ def effect(site: Site, config: HeadShortlistConfig, cost: Cost, keys: int) -> Co
         sketch += 2 * tiles * signs + n * _OFFSET_BYTES
         read += tiles * signs + refined * (signs + TILE * _OFFSET_BYTES)
     share = kept / tiles
-    work = k * (n + k) + (k - dims) * refined * TILE + round(cost.work * share)
+    signed = round(_SIGN * (k - dims) * (n + refined * TILE))
+    work = k * k + dims * n + signed + round(cost.work * share)
     return Cost(cost.stored + sketch, read + round(cost.read * share), work)
 
 

@@ -29,9 +29,9 @@ from tamiz.technique import (
 )
 
 _PACKED = 4  # elements that share a float's place
-#: How much longer bytes take to be multiplied than to be read at the rate of floats, for each byte
-#: of the rows as floats, in weights of an int4 product (measured at 8,000 keys of SmolLM2).
-_WIDEN = 3
+#: How long 8 bits of a key or a value take to become a float and be multiplied, for each byte of
+#: the float, in weights of an int4 product (`benchmarks/work.py`).
+_WIDEN = 2.1
 
 
 class KvInt8Config(TechniqueConfig):
@@ -77,11 +77,12 @@ def effect(site: Site, config: KvInt8Config, cost: Cost, keys: int) -> Cost:
     """A step reads the rows of the keys and values that it attends to."""
     if not site.head_size or site.head_size % _PACKED:
         return cost
-    rows = cost.read - cost.sketch
+    rows, part = cost.read - cost.sketch, words(site.head_size) / site.head_size
     return replace(
         cost,
-        read=cost.sketch + round(rows * words(site.head_size) / site.head_size),
-        work=cost.work + _WIDEN * rows,
+        read=cost.sketch + round(rows * part),
+        work=cost.work + round(_WIDEN * rows),
+        scattered=round(cost.scattered * part),
     )
 
 

@@ -23,6 +23,7 @@ that (`tamiz.token_costs`), loss · c takes the place of loss, so the threshold 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,18 +121,25 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
 
 
 def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
-    """A step reads what wins of the weight, line by line, and its scales."""
+    """A step reads what wins of the weight, line by line, and its scales.
+
+    Where what errors cost the model decides, other sites may be masked than those foreseen here:
+    what is stored then is the most.
+    """
     keep = config.keep_at(site)
-    if not (config.targets(site) and config.pays(keep)):
+    if not (config.targets(site) and (config.pays(keep) or config.informed)):
         return cost
     blocks = -(-site.in_features // config.block)
     share = keep if config.select != "mass" else 1.0
     share = share / config.duty + 1 - 1 / config.duty
     constants = (site.in_features + site.out_features) * config.centers(site)
     own = 4 * (blocks * config.weighted + site.in_features * config.informed + constants)
+    if not config.pays(keep):
+        return replace(cost, stored=cost.stored + own, exact=False)
     lines = round(cost.read * (1 - INT4_FACTORS) * share)
     read = round(cost.read * INT4_FACTORS) + lines + own
-    return Cost(cost.stored + own, read, round(cost.work * share), scattered=lines)
+    work, exact = round(cost.work * share), cost.exact and not config.informed
+    return Cost(cost.stored + own, read, work, exact, scattered=lines)
 
 
 def _check_pays(config: KwtaConfig, keep: float) -> None:

@@ -39,9 +39,9 @@ RECORD_BYTES = {4: 4 + 320, 8: 4 + 544}
 #: Standard deviation of the odd numbers −15 to 15.
 HASH_DEVIATION = np.sqrt(85.0)
 SEED = 0
-#: How much longer a weight takes than one of int4 in the cache: in whole records, which come from
-#: memory, and in records with gaps, which are unpacked first.
-_WORK_WHOLE, _WORK_GAPS = 2.5, 10.0
+#: How much longer a weight takes than one of int4 in the cache: in whole records
+#: (`benchmarks/work.py`), and in records with gaps, which are unpacked first.
+_WORK_WHOLE, _WORK_GAPS = 2.2, 10.0
 
 Float = NDArray[np.float32]
 Flags = NDArray[np.bool_]

@@ -163,7 +163,8 @@ def _profile() -> str:
         f"{s.threads} thread{'s' if s.threads > 1 else ''}: reads "
         f"{s.read_rate(_TYPICAL) / 1e9:.0f} GB/s, with gaps {s.record_rate(_TYPICAL) / 1e9:.0f}, "
         f"attends {s.attention_gb_s:.0f} GB/s, "
-        f"multiplies {s.products_g_s:.0f} G/s, {s.node_us:.1f} µs a node"
+        f"multiplies {s.products_g_s:.0f} G/s, "
+        f"{s.product_us:.1f} µs a product, {s.attention_us:.1f} an attention"
         for s in profile.speeds
     ]
     return "; ".join(parts)

@@ -18,8 +18,8 @@ from tamiz.site import SiteKind
 from tamiz.technique import Cost
 
 #: 1 GB/s at any working set and half of it line by line, a weight and a byte of the cache a
-#: nanosecond, 1 µs a node.
-UNITS = Speed(2, {"16": 1.0, "256": 1.0}, {"16": 0.5, "256": 0.5}, 1.0, 1.0, 1.0)
+#: nanosecond, 4 a byte of chosen keys, 1 µs a product, 2 an attention, 0.5 another node.
+UNITS = Speed(2, {"16": 1.0, "256": 1.0}, {"16": 0.5, "256": 0.5}, 1.0, 1.0, 0.25, 1.0, 2.0, 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,14 @@ def predicted(
 def test_a_step_is_the_sum_of_its_sites(plugins: Plugins, tiny_dense: Path) -> None:
     found = survey(Bundle.open(tiny_dense), plugins)
     made, costs = predicted(found, plugins)
+    kinds = {site.id: site.kind for site in found.sites}
     for name, seconds in made.sites.items():
         cost = costs[name]
-        expected = 1e-9 * max(cost.read, cost.work) + 1e-6 if cost.read else 0
+        beside = 2e-6 if kinds[name] is SiteKind.ATTENTION else 1e-6
+        expected = 1e-9 * max(cost.read, cost.work) + beside if cost.read else 0
         assert seconds == pytest.approx(expected, rel=1e-12)
     quiet = len(found.model.graph) - sum(seconds > 0 for seconds in made.sites.values())
-    whole = sum(made.sites.values()) + quiet * 1e-6
+    whole = sum(made.sites.values()) + quiet * 0.5e-6
     assert made.after == pytest.approx(1 / whole, rel=1e-12)
     assert made.before < made.after
 
@@ -96,6 +98,36 @@ def test_techniques_act_on_the_cost_that_those_before_them_left(
     assert costs["layers.1.attention"].read == 80 * kv + (160 - 68) * sketch
 
 
+def test_keys_are_chosen_before_they_are_read(plugins: Plugins, tiny_dense: Path) -> None:
+    found = survey(Bundle.open(tiny_dense), plugins)
+    name = "layers.1.attention"
+    made, costs = predicted(found, plugins, 4000, **{"key-filter": {"keep": 12}})
+    cost = costs[name]
+    rows = cost.read - cost.sketch
+    assert cost.scattered == rows > cost.work == 0
+    assert cost.choosing > cost.sketch > 0
+    expected = 1e-9 * (4 * rows + cost.choosing) + 2e-6
+    assert made.sites[name] == pytest.approx(expected, rel=1e-12)
+
+
+def test_bytes_of_keys_are_read_while_others_are_multiplied(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    found = survey(Bundle.open(tiny_dense), plugins)
+    name = "layers.1.attention"
+    whole = predicted(found, plugins, 1000)[1][name]
+    made, costs = predicted(found, plugins, 1000, **{"kv-int8": {}})
+    cost = costs[name]
+    assert cost.read == whole.read * 5 // 16  # of 16 floats five
+    assert cost.work > whole.read > cost.read
+    assert made.sites[name] == pytest.approx(1e-9 * cost.work + 2e-6, rel=1e-12)
+    both = predicted(found, plugins, 1000, **{"kv-int8": {}, "key-filter": {"keep": 12}})[1][name]
+    alone = predicted(found, plugins, 1000, **{"key-filter": {"keep": 12}})[1][name]
+    assert both.sketch == alone.sketch
+    assert both.choosing == alone.choosing
+    assert both.scattered == both.read - both.sketch == round(alone.scattered * 5 / 16)
+
+
 def test_a_filter_does_nothing_for_an_attention_that_was_not_recognised() -> None:
     cost = Cost(0, 6400)
     assert filtered(cost, head_size=0, keys=200, keep=12, planes=1) == cost
@@ -121,13 +153,15 @@ def test_measuring_gives_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "WORKING_SETS", (2, 4))
     monkeypatch.setattr(machine, "_WARM_UP", 0.0)
     monkeypatch.setattr(machine, "_MEASURE", 0.0)
+    monkeypatch.setattr(machine, "_ROUNDS", 1)
     made = machine.measure()
     assert made.speeds[0].threads == 1
     for found in made.speeds:
         assert list(found.read_gb_s) == ["2", "4"]
         assert list(found.records_gb_s) == ["2", "4"]
-        rates = (*found.read_gb_s.values(), *found.records_gb_s.values(), found.attention_gb_s)
-        assert min(rates) > 0
+        rates = (*found.read_gb_s.values(), *found.records_gb_s.values())
+        assert min(*rates, found.products_g_s, found.attention_gb_s, found.chosen_gb_s) > 0
+        assert min(found.attention_us, found.node_us) > 0 <= found.product_us
     assert made.machine == machine.identity()
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from tamiz.build import Options, build
 from tamiz.bundle import Bundle
-from tamiz.plan import ConflictError, choose
+from tamiz.inspect import survey
+from tamiz.plan import ConflictError, choose, make_plan, predict, totals
 from tamiz.plugins import Plugins, load
 from tamiz.runtime import Model
 from tamiz.site import Site
@@ -82,6 +83,17 @@ def test_the_packed_head_stays_the_one_of_the_embedding(plugins: Plugins, tiny_d
     assert head.outputs[0].name == "logits"
     assert head.metadata_props["pkg.tamiz.technique"] == "block-quant,head-shortlist"
     assert head.metadata_props["pkg.tamiz.site"] == "output"
+
+
+@pytest.mark.parametrize("dims", [48, 64], ids=["signs", "axes alone"])
+def test_its_bytes_are_known_before(plugins: Plugins, tiny_dense: Path, dims: int) -> None:
+    wanted = {"head-shortlist": {"dims": dims, "keep": 64}}
+    _, report = built(plugins, tiny_dense, **wanted)
+    found = survey(Bundle.open(tiny_dense), plugins)
+    plan = make_plan(found.sites, choose(plugins.techniques(), wanted))
+    whole = totals(found, predict(found, plan, context=1))[1]
+    assert whole.exact
+    assert whole.stored == report["totals"]["bytes_after"]
 
 
 def test_it_requires_packed_tiles(plugins: Plugins, tiny_dense: Path) -> None:

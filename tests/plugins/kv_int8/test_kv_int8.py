@@ -110,8 +110,9 @@ def test_the_plan_knows_the_bytes(plugins: Plugins, tiny_dense: Path) -> None:
 
 def test_sketches_are_read_as_they_are() -> None:
     assert KV_INT8.effect is not None
-    after = KV_INT8.effect(site(64), CONFIG, Cost(5, 6400 + 100, 7, sketch=100), 1000)
-    assert after == Cost(5, 1700 + 100, 7 + 3 * 6400, sketch=100)
+    cost = Cost(5, 6400 + 100, 7, scattered=3200, sketch=100, choosing=9)
+    after = KV_INT8.effect(site(64), CONFIG, cost, 1000)
+    assert after == Cost(5, 1700 + 100, 7 + 13440, scattered=850, sketch=100, choosing=9)
 
 
 def test_a_head_size_that_is_no_multiple_of_4_is_refused() -> None:
