@@ -151,7 +151,7 @@ def skipping(size: int, weights: Bytes, threads: int) -> Probe:
     attributes = {"n": size, "k": size, "block": 1}
     panels, step = size // 64, weight_bytes(4, size)
     whole = weights[: len(weights) // step * step]
-    for index, stored in enumerate(whole.reshape(-1, panels, step // panels)):
+    for index, stored in enumerate(whole.reshape(-1, panels, 4, step // (4 * panels))):
         weight = probe.input(f"w{index}", stored)
         (y,) = probe.node("ChannelMatMul", [x, weight, mask], attributes)
         probe.output(y, f"y{index}", np.empty((1, size), np.float32))
