@@ -120,7 +120,7 @@ def generate_windows(
     writers = [_Writer(turns if i % 2 else None, model.stop_ids) for i in range(windows)]
     first = zip(writers, random.integers(0, model.vocabulary, windows), strict=True)
     ids = np.array([[writer.ahead.pop(0) if writer.ahead else token] for writer, token in first])
-    cache = {state.past: state.zeros(0, windows) for state in model.states}
+    cache = {state.past: state.zeros(windows) for state in model.states}
     rows = ids
     for written in range(1, length):
         tell(written, length)

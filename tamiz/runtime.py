@@ -176,7 +176,7 @@ class Model:
         feeds = {"input_ids": input_ids, "attention_mask": mask}
         if self.has_positions:
             feeds["position_ids"] = np.maximum(mask.cumsum(axis=1) - 1, 0)
-        feeds |= {state.past: state.zeros(0, batch) for state in self.states}
+        feeds |= {state.past: state.zeros(batch) for state in self.states}
         result: Logits = self.session.run(["logits"], feeds)[0]
         return result
 

@@ -59,9 +59,9 @@ class State:
             dims[self.axis] = rows
         return tuple(dims)
 
-    def zeros(self, rows: int, batch: int = 1) -> NDArray[Any]:
-        """The state at the start, with room for `rows` tokens."""
-        return np.zeros(self.shape(rows, batch), self.dtype)
+    def zeros(self, batch: int = 1) -> NDArray[Any]:
+        """The state at the start, with room for no token."""
+        return np.zeros(self.shape(0, batch), self.dtype)
 
     def first(self, array: NDArray[Any], rows: int) -> NDArray[Any]:
         """View of the first `rows` tokens; of all where the size is fixed."""
@@ -160,7 +160,7 @@ class SharedSequence(Sequence):
         self._keep = np.zeros(1, np.int64)
         self._next = np.zeros((1, 1, model.vocabulary), np.float32)
         self._next_row: Logits = self._next[0, 0]
-        self._buffers = [state.zeros(0) for state in model.states]
+        self._buffers = [state.zeros() for state in model.states]
         self._allocate(capacity)
 
     def _allocate(self, capacity: int) -> None:
@@ -247,13 +247,13 @@ class ExactSequence(Sequence):
     def __init__(self, model: Model) -> None:
         """Starts empty."""
         super().__init__(model)
-        self._cache = [_value(state.zeros(0)) for state in model.states]
+        self._cache = [_value(state.zeros()) for state in model.states]
 
     def _cut(self) -> None:
         cached = zip(self._model.states, self._cache, strict=True)
         self._cache = [
             _value(
-                state.zeros(0)
+                state.zeros()
                 if state.axis is None
                 else state.first(part.numpy(), len(self.tokens)).copy()
             )

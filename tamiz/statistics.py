@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+#: Inputs whose length is this many times the median's are those of first tokens.
+_OUTLIER = 8.0
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -34,3 +37,9 @@ class Statistics:
     losses: NDArray[np.float32] | None = None
     tokens: NDArray[np.float32] | None = None
     share: float = 1.0
+
+
+def usual(samples: NDArray[np.float32]) -> NDArray[np.intp]:
+    """Which of the inputs ``[S, K]`` are not those of first tokens, which are far longer."""
+    lengths = np.linalg.norm(samples, axis=1)
+    return np.flatnonzero(lengths <= _OUTLIER * np.median(lengths))

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tamiz.statistics import usual
+
 Float = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
@@ -25,8 +27,6 @@ _STEP = 2
 _RIDGE = 1.0
 #: Smaller costs are not told apart, as a part of the window's mean: log c has no lower end.
 _LEAST = 1e-4
-#: Inputs whose length is this many times the median's are left out of the regression.
-_OUTLIER = 8.0
 #: Correlation between what is foretold and what is found from which on it is used.
 _EXPLAINS = 0.2
 
@@ -59,13 +59,13 @@ class TokenCosts:
         if not fits and not self._weights:
             self._solve()
         for name in sorted({self.inputs[site] for site in squares}):
-            usual = _usual(values[name])[:: _STEP if fits else 1]
-            x = values[name][usual]
+            used = usual(values[name])[:: _STEP if fits else 1]
+            x = values[name][used]
             ones = np.concatenate([x, np.ones((len(x), 1), np.float32)], axis=1)
             if fits:
                 self._moments[name] = self._moments.get(name, 0) + ones.T @ ones
             for site in (s for s in squares if self.inputs[s] == name):
-                cost = _log(squares[site][usual])
+                cost = _log(squares[site][used])
                 if fits:
                     product = ones.T @ cost.astype(np.float32)
                     self._products[site] = self._products.get(site, 0) + product
@@ -97,11 +97,6 @@ class TokenCosts:
             products = np.stack([self._products.pop(site) for site in sites], axis=1)
             for site, weights in zip(sites, np.linalg.solve(moments, products).T, strict=True):
                 self._weights[site] = weights[:k]
-
-
-def _usual(x: Float) -> NDArray[np.intp]:
-    lengths = np.linalg.norm(x, axis=1)
-    return np.flatnonzero(lengths <= _OUTLIER * np.median(lengths))
 
 
 def _log(squares: Float64) -> Float64:

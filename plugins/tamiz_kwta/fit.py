@@ -30,14 +30,12 @@ from numpy.typing import NDArray
 
 from tamiz.machine import INT4_FACTORS
 from tamiz.site import Site
-from tamiz.statistics import Statistics
+from tamiz.statistics import Statistics, usual
 from tamiz.technique import Cost, Fit, FitError
 from tamiz_kwta.config import KwtaConfig
 
 Float = NDArray[np.float32]
 
-#: Inputs whose length is this many times the median's are those of first tokens, which stay dense.
-_OUTLIER = 8.0
 #: Nats a token that reading all weights is worth at strength 1: what makes SmolLM2-135M skip a
 #: fifth of its inputs.
 _PRICE = 0.21
@@ -76,7 +74,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         _check_pays(config, config.keep_at(site))
     if statistics is None or len(statistics.samples) < 2:
         raise FitError("nothing is known of its input")
-    samples = _usual(statistics.samples)
+    samples = statistics.samples[usual(statistics.samples)]  # first tokens stay dense
     tensors: dict[str, Float] = {}
     center = np.zeros(site.in_features, np.float32)
     if config.centers(site):
@@ -147,12 +145,6 @@ def _check_pays(config: KwtaConfig, keep: float) -> None:
         raise FitError(
             f"it would keep {keep:.2f} of its inputs, more than --kwta-max-keep {config.max_keep:g}"
         )
-
-
-def _usual(samples: Float) -> Float:
-    """Samples without those of first tokens, whose inputs can be hundreds of times as long."""
-    lengths = np.linalg.norm(samples, axis=1)
-    return samples[lengths <= _OUTLIER * np.median(lengths)]
 
 
 def _norms(rows: Float, block: int, axis: int = 1) -> Float:

@@ -73,7 +73,7 @@ class Unfused:
             The logits after the prompt and after each token, and each mask ``[tokens, K]``.
         """
         names = [stage.mask for stage in self.stages if stage.mask]
-        states = {state.past: state.zeros(0) for state in self.model.states}
+        states = {state.past: state.zeros() for state in self.model.states}
         presents = [state.present for state in self.model.states]
         logits, masks, end = [], {name: [] for name in names}, 0
         for ids in [list(prompt), *([token] for token in decoded)]:

@@ -83,7 +83,7 @@ def test_the_head_runs_for_the_last_position_of_a_prompt_only(shared):
         "attention_mask": np.ones_like(ids),
         "position_ids": np.arange(len(IDS))[None],
         "logits_to_keep": np.array([1]),
-        **{state.past: state.zeros(0) for state in shared.states},
+        **{state.past: state.zeros() for state in shared.states},
     }
     (logits,) = shared.session.run(["logits"], feeds)
     assert logits.shape == (1, 1, shared.vocabulary)

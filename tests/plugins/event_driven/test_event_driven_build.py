@@ -202,7 +202,7 @@ def test_a_batch_is_its_sequences(plugins: Plugins, tiny_dense: Path, calibratio
     model = Model.load(built(plugins, tiny_dense, "e", calibration, event_driven=HALF))
     texts = [IDS[:80], IDS[40:]]
     alone = [steps(model, ids) for ids in texts]
-    states = {state.past: state.zeros(0, 2) for state in model.states}
+    states = {state.past: state.zeros(2) for state in model.states}
     rows = []
     for start, end in [(0, PROMPT), *((t, t + 1) for t in range(PROMPT, 80))]:
         feeds = {"input_ids": np.array([ids[start:end] for ids in texts])}
