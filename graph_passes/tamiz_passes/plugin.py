@@ -11,8 +11,8 @@ from tamiz.hookspecs import hookimpl
 from tamiz.site import Site
 from tamiz_passes.attention import RecogniseAttention
 from tamiz_passes.clean_up import CleanUp
+from tamiz_passes.fuse import FuseNodes
 from tamiz_passes.key_means import KeyMeans
-from tamiz_passes.layer import FuseLayers
 from tamiz_passes.logits_to_keep import LogitsToKeep
 from tamiz_passes.residual import AbsorbResidual
 from tamiz_passes.rms_norm import RecogniseRMSNorm
@@ -31,7 +31,7 @@ def tamiz_graph_passes() -> Sequence[type[GraphPass]]:
         AbsorbResidual,
         LogitsToKeep,
         KeyMeans,
-        FuseLayers,
+        FuseNodes,
     )
 
 

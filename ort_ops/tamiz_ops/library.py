@@ -42,9 +42,10 @@ def register(session_options: onnxruntime.SessionOptions) -> None:
 
 
 def metrics(session: onnxruntime.InferenceSession) -> dict[str, dict[str, float]]:
-    """Returns node name → metric → sum since the session was made or since the last reset.
+    """Returns name → metric → sum since the session was made or since the last reset.
 
-    Every node has `calls` and `tokens`; `schemas()` describes the others of each op.
+    A name is that of a node, which has `calls` and `tokens`, or of a part of a `Fused` node, a
+    layer for instance; `schemas()` describes the metrics of each op.
 
     Raises:
         ValueError: the session's options did not go through `register`.

@@ -365,11 +365,15 @@ def swiglu(gate: Array, up: Array) -> list[Array]:
 def fused(*inputs: Array | None, program: str, outputs: Sequence[int]) -> list[Any]:
     """Runs a program of stages, one a line: `<op> <name>=<value> ... : <in> ... -> <out> ...`.
 
+    A line `<name>:` begins a part and computes nothing.
+
     Inputs of the node are the values 0..I-1, every output of a stage the next one; `-` is an
     omitted input or an unused output. `outputs` are the values to return.
     """
     values: list[Any] = list(inputs)
     for line in program.strip().splitlines():
+        if line.endswith(":"):
+            continue
         head, arrow = line.split(":", 1)
         sources, targets = arrow.split("->")
         op, *settings = head.split()

@@ -96,6 +96,8 @@ class Unfused:
 def _take_apart(graph: ir.Graph, fused: ir.Node) -> None:
     values = list(fused.inputs)
     for number, line in enumerate(fused.attributes["program"].as_string().splitlines()):
+        if line.endswith(":"):
+            continue
         head, ports = line.split(" : ")
         op_type, *texts = head.split()
         read, written = (part.split() for part in ports.split(" -> "))

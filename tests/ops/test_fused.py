@@ -186,6 +186,14 @@ def test_errors_of_a_stage_name_its_line():
         made.run(None, {"x": np.zeros((2, 4), F), "w": np.zeros(3, F)})
 
 
+def test_errors_of_a_stage_name_its_part():
+    program = "layers.0:\nSwiGLU : 0 0 -> 2\nlayers.1:\nRMSNorm : 2 1 -> 3 -"
+    x, weight = np.zeros((2, 4), F), np.zeros(3, F)
+    sentence = r"layers\.1, line 4 \(RMSNorm\): weight has 3 elements, expected"
+    with pytest.raises(ValueError, match=sentence):
+        tamiz_ops.run("Fused", [x, weight], program=program, outputs=[3])
+
+
 def test_input_of_another_type_inside_a_program():
     good = node("Fused", ["x", "w"], ["y"], program="SwiGLU : 0 1 -> 2", outputs=[2])
     made = session(model([good], ["x", value("w", np.uint8)], ["y"]))

@@ -1,7 +1,8 @@
 // One stage a line:
 //   <OpType> <attribute>=<value> ... : <input> ... -> <output> ...
 // Values are numbers: node inputs are 0..I-1, the stages' outputs follow in order and are written
-// out; `-` is an omitted input or an unused output (which takes no number).
+// out; `-` is an omitted input or an unused output (which takes no number). A line `<name>:` begins
+// a part, a layer for instance, that messages and metrics name.
 #include "ops/fused.h"
 
 #include <cerrno>
@@ -47,7 +48,7 @@ class Parser {
     std::vector<std::string> words;
     std::istringstream stream(line);
     for (std::string word; stream >> word;) words.push_back(word);
-    Step step{&find_op(words[0]), {}, {}, {}, ""};
+    Step step{&find_op(words[0]), {}, {}, {}, "", ""};
     size_t w = 1;
     for (; w < words.size() && words[w] != ":"; ++w) parse_attribute(words[w], step);
     if (w++ == words.size()) throw Error("':' is missing before the inputs");
@@ -116,16 +117,23 @@ class Parser {
 
 std::vector<Step> parse_program(const std::string& text, Parser& parser) {
   std::vector<Step> steps;
+  std::string part;
   const std::vector<std::string> lines = split(text, '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (lines[i].back() == ':') {
+      part = lines[i].substr(0, lines[i].size() - 1);
+      continue;
+    }
     const std::string line = "line " + std::to_string(i + 1);
     try {
       steps.push_back(parser.parse(lines[i]));
     } catch (const Error& error) {
       throw Error("program " + line + ": " + error.what());
     }
-    steps.back().name = line + " (" + steps.back().spec->name + "): ";
+    steps.back().name =
+        (part.empty() ? "" : part + ", ") + line + " (" + steps.back().spec->name + "): ";
+    steps.back().part = part;
   }
   if (steps.empty()) throw Error("attribute 'program' has no stage");
   return steps;
@@ -178,7 +186,8 @@ const OpSpec& fused_spec() {
       /*variadic=*/true,
       {{"program", Kind::text, true, 0,
         "One stage a line: <OpType> <attribute>=<value> ... : <input> ... -> <output> ...; values "
-        "are numbers, node inputs first, then the stages' outputs in order; - is omitted."},
+        "are numbers, node inputs first, then the stages' outputs in order; - is omitted. A line "
+        "<name>: begins a part, which messages and metrics name."},
        {"outputs", Kind::integers, true, 0, "The values that are the node's outputs."}},
       {},
       /*make=*/nullptr};

@@ -32,8 +32,10 @@ NodeMetrics::~NodeMetrics() {
   if (session->second.empty()) sessions().erase(session);
 }
 
-Metrics::Metrics(const OpSpec& spec, NodeMetrics& node) {
-  for (const MetricSpec& metric : spec.metrics) counters_.push_back(&node.counter(metric.name));
+Metrics::Metrics(const OpSpec& spec, NodeMetrics& node, const std::string& part) {
+  for (const MetricSpec& metric : spec.metrics) {
+    counters_.push_back(&node.counter(part, metric.name));
+  }
 }
 
 std::map<std::string, std::map<std::string, double>> read_metrics(const std::string& session) {
@@ -42,7 +44,9 @@ std::map<std::string, std::map<std::string, double>> read_metrics(const std::str
   const auto found = sessions().find(session);
   if (found == sessions().end()) return result;
   for (const NodeMetrics* node : found->second) {
-    for (const auto& [name, counter] : node->counters_) result[node->node_][name] += counter.read();
+    for (const auto& [part, counters] : node->counters_) {
+      for (const auto& [name, counter] : counters) result[part][name] += counter.read();
+    }
   }
   return result;
 }
@@ -52,7 +56,9 @@ void reset_metrics(const std::string& session) {
   const auto found = sessions().find(session);
   if (found == sessions().end()) return;
   for (NodeMetrics* node : found->second) {
-    for (auto& [name, counter] : node->counters_) counter.reset();
+    for (auto& [part, counters] : node->counters_) {
+      for (auto& [name, counter] : counters) counter.reset();
+    }
   }
 }
 

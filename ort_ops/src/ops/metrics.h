@@ -1,4 +1,4 @@
-// Named counters of every node of a session.
+// Named counters of every node of a session, and of the parts of a `Fused` node.
 //
 // A metric is a sum since the session was made or since the last reset. Adding is relaxed: counters
 // order nothing.
@@ -27,7 +27,8 @@ class Counter {
   std::atomic<double> sum_{0};
 };
 
-/// The counters of one node by name. Findable as (session, node) while it lives.
+/// The counters of one node and of its parts by name. Findable as (session, node or part) while it
+/// lives.
 class TAMIZ_API NodeMetrics {
  public:
   /// `session` is the tag that `tamiz_ops.register` gave the session; empty: nobody will ask.
@@ -36,8 +37,11 @@ class TAMIZ_API NodeMetrics {
   NodeMetrics(const NodeMetrics&) = delete;
   NodeMetrics& operator=(const NodeMetrics&) = delete;
 
-  /// The counter of that name, made at the first call. Only while the node is built.
-  Counter& counter(const std::string& name) { return counters_[name]; }
+  /// The counter of that name of a part of the node, or of the node where `part` is empty; made at
+  /// the first call. Only while the node is built.
+  Counter& counter(const std::string& part, const std::string& name) {
+    return counters_[part.empty() ? node_ : part][name];
+  }
 
  private:
   friend std::map<std::string, std::map<std::string, double>> read_metrics(const std::string&);
@@ -45,21 +49,21 @@ class TAMIZ_API NodeMetrics {
 
   std::string session_;
   std::string node_;
-  std::map<std::string, Counter> counters_;
+  std::map<std::string, std::map<std::string, Counter>> counters_;
 };
 
 /// What a stage sees: the counters of its op in the order of `OpSpec::metrics`. Stages of the same
-/// op inside one `Fused` node add to the same counters.
+/// op in one part of a `Fused` node add to the same counters.
 class Metrics {
  public:
-  Metrics(const OpSpec& spec, NodeMetrics& node);
+  Metrics(const OpSpec& spec, NodeMetrics& node, const std::string& part);
   void add(size_t metric, double amount) { counters_[metric]->add(amount); }
 
  private:
   std::vector<Counter*> counters_;
 };
 
-/// node → metric → sum, of one session. Nodes of the same name add up.
+/// Node or part → metric → sum, of one session. What has the same name adds up.
 TAMIZ_API std::map<std::string, std::map<std::string, double>> read_metrics(
     const std::string& session);
 TAMIZ_API void reset_metrics(const std::string& session);

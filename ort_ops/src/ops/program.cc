@@ -30,8 +30,8 @@ Program::Program(std::vector<Step> steps, size_t inputs, std::vector<int> output
     : inputs_(inputs),
       outputs_(std::move(outputs)),
       values_(count_values(steps, inputs) + 1),
-      calls_(&metrics.counter("calls")),
-      tokens_(&metrics.counter("tokens")) {
+      calls_(&metrics.counter("", "calls")),
+      tokens_(&metrics.counter("", "tokens")) {
   for (const Step& step : steps) {
     try {
       add_node(step, kernels, metrics);
@@ -59,8 +59,9 @@ void Program::add_node(const Step& step, const Kernels& kernels, NodeMetrics& me
   for (size_t i = 0; i < spec.outputs.size(); ++i) {
     add_port(id(step.outputs, i), spec.outputs[i], "output");
   }
-  nodes_.push_back({spec.make(step.attributes, kernels), std::make_unique<Metrics>(spec, metrics),
-                    &spec, step.name, first_input, first_output});
+  nodes_.push_back({spec.make(step.attributes, kernels),
+                    std::make_unique<Metrics>(spec, metrics, step.part), &spec, step.name,
+                    first_input, first_output});
 }
 
 void Program::add_port(int id, const PortSpec& port, const char* what) {
@@ -157,7 +158,7 @@ Program make_program(const OpSpec& spec, Attributes attributes, size_t inputs,
                      const std::vector<bool>& wanted, const Kernels& kernels,
                      NodeMetrics& metrics) {
   if (spec.variadic) return fused_program(attributes, inputs, wanted, kernels, metrics);
-  Step step{&spec, std::move(attributes), {}, {}, ""};
+  Step step{&spec, std::move(attributes), {}, {}, "", ""};
   for (size_t i = 0; i < inputs; ++i) step.inputs.push_back(static_cast<int>(i));
   int next = static_cast<int>(inputs);
   for (const bool is_wanted : wanted) step.outputs.push_back(is_wanted ? next++ : kOmitted);

@@ -1,5 +1,6 @@
 // A program: what one node runs. A fine-grained op is a program of one stage, a `Fused` node one of
-// many. Values are numbered: node inputs 0..I-1, then the stages' outputs in order.
+// many: a whole decoder. Values are numbered: node inputs 0..I-1, then the stages' outputs in
+// order.
 //
 // Consecutive stages that do not depend on each other form a wave (q, k and v; gate and up): phase
 // by phase they share one round of tasks. The rounds of a run need one parallel region:
@@ -35,6 +36,7 @@ struct Step {
   std::vector<int> inputs;   // value ids; kOmitted
   std::vector<int> outputs;  // value ids; kOmitted: unused
   std::string name;          // begins its messages; empty in a program of one stage
+  std::string part;          // of the program, whose metrics it counts into; empty: the node's
 };
 
 class TAMIZ_API Program {

@@ -50,7 +50,7 @@ def test_the_graph_keeps_states(plugins: Plugins, tiny_dense: Path, calibration:
         assert outputs[name.replace("past", "present")] == shape
         assert shape in ([3], [64 + 3 + (64 if name[-1] in "qo" else 32)])
     assert bundle.manifest.kv_cache == "shared"
-    assert {node.op_type for node in model.graph if node.name.startswith("layers")} == {"Fused"}
+    assert {node.op_type for node in model.graph if LAYER in node.metadata_props} == {"Fused"}
 
 
 def test_everything_chosen_is_exact_bit_for_bit_over_500_steps(

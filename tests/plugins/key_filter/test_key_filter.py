@@ -17,7 +17,7 @@ def test_the_flags_and_the_step(tiny_dense: Path, tmp_path: Path) -> None:
     flags = ["--sdr-target=attn_light", "--sdr-threshold=1.2", "--sdr-keep=10", "--max-dppl=off"]
     result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out), *flags])
     assert result.exit_code == 0, result.output
-    node = next(n for n in ir.load(out / "model.onnx").graph if n.name == "layers.0")
+    node = next(n for n in ir.load(out / "model.onnx").graph if n.op_type == "Fused")
     program = node.attributes["program"].as_string()
     assert "epsilon=1.2" in program
     assert "query_bits=2" in program

@@ -1,14 +1,15 @@
-"""Fuses the ops of one decoder layer into one node that runs them as stages.
+"""Fuses what is of the domain `tamiz` into one node that runs it as stages.
 
-Of a layer's nodes of the domain `tamiz`, those form one `Fused` node that no path through another
-node leads back into; a dense MatMul left inside the layer thus splits it into pieces. The program's
-text is described at the op `Fused`.
+    node, node, node, …       becomes      Fused(program: stage, stage, stage, …)
+
+All nodes of the domain form one `Fused` node, from the embedding to the last norm; where a path
+leads out of them through another node and back in, as through a dense MatMul left inside a layer,
+that splits them into pieces. The program's text is described at the op `Fused`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import onnx_ir as ir
 import onnx_ir.passes.common as common
@@ -28,50 +29,35 @@ from tamiz.graph import (
 from tamiz_passes.values import operands
 
 
-class FuseLayers(GraphPass):
-    """Makes one `Fused` node of each layer, or of the pieces that dense nodes leave of it."""
+class FuseNodes(GraphPass):
+    """Makes one `Fused` node of all nodes of the domain, or of the pieces that others leave."""
 
-    name = "fuse-layers"
+    name = "fuse-nodes"
     phase = Phase.FUSE
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
-        modified = False
-        _take_norms_in(model)
-        layers: dict[str, list[ir.Node]] = {}
-        for node in model.graph:
+        fusable = [n for n in model.graph if n.domain == DOMAIN and n.op_type != "Fused"]
+        pieces = _pieces(model.graph, fusable)
+        if len(pieces) > 1:
+            self._note_what_splits(model.graph)
+        fused = [piece for piece in pieces if len(piece) > 1]
+        for (node,) in (piece for piece in pieces if len(piece) == 1):
             if LAYER in node.metadata_props:
-                layers.setdefault(node.metadata_props[LAYER], []).append(node)
-        for layer, nodes in layers.items():
-            fusable = [node for node in nodes if node.domain == DOMAIN and node.op_type != "Fused"]
-            pieces = _pieces(model.graph, fusable)
-            if len(pieces) > 1:
-                for node in nodes:
-                    if node.domain != DOMAIN:
-                        self.note(node, f"{node.op_type} stays and splits layer {layer}.")
-            names = _names(layer, pieces)
-            for name, piece in zip(names, pieces, strict=True):
-                if len(piece) > 1:
-                    _fuse(model, piece, name)
-                    modified = True
-                elif fusable:
-                    self.note(
-                        piece[0], f"It stands alone in layer {layer}: nothing to fuse it with."
-                    )
-        if modified:
+                self.note(node, "It stands alone: nothing to fuse it with.")
+        for number, piece in enumerate(fused, 1):
+            _fuse(model, piece, "fused" if len(fused) == 1 else f"fused.{number}")
+        if fused:
             model.graph.sort()
         cleaned = common.RemoveUnusedNodesPass()(model).modified
-        return ir.passes.PassResult(model, modified=modified or cleaned)
+        return ir.passes.PassResult(model, modified=bool(fused) or cleaned)
 
-
-def _take_norms_in(model: ir.Model) -> None:
-    """Gives a norm after the last layer, which adds that layer's residual, to the layer."""
-    for node in model.graph:
-        if node.domain == DOMAIN and node.op_type == "RMSNorm" and LAYER not in node.metadata_props:
-            before = [v.producer() for v in operands(node)]
-            layers = {n.metadata_props[LAYER] for n in before if n and LAYER in n.metadata_props}
-            if layers:
-                node.metadata_props[LAYER] = max(layers, key=int)
+    def _note_what_splits(self, graph: ir.Graph) -> None:
+        for node in graph:
+            layer = node.metadata_props.get(LAYER)
+            before = [value.producer() for value in operands(node)]
+            if layer and node.domain != DOMAIN and any(n and n.domain == DOMAIN for n in before):
+                self.note(node, f"{node.op_type} stays and splits layer {layer}.")
 
 
 def _pieces(graph: ir.Graph, fusable: list[ir.Node]) -> list[list[ir.Node]]:
@@ -96,29 +82,17 @@ def _pieces(graph: ir.Graph, fusable: list[ir.Node]) -> list[list[ir.Node]]:
     return [pieces[level] for level in sorted(pieces)]
 
 
-def _names(layer: str, pieces: Sequence[Sequence[ir.Node]]) -> list[str]:
-    """`layers.7`, or where it is in pieces `layers.7.attention_block` and the like."""
-    if len(pieces) == 1:
-        return [f"layers.{layer}"]
-    names = []
-    for piece in pieces:
-        ops = {node.op_type for node in piece}
-        part = "attention" if "Attention" in ops else "ffn" if "SwiGLU" in ops else "linear"
-        names.append(f"layers.{layer}.{part}_block")
-    count = Counter(names)
-    return [
-        f"{name}{names[:index].count(name) + 1}" if count[name] > 1 else name
-        for index, name in enumerate(names)
-    ]
-
-
 def _fuse(model: ir.Model, piece: list[ir.Node], name: str) -> None:
     stages = _waves(piece)
     inside = {value for node in stages for value in node.outputs}
     inputs = list(dict.fromkeys(v for node in stages for v in operands(node) if v not in inside))
     numbers = {value: number for number, value in enumerate(inputs)}
-    lines = []
+    lines: list[str] = []
+    part = ""
     for node in stages:
+        if _part(node) != part:
+            part = _part(node)
+            lines.append(f"{part}:")
         read = [_number(numbers, value) for value in node.inputs]
         for value in node.outputs:
             if value.uses() or value.is_graph_output():
@@ -156,6 +130,12 @@ def _waves(piece: list[ir.Node]) -> list[ir.Node]:
         before = [v.producer() for v in operands(node)]
         depths[node] = 1 + max((depths[n] for n in before if n in depths), default=0)
     return sorted(piece, key=lambda node: depths[node])
+
+
+def _part(node: ir.Node) -> str:
+    """What messages and metrics call a stage's part of the program: its layer, or its own name."""
+    layer = node.metadata_props.get(LAYER)
+    return f"layers.{layer}" if layer else node.name or node.op_type
 
 
 def _number(numbers: dict[ir.Value, int], value: ir.Value | None) -> str:

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from decoders import CASES, decoder, largest_error, ops, run_passes, session
+
+import tamiz_ops
+from tamiz.graph import LAYER, SITE, TECHNIQUE, add_initializer, find_linear, replace, replace_linear
+from tamiz.site import SiteKind
+from tamiz_passes.fuse import FuseNodes
+from tamiz_passes.sites import find_sites
+
+PROGRAM = """\
+layers.0:
+RMSNorm epsilon=9.99999975e-06 : 0 1 -> 27
+BlockMatMul bits=8 k=64 n=64 : 27 2 - - -> 28
+BlockMatMul bits=8 k=64 n=32 : 27 3 - - -> 29
+BlockMatMul bits=8 k=64 n=32 : 27 4 - - -> 30
+Attention kv_heads=2 num_heads=4 : 28 29 30 5 6 7 8 9 -> 31 32 33
+BlockMatMul bits=8 k=64 n=64 : 31 10 - - -> 34
+RMSNorm epsilon=9.99999975e-06 : 0 11 34 -> 35 36
+BlockMatMul bits=8 k=64 n=96 : 35 12 - - -> 37
+BlockMatMul bits=8 k=64 n=96 : 35 13 - - -> 38
+SwiGLU : 37 38 -> 39
+BlockMatMul bits=8 k=96 n=64 : 39 14 - - -> 40
+layers.1:
+RMSNorm epsilon=9.99999975e-06 : 36 15 40 -> 41 42
+BlockMatMul bits=8 k=64 n=64 : 41 16 - - -> 43
+BlockMatMul bits=8 k=64 n=32 : 41 17 - - -> 44
+BlockMatMul bits=8 k=64 n=32 : 41 18 - - -> 45
+Attention kv_heads=2 num_heads=4 : 43 44 45 19 20 7 8 9 -> 46 47 48
+BlockMatMul bits=8 k=64 n=64 : 46 21 - - -> 49
+RMSNorm epsilon=9.99999975e-06 : 42 22 49 -> 50 51
+BlockMatMul bits=8 k=64 n=96 : 50 23 - - -> 52
+BlockMatMul bits=8 k=64 n=96 : 50 24 - - -> 53
+SwiGLU : 52 53 -> 54
+BlockMatMul bits=8 k=96 n=64 : 54 25 - - -> 55
+/model/norm/RMSNorm:
+RMSNorm epsilon=9.99999975e-06 : 51 26 55 -> 56 -"""  # nobody wants the last sum
+
+
+DENSE_LAYER = tuple(
+    f"layers.1.{tensor}"
+    for tensor in ("attn_q", "attn_k", "attn_v", "attn_o", "ffn_gate", "ffn_up", "ffn_down")
+)
+
+
+def packed(model: ir.Model, *, dense: tuple[str, ...] = (), pack: bool = False) -> ir.Model:
+    """Recognises, and puts BlockMatMul at every linear of a layer but those in `dense`.
+
+    Without `pack` the constants are empty: the graph can be looked at, not run.
+    """
+    run_passes(model)
+    for site in find_sites(model)[0]:
+        if site.kind is not SiteKind.LINEAR or site.id in dense:
+            continue
+        linear = find_linear(model, site)
+        n, k = site.out_features, site.in_features
+        weight = int8(linear.weight.const_value.numpy().T) if pack else np.zeros(1, np.uint8)
+        value = add_initializer(model, f"{site.weight}.int8", weight)
+        node = replace_linear(
+            model,
+            linear,
+            "BlockMatMul",
+            [linear.input, value, None, linear.bias],
+            {"bits": 8, "n": n, "k": k},
+        )
+        node.metadata_props[TECHNIQUE] = "test"
+    return model
+
+
+def int8(weight: np.ndarray) -> np.ndarray:
+    groups = weight.reshape(len(weight), -1, 32)
+    scales = (np.abs(groups).max(-1) / 127).astype(np.float16)
+    quants = np.rint(groups / scales[..., None].astype(np.float32)).clip(-127, 127)
+    return tamiz_ops.pack_int8(quants.astype(np.int8).reshape(weight.shape), scales)
+
+
+def fuse(model: ir.Model) -> FuseNodes:
+    fusion = FuseNodes()
+    fusion(model)
+    return fusion
+
+
+def fused(model: ir.Model) -> dict[str, ir.Node]:
+    return {node.name or "": node for node in model.graph if node.op_type == "Fused"}
+
+
+def stages(node: ir.Node) -> list[str]:
+    lines = node.attributes["program"].as_string().splitlines()
+    return [line.split()[0] for line in lines if not line.endswith(":")]
+
+
+def parts(node: ir.Node) -> list[str]:
+    lines = node.attributes["program"].as_string().splitlines()
+    return [line[:-1] for line in lines if line.endswith(":")]
+
+
+def test_all_layers_become_one_node_with_their_program():
+    model = packed(decoder())
+    assert fuse(model).notes == []
+    assert ops(model) == ["Gather", "Fused", "Transpose", "MatMul"]
+    (node,) = fused(model).values()
+    assert node.name == "fused"
+    assert node.attributes["program"].as_string() == PROGRAM
+    assert node.attributes["outputs"].as_ints() == (32, 33, 47, 48, 56)
+    assert [v.name for v in node.outputs] == [
+        "present.0.key",
+        "present.0.value",
+        "present.1.key",
+        "present.1.value",
+        "/model/norm/Mul_1_output_0",
+    ]
+
+
+def test_a_fused_node_tells_its_layers_sites_and_techniques():
+    model = packed(decoder())
+    fuse(model)
+    metadata = fused(model)["fused"].metadata_props
+    assert metadata[LAYER] == "0,1"
+    assert metadata[TECHNIQUE] == "test"
+    tensors = [
+        "attn_q",
+        "attn_k",
+        "attn_v",
+        "attention",
+        "attn_o",
+        "ffn_gate",
+        "ffn_up",
+        "ffn",
+        "ffn_down",
+    ]
+    sites = [f"layers.{layer}.{tensor}" for layer in (0, 1) for tensor in tensors]
+    assert metadata[SITE] == ",".join(sites)
+
+
+def test_what_has_no_layer_joins_under_its_own_name():
+    model = packed(decoder(layers=1))
+    gather = next(node for node in model.graph if node.op_type == "Gather")
+    table = add_initializer(model, "table", np.zeros(1, np.uint8))
+    replace(
+        model, gather, gather.outputs, "BlockGather", [gather.inputs[1], table], {"bits": 8, "k": 64}
+    )
+    fuse(model)
+    node = fused(model)["fused"]
+    assert stages(node)[:2] == ["BlockGather", "RMSNorm"]
+    assert parts(node) == ["/model/embed_tokens/Gather", "layers.0", "/model/norm/RMSNorm"]
+    assert [v.name for v in node.inputs][:2] == ["input_ids", "table"]
+
+
+def test_a_dense_linear_splits_the_node():
+    model = packed(decoder(), dense=("layers.1.attn_o",))
+    notes = fuse(model).notes
+    assert [(n.node, n.reason) for n in notes] == [
+        ("/model/layers.1/self_attn/o_proj/MatMul", "MatMul stays and splits layer 1.")
+    ]
+    first, second = fused(model).values()
+    assert (first.name, second.name) == ("fused.1", "fused.2")
+    assert parts(first) == ["layers.0", "layers.1"]
+    assert stages(first)[-5:] == ["RMSNorm", *["BlockMatMul"] * 3, "Attention"]
+    assert parts(second) == ["layers.1", "/model/norm/RMSNorm"]
+    assert stages(second) == [
+        "RMSNorm",
+        "BlockMatMul",
+        "BlockMatMul",
+        "SwiGLU",
+        "BlockMatMul",
+        "RMSNorm",
+    ]
+
+
+def test_a_dense_layer_in_the_middle_splits_the_node():
+    model = packed(decoder(layers=3), dense=DENSE_LAYER)
+    fuse(model)
+    first, second = fused(model).values()
+    assert parts(first) == ["layers.0", "layers.1"]  # with the norm of layer 1
+    assert parts(second) == ["layers.2", "/model/norm/RMSNorm"]
+
+
+def test_a_piece_of_one_node_stays_with_a_note():
+    dense = tuple(f"layers.0.{part}" for part in ("ffn_gate", "ffn_up"))
+    model = packed(decoder(layers=1), dense=("layers.0.attn_o", *dense))
+    reasons = [note.reason for note in fuse(model).notes]
+    assert "It stands alone: nothing to fuse it with." in reasons
+    assert ops(model).count("RMSNorm") == 1
+
+
+def test_all_linears_dense_leaves_all_nodes():
+    model = decoder(layers=1)
+    run_passes(model)
+    before = ops(model)
+    fuse(model)
+    assert ops(model) == before
+
+
+def test_packed_weights_replace_the_dense_ones_in_the_file():
+    model = packed(decoder(layers=1))
+    fuse(model)
+    names = set(model.graph.initializers)
+    assert "model.layers.0.mlp.up_proj.weight.int8" in names
+    assert "model.layers.0.mlp.up_proj.weight" not in names
+    assert "model.embed_tokens.weight" in names
+
+
+def test_fusing_twice_changes_nothing():
+    model = packed(decoder())
+    fuse(model)
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    assert not FuseNodes()(model).modified
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {},
+        {"dense": ("layers.0.attn_o", "layers.1.attn_k")},
+        {"layers": 3, "dense": DENSE_LAYER},
+        {"head_norms": True},
+        {"biases": True, "tied": False},
+    ],
+    ids=["whole", "pieces", "dense layer", "head norms", "biases"],
+)
+def test_the_fused_graph_computes_what_its_nodes_do(variant: dict[str, object], case: str):
+    options = {key: value for key, value in variant.items() if key != "dense"}
+    dense = variant.get("dense", ())
+    single = packed(decoder(**options), dense=dense, pack=True)
+    model = packed(decoder(**options), dense=dense, pack=True)
+    fuse(model)
+    assert largest_error(session(single), session(model), case) < 1e-6
