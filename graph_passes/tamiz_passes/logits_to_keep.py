@@ -1,6 +1,6 @@
 """Lets the caller say for how many positions the head is computed.
 
-    logits = W · h            becomes      logits = W · h[:, −k:]
+    logits = W · h            becomes      logits = W · LastPositions(h, k)
 
 k is a graph input `logits_to_keep` (int64 ``[1]``) with the default 0, all positions, so a caller
 that does not know it sees no change. Reading a prompt needs the last position's logits only, and
@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.graph import GraphPass, Phase, add_initializer, constant_weight
+from tamiz.graph import GraphPass, Phase, add_initializer, constant_weight, insert
 
 NAME = "logits_to_keep"
 #: What may stand between the head and the logits: a bias, a soft cap, a cast.
@@ -20,7 +20,7 @@ _AFTER_HEAD = ("Add", "Cast", "Div", "Mul", "Tanh")
 
 
 class LogitsToKeep(GraphPass):
-    """Slices the head's input."""
+    """Puts a `LastPositions` before the head."""
 
     name = "logits-to-keep"
     phase = Phase.RECOGNISE
@@ -43,6 +43,9 @@ class LogitsToKeep(GraphPass):
         if logits.shape is None or len(logits.shape) != 3:
             self.note(node, f"logits have shape {logits.shape}, expected rank 3")
             return ir.passes.PassResult(model, modified=False)
+        if hidden.dtype not in (None, ir.DataType.FLOAT):
+            self.note(node, f"The head works on {hidden.dtype.name}, expected FLOAT.")
+            return ir.passes.PassResult(model, modified=False)
         node.replace_input_with(0, _last(model, node, hidden))
         return ir.passes.PassResult(model, modified=True)
 
@@ -53,17 +56,11 @@ def _is_head(node: ir.Node) -> bool:
 
 
 def _last(model: ir.Model, head: ir.Node, hidden: ir.Value) -> ir.Value:
-    """Adds the graph input, and in front of `head` the slice that obeys it."""
+    """Adds the graph input, and in front of `head` what obeys it."""
     count = add_initializer(model, NAME, np.zeros(1, np.int64))
     model.graph.inputs.append(count)
-    end = add_initializer(model, f"{NAME}.end", np.array([np.iinfo(np.int64).max]))
-    axis = add_initializer(model, f"{NAME}.axis", np.array([1]))
-    negative = ir.node("Neg", [count], name=f"{NAME}.Neg")
-    negative.outputs[0].type, negative.outputs[0].shape = count.type, count.shape
-    kept = ir.node("Slice", [hidden, negative.outputs[0], end, axis], name=f"{NAME}.Slice")
-    value = kept.outputs[0]
-    value.type = hidden.type
+    value = ir.Value(name=f"{NAME}.hidden", type=hidden.type)
     if hidden.shape is not None:
         value.shape = ir.Shape([hidden.shape[0], None, hidden.shape[2]])
-    model.graph.insert_before(head, [negative, kept])
+    insert(model, head, NAME, "LastPositions", [hidden, count], {}, [value])
     return value

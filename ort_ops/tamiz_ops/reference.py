@@ -362,6 +362,11 @@ def swiglu(gate: Array, up: Array) -> list[Array]:
         return [gate / (1 + np.exp(-gate)) * up]
 
 
+def last_positions(x: Array, count: Array) -> list[Array]:
+    """y = x[:, -count:]; all of x where count is 0 or more than there are."""
+    return [x[:, -int(count[0]) :]]
+
+
 def fused(*inputs: Array | None, program: str, outputs: Sequence[int]) -> list[Any]:
     """Runs a program of stages, one a line: `<op> <name>=<value> ... : <in> ... -> <out> ...`.
 
@@ -399,6 +404,7 @@ _OPS: dict[str, Any] = {
     "RMSNorm": rms_norm,
     "SwiGLU": swiglu,
     "Attention": attention,
+    "LastPositions": last_positions,
     "Fused": fused,
     "ProcSparseMatMul": proc_sparse_matmul,
     "SeedDeltaMatMul": seed_delta_matmul,

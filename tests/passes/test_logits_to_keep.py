@@ -7,16 +7,22 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
+import tamiz_ops
 from tamiz_passes.logits_to_keep import LogitsToKeep
 
 WEIGHT = np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32)
 HIDDEN = np.random.default_rng(1).normal(size=(3, 6, 8)).astype(np.float32)
 
 
-def graph(*after: onnx.NodeProto, weight_is_input: bool = False, rank: int = 3) -> ir.Model:
+def graph(
+    *after: onnx.NodeProto,
+    weight_is_input: bool = False,
+    rank: int = 3,
+    kind: int = onnx.TensorProto.FLOAT,
+) -> ir.Model:
     """hidden → MatMul → `after` → logits."""
     shape = ["batch", "sequence", 8][-rank:]
-    inputs = [helper.make_tensor_value_info("hidden", onnx.TensorProto.FLOAT, shape)]
+    inputs = [helper.make_tensor_value_info("hidden", kind, shape)]
     constants = [numpy_helper.from_array(np.float32(2).reshape(()), "two")]
     if weight_is_input:
         inputs.append(helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [8, 5]))
@@ -34,6 +40,7 @@ def session(model: ir.Model) -> ort.InferenceSession:
     onnx.checker.check_model(proto, full_check=True)
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    tamiz_ops.register(options)
     return ort.InferenceSession(proto.SerializeToString(), options)
 
 
@@ -70,6 +77,7 @@ def test_a_second_run_changes_nothing():
     [
         (graph(weight_is_input=True), "logits come from no MatMul with a constant"),
         (graph(rank=2), "expected rank 3"),
+        (graph(kind=onnx.TensorProto.FLOAT16), "works on FLOAT16, expected FLOAT"),
     ],
 )
 def test_other_heads_stay_and_the_reason_is_noted(model, reason):

@@ -229,7 +229,10 @@ void Program::load(Frame& frame, Host& host) const {
         tensor ? tensor.type == value.type || value.type == Type::none : value.optional;
     if (!fits) reject_input(static_cast<int>(id), tensor);
   }
-  for (size_t id = inputs_; id < values_.size(); ++id) frame.values[id].type = values_[id].type;
+  for (size_t id = inputs_; id < values_.size(); ++id) {
+    frame.values[id].data = nullptr;
+    frame.values[id].type = values_[id].type;
+  }
 }
 
 void Program::reject_input(int id, const Tensor& found) const {

@@ -8,6 +8,7 @@
 #include "ops/fused.h"
 #include "ops/head_shortlist.h"
 #include "ops/kwta_mask.h"
+#include "ops/last_positions.h"
 #include "ops/popcount_matmul.h"
 #include "ops/proc_sparse_matmul.h"
 #include "ops/rms_norm.h"
@@ -27,6 +28,7 @@ const std::vector<OpSpec>& op_specs() {
       rms_norm_spec(),
       swiglu_spec(),
       attention_spec(),
+      last_positions_spec(),
       head_shortlist_spec(),
       proc_sparse_matmul_spec(),
       seed_delta_matmul_spec(),

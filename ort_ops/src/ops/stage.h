@@ -118,7 +118,8 @@ class Stage {
 
   /// Validates ranks and sizes of the inputs (their types were checked) and sets type and shape of
   /// every wanted output (those whose type is not none on entry). Looks at types and shapes only:
-  /// inside `Fused` the data does not exist yet. Called before each run; throws Error.
+  /// what another stage of the node computes has no data yet, a null pointer. Called before each
+  /// run; throws Error.
   virtual void infer(Ports inputs, Ports outputs) const = 0;
 
   /// Like `infer`, from types and shapes only.

@@ -15,6 +15,7 @@ from tamiz.bench_child import BundleEngine
 from tamiz.bundle import Bundle
 from tamiz.calibrate import calibrate_bundle
 from tamiz.cli import main
+from tamiz.graph import LAYER
 from tamiz.plan import ConflictError, choose, make_plan
 from tamiz.plugins import Plugins, load
 from tamiz.resolver import Choice
