@@ -86,6 +86,7 @@ def _ops(bundle: Bundle) -> tuple[int, Counter[str]]:
     for node in graph.node:
         domain = f"{node.domain}." if node.domain else ""
         programs = [a.s.decode() for a in node.attribute if a.name == "program" and domain]
-        stages = [line.split()[0] for text in programs for line in text.splitlines() if " : " in line]
+        lines = [line for text in programs for line in text.splitlines()]
+        stages = [line.split()[0] for line in lines if " : " in line]
         ops.update(f"{domain}{op}" for op in stages or [node.op_type])
     return len(graph.node), ops

@@ -88,8 +88,5 @@ def test_a_bundle_is_little_more_than_its_packed_weights(int4: Path) -> None:
     assert packed < (int4 / "model.onnx.data").stat().st_size < packed * 1.01
 
 
-def test_one_node_a_layer(int4: Path) -> None:
-    model = ir.load(int4 / "model.onnx")
-    kinds = [node.op_type for node in model.graph if node.domain == "tamiz"]
-    assert kinds.count("Fused") >= 30
-    assert len(list(model.graph)) <= 30 + 8
+def test_one_node(int4: Path) -> None:
+    assert [node.op_type for node in ir.load(int4 / "model.onnx").graph] == ["Fused"]

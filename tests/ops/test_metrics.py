@@ -67,8 +67,9 @@ def test_stages_of_one_node_add_to_one_counter():
 
 def test_parts_of_one_node_count_for_themselves():
     weight = np.zeros((2, 320), np.uint8)  # 32 outputs, 32 inputs, 4 bits
-    product = "BlockMatMul bits=4 n=32 k=32"
-    program = f"layers.0:\n{product} : 0 1 -> 2\n{product} : 2 1 -> 3\nlayers.1:\n{product} : 3 1 -> 4"
+    product = "BlockMatMul bits=4 n=32 k=32 :"
+    first = f"layers.0:\n{product} 0 1 -> 2\n{product} 2 1 -> 3"
+    program = f"{first}\nlayers.1:\n{product} 3 1 -> 4"
     fused = node("Fused", ["x", "w"], ["y"], "fused", program=program, outputs=[4])
     made = session(model([fused], ["x"], ["y"], {"w": weight}))
     made.run(None, {"x": np.zeros((5, 32), np.float32)})

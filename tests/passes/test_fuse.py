@@ -6,7 +6,15 @@ import pytest
 from decoders import CASES, decoder, largest_error, ops, run_passes, session
 
 import tamiz_ops
-from tamiz.graph import LAYER, SITE, TECHNIQUE, add_initializer, find_linear, replace, replace_linear
+from tamiz.graph import (
+    LAYER,
+    SITE,
+    TECHNIQUE,
+    add_initializer,
+    find_linear,
+    replace,
+    replace_linear,
+)
 from tamiz.site import SiteKind
 from tamiz_passes.fuse import FuseNodes
 from tamiz_passes.sites import find_sites
@@ -143,9 +151,8 @@ def test_what_has_no_layer_joins_under_its_own_name():
     model = packed(decoder(layers=1))
     gather = next(node for node in model.graph if node.op_type == "Gather")
     table = add_initializer(model, "table", np.zeros(1, np.uint8))
-    replace(
-        model, gather, gather.outputs, "BlockGather", [gather.inputs[1], table], {"bits": 8, "k": 64}
-    )
+    inputs, attributes = [gather.inputs[1], table], {"bits": 8, "k": 64}
+    replace(model, gather, gather.outputs, "BlockGather", inputs, attributes)
     fuse(model)
     node = fused(model)["fused"]
     assert stages(node)[:2] == ["BlockGather", "RMSNorm"]
