@@ -60,6 +60,12 @@ class BlockMatMul : public Stage {
     multiply(call, x, index);
   }
 
+  Reads reads(const Call& call) const override {
+    const bool few = row_count(call.inputs[0].shape) <= kRowsTogether;
+    if (!few || call.inputs[2]) return {};
+    return {call.inputs[1].as<uint8_t>(), static_cast<size_t>(weight_.bytes())};
+  }
+
  private:
   QuantisedRows quantised(const Call& call) const {
     return QuantisedRows(call.inputs[0], static_cast<bool>(call.inputs[2]), weight_.groups());

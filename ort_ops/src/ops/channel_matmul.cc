@@ -56,6 +56,12 @@ class ChannelMatMul : public Stage {
     }
   }
 
+  /// Of a single row only some inputs are read, most of them.
+  Reads reads(const Call& call) const override {
+    if (!rows(call).single()) return {};
+    return {call.inputs[1].as<uint8_t>(), static_cast<size_t>(weight_.bytes())};
+  }
+
  private:
   ChannelRows rows(const Call& call) const {
     return ChannelRows(call.inputs[0], weight_, static_cast<bool>(call.inputs[2]));

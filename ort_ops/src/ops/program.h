@@ -4,7 +4,7 @@
 //
 // Consecutive stages that do not depend on each other form a wave (q, k and v; gate and up): phase
 // by phase they share one round of tasks. The rounds of a run need one parallel region:
-// program_run.cc.
+// program_team.cc.
 #pragma once
 
 #include <memory>

@@ -108,6 +108,12 @@ struct Call {
   Metrics* metrics;
 };
 
+/// Bytes of a constant.
+struct Reads {
+  const uint8_t* data = nullptr;
+  size_t bytes = 0;
+};
+
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -138,6 +144,10 @@ class Stage {
   virtual int phases() const { return 1; }
   virtual size_t tasks(const Call&, int phase) const = 0;
   virtual void run(const Call&, int phase, size_t task) const = 0;
+
+  /// What the tasks of the call read of a constant, one after the other, where they wait for
+  /// memory; threads without a task ask for it in advance.
+  virtual Reads reads(const Call&) const { return {}; }
 };
 
 struct PortSpec {
