@@ -124,12 +124,15 @@ def _fuse(model: ir.Model, piece: list[ir.Node], name: str) -> None:
 
 
 def _waves(piece: list[ir.Node]) -> list[ir.Node]:
-    """Orders nodes by depth, so that what is independent (q, k, v; gate, up) stands together."""
-    depths: dict[ir.Node, int] = {}
-    for node in piece:
-        before = [v.producer() for v in operands(node)]
-        depths[node] = 1 + max((depths[n] for n in before if n in depths), default=0)
-    return sorted(piece, key=lambda node: depths[node])
+    """Orders nodes by their distance to the end, so that what is independent stands together.
+
+    So q, k and v are neighbours, and gate and up, also where only one of them waits for a mask.
+    """
+    heights: dict[ir.Node, int] = {}
+    for node in reversed(piece):
+        after = [n for value in node.outputs for n in value.consumers()]
+        heights[node] = 1 + max((heights[n] for n in after if n in heights), default=0)
+    return sorted(piece, key=lambda node: -heights[node])
 
 
 def _part(node: ir.Node) -> str:

@@ -135,6 +135,12 @@ class HeadShortlist : public Stage {
     }
   }
 
+  /// What is multiplied first.
+  Reads reads(const Call& call) const override {
+    if (!few(call)) return exact_->reads(call);
+    return {call.inputs[project_in].as<uint8_t>(), static_cast<size_t>(project_.bytes())};
+  }
+
  private:
   /// The scratch memory of a run with few rows; x lies where BlockMatMul puts it.
   struct Layout {
