@@ -15,8 +15,7 @@
 namespace tamiz {
 namespace {
 
-constexpr int64_t kRefined = 32, kListed = 4;  // chosen tiles of a task
-constexpr int64_t kTogether = 4;               // tiles that a product takes at a time
+constexpr int64_t kRefined = 32, kListed = 8;  // chosen tiles of a task
 enum Input : size_t {
   x_in,
   weight_in,
@@ -98,7 +97,7 @@ class HeadShortlist : public Stage {
       case project:
         return divide_up(project_.tiles(), task_tiles(project_));
       case scan:
-        return divide_up(sketch_.tiles(), scanned_tiles());
+        return divide_up(sketch_.tiles(), task_tiles(sketch_));
       case choose:
         return rows;
       case refine:
@@ -183,13 +182,6 @@ class HeadShortlist : public Stage {
           sign_tables(reinterpret_cast<uint8_t*>(call.scratch + sign_tables_at)) {}
   };
 
-  /// Of a scan: as many as `task_tiles`, counted with the signs, so that the last task is short.
-  int64_t scanned_tiles() const {
-    const int64_t bytes = sketch_.tile_bytes() + sign_bytes();
-    return std::max(task_tiles(sketch_) * sketch_.tile_bytes() / bytes / kTogether, int64_t{1}) *
-           kTogether;
-  }
-
   bool few(const Call& call) const { return row_count(call.inputs[x_in].shape) <= most_rows_; }
 
   int64_t sign_table_bytes() const { return group_count(sign_dims_) * kSignTables; }
@@ -230,7 +222,7 @@ class HeadShortlist : public Stage {
   }
 
   void scan_tiles(const Call& call, const Memory& memory, int64_t task) const {
-    const int64_t tiles = scanned_tiles();
+    const int64_t tiles = task_tiles(sketch_);
     const MultiplyArgs args =
         product(sketch_, call.inputs[sketch_in], memory.z_quants, 0, task * tiles, tiles,
                 call.inputs[offset_in].as<float>(), call.outputs[0].as<float>());
