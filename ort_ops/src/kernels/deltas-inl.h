@@ -196,7 +196,8 @@ inline void pass_rows(const uint8_t* group_data, const DeltaArgs& a, int64_t gro
     return;
   }
   const uint8_t* const tile[1] = {group_data};
-  multiply_block<W, R, 1>(tile, a.x, a.first_row + row, group, 1, y[row]);
+  const uint8_t* const next[1] = {group_data + W::kGroupBytes};
+  multiply_block<W, R, 1>(tile, next, a.x, a.first_row + row, group, 1, y[row]);
 }
 
 template <class W>

@@ -86,10 +86,11 @@ inline void add_group(Vec (&total)[R][T * kStrips], const Ints (&sum)[R][T * kSt
   }
 }
 
-/// y[r][s] += the groups from `first` on, of R rows and T tiles.
+/// y[r][s] += the groups from `first` on, of R rows and T tiles; `next` are the tiles after these.
 template <class W, int R, int T>
-inline void multiply_block(const uint8_t* const (&tile)[T], const QuantRows& x, int64_t row,
-                           int64_t first, int64_t groups, float* y) {
+inline void multiply_block(const uint8_t* const (&tile)[T], const uint8_t* const (&next)[T],
+                           const QuantRows& x, int64_t row, int64_t first, int64_t groups,
+                           float* y) {
   constexpr int S = T * kStrips;
   const int64_t together = x.together(row);
   int64_t at = x.at(row, first);
@@ -98,13 +99,13 @@ inline void multiply_block(const uint8_t* const (&tile)[T], const QuantRows& x, 
     for (int s = 0; s < S; ++s) total[r][s] = load(y + (r * S + s) * kLanes);
   }
   for (int64_t g = 0; g < groups; ++g, at += together) {
-    // Two groups on, or where the T tiles after these begin.
-    const int64_t later = (g + 2 < groups ? g + 2 : g + 2 + (T - 1) * groups) * W::kGroupBytes;
     const uint8_t* group[T];
     for (int t = 0; t < T; ++t) {
       group[t] = tile[t] + g * W::kGroupBytes;
-      if constexpr (W::kFromMemory) {
-        for (int64_t i = 0; i < W::kGroupBytes; i += 64) prefetch(tile[t] + later + i);
+      if constexpr (W::kFromMemory) {  // two groups on, or where the next tiles begin
+        const uint8_t* const later = (g + 2 < groups ? tile[t] + (g + 2) * W::kGroupBytes
+                                                     : next[t] + (g + 2 - groups) * W::kGroupBytes);
+        for (int64_t i = 0; i < W::kGroupBytes; i += 64) prefetch(later + i);
       }
     }
     Ints sum[R][S];
@@ -215,7 +216,9 @@ inline void few_rows(const MultiplyArgs& a, int64_t row, int64_t rows) {
     const Tiles<W, T> tiles(a, t);
     alignas(64) float y[R][T * kTile];
     for (int r = 0; r < R; ++r) tiles.start(y[r]);
-    multiply_block<W, R, T>(tiles.at, a.x, a.first_row + row, 0, a.x.groups, y[0]);
+    const uint8_t* next[T];
+    for (int i = 0; i < T; ++i) next[i] = tiles.at[i] + T * a.x.groups * W::kGroupBytes;
+    multiply_block<W, R, T>(tiles.at, next, a.x, a.first_row + row, 0, a.x.groups, y[0]);
     for (int r = 0; r < R; ++r) memcpy(tiles.y + (row + r) * a.y_stride, y[r], tiles.bytes());
   }
 }
@@ -275,7 +278,8 @@ inline void many_rows(const MultiplyArgs& a, int64_t rows) {
       const int64_t groups = least(a.x.groups - g, kPanelGroups);
       for (int i = 0; i < T; ++i) unpack<W>(tiles.at[i] + g * W::kGroupBytes, groups, panel[i]);
       for (int64_t r = 0; r < rows; r += kRowRegisters) {
-        multiply_block<Panel<W>, kRowRegisters, T>(unpacked, a.x, a.first_row + r, g, groups, y[r]);
+        multiply_block<Panel<W>, kRowRegisters, T>(unpacked, unpacked, a.x, a.first_row + r, g,
+                                                   groups, y[r]);
       }
     }
     for (int64_t r = 0; r < rows; ++r) memcpy(tiles.y + r * a.y_stride, y[r], tiles.bytes());

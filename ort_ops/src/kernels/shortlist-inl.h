@@ -45,6 +45,21 @@ inline int64_t count_above(const int32_t* ranks, int64_t size, int32_t limit) {
   return count;
 }
 
+constexpr int64_t kCompared = 32;
+
+struct Compared {
+  uint32_t above, equal;  // bit i: of rank i
+};
+
+inline Compared compare(const int32_t* ranks, int64_t count, int32_t limit) {
+  uint32_t above = 0, equal = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    above |= static_cast<uint32_t>(ranks[i] > limit) << i;
+    equal |= static_cast<uint32_t>(ranks[i] == limit) << i;
+  }
+  return {above, equal};
+}
+
 inline void select_tiles(const int32_t* ranks, int64_t size, int64_t keep, int32_t* indices) {
   // The least limit that fewer than `keep` ranks exceed, or one that exactly `keep` exceed.
   int64_t low = INT32_MIN, high = INT32_MAX;
@@ -61,12 +76,14 @@ inline void select_tiles(const int32_t* ranks, int64_t size, int64_t keep, int32
   }
   const int32_t limit = static_cast<int32_t>(high);
   int64_t ties = keep - count_above(ranks, size, limit);
-  int64_t found = 0;
-  for (int64_t i = 0; i < size && found < keep; ++i) {
-    const bool tie = ranks[i] == limit && ties > 0;
-    ties -= tie;
-    indices[found] = static_cast<int32_t>(i);
-    found += ranks[i] > limit || tie;
+  for (int64_t first = 0; first < size; first += kCompared) {
+    // A constant count makes vectors of it.
+    auto [chosen, equal] = size - first >= kCompared ? compare(ranks + first, kCompared, limit)
+                                                     : compare(ranks + first, size - first, limit);
+    for (; equal && ties > 0; equal &= equal - 1, --ties) chosen |= equal & -equal;
+    for (; chosen; chosen &= chosen - 1) {
+      *indices++ = static_cast<int32_t>(first + __builtin_ctz(chosen));
+    }
   }
 }
 
@@ -97,7 +114,6 @@ inline void multiply_listed(const MultiplyArgs& a, const int32_t* tiles, int64_t
   prefetch_starts<W>(at);
   for (int64_t first = 0; first < count; first += T) {
     find_tiles<W>(a, tiles, first + T, count, next);
-    prefetch_starts<W>(next);
     const int64_t listed = least(T, count - first);
     alignas(64) float y[T][kTile] = {};
     for (int t = 0; t < listed; ++t) {
@@ -106,9 +122,10 @@ inline void multiply_listed(const MultiplyArgs& a, const int32_t* tiles, int64_t
       if (a.bias) memcpy(y[t], a.bias + output, static_cast<size_t>(outputs) * sizeof(float));
     }
     if (a.skip) {
+      prefetch_starts<W>(next);
       multiply_kept<W>(at, a.x, y[0]);
     } else {
-      multiply_block<W, 1, T>(at, a.x, a.first_row, 0, a.x.groups, y[0]);
+      multiply_block<W, 1, T>(at, next, a.x, a.first_row, 0, a.x.groups, y[0]);
     }
     for (int t = 0; t < listed; ++t) {
       const int64_t output = tiles[first + t] * kTile;

@@ -17,28 +17,38 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-inline void sign_tables(const float* z, int64_t k, uint8_t* tables, float* scale) {
-  float largest = 0.0f;
-  bool finite = true;
-  for (int64_t i = 0; i < k; ++i) {
-    finite = finite && isfinite(z[i]);
-    largest = fmaxf(largest, fabsf(z[i]));
+/// The 16 sums of four inputs: +q where the bit is set, else -q.
+inline void sign_table(const int32_t* q, uint8_t* table) {
+  const int32_t none = kSignBias - q[0] - q[1] - q[2] - q[3];
+  for (int32_t b = 0; b < 16; ++b) {
+    const int32_t set =
+        (b & 1) * q[0] + (b >> 1 & 1) * q[1] + (b >> 2 & 1) * q[2] + (b >> 3) * q[3];
+    table[b] = static_cast<uint8_t>(none + 2 * set);
   }
+}
+
+inline void sign_tables(const float* z, int64_t k, uint8_t* tables, float* scale) {
+  int32_t largest_bits = 0;  // floats that are not negative compare as their bits do
+  for (int64_t i = 0; i < k; ++i) {
+    int32_t bits;
+    memcpy(&bits, z + i, sizeof(bits));
+    bits &= 0x7fffffff;
+    largest_bits = bits > largest_bits ? bits : largest_bits;
+  }
+  float largest;
+  memcpy(&largest, &largest_bits, sizeof(largest));
+  const bool finite = largest_bits < 0x7f800000;
   const bool zero = largest < 0x1p-110f || !finite;
   const float inverse = zero ? 0.0f : 31.0f / largest;
   *scale = finite ? (zero ? 0.0f : largest / 31.0f) : NAN;
-  for (int64_t first = 0; first < group_count(k) * kGroup; first += 4, tables += 16) {
-    int sums[16];
-    sums[0] = kSignBias;
-    for (int64_t j = 0; j < 4; ++j) {
-      const int64_t i = first + j;
-      const int q = i < k && !zero ? static_cast<int>(rintf(z[i] * inverse)) : 0;
-      for (int b = 0; b < 1 << j; ++b) {
-        sums[b + (1 << j)] = sums[b] + q;
-        sums[b] -= q;
-      }
+  for (int64_t first = 0; first < k; first += kGroup, tables += kSignTables) {
+    int32_t q[kGroup] = {};
+    const int64_t count = k - first < kGroup ? k - first : kGroup;
+    if (!zero) {
+      for (int64_t i = 0; i < count; ++i)
+        q[i] = static_cast<int32_t>(rintf(z[first + i] * inverse));
     }
-    for (int b = 0; b < 16; ++b) tables[b] = static_cast<uint8_t>(sums[b]);
+    for (int64_t i = 0; i < kGroup; i += 4) sign_table(q + i, tables + 4 * i);
   }
 }
 
@@ -95,12 +105,19 @@ inline void add_signs(const SignArgs& a) {
   constexpr int64_t kAhead = 4;  // tiles: some thousand bytes, into the next page
   const int64_t bits = a.groups * kSignBytes, tile_bytes = sign_tile_bytes(a.groups);
   const Vec scale = broadcast(a.scale);
+  for (int64_t i = 0; i < least(kAhead, a.tiles); ++i) {
+    const uint8_t* const tile = a.weight + sign_tile(a, i) * tile_bytes;
+    for (int64_t at = 0; at < bits; at += kSignBytes) prefetch(tile + at);
+  }
   for (int64_t i = 0; i < a.tiles; ++i) {
-    const int64_t t = sign_tile(a, i);
+    const int64_t t = sign_tile(a, i), later = sign_tile(a, least(i + kAhead, a.tiles - 1));
     const uint8_t* const tile = a.weight + t * tile_bytes;
-    const uint8_t* const ahead =
-        a.weight + sign_tile(a, least(i + kAhead, a.tiles - 1)) * tile_bytes;
+    const uint8_t* const ahead = a.weight + later * tile_bytes;
     prefetch(ahead + bits);
+    if (a.list) {
+      prefetch(reinterpret_cast<const uint8_t*>(a.y + later * kTile));
+      if (a.offset) prefetch(reinterpret_cast<const uint8_t*>(a.offset + later * kTile));
+    }
     for (int s = 0; s < kStrips; ++s) {
       const int64_t at = 4 * kLanes * s;
       const Ints sum = sign_sums(tile + at, ahead + at, a.groups, a.tables);
