@@ -12,6 +12,7 @@
 
 import argparse
 import json
+import re
 import time
 from pathlib import Path
 
@@ -102,16 +103,25 @@ def perplexity(model, windows):
 
 
 def head(path):
-    """A call of the head's node alone, and its input."""
+    """A call of the head alone, the last stage of the model's node, and its input."""
     model = onnx.load(path / "model.onnx", load_external_data=False)
-    node = next(node for node in model.graph.node if "logits" in node.output)
-    constants = [value for value in model.graph.initializer if value.name in node.input]
-    sizes = {attribute.name: attribute.i for attribute in node.attribute}
+    fused = next(node for node in model.graph.node if "logits" in node.output)
+    stage = helper.get_node_attr_value(fused, "program").decode().splitlines()[-1]
+    op, ports = stage.split(" : ")
+    read = ports.split(" -> ")[0].split(" ")
+    names = ["x", *(fused.input[int(i)] for i in read[1:] if i != "-")]
+    numbers = iter(range(len(names)))
+    inputs = " ".join("-" if i == "-" else str(next(numbers)) for i in read)
+    node = helper.make_node("Fused", names, ["logits"], domain=fused.domain)
+    program = {"program": f"{op} : {inputs} -> {len(names)}", "outputs": [len(names)]}
+    node.attribute.extend(helper.make_attribute(*item) for item in program.items())
+    constants = [value for value in model.graph.initializer if value.name in names]
+    sizes = {key: int(value) for key, value in re.findall(r"\b([kn])=(\d+)", op)}
     x = np.random.default_rng(0).standard_normal((1, 1, sizes["k"]), dtype=np.float32)
     y = np.empty((1, 1, sizes["n"]), np.float32)
     info = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape)
-        for name, array in ((node.input[0], x), ("logits", y))
+        for name, array in (("x", x), ("logits", y))
     ]
     graph = helper.make_graph([node], "head", info[:1], info[1:], constants)
     made = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
@@ -122,7 +132,7 @@ def head(path):
     tamiz_ops.register(options)
     session = onnxruntime.InferenceSession(made.SerializeToString(), options)
     binding = session.io_binding()
-    binding.bind_cpu_input(node.input[0], x)
+    binding.bind_cpu_input("x", x)
     binding.bind_output("logits", "cpu", 0, np.float32, y.shape, y.ctypes.data)
     return lambda _keep=(x, y): session.run_with_iobinding(binding)
 
