@@ -67,7 +67,7 @@ def test_every_linear_gets_a_mask_and_weights_packed_by_channel(
     path, _ = built(plugins, tiny_dense, "kwta", calibration, kwta={"k": 0.7})
     program = fused_programs(path)
     assert program.count("KwtaMask") == program.count("ChannelMatMul") == 14
-    assert "BlockMatMul" not in program
+    assert program.count("BlockMatMul") == 1  # the head, which kwta does not fit
     nodes = ir.load(path / "model.onnx").graph
     signed = [node.metadata_props.get("pkg.tamiz.technique", "") for node in nodes]
     assert any("block-quant" in text and "kwta" in text for text in signed)
