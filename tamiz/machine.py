@@ -199,7 +199,8 @@ def _speed(threads: int, weights: Bytes) -> Speed:
         reads[str(mb)] = _giga(sizes[1], spent[f"read {mb}"] - product)
         scales = INT4_FACTORS * int4 / (reads[str(mb)] * 1e9)
         kept = (1 - INT4_FACTORS) / 2 * int4
-        records[str(mb)] = _giga(kept, spent[f"skip {mb}"] - product - scales)
+        skip = 2 * spent[f"skip {mb}"] - spent["norm"]  # every other node is a norm
+        records[str(mb)] = _giga(kept, skip - product - scales)
     few, many = (spent[f"chosen {n}"] for n in _CHOSEN)
     key = probes.KEY_BYTES
     return Speed(
