@@ -2,7 +2,7 @@
 
     node, node, node, …       becomes      Fused(program: stage, stage, stage, …)
 
-All nodes of the domain form one `Fused` node, from the embedding to the last norm; where a path
+All nodes of the domain form one `Fused` node, from the embedding to the head; where a path
 leads out of them through another node and back in, as through a dense MatMul left inside a layer,
 that splits them into pieces. The program's text is described at the op `Fused`.
 """

@@ -24,6 +24,18 @@ CASES = {
     "continued": ([[1] * 9, [0] * 3 + [1] * 6, [1, 1, 0] + [1] * 6], 4),
     "step": ([[1] * 16, [0] * 4 + [1] * 12], 1),
 }
+#: Of one layer, by their names in it, in order.
+LAYER_SITES = [
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attention",
+    "attn_o",
+    "ffn_gate",
+    "ffn_up",
+    "ffn",
+    "ffn_down",
+]
 
 
 def decoder(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
-from decoders import CASES, decoder, largest_error, ops, run_passes, session
+from decoders import CASES, LAYER_SITES, decoder, largest_error, ops, run_passes, session
 
 import tamiz_ops
 from tamiz.graph import (
@@ -132,18 +132,7 @@ def test_a_fused_node_tells_its_layers_sites_and_techniques():
     metadata = fused(model)["fused"].metadata_props
     assert metadata[LAYER] == "0,1"
     assert metadata[TECHNIQUE] == "test"
-    tensors = [
-        "attn_q",
-        "attn_k",
-        "attn_v",
-        "attention",
-        "attn_o",
-        "ffn_gate",
-        "ffn_up",
-        "ffn",
-        "ffn_down",
-    ]
-    sites = [f"layers.{layer}.{tensor}" for layer in (0, 1) for tensor in tensors]
+    sites = [f"layers.{layer}.{tensor}" for layer in (0, 1) for tensor in LAYER_SITES]
     assert metadata[SITE] == ",".join(sites)
 
 

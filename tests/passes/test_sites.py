@@ -4,24 +4,21 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from decoders import FFN, HEAD_DIM, HIDDEN, VOCABULARY, decoder, node_named, run_passes
+from decoders import (
+    FFN,
+    HEAD_DIM,
+    HIDDEN,
+    LAYER_SITES,
+    VOCABULARY,
+    decoder,
+    node_named,
+    run_passes,
+)
 
 from tamiz.graph import LAYER, SITE, find_linear, weight_array
 from tamiz.site import Site, SiteKind
 from tamiz_passes.plugin import tamiz_find_sites
 from tamiz_passes.sites import find_sites
-
-LAYER_SITES = [
-    "attn_q",
-    "attn_k",
-    "attn_v",
-    "attention",
-    "attn_o",
-    "ffn_gate",
-    "ffn_up",
-    "ffn",
-    "ffn_down",
-]
 
 
 def sites_of(model: ir.Model) -> dict[str, Site]:
