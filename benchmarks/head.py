@@ -12,7 +12,6 @@
 
 import argparse
 import json
-import re
 import time
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from tamiz.chat import ChatTemplate
 from tamiz.runtime import Model
 from tamiz.sampling import Sampling
 from tamiz.tokenizer import Tokenizer
+from tamiz_ops.program import read_program, write_program
 
 PROMPTS = Path(__file__).with_name("prompts.txt")
 WINDOW, CONTEXT, ROUNDS, STEPS = 512, 128, 400, 2
@@ -106,17 +106,14 @@ def head(path):
     """A call of the head alone, the last stage of the model's node, and its input."""
     model = onnx.load(path / "model.onnx", load_external_data=False)
     fused = next(node for node in model.graph.node if "logits" in node.output)
-    stage = helper.get_node_attr_value(fused, "program").decode().splitlines()[-1]
-    op, ports = stage.split(" : ")
-    read = ports.split(" -> ")[0].split(" ")
-    names = ["x", *(fused.input[int(i)] for i in read[1:] if i != "-")]
-    numbers = iter(range(len(names)))
-    inputs = " ".join("-" if i == "-" else str(next(numbers)) for i in read)
+    stage = read_program(helper.get_node_attr_value(fused, "program").decode())[-1]
+    read = [value for value in stage.inputs if value is not None]
+    names = ["x", *(fused.input[value] for value in read[1:])]
     node = helper.make_node("Fused", names, ["logits"], domain=fused.domain)
-    program = {"program": f"{op} : {inputs} -> {len(names)}", "outputs": [len(names)]}
+    program = write_program(read, [stage], stage.outputs)
     node.attribute.extend(helper.make_attribute(*item) for item in program.items())
     constants = [value for value in model.graph.initializer if value.name in names]
-    sizes = {key: int(value) for key, value in re.findall(r"\b([kn])=(\d+)", op)}
+    sizes = stage.attributes
     x = np.random.default_rng(0).standard_normal((1, 1, sizes["k"]), dtype=np.float32)
     y = np.empty((1, 1, sizes["n"]), np.float32)
     info = [

@@ -9,6 +9,7 @@ from typing import Any
 from tamiz.bundle import Bundle
 from tamiz.errors import TamizError
 from tamiz.explain import explain, reading
+from tamiz_ops.program import read_program
 
 
 def differences(a: Bundle, b: Bundle) -> dict[str, Any]:
@@ -86,7 +87,9 @@ def _ops(bundle: Bundle) -> tuple[int, Counter[str]]:
     for node in graph.node:
         domain = f"{node.domain}." if node.domain else ""
         programs = [a.s.decode() for a in node.attribute if a.name == "program" and domain]
-        lines = [line for text in programs for line in text.splitlines()]
-        stages = [line.split()[0] for line in lines if " : " in line]
+        try:
+            stages = [stage.op for program in programs for stage in read_program(program)]
+        except ValueError as error:
+            raise TamizError(f"{bundle.model}: {node.name}: {error}") from error
         ops.update(f"{domain}{op}" for op in stages or [node.op_type])
     return len(graph.node), ops

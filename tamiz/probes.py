@@ -19,6 +19,7 @@ import tamiz_ops
 from tamiz import large_pages
 from tamiz.attention import sketch_words
 from tamiz.runtime import session_options
+from tamiz_ops.program import Stage, write_program
 
 #: Bytes of 16 · 32 packed weights by their bits.
 _GROUP_BYTES = {4: 320, 8: 544}
@@ -102,16 +103,11 @@ class Probe:
 
     def _fused(self, inputs: list[ir.Value], outputs: list[ir.Value]) -> ir.Node:
         """The nodes as stages of one."""
-        numbers: dict[ir.Value | None, str] = {None: "-"}
-        for value in [*inputs, *(value for node in self.nodes for value in node.outputs)]:
-            numbers[value] = str(len(numbers) - 1)
-        lines = []
-        for node in self.nodes:
-            settings = [f"{name}={attribute.value}" for name, attribute in node.attributes.items()]
-            read, written = ([numbers[v] for v in ends] for ends in (node.inputs, node.outputs))
-            lines.append(" ".join([node.op_type, *settings, ":", *read, "->", *written]))
-        program: dict[str, Any] = {"program": "\n".join(lines)}
-        program["outputs"] = [int(numbers[value]) for value in outputs]
+        stages = (
+            Stage(n.op_type, {a.name: a.value for a in n.attributes.values()}, n.inputs, n.outputs)
+            for n in self.nodes
+        )
+        program = write_program(inputs, stages, outputs)
         made = ir.node("Fused", inputs, program, num_outputs=len(outputs), domain="tamiz")
         for value, like in zip(made.outputs, outputs, strict=True):
             value.name, value.type, value.shape = like.name, like.type, like.shape

@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 import tamiz_ops
 from tamiz.build import Options, build
 from tamiz.plan import choose
 from tamiz.plugins import Plugins
 from tamiz.runtime import Model
+from tamiz_ops.program import Stage, read_program
 
 IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
 PROMPT = 60
@@ -33,6 +35,12 @@ def steps(
     sequence = sequence or model.sequence(len(ids))
     rows = [sequence.read(ids[:start]).copy()]
     return np.array(rows + [sequence.step(token).copy() for token in ids[start:]])
+
+
+def stages(bundle: Path) -> list[Stage[int]]:
+    """All stages of the `Fused` nodes of a bundle."""
+    nodes = [node for node in ir.load(bundle / "model.onnx").graph if node.op_type == "Fused"]
+    return [s for node in nodes for s in read_program(node.attributes["program"].as_string())]
 
 
 def counted(model: Model, name: str) -> float:

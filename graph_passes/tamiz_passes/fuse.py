@@ -26,6 +26,7 @@ from tamiz.graph import (
     Phase,
     replace,
 )
+from tamiz_ops.program import Stage, write_program
 from tamiz_passes.values import operands
 
 
@@ -83,44 +84,24 @@ def _pieces(graph: ir.Graph, fusable: list[ir.Node]) -> list[list[ir.Node]]:
 
 
 def _fuse(model: ir.Model, piece: list[ir.Node], name: str) -> None:
-    stages = _waves(piece)
-    inside = {value for node in stages for value in node.outputs}
-    inputs = list(dict.fromkeys(v for node in stages for v in operands(node) if v not in inside))
-    numbers = {value: number for number, value in enumerate(inputs)}
-    lines: list[str] = []
-    part = ""
-    for node in stages:
-        if _part(node) != part:
-            part = _part(node)
-            lines.append(f"{part}:")
-        read = [_number(numbers, value) for value in node.inputs]
-        for value in node.outputs:
-            if value.uses() or value.is_graph_output():
-                numbers[value] = len(numbers)
-        written = [_number(numbers, value) for value in node.outputs]
-        attributes = [f"{k}={_text(a)}" for k, a in sorted(node.attributes.items())]
-        lines.append(" ".join([node.op_type, *attributes, ":", *read, "->", *written]))
-    members = set(stages)
-    outputs = [
-        v
-        for v in numbers
-        if v in inside and (v.is_graph_output() or not members.issuperset(v.consumers()))
-    ]
-    metadata = {
-        key: joined
-        for key in (SITE, TECHNIQUE, VERSION, POLICY, LAYER, UNSAFE)
-        if (joined := _joined(n.metadata_props.get(key) for n in stages))
-    }
+    nodes = _waves(piece)
+    members = set(piece)
+    inside = [value for node in nodes for value in node.outputs]
+    read = dict.fromkeys(value for node in nodes for value in operands(node))
+    inputs = [value for value in read if value.producer() not in members]
+    outputs = [v for v in inside if v.is_graph_output() or not members.issuperset(v.consumers())]
     fused = replace(
         model,
         piece[-1],
         outputs,
         "Fused",
         inputs,
-        {"program": "\n".join(lines), "outputs": [numbers[v] for v in outputs]},
+        write_program(inputs, map(_stage, nodes), outputs),
         name=name,
     )
-    fused.metadata_props.update(metadata)
+    for key in (SITE, TECHNIQUE, VERSION, POLICY, LAYER, UNSAFE):
+        if joined := _joined(node.metadata_props.get(key) for node in nodes):
+            fused.metadata_props[key] = joined
 
 
 def _waves(piece: list[ir.Node]) -> list[ir.Node]:
@@ -135,22 +116,16 @@ def _waves(piece: list[ir.Node]) -> list[ir.Node]:
     return sorted(piece, key=lambda node: -heights[node])
 
 
+def _stage(node: ir.Node) -> Stage[ir.Value]:
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    outputs = [v if v.uses() or v.is_graph_output() else None for v in node.outputs]
+    return Stage(node.op_type, attributes, node.inputs, outputs, _part(node))
+
+
 def _part(node: ir.Node) -> str:
     """What messages and metrics call a stage's part of the program: its layer, or its own name."""
     layer = node.metadata_props.get(LAYER)
     return f"layers.{layer}" if layer else node.name or node.op_type
-
-
-def _number(numbers: dict[ir.Value, int], value: ir.Value | None) -> str:
-    return str(numbers[value]) if value is not None and value in numbers else "-"
-
-
-def _text(attribute: ir.Attr) -> str:
-    if attribute.type == ir.AttributeType.FLOAT:
-        return f"{attribute.as_float():.9g}"
-    if attribute.type == ir.AttributeType.INTS:
-        return ",".join(map(str, attribute.as_ints()))
-    return str(attribute.value)
 
 
 def _joined(parts: Iterable[str | None]) -> str:

@@ -16,6 +16,7 @@ from tamiz_ops.attention_reference import attention
 from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
 from tamiz_ops.masked import masked
+from tamiz_ops.program import read_program
 from tamiz_ops.seedlm import unpack_seedlm
 from tamiz_ops.signs import dequantize_signs
 from tamiz_ops.ternary_reference import popcount_matmul, ternary_matmul
@@ -368,31 +369,15 @@ def last_positions(x: Array, count: Array) -> list[Array]:
 
 
 def fused(*inputs: Array | None, program: str, outputs: Sequence[int]) -> list[Any]:
-    """Runs a program of stages, one a line: `<op> <name>=<value> ... : <in> ... -> <out> ...`.
-
-    A line `<name>:` begins a part and computes nothing.
-
-    Inputs of the node are the values 0..I-1, every output of a stage the next one; `-` is an
-    omitted input or an unused output. `outputs` are the values to return.
-    """
+    """Runs the stages of a program (`tamiz_ops.program`); `outputs` are the values to return."""
     values: list[Any] = list(inputs)
-    for line in program.strip().splitlines():
-        if line.endswith(":"):
-            continue
-        head, arrow = line.split(":", 1)
-        sources, targets = arrow.split("->")
-        op, *settings = head.split()
-        attributes = {name: _number(text) for name, text in (s.split("=") for s in settings)}
-        arguments = [None if word == "-" else values[int(word)] for word in sources.split()]
-        results = run(op, arguments, **attributes)
-        for word, result in zip(targets.split(), results):  # noqa: B905 - unused ones may be cut off
-            if word != "-":
+    for stage in read_program(program):
+        arguments = [None if value is None else values[value] for value in stage.inputs]
+        results = run(stage.op, arguments, **stage.attributes)
+        for value, result in zip(stage.outputs, results):  # noqa: B905 - unused ones may be cut off
+            if value is not None:
                 values.append(result)
     return [values[i] for i in outputs]
-
-
-def _number(text: str) -> int | float:
-    return int(text) if text.lstrip("-").isdigit() else float(text)
 
 
 _OPS: dict[str, Any] = {

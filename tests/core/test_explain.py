@@ -165,3 +165,12 @@ def test_a_built_bundle_differs_from_its_dense_one(tiny_dense: Path) -> None:
     text = tamiz("diff", tiny_dense, bundle).stdout
     assert "refused: noisy" in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_program_that_cannot_be_read(tiny_dense: Path) -> None:
+    bundle = built(tiny_dense, {"noise": 3.0})
+    model = (bundle / "model.onnx").read_bytes()
+    (bundle / "model.onnx").write_bytes(model.replace(b"SwiGLU", b"SwiGLX"))
+    result = tamiz("diff", tiny_dense, bundle)
+    assert result.exit_code == 2
+    assert "fused: program line 13: 'SwiGLX' is not an op that can be fused" in result.stderr

@@ -17,6 +17,7 @@ import tamiz_ops
 from tamiz.bundle import Bundle
 from tamiz.graph import DOMAIN
 from tamiz.runtime import Model
+from tamiz_ops.program import read_program
 
 Array = NDArray[Any]
 
@@ -95,26 +96,20 @@ class Unfused:
 
 def _take_apart(graph: ir.Graph, fused: ir.Node) -> None:
     values = list(fused.inputs)
-    for number, line in enumerate(fused.attributes["program"].as_string().splitlines()):
-        if line.endswith(":"):
-            continue
-        head, ports = line.split(" : ")
-        op_type, *texts = head.split()
-        read, written = (part.split() for part in ports.split(" -> "))
-        kinds = {a["name"]: a["type"] for a in tamiz_ops.schemas()[op_type]["attributes"]}
-        given = dict(text.split("=") for text in texts)
+    for number, stage in enumerate(read_program(fused.attributes["program"].as_string())):
         node = ir.node(
-            op_type,
-            [None if port == "-" else values[int(port)] for port in read],
-            {name: float(v) if kinds[name] == "float" else int(v) for name, v in given.items()},
+            stage.op,
+            [None if value is None else values[value] for value in stage.inputs],
+            stage.attributes,
             domain=DOMAIN,
             name=f"{fused.name}/{number}",
-            num_outputs=len(written),
+            num_outputs=len(stage.outputs),
         )
-        for port, (value, text) in enumerate(zip(node.outputs, written, strict=True)):
-            value.name = "" if text == "-" else f"{node.name}/{port}"
+        for port, (value, given) in enumerate(zip(node.outputs, stage.outputs, strict=True)):
+            value.name = "" if given is None else f"{node.name}/{port}"
+            if given is not None:
+                values.append(value)
         graph.insert_before(fused, node)
-        values += [v for v, text in zip(node.outputs, written, strict=True) if text != "-"]
     for old, number in zip(fused.outputs, fused.attributes["outputs"].as_ints(), strict=True):
         new, name = values[number], old.name
         new.shape, new.type, old.name = old.shape, old.type, f"{name}/fused"

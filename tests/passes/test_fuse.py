@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -16,6 +18,7 @@ from tamiz.graph import (
     replace_linear,
 )
 from tamiz.site import SiteKind
+from tamiz_ops.program import read_program
 from tamiz_passes.fuse import FuseNodes
 from tamiz_passes.sites import find_sites
 
@@ -100,13 +103,12 @@ def fused(model: ir.Model) -> dict[str, ir.Node]:
 
 
 def stages(node: ir.Node) -> list[str]:
-    lines = node.attributes["program"].as_string().splitlines()
-    return [line.split()[0] for line in lines if not line.endswith(":")]
+    return [stage.op for stage in read_program(node.attributes["program"].as_string())]
 
 
 def parts(node: ir.Node) -> list[str]:
-    lines = node.attributes["program"].as_string().splitlines()
-    return [line[:-1] for line in lines if line.endswith(":")]
+    program = read_program(node.attributes["program"].as_string())
+    return [part for part, _ in groupby(stage.part for stage in program)]
 
 
 def test_all_layers_become_one_node_with_their_program():

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from click.testing import CliRunner
-from decoding import IDS, PROMPT, built, counted, distance, steps
+from decoding import IDS, PROMPT, built, counted, distance, stages, steps
 
 import tamiz_ops
 from tamiz.bench_child import BundleEngine
@@ -175,15 +175,9 @@ def test_gap_switches_off_for_the_sequence_only(
 def test_budget_is_shared_by_weights(plugins: Plugins, tiny_dense: Path, calibration: Path) -> None:
     fields = {**HALF, "budget_ms": 2.0}
     path = built(plugins, tiny_dense, "e", calibration, event_driven=fields)
-    lines = [
-        dict(word.split("=") for word in line.split(" : ")[0].split()[1:])
-        for node in ir.load(path / "model.onnx").graph
-        if node.op_type == "Fused"
-        for line in node.attributes["program"].as_string().splitlines()
-        if line.startswith("EventSelect")
-    ]
-    assert sum(float(line["budget_us"]) for line in lines) == pytest.approx(2000, rel=1e-4)
-    per_weight = [float(v["budget_us"]) / (int(v["k"]) * int(v["n"])) for v in lines]
+    chosen = [stage.attributes for stage in stages(path) if stage.op == "EventSelect"]
+    assert sum(a["budget_us"] for a in chosen) == pytest.approx(2000, rel=1e-4)
+    per_weight = [a["budget_us"] / (a["k"] * a["n"]) for a in chosen]
     np.testing.assert_allclose(per_weight, per_weight[0], rtol=1e-4)
 
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import onnx_ir as ir
+import pytest
 from click.testing import CliRunner
+from decoding import stages
 
 from tamiz.cli import main
 from tamiz.runtime import Model
@@ -17,10 +18,9 @@ def test_the_flags_and_the_step(tiny_dense: Path, tmp_path: Path) -> None:
     flags = ["--sdr-target=attn_light", "--sdr-threshold=1.2", "--sdr-keep=10", "--max-dppl=off"]
     result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out), *flags])
     assert result.exit_code == 0, result.output
-    node = next(n for n in ir.load(out / "model.onnx").graph if n.op_type == "Fused")
-    program = node.attributes["program"].as_string()
-    assert "epsilon=1.2" in program
-    assert "query_bits=2" in program
+    attention = next(stage for stage in stages(out) if stage.op == "Attention")
+    assert attention.attributes["epsilon"] == pytest.approx(1.2)
+    assert attention.attributes["query_bits"] == 2
     model = Model.load(out)
     sequence = model.sequence()
     sequence.read(IDS[:-1])

@@ -6,11 +6,10 @@ from typing import Any
 
 import gguf
 import numpy as np
-import onnx_ir as ir
 import pytest
+from decoding import stages
 
 from tamiz.build import Options, build
-from tamiz.bundle import Bundle
 from tamiz.plan import choose
 from tamiz.plugins import load
 from tamiz.site import Site, SiteKind
@@ -104,27 +103,25 @@ def test_two_and_a_half_bits() -> None:
     assert cost(site(weight), ANY).stored == sum(t.nbytes for t in made.tensors.values())
 
 
-def built_with(dense: Path, fields: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The report, and the programs of the layers."""
+def built_with(dense: Path, fields: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The report, and the ops of the stages."""
     plugins, out = load(), dense.parent / "out"
     choices = choose(plugins.techniques(), {"ternary": fields})
     policy = dense.parent / "policy.json"
     policy.write_text('{"version": 1, "defaults": {"gating": {}}}')
     report = build(dense, out, choices, plugins, Options(policy=policy, max_dppl=None))
-    graph = ir.load(Bundle.open(out).model).graph
-    fused = [node for node in graph if node.op_type == "Fused"]
-    return report, "\n".join(node.attributes["program"].as_string() for node in fused)
+    return report, [stage.op for stage in stages(out)]
 
 
 def test_a_build_leaves_what_is_not_ternary_to_int4(tiny_dense: Path) -> None:
-    report, program = built_with(tiny_dense, {})
+    report, ops = built_with(tiny_dense, {})
     for name in ("attn_q", "ffn_down"):
         refused, applied = report["sites"][f"layers.0.{name}"]["techniques"]
         assert "its relative error is 0.4" in refused["decision"]["reason"]
         assert (applied["name"], applied["decision"]["applied"]) == ("block-quant", True)
-    assert "TernaryMatMul" not in program
+    assert "TernaryMatMul" not in ops
 
 
 def test_a_layer_of_ternary_weights_is_one_node(tiny_dense: Path) -> None:
-    _, program = built_with(tiny_dense, {"max_error": 1})
-    assert program.count("TernaryMatMul") == 2 * 7
+    _, ops = built_with(tiny_dense, {"max_error": 1})
+    assert ops.count("TernaryMatMul") == 2 * 7
