@@ -120,17 +120,20 @@ bool Program::Team::find_wave(Ahead& ahead) const {
   for (size_t w = std::max(ahead.wave, begun) + 1; w < end && ahead.left.empty(); ++w) {
     ahead.wave = w;
     const Wave& wave = program_.waves_[w];
-    const auto reads = [&](size_t n) { return program_.nodes_[n].stage->reads(frame_.calls[n]); };
     size_t total = 0;
-    for (size_t n = wave.begin; n < wave.end; ++n) total += reads(n).bytes;
-    // The share [from, to) of these bytes, the first ones last.
+    for (size_t n = wave.end; n-- > wave.begin;) {  // the first ones last
+      ahead.left.push_back(program_.nodes_[n].stage->reads(frame_.calls[n]));
+      total += ahead.left.back().bytes;
+    }
+    // The share [from, to) of these bytes.
     const size_t from = ahead.thread * total / threads, to = (ahead.thread + 1) * total / threads;
-    for (size_t n = wave.end; n-- > wave.begin;) {
-      Reads part = reads(n);
+    for (Reads& part : ahead.left) {
       total -= part.bytes;
       const size_t first = std::max(from, total), last = std::min(to, total + part.bytes);
-      if (first < last) ahead.left.push_back({part.data + (first - total), last - first});
+      part = first < last ? Reads{part.data + (first - total), last - first} : Reads{};
     }
+    const auto none = [](const Reads& part) { return part.bytes == 0; };
+    ahead.left.erase(std::remove_if(ahead.left.begin(), ahead.left.end(), none), ahead.left.end());
   }
   return !ahead.left.empty();
 }
