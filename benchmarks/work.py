@@ -130,7 +130,7 @@ def cpu_seconds(graph: Probe) -> float:
     start = time.thread_time()
     graph.run()
     graph.run()
-    return (time.thread_time() - start) / 2 / len(graph.nodes)
+    return (time.thread_time() - start) / 2 / graph.steps
 
 
 if __name__ == "__main__":

@@ -199,7 +199,7 @@ def _speed(threads: int, weights: Bytes) -> Speed:
         reads[str(mb)] = _giga(sizes[1], spent[f"read {mb}"] - product)
         scales = INT4_FACTORS * int4 / (reads[str(mb)] * 1e9)
         kept = (1 - INT4_FACTORS) / 2 * int4
-        skip = 2 * spent[f"skip {mb}"] - spent["norm"]  # every other node is a norm
+        skip = spent[f"skip {mb}"] - spent["norm"]
         records[str(mb)] = _giga(kept, skip - product - scales)
     few, many = (spent[f"chosen {n}"] for n in _CHOSEN)
     key = probes.KEY_BYTES
@@ -226,7 +226,7 @@ def _giga(count: float, seconds: float) -> float:
 
 
 def _seconds(graphs: Mapping[str, Probe], cold: Mapping[str, Probe]) -> dict[str, float]:
-    """Seconds a node, medians.
+    """Seconds a step of each, medians.
 
     Args:
         graphs: By name. All are measured in turn, so that a moment in which the machine does
@@ -237,7 +237,7 @@ def _seconds(graphs: Mapping[str, Probe], cold: Mapping[str, Probe]) -> dict[str
     for _ in range(_ROUNDS):
         for name, graph in graphs.items():
             spent[name] += _runs(graph, cold.get(name))
-    return {name: statistics.median(runs) / len(graphs[name].nodes) for name, runs in spent.items()}
+    return {name: statistics.median(runs) / graphs[name].steps for name, runs in spent.items()}
 
 
 def _runs(graph: Probe, before: Probe | None) -> list[float]:

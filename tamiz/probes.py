@@ -40,6 +40,7 @@ class Probe:
         outputs: The same of outputs.
         values: The graph's inputs and outputs.
         nodes: The nodes.
+        steps: Into how many like parts of them a run falls, once it is loaded.
         run: Runs them all once.
     """
 
@@ -47,6 +48,7 @@ class Probe:
     outputs: dict[str, NDArray[Any]] = field(default_factory=dict)
     values: dict[str, ir.Value] = field(default_factory=dict)
     nodes: list[ir.Node] = field(default_factory=list)
+    steps: int = 0
     run: Callable[[], None] = lambda: None
 
     def input(self, name: str, array: NDArray[Any]) -> ir.Value:
@@ -78,8 +80,14 @@ class Probe:
         self.nodes.append(made)
         return made.outputs
 
-    def load(self, threads: int) -> Probe:
-        """Makes the session of one node, as a bundle's is; from now on `run` runs it."""
+    def load(self, threads: int, step: int = 1) -> Probe:
+        """Makes the session of one node, as a bundle's is; from now on `run` runs it.
+
+        Args:
+            threads: Of onnxruntime's pool.
+            step: Nodes of a step.
+        """
+        self.steps = len(self.nodes) // step
         ends = [[self.values[name] for name in names] for names in (self.inputs, self.outputs)]
         opsets = {"": 17, "tamiz": 1}
         fused = self._fused(*ends)
@@ -158,7 +166,7 @@ def products(
 def skipping(size: int, weights: Bytes, threads: int) -> Probe:
     """A chain of products ``[1, size] · [size, size]``, half of whose inputs are masked.
 
-    Int4, and a norm after each: what an input of zeros reads would be nothing.
+    Int4. A step is a product and a norm, as inputs that shrink to zeros would read nothing.
     """
     probe = Probe()
     generator = np.random.default_rng(0)
@@ -174,7 +182,7 @@ def skipping(size: int, weights: Bytes, threads: int) -> Probe:
         (last,) = probe.node("ChannelMatMul", [last, weight, mask], attributes)
         last = probe.node("RMSNorm", [last, ones], {"epsilon": 1e-5})[0]
     probe.output(last, "y", np.empty((1, size), np.float32))
-    return probe.load(threads)
+    return probe.load(threads, step=2)
 
 
 def norms(size: int, nodes: int, threads: int) -> Probe:
