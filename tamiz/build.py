@@ -34,6 +34,7 @@ from tamiz.resolver import Choice
 from tamiz.rewriting import Written, constant_bytes, write_model
 from tamiz.selection import Slot, Workshop, accepted, leave_out, unsafe
 from tamiz.site import SiteKind
+from tamiz.text_file import write_json
 from tamiz.whole_model import Gated, Trials, lossy
 from tamiz.workers import workers
 
@@ -215,7 +216,7 @@ class _Build:
                 gate,
             )
             quiet = without_seconds(report)
-            bundles.write_json(folder / bundles.REPORT, quiet)
+            write_json(folder / bundles.REPORT, quiet)
             (folder / bundles.REPORT_PAGE).write_text(render(quiet), "utf-8")
             self._manifest(folder, plan, slots, written)
         self.progress("done", 1, 1)

@@ -6,7 +6,6 @@ Imported where models run, so it needs nothing but the standard library.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 from tamiz import __version__
 from tamiz.errors import TamizError, UnwritableError
 from tamiz.external_data import locations
+from tamiz.text_file import read_json, write_json
 
 MANIFEST = "tamiz.json"
 MODEL = "model.onnx"
@@ -30,7 +30,6 @@ KINDS = ("dense", "built")
 KV_CACHES = ("exact", "shared")
 MIN_ONNXRUNTIME = "1.20"
 
-_MAX_JSON_BYTES = 64 << 20
 #: Errors where no more can be written; NumPy's own has no number.
 _NO_SPACE = (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -181,49 +180,6 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def read_text(path: Path) -> str:
-    """The contents of a text file.
-
-    Raises:
-        TamizError: It cannot be read as UTF-8.
-    """
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TamizError(f"{path}: cannot be read as UTF-8 text: {error}") from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object strictly.
-
-    Raises:
-        TamizError: Over 64 MB, not UTF-8, no JSON object, a duplicate key, or NaN or infinity.
-    """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen = dict(pairs)
-        if len(seen) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise ValueError(f"the key {twice!r} stands twice")
-        return seen
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not JSON")
-
-    if path.stat().st_size > _MAX_JSON_BYTES:
-        raise TamizError(
-            f"{path}: larger than {_MAX_JSON_BYTES >> 20} MB, expected a small JSON file"
-        )
-    try:
-        value = json.loads(path.read_text("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise TamizError(f"{path}: not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise TamizError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
-
-
 @contextmanager
 def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iterator[Path]:
     """A folder to write a bundle into, which takes the place of `target` when all went well.
@@ -331,11 +287,6 @@ def write_manifest(
     manifest = Manifest(kind, source, files, chosen, policy, kv_cache, unsafe=dict(unsafe or {}))
     write_json(folder / MANIFEST, asdict(manifest))
     return manifest
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a JSON object, indented, keys in their order."""
-    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", "utf-8")
 
 
 def _manifest(path: Path) -> Manifest:

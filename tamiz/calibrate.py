@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tamiz import calibration as files
-from tamiz.bundle import Bundle, read_text
+from tamiz.bundle import Bundle
 from tamiz.calibration import WINDOW, Calibration, Window, fingerprint
 from tamiz.errors import TamizError
 from tamiz.inspect import Survey, survey
 from tamiz.site import SiteKind
 from tamiz.tensor_file import check_writable
+from tamiz.text_file import read_text
 
 if TYPE_CHECKING:
     from tamiz.activations import Activations

@@ -29,11 +29,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.bundle import Bundle, read_text
+from tamiz.bundle import Bundle
 from tamiz.calibration import window_hash
 from tamiz.errors import TamizError
 from tamiz.runtime import Model
 from tamiz.sequence import Logits
+from tamiz.text_file import read_text
 from tamiz.tokenizer import Tokenizer
 
 WINDOW = 1024

@@ -9,8 +9,8 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any
 
-from tamiz.bundle import read_text
 from tamiz.errors import TamizError
+from tamiz.text_file import read_text
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 32

@@ -34,8 +34,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tamiz.bundle import read_json, write_json
 from tamiz.errors import TamizError
+from tamiz.text_file import read_json, write_json
 
 if TYPE_CHECKING:
     from tamiz.probes import Bytes, Probe

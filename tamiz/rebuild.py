@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tamiz.bundle import Bundle, read_json
+from tamiz.bundle import Bundle
 from tamiz.calibration import Calibration
 from tamiz.errors import TamizError
 from tamiz.plan import Plan, configure
@@ -14,6 +14,7 @@ from tamiz.policy import Gating, Rules
 from tamiz.resolver import Choice, resolve
 from tamiz.site import Site
 from tamiz.technique import Technique
+from tamiz.text_file import read_json
 
 _ANYTHING = Gating("cos_w", None, None, None)
 

@@ -20,6 +20,7 @@ from tamiz.evaluate import evaluate, read_windows
 from tamiz.machine import cores
 from tamiz.plan import choose, parse_value
 from tamiz.runtime import Model
+from tamiz.text_file import write_json
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
@@ -109,7 +110,7 @@ def run_sweep(
             "windows": windows,
             "points": points,
         }
-        bundles.write_json(folder / "sweep.json", report)
+        write_json(folder / "sweep.json", report)
         (folder / "sweep.svg").write_text(draw(report), "utf-8")
     return report
 

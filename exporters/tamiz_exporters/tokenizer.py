@@ -19,8 +19,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from tamiz.bundle import read_json
 from tamiz.errors import TamizError
+from tamiz.text_file import read_json
 
 _DOMAIN = "ai.onnx.contrib"
 #: A Unicode noncharacter, which no text contains.

@@ -129,7 +129,7 @@ def command(
 
 
 def _write(file: Path, report: dict[str, Any], bundle: Path) -> None:
-    from tamiz.bundle import write_json
+    from tamiz.text_file import write_json
 
     try:
         with naming(file):
