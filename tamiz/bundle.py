@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tamiz import __version__
 from tamiz.errors import TamizError, UnwritableError
-from tamiz.external_data import locations
+from tamiz.external_data import External, external_tensors, locations
 from tamiz.text_file import read_json, write_json
 
 MANIFEST = "tamiz.json"
@@ -109,7 +110,7 @@ class Bundle:
                 raise TamizError(
                     f"{folder / name}: has {size} bytes, the manifest says {expected.size}"
                 )
-        for location, size in sorted(locations(bundle.model).items()):
+        for location, size in sorted(locations(bundle.external).items()):
             _check_name(bundle.model, "external data", location)
             found = bundle.file(location).stat().st_size
             if found < size:
@@ -132,6 +133,11 @@ class Bundle:
     def model(self) -> Path:
         """Path of the ONNX model."""
         return self.file(MODEL)
+
+    @cached_property
+    def external(self) -> tuple[External, ...]:
+        """The tensors of the model that lie outside of its file."""
+        return external_tensors(self.model)
 
     @property
     def size(self) -> int:

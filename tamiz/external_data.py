@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import mmap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,7 @@ class External:
 
     Attributes:
         name: Of an initializer.
+        initializer: Whether it is one of the graph's own, not of a graph in it.
         type: A number of ``TensorProto.DataType``.
         shape: Its dimensions.
         location: The file, relative to the model's folder.
@@ -56,6 +58,7 @@ class External:
     """
 
     name: str
+    initializer: bool
     type: int
     shape: tuple[int, ...]
     location: str
@@ -63,26 +66,28 @@ class External:
     length: int
 
 
-def locations(model: Path) -> dict[str, int]:
-    """The ``location`` of every external tensor of the model, and the bytes that it must have.
+def external_tensors(model: Path) -> tuple[External, ...]:
+    """The tensors of a model that lie outside of its file.
 
     Raises:
         TamizError: The file is empty or no well-formed protobuf.
     """
+    tensors: list[_Tensor] = []
+    try:
+        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            _walk(data, 0, len(data), "Model", tensors, 0)
+        return tuple(tensor.external() for tensor in tensors if b"location" in tensor.entries)
+    except (ValueError, IndexError) as error:
+        raise TamizError(f"{model}: not a well-formed ONNX model ({error})") from error
+
+
+def locations(tensors: Iterable[External]) -> dict[str, int]:
+    """The files that tensors lie in, and the bytes that each must have."""
     sizes: dict[str, int] = {}
-    for _, tensor in _externals(model):
+    for tensor in tensors:
         end = tensor.offset + tensor.length
         sizes[tensor.location] = max(end, sizes.get(tensor.location, 0))
     return sizes
-
-
-def initializers(model: Path) -> list[External]:
-    """The external initializers of the model's graph, not those of graphs in it.
-
-    Raises:
-        TamizError: The file is empty or no well-formed protobuf.
-    """
-    return [tensor for depth, tensor in _externals(model) if depth == _INITIALIZER]
 
 
 @dataclass
@@ -99,23 +104,13 @@ class _Tensor:
         """It, if it has a location."""
         return External(
             self.name.decode("utf-8"),
+            self.depth == _INITIALIZER,
             self.type,
             tuple(self.shape),
             self.entries[b"location"].decode("utf-8"),
             int(self.entries.get(b"offset", b"0")),
             int(self.entries.get(b"length", b"0")),
         )
-
-
-def _externals(model: Path) -> list[tuple[int, External]]:
-    """How deep they lie and the external tensors of the model."""
-    tensors: list[_Tensor] = []
-    try:
-        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            _walk(data, 0, len(data), "Model", tensors, 0)
-        return [(t.depth, t.external()) for t in tensors if b"location" in t.entries]
-    except (ValueError, IndexError) as error:
-        raise TamizError(f"{model}: not a well-formed ONNX model ({error})") from error
 
 
 def _walk(

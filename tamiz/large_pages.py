@@ -9,13 +9,14 @@ files; so the weights are read instead, once, into memory of the process's own.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 
 from tamiz.errors import TamizError
-from tamiz.external_data import External, initializers
+from tamiz.external_data import External
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
@@ -39,11 +40,14 @@ def _text() -> str:
     return _SETTING.read_text(encoding="ascii")
 
 
-def load_constants(model: Path, options: ort.SessionOptions) -> list[ort.OrtValue]:
+def load_constants(
+    folder: Path, tensors: Iterable[External], options: ort.SessionOptions
+) -> list[ort.OrtValue]:
     """Reads what tamiz's operators take of a model, for the session that `options` make.
 
     Args:
-        model: ``model.onnx`` of a bundle.
+        folder: Of the bundle.
+        tensors: Of its model, outside of the model's file.
         options: Are given the constants; the session then maps no file for them.
 
     Returns:
@@ -51,9 +55,9 @@ def load_constants(model: Path, options: ort.SessionOptions) -> list[ort.OrtValu
         or less than one page of constants: the session maps the file then.
 
     Raises:
-        TamizError: The model is malformed, or a file ends too early.
+        TamizError: A file ends too early.
     """
-    constants = [t for t in initializers(model) if _is_read(t)]
+    constants = [t for t in tensors if _is_read(t)]
     total = sum(aligned(constant.length) for constant in constants)
     if total < _PAGE or not available():
         return []
@@ -61,7 +65,7 @@ def load_constants(model: Path, options: ort.SessionOptions) -> list[ort.OrtValu
     values, start = [], 0
     for constant in constants:
         array = memory[start : start + constant.length]
-        _read(model.parent / constant.location, constant, array)
+        _read(folder / constant.location, constant, array)
         shaped = array.view(_TYPES[constant.type]).reshape(constant.shape)
         values.append(ort.OrtValue.ortvalue_from_numpy(shaped))
         options.add_initializer(constant.name, values[-1])
@@ -71,7 +75,7 @@ def load_constants(model: Path, options: ort.SessionOptions) -> list[ort.OrtValu
 
 def _is_read(constant: External) -> bool:
     most = constant.length if _TYPES.get(constant.type) is np.uint8 else _SMALL
-    return constant.type in _TYPES and 0 < constant.length <= most
+    return constant.initializer and constant.type in _TYPES and 0 < constant.length <= most
 
 
 def zeros(size: int) -> Bytes:

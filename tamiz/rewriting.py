@@ -93,7 +93,7 @@ def write_model(
     with reading(found.bundle):
         _save(model, folder)
     dense = found.bundle
-    for name in sorted(set(dense.manifest.files) - {bundles.MODEL, *locations(dense.model)}):
+    for name in sorted(set(dense.manifest.files) - {bundles.MODEL, *locations(dense.external)}):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(dense.file(name), folder / name)
     kv_cache = "shared" if _shares_kv_cache(model) else "exact"

@@ -84,7 +84,7 @@ class Model:
             )
         options = session_options(threads)
         built = bundle.manifest.kind == "built"
-        constants = load_constants(bundle.model, options) if built else ()
+        constants = load_constants(bundle.path, bundle.external, options) if built else ()
         try:
             if built:
                 import tamiz_ops

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tamiz.errors import TamizError
-from tamiz.external_data import External, initializers, locations
+from tamiz.external_data import External, external_tensors, locations
 
 
 def external(name: str, location: str) -> TensorProto:
@@ -33,7 +33,7 @@ def test_finds_every_place_that_can_hold_a_tensor(tmp_path: Path) -> None:
     )
     model = helper.make_model(graph, functions=[function])
     onnx.save_model(model, tmp_path / "model.onnx")
-    assert set(locations(tmp_path / "model.onnx")) == {
+    assert set(locations(external_tensors(tmp_path / "model.onnx"))) == {
         "initializer",
         "in-an-attribute",
         "in-a-subgraph",
@@ -45,7 +45,7 @@ def test_inline_weights_need_no_file(tmp_path: Path) -> None:
     weight = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
     model = helper.make_model(helper.make_graph([], "g", [], [], initializer=[weight]))
     onnx.save_model(model, tmp_path / "model.onnx")
-    assert locations(tmp_path / "model.onnx") == {}
+    assert locations(external_tensors(tmp_path / "model.onnx")) == {}
 
 
 def test_tells_how_many_bytes_a_file_must_have(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_tells_how_many_bytes_a_file_must_have(tmp_path: Path) -> None:
     tensors[1].external_data.add(key="length", value="4")
     model = helper.make_model(helper.make_graph([], "g", [], [], initializer=tensors))
     onnx.save_model(model, tmp_path / "model.onnx")
-    assert locations(tmp_path / "model.onnx") == {"one": 4100, "two": 0}
+    assert locations(external_tensors(tmp_path / "model.onnx")) == {"one": 4100, "two": 0}
 
 
 def test_tells_what_the_graphs_own_initializers_are(tmp_path: Path) -> None:
@@ -68,9 +68,10 @@ def test_tells_what_the_graphs_own_initializers_are(tmp_path: Path) -> None:
     nodes = [helper.make_node("Loop", [], ["d"], body=body)]
     model = helper.make_model(helper.make_graph(nodes, "g", [], [], initializer=[weight]))
     onnx.save_model(model, tmp_path / "model.onnx")
-    assert initializers(tmp_path / "model.onnx") == [
-        External("w", TensorProto.UINT8, (300, 7), "data", 64, 2100)
-    ]
+    assert external_tensors(tmp_path / "model.onnx") == (
+        External("b", False, TensorProto.FLOAT, (1,), "data", 0, 0),
+        External("w", True, TensorProto.UINT8, (300, 7), "data", 64, 2100),
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_tells_what_the_graphs_own_initializers_are(tmp_path: Path) -> None:
 def test_refuses_what_is_no_protobuf(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
     with pytest.raises(TamizError, match="not a well-formed ONNX model"):
-        locations(tmp_path / "model.onnx")
+        external_tensors(tmp_path / "model.onnx")
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -98,4 +99,4 @@ def test_refuses_messages_that_nest_without_end(tmp_path: Path) -> None:
         graph = field(1, field(5, field(6, graph)))  # a graph in an attribute of a node
     (tmp_path / "model.onnx").write_bytes(field(7, graph))
     with pytest.raises(TamizError, match="messages nest too deep"):
-        locations(tmp_path / "model.onnx")
+        external_tensors(tmp_path / "model.onnx")

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tamiz import large_pages
 from tamiz.errors import TamizError
+from tamiz.external_data import external_tensors
 
 pytestmark = pytest.mark.skipif(not large_pages.available(), reason="the system has no large pages")
 
@@ -41,6 +42,10 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model.onnx"
 
 
+def load(model: Path, options: ort.SessionOptions) -> list[ort.OrtValue]:
+    return large_pages.load_constants(model.parent, external_tensors(model), options)
+
+
 def run(model: Path, options: ort.SessionOptions) -> list[np.ndarray]:
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return session.run(None, {"i": np.array([1])})
@@ -48,14 +53,14 @@ def run(model: Path, options: ort.SessionOptions) -> list[np.ndarray]:
 
 def test_a_session_computes_the_same_from_what_was_read(model: Path) -> None:
     options = ort.SessionOptions()
-    constants = large_pages.load_constants(model, options)
+    constants = load(model, options)
     assert [value.shape() for value in constants] == [[3, large_pages._PAGE], [5]]
     for got, expected in zip(run(model, options), run(model, ort.SessionOptions()), strict=True):
         np.testing.assert_array_equal(got, expected, strict=True)
 
 
 def test_packed_weights_begin_with_a_large_page(model: Path) -> None:
-    constants = large_pages.load_constants(model, ort.SessionOptions())
+    constants = load(model, ort.SessionOptions())
     assert constants[0].data_ptr() % large_pages._PAGE == 0
     assert constants[1].data_ptr() % large_pages._LINE == 0
 
@@ -64,14 +69,14 @@ def test_reads_nothing_where_there_are_no_large_pages(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(large_pages, "available", lambda: False)
-    assert large_pages.load_constants(model, ort.SessionOptions()) == []
+    assert load(model, ort.SessionOptions()) == []
 
 
 def test_a_file_that_ends_too_early(model: Path) -> None:
     data = model.with_name("d")
     data.write_bytes(data.read_bytes()[:100])
     with pytest.raises(TamizError, match="d: found 100 bytes of packed, not 6291456"):
-        large_pages.load_constants(model, ort.SessionOptions())
+        load(model, ort.SessionOptions())
 
 
 @pytest.mark.parametrize("size", [1, large_pages._PAGE - 1, large_pages._PAGE + 1])
