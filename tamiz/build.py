@@ -21,7 +21,7 @@ from tamiz.bundle import Bundle
 from tamiz.calibrate import calibrate_bundle
 from tamiz.calibration import Calibration
 from tamiz.candidates import Candidates, Progress, decodes, gate_windows
-from tamiz.dial import foretells, hold_and_turn, turnable
+from tamiz.dial import hold_and_turn, turnable
 from tamiz.errors import TamizError, UnwritableError
 from tamiz.gradients import Loss
 from tamiz.inspect import Survey, survey
@@ -246,8 +246,8 @@ class _Build:
     def _losses(
         self, found: Survey, plan: Plan, known: Calibration | None
     ) -> tuple[Mapping[str, Loss], list[Note]]:
-        """What errors at the inputs of sites cost, where a technique asks; or why nobody knows."""
-        asked = any(foretells(choice) for site in plan.sites for choice in site.choices)
+        """What errors at the inputs of sites cost, where a fit reads it; or why nobody knows."""
+        asked = any(choice.config.informed for site in plan.sites for choice in site.choices)
         if not asked or known is None or not known.tokens:
             return {}, []
         from tamiz.graph import Note

@@ -120,12 +120,6 @@ class _Search:
         return self.trials.fill(candidate)
 
 
-def foretells(choice: Choice) -> bool:
-    """Whether the gate turns a choice, and its fits foretell what the model loses."""
-    dial = _dial(choice)
-    return dial is not None and dial.loss is not None
-
-
 def _set(choice: Choice, field: str, value: float) -> Choice:
     """A choice with another value of one field."""
     fields = {**choice.config.model_dump(), field: value}

@@ -93,6 +93,12 @@ class TechniqueConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    @property
+    def informed(self) -> bool:
+        """Whether fits read what errors at each input cost (`Statistics.losses`), which a build
+        measures for them where it can."""
+        return False
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -190,8 +196,7 @@ class Dial:
         field: Field of the configuration, a positive number; more saves more and loses more.
         fixed: Fields of which one that is set decides instead.
         start: Where the search begins.
-        loss: Metric of a fit that foretells what the model loses by it, nats a token. Fits are then
-            told what errors at each input cost (`Statistics.losses`) where that can be measured.
+        loss: Metric of a fit that foretells what the model loses by it, nats a token.
     """
 
     field: str

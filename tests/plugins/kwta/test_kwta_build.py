@@ -150,6 +150,22 @@ def test_what_an_input_foretells_moves_its_thresholds(
     assert "offset=" not in fused_programs(path)
 
 
+@pytest.mark.parametrize(
+    ("fields", "weighed"),
+    [({}, True), ({"select": "topk"}, False), ({"select": "mass"}, False), ({"k": 0.7}, False)],
+    ids=str,
+)
+def test_inputs_are_weighed_where_a_fit_reads_that(
+    plugins: Plugins, tiny_dense: Path, calibration: Path, fields: dict[str, Any], weighed: bool
+) -> None:
+    done = set()
+    choices = choose(plugins.techniques(), {"kwta": fields})
+    options = Options(max_dppl=None, calibration=calibration)
+    out = tiny_dense.parent / "out"
+    build(tiny_dense, out, choices, plugins, options, progress=lambda what, *_: done.add(what))
+    assert ("weigh inputs" in done) == weighed
+
+
 def test_targets_and_sites_without_skippable_weights(
     plugins: Plugins, tiny_dense: Path, calibration: Path
 ) -> None:
