@@ -34,7 +34,6 @@ import numpy as np
 from tamiz.bundle import Bundle
 from tamiz.errors import TamizError
 
-CONTEXTS = (128, 2000, 8000)
 PREFILL = 512
 ROUNDS = 5
 TOKENS = 32

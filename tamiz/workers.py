@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from tamiz.errors import TamizError
 
-BACKENDS = ("loky", "dask", "ray")
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 

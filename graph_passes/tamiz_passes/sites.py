@@ -62,7 +62,7 @@ def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
                 notes.append(Note(_NAME, node.name or "", reason))
     roles = _Roles(model, linears).find()
     _mark_layers(model, roles)
-    found = [*_weight_sites(model, linears, roles), *_composite_sites(model, roles)]
+    found = [*_weight_sites(model, linears, roles), *_composite_sites(roles)]
     layers = len({role.layer for role in roles.values() if role.layer is not None})
     sites = [replace(site, layers=layers) for site in found]
     order = {node.name: index for index, node in enumerate(model.graph)}
@@ -271,7 +271,7 @@ def _unique(name: str, taken: set[str]) -> str:
     return found
 
 
-def _composite_sites(model: ir.Model, roles: dict[ir.Node, _Role]) -> Iterator[Site]:
+def _composite_sites(roles: dict[ir.Node, _Role]) -> Iterator[Site]:
     """Feed-forward blocks and attentions of the layers that have all their linears."""
     nodes = {(role.layer, role.tensor): node for node, role in roles.items()}
     for layer in sorted({role.layer for role in roles.values() if role.layer is not None}):

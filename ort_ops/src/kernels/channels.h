@@ -28,9 +28,7 @@ namespace tamiz {
 constexpr int64_t kPanel = 128;     // outputs
 constexpr int64_t kHalfPanel = 64;  // outputs of the last one, perhaps
 
-/// Bytes of 64 outputs and one group.
-constexpr int64_t kHalfPanelGroupBytes = kHalfPanel * (kGroup / 2 + 4);
-
+/// Bytes of so many outputs and one group.
 constexpr int64_t panel_group_bytes(int64_t outputs) { return outputs * (kGroup / 2 + 4); }
 
 constexpr int64_t kStreams = 8;
