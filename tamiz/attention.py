@@ -11,7 +11,7 @@ from onnx_ir.convenience import convert_attribute
 
 from tamiz.graph import DOMAIN
 from tamiz.site import Site
-from tamiz.technique import Cost, FitError
+from tamiz.technique import Cost, Fit, FitError
 
 #: First keys, and last ones, that a filter keeps unless it is told otherwise.
 SINKS, RECENT = 4, 64
@@ -65,6 +65,18 @@ def add_sketch(model: ir.Model, node: ir.Node, planes: int) -> None:
     words = sketch_words(head_size, planes)
     shapes = [ir.Shape([*key.shape[:3], words]) for key in (past_key, present_key) if key.shape]
     add_state(model, node, f"sketch.{layer}", (PAST_SKETCH, PRESENT_SKETCH), shapes)
+
+
+def rewrite_filter(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
+    """Rewrite of a filter of keys: sets attributes and adds the state ``past_sketch.N``.
+
+    Raises:
+        FitError: The attention was not recognised.
+    """
+    node = find_attention(model, site)
+    set_attributes(node, fit.attributes)
+    add_sketch(model, node, planes=1 + int(fit.attributes["ternary"]))
+    return [node]
 
 
 def input_at(node: ir.Node, port: int) -> ir.Value | None:

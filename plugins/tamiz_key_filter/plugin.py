@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import onnx_ir as ir
 from pydantic import Field
 
-from tamiz.attention import add_sketch, filtered, find_attention, set_attributes
+from tamiz.attention import filtered, rewrite_filter
 from tamiz.hookspecs import hookimpl
 from tamiz.site import Site, SiteKind
 from tamiz.technique import Claim, Cost, Fit, Mode, Resource, Technique, TechniqueConfig
@@ -53,18 +52,6 @@ def fit(site: Site, weight: Any, statistics: Any, config: KeyFilterConfig) -> Fi
     return Fit({}, attributes, {}, 0.0)
 
 
-def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
-    """Sets the attributes and adds the state ``past_sketch.N``; the node stays.
-
-    Raises:
-        FitError: The attention was not recognised.
-    """
-    node = find_attention(model, site)
-    set_attributes(node, fit.attributes)
-    add_sketch(model, node, planes=2)
-    return [node]
-
-
 def effect(site: Site, config: KeyFilterConfig, cost: Cost, keys: int) -> Cost:
     """A step reads two planes of bits of every key, and the keys and values that it keeps."""
     return filtered(cost, site.head_size, keys, config.keep, planes=2)
@@ -84,7 +71,7 @@ KEY_FILTER = Technique(
     decode_only=True,
     effect=effect,
     fit=fit,
-    rewrite=rewrite,
+    rewrite=rewrite_filter,
 )
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import onnx_ir as ir
-
-from tamiz.attention import add_sketch, filtered, find_attention, set_attributes
+from tamiz.attention import filtered
 from tamiz.site import Site
 from tamiz.technique import Cost, Fit, FitError
 from tamiz_state_pack.kv_config import StatePackConfig
@@ -49,15 +47,3 @@ def effect(site: Site, config: StatePackConfig, cost: Cost, keys: int) -> Cost:
     planes = 2 if config.mode == "ternary" else 1
     limits = (keep_fraction, config.recent, config.density)
     return filtered(cost, site.head_size, keys, keep, planes, *limits)
-
-
-def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
-    """Sets the attributes and adds the state ``past_sketch.N``; the node stays.
-
-    Raises:
-        FitError: The attention was not recognised.
-    """
-    node = find_attention(model, site)
-    set_attributes(node, fit.attributes)
-    add_sketch(model, node, planes=1 + int(fit.attributes["ternary"]))
-    return [node]

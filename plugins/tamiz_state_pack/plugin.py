@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tamiz.attention import rewrite_filter
 from tamiz.hookspecs import hookimpl
 from tamiz.site import SiteKind
 from tamiz.technique import Claim, Metric, Mode, Resource, Technique
@@ -33,7 +34,7 @@ STATE_PACK = Technique(
     ),
     effect=kv_filter.effect,
     fit=kv_filter.fit,
-    rewrite=kv_filter.rewrite,
+    rewrite=rewrite_filter,
 )
 
 MLP = frozenset({"ffn_gate", "ffn_up", "ffn_down"})
