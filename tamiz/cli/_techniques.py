@@ -1,9 +1,10 @@
-"""Command-line options that are made from the declarations of the installed techniques."""
+"""Options of commands that plan, most of them made from the installed techniques' declarations."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from tamiz.resolver import Choice
     from tamiz.technique import Technique
 
+policy = click.option(
+    "--policy",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="What to do at which layer and tensor; see 'tamiz schema policy'.",
+)
 
 on_conflict = click.option(
     "--on-conflict",

@@ -10,7 +10,7 @@ import click
 from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
-from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins
+from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins, policy
 from tamiz.errors import TamizError, UnwritableError, naming
 
 
@@ -24,11 +24,7 @@ from tamiz.errors import TamizError, UnwritableError, naming
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also write the report to this file.",
 )
-@click.option(
-    "--policy",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="What to do at which layer and tensor; see 'tamiz schema policy'.",
-)
+@policy
 @click.option(
     "--calibration",
     type=click.Path(path_type=Path, dir_okay=False),

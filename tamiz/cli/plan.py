@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tamiz.cli._output import fold, print_json, print_table, size
-from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins
+from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins, policy
 from tamiz.errors import TamizError
 
 if TYPE_CHECKING:
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 @click.command("plan", cls=TechniqueCommand)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--policy",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="What to do at which layer and tensor; see 'tamiz schema policy'.",
-)
+@policy
 @click.option(
     "--context",
     type=click.IntRange(1),
