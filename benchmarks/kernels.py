@@ -83,7 +83,11 @@ def session(op, domain, attributes, weights, copies, threads, folder, more=()):
         for domain, version in [("", 17), ("com.microsoft", 1), ("tamiz", 1)]
     ]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    path = folder / f"{op}.onnx"
+    return load(model, folder / f"{op}.onnx", threads)
+
+
+def load(model, path, threads):
+    """The session of a model, which is written to `path`, beside its data."""
     path.write_bytes(model.SerializeToString())
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

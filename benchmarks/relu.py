@@ -14,19 +14,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
-from kernels import BYTES, PAGE, external, interleaved, numbers
+from kernels import BYTES, PAGE, external, interleaved, load, numbers
 from onnx import TensorProto, helper
-from skipping import fractions
+from skipping import fractions, int4
 
 import tamiz_ops
 from tamiz.bench import read_bandwidth
-
-
-def int4(n, k, rng):
-    quants = rng.integers(0, 16, (n, k), dtype=np.uint8)
-    scales = rng.uniform(0.001, 0.02, (n, k // 32)).astype(np.float16)
-    return quants, scales, -8 * scales
 
 
 def block(index, hidden, features, skips):
@@ -67,15 +60,8 @@ def session(name, copies, arrays, sizes, threads, folder):
     x = port("x", TensorProto.FLOAT, [1, sizes[0]])
     graph = helper.make_graph(nodes, "relu", [x], outputs, constants)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("tamiz", 1)]
-    path = folder / f"{name}.onnx"
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    path.write_bytes(model.SerializeToString())
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    # The optimiser would drop the blocks without a consumer.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    tamiz_ops.register(options)
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return load(model, folder / f"{name}.onnx", threads)
 
 
 def measure(sizes, keep, threads):

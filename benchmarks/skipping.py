@@ -22,13 +22,18 @@ from tamiz.bench import read_bandwidth
 SHAPES = [(4096, 11008), (11008, 4096), (576, 1536), (1536, 576), (576, 576)]  # k, n
 
 
+def int4(n, k, rng):
+    """Quants, scales and minima of some weights."""
+    quants = rng.integers(0, 16, (n, k), dtype=np.uint8)
+    scales = rng.uniform(0.001, 0.02, (n, k // 32)).astype(np.float16)
+    return quants, scales, -8 * scales
+
+
 def measure(k, n, threads, keeps):
     """One result: BlockMatMul, ChannelMatMul without mask and with each."""
     rng = np.random.default_rng(0)
-    quants = rng.integers(0, 16, (n, k), dtype=np.uint8)
-    scales = rng.uniform(0.001, 0.02, (n, k // 32)).astype(np.float16)
+    parts = int4(n, k, rng)
     x = rng.standard_normal((1, k), dtype=np.float32)
-    parts = (quants, scales, -8 * scales)
     tiles, channels = tamiz_ops.pack_int4(*parts), tamiz_ops.pack_channels(*parts)
     copies = -(-BYTES // channels.nbytes)
     sizes = {"n": n, "k": k}
