@@ -1,15 +1,21 @@
-"""Fixtures that all tests share: the tiny llama, as GGUF and as a dense bundle."""
+"""Fixtures that all tests share: the plugins and the tiny llama, as GGUF and as a dense bundle."""
+
+from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tamiz.testing import export_tiny_llama, write_tiny_llama
+
+if TYPE_CHECKING:
+    from tamiz.plugins import Plugins
 
 # A machine that does other work is slow: that fails no test.
 settings.register_profile("tamiz", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -40,6 +46,14 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
     write_tiny_llama(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def plugins() -> Plugins:
+    """The installed plugins."""
+    from tamiz.plugins import load
+
+    return load()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.errors import TamizError, UnwritableError
 from tamiz.plan import ConflictError, choose
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz.site import Site, SiteKind
 from tamiz.technique import (
     Claim,
@@ -56,11 +56,6 @@ def rescaled(name: str = "rescaled", **changes: Any) -> Technique:
         "cost": lambda site, config: Cost(0, 0),
     }
     return Technique(**(declared | changes))
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 def run(

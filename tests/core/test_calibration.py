@@ -15,16 +15,10 @@ from tamiz.errors import TamizError, UnwritableError
 from tamiz.generated_text import generate_windows
 from tamiz.inspect import survey
 from tamiz.plugins import Plugins
-from tamiz.plugins import load as load_plugins
 from tamiz.runtime import Model
 from tamiz.tokenizer import Tokenizer
 
 TEXT = "The quick brown fox jumps over the lazy dog; hello hello. "
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load_plugins()
 
 
 def write_text(path: Path, words: str) -> Path:

@@ -13,18 +13,13 @@ from tamiz.cli import main
 from tamiz.inspect import Survey, survey
 from tamiz.machine import Profile, Speed
 from tamiz.plan import choose, make_plan, predict, totals
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz.site import SiteKind
 from tamiz.technique import Cost
 
 #: 1 GB/s at any working set and half of it line by line, a weight and a byte of the cache a
 #: nanosecond, 4 a byte of chosen keys, 1 µs a product, 2 an attention, 0.5 another node.
 UNITS = Speed(2, {"16": 1.0, "256": 1.0}, {"16": 0.5, "256": 0.5}, 1.0, 1.0, 0.25, 1.0, 2.0, 0.5)
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 @pytest.fixture

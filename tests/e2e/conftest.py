@@ -9,12 +9,7 @@ import pytest
 from tamiz.build import build
 from tamiz.export import export
 from tamiz.plan import choose
-from tamiz.plugins import Plugins, load
-
-
-@pytest.fixture(scope="session")
-def plugins() -> Plugins:
-    return load()
+from tamiz.plugins import Plugins
 
 
 @pytest.fixture(scope="session")

@@ -5,17 +5,12 @@ from typing import Any
 import pytest
 
 from tamiz.plan import ConflictError, choose, make_plan
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz.resolver import Choice
 from tamiz.site import Site, SiteKind
 from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
 
 ATTENTION = Site("layers.0.attention", SiteKind.ATTENTION, "attention", 0)
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 def plan(plugins: Plugins, *names: str, others: tuple[Technique, ...] = ()) -> list[str]:

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tamiz_ops
@@ -18,13 +17,8 @@ from tamiz.bundle import Bundle, Source, write_manifest
 from tamiz.export import export
 from tamiz.inspect import survey
 from tamiz.plan import choose, make_plan, predict, totals
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz_block_quant.fit import quantise
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 def built(plugins: Plugins, source: Path, **fields: Any) -> tuple[Bundle, dict[str, Any]]:

@@ -17,7 +17,7 @@ from tamiz.calibrate import calibrate_bundle
 from tamiz.cli import main
 from tamiz.graph import LAYER
 from tamiz.plan import ConflictError, choose, make_plan
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz.resolver import Choice
 from tamiz.runtime import Model
 from tamiz.sequence import ExactSequence, SharedSequence
@@ -26,11 +26,6 @@ from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConf
 
 EXACT = {"reference": "last", "select": "topk", "topk": 1.0, "gap_every": 16, "anywhere": True}
 HALF = {"select": "topk", "topk": 0.5, "gap_every": 0, "anywhere": True}
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 @pytest.fixture

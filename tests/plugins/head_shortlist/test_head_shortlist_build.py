@@ -13,18 +13,13 @@ from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.inspect import survey
 from tamiz.plan import ConflictError, choose, make_plan, predict, totals
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz.runtime import Model
 from tamiz.site import Site
 from tamiz.statistics import Statistics
 from tamiz.technique import Fit
 
 PROMPT = [5, 100, 30, 7]
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 def built(plugins: Plugins, source: Path, **wanted: Any) -> tuple[Path, dict[str, Any]]:

@@ -12,7 +12,7 @@ from decoding import IDS, built, distance, steps
 from tamiz.bundle import Bundle
 from tamiz.cli import main
 from tamiz.plan import choose, make_plan, predict
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz.runtime import Model
 from tamiz.sequence import ExactSequence, SharedSequence
 from tamiz.site import Site, SiteKind
@@ -20,11 +20,6 @@ from tamiz.technique import Cost, FitError
 from tamiz_kv_int8.plugin import KV_INT8
 
 CONFIG = KV_INT8.config()
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 def test_the_cache_is_a_quarter_and_the_logits_are_close(

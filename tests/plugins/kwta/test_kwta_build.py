@@ -14,17 +14,12 @@ from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.calibrate import calibrate_bundle
 from tamiz.plan import choose, make_plan
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz.resolver import Choice
 from tamiz.runtime import Model
 from tamiz.site import Site, SiteKind
 
 IDS = np.random.default_rng(0).integers(2, 262, 40).tolist()
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 @pytest.fixture

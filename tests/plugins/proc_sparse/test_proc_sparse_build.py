@@ -10,7 +10,7 @@ from tamiz.build import Options, build
 from tamiz.bundle import Bundle
 from tamiz.inspect import survey
 from tamiz.plan import ConflictError, choose, make_plan, predict, totals
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz.resolver import Choice, resolve
 from tamiz.site import Site, SiteKind
 from tamiz.technique import Claim, Mode, Resource, Technique, TechniqueConfig
@@ -18,11 +18,6 @@ from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_proc_sparse.plugin import PROC_SPARSE
 
 LOSSLESS: dict[str, Any] = {"shed_eps": 0}
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 def test_a_q4_1_model_loses_nothing_when_everything_is_stored(

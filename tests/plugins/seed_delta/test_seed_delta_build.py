@@ -15,16 +15,11 @@ from tamiz.bundle import Bundle
 from tamiz.graph import find_linear, weight_array
 from tamiz.inspect import survey
 from tamiz.plan import ConflictError, choose, make_plan
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz.site import SiteKind
 from tamiz_seed_delta.config import SeedDeltaConfig
 from tamiz_seed_delta.fit import fit
 from tamiz_seed_delta.rewrite import rewrite
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 def wanted(**fields: Any) -> dict[str, Any]:

@@ -5,13 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from decoding import stages
 
 from tamiz.build import Options, build
 from tamiz.bundle import REPORT
 from tamiz.plan import choose
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 
 TENSORS = {f"ffn_{t}" for t in ("gate", "up", "down")} | {f"attn_{t}" for t in "qkvo"}
 #: 32 of 64 weights do not pass at 0.8, SeedLM's 3 bits do.
@@ -32,11 +31,6 @@ POLICY: dict[str, Any] = {
     "layers": {"1": {"tensors": {"ffn_down": {"enable": False}}}},
     "sites": {"re:.*attn_.*|output": {"techniques": {"seed-delta": {"enable": False}}}},
 }
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 def built(plugins: Plugins, dense: Path, name: str, **options: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tamiz.cli import main
 from tamiz.errors import TamizError
 from tamiz.inspect import survey
 from tamiz.plan import choose
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz.runtime import Model
 from tamiz.sequence import ExactSequence, SharedSequence
 from tamiz.site import Site, SiteKind
@@ -27,11 +27,6 @@ from tamiz_state_pack.kv_filter import effect
 
 FEW = {"keep": 8, "recent": 8, "density": 1.0}
 ALL = {"keep": 1000, "exact_layers": 0}
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 @pytest.mark.parametrize("mode", ["binary", "ternary"])
