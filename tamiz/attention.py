@@ -19,7 +19,7 @@ SINKS, RECENT = 4, 64
 #: for each byte of the key and its value (`benchmarks/work.py`).
 _SCAN = 0.2
 
-#: Where tamiz.Attention has its keys, their sketches and mean, and what it knew of a rest of them.
+#: Where tamiz.Attention has its keys, their sketches and mean, and what it knows of the others.
 PAST_KEY, PAST_SKETCH, KEY_MEAN, PAST_EVENT = 3, 8, 9, 10
 PRESENT_KEY, PRESENT_SKETCH, PRESENT_EVENT = 1, 3, 4
 
@@ -53,7 +53,7 @@ def add_sketch(model: ir.Model, node: ir.Node, planes: int) -> None:
     Args:
         model: The model.
         node: The tamiz.Attention.
-        planes: Bits of a key's element: 1 or 2.
+        planes: Bits of a key's element: 1, 2 or 4.
     """
     past_key, present_key = node.inputs[PAST_KEY], node.outputs[PRESENT_KEY]
     assert past_key is not None
@@ -136,7 +136,7 @@ def filtered(
     fraction = math.ceil(np.float32(keep_fraction) * np.float32(keys))  # in float32, as the op does
     kept = max(keep, fraction) + recent + SINKS
     if kept >= keys or kept > density * keys:
-        return Cost(cost.stored + mean, cost.read, cost.work, left_out=0)
+        return Cost(cost.stored + mean, cost.read, cost.work)
     scored = (keys - recent - SINKS) / keys
     sketch = round(cost.read * scored * sketch_words(head_size, planes) / (2 * head_size))
     read = round(cost.read * kept / keys)
@@ -146,7 +146,6 @@ def filtered(
         cost.work,
         scattered=read,
         sketch=sketch,
-        left_out=cost.read - read,
         choosing=round(_SCAN * cost.read),
     )
 

@@ -159,7 +159,6 @@ class Cost:
             values, rows.
         sketch: Bytes of `read` that are sketches of keys or what else is known of them; the others
             are keys and values.
-        left_out: Bytes of keys and values that a filter leaves out of `read`; None without one.
         choosing: As `work`, of what chooses keys before any of them are read.
     """
 
@@ -169,7 +168,6 @@ class Cost:
     exact: bool = True
     scattered: int = 0
     sketch: int = 0
-    left_out: int | None = None
     choosing: int = 0
 
 

@@ -52,7 +52,9 @@ def attention(
     scale: float = 0.0,
     rotary_scale: float = 1.0,
     cache_bits: int = 32,
-    age_max: int = 16,
+    theta: float = 0.03,
+    least_keys: int = 0,
+    age_max: int = 32,
     turn: int = 0,
     gap_tol: float = 0.25,
     **choice: Any,
@@ -83,17 +85,22 @@ def attention(
     presents = [_append(past_key, stored[0], past), _append(past_value, stored[1], past)]
     keys, values = map(unpack_rows, presents) if cache_bits == 8 else presents
     if past_sketch is not None:
-        presents.append(_append_sketch(past_sketch, new_keys, key_mean, past, **choice))
+        new = new_keys.astype(np.float32)
+        if past_event is None:
+            rows = _sketches(new, key_mean, **choice)
+        else:
+            rows = event_attention_reference.pack(new, key_mean)
+        presents.append(_append(past_sketch, rows, past))
 
     y = np.zeros((batch, tokens, num_heads, dim))
     queries *= scale or dim**-0.5
     group = num_heads // kv_heads
-    kept: dict[tuple[int, int], list[int]] = {}
+    sketches = None if past_sketch is None or past_event is not None else presents[2]
     for b, i, head in np.ndindex(batch, tokens, kv_heads):
         heads = range(head * group, (head + 1) * group)
-        row = None if past_sketch is None else presents[2][b, head, : past + i + 1]
+        row = None if sketches is None else sketches[b, head, : past + i + 1]
         seen = attention_mask[b, : past + i + 1] != 0
-        visible = kept[b, head] = _chosen(queries[b, i, heads], row, seen, tokens, **choice)
+        visible = _chosen(queries[b, i, heads], row, seen, tokens, **choice)
         for h in heads if len(visible) else ():
             score = keys[b, head, visible] @ queries[b, i, h]
             weight = np.exp(score - score.max())
@@ -101,33 +108,19 @@ def attention(
     if past_event is not None:
         presents.append(event_attention_reference.forget(past_event, past))
         length = attention_mask.shape[1]
-        for b in range(batch) if _scans(past_sketch, length, tokens, **choice) else ():
+        for b in range(batch) if tokens == 1 and length >= least_keys else ():
             y[b, 0], presents[-1][b] = event_attention_reference.step(
                 past_event[b], queries[b, 0], keys[b, :, :length], values[b, :, :length],
-                attention_mask[b] != 0, [kept[b, head] for head in range(kv_heads)],
-                age_max=age_max, turn=turn, gap_tol=gap_tol,
+                presents[2][b, :, :length], key_mean, attention_mask[b] != 0,
+                theta=theta, age_max=age_max, turn=turn, gap_tol=gap_tol,
             )  # fmt: skip
     return [y.reshape(batch, tokens, width), *presents]
 
 
-def _append_sketch(
-    buffer: Array,
-    new: Array,
-    mean: Array | None,
-    past: int,
-    *,
-    ternary: int = 0,
-    epsilon: float = 0.0,
-    **_: Any,
+def _sketches(
+    keys: Array, mean: Array | None, *, ternary: int = 0, epsilon: float = 0.0, **_: Any
 ) -> Array:
-    """The sketches with those of the new keys [batch, tokens, heads, dim] from `past` on."""
-    rows = sketch_reference.sketch(new.astype(np.float32), mean, 1 + ternary, epsilon)
-    end = past + new.shape[1]
-    shape = (*buffer.shape[:2], max(buffer.shape[2], end), buffer.shape[3])
-    present = np.zeros(shape, np.float32)
-    present[:, :, : buffer.shape[2]] = buffer
-    present[:, :, past:end] = rows.transpose(0, 2, 1, 3)
-    return present
+    return sketch_reference.sketch(keys, mean, 1 + ternary, epsilon)
 
 
 def _chosen(
@@ -149,9 +142,10 @@ def _chosen(
     """The keys that the queries [group, dim] of one KV head attend to, ascending."""
     keys = len(visible)
     scope = min(window, keys) if window else keys
-    keep = _kept(scope, keep, keep_fraction)
+    keep = max(keep, int(np.ceil(np.float32(keep_fraction) * np.float32(scope))))
     begin = keys - scope
-    if not _scans(sketches, scope, tokens, keep=keep, recent=recent, sinks=sinks, density=density):
+    kept = keep + recent + sinks
+    if sketches is None or tokens > 1 or kept > density * scope or kept >= scope:
         return sketch_reference.select(queries[:0], visible, begin, begin, sinks, 0)
     bits = 32 * (sketches.shape[1] - 1) // (1 + ternary)
     score = [
@@ -159,27 +153,6 @@ def _chosen(
         for q in queries.astype(np.float32)
     ]
     return sketch_reference.select(np.array(score), visible, begin, keys - recent, sinks, keep)
-
-
-def _kept(scope: int, keep: int, keep_fraction: float) -> int:
-    return max(keep, int(np.ceil(np.float32(keep_fraction) * np.float32(scope))))
-
-
-def _scans(
-    sketches: Array | None,
-    scope: int,
-    tokens: int,
-    *,
-    keep: int = 0,
-    keep_fraction: float = 0.0,
-    recent: int = 64,
-    sinks: int = 4,
-    density: float = 1.0,
-    **_: Any,
-) -> bool:
-    """Whether sketches choose among `scope` keys."""
-    kept = _kept(scope, keep, keep_fraction) + recent + sinks
-    return sketches is not None and tokens == 1 and kept <= density * scope and kept < scope
 
 
 def _append(buffer: Array, new: Array, past: int) -> Array:

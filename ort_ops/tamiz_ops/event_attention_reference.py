@@ -1,20 +1,60 @@
-"""What attention knows of the keys that a filter leaves out, in NumPy, in float64.
+"""Decode steps that attend to the keys that weigh, in NumPy, in float64.
 
-The equations stand in ``ops/event_attention.cc``.
+The equations stand in ``ops/event_attention.cc`` and ``kernels/key_scores-inl.h``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tamiz_ops import sketch_reference
+
 Array = npt.NDArray[Any]
 
 _HEADER = 2  # valid, off
 _NO_KEYS = -1e30
+_CHUNK = 64  # elements whose nibbles lie together
+
+
+def pack(keys: Array, mean: Array | None) -> Array:
+    """Rows of nibbles as the cache holds them.
+
+    Args:
+        keys: float32 [..., dim].
+        mean: [dim], subtracted first; None is 0.
+
+    Returns:
+        float32 [..., bits / 8 + 1]: round(z / s) + 8 of the rotated key z, and s = max |z| / 7.
+    """
+    z = sketch_reference.rotate(keys, mean)
+    q, scale = _rounded(z, 7)
+    low, high = np.split((q + 8).astype(np.uint8).reshape(*q.shape[:-1], -1, _CHUNK), 2, axis=-1)
+    row = (low | high << 4).reshape(*q.shape[:-1], -1).view(np.float32)
+    return np.concatenate([row, scale[..., None]], axis=-1)
+
+
+def scores(query: Array, rows: Array, mean: Array | None) -> Array:
+    """q.k_j, nearly, of a query [dim] and rows of nibbles [keys, words]: [keys]."""
+    q, scale = _rounded(sketch_reference.rotate(query.astype(np.float32)), 127)
+    nibbles = np.ascontiguousarray(rows[:, :-1]).view(np.uint8).reshape(len(rows), -1, _CHUNK // 2)
+    z = np.concatenate([nibbles & 15, nibbles >> 4], axis=-1).reshape(len(rows), -1) - 8.0
+    offset = 0.0 if mean is None else query @ mean
+    result: Array = rows[:, -1] * (z @ q) * scale / z.shape[1] + offset
+    return result
+
+
+def _rounded(z: Array, steps: int) -> tuple[Array, Array]:
+    """round(z / s), and s = max |z| / steps."""
+    largest = np.abs(z).max(axis=-1)
+    scale = (largest / np.float32(steps)).astype(np.float32)
+    scale = np.where(scale < np.finfo(np.float32).tiny, np.float32(0), scale)
+    scale = np.where(np.isfinite(z).all(axis=-1), scale, np.float32(np.nan))
+    usable = scale > 0
+    safe = np.where(usable, scale, np.float32(1))[..., None]
+    return np.where(usable[..., None], np.rint(z / safe), 0), scale
 
 
 def forget(past: Array, position: int) -> Array:
@@ -30,66 +70,77 @@ def step(
     queries: Array,
     keys: Array,
     values: Array,
+    rows: Array,
+    mean: Array | None,
     seen: Array,
-    kept: Sequence[Sequence[int]],
     *,
-    age_max: int = 16,
-    turn: int = 0,
-    gap_tol: float = 0.25,
+    theta: float,
+    age_max: int,
+    turn: int,
+    gap_tol: float,
 ) -> tuple[Array, Array]:
     """A decode step of one sequence.
 
     Args:
-        past: its state [2 + q_heads (1 + 2 dim)].
+        past: the state, [2 + q_heads * dim].
         queries: [q_heads, dim], rotated and scaled.
-        keys: [kv_heads, keys, dim].
+        keys: [kv_heads, keys, dim], rotated.
         values: [kv_heads, keys, dim].
+        rows: of nibbles, [kv_heads, keys, words].
+        mean: of the keys, [kv_heads, dim].
         seen: bool [keys].
-        kept: the keys that the filter keeps, by KV head.
+        theta: least part of a softmax, times sqrt(keys).
+        age_max: tokens between steps that compute all.
+        turn: of the layer.
+        gap_tol: largest gap.
 
     Returns:
         y [q_heads, dim] and the state after the step.
     """
     valid, off = past[:_HEADER] != 0
     heads, dim = queries.shape
-    rests = past[_HEADER:].reshape(heads, 1 + 2 * dim).astype(np.float64)
+    known = past[_HEADER:].reshape(heads, dim).astype(np.float64)
     due = not valid or off or (len(seen) + turn) % age_max == 0
-    stale, full, found = np.zeros((3, heads, 1 + 2 * dim))
+    group = heads // len(keys)
+    stale, full, found = np.zeros((3, heads, dim))
     for h, query in enumerate(queries):
-        head = h * len(kept) // heads
-        chosen = np.zeros(len(seen), bool)
-        chosen[list(kept[head])] = True
-        rest = _part(query, keys[head], values[head], seen & ~chosen)
-        exact = _part(query, keys[head], values[head], chosen)
-        known = rests[h].copy()
-        known[0] += query @ known[1 : 1 + dim]
-        stale[h], full[h] = _merge(exact, known), _merge(exact, rest)
-        found[h] = rest
-        found[h, 0] -= query @ rest[1 : 1 + dim]
-    stale, full = stale[:, 1 + dim :], full[:, 1 + dim :]
+        head = h // group
+        mine = queries[head * group : (head + 1) * group]
+        own_mean = None if mean is None else mean[head]
+        score = np.array([scores(q, rows[head], own_mean) for q in mine])
+        score[:, ~seen] = -np.inf
+        weight = np.exp(score - score.max(axis=1, keepdims=True))
+        part = weight / weight.sum(axis=1, keepdims=True)
+        kept = (part > theta / np.sqrt(len(seen))).any(axis=0)
+        exact = _part(query, keys[head], values[head], kept)
+        rest = _part(query, keys[head], values[head], seen & ~kept)
+        own = h % group
+        left = weight[own, ~kept].sum()
+        log_left = np.log(left) + score[own].max() if left > 0 else _NO_KEYS
+        stale[h] = _merge(exact, (log_left, known[h]))
+        full[h] = _merge(exact, rest)
+        found[h] = rest[1]
     if not due:
         return stale, past.astype(np.float64)
     if valid and not off:
         error = np.linalg.norm(stale - full)
         off = error > 0 and not error / np.linalg.norm(full) <= gap_tol
     elif off:
-        found = rests
+        found = known
     return full, np.concatenate([[1.0, off], found.ravel()])
 
 
-def _part(query: Array, keys: Array, values: Array, which: Array) -> Array:
-    """log Z, the mean key and the mean value of some keys: [1 + 2 dim]."""
+def _part(query: Array, keys: Array, values: Array, which: Array) -> tuple[float, Array]:
+    """log of the weight of some keys, and their mean value."""
     if not which.any():
-        return np.concatenate([[_NO_KEYS], np.zeros(2 * len(query))])
+        return _NO_KEYS, np.zeros(len(query))
     score = keys[which] @ query
     weight = np.exp(score - score.max())
-    total = weight.sum()
-    means = (weight @ keys[which] / total, weight @ values[which] / total)
-    return np.concatenate([[np.log(total) + score.max()], *means])
+    return float(np.log(weight.sum()) + score.max()), weight @ values[which] / weight.sum()
 
 
-def _merge(one: Array, other: Array) -> Array:
+def _merge(one: tuple[float, Array], other: tuple[float, Array]) -> Array:
     logs = np.array([one[0], other[0]])
     weight = np.exp(logs - logs.max())
-    merged: Array = (weight[0] * one + weight[1] * other) / weight.sum()
+    merged: Array = (weight[0] * one[1] + weight[1] * other[1]) / weight.sum()
     return merged

@@ -1,13 +1,12 @@
-"""Attention: what a key filter leaves out keeps the part of the softmax that it had last.
+"""Attention: keys that weigh little keep the mean value that they had last.
 
-The filter is the top-K prefilter; the rest of the keys is one window, computed anew every `age_max`
-tokens, in between a stale value with a weight that follows the query (ort_ops'
-``ops/event_attention.cc``).
+Every key is scored by four bits an element; only those that weigh are attended to. The rest is one
+window, computed anew every `age_max` tokens (ort_ops' ``ops/event_attention.cc``).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from typing import Any
 
 import onnx_ir as ir
@@ -16,32 +15,38 @@ from pydantic import Field
 from tamiz.attention import (
     PAST_EVENT,
     PAST_KEY,
-    PAST_SKETCH,
     PRESENT_EVENT,
     add_sketch,
     add_state,
-    filtered,
     find_attention,
-    input_at,
     set_attributes,
+    sketch_words,
 )
 from tamiz.site import Site
 from tamiz.technique import Cost, Fit, FitError, TechniqueConfig
 
-#: Where nobody else filters keys: a gap of at most 3 % at 1,500 to 4,000 tokens of SmolLM2.
-_KEEP, _FRACTION = 544, 0.3
-#: More than half of the keys are not read faster than all of them by much.
-_DENSITY = 0.5
+#: Bits of a key's element.
+_PLANES = 4
+#: Keys that weigh more than theta / sqrt(n) of n, over sqrt(n), at this theta, on SmolLM2 and text;
+#: it falls as theta ** -0.7.
+_WEIGHTY, _THETA, _POWER = 4.6, 0.027, 0.7
+#: How much longer a key takes to be scored and chosen than a weight of an int4 product, for each
+#: byte of the key and its value (`benchmarks/work.py`).
+_SCORED = 0.5
 
 
 class EventAttentionConfig(TechniqueConfig):
-    """How many keys are attended to, how long the others' part may be stale, and how wrong."""
+    """Which keys are attended to, how long the others' part may be stale, and how wrong."""
 
-    keep: int | None = Field(
-        None,
+    theta: float = Field(
+        _THETA,
         ge=0,
-        description="Keys attended to for their score, in tokens, where no other technique chooses "
-        f"them. By default {_KEEP}, or {_FRACTION:g} of the context where that is more.",
+        description="A key is attended to where a query head of those that share it gives it more "
+        "than theta / sqrt(keys) of its softmax: what is left out then adds up to a gap of about "
+        "theta.",
+    )
+    least_keys: int = Field(
+        512, ge=0, description="Tokens of context up to which a step attends to all keys."
     )
     age_max: int = Field(
         32,
@@ -65,56 +70,60 @@ def fit(site: Site, weight: Any, statistics: Any, config: EventAttentionConfig) 
     if site.layer is None:
         raise FitError("its layer is not known, which names the state")
     attributes: dict[str, int | float | str] = {
+        "theta": config.theta,
+        "least_keys": config.least_keys,
         "age_max": config.age_max,
         "turn": site.layer % config.age_max,
         "gap_tol": config.gap_tol,
     }
-    if config.keep is not None:
-        attributes["keep"] = config.keep
     return Fit({}, attributes, {}, 0.0)
 
 
 def effect(site: Site, config: EventAttentionConfig, cost: Cost, keys: int) -> Cost:
-    """Once in `age_max` a step reads what the filter leaves out, in each what is known of it."""
-    if cost.left_out is None:
-        keep, fraction = _kept(config.keep)
-        cost = filtered(cost, site.head_size, keys, keep, 1, fraction, density=_DENSITY)
-    if not cost.left_out:
+    """A step reads four bits of every key, what weighs, and once in `age_max` the others.
+
+    How many keys weigh is the model's and the text's: what SmolLM2 has is taken.
+    """
+    if site.head_size == 0 or keys < config.least_keys:
         return cost
-    known = 4 * _width(site)
-    read = cost.read + round(cost.left_out / config.age_max) + known
-    return replace(cost, read=read, sketch=cost.sketch + known)
+    kept = keys
+    if config.theta > 0:
+        weighty = _WEIGHTY * math.sqrt(keys) * (config.theta / _THETA) ** -_POWER
+        kept = min(keys, round(weighty))
+    rows = round(cost.read * kept / keys)
+    rest = round((cost.read - rows) / config.age_max)
+    nibbles = round(cost.read * sketch_words(site.head_size, _PLANES) / (2 * site.head_size))
+    known = nibbles + 4 * _width(site)
+    mean = cost.read // keys // 2  # float32, as long as a key
+    return Cost(
+        cost.stored + mean,
+        rows + rest + known,
+        cost.work,
+        exact=False,
+        scattered=rows,
+        sketch=known,
+        choosing=round(_SCORED * cost.read),
+    )
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
-    """Adds the state ``past_event.N.attention``, and a filter where there is none; the node stays.
+    """Adds the states ``past_sketch.N`` and ``past_event.N.attention``; the node stays.
 
     Raises:
-        FitError: The attention was not recognised, or keys are to be kept that a filter chooses.
+        FitError: The attention was not recognised.
     """
     node = find_attention(model, site)
     past_key = node.inputs[PAST_KEY]
     assert past_key is not None
     assert past_key.shape is not None
-    own, asked = dict(fit.attributes), "keep" in fit.attributes
-    if input_at(node, PAST_SKETCH) is None:
-        keep, fraction = _kept(int(own["keep"]) if asked else None)
-        own |= {"keep": keep, "keep_fraction": fraction, "density": _DENSITY}
-        add_sketch(model, node, planes=1)
-    elif asked:
-        raise FitError("another technique chooses its keys, and is to be told how many")
-    set_attributes(node, own)
+    set_attributes(node, fit.attributes)
+    add_sketch(model, node, _PLANES)
     shape = ir.Shape([past_key.shape[0], _width(site)])
     ports = (PAST_EVENT, PRESENT_EVENT)
     add_state(model, node, f"event.{site.layer}.attention", ports, (shape, shape))
     return [node]
 
 
-def _kept(asked: int | None) -> tuple[int, float]:
-    """Keys to keep for their score: a number, and a fraction of the context."""
-    return (_KEEP, _FRACTION) if asked is None else (asked, 0.0)
-
-
 def _width(site: Site) -> int:
-    """Floats of the state: two, and of each query head a weight, a key and a value."""
-    return 2 + site.heads * (1 + 2 * site.head_size)
+    """Floats of the state: two, and a value of each query head."""
+    return 2 + site.heads * site.head_size

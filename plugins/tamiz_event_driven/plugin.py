@@ -44,11 +44,12 @@ EVENT_DRIVEN = Technique(
 
 EVENT_ATTENTION = Technique(
     name="event-attention",
-    version="1",
-    summary="Keys that a filter leaves out keep the part of the softmax that they had last.",
+    version="2",
+    summary="Keys that weigh little keep the mean value that they had last.",
     config=attention.EventAttentionConfig,
     site_kinds=frozenset({SiteKind.ATTENTION}),
-    claims=(Claim(Resource.KEYS, Mode.NARROWING, order=30),),  # after a filter
+    claims=(Claim(Resource.KEYS, Mode.NARROWING, order=30), Claim(Resource.SKETCH, Mode.EXCLUSIVE)),
+    provides=frozenset({"refine"}),  # what weighs is scored exactly
     excludes=frozenset({"windows"}),  # all that is left out, not what a window shows of it
     decode_only=True,
     metrics=(

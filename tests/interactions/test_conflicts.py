@@ -34,6 +34,12 @@ ROWS = [
     ("--block-quant=on --tt=on", ("block-quant", "tt"), "one-owner", "weights"),
     ("--state-pack=on --key-filter=on", ("key-filter", "state-pack"), "one-owner", "sketch"),
     (
+        "--event-attention=on --state-pack=on",
+        ("event-attention", "state-pack"),
+        "one-owner",
+        "sketch",
+    ),
+    (
         "--head-shortlist=on --block-quant=off",
         ("head-shortlist",),
         "required-capability",

@@ -16,8 +16,8 @@ CASES = [
     Case("head-shortlist", config={"keep": 64}, full_budget={"keep": 10**6}),
     Case(
         "event-attention",
-        config={"age_max": 4, "gap_tol": 10.0},
-        beside={"state-pack": {"keep": 8, "recent": 8, "density": 1.0}},
+        config={"theta": 0.5, "least_keys": 0, "age_max": 4, "gap_tol": 10.0},
+        full_budget={"theta": 0.0, "least_keys": 0, "gap_tol": 10.0},
     ),
     Case("proc-sparse", full_budget={"shed_eps": 0}),
     Case("seed-delta"),

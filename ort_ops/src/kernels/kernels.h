@@ -6,6 +6,7 @@
 #include "kernels/deltas.h"
 #include "kernels/elementwise.h"
 #include "kernels/events.h"
+#include "kernels/key_scores.h"
 #include "kernels/matmul.h"
 #include "kernels/popcount.h"
 #include "kernels/seedlm.h"
@@ -29,6 +30,7 @@ struct Kernels {
   SelectKernels select;
   SignKernels signs;
   SketchKernels sketch;
+  KeyScoreKernels key_scores;
   SeedlmKernels seedlm;
   TernaryKernels ternary;
   PopcountKernels popcount;

@@ -12,6 +12,9 @@
 #include "kernels/signs-inl.h"
 #include "kernels/sketch-inl.h"
 
+// after the sketches, whose parts they use
+#include "kernels/key_scores-inl.h"
+
 // after the product, whose parts they use
 #include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
@@ -35,6 +38,7 @@ const Kernels kernels_avx2 = {
     avx2::select_kernels,
     avx2::sign_kernels,
     avx2::sketch_kernels,
+    avx2::key_score_kernels,
     avx2::seedlm_kernels,
     avx2::ternary_kernels,
     avx2::popcount_kernels,

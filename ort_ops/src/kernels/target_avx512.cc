@@ -13,6 +13,9 @@
 #include "kernels/signs-inl.h"
 #include "kernels/sketch-inl.h"
 
+// after the sketches, whose parts they use
+#include "kernels/key_scores-inl.h"
+
 // after the product, whose parts they use
 #include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
@@ -36,6 +39,7 @@ const Kernels kernels_avx512 = {
     avx512::select_kernels,
     avx512::sign_kernels,
     avx512::sketch_kernels,
+    avx512::key_score_kernels,
     avx512::seedlm_kernels,
     avx512::ternary_kernels,
     avx512::popcount_kernels,

@@ -11,6 +11,9 @@
 #include "kernels/signs-inl.h"
 #include "kernels/sketch-inl.h"
 
+// after the sketches, whose parts they use
+#include "kernels/key_scores-inl.h"
+
 // after the product, whose parts they use
 #include "kernels/channels-inl.h"
 #include "kernels/deltas-inl.h"
@@ -34,6 +37,7 @@ const Kernels kernels_portable = {
     portable::select_kernels,
     portable::sign_kernels,
     portable::sketch_kernels,
+    portable::key_score_kernels,
     portable::seedlm_kernels,
     portable::ternary_kernels,
     portable::popcount_kernels,

@@ -2,9 +2,9 @@
 //
 // Phases: store rotates the queries into scratch and the keys into the cache, and copies what the
 // cache must keep (ops/key_value_cache.h); scan and select choose keys where a decode step attends
-// to some only (ops/key_filter.h); rest attends to the others where what is known of them is
-// computed anew (ops/event_attention.h); attend; merge joins the key ranges where they were split
-// (few units of work and many keys, as in decode: "flash-decoding").
+// to some only (ops/key_filter.h, or ops/event_attention.h, which scans and attends its own way);
+// attend; merge joins the key ranges where they were split (few units of work and many keys, as in
+// decode: "flash-decoding").
 #include "ops/attention.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ enum Input {
   kPastEvent
 };
 enum Output { kY, kPresentKey, kPresentValue, kPresentSketch, kPresentEvent };
-enum Phase { kStore, kScan, kSelect, kRest, kAttend, kMerge, kPhases };
+enum Phase { kStore, kScan, kSelect, kAttend, kMerge, kPhases };
 
 constexpr int64_t kTaskTokens = 16;      // tokens rotated in one task
 constexpr int64_t kTaskMerge = 1 << 16;  // floats merged in one task
@@ -49,7 +49,7 @@ constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
 /// the threads. Scratch begins with it, because making it costs as much as a small task.
 struct Layout : CacheShape {
   FilterLayout filter;
-  RestLayout rest;
+  EventLayout event;
   int64_t attended;           // keys of a query at most
   int64_t half;               // rotated pairs
   int64_t rows, tile, tiles;  // query rows of a KV head, of a unit; units of a KV head
@@ -57,7 +57,7 @@ struct Layout : CacheShape {
   int64_t units, units_a_task, tasks;
 
   // Offsets into scratch behind it, in floats.
-  int64_t work_at, work_size, partial_at, stats_at, token_at, token_size, filter_at, rest_at, size;
+  int64_t work_at, work_size, partial_at, stats_at, token_at, token_size, filter_at, event_at, size;
 };
 
 constexpr size_t kLayoutBytes = aligned(sizeof(Layout));
@@ -77,7 +77,7 @@ class Attention : public Stage {
         rotary_scale_(attributes.floats.at("rotary_scale")),
         cache_(attributes, kernels.attention),
         filter_(attributes, kernels.sketch),
-        event_(attributes, kernels.attention),
+        event_(attributes, kernels),
         kernels_(kernels.attention) {
     if (q_heads_ < 1 || kv_heads_ < 1 || q_heads_ % kv_heads_) {
       throw Error("num_heads is " + std::to_string(q_heads_) + " and kv_heads is " +
@@ -96,9 +96,11 @@ class Attention : public Stage {
  private:
   Layout layout(const Call& call) const;
   void store_tokens(const Call& call, const Layout& l, int64_t task) const;
+  void sketch(const Call& call, const Layout& l, int64_t head, int64_t at, const float* key,
+              const float* queries) const;
+  void scan(const Call& call, const Layout& l, int64_t task) const;
   void select(const Call& call, const Layout& l, int64_t head) const;
   AttendArgs head_arguments(const Call& call, const Layout& l, int64_t head) const;
-  void compute_rest(const Call& call, const Layout& l, int64_t task) const;
   void attend(const Call& call, const Layout& l, int64_t task) const;
   void merge(const Call& call, const Layout& l, int64_t task) const;
   void join(const Call& call, const Layout& l, int64_t b) const;
@@ -144,8 +146,12 @@ void Attention::infer(Ports inputs, Ports outputs) const {
     }
   }
   outputs[kY].shape = inputs[kQ].shape;
-  filter_.infer(inputs[kPastKey], inputs[kPastSketch], inputs[kKeyMean],
-                outputs[kPresentKey].shape.dims[2], dim, outputs[kPresentSketch]);
+  if (inputs[kPastEvent] && (!inputs[kPastSketch] || filter_.window())) {
+    throw Error("past_event is given, expected past_sketch with it and no window");
+  }
+  KeyFilter::infer(inputs[kPastKey], inputs[kPastSketch], inputs[kKeyMean],
+                   outputs[kPresentKey].shape.dims[2], dim,
+                   inputs[kPastEvent] ? kNibblePlanes : filter_.planes(), outputs[kPresentSketch]);
   event_.infer(inputs[kPastEvent], q[0], q_heads_, dim, outputs[kPresentEvent]);
 }
 
@@ -164,7 +170,8 @@ Layout Attention::layout(const Call& call) const {
   l.group = q_heads_ / kv_heads_;
   l.half = frequencies ? frequencies.shape.dims[0] : 0;
 
-  l.filter = filter_.layout(l, static_cast<bool>(call.inputs[kPastSketch]));
+  const bool event = static_cast<bool>(call.inputs[kPastEvent]);
+  l.filter = filter_.layout(l, call.inputs[kPastSketch] && !event);
   l.attended = l.filter.selects ? l.filter.most : l.keys;
 
   l.rows = l.tokens * l.group;
@@ -177,14 +184,14 @@ Layout Attention::layout(const Call& call) const {
   }
   l.splits = l.range ? divide_up(l.attended, l.range) : 1;
   const int64_t work = kernels_.work_floats(std::min(l.tile, l.rows), l.dim, cache_.bytes());
-  l.rest = event_.layout(l, l.filter, static_cast<bool>(call.inputs[kPastEvent]), l.splits, work);
+  l.event = event_.layout(l, event, work);
   l.units = unsplit * l.splits;
   const int64_t flops = l.batch * l.q_heads * l.tokens * l.attended * l.dim * 4;
   const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
   l.units_a_task = std::max<int64_t>(1, divide_up(l.units, most_tasks));
   l.tasks = divide_up(l.units, l.units_a_task);
 
-  const int64_t partials = l.rest.slots > 1 ? unsplit * l.tile * l.rest.slots : 0;
+  const int64_t partials = l.splits > 1 ? unsplit * l.tile * l.splits : 0;
   l.work_at = aligned_floats(l.batch * l.q_heads * l.tokens * l.dim);
   l.work_size = aligned_floats(work);
   l.partial_at = l.work_at + l.tasks * l.work_size;
@@ -192,8 +199,8 @@ Layout Attention::layout(const Call& call) const {
   l.token_at = l.stats_at + aligned_floats(partials * 2);
   l.token_size = aligned_floats(2 * l.half + l.dim);
   l.filter_at = l.token_at + divide_up(l.batch * l.tokens, kTaskTokens) * l.token_size;
-  l.rest_at = l.filter_at + l.filter.size;
-  l.size = l.rest_at + l.rest.size;
+  l.event_at = l.filter_at + l.filter.size;
+  l.size = l.event_at + l.event.size;
   return l;
 }
 
@@ -207,11 +214,6 @@ int64_t merge_tasks(const Layout& l) {
   return divide_up(l.batch * l.tokens * l.q_heads * l.splits * l.dim, kTaskMerge);
 }
 
-Parts parts(const Call& call, const Layout& l) {
-  float* const scratch = scratch_of(call);
-  return {scratch + l.partial_at, scratch + l.stats_at};
-}
-
 size_t Attention::tasks(const Call& call, int phase) const {
   if (phase == kStore) new (call.scratch) Layout(layout(call));
   const Layout& l = layout_of(call);
@@ -220,15 +222,13 @@ size_t Attention::tasks(const Call& call, int phase) const {
     case kStore:
       return divide_up(l.batch * l.tokens, kTaskTokens) + past_copy(call, l).tasks();
     case kScan:
-      return heads * l.filter.ranges;
+      return heads * (l.event.active ? l.event.ranges : l.filter.ranges);
     case kSelect:
       return l.filter.selects ? heads : 0;
-    case kRest:
-      return event_.any_due(l, l.rest, call.inputs[kPastEvent]) ? heads * l.rest.ranges : 0;
     case kAttend:
-      return l.tasks;
+      return l.event.active ? heads * l.event.ranges : l.tasks;
     default:
-      if (l.rest.active) return l.batch;
+      if (l.event.active) return l.batch;
       return l.splits > 1 ? merge_tasks(l) : 0;
   }
 }
@@ -241,16 +241,16 @@ void Attention::run(const Call& call, int phase, size_t task) const {
     case kStore:
       return t < stores ? store_tokens(call, l, t) : past_copy(call, l).run(t - stores);
     case kScan:
-      return filter_.scan(l, l.filter, call.outputs[kPresentSketch].as<float>(),
-                          call.inputs[kMask].as<int64_t>(), scratch_of(call) + l.filter_at, t);
+      return scan(call, l, t);
     case kSelect:
       return select(call, l, t);
-    case kRest:
-      return compute_rest(call, l, t);
     case kAttend:
-      return attend(call, l, t);
+      if (!l.event.active) return attend(call, l, t);
+      return event_.attend(l, l.event, call.inputs[kPastEvent],
+                           head_arguments(call, l, t / l.event.ranges),
+                           scratch_of(call) + l.event_at, t);
     default:
-      return l.rest.active ? join(call, l, t) : merge(call, l, t);
+      return l.event.active ? join(call, l, t) : merge(call, l, t);
   }
 }
 
@@ -260,10 +260,10 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
   float* const sine = cosine + l.half;
   float* const key = sine + l.half;
   const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
-  if (task == 0 && l.tokens == 1 && call.inputs[kPastSketch]) {
+  if (task == 0 && l.tokens == 1 && call.inputs[kPastSketch] && !call.inputs[kPastEvent]) {
     filter_.count_step(l, l.filter, *call.metrics);
   }
-  if (task == 0 && call.inputs[kPastEvent] && !l.rest.active) {
+  if (task == 0 && call.inputs[kPastEvent] && !l.event.active) {
     event_.forget(l, call.inputs[kPastEvent], call.outputs[kPresentEvent]);
   }
   const int64_t end = std::min((task + 1) * kTaskTokens, l.batch * l.tokens);
@@ -286,13 +286,32 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
       kernels_.rotate(k + h * l.dim, cosine, sine, l.half, l.dim, 1.0f, key);
       cache_.store(l, key, head, l.past + i, call.outputs[kPresentKey]);
       cache_.store(l, v + h * l.dim, head, l.past + i, call.outputs[kPresentValue]);
-      if (call.inputs[kPastSketch]) {
-        const Tensor& mean = call.inputs[kKeyMean];
-        filter_.append(l, l.filter, head, l.past + i, key,
-                       mean ? mean.as<float>() + h * l.dim : nullptr, rotated,
-                       call.outputs[kPresentSketch].as<float>(), scratch + l.filter_at);
-      }
+      if (call.inputs[kPastSketch]) sketch(call, l, head, l.past + i, key, rotated);
     }
+  }
+}
+
+void Attention::sketch(const Call& call, const Layout& l, int64_t head, int64_t at,
+                       const float* key, const float* queries) const {
+  float* const scratch = scratch_of(call);
+  float* const rows = call.outputs[kPresentSketch].as<float>();
+  const Tensor& means = call.inputs[kKeyMean];
+  const float* const mean = means ? means.as<float>() + head % l.kv_heads * l.dim : nullptr;
+  if (call.inputs[kPastEvent]) {
+    event_.append(l, l.event, head, at, key, mean, queries, rows, scratch + l.event_at);
+  } else {
+    filter_.append(l, l.filter, head, at, key, mean, queries, rows, scratch + l.filter_at);
+  }
+}
+
+void Attention::scan(const Call& call, const Layout& l, int64_t task) const {
+  const float* const rows = call.outputs[kPresentSketch].as<float>();
+  const int64_t* const mask = call.inputs[kMask].as<int64_t>();
+  float* const scratch = scratch_of(call);
+  if (l.event.active) {
+    event_.score(l, l.event, rows, mask, scratch + l.event_at, task);
+  } else {
+    filter_.scan(l, l.filter, rows, mask, scratch + l.filter_at, task);
   }
 }
 
@@ -313,15 +332,6 @@ AttendArgs Attention::head_arguments(const Call& call, const Layout& l, int64_t 
   a.group = l.group;
   a.dim = l.dim;
   return a;
-}
-
-void Attention::compute_rest(const Call& call, const Layout& l, int64_t task) const {
-  const int64_t head = task / l.rest.ranges;
-  float* const scratch = scratch_of(call);
-  int64_t count;
-  const int32_t* const kept = KeyFilter::list(l, l.filter, scratch + l.filter_at, head, count);
-  event_.compute(l, l.rest, call.inputs[kPastEvent], head_arguments(call, l, head), kept, count,
-                 parts(call, l), scratch + l.rest_at, task);
 }
 
 void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
@@ -347,12 +357,12 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
     a.key_begin = split * l.range;
     a.key_end = std::min(a.key_begin + l.range, keys);
     a.work = scratch + l.work_at + task * l.work_size;
-    if (l.rest.slots == 1) {
+    if (l.splits == 1) {
       a.out = call.outputs[kY].as<float>() +
               (b * l.tokens * l.q_heads + head % l.kv_heads * l.group) * l.dim;
       a.out_stride = l.q_heads * l.dim;
     } else {
-      const int64_t at = (head * l.rest.slots + l.rest.ranges + split) * l.rows;
+      const int64_t at = (head * l.splits + split) * l.rows;
       a.out = scratch + l.partial_at + at * l.dim;
       a.out_stride = l.group * l.dim;
       a.stats = scratch + l.stats_at + (at + a.first_row) * 2;
@@ -379,16 +389,9 @@ void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
 }
 
 void Attention::join(const Call& call, const Layout& l, int64_t b) const {
-  float* const scratch = scratch_of(call);
-  int64_t kept = 0;
-  for (int64_t head = b * l.kv_heads; head < (b + 1) * l.kv_heads; ++head) {
-    int64_t count;
-    KeyFilter::list(l, l.filter, scratch + l.filter_at, head, count);
-    kept += count;
-  }
-  event_.join(l, l.rest, b, scratch + b * l.q_heads * l.dim, call.inputs[kPastEvent],
-              call.outputs[kPresentEvent], parts(call, l), scratch + l.rest_at, kept,
-              call.outputs[kY].as<float>() + b * l.q_heads * l.dim, *call.metrics);
+  event_.join(l, l.event, b, call.inputs[kPastEvent], call.outputs[kPresentEvent],
+              scratch_of(call) + l.event_at, call.outputs[kY].as<float>() + b * l.q_heads * l.dim,
+              *call.metrics);
 }
 
 }  // namespace

@@ -50,12 +50,13 @@ const OpSpec& attention_spec() {
         "float32; omitted: no rotary embedding"},
        {"past_sketch", Type::float32, true,
         "[batch, kv_heads, past or capacity, words]: bits of the keys, 32 a float, and their size; "
-        "float32 because ONNX Runtime cannot be told another type of a Fused output"},
+        "with past_event four bits of an element; float32 because ONNX Runtime cannot be told "
+        "another type of a Fused output"},
        {"key_mean", Type::float32, true,
         "[kv_heads, head size]: subtracted from keys before they are sketched"},
        {"past_event", Type::float32, true,
-        "[batch, 2 + num_heads (1 + 2 head size)], zeros at the start: what a filter leaves out is "
-        "not forgotten, but keeps the part of the softmax that it had when last computed"}},
+        "[batch, 2 + num_heads * head size], zeros at the start: decode steps attend to the keys "
+        "that weigh by past_sketch, the others have the mean value they had last"}},
       {{"y", Type::float32, false, "[batch, sequence, num_heads * head size]"},
        {"present_key", Type::float32, false,
         "[batch, kv_heads, keys or capacity, head size]; as past_key where cache_bits is 8"},

@@ -1,71 +1,77 @@
-// What a decode step adds for the keys that the filter leaves out: their part of the softmax as it
-// was last computed exactly, with an older query.
+// What a decode step attends to exactly, and what it adds for all other keys: the value they had on
+// average when that was last computed, by the weight that they have now.
 //
-// A part of the stage Attention, which runs its phases: `compute` over ranges of keys in a step
-// that computes the rest anew, `join` once a sequence. The equations stand in event_attention.cc.
+// A part of the stage Attention, which runs its phases: `append` while keys are stored, `score` and
+// `attend` over ranges of keys, `join` once a sequence. The equations stand in event_attention.cc.
 #pragma once
 
-#include "kernels/attention.h"
-#include "ops/key_filter.h"
+#include "kernels/kernels.h"
+#include "ops/key_value_cache.h"
 #include "ops/stage.h"
 
 namespace tamiz {
 
-/// What the rest takes in one call, from its shapes alone.
-struct RestLayout {
-  bool active;     // the filter leaves keys out, and there is a state that knows of them
-  int64_t ranges;  // of keys, of `kRestKeys` each
-  int64_t rows;    // query rows of a KV head
-  int64_t slots;   // parts of a row: of the ranges, of the keys that are kept, and the stale one
+/// Planes of bits that a key's row of nibbles is as long as.
+constexpr int64_t kNibblePlanes = 4;
 
-  // Offsets into the rest's scratch, in floats.
-  int64_t keys_at, lists_at, work_at, work_size, size;
-};
+/// What one call does, from its shapes alone.
+struct EventLayout {
+  bool active;            // attends to some keys only
+  int64_t range, ranges;  // keys of a task; tasks of a KV head
+  int64_t heads, slots;   // KV heads of all sequences; parts of a row that `join` may merge
+  int64_t stride;         // of the weights of a query
 
-/// Where `attend` leaves the parts of rows: [KV heads, slots, rows] of both.
-struct Parts {
-  float* out;    // [dim]
-  float* stats;  // [2]
+  // Offsets into scratch, in floats.
+  int64_t bytes_at, offsets_at, weights_at, tops_at, left_at, counts_at, lists_at, work_at,
+      work_size, out_at, stats_at, size;
 };
 
 class EventAttention {
  public:
-  EventAttention(const Attributes& attributes, const AttentionKernels& kernels);
+  EventAttention(const Attributes& attributes, const Kernels& kernels);
 
   /// Checks past_event [batch, width] and gives present_event its shape.
   void infer(const Tensor& past, int64_t batch, int64_t q_heads, int64_t dim,
              Tensor& present) const;
 
-  /// `kept`: parts that the kept keys are split into; `work`: floats that `attend` needs.
-  RestLayout layout(const CacheShape& shape, const FilterLayout& f, bool stateful, int64_t kept,
-                    int64_t work) const;
+  /// `work`: floats that `attend` needs for a group of rows.
+  EventLayout layout(const CacheShape& shape, bool stateful, int64_t work) const;
 
-  /// After a call that attends to all keys: nothing is known of a rest.
+  /// After a call that attends to all keys: nothing is known of the others.
   void forget(const CacheShape& shape, const Tensor& past, const Tensor& present) const;
 
-  /// Whether a sequence computes its rest anew in this step.
-  bool any_due(const CacheShape& shape, const RestLayout& l, const Tensor& past) const;
+  /// Writes the row of nibbles of the key of KV head `head` (of batch * kv_heads) at row `at` of
+  /// the cache, and in an active call packs the group of queries [group, dim] that belongs to it.
+  void append(const CacheShape& shape, const EventLayout& l, int64_t head, int64_t at,
+              const float* key, const float* mean, const float* queries, float* rows,
+              float* scratch) const;
 
-  /// Where its sequence is due, attends to the visible keys of a range that are not in the list of
-  /// `kept`; `a` comes with all that is the same for every range of its KV head.
-  void compute(const CacheShape& shape, const RestLayout& l, const Tensor& past, AttendArgs a,
-               const int32_t* kept, int64_t kept_count, const Parts& parts, float* scratch,
-               int64_t task) const;
+  /// Weighs the keys of a range; `mask` [batch, keys].
+  void score(const CacheShape& shape, const EventLayout& l, const float* rows, const int64_t* mask,
+             float* scratch, int64_t task) const;
 
-  /// y [q_heads * dim] of sequence b, and the state after it. `queries` [q_heads, dim] are those of
-  /// the sequence, `kept` the keys it attended to exactly, summed over KV heads.
-  void join(const CacheShape& shape, const RestLayout& l, int64_t b, const float* queries,
-            const Tensor& past, const Tensor& present, const Parts& parts, float* scratch,
-            int64_t kept, float* y, Metrics& metrics) const;
+  /// Attends to the keys of a range that weigh enough, and where its sequence is due to the others;
+  /// `a` comes with all that is the same for every range of its KV head.
+  void attend(const CacheShape& shape, const EventLayout& l, const Tensor& past, AttendArgs a,
+              float* scratch, int64_t task) const;
+
+  /// y [q_heads * dim] of sequence b, and the state after it.
+  void join(const CacheShape& shape, const EventLayout& l, int64_t b, const Tensor& past,
+            const Tensor& present, float* scratch, float* y, Metrics& metrics) const;
 
  private:
   bool due(const CacheShape& shape, const Tensor& past, int64_t b) const;
   /// Whether the gap was too large in sequence b: all its steps are exact.
   bool off(const CacheShape& shape, const Tensor& past, int64_t b) const;
+  /// log of the weight of what a query does not attend to.
+  float log_left(const CacheShape& shape, const EventLayout& l, const float* scratch,
+                 int64_t query) const;
+  void attend_rows(const EventLayout& l, AttendArgs a, int64_t count, float* out,
+                   float* stats) const;
 
-  const int64_t age_max_, turn_;
-  const float gap_tol_;
-  const AttentionKernels& kernels_;
+  const int64_t age_max_, turn_, least_keys_;
+  const float theta_, gap_tol_;
+  const Kernels& kernels_;
 };
 
 /// Its part of the declaration of Attention; its metrics come after those of the filter.

@@ -51,7 +51,7 @@ KeyFilter::KeyFilter(const Attributes& attributes, const SketchKernels& kernels)
 }
 
 void KeyFilter::infer(const Tensor& past_key, const Tensor& past_sketch, const Tensor& key_mean,
-                      int64_t rows, int64_t dim, Tensor& present_sketch) const {
+                      int64_t rows, int64_t dim, int64_t planes, Tensor& present_sketch) {
   Shape shape = past_key.shape;
   if (past_sketch && !present_sketch) {
     throw Error("present_sketch is missing, expected it where past_sketch is given");
@@ -65,7 +65,7 @@ void KeyFilter::infer(const Tensor& past_key, const Tensor& past_sketch, const T
     throw Error("past_key has head size " + std::to_string(dim) + ", expected at most " +
                 std::to_string(kMostSketchBits) + " for a sketch");
   }
-  shape.dims[3] = sketch_words(dim, planes_);
+  shape.dims[3] = sketch_words(dim, planes);
   expect_shape("past_sketch", past_sketch, shape, "past_key, with the words of a sketch");
   if (key_mean) {
     expect_shape("key_mean", key_mean, Shape{2, {shape.dims[1], dim}}, "kv_heads, head size");

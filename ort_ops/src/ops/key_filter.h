@@ -27,9 +27,9 @@ class KeyFilter {
   KeyFilter(const Attributes& attributes, const SketchKernels& kernels);
 
   /// Checks past_sketch and key_mean, and gives present_sketch its shape; `rows` of the present,
-  /// `dim` elements of a key.
-  void infer(const Tensor& past_key, const Tensor& past_sketch, const Tensor& key_mean,
-             int64_t rows, int64_t dim, Tensor& present_sketch) const;
+  /// `dim` elements of a key, `planes` bits of each.
+  static void infer(const Tensor& past_key, const Tensor& past_sketch, const Tensor& key_mean,
+                    int64_t rows, int64_t dim, int64_t planes, Tensor& present_sketch);
 
   FilterLayout layout(const CacheShape& shape, bool sketched) const;
 
@@ -54,6 +54,7 @@ class KeyFilter {
   int64_t sink_end(const int64_t* mask, int64_t keys) const;
 
   int64_t window() const { return window_; }
+  int64_t planes() const { return planes_; }
 
   /// Counts a decode step whose keys are sketched; those it attends to follow by `count_attended`
   /// where they are chosen.
