@@ -66,7 +66,8 @@ def needle(model: Model, tokenizer: Tokenizer, hay: list[int], length: int) -> l
         room = length - len(fact) - len(question)
         at = room * depth // DEPTHS
         sequence.truncate(same)
-        sequence.read([*hay[same:at], *fact, *hay[at:room]])
+        kept = len(sequence.tokens)  # none where the bundle has state that knows no way back
+        sequence.read([*hay[kept:at], *fact, *hay[at:room]])
         same = at
         # The question is read in steps, too, so that the filter sees it.
         for token in question:
