@@ -58,6 +58,7 @@ CASES = {
     "kwta": Case(KWTA),
     "kwta 0.6 everywhere": Case({"kwta": {"k": 0.6}}),
     "state-pack": Case(FILTER, contexts=(2000, 8000)),
+    "event-attention": Case({"event-attention": {}}, contexts=(2000, 8000)),
     "kv-int8": Case(BYTES, contexts=(2000,)),
     "kwta, head, state-pack, kv-int8": Case({**KWTA, **HEAD, **FILTER, **BYTES}, contexts=(2000,)),
     "half proc-sparse": Case(policy=half("proc-sparse", shed_eps=0)),

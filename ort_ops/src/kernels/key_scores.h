@@ -31,7 +31,7 @@ struct ScoreArgs {
 /// Weights come in whole blocks of keys.
 constexpr int64_t kScoreBlock = 16;
 /// Keys of a choice at most.
-constexpr int64_t kMostChoice = 1024;
+constexpr int64_t kMostChoice = 4096;
 
 struct ChooseArgs {
   const float* weights;  // as above

@@ -30,7 +30,7 @@ namespace tamiz {
 namespace {
 
 constexpr int64_t kLeastRange = 256;  // keys of a task
-constexpr int64_t kMostRanges = 16;   // unless their keys would be too many for a choice
+constexpr int64_t kMostRanges = 8;    // unless their keys would be too many for a choice
 constexpr float kNoKeys = -1e30f;     // log of the weight of none
 enum Header : int64_t { kValid, kOff, kHeader };
 enum Metric : size_t {

@@ -13,17 +13,12 @@ from decoding import IDS, PROMPT, built, counted, distance, steps
 from tamiz.bundle import Bundle
 from tamiz.inspect import survey
 from tamiz.plan import ConflictError, choose, make_plan, predict
-from tamiz.plugins import Plugins, load
+from tamiz.plugins import Plugins
 from tamiz.runtime import Model
 from tamiz.sequence import ExactSequence
 
-ATTENTION, KV_HEADS = "layers.1.attention", 2
+ATTENTION = "layers.1.attention"
 FEW = {"theta": 0.5, "least_keys": 0}
-
-
-@pytest.fixture(scope="module")
-def plugins() -> Plugins:
-    return load()
 
 
 def test_the_graph_keeps_states_and_layers_take_turns(plugins: Plugins, tiny_dense: Path) -> None:
