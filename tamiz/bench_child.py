@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-#: Tokens decoded before the clock starts: caches and thread pools have gone cold meanwhile.
-WARM_UP = 4
+#: Tokens decoded before the clock starts: caches and thread pools have gone cold meanwhile. A large
+#: last-level cache takes several passes over the weights until it has them again.
+WARM_UP = 8
 #: Tokens that a sequence must be able to take after its prompt.
 DECODE_ROOM = 128
 
