@@ -52,7 +52,7 @@ def attention(
     scale: float = 0.0,
     rotary_scale: float = 1.0,
     cache_bits: int = 32,
-    theta: float = 0.03,
+    theta: float = 0.027,
     least_keys: int = 0,
     age_max: int = 32,
     turn: int = 0,

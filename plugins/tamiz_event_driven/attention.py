@@ -46,7 +46,7 @@ class EventAttentionConfig(TechniqueConfig):
         "theta.",
     )
     least_keys: int = Field(
-        512, ge=0, description="Tokens of context up to which a step attends to all keys."
+        512, ge=0, description="With fewer tokens of context a step attends to all keys."
     )
     age_max: int = Field(
         32,

@@ -53,7 +53,7 @@ EVENT_ATTENTION = Technique(
     excludes=frozenset({"windows"}),  # all that is left out, not what a window shows of it
     decode_only=True,
     metrics=(
-        Metric("event.enabled", "steps", "Decode steps of a layer that took a stale part."),
+        Metric("event.enabled", "steps", "Decode steps of a layer that attended to some keys."),
         Metric("event.topk_kept", "keys", "That they attended to exactly, by KV head."),
         Metric("event.channels", "keys", "That they had."),
         Metric("event.quality_gap", "fraction", "Sum of the gaps that were measured."),

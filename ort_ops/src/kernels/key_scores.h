@@ -43,7 +43,7 @@ struct ChooseArgs {
   int32_t first;    // what the first key is called in the lists
   int32_t* kept;    // [keys]: keys of which a weight is above its least one
   int32_t* others;  // [keys]: keys that are seen and not kept; null: not asked for
-  float* left;      // [query_count]: the sum of the weights of the others
+  float* left;      // [query_count]: the sum of the weights of the others; may be `least`
 };
 
 struct Chosen {

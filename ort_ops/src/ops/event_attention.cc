@@ -208,14 +208,13 @@ void EventAttention::attend(const CacheShape& shape, const EventLayout& l, const
   const auto part = [&](int64_t slot, const int32_t* list, int64_t count) {
     const int64_t at = (head * l.slots + slot) * group;
     a.list = list;
-    attend_rows(l, a, count, scratch + l.out_at + at * shape.dim, scratch + l.stats_at + at * 2);
+    attend_rows(a, count, scratch + l.out_at + at * shape.dim, scratch + l.stats_at + at * 2);
   };
   part(1 + range, c.kept, chosen.kept);
   if (c.others) part(1 + l.ranges + range, c.others, chosen.others);
 }
 
-void EventAttention::attend_rows(const EventLayout& l, AttendArgs a, int64_t count, float* out,
-                                 float* stats) const {
+void EventAttention::attend_rows(AttendArgs a, int64_t count, float* out, float* stats) const {
   const float* const queries = a.query;
   a.key_begin = 0;
   a.key_end = count;
@@ -302,10 +301,10 @@ void EventAttention::join(const CacheShape& shape, const EventLayout& l, int64_t
 std::vector<AttributeSpec> event_attention_attributes() {
   using Kind = AttributeSpec::Kind;
   return {
-      {"theta", Kind::real, false, 1,
+      {"theta", Kind::real, false, 0.027,
        "with past_event: a key is attended to where a query head that shares the keys gives it "
        "more "
-       "than so many times the mean weight of all"},
+       "than theta / sqrt(keys) of its softmax"},
       {"least_keys", Kind::integer, false, 0,
        "with past_event: with fewer keys a step attends to all"},
       {"age_max", Kind::integer, false, 32,
@@ -317,7 +316,7 @@ std::vector<AttributeSpec> event_attention_attributes() {
 }
 
 std::vector<MetricSpec> event_attention_metrics() {
-  return {{"event.enabled", "steps", "decode steps of a sequence that took what it knew of a rest"},
+  return {{"event.enabled", "steps", "decode steps of a sequence that attended to some keys only"},
           {"event.topk_kept", "keys", "attended to exactly in these steps, by KV head"},
           {"event.channels", "keys", "that these steps had"},
           {"event.quality_gap", "fraction", "sum of the gaps that were measured"},

@@ -66,8 +66,7 @@ class EventAttention {
   /// log of the weight of what a query does not attend to.
   float log_left(const CacheShape& shape, const EventLayout& l, const float* scratch,
                  int64_t query) const;
-  void attend_rows(const EventLayout& l, AttendArgs a, int64_t count, float* out,
-                   float* stats) const;
+  void attend_rows(AttendArgs a, int64_t count, float* out, float* stats) const;
 
   const int64_t age_max_, turn_, least_keys_;
   const float theta_, gap_tol_;
