@@ -20,13 +20,18 @@ def pack_rows(x: Array) -> Array:
         float32 [.., dim / 4 + 1]: four q in a float's place, and then s. Both are 0 where s would
         be no normal float; q is 0 and s NaN where x is not finite.
     """
-    scale = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)
+    q, scale = rounded(x, 127)
+    words = np.ascontiguousarray(q.astype(np.int8)).view(np.float32)
+    return np.concatenate([words, scale], axis=-1)
+
+
+def rounded(x: Array, steps: int) -> tuple[Array, Array]:
+    """q = round(x / s) [.., dim] and s = max |x| / steps [.., 1], as in `pack_rows`."""
+    scale = np.abs(x).max(axis=-1, keepdims=True) / np.float32(steps)
     finite = np.isfinite(x).all(axis=-1, keepdims=True)
     usable = finite & (scale >= np.finfo(np.float32).tiny)
     q = np.where(usable, np.round(np.divide(x, scale, where=usable, out=np.zeros_like(x))), 0)
-    words = np.ascontiguousarray(q.astype(np.int8)).view(np.float32)
-    scale = np.where(usable, scale, np.where(finite, 0, np.nan)).astype(np.float32)
-    return np.concatenate([words, scale], axis=-1)
+    return q, np.where(usable, scale, np.where(finite, 0, np.nan)).astype(np.float32)
 
 
 def unpack_rows(rows: Array) -> Array:

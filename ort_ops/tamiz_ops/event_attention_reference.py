@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops import sketch_reference
+from tamiz_ops.cache_rows import rounded
 
 Array = npt.NDArray[Any]
 
@@ -30,31 +31,20 @@ def pack(keys: Array, mean: Array | None) -> Array:
         float32 [..., bits / 8 + 1]: round(z / s) + 8 of the rotated key z, and s = max |z| / 7.
     """
     z = sketch_reference.rotate(keys, mean)
-    q, scale = _rounded(z, 7)
+    q, scale = rounded(z, 7)
     low, high = np.split((q + 8).astype(np.uint8).reshape(*q.shape[:-1], -1, _CHUNK), 2, axis=-1)
     row = (low | high << 4).reshape(*q.shape[:-1], -1).view(np.float32)
-    return np.concatenate([row, scale[..., None]], axis=-1)
+    return np.concatenate([row, scale], axis=-1)
 
 
 def scores(query: Array, rows: Array, mean: Array | None) -> Array:
     """q.k_j, nearly, of a query [dim] and rows of nibbles [keys, words]: [keys]."""
-    q, scale = _rounded(sketch_reference.rotate(query.astype(np.float32)), 127)
+    q, scale = rounded(sketch_reference.rotate(query.astype(np.float32)), 127)
     nibbles = np.ascontiguousarray(rows[:, :-1]).view(np.uint8).reshape(len(rows), -1, _CHUNK // 2)
     z = np.concatenate([nibbles & 15, nibbles >> 4], axis=-1).reshape(len(rows), -1) - 8.0
     offset = 0.0 if mean is None else query @ mean
     result: Array = rows[:, -1] * (z @ q) * scale / z.shape[1] + offset
     return result
-
-
-def _rounded(z: Array, steps: int) -> tuple[Array, Array]:
-    """round(z / s), and s = max |z| / steps."""
-    largest = np.abs(z).max(axis=-1)
-    scale = (largest / np.float32(steps)).astype(np.float32)
-    scale = np.where(scale < np.finfo(np.float32).tiny, np.float32(0), scale)
-    scale = np.where(np.isfinite(z).all(axis=-1), scale, np.float32(np.nan))
-    usable = scale > 0
-    safe = np.where(usable, scale, np.float32(1))[..., None]
-    return np.where(usable[..., None], np.rint(z / safe), 0), scale
 
 
 def forget(past: Array, position: int) -> Array:

@@ -52,17 +52,20 @@ inline int32_t largest_bits(const float* x, int64_t dim) {
   return largest;
 }
 
-inline void store_bytes(const float* x, int64_t dim, float* row) {
+/// max |x| / steps; 0 where that would be no normal float, NaN where x is not finite.
+inline float rounding_unit(const float* x, int64_t dim, float steps) {
   const int32_t bits = largest_bits(x, dim);
   float largest;
   memcpy(&largest, &bits, sizeof bits);
-  float scale = largest / 127.0f;
-  memset(row, 0, dim);
-  if (!(scale >= FLT_MIN)) scale = 0.0f;
-  if (!(largest <= FLT_MAX)) scale = NAN;
-  row[dim / 4] = scale;
+  if (!(largest <= FLT_MAX)) return NAN;
+  const float scale = largest / steps;
+  return scale >= FLT_MIN ? scale : 0.0f;
+}
+
+/// q = round(x / scale), 0 where there is no scale.
+inline void round_bytes(const float* x, int64_t dim, float scale, int8_t* q) {
+  memset(q, 0, dim);
   if (!(scale > 0.0f)) return;
-  auto* const q = reinterpret_cast<int8_t*>(row);
   for (int64_t d = 0; d < dim; d += kLanes) {
     const int64_t n = dim - d < kLanes ? dim - d : kLanes;
     float rounded[kLanes];
@@ -70,6 +73,11 @@ inline void store_bytes(const float* x, int64_t dim, float* row) {
     store(rounded, round(part / broadcast(scale)));
     for (int64_t i = 0; i < n; ++i) q[d + i] = static_cast<int8_t>(rounded[i]);
   }
+}
+
+inline void store_bytes(const float* x, int64_t dim, float* row) {
+  row[dim / 4] = rounding_unit(x, dim, 127.0f);
+  round_bytes(x, dim, row[dim / 4], reinterpret_cast<int8_t*>(row));
 }
 
 /// x of a row of bytes.

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/attention_cache-inl.h"
 #include "kernels/key_scores.h"
 #include "kernels/simd.h"
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
@@ -27,37 +28,10 @@ constexpr int64_t kLineFloats = 16;
 constexpr int64_t kAheadOfScores = 4;  // vectors of rows; a task's are too few for the processor to
                                        // see that they follow each other
 
-inline float largest_size(const float* z, int64_t bits) {
-  float largest = 0.0f;
-  for (int64_t d = 0; d < bits; ++d) {
-    const float size = fabsf(z[d]);
-    if (!(size <= FLT_MAX)) return NAN;
-    largest = size > largest ? size : largest;
-  }
-  return largest;
-}
-
-/// The unit that |z| is rounded in; 0 where it would be no normal float, NaN where z is not finite.
-inline float unit(const float* z, int64_t bits, float steps) {
-  const float scale = largest_size(z, bits) / steps;
-  return scale < FLT_MIN ? 0.0f : scale;
-}
-
-/// round(z / scale), 0 where there is no scale.
-inline void round_all(const float* z, int64_t bits, float scale, int8_t* q) {
-  memset(q, 0, bits);
-  if (!(scale > 0.0f)) return;
-  for (int64_t d = 0; d < bits; d += kLanes) {
-    float rounded[kLanes];
-    store(rounded, round(load(z + d) / broadcast(scale)));
-    for (int i = 0; i < kLanes; ++i) q[d + i] = static_cast<int8_t>(rounded[i]);
-  }
-}
-
 inline void pack_nibbles(const float* z, int64_t bits, float* row) {
   int8_t q[kMostSketchBits];
-  const float scale = unit(z, bits, kMostNibble);
-  round_all(z, bits, scale, q);
+  const float scale = rounding_unit(z, bits, kMostNibble);
+  round_bytes(z, bits, scale, q);
   auto* const bytes = reinterpret_cast<uint8_t*>(row);
   constexpr int64_t kHalf = kNibbleChunk / 2;
   for (int64_t d = 0; d < bits; d += kNibbleChunk) {
@@ -70,8 +44,8 @@ inline void pack_nibbles(const float* z, int64_t bits, float* row) {
 }
 
 inline ScoreQuery pack_score_query(const float* z, int64_t bits, int8_t* bytes) {
-  const float scale = unit(z, bits, 127.0f);
-  round_all(z, bits, scale, bytes);
+  const float scale = rounding_unit(z, bits, 127.0f);
+  round_bytes(z, bits, scale, bytes);
   int32_t sum = 0;
   for (int64_t d = 0; d < bits; ++d) sum += bytes[d];
   return {bytes, scale / static_cast<float>(bits), static_cast<float>(8 * sum)};
@@ -98,7 +72,6 @@ inline Vec every(const float* p, int64_t step) {
 inline Ints both_halves(const int8_t* q) {
   return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(q)));
 }
-inline Ints low_nibbles(Ints x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 inline Ints nibble_dot(Ints sum, Ints low, Ints high, Ints q_low, Ints q_high) {
   return dot_quads(dot_quads(sum, low, q_low), high, q_high);
 }
@@ -120,7 +93,6 @@ inline Vec every(const float* p, int64_t step) {
   return _mm256_i32gather_ps(p, _mm256_mullo_epi32(lane, all_ints(static_cast<int>(step))), 4);
 }
 inline Ints both_halves(const int8_t* q) { return load_ints(q); }
-inline Ints low_nibbles(Ints x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
 inline Ints nibble_dot(Ints sum, Ints low, Ints high, Ints q_low, Ints q_high) {
   const Ints words = words_plus(dot_bytes(low, q_low), dot_bytes(high, q_high));
   return ints_plus(sum, _mm256_madd_epi16(words, all_words(1)));
@@ -135,6 +107,8 @@ inline Ints sum_sides(Ints a, Ints b) {
   return ints_plus(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
 }
 #endif
+
+inline Ints low_nibbles(Ints x) { return bits_and(x, all_words(0x0f0f)); }
 
 /// Lane i: the sum of the eight integers that the vectors hold of row i.
 inline Ints sum_rows(const Ints* v) {
@@ -186,7 +160,7 @@ inline void nibble_dots(const ScoreArgs& a, const uint8_t* row, int64_t, float* 
 
 /// Scores of kLanes keys, the first of which is called `key`.
 inline void score_lanes(const ScoreArgs& a, const float* rows, int64_t key) {
-  const int64_t words = sketch_words(a.bits, 4);
+  const int64_t words = sketch_words(a.bits, kNibblePlanes);
   const Vec scale = every(rows + words - 1, words);
   float* const scores = a.weights + key;
   nibble_dots(a, reinterpret_cast<const uint8_t*>(rows), sizeof(float) * words, scores);
@@ -199,7 +173,7 @@ inline void score_lanes(const ScoreArgs& a, const float* rows, int64_t key) {
 
 /// The last keys, if they fill no vector, are scored from a copy of their rows.
 inline void score_all(const ScoreArgs& a) {
-  const int64_t words = sketch_words(a.bits, 4);
+  const int64_t words = sketch_words(a.bits, kNibblePlanes);
   int64_t key = 0;
   for (; key + kLanes <= a.keys; key += kLanes) {
     const float* const rows = a.rows + key * words;
@@ -209,7 +183,7 @@ inline void score_all(const ScoreArgs& a) {
     score_lanes(a, rows, key);
   }
   if (key == a.keys) return;
-  float copy[kLanes * sketch_words(kMostSketchBits, 4)];
+  float copy[kLanes * sketch_words(kMostSketchBits, kNibblePlanes)];
   memset(copy, 0, sizeof(float) * kLanes * words);
   memcpy(copy, a.rows + key * words, sizeof(float) * (a.keys - key) * words);
   score_lanes(a, copy, key);

@@ -6,6 +6,9 @@
 
 namespace tamiz {
 
+/// Planes of bits that a key's row of nibbles is as long as.
+constexpr int64_t kNibblePlanes = 4;
+
 /// Four bits of a rotated key's element stand for -7 .. 7.
 constexpr int kMostNibble = 7;
 
@@ -17,7 +20,7 @@ struct ScoreQuery {
 };
 
 struct ScoreArgs {
-  const float* rows;    // [keys, sketch_words(dim, 4)]
+  const float* rows;    // [keys, sketch_words(dim, kNibblePlanes)]
   const int64_t* mask;  // [keys]: 0 hides a key
   int64_t keys, bits;
   const ScoreQuery* queries;

@@ -11,9 +11,6 @@
 
 namespace tamiz {
 
-/// Planes of bits that a key's row of nibbles is as long as.
-constexpr int64_t kNibblePlanes = 4;
-
 /// What one call does, from its shapes alone.
 struct EventLayout {
   bool active;            // attends to some keys only
