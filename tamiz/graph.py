@@ -21,6 +21,8 @@ TECHNIQUE = METADATA_PREFIX + "technique"
 VERSION = METADATA_PREFIX + "version"
 POLICY = METADATA_PREFIX + "policy"
 SITE = METADATA_PREFIX + "site"
+#: On a past of keys or values whose rows are not floats of the head size: which technique says so.
+CACHE = METADATA_PREFIX + "cache"
 LAYER = METADATA_PREFIX + "layer"
 UNSAFE = METADATA_PREFIX + "unsafe"
 

@@ -18,6 +18,7 @@ from tamiz.inspect import Survey, run_passes
 from tamiz.plan import Plan
 from tamiz.resolver import Choice
 from tamiz.site import Site
+from tamiz.states import PAST
 from tamiz.technique import FitError
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ def constant_bytes(model: ir.Model) -> int:
 
 
 def _shares_kv_cache(model: ir.Model) -> bool:
-    """Whether only tamiz's ops, which append in place, read the past keys and values."""
-    pasts = [i for i in model.graph.inputs if (i.name or "").startswith("past_key_values.")]
+    """Whether only tamiz's ops, which append in place, read what is kept of a sequence."""
+    pasts = [i for i in model.graph.inputs if (i.name or "").startswith(PAST)]
     readers = [node for past in pasts for node in past.consumers()]
     return bool(pasts) and all(node.domain == "tamiz" for node in readers)
 

@@ -19,7 +19,8 @@ from tamiz.bundle import MODEL, Bundle
 from tamiz.errors import TamizError
 from tamiz.large_pages import load_constants
 from tamiz.sampling import Sampler, Sampling
-from tamiz.sequence import CHUNK, ExactSequence, Logits, Sequence, SharedSequence, State
+from tamiz.sequence import CHUNK, ExactSequence, Logits, Sequence, SharedSequence
+from tamiz.states import PAST, TYPES, State
 
 
 class Model:
@@ -30,7 +31,7 @@ class Model:
         vocabulary: Number of logits.
         stop_ids: Tokens that end a generation (``eos_token_id`` of generation_config.json).
         states: What the graph keeps of a sequence: the KV cache, and whatever else comes in as
-            ``past_<what>.N`` and goes out as ``present_<what>.N``.
+            ``past_…`` and goes out as ``present_…``.
         has_positions: Whether the graph takes position_ids.
         can_keep: Whether it takes logits_to_keep, the number of last positions to compute logits
             for; without it a prompt's logits are all computed.
@@ -52,9 +53,9 @@ class Model:
                 raise TamizError(f"{path}: has no input {name}, expected a decoder")
         if "logits" not in outputs:
             raise TamizError(f"{path}: has no output logits, expected a decoder")
-        if not any(name.startswith("past_key_values.") for name in inputs):
+        self.states = [_state(path, inputs[n]) for n in inputs if n.startswith(PAST)]
+        if not self.states:
             raise TamizError(f"{path}: has no inputs past_key_values.*, expected a KV cache")
-        self.states = [_state(path, inputs[n]) for n in inputs if n.startswith("past_")]
         if missing := [s.present for s in self.states if s.present not in outputs]:
             raise TamizError(f"{path}: has no output {missing[0]}, which its past input asks for")
         self.has_positions = "position_ids" in inputs
@@ -197,25 +198,14 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2])
 
 
-_TYPES: dict[str, type[np.generic]] = {
-    "tensor(float)": np.float32,
-    "tensor(int64)": np.int64,
-    "tensor(uint8)": np.uint8,
-}
-
-
 def _state(path: Path, value: ort.NodeArg) -> State:
-    """A state from its input ``[batch, .., past, ..]`` or ``[batch, ..]``."""
-    kind, _, rest = value.name.removeprefix("past_").partition(".")
-    present = f"present.{rest}" if kind == "key_values" else f"present_{kind}.{rest}"
-    growing = [axis for axis, size in enumerate(value.shape) if axis and not isinstance(size, int)]
-    if value.type not in _TYPES or len(value.shape) < 2 or len(growing) > 1:
+    """The state that comes in at an input."""
+    if (state := State.of(value)) is None:
         raise TamizError(
             f"{path}: {value.name} is {value.type} {value.shape}, expected one of"
-            f" {', '.join(_TYPES)} with one dimension besides the batch that grows, or none"
+            f" {', '.join(TYPES)} with one dimension besides the batch that grows, or none"
         )
-    sizes = tuple(size if isinstance(size, int) else 0 for size in value.shape[1:])
-    return State(value.name, present, sizes, _TYPES[value.type], growing[0] if growing else None)
+    return state
 
 
 def _positive(bundle: Bundle, key: str) -> int:

@@ -11,6 +11,7 @@ import onnxruntime as ort
 import tamiz_ops
 from tamiz.errors import TamizError
 from tamiz.evaluate import log_softmax
+from tamiz.states import PAST, State
 
 TOKENS = 8
 SEED = 0
@@ -72,6 +73,8 @@ def _run(model: Path, vocabulary: int) -> tuple[str, Any]:
 
 def _feed(node: Any, vocabulary: int, generator: np.random.Generator) -> Any:
     """One input: 8 tokens of one sequence that nothing precedes."""
+    if node.name.startswith(PAST) and (state := State.of(node)):
+        return state.zeros()
     shape = [_length(dim, axis) for axis, dim in enumerate(node.shape)]
     if "int" not in node.type and node.type != "tensor(bool)":
         return generator.standard_normal(shape).astype(

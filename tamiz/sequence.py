@@ -15,7 +15,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from tamiz import large_pages
 from tamiz.errors import TamizError
+from tamiz.states import State
 
 if TYPE_CHECKING:
     from tamiz.runtime import Model
@@ -32,42 +32,6 @@ if TYPE_CHECKING:
 CHUNK = 512
 
 Logits = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class State:
-    """One tensor that the graph keeps of a sequence; all zeros at the start.
-
-    Attributes:
-        past: Name of its input.
-        present: Name of its output.
-        sizes: Its dimensions after the batch; 0 at `axis`.
-        dtype: Its element type.
-        axis: The dimension that has a row a token; None where its size is fixed.
-    """
-
-    past: str
-    present: str
-    sizes: tuple[int, ...]
-    dtype: type[np.generic]
-    axis: int | None
-
-    def shape(self, rows: int, batch: int = 1) -> tuple[int, ...]:
-        """Its dimensions with room for `rows` tokens."""
-        dims = [batch, *self.sizes]
-        if self.axis is not None:
-            dims[self.axis] = rows
-        return tuple(dims)
-
-    def zeros(self, batch: int = 1) -> NDArray[Any]:
-        """The state at the start, with room for no token."""
-        return np.zeros(self.shape(0, batch), self.dtype)
-
-    def first(self, array: NDArray[Any], rows: int) -> NDArray[Any]:
-        """View of the first `rows` tokens; of all where the size is fixed."""
-        if self.axis is None:
-            return array
-        return array[(slice(None),) * self.axis + (slice(rows),)]
 
 
 class Sequence(ABC):

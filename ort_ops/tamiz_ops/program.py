@@ -4,7 +4,8 @@
 
 Values are numbers: inputs of the node are 0..I-1, the stages' outputs follow in order; `-` is an
 omitted input or an unused output (which takes no number). A line `<name>:` begins a part, a layer
-for instance, that messages and metrics name. The op itself reads it in `src/ops/fused.cc`.
+for instance, that messages and metrics name. The last inputs of a node, and its last outputs, may
+be stacks of values, each of which has its number. The op itself reads it in `src/ops/fused.cc`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class Stage(Generic[Value]):
 
 
 def write_program(
-    inputs: Iterable[Value], stages: Iterable[Stage[Value]], outputs: Iterable[Value]
+    inputs: Iterable[Value],
+    stages: Iterable[Stage[Value]],
+    outputs: Iterable[Value],
+    stacks: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Attributes of the `Fused` node that runs the stages.
 
@@ -47,9 +51,11 @@ def write_program(
         inputs: the values that are the node's inputs, each once.
         stages: in an order in which every value is given before it is taken.
         outputs: the values that are the node's outputs.
+        stacks: how many of the last `inputs`, and of the last `outputs`, each of the node's last
+            inputs and outputs holds.
 
     Returns:
-        `program`, the text, and `outputs`, the numbers of these values.
+        `program`, the text, `outputs`, the numbers of these values, and `stacks` if there are any.
     """
     numbers = {value: number for number, value in enumerate(inputs)}
     lines: list[str] = []
@@ -65,7 +71,8 @@ def write_program(
         written = ["-" if value is None else str(numbers[value]) for value in stage.outputs]
         settings = [f"{name}={_text(value)}" for name, value in sorted(stage.attributes.items())]
         lines.append(" ".join([stage.op, *settings, ":", *read, "->", *written]))
-    return {"program": "\n".join(lines), "outputs": [numbers[value] for value in outputs]}
+    made = {"program": "\n".join(lines), "outputs": [numbers[value] for value in outputs]}
+    return {**made, "stacks": list(stacks)} if stacks else made
 
 
 def read_program(text: str) -> list[Stage[int]]:

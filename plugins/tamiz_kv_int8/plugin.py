@@ -15,6 +15,7 @@ from typing import Any
 import onnx_ir as ir
 
 from tamiz.attention import PAST_KEY, PRESENT_KEY, find_attention, set_attributes
+from tamiz.graph import CACHE
 from tamiz.hookspecs import hookimpl
 from tamiz.site import Site, SiteKind
 from tamiz.technique import (
@@ -70,6 +71,7 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
         assert value is not None
         assert value.shape is not None
         value.shape = ir.Shape([*value.shape[:3], words(site.head_size)])
+        value.metadata_props[CACHE] = KV_INT8.name
     return [node]
 
 

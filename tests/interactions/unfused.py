@@ -95,7 +95,11 @@ class Unfused:
 
 
 def _take_apart(graph: ir.Graph, fused: ir.Node) -> None:
-    values = list(fused.inputs)
+    stacks = fused.attributes["stacks"].as_ints() if "stacks" in fused.attributes else ()
+    single = len(fused.inputs) - len(stacks)
+    values = list(fused.inputs[:single])
+    for whole, count in zip(fused.inputs[single:], stacks, strict=True):
+        values += _members(graph, fused, whole, count)
     for number, stage in enumerate(read_program(fused.attributes["program"].as_string())):
         node = ir.node(
             stage.op,
@@ -110,12 +114,42 @@ def _take_apart(graph: ir.Graph, fused: ir.Node) -> None:
             if given is not None:
                 values.append(value)
         graph.insert_before(fused, node)
-    for old, number in zip(fused.outputs, fused.attributes["outputs"].as_ints(), strict=True):
-        new, name = values[number], old.name
+    given = [values[number] for number in fused.attributes["outputs"].as_ints()]
+    stacked = given[len(given) - sum(stacks) :]
+    news = given[: len(given) - sum(stacks)]
+    for count in stacks:
+        news.append(_whole(graph, fused, stacked[:count]))
+        del stacked[:count]
+    for old, new in zip(fused.outputs, news, strict=True):
+        name = old.name
         new.shape, new.type, old.name = old.shape, old.type, f"{name}/fused"
         new.name = name
         ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
     graph.remove(fused, safe=True)
+
+
+def _members(graph: ir.Graph, fused: ir.Node, whole: ir.Value, count: int) -> list[ir.Value]:
+    """The values that a stack holds."""
+    split = ir.node("Split", [whole], {"axis": 0, "num_outputs": count}, num_outputs=count)
+    axis = _axis(graph, fused)
+    squeezed = [ir.node("Squeeze", [part, axis]) for part in split.outputs]
+    graph.insert_before(fused, [split, *squeezed])
+    return [node.outputs[0] for node in squeezed]
+
+
+def _whole(graph: ir.Graph, fused: ir.Node, members: list[ir.Value]) -> ir.Value:
+    """The stack that holds the values."""
+    axis = _axis(graph, fused)
+    parts = [ir.node("Unsqueeze", [member, axis]) for member in members]
+    concat = ir.node("Concat", [part.outputs[0] for part in parts], {"axis": 0})
+    graph.insert_before(fused, [*parts, concat])
+    return concat.outputs[0]
+
+
+def _axis(graph: ir.Graph, fused: ir.Node) -> ir.Value:
+    zero = ir.node("Constant", [], {"value_ints": [0]})
+    graph.insert_before(fused, zero)
+    return zero.outputs[0]
 
 
 def _stage(graph: ir.Graph, node: ir.Node) -> Stage:

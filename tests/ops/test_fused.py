@@ -108,6 +108,69 @@ def test_stages_and_nodes_give_the_same_graph():
     assert_same_bits(found[3:], found[:3])
 
 
+def test_the_last_inputs_and_outputs_may_be_stacks():
+    """Two values of one shape and one more, in and out."""
+    rng = np.random.default_rng(2)
+    a, b, c, d = rng.standard_normal((4, 3, 33)).astype(F)
+    four, five = (tamiz_ops.run("SwiGLU", pair)[0] for pair in ((a, b), (d, d)))
+    expected = [five, np.stack([four, tamiz_ops.run("SwiGLU", [four, c])[0]]), four[None]]
+    program = "SwiGLU : 0 1 -> 4\nSwiGLU : 4 2 -> 5\nSwiGLU : 3 3 -> 6\nSwiGLU : 0 1 -> 7"
+    attributes = {"program": program, "outputs": [6, 4, 5, 7], "stacks": [2, 1]}
+    inputs = {"a": a, "stack": np.stack([b, c]), "last": d[None]}
+    assert_same_bits(tamiz_ops.run("Fused", list(inputs.values()), **attributes), expected)
+
+    made = node("Fused", list(inputs), ["y", "whole", "one"], **attributes)
+    run = session(model([made], list(inputs), ["y", "whole", "one"]))
+    assert_same_bits(run.run(None, inputs), expected)
+
+
+def test_members_of_a_stack_are_appended_in_place():
+    """Caches of two layers in one buffer, bound as past and as present."""
+    inputs = layer_inputs(capacity=PAST + TOKENS)
+    heads = f"num_heads={HEADS} kv_heads={KV_HEADS}"
+    program = f"Attention {heads} : 0 1 2 6 7 3 4 5 -> 8 9 10"
+    names = ["x", "k", "v", "mask", "positions", "frequencies", "caches"]
+    attributes = {"program": program, "outputs": [8, 9, 10], "stacks": [2]}
+    made = node("Fused", names, ["y", "presents"], **attributes)
+    values = [value(name, inputs[name].dtype) for name in names[:-1]] + [value("caches", F)]
+    run = session(model([made], values, ["y", "presents"]))
+    caches = np.stack([inputs["past_key"], inputs["past_value"]])
+    binding = run.io_binding()
+    for name in names[:-1]:
+        binding.bind_cpu_input(name, inputs[name])
+    for bind, name in ((binding.bind_input, "caches"), (binding.bind_output, "presents")):
+        bind(name, "cpu", 0, F, caches.shape, caches.ctypes.data)
+    binding.bind_output("y")
+    run.run_with_iobinding(binding)
+    one = [inputs[name] for name in ("x", "k", "v", "past_key", "past_value", *names[3:-1])]
+    y, key, new_value = tamiz_ops.run("Attention", one, num_heads=HEADS, kv_heads=KV_HEADS)[:3]
+    assert_same_bits([binding.get_outputs()[-1].numpy(), *caches], [y, key, new_value])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, r"a stack has shape \[3, 3, 33\], expected 2 in its first dimension"),
+        ({"stacks": [0]}, "attribute 'stacks' has 0, expected 1 to 1048576"),
+        ({"stacks": [2, 2, 2]}, "attribute 'stacks' lists 3 stacks, the node has 2 inputs"),
+        ({"outputs": [3]}, "attribute 'outputs' lists 1 values, the node has 1 outputs, the last"),
+    ],
+)
+def test_stacks_that_do_not_fit(change, told):
+    program = "SwiGLU : 0 1 -> 3\nSwiGLU : 3 2 -> 4\nSwiGLU : 4 4 -> 5"
+    attributes = {"program": program, "outputs": [3, 4, 5], "stacks": [2], **change}
+    with pytest.raises(ValueError, match=told):
+        tamiz_ops.run("Fused", [np.ones((3, 33), F), np.ones((3, 3, 33), F)], **attributes)
+
+
+def test_outputs_of_a_stack_have_one_shape():
+    program = "SwiGLU : 0 0 -> 3\nSwiGLU : 1 1 -> 4"
+    attributes = {"program": program, "outputs": [3, 4], "stacks": [2]}
+    arrays = [np.ones((2, 4), F), np.ones((2, 2, 5), F)]
+    with pytest.raises(ValueError, match=r"shape \[2, 4\] and \[2, 5\], expected one shape"):
+        tamiz_ops.run("Fused", arrays, **attributes)
+
+
 def test_values_that_nobody_wants():
     """An output of the node that no one connects, and a stage output that no one reads."""
     program = "SwiGLU : 0 1 -> 2\nSwiGLU : 2 0 -> 3\nSwiGLU : 2 1 -> 4"

@@ -21,6 +21,16 @@ def test_calls_and_tokens_of_every_node():
     assert tamiz_ops.metrics(made) == {"first": expected, "second": expected}
 
 
+def test_tokens_are_those_that_the_first_stage_takes():
+    """Not those of the first output: of a decoder that is the cache, or logits of few positions."""
+    program = "SwiGLU : 0 0 -> 2\nLastPositions : 2 1 -> 3"
+    names = ["x", "keep"]
+    fused = node("Fused", names, ["y"], "decoder", program=program, outputs=[3])
+    made = session(model([fused], ["x"], ["y"], {"keep": np.array([1])}))
+    made.run(None, {"x": X})
+    assert tamiz_ops.metrics(made)["decoder"] == {"calls": 1.0, "tokens": 6.0}
+
+
 def test_reset():
     made = session(SERIALIZED)
     made.run(None, {"x": X})

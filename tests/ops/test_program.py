@@ -27,6 +27,11 @@ def test_values_are_numbered_and_parts_begin_with_their_name():
     assert write_program(INPUTS, STAGES, OUTPUTS) == {"program": PROGRAM, "outputs": [5]}
 
 
+def test_values_of_stacks_come_last():
+    written = write_program(INPUTS, STAGES, ["y", "normed", "gated"], stacks=[2])
+    assert written == {"program": PROGRAM, "outputs": [5, 3, 4], "stacks": [2]}
+
+
 def test_reading_gives_what_was_written():
     stages = read_program(PROGRAM)
     assert [(s.op, s.part) for s in stages] == [(s.op, s.part) for s in STAGES]

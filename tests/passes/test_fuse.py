@@ -8,7 +8,9 @@ import pytest
 from decoders import CASES, LAYER_SITES, decoder, largest_error, ops, run_passes, session
 
 import tamiz_ops
+from tamiz.attention import PAST_KEY, add_sketch
 from tamiz.graph import (
+    CACHE,
     LAYER,
     SITE,
     TECHNIQUE,
@@ -18,6 +20,7 @@ from tamiz.graph import (
     replace_linear,
 )
 from tamiz.site import SiteKind
+from tamiz.states import present_of
 from tamiz_ops.program import read_program
 from tamiz_passes.fuse import FuseNodes
 from tamiz_passes.sites import find_sites
@@ -179,6 +182,63 @@ def test_a_dense_layer_in_the_middle_splits_the_node():
     first, second = fused(model).values()
     assert parts(first) == ["layers.0", "layers.1"]  # with the norm of layer 1
     assert parts(second) == ["layers.2", *LAST]
+
+
+def sketched(model: ir.Model, planes: dict[int, int]) -> ir.Model:
+    """Lets the attention of some layers keep sketches, of so many planes; marks its cache."""
+    attentions = [node for node in model.graph if node.op_type == "Attention"]
+    for layer, count in planes.items():
+        add_sketch(model, attentions[layer], count)
+        for past in attentions[layer].inputs[PAST_KEY : PAST_KEY + 2]:
+            past.metadata_props[CACHE] = "test"
+    return model
+
+
+def states(values: list[ir.Value]) -> dict[str, list[int | str]]:
+    shapes = {value.name: value.shape for value in values}
+    names = [name for name in shapes if name.startswith(("past_", "present"))]
+    return {name: [str(size) for size in shapes[name]] for name in names}
+
+
+def test_states_of_all_layers_become_one_tensor():
+    model = sketched(packed(decoder(layers=4)), {0: 1, 1: 2, 2: 1, 3: 1})
+    fuse(model)
+    (node,) = fused(model).values()
+    past, present = "past_sequence_length", "past_sequence_length + sequence_length"
+    found = states(model.graph.inputs)
+    assert found == {
+        "past_layers.key_values": ["8", "batch_size", "2", past, "16"],
+        "past_layers.sketch": ["3", "batch_size", "2", past, "3"],
+        "past_sketch.1": ["batch_size", "2", past, "5"],
+    }
+    expected = {present_of(k): [present if s == past else s for s in v] for k, v in found.items()}
+    assert states(model.graph.outputs) == expected
+    assert node.attributes["stacks"].as_ints() == (8, 3)
+    stacks = ["past_layers.key_values", "past_layers.sketch"]
+    assert [v.name for v in node.inputs[-2:]] == stacks
+    assert [v.name for v in node.outputs[-2:]] == [present_of(name) for name in stacks]
+
+
+def test_keys_and_values_as_optimum_knows_them_stay():
+    model = packed(decoder())
+    before = states(model.graph.inputs), states(model.graph.outputs)
+    fuse(model)
+    assert (states(model.graph.inputs), states(model.graph.outputs)) == before
+    assert len(before[0]) == 4
+
+
+def test_each_of_several_nodes_has_stacks_of_its_own():
+    model = sketched(
+        packed(decoder(layers=5), dense=("layers.2.attn_o",)), dict.fromkeys(range(5), 1)
+    )
+    fuse(model)
+    found = {name: shape[0] for name, shape in states(model.graph.inputs).items()}
+    assert found == {
+        "past_layers.key_values": "6",
+        "past_layers.sketch": "3",
+        "past_layers.key_values.2": "4",
+        "past_layers.sketch.2": "2",
+    }
 
 
 def test_a_piece_of_one_node_stays_with_a_note():

@@ -2,11 +2,13 @@
 //   <OpType> <attribute>=<value> ... : <input> ... -> <output> ...
 // Values are numbers: node inputs are 0..I-1, the stages' outputs follow in order and are written
 // out; `-` is an omitted input or an unused output (which takes no number). A line `<name>:` begins
-// a part, a layer for instance, that messages and metrics name.
+// a part, a layer for instance, that messages and metrics name. Of a node input that is a stack
+// every value has its number.
 #include "ops/fused.h"
 
 #include <cerrno>
 #include <cstdlib>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <string>
@@ -148,21 +150,58 @@ Type type_of(const std::vector<Step>& steps, int64_t id) {
   return Type::none;
 }
 
+std::vector<size_t> read_stacks(const Attributes& attributes) {
+  constexpr int64_t kMost = 1 << 20;
+  std::vector<size_t> stacks;
+  for (const int64_t count : attributes.int_arrays.at("stacks")) {
+    if (count < 1 || count > kMost) {
+      throw Error("attribute 'stacks' has " + std::to_string(count) + ", expected 1 to " +
+                  std::to_string(kMost));
+    }
+    stacks.push_back(static_cast<size_t>(count));
+  }
+  return stacks;
+}
+
+/// How many values so many ports are, of which the last ones are stacks.
+size_t value_count(size_t ports, const std::vector<size_t>& stacks, const char* what) {
+  if (ports < stacks.size()) {
+    throw Error("attribute 'stacks' lists " + std::to_string(stacks.size()) +
+                " stacks, the node has " + std::to_string(ports) + " " + what);
+  }
+  return std::accumulate(stacks.begin(), stacks.end(), ports - stacks.size());
+}
+
 }  // namespace
+
+size_t fused_outputs(const Attributes& attributes) {
+  const std::vector<size_t> stacks = read_stacks(attributes);
+  const size_t values = attributes.int_arrays.at("outputs").size();
+  const size_t stacked = value_count(stacks.size(), stacks, "outputs");
+  return values < stacked ? stacks.size() : values - stacked + stacks.size();
+}
 
 Program fused_program(const Attributes& attributes, size_t inputs, const std::vector<bool>& wanted,
                       const Kernels& kernels, NodeMetrics& metrics) {
-  Parser parser(inputs);
+  const std::vector<size_t> stacks = read_stacks(attributes);
+  const size_t values = value_count(inputs, stacks, "inputs");
+  Parser parser(values);
   std::vector<Step> steps = parse_program(attributes.strings.at("program"), parser);
   const std::vector<int64_t>& ids = attributes.int_arrays.at("outputs");
-  if (ids.size() != wanted.size()) {
+  if (ids.size() != value_count(wanted.size(), stacks, "outputs")) {
     throw Error("attribute 'outputs' lists " + std::to_string(ids.size()) +
-                " values, the node has " + std::to_string(wanted.size()) + " outputs");
+                " values, the node has " + std::to_string(wanted.size()) + " outputs" +
+                (stacks.empty() ? "" : ", the last ones stacks"));
+  }
+  std::vector<bool> wanted_values(wanted.begin(), wanted.end() - static_cast<int>(stacks.size()));
+  for (size_t s = 0; s < stacks.size(); ++s) {
+    wanted_values.resize(wanted_values.size() + stacks[s],
+                         wanted[wanted.size() - stacks.size() + s]);
   }
   std::set<int64_t> seen;
   std::vector<int> outputs;
   for (size_t i = 0; i < ids.size(); ++i) {
-    const bool computed = ids[i] >= static_cast<int64_t>(inputs) && ids[i] < parser.next();
+    const bool computed = ids[i] >= static_cast<int64_t>(values) && ids[i] < parser.next();
     if (!computed || !seen.insert(ids[i]).second) {
       throw Error("attribute 'outputs' has " + std::to_string(ids[i]) +
                   (computed ? " twice" : ", which no stage computes"));
@@ -171,9 +210,9 @@ Program fused_program(const Attributes& attributes, size_t inputs, const std::ve
       throw Error("attribute 'outputs' has " + std::to_string(ids[i]) +
                   ", which is not float32 and has to stay inside the node");
     }
-    outputs.push_back(wanted[i] ? static_cast<int>(ids[i]) : kOmitted);
+    outputs.push_back(wanted_values[i] ? static_cast<int>(ids[i]) : kOmitted);
   }
-  return Program(std::move(steps), inputs, std::move(outputs), kernels, metrics);
+  return Program(std::move(steps), values, std::move(outputs), stacks, kernels, metrics);
 }
 
 const OpSpec& fused_spec() {
@@ -188,7 +227,11 @@ const OpSpec& fused_spec() {
         "One stage a line: <OpType> <attribute>=<value> ... : <input> ... -> <output> ...; values "
         "are numbers, node inputs first, then the stages' outputs in order; - is omitted. A line "
         "<name>: begins a part, which messages and metrics name."},
-       {"outputs", Kind::integers, true, 0, "The values that are the node's outputs."}},
+       {"outputs", Kind::integers, true, 0, "The values that are the node's outputs."},
+       {"stacks", Kind::integers, false, 0,
+        "The last inputs, and the last outputs, hold so many values each, of one shape, along a "
+        "first dimension: the state of all layers, for one. Each of these values has a number of "
+        "its own."}},
       {},
       /*make=*/nullptr};
   return spec;

@@ -2,6 +2,7 @@
 #include "ops/program.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "ops/fused.h"
@@ -26,9 +27,11 @@ void check_count(size_t found, size_t most, const char* what) {
 }  // namespace
 
 Program::Program(std::vector<Step> steps, size_t inputs, std::vector<int> outputs,
-                 const Kernels& kernels, NodeMetrics& metrics)
+                 std::vector<size_t> stacks, const Kernels& kernels, NodeMetrics& metrics)
     : inputs_(inputs),
       outputs_(std::move(outputs)),
+      stacks_(std::move(stacks)),
+      stacked_(std::accumulate(stacks_.begin(), stacks_.end(), size_t{0})),
       values_(count_values(steps, inputs) + 1),
       calls_(&metrics.counter("", "calls")),
       tokens_(&metrics.counter("", "tokens")) {
@@ -143,7 +146,7 @@ void Program::find_slots() {
 }
 
 void Program::check_constants(const std::vector<Tensor>& inputs) const {
-  std::vector<Tensor> values = inputs;
+  std::vector<Tensor> values(inputs.begin(), inputs.end() - static_cast<int>(stacks_.size()));
   values.resize(values_.size());
   for (const Node& node : nodes_) {
     try {
@@ -165,7 +168,7 @@ Program make_program(const OpSpec& spec, Attributes attributes, size_t inputs,
   const std::vector<int> outputs = step.outputs;
   std::vector<Step> steps;
   steps.push_back(std::move(step));
-  return Program(std::move(steps), inputs, outputs, kernels, metrics);
+  return Program(std::move(steps), inputs, outputs, {}, kernels, metrics);
 }
 
 }  // namespace tamiz

@@ -1,6 +1,7 @@
 // A program: what one node runs. A fine-grained op is a program of one stage, a `Fused` node one of
 // many: a whole decoder. Values are numbered: node inputs 0..I-1, then the stages' outputs in
-// order.
+// order. The last inputs of a node, and its last outputs, may be stacks: values of one shape along
+// a first dimension, the state of all layers for one, of which each has a number of its own.
 //
 // Consecutive stages that do not depend on each other form a wave (q, k and v; gate and up): phase
 // by phase they share one round of tasks. The rounds of a run need one parallel region:
@@ -41,10 +42,11 @@ struct Step {
 
 class TAMIZ_API Program {
  public:
-  /// `outputs` are the value ids of the node's outputs; kOmitted: nobody wants that one. Throws
-  /// Error when a step does not fit its op's declaration.
-  Program(std::vector<Step> steps, size_t inputs, std::vector<int> outputs, const Kernels& kernels,
-          NodeMetrics& metrics);
+  /// `inputs` counts the values that come in, `outputs` are the ids of those that go out; kOmitted:
+  /// nobody wants that one. `stacks` says how many of the last ones of both each of the node's last
+  /// ports holds. Throws Error when a step does not fit its op's declaration.
+  Program(std::vector<Step> steps, size_t inputs, std::vector<int> outputs,
+          std::vector<size_t> stacks, const Kernels& kernels, NodeMetrics& metrics);
 
   /// Checks the constant inputs: one tensor for each input of the node, of Type::none where it is
   /// not constant.
@@ -85,13 +87,18 @@ class TAMIZ_API Program {
   /// Asks for what a run reads, which weights have driven out of the caches since the last.
   void fetch() const;
   void load(Frame& frame, Host& host) const;
+  void load_value(Frame& frame, size_t id, const Tensor& found) const;
+  void load_stack(Frame& frame, size_t id, size_t count, const Tensor& found) const;
   [[noreturn]] void reject_input(int id, const Tensor& found) const;
   void infer(Frame& frame) const;
   void allocate(Frame& frame, Host& host) const;
+  void make_outputs(Frame& frame, Host& host) const;
   void count(const Frame& frame) const;
 
   const size_t inputs_;
   const std::vector<int> outputs_;
+  const std::vector<size_t> stacks_;
+  const size_t stacked_;       // values in all of them
   std::vector<Value> values_;  // and one more, of Type::none: what is omitted
   std::vector<int> ports_;     // value ids of the nodes' inputs and outputs
   std::vector<Node> nodes_;

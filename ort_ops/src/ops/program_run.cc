@@ -2,7 +2,10 @@
 #include "ops/program_run.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+
+#include "ops/shapes.h"
 
 namespace tamiz {
 namespace {
@@ -53,17 +56,40 @@ void Program::fetch() const {
 
 void Program::load(Frame& frame, Host& host) const {
   frame.values.resize(values_.size());
-  for (size_t id = 0; id < inputs_; ++id) {
-    Tensor& tensor = frame.values[id];
-    tensor = host.input(id);
-    const Value& value = values_[id];
-    const bool fits =
-        tensor ? tensor.type == value.type || value.type == Type::none : value.optional;
-    if (!fits) reject_input(static_cast<int>(id), tensor);
+  const size_t single = inputs_ - stacked_;
+  for (size_t id = 0; id < single; ++id) load_value(frame, id, host.input(id));
+  size_t first = single;
+  for (size_t s = 0; s < stacks_.size(); ++s) {
+    load_stack(frame, first, stacks_[s], host.input(single + s));
+    first += stacks_[s];
   }
   for (size_t id = inputs_; id < values_.size(); ++id) {
     frame.values[id].data = nullptr;
     frame.values[id].type = values_[id].type;
+  }
+}
+
+void Program::load_value(Frame& frame, size_t id, const Tensor& found) const {
+  const Value& value = values_[id];
+  const bool fits = found ? found.type == value.type || value.type == Type::none : value.optional;
+  if (!fits) reject_input(static_cast<int>(id), found);
+  frame.values[id] = found;
+}
+
+void Program::load_stack(Frame& frame, size_t id, size_t count, const Tensor& found) const {
+  const int64_t members = static_cast<int64_t>(count);
+  if (found && (found.shape.rank == 0 || found.shape.dims[0] != members)) {
+    throw Error("a stack has shape " + text(found.shape) + ", expected " + std::to_string(count) +
+                " in its first dimension");
+  }
+  Tensor member = found;
+  if (found) {
+    --member.shape.rank;
+    std::copy_n(found.shape.dims + 1, member.shape.rank, member.shape.dims);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    load_value(frame, id + i, member);
+    member.data = static_cast<std::byte*>(member.data) + bytes(member);
   }
 }
 
@@ -132,23 +158,46 @@ void Program::allocate(Frame& frame, Host& host) const {
       frame.values[id].data = memory + frame.slots[values_[id].slot];
     }
   }
-  for (size_t i = 0; i < outputs_.size(); ++i) {
+  make_outputs(frame, host);
+}
+
+void Program::make_outputs(Frame& frame, Host& host) const {
+  const size_t single = outputs_.size() - stacked_;
+  for (size_t i = 0; i < single; ++i) {
     if (outputs_[i] == kOmitted) continue;
     Tensor& value = frame.values[outputs_[i]];
     value.data = host.output(i, value.type, value.shape);
+  }
+  const int* id = outputs_.data() + single;
+  for (size_t s = 0; s < stacks_.size(); id += stacks_[s++]) {
+    if (*id == kOmitted) continue;
+    const Tensor first = frame.values[*id];
+    if (first.shape.rank == kMaxRank) {
+      throw Error("a stack has outputs of shape " + text(first.shape) + ", expected at most " +
+                  std::to_string(kMaxRank - 1) + " dimensions");
+    }
+    Shape whole{first.shape.rank + 1, {static_cast<int64_t>(stacks_[s])}};
+    std::copy_n(first.shape.dims, first.shape.rank, whole.dims + 1);
+    std::byte* memory = static_cast<std::byte*>(host.output(single + s, first.type, whole));
+    for (size_t i = 0; i < stacks_[s]; ++i) {
+      Tensor& value = frame.values[id[i]];
+      if (!(value.shape == first.shape)) {
+        throw Error("a stack has outputs of shape " + text(first.shape) + " and " +
+                    text(value.shape) + ", expected one shape");
+      }
+      value.data = memory;
+      memory += bytes(value);
+    }
   }
 }
 
 void Program::count(const Frame& frame) const {
   calls_->add(1);
-  for (const int id : outputs_) {
-    if (id == kOmitted) continue;
-    const Shape& shape = frame.values[id].shape;
-    double tokens = 1;  // all dimensions of the first output but the last
-    for (int d = 0; d + 1 < shape.rank; ++d) tokens *= static_cast<double>(shape.dims[d]);
-    tokens_->add(tokens);
-    return;
-  }
+  // All dimensions but the last of what the first stage gives.
+  const Shape& shape = frame.values[ports_[nodes_.front().outputs]].shape;
+  double tokens = 1;
+  for (int d = 0; d + 1 < shape.rank; ++d) tokens *= static_cast<double>(shape.dims[d]);
+  tokens_->add(tokens);
 }
 
 }  // namespace tamiz

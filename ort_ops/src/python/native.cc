@@ -4,6 +4,7 @@
 
 #include "kernels/dispatch.h"
 #include "ops/attributes.h"
+#include "ops/fused.h"
 #include "ops/metrics.h"
 #include "ops/program.h"
 #include "ops/seedlm_fit.h"
@@ -60,8 +61,7 @@ std::vector<py::object> run(const std::string& op, std::vector<py::object> input
   if (threads == 0) throw Error("threads is 0, expected 1 or more");
   const OpSpec& spec = find_op(op);
   const Attributes attributes = read_attributes(spec, attribute_values);
-  const size_t output_count =
-      spec.variadic ? attributes.int_arrays.at("outputs").size() : spec.outputs.size();
+  const size_t output_count = spec.variadic ? fused_outputs(attributes) : spec.outputs.size();
   if (!out) out.emplace(output_count, py::bool_(true));
   std::vector<bool> wanted;
   for (const py::object& output : *out) wanted.push_back(!output.is_none());

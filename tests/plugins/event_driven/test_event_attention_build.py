@@ -24,13 +24,8 @@ FEW = {"theta": 0.5, "least_keys": 0}
 def test_the_graph_keeps_states_and_layers_take_turns(plugins: Plugins, tiny_dense: Path) -> None:
     path = built(plugins, tiny_dense, "rest", event_attention={**FEW, "gap_tol": 100.0})
     inputs = [value.name for value in ir.load(path / "model.onnx").graph.inputs]
-    states = [name for name in inputs if name.startswith(("past_event", "past_sketch"))]
-    assert sorted(states) == [
-        "past_event.0.attention",
-        "past_event.1.attention",
-        "past_sketch.0",
-        "past_sketch.1",
-    ]
+    states = [name for name in inputs if name.startswith("past_layers.")]
+    assert sorted(states) == ["past_layers.event", "past_layers.sketch"]
     model = Model.load(path)
     steps(model)
     assert counted(model, "event.enabled") == 2 * len(IDS[PROMPT:])
@@ -128,8 +123,8 @@ def test_the_plan_tells_what_states_take(
     start = 200
     fields = {"theta": 0.0, "least_keys": 0}
     model = Model.load(built(plugins, tiny_dense, "rest", event_attention=fields, **beside))
-    sizes = {s.past: math.prod(size or start for size in s.sizes) * 4 for s in model.states}
-    expected = sum(size for name, size in sizes.items() if name.split(".")[1] == "0")
+    sizes = [math.prod(size or start for size in s.sizes) * 4 for s in model.states]
+    expected = sum(sizes) / 2  # layers
 
     found = survey(Bundle.open(tiny_dense), plugins)
     plan = make_plan(

@@ -1,0 +1,97 @@
+"""What a graph keeps of a sequence: inputs ``past_…``, and outputs ``present_…`` that follow them.
+
+    past_key_values.N.key → present.N.key            optimum's interface
+    past_WHAT.N           → present_WHAT.N           of one layer or site
+    past_layers.WHAT      → present_layers.WHAT      of all layers, along a first dimension
+
+Each is ``[batch, …]``, ``past_layers.WHAT`` ``[layers, batch, …]``, with at most one dimension
+that has a row a token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+PAST = "past_"
+KEY_VALUES = f"{PAST}key_values."
+LAYERS = f"{PAST}layers."
+
+
+def present_of(past: str) -> str:
+    """Name of the output that becomes the input `past` of the next run."""
+    if past.startswith(KEY_VALUES):
+        return f"present.{past.removeprefix(KEY_VALUES)}"
+    return f"present_{past.removeprefix(PAST)}"
+
+
+def stacked(past: str) -> str:
+    """Name of the input that holds `past` of all layers."""
+    return LAYERS + past.removeprefix(PAST).partition(".")[0]
+
+
+@dataclass(frozen=True)
+class State:
+    """One tensor that the graph keeps of a sequence; all zeros at the start.
+
+    Attributes:
+        past: Name of its input.
+        sizes: Its dimensions besides the batch; 0 where it has a row a token.
+        dtype: Its element type.
+        batch: The dimension that is the batch.
+        axis: The dimension that has a row a token; None where its size is fixed.
+    """
+
+    past: str
+    sizes: tuple[int, ...]
+    dtype: type[np.generic]
+    batch: int
+    axis: int | None
+
+    @classmethod
+    def of(cls, value: ort.NodeArg) -> State | None:
+        """The state that comes in at an input; None if its type or dimensions are of none."""
+        batch = int(value.name.startswith(LAYERS))
+        dims = value.shape
+        growing = [a for a, size in enumerate(dims) if a > batch and not isinstance(size, int)]
+        if value.type not in TYPES or len(dims) < 2 + batch or len(growing) > 1:
+            return None
+        sizes = [size if isinstance(size, int) else 0 for size in dims]
+        del sizes[batch]
+        axis = growing[0] if growing else None
+        return cls(value.name, tuple(sizes), TYPES[value.type], batch, axis)
+
+    @property
+    def present(self) -> str:
+        """Name of its output."""
+        return present_of(self.past)
+
+    def shape(self, rows: int, batch: int = 1) -> tuple[int, ...]:
+        """Its dimensions with room for `rows` tokens."""
+        dims = [*self.sizes[: self.batch], batch, *self.sizes[self.batch :]]
+        if self.axis is not None:
+            dims[self.axis] = rows
+        return tuple(dims)
+
+    def zeros(self, batch: int = 1) -> NDArray[Any]:
+        """The state at the start, with room for no token."""
+        return np.zeros(self.shape(0, batch), self.dtype)
+
+    def first(self, array: NDArray[Any], rows: int) -> NDArray[Any]:
+        """View of the first `rows` tokens; of all where the size is fixed."""
+        if self.axis is None:
+            return array
+        return array[(slice(None),) * self.axis + (slice(rows),)]
+
+
+TYPES: dict[str, type[np.generic]] = {
+    "tensor(float)": np.float32,
+    "tensor(int64)": np.int64,
+    "tensor(uint8)": np.uint8,
+}
