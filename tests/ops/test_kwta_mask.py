@@ -34,6 +34,18 @@ def test_threshold(isa, block):
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_inputs_decided_on_as_they_are_scored_win_as_those_among_candidates(isa, weighted):
+    x, weight = random(1, 7, 83), np.abs(random(83, seed=1)) if weighted else None
+    x[0, 2, :4] = [np.nan, np.inf, 0.0, -0.8]
+    candidates = np.ones(x.shape, np.uint8)
+    how = {"isa": isa, "threshold": 0.8}
+    got = mask(x, weight, **how)
+    assert 0 < got.mean() < 1
+    np.testing.assert_array_equal(got, mask(x, weight, candidates=candidates, **how))
+
+
+@pytest.mark.parametrize("isa", ISAS)
 def test_center(isa):
     x, center = random(1, 9, 70) + 1, random(70, seed=2)
     inputs = [x, None, None, None, center]

@@ -41,6 +41,18 @@ inline int64_t keep_above(const float* scores, const uint8_t* candidates, int64_
   return total;
 }
 
+inline int64_t inputs_above(const float* x, const float* weight, int64_t k, float threshold,
+                            uint8_t* kept) {
+  if (weight) {
+    for (int64_t i = 0; i < k; ++i) kept[i] = !(fabsf(x[i]) * weight[i] < threshold);
+  } else {
+    for (int64_t i = 0; i < k; ++i) kept[i] = !(fabsf(x[i]) < threshold);
+  }
+  int32_t total = 0;
+  for (int64_t i = 0; i < k; ++i) total += kept[i];
+  return total;
+}
+
 /// Floats that are not negative compare as their bits do; what is no candidate gets -1.
 inline int32_t order(const float* scores, const uint8_t* candidates, int64_t b) {
   int32_t bits;
@@ -93,7 +105,8 @@ inline float sum_of_products(const float* a, const float* b, int64_t n) {
   return sums[0];
 }
 
-constexpr SelectKernels select_kernels = {score_blocks, keep_above, keep_largest, sum_of_products};
+constexpr SelectKernels select_kernels = {score_blocks, keep_above, inputs_above, keep_largest,
+                                          sum_of_products};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

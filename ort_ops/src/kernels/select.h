@@ -14,6 +14,10 @@ struct SelectKernels {
   int64_t (*above)(const float* scores, const uint8_t* candidates, int64_t count, float threshold,
                    uint8_t* kept);
 
+  /// The same of blocks of one input, of all of them and without a place for their scores.
+  int64_t (*inputs_above)(const float* x, const float* weight, int64_t k, float threshold,
+                          uint8_t* kept);
+
   /// Of the candidates the `most` with the largest scores, of equal ones the first. NaN is largest.
   int64_t (*largest)(const float* scores, const uint8_t* candidates, int64_t count, int64_t most,
                      uint8_t* kept);

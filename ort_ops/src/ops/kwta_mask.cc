@@ -75,11 +75,16 @@ class KwtaMask : public Stage {
   }
 
   size_t scratch_bytes(const Call& call) const override {
-    return tasks(call, 0) * row_scratch(call);
+    return decides_at_once(call) ? 0 : tasks(call, 0) * row_scratch(call);
   }
 
   size_t tasks(const Call& call, int) const override {
     return divide_up(row_count(call.inputs[x].shape), task_rows(call));
+  }
+
+  Reads reads(const Call& call) const override {
+    if (!call.inputs[weight]) return {};
+    return {call.inputs[weight].as<uint8_t>(), static_cast<size_t>(count(call)) * sizeof(float)};
   }
 
   void run(const Call& call, int, size_t task) const override {
@@ -169,8 +174,18 @@ class KwtaMask : public Stage {
     return std::accumulate(kept, kept + size, int64_t{0});
   }
 
+  /// Whether each input is decided on as it is scored: a place for the scores would have to come
+  /// from another core's cache.
+  bool decides_at_once(const Call& call) const {
+    return block_ == 1 && keep_ == 0 && mass_ == 0 && !call.inputs[candidates];
+  }
+
   int64_t choose(const Call& call, int64_t row, float* scores) const {
     const float* weights = call.inputs[weight] ? call.inputs[weight].as<float>() : nullptr;
+    if (decides_at_once(call)) {
+      return kernels_.inputs_above(values(call, row), weights, inputs_of(call),
+                                   threshold(call, row), mask(call, row));
+    }
     kernels_.score(values(call, row), inputs_of(call), block_, weights, scores);
     const uint8_t* const from = allowed(call, row);
     if (keep_ > 0) return kernels_.largest(scores, from, count(call), keep_, mask(call, row));

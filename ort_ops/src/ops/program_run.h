@@ -69,6 +69,7 @@ class Program::Team {
   uint64_t wait_for_next(uint64_t round, Ahead& ahead);
   bool ask(Ahead& ahead);
   bool find_wave(Ahead& ahead) const;
+  void ask_for_few(size_t wave) const;
   void open_next();
   void open(size_t tasks);
   bool next_phase();

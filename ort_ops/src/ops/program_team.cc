@@ -166,12 +166,25 @@ void Program::Team::open(size_t tasks) {
   round_.store(round, std::memory_order_release);
 }
 
+/// Asks for the constants of a wave, where they are few: whoever runs its small stages alone would
+/// wait for them.
+void Program::Team::ask_for_few(size_t wave) const {
+  constexpr size_t kLine = 64, kMost = 16 * 1024;  // of a stage
+  if (wave == program_.waves_.size()) return;
+  for (size_t n = program_.waves_[wave].begin; n < program_.waves_[wave].end; ++n) {
+    const Reads all = program_.nodes_[n].stage->reads(frame_.calls[n]);
+    if (all.bytes > kMost) continue;
+    for (size_t at = 0; at < all.bytes; at += kLine) __builtin_prefetch(all.data + at, 0, 2);
+  }
+}
+
 /// Finds the tasks of the next phase, of this wave or the next; false where there is none.
 bool Program::Team::next_phase() {
   if (wave_ == program_.waves_.size()) return false;
   const Wave& wave = program_.waves_[wave_];
   wave_begun_.store(wave_, std::memory_order_relaxed);
   phase_ = next_phase_++;
+  if (phase_ == 0) ask_for_few(wave_ + 1);
   if (next_phase_ == wave.phases) ++wave_, next_phase_ = 0;
   frame_.parts.clear();
   size_t total = 0;

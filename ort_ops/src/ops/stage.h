@@ -146,7 +146,8 @@ class Stage {
   virtual void run(const Call&, int phase, size_t task) const = 0;
 
   /// What the tasks of the call read of a constant, one after the other, where they wait for
-  /// memory; threads without a task ask for it in advance.
+  /// memory; threads without a task ask for it in advance, and for a little who runs what comes
+  /// before.
   virtual Reads reads(const Call&) const { return {}; }
 };
 
