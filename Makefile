@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OPS_SOURCES := $(shell find ort_ops -type f -not -path '*/build/*' -not -path '*/__pycache__/*')
 DEMO := tamiz-demo
-TOGETHER := --head-shortlist=on --state-pack=on --kv-int8=on
+TOGETHER := --head-shortlist=on --state-pack=on --kv-int8=on --block-quant-scale-bits=8
 OPS_STAMP := dist/.tamiz-ops.stamp
 
 .PHONY: demo test wheels clean

@@ -49,9 +49,18 @@ TECHNIQUES = {
     "head": ["--head-shortlist=on", "--head-dims=32", "--head-keep=768"],
     "kv": ["--state-pack=on"],
     "kv8": ["--kv-int8=on"],
+    "s8": ["--block-quant-scale-bits=8"],
 }
 #: Combinations, the last one of everything; with "head" in one, recall needs the same without it.
-TOGETHER = ["kv+kv8", "kwta+kv", "kwta+head+kv", "kwta+kv+kv8", "kwta+head+kv+kv8"]
+TOGETHER = [
+    "kv+kv8",
+    "kwta+kv+kv8",
+    "kwta+head+kv+kv8",
+    "head+kv+kv8+s8",
+    "kv+kv8+s8",
+    "kwta+kv+kv8+s8",
+    "kwta+head+kv+kv8+s8",
+]
 DENSE, BASE, HEAD = "dense", "int4", "head"
 #: Dense against itself.
 NO_LOSS = {"dppl": 0.0, "dppl_2048": 0.0, "kl": 0.0, "top1": 1.0, "recall": None}
