@@ -63,7 +63,7 @@ def dequantize(packed: Array, bits: int, n: int, k: int, scale_bits: int = 16) -
     group_bytes = quant_bytes + scale_bits // 8 * _TILE * (2 if bits == 4 else 1)
     tiles = packed.shape[0]
     whole = packed.shape[1] // group_bytes * group_bytes
-    units = np.ascontiguousarray(packed[:, whole:]).view(np.float16).reshape(-1, 1) / 256.0
+    units = np.ascontiguousarray(packed[:, whole:]).view(np.float16).astype(np.float64) / 256
     group = np.ascontiguousarray(packed[:, :whole]).reshape(tiles, -1, group_bytes)
     quants = group[:, :, :quant_bytes].reshape(tiles, group.shape[1], -1, _TILE, 4)
     if bits == 4:  # one vector: inputs 0..3 in the low nibbles, 4..7 in the high ones
@@ -77,7 +77,8 @@ def dequantize(packed: Array, bits: int, n: int, k: int, scale_bits: int = 16) -
     constants = constants.astype(np.float64).reshape(tiles, group.shape[1], -1, _TILE)
     constants = constants.transpose(2, 0, 3, 1)[..., np.newaxis]
     if scale_bits == 8:
-        weight = (constants[0] * quants - 8 * constants[1]).reshape(tiles * _TILE, -1) * units
+        weight = (constants[0] * quants - 8 * constants[1]).reshape(tiles * _TILE, -1)
+        weight *= units.reshape(-1, 1)
     else:
         weight = constants[0] * quants + (constants[1] if bits == 4 else 0)
     return weight.reshape(tiles * _TILE, -1)[:n, :k]
