@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tamiz_ops
@@ -54,12 +55,15 @@ def test_a_tied_head_and_embedding_share_one_tensor(plugins: Plugins, tiny_dense
     assert len(packed_weights(bundle)) == 2 * 7 + 1
 
 
-def test_the_bytes_are_those_of_the_plan(plugins: Plugins, tiny_dense: Path) -> None:
-    choices = choose(plugins.techniques())
+@pytest.mark.parametrize("fields", [{}, {"scale_bits": 8}])
+def test_the_bytes_are_those_of_the_plan(
+    plugins: Plugins, tiny_dense: Path, fields: dict[str, Any]
+) -> None:
+    choices = choose(plugins.techniques(), {"block-quant": fields})
     found = survey(Bundle.open(tiny_dense), plugins)
     predictions = predict(found, make_plan(found.sites, choices), context=0)
     expected = {p.plan.site.id: p.after.stored for p in predictions if p.plan.site.weight}
-    bundle, report = built(plugins, tiny_dense)
+    bundle, report = built(plugins, tiny_dense, **fields)
     assert {s: entry["bytes_after"] for s, entry in report["sites"].items()} == expected
     packed = sum(int(value.const_value.nbytes) for value in packed_weights(bundle).values())
     rest = totals(found, predictions)[1].stored - packed
@@ -68,6 +72,15 @@ def test_the_bytes_are_those_of_the_plan(plugins: Plugins, tiny_dense: Path) -> 
         for name, value in found.model.graph.initializers.items()
         if name not in {site.weight for site in found.sites}
     )
+
+
+def test_scales_of_8_bits(plugins: Plugins, tiny_dense: Path) -> None:
+    bundle, report = built(plugins, tiny_dense, scale_bits=8)
+    attempt = report["sites"]["layers.0.ffn_up"]["techniques"][0]
+    assert attempt["bits_per_weight"] < 5
+    assert attempt["metrics"]["rel_l2"] < 0.01
+    assert report["check"]["kl_mean"] < 1e-2
+    assert sum("embed" in name for name in packed_weights(bundle)) == 1
 
 
 def test_bits_of_8_everywhere(plugins: Plugins, tiny_dense: Path) -> None:
