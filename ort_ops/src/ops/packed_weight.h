@@ -15,12 +15,7 @@ struct PackedWeight {
   explicit PackedWeight(const Attributes& attributes)
       : PackedWeight(four_or_eight(attributes, "bits"), positive(attributes, "n"),
                      positive(attributes, "k")) {
-    const int64_t value = attributes.ints.at("scale_bits");
-    if (value != 16 && !(value == 8 && bits == 4)) {
-      throw Error("attribute 'scale_bits' is " + std::to_string(value) + ", expected 16" +
-                  (bits == 4 ? " or 8" : ": bits is 8"));
-    }
-    scale_bits = static_cast<int>(value);
+    scale_bits = scale_bits_of(attributes, bits);
   }
 
   PackedWeight(int weight_bits, int64_t outputs, int64_t inputs)
@@ -47,6 +42,14 @@ struct PackedWeight {
     if (value == 4 || value == 8) return static_cast<int>(value);
     throw Error("attribute '" + std::string(name) + "' is " + std::to_string(value) +
                 ", expected 4 or 8");
+  }
+
+  /// The value of 'scale_bits' of a weight of so many bits.
+  static int scale_bits_of(const Attributes& attributes, int weight_bits) {
+    const int64_t value = attributes.ints.at("scale_bits");
+    if (value == 16 || (value == 8 && weight_bits == 4)) return static_cast<int>(value);
+    throw Error("attribute 'scale_bits' is " + std::to_string(value) + ", expected 16" +
+                (weight_bits == 4 ? " or 8" : ": bits is 8"));
   }
 
   /// The value of an attribute that counts something.
