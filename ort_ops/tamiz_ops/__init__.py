@@ -1,6 +1,12 @@
 """Custom ops of tamiz for ONNX Runtime on CPUs, and the same ops on NumPy arrays."""
 
 from tamiz_ops._native import cpu, schemas
+from tamiz_ops.channels import (
+    pack_channels,
+    pack_channels_in_units,
+    unpack_channels,
+    unpack_channels_in_units,
+)
 from tamiz_ops.deltas import (
     DELTA_PADDING,
     hash_weights,
@@ -11,12 +17,10 @@ from tamiz_ops.deltas import (
 from tamiz_ops.library import library_path, metrics, register, reset_metrics
 from tamiz_ops.pack import (
     dequantize,
-    pack_channels,
     pack_int4,
     pack_int4_in_units,
     pack_int8,
     pack_ternary,
-    unpack_channels,
     unpack_int4,
     unpack_int4_in_units,
     unpack_int8,
@@ -38,6 +42,7 @@ __all__ = [
     "library_path",
     "metrics",
     "pack_channels",
+    "pack_channels_in_units",
     "pack_deltas",
     "pack_int4",
     "pack_int4_in_units",
@@ -50,6 +55,7 @@ __all__ = [
     "run",
     "schemas",
     "unpack_channels",
+    "unpack_channels_in_units",
     "unpack_deltas",
     "unpack_int4",
     "unpack_int4_in_units",

@@ -5,8 +5,7 @@ for 4 bits, 16 fp16 minima; or both are bytes that count a unit of their output,
 follow the groups. `src/kernels/packing.h` shows every byte. N outputs and K inputs are padded with
 zeros.
 
-Weights of 4 bits can also be packed by input channel, so that a product can leave single inputs
-unread: `pack_channels`, and `src/kernels/channels.h`.
+Weights of 4 bits can also be packed by input channel: `tamiz_ops.channels`.
 """
 
 from __future__ import annotations
@@ -23,9 +22,6 @@ Halves = npt.NDArray[np.float16]
 GROUP = 32
 TILE = 16
 _WORD = 4  # inputs of one output that lie side by side
-_PANEL = 128  # outputs of a panel of channels
-_HALF = 64  # outputs of the last one, perhaps
-_STREAMS = 8  # that the records of a panel are dealt to
 _UNIT_STEP = np.float32(2**-8)  # times a stored unit
 _MINIMUM_STEP = 8  # units that a minimum of 8 bits counts
 _LEVELS = 16  # inputs whose ternary levels share a word
@@ -47,7 +43,7 @@ def pack_int4(quants: Bytes, scales: Halves, minima: Halves) -> Bytes:
     Raises:
         ValueError: an argument has another type or shape, or a quant is over 15.
     """
-    _check_int4(quants, {"scales": scales, "minima": minima})
+    check_int4(quants, {"scales": scales, "minima": minima})
     return _join(_nibble_pairs(quants), [scales, minima])
 
 
@@ -84,13 +80,9 @@ def pack_int4_in_units(quants: Bytes, scales: Bytes, minima: Bytes, units: Halve
     Raises:
         ValueError: an argument has another type or shape, or a quant is over 15.
     """
-    _check_int4(quants, {"scales": scales, "minima": minima}, np.uint8)
-    if units.dtype != np.float16 or units.shape != (len(quants),):
-        raise ValueError(
-            f"units is {units.dtype} {list(units.shape)}, expected float16 [{len(quants)}]"
-        )
+    check_in_units(quants, scales, minima, units)
     groups = _join(_nibble_pairs(quants), [scales, minima])
-    return np.hstack([groups, _pad(units[:, None], 1).reshape(-1, TILE).view(np.uint8)])
+    return np.hstack([groups, pad(units[:, None], 1).reshape(-1, TILE).view(np.uint8)])
 
 
 def unpack_int4_in_units(packed: Bytes, n: int, k: int) -> tuple[Bytes, Bytes, Bytes, Halves]:
@@ -108,7 +100,7 @@ def unpack_int4_in_units(packed: Bytes, n: int, k: int) -> tuple[Bytes, Bytes, B
         ValueError: `packed` has another type or shape.
     """
     groups = -(-k // GROUP) * _group(4, np.uint8).itemsize
-    _check_packed(packed, [-(-n // TILE), groups + 2 * TILE])
+    check_packed(packed, [-(-n // TILE), groups + 2 * TILE])
     both, (scales, minima) = _split(packed[:, :groups], 4, n, k, np.uint8)
     units = np.ascontiguousarray(packed[:, groups:]).view(np.float16).reshape(-1)
     return _nibbles(both)[:n, :k], scales, minima, units[:n]
@@ -130,7 +122,7 @@ def pack_int8(quants: npt.NDArray[np.int8], scales: Halves) -> Bytes:
     _check(quants, np.int8, {"scales": scales})
     if quants.size and quants.min() < -127:
         raise ValueError("quants holds -128, expected -127 to 127")
-    return _join(_pad(quants, GROUP).view(np.uint8) ^ np.uint8(128), [scales])
+    return _join(pad(quants, GROUP).view(np.uint8) ^ np.uint8(128), [scales])
 
 
 def unpack_int8(packed: Bytes, n: int, k: int) -> tuple[npt.NDArray[np.int8], Halves]:
@@ -152,70 +144,6 @@ def unpack_int8(packed: Bytes, n: int, k: int) -> tuple[npt.NDArray[np.int8], Ha
     return quants[:n, :k], scales
 
 
-def pack_channels(quants: Bytes, scales: Halves, minima: Halves) -> Bytes:
-    """Packs w = scale * q + minimum by input channel, for `ChannelMatMul`.
-
-    Args:
-        quants: uint8 [N, K], 0 to 15.
-        scales: float16 [N, ceil(K / 32)].
-        minima: float16 [N, ceil(K / 32)].
-
-    Returns:
-        uint8 [ceil(N / 64), 4, ceil(K / 32) * 320].
-
-    Raises:
-        ValueError: an argument has another type or shape, or a quant is over 15.
-    """
-    _check_int4(quants, {"scales": scales, "minima": minima})
-    outputs = -(-len(quants) // _HALF) * _HALF
-    padded = _pad(quants, GROUP, outputs)
-    factors = [_pad(factor, 1, outputs) for factor in (scales, minima)]
-    panels = []
-    for first in range(0, outputs, _PANEL):
-        rows = slice(first, first + _PANEL)
-        size = min(_PANEL, outputs - first)
-        groups = np.empty(scales.shape[1], _channel_group(size))
-        # output = 8 d j + 4 d * (high nibble) + 4 b + c, d = size / 32
-        both = padded[rows].reshape(4, 2, size // 32, 4, -1, GROUP)
-        groups["records"] = (both[:, 0] | both[:, 1] << 4).transpose(3, 4, 1, 0, 2)
-        for i, factor in enumerate(factors):
-            groups["factors"][:, i] = factor[rows].T
-        records = groups.view(np.uint8).reshape(len(groups), -1, _STREAMS, size // 2)
-        panels.append(records.transpose(2, 0, 1, 3).reshape(-1))
-    return np.concatenate(panels).reshape(outputs // _HALF, 4, -1)
-
-
-def unpack_channels(packed: Bytes, n: int, k: int) -> tuple[Bytes, Halves, Halves]:
-    """Undoes `pack_channels`.
-
-    Args:
-        packed: uint8 [ceil(n / 64), 4, ceil(k / 32) * 320].
-        n: outputs.
-        k: inputs.
-
-    Returns:
-        quants uint8 [n, k], scales float16 [n, ceil(k / 32)], minima likewise.
-
-    Raises:
-        ValueError: `packed` has another type or shape.
-    """
-    groups = -(-k // GROUP)
-    _check_packed(packed, [-(-n // _HALF), 4, groups * _channel_group(_HALF).itemsize // 4])
-    quants, factors = [], []
-    for first in range(0, len(packed), _PANEL // _HALF):
-        panel = packed[first : first + _PANEL // _HALF]
-        size = len(panel) * _HALF
-        streams = panel.reshape(_STREAMS, groups, -1, size // 2)
-        fields = np.ascontiguousarray(streams.transpose(1, 2, 0, 3)).reshape(-1)
-        fields = fields.view(_channel_group(size))
-        both = fields["records"].transpose(3, 2, 4, 0, 1)  # j, b, c, group, input
-        nibbles = np.stack([both & 15, both >> 4], axis=1)
-        quants.append(nibbles.reshape(size, -1))
-        factors.append(fields["factors"].transpose(1, 2, 0))
-    scales, minima = np.concatenate(factors, axis=1)
-    return np.concatenate(quants)[:n, :k], scales[:n], minima[:n]
-
-
 def pack_ternary(levels: npt.NDArray[np.int8], scales: Halves) -> Bytes:
     """Packs w = scale * level in two planes, positive and negative; `src/kernels/ternary.h`.
 
@@ -233,7 +161,7 @@ def pack_ternary(levels: npt.NDArray[np.int8], scales: Halves) -> Bytes:
     if np.abs(levels).max() > 1:
         raise ValueError("levels holds other values than -1, 0 and 1")
     planes = (levels > 0).astype(np.uint32) | (levels < 0).astype(np.uint32) << 1
-    vectors = _pad(planes, GROUP).reshape(-(-len(levels) // TILE) * TILE, -1, _LEVELS)
+    vectors = pad(planes, GROUP).reshape(-(-len(levels) // TILE) * TILE, -1, _LEVELS)
     words = np.bitwise_or.reduce(vectors << _LEVEL_SHIFTS, axis=-1)
     return _join(words.view(np.uint8), [scales])
 
@@ -323,20 +251,31 @@ def _check(
             )
 
 
-def _check_int4(quants: Bytes, factors: dict[str, Any], factor_dtype: type = np.float16) -> None:
+def check_in_units(quants: Bytes, scales: Bytes, minima: Bytes, units: Halves) -> None:
+    """Raises ValueError where an argument of `pack_int4_in_units` does not fit."""
+    check_int4(quants, {"scales": scales, "minima": minima}, np.uint8)
+    if units.dtype != np.float16 or units.shape != (len(quants),):
+        raise ValueError(
+            f"units is {units.dtype} {list(units.shape)}, expected float16 [{len(quants)}]"
+        )
+
+
+def check_int4(quants: Bytes, factors: dict[str, Any], factor_dtype: type = np.float16) -> None:
+    """Raises ValueError where quants or factors do not fit."""
     _check(quants, np.uint8, factors, factor_dtype)
     if quants.size and quants.max() > 15:
         raise ValueError(f"quants holds {quants.max()}, expected 0 to 15")
 
 
-def _check_packed(packed: npt.NDArray[Any], expected: list[int]) -> None:
+def check_packed(packed: npt.NDArray[Any], expected: list[int]) -> None:
+    """Raises ValueError where `packed` has another type or shape."""
     if packed.dtype != np.uint8 or list(packed.shape) != expected:
         raise ValueError(
             f"packed is {packed.dtype} {list(packed.shape)}, expected uint8 {expected}"
         )
 
 
-def _pad(x: npt.NDArray[Any], columns: int, rows: int | None = None) -> npt.NDArray[Any]:
+def pad(x: npt.NDArray[Any], columns: int, rows: int | None = None) -> npt.NDArray[Any]:
     """With zeros to `rows`, by default whole tiles, and to multiples of `columns`."""
     n = rows or -(-x.shape[0] // TILE) * TILE
     k = -(-x.shape[1] // columns) * columns
@@ -347,7 +286,7 @@ def _pad(x: npt.NDArray[Any], columns: int, rows: int | None = None) -> npt.NDAr
 
 def _nibble_pairs(quants: Bytes) -> Bytes:
     """Of every 8 inputs the first four in the low nibbles, the others in the high ones."""
-    padded = _pad(quants, GROUP)
+    padded = pad(quants, GROUP)
     pairs = padded.reshape(len(padded), -1, 2, _WORD)
     both: Bytes = pairs[:, :, 0] | pairs[:, :, 1] << 4
     return both
@@ -364,12 +303,6 @@ def _group(bits: int, factor: npt.DTypeLike = np.float16) -> np.dtype[Any]:
     return np.dtype([("words", "<u4", (bits, TILE)), ("factors", factor, (factors, TILE))])
 
 
-def _channel_group(outputs: int) -> np.dtype[Any]:
-    """One group of a panel: a record for every input [b, j, c], then the factors in eight."""
-    record = ("records", "u1", (GROUP, outputs // 32, 4, 4))
-    return np.dtype([record, ("factors", "<f2", (2, outputs))])
-
-
 def _join(quants: Bytes, factors: Sequence[npt.NDArray[Any]]) -> Bytes:
     """`quants`: bytes of whole tiles of outputs, in the order of the inputs."""
     groups = factors[0].shape[1]
@@ -377,7 +310,7 @@ def _join(quants: Bytes, factors: Sequence[npt.NDArray[Any]]) -> Bytes:
     tiles = np.empty((len(words), groups), _group(words.shape[3], factors[0].dtype))
     tiles["words"] = words.transpose(0, 2, 3, 1)
     for i, factor in enumerate(factors):
-        padded = _pad(factor, 1).reshape(len(tiles), TILE, groups)
+        padded = pad(factor, 1).reshape(len(tiles), TILE, groups)
         tiles["factors"][:, :, i] = padded.transpose(0, 2, 1)
     return tiles.view(np.uint8)
 
@@ -388,7 +321,7 @@ def _split(
     """Undoes `_join`: bytes [tiles * 16, words, 4] and factors [n, groups]."""
     group = _group(bits, factor)
     tiles, groups = -(-n // TILE), -(-k // GROUP)
-    _check_packed(packed, [tiles, groups * group.itemsize])
+    check_packed(packed, [tiles, groups * group.itemsize])
     fields = np.ascontiguousarray(packed).view(group)
     words = np.ascontiguousarray(fields["words"].transpose(0, 3, 1, 2))
     factors = fields["factors"].transpose(2, 0, 3, 1).reshape(-1, tiles * TILE, groups)

@@ -111,18 +111,20 @@ def channel_matmul(
     n: int,
     k: int,
     block: int = 1,
+    scale_bits: int = 16,
 ) -> list[Array]:
     """y = (x * mask) W^T + bias, W packed by input channel."""
     x = masked(x.astype(np.float64), mask, block)
-    y = x @ dequantize_channels(weight, n, k).T
+    y = x @ dequantize_channels(weight, n, k, scale_bits).T
     return [y if bias is None else y + bias]
 
 
-def dequantize_channels(packed: Array, n: int, k: int) -> Array:
+def dequantize_channels(packed: Array, n: int, k: int, scale_bits: int = 16) -> Array:
     """The weight, float64 [n, k], that `packed` stands for, byte by byte as
     `src/kernels/channels.h` says."""
-    half_outputs, stream_bytes = 64, 320
-    groups = packed.shape[2] // stream_bytes
+    half_outputs, in_units = 64, scale_bits == 8
+    groups = packed.shape[2] // (288 if in_units else 320)
+    in_stream = 4 if in_units else 5  # records of a group
     data = np.ascontiguousarray(packed).reshape(-1)
     weight = np.zeros((packed.shape[0] * half_outputs, groups * _GROUP))
     panel_start = 0
@@ -132,19 +134,28 @@ def dequantize_channels(packed: Array, n: int, k: int) -> Array:
         quarter, nibble, lane = o // (outputs // 4), o % (outputs // 4), o % (outputs // 8)
         byte = lane // 4 * 16 + 4 * quarter + lane % 4
         shift = np.where(nibble < outputs // 8, 0, 4)
-        size = groups * 20 * outputs
-        panel = data[panel_start : panel_start + size].reshape(-1, outputs // 2)
+        streams = groups * 4 * in_stream * outputs
+        panel = data[panel_start : panel_start + streams].reshape(-1, outputs // 2)
+        rest = data[panel_start + streams :][: (groups * 2 + 2) * outputs]
         for g in range(groups):
-            record = np.arange(40)
-            number = (record % 8 * groups + g) * 5 + record // 8
+            record = np.arange(8 * in_stream)
+            number = (record % 8 * groups + g) * in_stream + record // 8
             group = panel[number].reshape(-1)
             records = group[: 16 * outputs].reshape(_GROUP, outputs // 2)
-            scale, minimum = group[16 * outputs :].view(np.float16).reshape(2, outputs, 1)
             quants = (records[:, byte] >> shift & 15).T.astype(np.float64)
-            weight[first : first + outputs, g * _GROUP : (g + 1) * _GROUP] = (
-                scale.astype(np.float64) * quants + minimum
-            )
-        panel_start += size
+            if in_units:
+                factors = rest[g * 2 * outputs :][: 2 * outputs].astype(np.float64)
+                scale, minimum = factors.reshape(2, outputs, 1) * [[[1]], [[-8]]]
+            else:
+                factors = group[16 * outputs :].view(np.float16).astype(np.float64)
+                scale, minimum = factors.reshape(2, outputs, 1)
+            columns = slice(g * _GROUP, (g + 1) * _GROUP)
+            weight[first : first + outputs, columns] = scale * quants + minimum
+        panel_start += streams
+        if in_units:
+            units = rest[-2 * outputs :].view(np.float16).astype(np.float64)
+            weight[first : first + outputs] *= units[:, None] / 256
+            panel_start += len(rest)
     return weight[:n, :k]
 
 

@@ -21,7 +21,7 @@ class BlockQuantConfig(TechniqueConfig):
         16,
         description="Bits of the scale and of the minimum of a group of 32 int4 weights. With 8 a "
         "weight takes 4.5 bits instead of 5, and weights that came from Q4_1 are no longer "
-        "recovered bit for bit. Weights packed by input channel keep 16.",
+        "recovered bit for bit.",
     )
 
     mask_block: int | None = Field(
@@ -38,7 +38,7 @@ class BlockQuantConfig(TechniqueConfig):
 
     def scale_bits_at(self, site: Site) -> Literal[16, 8]:
         """Bits of a scale at `site`."""
-        return 16 if self.bits_at(site) == 8 or self.by_channel(site) else self.scale_bits
+        return 16 if self.bits_at(site) == 8 else self.scale_bits
 
     def bits_at(self, site: Site) -> Literal[4, 8]:
         """Bits per weight at `site`."""

@@ -94,19 +94,18 @@ def fit(
     n, k = weight.shape
     bits = config.bits_at(site)
     quantised, metrics = quantise(weight, bits, config.scale_bits_at(site))
-    attributes = {"bits": bits, "n": n, "k": k}
-    if quantised.minima is None:
-        packed = tamiz_ops.pack_int8(quantised.quants, quantised.scales)
-    elif quantised.units is not None:
-        packed = tamiz_ops.pack_int4_in_units(
-            quantised.quants, quantised.scales, quantised.minima, quantised.units
-        )
-        attributes["scale_bits"] = 8
-    elif config.by_channel(site):
-        packed = tamiz_ops.pack_channels(quantised.quants, quantised.scales, quantised.minima)
-        attributes = {"n": n, "k": k}
+    by_channel = config.by_channel(site)
+    attributes = {"n": n, "k": k} if by_channel else {"bits": bits, "n": n, "k": k}
+    quants, scales, minima = quantised.quants, quantised.scales, quantised.minima
+    if minima is None:
+        packed = tamiz_ops.pack_int8(quants, scales)
+    elif quantised.units is None:
+        pack = tamiz_ops.pack_channels if by_channel else tamiz_ops.pack_int4
+        packed = pack(quants, scales, minima)
     else:
-        packed = tamiz_ops.pack_int4(quantised.quants, quantised.scales, quantised.minima)
+        in_units = tamiz_ops.pack_channels_in_units if by_channel else tamiz_ops.pack_int4_in_units
+        packed = in_units(quants, scales, minima, quantised.units)
+        attributes["scale_bits"] = 8
     return Fit(
         tensors={"weight": packed},
         attributes=attributes,
@@ -118,10 +117,12 @@ def fit(
 def dequantize(site: Site, fit: Fit) -> Float:
     """The float32 weights ``[N, K]`` that the kernels multiply with."""
     n, k, packed = site.out_features, site.in_features, fit.tensors["weight"]
-    if "bits" not in fit.attributes:
-        return Quantised(*tamiz_ops.unpack_channels(packed, n, k)).dequantize()
-    bits, scale_bits = int(fit.attributes["bits"]), int(fit.attributes.get("scale_bits", 16))
-    return tamiz_ops.dequantize(packed, bits, n, k, scale_bits)
+    scale_bits = int(fit.attributes.get("scale_bits", 16))
+    if "bits" in fit.attributes:
+        return tamiz_ops.dequantize(packed, int(fit.attributes["bits"]), n, k, scale_bits)
+    if scale_bits == 8:
+        return Quantised(*tamiz_ops.unpack_channels_in_units(packed, n, k)).dequantize()
+    return Quantised(*tamiz_ops.unpack_channels(packed, n, k)).dequantize()
 
 
 def cost(site: Site, config: BlockQuantConfig) -> Cost:

@@ -202,7 +202,7 @@ def test_packs_as_the_kernels_read_it(kind: SiteKind, bits: int) -> None:
         (SiteKind.HEAD, {"head_bits": 4}, True),
         (SiteKind.HEAD, {}, False),
         (SiteKind.LINEAR, {"mask_block": 32}, True),
-        (SiteKind.LINEAR, {"mask_block": 1}, False),
+        (SiteKind.LINEAR, {"mask_block": 1}, True),
         (SiteKind.LINEAR, {"bits": 8}, False),
     ],
 )
@@ -216,7 +216,9 @@ def test_where_scales_have_8_bits(kind: SiteKind, fields: dict, in_units: bool) 
     bits = config.bits_at(where)
     expected = quantise(weights, bits, 8 if in_units else 16)[0].dequantize()
     assert np.array_equal(dequantize(where, made), expected)
-    if in_units:
+    if config.by_channel(where):
+        assert packed.shape == (1, 4, 3 * 288 + 32)
+    elif in_units:
         assert packed.shape == (2, 3 * 288 + 32)
 
 
