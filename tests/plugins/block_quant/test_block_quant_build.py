@@ -20,6 +20,7 @@ from tamiz.inspect import survey
 from tamiz.plan import choose, make_plan, predict, totals
 from tamiz.plugins import Plugins
 from tamiz_block_quant.fit import quantise
+from tamiz_block_quant.unmasked import PackUnmasked
 
 
 def built(plugins: Plugins, source: Path, **fields: Any) -> tuple[Bundle, dict[str, Any]]:
@@ -153,3 +154,36 @@ def test_a_q4_0_model_is_recovered_too(
     source = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins).path
     _, report = built(plugins, source)
     assert report["totals"]["exact"] == report["totals"]["replaced"] == 16
+
+
+@pytest.mark.parametrize("scale_bits", [16, 8])
+def test_what_no_mask_skips_is_packed_in_tiles(scale_bits: int, tmp_path: Path) -> None:
+    n, k = 70, 100
+    quantised, _ = quantise(np.random.default_rng(0).normal(size=(n, k)), 4, scale_bits)
+    parts = (quantised.quants, quantised.scales, quantised.minima)
+    if scale_bits == 8:
+        channels = tamiz_ops.pack_channels_in_units(*parts, quantised.units)
+    else:
+        channels = tamiz_ops.pack_channels(*parts)
+    attributes = {"n": n, "k": k, "scale_bits": scale_bits}
+    node = helper.make_node(
+        "ChannelMatMul", ["x", "w.channels"], ["y"], domain="tamiz", **attributes
+    )
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, k])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, n])],
+        [numpy_helper.from_array(channels, "w.channels")],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("tamiz", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), tmp_path / "a.onnx")
+    model = ir.load(tmp_path / "a.onnx")
+    assert PackUnmasked()(model).modified
+    ir.save(model, tmp_path / "b.onnx")
+    assert [(node.op_type, node.attributes["bits"].as_int()) for node in model.graph] == [
+        ("BlockMatMul", 4)
+    ]
+    feeds = {"x": np.random.default_rng(1).normal(size=(1, k)).astype(np.float32)}
+    before, after = run(tmp_path / "a.onnx", feeds), run(tmp_path / "b.onnx", feeds)
+    np.testing.assert_array_equal(before, after)
