@@ -69,7 +69,8 @@ static inline float weight_scale(const uint8_t* group, int bits, int64_t o, int 
 static inline float weight_minimum(const uint8_t* group, int bits, int64_t o, int scale_bits = 16) {
   if (bits != 4) return 0.0f;
   const uint8_t* const scales = group + quant_bytes(bits);
-  return scale_bits == 8 ? kMinimumStep * scales[kTile + o] : half_to_float(scales + 2 * (kTile + o));
+  return scale_bits == 8 ? kMinimumStep * scales[kTile + o]
+                         : half_to_float(scales + 2 * (kTile + o));
 }
 
 /// What scales and minima of output `o` are multiplied with, of a tile with `groups` groups.
