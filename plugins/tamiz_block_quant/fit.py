@@ -258,12 +258,15 @@ def in_units(rows: Float, fitted: Quantised) -> Quantised:
 
     unit = max over groups of max(scale / 255, −minimum / (8 · 255)), the least that holds them all;
     scale = round(scale / unit); minimum = what keeps the middle of the group where it was; quants
-    anew. A minimum above 0 counts as 0, a negative scale as the same lattice from its other end.
+    anew. A group above 0 is fitted to 0..max, a negative scale is the same lattice from its other
+    end.
     """
     assert fitted.minima is not None
     scales, minima = fitted.scales.astype(np.float32), fitted.minima.astype(np.float32)
     low, high = np.minimum(minima, minima + 15 * scales), np.maximum(minima, minima + 15 * scales)
-    low, high = np.minimum(low, 0), np.maximum(high, 0)
+    groups = _grouped(rows)
+    high = np.where(low > 0, _extremes(groups)[1], np.maximum(high, 0))
+    low = np.minimum(low, 0)
     scales = (high - low) / np.float32(15)
     largest = np.maximum(scales, -low / np.float32(MINIMUM_STEP)).max(axis=1) / np.float32(255)
     units = _fp16(largest / UNIT_STEP)
@@ -273,7 +276,7 @@ def in_units(rows: Float, fitted: Quantised) -> Quantised:
     s[units == 0] = 0
     middle = (low + high) * per_unit / 2
     m = np.clip(np.rint((s * np.float32(7.5) - middle) / MINIMUM_STEP), 0, 255)
-    q = _grouped(rows) * per_unit[..., None]
+    q = groups * per_unit[..., None]
     q += MINIMUM_STEP * m[..., None]
     q /= np.maximum(s, 1)[..., None]
     quants = _cut(np.clip(np.rint(q), 0, 15), rows, np.uint8)

@@ -69,13 +69,20 @@ def test_the_error_is_at_most_half_a_step(weights: np.ndarray, bits: int) -> Non
     assert metrics["max_abs_error"] == error.max()
 
 
-@given(arrays.arrays(np.float32, (3, 64), elements=st.floats(-4, 4, width=32)))
+@given(
+    st.integers(0, 2**32 - 1),
+    arrays.arrays(np.float32, (3, 2, 2), elements=st.floats(-4, 4, width=32)),
+)
 @settings(max_examples=200)
-def test_scales_of_8_bits_cost_at_most_8_units(weights: np.ndarray) -> None:
+def test_scales_of_8_bits_cost_at_most_8_units(seed: int, spans: np.ndarray) -> None:
     """More than half a step, in the mean square of a group: 4 for the minimum, 3.75 for a scale.
 
-    A step is that of the group and of 0.
+    A step is that of the group and of 0. Of weights of many values, each group in a span of its
+    own: those of few may lie on another lattice with a longer step.
     """
+    spread = np.random.default_rng(seed).random((3, 2, 32))
+    weights = (spans[..., :1] + (spans[..., 1:] - spans[..., :1]) * spread).reshape(3, 64)
+    weights = weights.astype(np.float32)
     quantised, _ = quantise_or_skip(weights, 4, 8)
     groups = weights.reshape(3, 2, 32)
     low, high = groups.min(-1).clip(max=0), groups.max(-1).clip(min=0)
@@ -84,6 +91,13 @@ def test_scales_of_8_bits_cost_at_most_8_units(weights: np.ndarray) -> None:
     rounding = (high - low) / 2**10 + 24 * 2**-24
     limit = (high - low) / 15 / 2 + 8 * unit + rounding
     assert (np.sqrt(np.square(error).mean(-1)) <= limit).all()
+
+
+def test_groups_above_0_are_fitted_from_0() -> None:
+    weights = np.full((1, 64), 2.25, np.float32)
+    weights[0, 0] = 0.25
+    error = np.abs(quantise(weights, 4, 8)[0].dequantize() - weights)
+    assert error.max() <= 2.25 / 15 / 2 * 1.01
 
 
 def test_scales_of_8_bits_lose_little() -> None:
