@@ -1,6 +1,12 @@
 """Custom ops of tamiz for ONNX Runtime on CPUs, and the same ops on NumPy arrays."""
 
 from tamiz_ops._native import cpu, schemas
+from tamiz_ops.channels import (
+    pack_channels,
+    pack_channels_in_units,
+    unpack_channels,
+    unpack_channels_in_units,
+)
 from tamiz_ops.deltas import (
     DELTA_PADDING,
     hash_weights,
@@ -11,12 +17,12 @@ from tamiz_ops.deltas import (
 from tamiz_ops.library import library_path, metrics, register, reset_metrics
 from tamiz_ops.pack import (
     dequantize,
-    pack_channels,
     pack_int4,
+    pack_int4_in_units,
     pack_int8,
     pack_ternary,
-    unpack_channels,
     unpack_int4,
+    unpack_int4_in_units,
     unpack_int8,
     unpack_ternary,
 )
@@ -36,8 +42,10 @@ __all__ = [
     "library_path",
     "metrics",
     "pack_channels",
+    "pack_channels_in_units",
     "pack_deltas",
     "pack_int4",
+    "pack_int4_in_units",
     "pack_int8",
     "pack_signs",
     "pack_ternary",
@@ -47,8 +55,10 @@ __all__ = [
     "run",
     "schemas",
     "unpack_channels",
+    "unpack_channels_in_units",
     "unpack_deltas",
     "unpack_int4",
+    "unpack_int4_in_units",
     "unpack_int8",
     "unpack_seedlm",
     "unpack_ternary",

@@ -41,25 +41,30 @@ def run(op: str, inputs: Sequence[Array | None], **attributes: Any) -> list[Any]
     return _OPS[op](*inputs, **attributes)
 
 
-def dequantize(packed: Array, bits: int, n: int, k: int) -> Array:
+def dequantize(packed: Array, bits: int, n: int, k: int, scale_bits: int = 16) -> Array:
     """The weight that a packed tensor stands for.
 
     Args:
         packed: uint8 [tiles, tile bytes]. A tile is 16 outputs, a group 32 inputs, and the groups
             of a tile follow each other. 4 bits: 256 bytes of quants, 16 fp16 scales, 16 fp16
-            minima; w = scale * q + minimum. 8 bits: 512 bytes of q + 128, 16 fp16 scales;
+            minima; w = scale * q + minimum. With scales of 8 bits 256 bytes of quants, 16 scales,
+            16 minima, and after the groups of a tile 16 fp16 numbers, units times 256;
+            w = unit * (scale * q - 8 * minimum). 8 bits: 512 bytes of q + 128, 16 fp16 scales;
             w = scale * q.
         bits: 4 or 8.
         n: outputs, without padding.
         k: inputs, without padding.
+        scale_bits: 16, or with 4 bits 8.
 
     Returns:
         float64 [n, k].
     """
     quant_bytes = _TILE * _GROUP * bits // 8
-    group_bytes = quant_bytes + 2 * _TILE * (2 if bits == 4 else 1)
+    group_bytes = quant_bytes + scale_bits // 8 * _TILE * (2 if bits == 4 else 1)
     tiles = packed.shape[0]
-    group = np.ascontiguousarray(packed).reshape(tiles, -1, group_bytes)
+    whole = packed.shape[1] // group_bytes * group_bytes
+    units = np.ascontiguousarray(packed[:, whole:]).view(np.float16).astype(np.float64) / 256
+    group = np.ascontiguousarray(packed[:, :whole]).reshape(tiles, -1, group_bytes)
     quants = group[:, :, :quant_bytes].reshape(tiles, group.shape[1], -1, _TILE, 4)
     if bits == 4:  # one vector: inputs 0..3 in the low nibbles, 4..7 in the high ones
         quants = np.stack([quants & 15, quants >> 4], axis=3)
@@ -67,10 +72,15 @@ def dequantize(packed: Array, bits: int, n: int, k: int) -> Array:
     else:
         quants = quants.astype(np.float64) - 128
     quants = quants.transpose(0, 3, 1, 2, 4).reshape(tiles, _TILE, group.shape[1], _GROUP)
-    constants = np.ascontiguousarray(group[:, :, quant_bytes:]).view(np.float16)
+    constants = np.ascontiguousarray(group[:, :, quant_bytes:])
+    constants = constants.view(np.float16 if scale_bits == 16 else np.uint8)
     constants = constants.astype(np.float64).reshape(tiles, group.shape[1], -1, _TILE)
     constants = constants.transpose(2, 0, 3, 1)[..., np.newaxis]
-    weight = constants[0] * quants + (constants[1] if bits == 4 else 0)
+    if scale_bits == 8:
+        weight = (constants[0] * quants - 8 * constants[1]).reshape(tiles * _TILE, -1)
+        weight *= units.reshape(-1, 1)
+    else:
+        weight = constants[0] * quants + (constants[1] if bits == 4 else 0)
     return weight.reshape(tiles * _TILE, -1)[:n, :k]
 
 
@@ -84,10 +94,11 @@ def block_matmul(
     n: int,
     k: int,
     block: int = 32,
+    scale_bits: int = 16,
 ) -> list[Array]:
     """y = (x * mask) W^T + bias, `mask` one byte for every `block` inputs."""
     x = masked(x.astype(np.float64), mask, block)
-    y = x @ dequantize(weight, bits, n, k).T
+    y = x @ dequantize(weight, bits, n, k, scale_bits).T
     return [y if bias is None else y + bias]
 
 
@@ -100,18 +111,20 @@ def channel_matmul(
     n: int,
     k: int,
     block: int = 1,
+    scale_bits: int = 16,
 ) -> list[Array]:
     """y = (x * mask) W^T + bias, W packed by input channel."""
     x = masked(x.astype(np.float64), mask, block)
-    y = x @ dequantize_channels(weight, n, k).T
+    y = x @ dequantize_channels(weight, n, k, scale_bits).T
     return [y if bias is None else y + bias]
 
 
-def dequantize_channels(packed: Array, n: int, k: int) -> Array:
+def dequantize_channels(packed: Array, n: int, k: int, scale_bits: int = 16) -> Array:
     """The weight, float64 [n, k], that `packed` stands for, byte by byte as
     `src/kernels/channels.h` says."""
-    half_outputs, stream_bytes = 64, 320
-    groups = packed.shape[2] // stream_bytes
+    half_outputs, in_units = 64, scale_bits == 8
+    groups = packed.shape[2] // (288 if in_units else 320)
+    in_stream = 4 if in_units else 5  # records of a group
     data = np.ascontiguousarray(packed).reshape(-1)
     weight = np.zeros((packed.shape[0] * half_outputs, groups * _GROUP))
     panel_start = 0
@@ -121,19 +134,28 @@ def dequantize_channels(packed: Array, n: int, k: int) -> Array:
         quarter, nibble, lane = o // (outputs // 4), o % (outputs // 4), o % (outputs // 8)
         byte = lane // 4 * 16 + 4 * quarter + lane % 4
         shift = np.where(nibble < outputs // 8, 0, 4)
-        size = groups * 20 * outputs
-        panel = data[panel_start : panel_start + size].reshape(-1, outputs // 2)
+        streams = groups * 4 * in_stream * outputs
+        panel = data[panel_start : panel_start + streams].reshape(-1, outputs // 2)
+        rest = data[panel_start + streams :][: (groups * 2 + 2) * outputs]
         for g in range(groups):
-            record = np.arange(40)
-            number = (record % 8 * groups + g) * 5 + record // 8
+            record = np.arange(8 * in_stream)
+            number = (record % 8 * groups + g) * in_stream + record // 8
             group = panel[number].reshape(-1)
             records = group[: 16 * outputs].reshape(_GROUP, outputs // 2)
-            scale, minimum = group[16 * outputs :].view(np.float16).reshape(2, outputs, 1)
             quants = (records[:, byte] >> shift & 15).T.astype(np.float64)
-            weight[first : first + outputs, g * _GROUP : (g + 1) * _GROUP] = (
-                scale.astype(np.float64) * quants + minimum
-            )
-        panel_start += size
+            if in_units:
+                factors = rest[g * 2 * outputs :][: 2 * outputs].astype(np.float64)
+                scale, minimum = factors.reshape(2, outputs, 1) * [[[1]], [[-8]]]
+            else:
+                factors = group[16 * outputs :].view(np.float16).astype(np.float64)
+                scale, minimum = factors.reshape(2, outputs, 1)
+            columns = slice(g * _GROUP, (g + 1) * _GROUP)
+            weight[first : first + outputs, columns] = scale * quants + minimum
+        panel_start += streams
+        if in_units:
+            units = rest[-2 * outputs :].view(np.float16).astype(np.float64)
+            weight[first : first + outputs] *= units[:, None] / 256
+            panel_start += len(rest)
     return weight[:n, :k]
 
 
@@ -276,9 +298,11 @@ def seed_delta_matmul(
     return [y if bias is None else y + bias]
 
 
-def block_gather(ids: Array, weight: Array, *, bits: int, n: int, k: int) -> list[Array]:
+def block_gather(
+    ids: Array, weight: Array, *, bits: int, n: int, k: int, scale_bits: int = 16
+) -> list[Array]:
     """y = W[ids]."""
-    return [dequantize(weight, bits, n, k)[ids]]
+    return [dequantize(weight, bits, n, k, scale_bits)[ids]]
 
 
 def head_shortlist(
@@ -299,6 +323,7 @@ def head_shortlist(
     dims: int,
     tiles: int,
     block: int = 32,
+    scale_bits: int = 16,
     sketch_bits: int = 4,
     sign_dims: int = 0,
     refined: int = 0,
@@ -313,7 +338,8 @@ def head_shortlist(
     Elsewhere it is -infinity with `estimate` = 0; with more than `rows` rows of x all of it is
     exact.
     """
-    (y,) = block_matmul(x, weight, mask, bias, bits=bits, n=n, k=k, block=block)
+    sizes = {"n": n, "k": k, "block": block, "scale_bits": scale_bits}
+    (y,) = block_matmul(x, weight, mask, bias, bits=bits, **sizes)
     if np.prod(x.shape[:-1]) > rows:
         return [y]
     (both,) = block_matmul(x, project, mask, bits=8, n=dims + sign_dims, k=k, block=block)

@@ -17,6 +17,12 @@ class BlockQuantConfig(TechniqueConfig):
     head_bits: Literal[4, 8] = Field(
         8, description="Bits per weight of the embedding and the language-model head."
     )
+    scale_bits: Literal[16, 8] = Field(
+        16,
+        description="Bits of the scale and of the minimum of a group of 32 int4 weights. With 8 a "
+        "weight takes 4.5 bits instead of 5, and weights that came from Q4_1 are no longer "
+        "recovered bit for bit.",
+    )
 
     mask_block: int | None = Field(
         None,
@@ -29,6 +35,10 @@ class BlockQuantConfig(TechniqueConfig):
         """Whether the weight at `site` is packed by input channel."""
         masked = self.mask_block is not None and self.mask_block < 32
         return masked and site.kind is SiteKind.LINEAR and self.bits == 4
+
+    def scale_bits_at(self, site: Site) -> Literal[16, 8]:
+        """Bits of a scale at `site`."""
+        return 16 if self.bits_at(site) == 8 else self.scale_bits
 
     def bits_at(self, site: Site) -> Literal[4, 8]:
         """Bits per weight at `site`."""

@@ -2,9 +2,10 @@ r"""Fits int4 and int8 to groups of 32 weights along the input.
 
 int4:  w ≈ scale · q + minimum,  q = round((w − minimum) / scale) in 0..15,
        scale = (max − min) / 15, minimum = min, both rounded to fp16 (ggml's Q4_1);
-int8:  w ≈ scale · q,  q = round(w / scale) in −127..127, scale = max |w| / 127 in fp16 (Q8_0).
+int8:  w ≈ scale · q,  q = round(w / scale) in −127..127, scale = max |w| / 127 in fp16 (Q8_0);
+int4 with scales of 8 bits:  w ≈ unit · (scale · q − 8 · minimum), `in_units`.
 
-Both fits are idempotent: weights that were dequantised from Q4_1 or Q8_0 come back bit for bit,
+The first two are idempotent: weights that were dequantised from Q4_1 or Q8_0 come back bit for bit,
 because the extremes of a group give its scale and minimum exactly. Where a group holds at most 16
 different values and min-max does not hit them all, other lattices are tried: Q4_0's
 (minimum = the value of largest magnitude, scale = −minimum / 8, also negative), and those of
@@ -30,8 +31,8 @@ GROUP = 32
 TILE = 16
 #: Outputs that weights packed by channel are padded to.
 CHANNEL_TILE = 64
-#: Bytes of one group of one tile (16 outputs), by bits.
-GROUP_BYTES = {4: TILE * (GROUP // 2 + 2 + 2), 8: TILE * (GROUP + 2)}
+#: What the units in the file are multiplied with, and the units that a minimum counts.
+UNIT_STEP, MINIMUM_STEP = np.float32(2**-8), 8
 
 _FP16_MAX = float(np.finfo(np.float16).max)
 _CHUNK = 1 << 18
@@ -45,13 +46,16 @@ class Quantised:
 
     Attributes:
         quants: ``[N, K]``, uint8 in 0..15 or int8 in −127..127.
-        scales: float16 ``[N, ceil(K / 32)]``.
-        minima: float16 ``[N, ceil(K / 32)]``; None for int8.
+        scales: float16 ``[N, ceil(K / 32)]``; with `units` uint8.
+        minima: likewise; None for int8.
+        units: float16 ``[N]``, w = units / 256 · (scale · q − 8 · minimum); None for scales and
+            minima of 16 bits.
     """
 
     quants: NDArray[Any]
-    scales: NDArray[np.float16]
-    minima: NDArray[np.float16] | None
+    scales: NDArray[Any]
+    minima: NDArray[Any] | None
+    units: NDArray[np.float16] | None = None
 
     def dequantize(self) -> Float:
         """The float32 weights ``[N, K]`` that the kernels multiply with."""
@@ -59,7 +63,10 @@ class Quantised:
         groups = _grouped(self.quants.astype(np.float32))
         w = groups * self.scales[:, :, None].astype(np.float32)
         if self.minima is not None:
-            w += self.minima[:, :, None].astype(np.float32)
+            step = 1 if self.units is None else -MINIMUM_STEP
+            w += step * self.minima[:, :, None].astype(np.float32)
+        if self.units is not None:
+            w *= (self.units.astype(np.float32) * UNIT_STEP)[:, None, None]
         return w.reshape(n, -1)[:, :k]
 
 
@@ -86,15 +93,19 @@ def fit(
     """
     n, k = weight.shape
     bits = config.bits_at(site)
-    quantised, metrics = quantise(weight, bits)
-    attributes = {"bits": bits, "n": n, "k": k}
-    if quantised.minima is None:
-        packed = tamiz_ops.pack_int8(quantised.quants, quantised.scales)
-    elif config.by_channel(site):
-        packed = tamiz_ops.pack_channels(quantised.quants, quantised.scales, quantised.minima)
-        attributes = {"n": n, "k": k}
+    quantised, metrics = quantise(weight, bits, config.scale_bits_at(site))
+    by_channel = config.by_channel(site)
+    attributes = {"n": n, "k": k} if by_channel else {"bits": bits, "n": n, "k": k}
+    quants, scales, minima = quantised.quants, quantised.scales, quantised.minima
+    if minima is None:
+        packed = tamiz_ops.pack_int8(quants, scales)
+    elif quantised.units is None:
+        pack = tamiz_ops.pack_channels if by_channel else tamiz_ops.pack_int4
+        packed = pack(quants, scales, minima)
     else:
-        packed = tamiz_ops.pack_int4(quantised.quants, quantised.scales, quantised.minima)
+        in_units = tamiz_ops.pack_channels_in_units if by_channel else tamiz_ops.pack_int4_in_units
+        packed = in_units(quants, scales, minima, quantised.units)
+        attributes["scale_bits"] = 8
     return Fit(
         tensors={"weight": packed},
         attributes=attributes,
@@ -106,22 +117,28 @@ def fit(
 def dequantize(site: Site, fit: Fit) -> Float:
     """The float32 weights ``[N, K]`` that the kernels multiply with."""
     n, k, packed = site.out_features, site.in_features, fit.tensors["weight"]
-    if "bits" not in fit.attributes:
-        return Quantised(*tamiz_ops.unpack_channels(packed, n, k)).dequantize()
-    return tamiz_ops.dequantize(packed, int(fit.attributes["bits"]), n, k)
+    scale_bits = int(fit.attributes.get("scale_bits", 16))
+    if "bits" in fit.attributes:
+        return tamiz_ops.dequantize(packed, int(fit.attributes["bits"]), n, k, scale_bits)
+    if scale_bits == 8:
+        return Quantised(*tamiz_ops.unpack_channels_in_units(packed, n, k)).dequantize()
+    return Quantised(*tamiz_ops.unpack_channels(packed, n, k)).dequantize()
 
 
 def cost(site: Site, config: BlockQuantConfig) -> Cost:
     """Bytes of the packed weight; a lookup reads one row of one tile. A mask reads less."""
     tile = CHANNEL_TILE if config.by_channel(site) else TILE
-    row = -(-site.in_features // GROUP) * GROUP_BYTES[config.bits_at(site)] // TILE
+    bits, scale_bits = config.bits_at(site), config.scale_bits_at(site)
+    factors = (2 if bits == 4 else 1) * scale_bits // 8  # bytes of a group of one output
+    unit = 2 if scale_bits == 8 else 0
+    row = -(-site.in_features // GROUP) * (GROUP * bits // 8 + factors) + unit
     stored = -(-site.out_features // tile) * tile * row
     if site.kind is SiteKind.EMBEDDING:
         return Cost(stored, row)
     return Cost(stored, stored, site.out_features * site.in_features)
 
 
-def quantise(weight: Float, bits: int) -> tuple[Quantised, dict[str, float]]:
+def quantise(weight: Float, bits: int, scale_bits: int = 16) -> tuple[Quantised, dict[str, float]]:
     """Quantises a matrix ``[N, K]`` chunk by chunk and measures what it lost.
 
     Raises:
@@ -132,6 +149,8 @@ def quantise(weight: Float, bits: int) -> tuple[Quantised, dict[str, float]]:
     error = norm = cosines = largest = 0.0
     for rows in _row_chunks(weight):
         part = _int4(rows) if bits == 4 else _int8(rows)
+        if scale_bits == 8:
+            part = in_units(rows, part)
         w = part.dequantize()
         # float64 sums: the metrics must not depend on how the chunks fall
         square = np.einsum("nk,nk->n", rows, rows, dtype=np.float64)
@@ -178,10 +197,12 @@ def _row_chunks(weight: Float) -> Iterator[Float]:
 
 def _joined(parts: list[Quantised]) -> Quantised:
     minima = [part.minima for part in parts if part.minima is not None]
+    units = [part.units for part in parts if part.units is not None]
     return Quantised(
         np.concatenate([part.quants for part in parts]),
         np.concatenate([part.scales for part in parts]),
         np.concatenate(minima) if minima else None,
+        np.concatenate(units) if units else None,
     )
 
 
@@ -230,6 +251,36 @@ def _int4(rows: Float) -> Quantised:
             groups[few], scales[few], minima[few], q[few]
         )
     return Quantised(_cut(q, rows, np.uint8), scales, minima)
+
+
+def in_units(rows: Float, fitted: Quantised) -> Quantised:
+    """Rounds scales and minima of an int4 fit of `rows` to bytes that count a unit of their output.
+
+    unit = max over groups of max(scale / 255, −minimum / (8 · 255)), the least that holds them all;
+    scale = round(scale / unit); minimum = what keeps the middle of the group where it was; quants
+    anew. A group above 0 is fitted to 0..max, a negative scale is the same lattice from its other
+    end.
+    """
+    assert fitted.minima is not None
+    scales, minima = fitted.scales.astype(np.float32), fitted.minima.astype(np.float32)
+    low, high = np.minimum(minima, minima + 15 * scales), np.maximum(minima, minima + 15 * scales)
+    groups = _grouped(rows)
+    high = np.where(low > 0, _extremes(groups)[1], np.maximum(high, 0))
+    low = np.minimum(low, 0)
+    scales = (high - low) / np.float32(15)
+    largest = np.maximum(scales, -low / np.float32(MINIMUM_STEP)).max(axis=1) / np.float32(255)
+    units = _fp16(largest / UNIT_STEP)
+    units = np.where(units < largest / UNIT_STEP, np.nextafter(units, np.float16(np.inf)), units)
+    per_unit = _inverse(units)[:, None] / UNIT_STEP
+    s = np.clip(np.rint(scales * per_unit), 1, 255)
+    s[units == 0] = 0
+    middle = (low + high) * per_unit / 2
+    m = np.clip(np.rint((s * np.float32(7.5) - middle) / MINIMUM_STEP), 0, 255)
+    q = groups * per_unit[..., None]
+    q += MINIMUM_STEP * m[..., None]
+    q /= np.maximum(s, 1)[..., None]
+    quants = _cut(np.clip(np.rint(q), 0, 15), rows, np.uint8)
+    return Quantised(quants, s.astype(np.uint8), m.astype(np.uint8), units)
 
 
 def _cut(q: Float, rows: Float, kind: type[np.integer[Any]]) -> NDArray[Any]:

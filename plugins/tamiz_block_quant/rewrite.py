@@ -14,6 +14,8 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     linear = find_linear(model, site)
     by_channel = "bits" not in fit.attributes
     form = "channels" if by_channel else f"int{fit.attributes['bits']}"
+    if "scale_bits" in fit.attributes:
+        form += "_in_units"
     weight = add_initializer(model, f"{site.weight}.{form}", fit.tensors["weight"])
     inputs: list[ir.Value | None] = [linear.input, weight]
     if site.kind is SiteKind.EMBEDDING:

@@ -33,9 +33,13 @@ class PackUnmasked(GraphPass):
                 self.note(node, "Its weight is computed; expected a constant.")
                 continue
             n, k = (node.attributes[name].as_int() for name in ("n", "k"))
-            parts = tamiz_ops.unpack_channels(weight.const_value.numpy(), n, k)
-            name = f"{weight.name.removesuffix('.channels')}.int4"
-            packed = add_initializer(model, name, tamiz_ops.pack_int4(*parts))
+            found = weight.const_value.numpy()
+            if "scale_bits" in node.attributes and node.attributes["scale_bits"].as_int() == 8:
+                parts = tamiz_ops.unpack_channels_in_units(found, n, k)
+                tiles = tamiz_ops.pack_int4_in_units(*parts)
+            else:
+                tiles = tamiz_ops.pack_int4(*tamiz_ops.unpack_channels(found, n, k))
+            packed = add_initializer(model, weight.name.replace(".channels", ".int4"), tiles)
             node.replace_input_with(1, packed)
             if not weight.uses():
                 del model.graph.initializers[weight.name]

@@ -11,6 +11,7 @@ from ops_graphs import model, node, session, value  # noqa: E402
 from tamiz_ops import reference  # noqa: E402
 
 ISAS = tamiz_ops.cpu()["isas"]
+FORMATS = [(4, 16), (4, 8), (8, 16)]  # bits, scale_bits
 SIZES = [(1, 1), (17, 33), (1, 576), (100, 31), (192, 576), (70, 1100)]  # n, k
 
 
@@ -18,10 +19,17 @@ def random(*shape, scale=1.0, seed=0):
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
-def weight(bits, n, k, seed=0):
+def weight(bits, n, k, scale_bits=16, seed=0):
     """A random weight, packed, and |scale * quant| + |minimum| of every element."""
     rng = np.random.default_rng([seed, bits, n, k])
     groups = -(-k // 32)
+    if scale_bits == 8:
+        quants = rng.integers(0, 16, (n, k), dtype=np.uint8)
+        scales, minima = rng.integers(0, 256, (2, n, groups), dtype=np.uint8)
+        units = rng.uniform(0.001, 0.02, n).astype(np.float16)
+        packed = tamiz_ops.pack_int4_in_units(quants, scales, minima, units)
+        terms = quants * spread(scales, k) + 8 * spread(minima, k)
+        return packed, terms * units[:, None].astype(np.float64) / 256
     scales = rng.uniform(0.001, 0.02, (n, groups)).astype(np.float16)
     if bits == 8:
         quants = rng.integers(-127, 128, (n, k), dtype=np.int8)
@@ -68,26 +76,35 @@ def check(inputs, terms, *, isa, threads=2, **attributes):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "scale_bits"), FORMATS)
 @pytest.mark.parametrize(("n", "k"), SIZES)
 @pytest.mark.parametrize("rows", [1, 2, 5, 8, 17, 130])
-def test_product(isa, bits, n, k, rows):
-    packed, terms = weight(bits, n, k)
+def test_product(isa, bits, scale_bits, n, k, rows):
+    packed, terms = weight(bits, n, k, scale_bits)
     x, bias = random(rows, k), random(n, scale=3, seed=1)
-    check([x, packed, None, bias], terms, isa=isa, bits=bits, n=n, k=k)
+    check([x, packed, None, bias], terms, isa=isa, bits=bits, scale_bits=scale_bits, n=n, k=k)
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "scale_bits"), FORMATS)
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 8, 12, 16, 32, 64, 1000])
-def test_mask(isa, bits, rows, block):
+def test_mask(isa, bits, scale_bits, rows, block):
     n, k = 40, 333
-    packed, terms = weight(bits, n, k)
+    packed, terms = weight(bits, n, k, scale_bits)
     for density in (0.0, 0.1, 0.5, 1.0):
         rng = np.random.default_rng(int(10 * density))
         mask = (rng.random((rows, -(-k // block))) < density).astype(np.uint8) * 255
-        y = check([random(rows, k), packed, mask], terms, isa=isa, bits=bits, n=n, k=k, block=block)
+        y = check(
+            [random(rows, k), packed, mask],
+            terms,
+            isa=isa,
+            bits=bits,
+            scale_bits=scale_bits,
+            n=n,
+            k=k,
+            block=block,
+        )
         if density == 0:
             assert not y.any()
 
@@ -108,17 +125,17 @@ def test_a_mask_hides_what_is_not_finite(isa):
     np.testing.assert_array_equal(got[0], got[1])
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "scale_bits"), FORMATS)
 @pytest.mark.parametrize("block", [None, 1, 8])
-def test_bits_depend_on_nothing_else(bits, block):
+def test_bits_depend_on_nothing_else(bits, scale_bits, block):
     """Not on the instruction set, the threads, the other rows."""
     n, k, rows = 300, 600, 133
-    packed, _ = weight(bits, n, k)
+    packed, _ = weight(bits, n, k, scale_bits)
     x, bias = random(rows, k), random(n, seed=1)
     mask = None
     if block:
         mask = np.random.default_rng(2).integers(0, 2, (rows, -(-k // block)), dtype=np.uint8)
-    attributes = {"bits": bits, "n": n, "k": k, "block": block or 32}
+    attributes = {"bits": bits, "n": n, "k": k, "block": block or 32, "scale_bits": scale_bits}
     expected = tamiz_ops.run("BlockMatMul", [x, packed, mask, bias], isa="portable", **attributes)
     for isa in ISAS:
         for threads in (1, 2, 5):
@@ -135,9 +152,9 @@ def test_bits_depend_on_nothing_else(bits, block):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "scale_bits"), FORMATS)
 @pytest.mark.parametrize("rows", [1, 3])
-def test_sums_of_a_group_are_exact(isa, bits, rows):
+def test_sums_of_a_group_are_exact(isa, bits, scale_bits, rows):
     """With quants at the ends of their range and where a byte of them changes sign."""
     n, k = 48, 32
     rng = np.random.default_rng(bits)
@@ -148,12 +165,17 @@ def test_sums_of_a_group_are_exact(isa, bits, rows):
     quants = rng.choice([low, high, (low + high) // 2], (n, k))
     quants[:16], quants[16:32] = low, high
     ones = np.ones((n, 1), np.float16)
-    packed = (
-        tamiz_ops.pack_int4(quants.astype(np.uint8), ones, 0 * ones)
-        if bits == 4
-        else tamiz_ops.pack_int8(quants.astype(np.int8), ones)
-    )
-    y = tamiz_ops.run("BlockMatMul", [x, packed], isa=isa, bits=bits, n=n, k=k)[0]
+    if bits == 8:
+        packed = tamiz_ops.pack_int8(quants.astype(np.int8), ones)
+    elif scale_bits == 8:
+        ones = ones.astype(np.uint8)
+        units = np.full(n, 256, np.float16)
+        packed = tamiz_ops.pack_int4_in_units(quants.astype(np.uint8), ones, 0 * ones, units)
+    else:
+        packed = tamiz_ops.pack_int4(quants.astype(np.uint8), ones, 0 * ones)
+    y = tamiz_ops.run(
+        "BlockMatMul", [x, packed], isa=isa, bits=bits, scale_bits=scale_bits, n=n, k=k
+    )[0]
     np.testing.assert_array_equal(y, (x.astype(np.int64) @ quants.T).astype(np.float32))
 
 
@@ -207,14 +229,20 @@ def test_leading_dimensions(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("bits", [4, 8])
-def test_gather(isa, bits):
+@pytest.mark.parametrize(("bits", "scale_bits"), FORMATS)
+def test_gather(isa, bits, scale_bits):
     n, k = 50, 70
-    packed, _ = weight(bits, n, k)
+    packed, _ = weight(bits, n, k, scale_bits)
     ids = np.array([[0, 49, 16], [15, 33, 33]])
-    y = tamiz_ops.run("BlockGather", [ids, packed], isa=isa, bits=bits, n=n, k=k)[0]
-    np.testing.assert_array_equal(y, tamiz_ops.dequantize(packed, bits, n, k)[ids], strict=True)
-    none = tamiz_ops.run("BlockGather", [ids[:0], packed], isa=isa, bits=bits, n=n, k=k)[0]
+    y = tamiz_ops.run(
+        "BlockGather", [ids, packed], isa=isa, bits=bits, scale_bits=scale_bits, n=n, k=k
+    )[0]
+    np.testing.assert_array_equal(
+        y, tamiz_ops.dequantize(packed, bits, n, k, scale_bits)[ids], strict=True
+    )
+    none = tamiz_ops.run(
+        "BlockGather", [ids[:0], packed], isa=isa, bits=bits, scale_bits=scale_bits, n=n, k=k
+    )[0]
     assert none.shape == (0, 3, k)
 
 
@@ -238,6 +266,20 @@ def test_metrics_count_the_bytes_that_a_mask_saves():
     assert tamiz_ops.metrics(runs)["mm"]["matmul.bytes_read"] == 2 * 3 * 320
 
 
+def test_metrics_count_the_units_too():
+    n, k = 32, 96
+    packed, _ = weight(4, n, k, 8)
+    attributes = {"bits": 4, "scale_bits": 8, "n": n, "k": k, "block": 4}
+    nodes = [node("BlockMatMul", ["x", "w", "mask"], ["y"], "mm", **attributes)]
+    runs = session(model(nodes, ["x", value("mask", np.uint8)], ["y"], {"w": packed}))
+    mask = np.zeros((1, k // 4), np.uint8)
+    mask[0, [0, 16]] = 1  # groups 0 and 2, a vector each
+    runs.run(None, {"x": random(1, k), "mask": mask})
+    counted = tamiz_ops.metrics(runs)["mm"]
+    assert counted["matmul.bytes_dense"] == packed.nbytes == 2 * (3 * 288 + 32)
+    assert counted["matmul.bytes_read"] == 2 * (2 * (64 + 32) + 32)
+
+
 N, K = 20, 40
 X, MASK, BIAS = random(2, K), np.ones((2, 2), np.uint8), np.zeros(N, np.float32)
 PACKED = weight(4, N, K)[0]
@@ -255,7 +297,14 @@ GOOD = {"bits": 4, "n": N, "k": K}
         ([X, PACKED, None, BIAS[1:]], GOOD, "bias has shape [19], expected [20]"),
         ([X.astype(np.int64), PACKED], GOOD, "x is int64, expected float32"),
         ([X, PACKED.view(np.int8)], GOOD, "weight is int8, expected uint8"),
+        ([X, PACKED], {**GOOD, "scale_bits": 8}, "weight has shape [2, 640], expected [2, 608]"),
         ([X, PACKED], {**GOOD, "bits": 5}, "attribute 'bits' is 5, expected 4 or 8"),
+        ([X, PACKED], {**GOOD, "scale_bits": 4}, "'scale_bits' is 4, expected 16 or 8"),
+        (
+            [X, PACKED],
+            {**GOOD, "bits": 8, "scale_bits": 8},
+            "'scale_bits' is 8, expected 16: bits is 8",
+        ),
         ([X, PACKED], {**GOOD, "block": 0}, "attribute 'block' is 0, expected 1 to"),
         ([X, PACKED], {**GOOD, "k": 1 << 40}, "attribute 'k' is 1099511627776, expected 1 to"),
         ([X, PACKED], {"bits": 4, "n": N}, "'k' is missing"),

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 
 tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
+from ops_graphs import model, node, session, value  # noqa: E402
+
 from tamiz_ops import reference  # noqa: E402
 
 ISAS = tamiz_ops.cpu()["isas"]
@@ -20,8 +22,18 @@ def parts(n, k, seed=0):
     return rng.integers(0, 16, (n, k), dtype=np.uint8), scales, minima
 
 
-def packed(n, k):
+def parts_in_units(n, k):
+    rng = np.random.default_rng([n, k])
+    scales, minima = rng.integers(0, 256, (2, n, -(-k // 32)), dtype=np.uint8)
+    units = rng.uniform(-0.02, 0.02, n).astype(np.float16)
+    return rng.integers(0, 16, (n, k), dtype=np.uint8), scales, minima, units
+
+
+def packed(n, k, scale_bits=16):
     """The same weight in both layouts."""
+    if scale_bits == 8:
+        values = parts_in_units(n, k)
+        return tamiz_ops.pack_int4_in_units(*values), tamiz_ops.pack_channels_in_units(*values)
     return tamiz_ops.pack_int4(*parts(n, k)), tamiz_ops.pack_channels(*parts(n, k))
 
 
@@ -34,9 +46,10 @@ def random_mask(rows, k, block, density, seed=3):
     return (rng.random((rows, -(-k // block))) < density).astype(np.uint8) * 255
 
 
-def both(x, n, k, mask=None, bias=None, block=1, isa=None, threads=2):
-    tiles, channels = packed(n, k)
+def both(x, n, k, mask=None, bias=None, block=1, isa=None, threads=2, scale_bits=16):
+    tiles, channels = packed(n, k, scale_bits)
     same = {"n": n, "k": k, "block": block, "isa": isa, "threads": threads}
+    same["scale_bits"] = scale_bits
     [expected] = tamiz_ops.run("BlockMatMul", [x, tiles, mask, bias], bits=4, **same)
     [got] = tamiz_ops.run("ChannelMatMul", [x, channels, mask, bias], **same)
     return got, expected
@@ -54,6 +67,19 @@ def test_packing_round_trip_and_meaning(n, k):
     )
 
 
+@pytest.mark.parametrize(("n", "k"), SIZES)
+def test_packing_in_units_round_trip_and_meaning(n, k):
+    tiles, channels = packed(n, k, 8)
+    assert channels.dtype == np.uint8
+    assert channels.shape == (-(-n // 64), 4, -(-k // 32) * 288 + 32)
+    found = tamiz_ops.unpack_channels_in_units(channels, n, k)
+    for got, expected in zip(found, parts_in_units(n, k), strict=True):
+        np.testing.assert_array_equal(got, expected, strict=True)
+    np.testing.assert_array_equal(
+        reference.dequantize_channels(channels, n, k, 8), reference.dequantize(tiles, 4, n, k, 8)
+    )
+
+
 def test_pack_refuses_what_it_cannot_hold():
     quants, scales, minima = parts(5, 40)
     with pytest.raises(ValueError, match="quants holds 16, expected 0 to 15"):
@@ -62,35 +88,50 @@ def test_pack_refuses_what_it_cannot_hold():
         tamiz_ops.pack_channels(quants, scales, minima[:, :1])
     with pytest.raises(ValueError, match=r"packed is uint8 \[1, 2560\], expected uint8 \[1, 4, 64"):
         tamiz_ops.unpack_channels(np.zeros((1, 2560), np.uint8), 5, 40)
+    values = parts_in_units(5, 40)
+    with pytest.raises(ValueError, match=r"units is float16 \[4\], expected float16 \[5\]"):
+        tamiz_ops.pack_channels_in_units(*values[:3], values[3][1:])
+    with pytest.raises(ValueError, match=r"expected uint8 \[1, 4, 608\]"):
+        tamiz_ops.unpack_channels_in_units(np.zeros((1, 4, 640), np.uint8), 5, 40)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("n", "k"), SIZES)
 @pytest.mark.parametrize("rows", [1, 2, 5, 17, 130])
-def test_product_without_mask(isa, n, k, rows):
-    got, expected = both(random(rows, k), n, k, bias=random(n, seed=1), isa=isa)
+@pytest.mark.parametrize("scale_bits", [16, 8])
+def test_product_without_mask(isa, n, k, rows, scale_bits):
+    bias = random(n, seed=1)
+    got, expected = both(random(rows, k), n, k, bias=bias, isa=isa, scale_bits=scale_bits)
     np.testing.assert_array_equal(got, expected, strict=True)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 8, 16, 32, 64, 1000])
-def test_mask(isa, rows, block):
+@pytest.mark.parametrize("scale_bits", [16, 8])
+def test_mask(isa, rows, block, scale_bits):
     n, k = 200, 333
     for density in (0.0, 0.02, 0.1, 0.5, 0.9, 1.0):
         mask = random_mask(rows, k, block, density)
-        got, expected = both(random(rows, k), n, k, mask, block=block, isa=isa)
+        x = random(rows, k)
+        got, expected = both(x, n, k, mask, block=block, isa=isa, scale_bits=scale_bits)
         np.testing.assert_array_equal(got, expected)
         if density == 0:
             assert not got.any()
 
 
 @settings(max_examples=30)
-@given(st.integers(1, 300), st.integers(1, 200), st.integers(1, 3), st.floats(0, 1))
-def test_any_size_on_every_instruction_set(n, k, rows, density):
+@given(
+    st.integers(1, 300),
+    st.integers(1, 200),
+    st.integers(1, 3),
+    st.floats(0, 1),
+    st.sampled_from([8, 16]),
+)
+def test_any_size_on_every_instruction_set(n, k, rows, density, scale_bits):
     x, mask = random(rows, k), random_mask(rows, k, 1, density)
     for isa in ISAS:
-        got, expected = both(x, n, k, mask, isa=isa, threads=1)
+        got, expected = both(x, n, k, mask, isa=isa, threads=1, scale_bits=scale_bits)
         np.testing.assert_array_equal(got, expected)
 
 
@@ -149,6 +190,27 @@ def test_refuses_another_weight():
     _, channels = packed(100, 64)
     with pytest.raises(ValueError, match=r"weight has shape \[2, 4, 640\], expected \[3, 4, 640\]"):
         tamiz_ops.run("ChannelMatMul", [random(1, 64), channels], n=130, k=64)
+    message = r"weight has shape \[2, 4, 640\], expected \[2, 4, 608\]"
+    with pytest.raises(ValueError, match=message):
+        tamiz_ops.run("ChannelMatMul", [random(1, 64), channels], n=100, k=64, scale_bits=8)
+    with pytest.raises(ValueError, match="'scale_bits' is 4, expected 16 or 8"):
+        tamiz_ops.run("ChannelMatMul", [random(1, 64), channels], n=100, k=64, scale_bits=4)
     mask = np.ones((1, 2), np.uint8)
     with pytest.raises(ValueError, match=r"mask has shape \[1, 2\], expected \[1, 64\]"):
         tamiz_ops.run("ChannelMatMul", [random(1, 64), channels, mask], n=100, k=64)
+
+
+def test_metrics_count_scales_and_units():
+    n, k = 100, 64
+    for scale_bits, width, units in ((16, 2, 0), (8, 1, 2)):
+        _, channels = packed(n, k, scale_bits)
+        made = node(
+            "ChannelMatMul", ["x", "w", "mask"], ["y"], "mm", n=n, k=k, scale_bits=scale_bits
+        )
+        runs = session(model([made], ["x", value("mask", np.uint8)], ["y"], {"w": channels}))
+        mask = np.zeros((1, k), np.uint8)
+        mask[0, [3, 7, 9]] = 1  # of the first group
+        runs.run(None, {"x": np.ones((1, k), np.float32), "mask": mask})
+        counted = tamiz_ops.metrics(runs)["mm"]
+        assert counted["matmul.bytes_dense"] == channels.nbytes
+        assert counted["matmul.bytes_read"] == 128 * (3 / 2 + 2 * width + units)

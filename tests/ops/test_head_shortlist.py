@@ -19,8 +19,13 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def packed(bits, n, k, seed=0):
+def packed(bits, n, k, seed=0, scale_bits=16):
     rng = np.random.default_rng([seed, bits, n, k])
+    if scale_bits == 8:
+        quants = rng.integers(0, 16, (n, k), dtype=np.uint8)
+        scales = rng.integers(1, 256, (n, -(-k // 32)), dtype=np.uint8)
+        units = rng.uniform(0.001, 0.02, n).astype(np.float16)
+        return tamiz_ops.pack_int4_in_units(quants, scales, scales, units)
     scales = rng.uniform(0.001, 0.02, (n, -(-k // 32))).astype(np.float16)
     if bits == 8:
         return tamiz_ops.pack_int8(rng.integers(-127, 128, (n, k), dtype=np.int8), scales)
@@ -90,6 +95,22 @@ def test_all_tiles_are_the_dense_head_bit_for_bit(isa, bits, estimate, tiles, si
     others = attributes(bits=bits, tiles=tiles, estimate=estimate, signed=signed)
     y = run(values, isa, **others)
     np.testing.assert_array_equal(y, exact(values, bits=bits, isa=isa))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("bias", [None, random(N, seed=4)], ids=["no bias", "bias"])
+@pytest.mark.parametrize("block", [None, 1])
+def test_scales_of_8_bits(isa, bias, block):
+    x = random(1, K)
+    mask = np.random.default_rng(5).integers(0, 2, (1, K), dtype=np.uint8) if block else None
+    values = inputs(x, bits=4, mask=mask, bias=bias)
+    values[1] = packed(4, N, K, scale_bits=8)
+    matmul = {"bits": 4, "scale_bits": 8, "n": N, "k": K, "block": block or 32}
+    expected = tamiz_ops.run("BlockMatMul", values[:4], isa=isa, **matmul)[0]
+    y = run(values, isa, **attributes(bits=4, tiles=7) | matmul)
+    assert chosen(y, expected).sum() == 7
+    whole = run(values, isa, **attributes(bits=4, tiles=TILES) | matmul)
+    np.testing.assert_array_equal(whole, expected)
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -53,6 +53,32 @@ def test_int4_round_trip(weight):
         np.testing.assert_array_equal(got, expected, strict=True)
 
 
+@st.composite
+def weights_in_units(draw):
+    q = draw(quants(np.uint8, 0, 15))
+    shape = (q.shape[0], -(-q.shape[1] // 32))
+    scales, minima = (draw(arrays.arrays(np.uint8, shape)) for _ in range(2))
+    return q, scales, minima, draw(arrays.arrays(np.float16, shape[0], elements=HALVES))
+
+
+@given(weights_in_units())
+def test_int4_in_units_round_trip_and_meaning(weight):
+    n, k = weight[0].shape
+    packed = tamiz_ops.pack_int4_in_units(*weight)
+    assert packed.dtype == np.uint8
+    assert packed.shape == (-(-n // 16), -(-k // 32) * 288 + 32)
+    found = tamiz_ops.unpack_int4_in_units(packed, n, k)
+    for got, expected in zip(found, weight, strict=True):
+        np.testing.assert_array_equal(got, expected, strict=True)
+    q, scales, minima, units = weight
+    whole = q * spread(scales, k) - 8 * spread(minima, k)
+    expected = units[:, None].astype(np.float32) / 256 * whole
+    got = tamiz_ops.dequantize(packed, 4, n, k, scale_bits=8)
+    np.testing.assert_array_equal(got, expected, strict=True)
+    double = reference.dequantize(packed, 4, n, k, scale_bits=8)
+    np.testing.assert_array_equal(double.astype(np.float32), expected)
+
+
 @given(weights8())
 def test_int8_round_trip(weight):
     n, k = weight[0].shape
@@ -105,6 +131,23 @@ def test_int4_layout():
     np.testing.assert_array_equal(packed, expected)
 
 
+def test_int4_in_units_layout():
+    q = np.zeros((17, 33), np.uint8)
+    q[3, 8 + 2], q[3, 8 + 6] = 5, 9
+    scales, minima = np.zeros((2, 17, 2), np.uint8)
+    scales[3, 0], minima[3, 0], scales[16, 1] = 200, 100, 50
+    units = np.zeros(17, np.float16)
+    units[3], units[16] = 1.0, -2.0
+    packed = tamiz_ops.pack_int4_in_units(q, scales, minima, units)
+    expected = np.zeros((2, 2 * 288 + 32), np.uint8)
+    expected[0, 64 + 14] = 9 << 4 | 5
+    expected[0, 256 + 3], expected[0, 272 + 3] = 200, 100
+    expected[0, 576 + 6 : 576 + 8] = [0x00, 0x3C]
+    expected[1, 288 + 256] = 50
+    expected[1, 576:578] = [0x00, 0xC0]
+    np.testing.assert_array_equal(packed, expected)
+
+
 def test_int8_layout():
     q = np.zeros((17, 33), np.int8)
     q[3, 4 + 2] = -127  # vector 1, byte 4 * 3 + 2
@@ -121,6 +164,7 @@ def test_int8_layout():
 
 
 Q4, F = np.zeros((2, 33), np.uint8), np.zeros((2, 2), np.float16)
+B, U = F.astype(np.uint8), F[0]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +176,11 @@ Q4, F = np.zeros((2, 33), np.uint8), np.zeros((2, 2), np.float16)
         (lambda: tamiz_ops.pack_int4(Q4 + 16, F, F), "quants holds 16, expected 0 to 15"),
         (lambda: tamiz_ops.pack_int4(Q4, F[:, :1], F), "scales is float16 [2, 1]"),
         (lambda: tamiz_ops.pack_int4(Q4, F, F.astype(np.float32)), "minima is float32 [2, 2]"),
+        (lambda: tamiz_ops.pack_int4_in_units(Q4, F, B, U), "expected uint8 [2, 2]"),
+        (lambda: tamiz_ops.pack_int4_in_units(Q4, B, B, F), "units is float16 [2, 2], expected"),
+        (lambda: tamiz_ops.pack_int4_in_units(Q4 + 16, B, B, U), "quants holds 16, expected"),
+        (lambda: tamiz_ops.unpack_int4_in_units(Q4, 2, 33), "expected uint8 [1, 608]"),
+        (lambda: tamiz_ops.dequantize(Q4, 8, 2, 33, 8), "scale_bits is 8, expected 16"),
         (lambda: tamiz_ops.pack_int8(Q4.view(np.int8) - np.int8(-128), F), "quants holds -128"),
         (lambda: tamiz_ops.unpack_int8(Q4, 2, 33), "packed is uint8 [2, 33]"),
         (lambda: tamiz_ops.dequantize(Q4, 2, 2, 33), "bits is 2, expected 4 or 8"),

@@ -29,27 +29,41 @@ __attribute__((always_inline)) inline void prefetch_records(const uint8_t* panel
   for (int64_t i = 0; i < count; ++i) prefetch(panel + record_at<P>(records[i]));
 }
 
-/// A panel: where it begins and how long its streams are, in bytes.
-template <class P>
+/// A panel and its scales and minima, of 8 bits with `Units`.
+template <class P, bool Units>
 struct PanelAt {
   const uint8_t* data;
-  int64_t stream;
+  int64_t groups;
+
+  static constexpr int64_t kFactorBytes = P::kOutputs * (Units ? 2 : 4);  // of a group
 
   /// Byte `b` of a group's scales and minima.
   const uint8_t* factor(int64_t group, int64_t b) const {
-    const int64_t last = group * kStreamRecords + kStreamRecords - 1;  // of the group in a stream
-    return data + b / P::kRecord * stream + last * P::kRecord + b % P::kRecord;
+    return data + PanelLayout{P::kOutputs, groups, Units ? 8 : 16}.factor(group, b);
+  }
+  Vec scales(int64_t group, int64_t o) const {
+    if constexpr (Units) return to_float(wide_bytes(factor(group, o)));
+    return load_halves(factor(group, 2 * o));
+  }
+  Vec minima(int64_t group, int64_t o) const {
+    if constexpr (Units) {
+      return to_float(wide_bytes(factor(group, P::kOutputs + o))) * broadcast(kMinimumStep);
+    }
+    return load_halves(factor(group, 2 * (P::kOutputs + o)));
+  }
+  Vec units(int64_t o) const { return load_halves(factor(groups, 2 * o)) * broadcast(kUnitStep); }
+  void prefetch_factors(int64_t group) const {
+    for (int64_t b = 0; b < kFactorBytes; b += 64) prefetch(factor(group, b));
   }
 };
 
 /// y[o ..] += what the sums of a group stand for.
-template <class P>
-inline void add_scaled(Ints sums, const ActiveGroup& x, const PanelAt<P>& panel, int64_t o,
+template <class P, bool Units>
+inline void add_scaled(Ints sums, const ActiveGroup& x, const PanelAt<P, Units>& panel, int64_t o,
                        float* y) {
   const Vec scaled = to_float(sums) * broadcast(x.scale);
-  const Vec sum = fma(scaled, load_halves(panel.factor(x.group, 2 * o)), load(y + o));
-  const uint8_t* const minima = panel.factor(x.group, 2 * (P::kOutputs + o));
-  store(y + o, fma(broadcast(x.sum), load_halves(minima), sum));
+  const Vec sum = fma(scaled, panel.scales(x.group, o), load(y + o));
+  store(y + o, fma(broadcast(x.sum), panel.minima(x.group, o), sum));
 }
 
 }  // namespace TAMIZ_TARGET
@@ -111,16 +125,17 @@ inline int32_t list_group(const int16_t* quants, const uint32_t* records, const 
 }
 #endif
 
-inline int64_t list_channels(const QuantRows& x, int64_t row, bool masked, const ActiveInputs& to) {
+inline int64_t list_channels(const QuantRows& x, int64_t row, bool masked, int scale_bits,
+                             const ActiveInputs& to) {
+  const PanelLayout layout{kPanel, x.groups, scale_bits};
+  const uint32_t step = static_cast<uint32_t>(layout.record(1, 0));
   alignas(64) uint32_t records[kGroup];
-  for (int i = 0; i < kGroup; ++i) {
-    records[i] = static_cast<uint32_t>(channel_record(x.groups, 0, i) * kWholeRecord);
-  }
+  for (int i = 0; i < kGroup; ++i) records[i] = static_cast<uint32_t>(layout.record(0, i));
   int64_t listed = 0;
   int64_t inputs = 0;
   for (int64_t g = 0; g < x.groups; ++g) {
     if (g > 0) {
-      for (int i = 0; i < kGroup; ++i) records[i] += kStreamRecords * kWholeRecord;
+      for (int i = 0; i < kGroup; ++i) records[i] += step;
     }
     const int64_t at = x.at(row, g);
     if (masked && x.kept[at] == 0) continue;
@@ -138,27 +153,38 @@ inline int64_t list_channels(const QuantRows& x, int64_t row, bool masked, const
 
 // ---- the product ----
 
-template <class P>
-inline void multiply_panel(const ChannelArgs& a) {
+/// y += the listed groups.
+template <class P, bool Units>
+__attribute__((always_inline)) inline void add_groups(const PanelAt<P, Units>& panel,
+                                                      const ChannelArgs& a, float* y) {
   constexpr int64_t kGroupsAhead = 4;
-  const PanelAt<P> panel{a.panel, a.groups * kStreamRecords * P::kRecord};
-  const auto prefetch_factors = [&](int64_t g) {
-    for (int64_t s = 0; s < kStreams; ++s) {
-      prefetch(panel.factor(a.x.groups[g].group, s * P::kRecord));
-    }
-  };
-  for (int64_t g = 0; g < kGroupsAhead && g < a.listed; ++g) prefetch_factors(g);
+  for (int64_t g = 0; g < kGroupsAhead && g < a.listed; ++g) {
+    panel.prefetch_factors(a.x.groups[g].group);
+  }
   prefetch_records<P>(a.panel, a.x.records, ActiveInputs::kAhead);
   ActiveInputs list = a.x;
   for (int64_t g = 0; g < a.listed; ++g) {
-    if (g + kGroupsAhead < a.listed) prefetch_factors(g + kGroupsAhead);
-    multiply_group<P>(panel, list, a.x.groups[g], a.y);
+    if (g + kGroupsAhead < a.listed) panel.prefetch_factors(a.x.groups[g + kGroupsAhead].group);
+    multiply_group(panel, list, a.x.groups[g], y);
     list.pass(a.x.groups[g].count);
   }
 }
 
+template <class P>
+inline void multiply_panel(const ChannelArgs& a) {
+  if (a.layout.scale_bits == 16)
+    return add_groups(PanelAt<P, false>{a.panel, a.layout.groups}, a, a.y);
+  const PanelAt<P, true> panel{a.panel, a.layout.groups};
+  alignas(64) float sums[P::kOutputs] = {};
+  for (int64_t o = 0; o < P::kOutputs; o += 32) prefetch(panel.factor(panel.groups, 2 * o));
+  add_groups(panel, a, sums);
+  for (int64_t o = 0; o < P::kOutputs; o += kLanes) {
+    store(a.y + o, fma(load(sums + o), panel.units(o), load(a.y + o)));
+  }
+}
+
 inline void multiply_channels(const ChannelArgs& a) {
-  if (a.outputs == kPanel) {
+  if (a.layout.outputs == kPanel) {
     multiply_panel<WholePanel>(a);
   } else {
     multiply_panel<HalvedPanel>(a);

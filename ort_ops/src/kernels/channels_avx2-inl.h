@@ -66,8 +66,8 @@ inline void sum_inputs(const uint8_t* panel, const ActiveInputs& list, int32_t c
   for (int s = 0; s < 4; ++s) strips[s] = joined(high[s], low[s]);
 }
 
-template <class P, bool Upper>
-inline void multiply_half(const PanelAt<P>& panel, int64_t part, const ActiveInputs& list,
+template <bool Upper, class P, bool Units>
+inline void multiply_half(const PanelAt<P, Units>& panel, int64_t part, const ActiveInputs& list,
                           const ActiveGroup& x, float* y) {
   Ints strips[4];
   sum_inputs<P, Upper>(panel.data + part * static_cast<int64_t>(sizeof(Ints)), list, x.count,
@@ -79,13 +79,13 @@ inline void multiply_half(const PanelAt<P>& panel, int64_t part, const ActiveInp
 }
 
 /// Adds a group, whose active inputs `list` begins with, to y.
-template <class P>
-inline void multiply_group(const PanelAt<P>& panel, const ActiveInputs& list, const ActiveGroup& x,
-                           float* y) {
+template <class P, bool Units>
+inline void multiply_group(const PanelAt<P, Units>& panel, const ActiveInputs& list,
+                           const ActiveGroup& x, float* y) {
   prefetch_records<P>(panel.data, list.records + ActiveInputs::kAhead, list.places(x.count));
   for (int64_t part = 0; part < P::kParts; ++part) {
-    multiply_half<P, false>(panel, part, list, x, y);
-    multiply_half<P, true>(panel, part, list, x, y);
+    multiply_half<false>(panel, part, list, x, y);
+    multiply_half<true>(panel, part, list, x, y);
   }
 }
 

@@ -110,8 +110,8 @@ __attribute__((always_inline)) inline void sum_inputs(const uint8_t* panel,
 
 /// Adds a group, whose active inputs `list` begins with, to y. Inline, as a call would spill the
 /// list and clear the upper halves of vectors in every group.
-template <class P>
-__attribute__((always_inline)) inline void multiply_group(const PanelAt<P>& panel,
+template <class P, bool Units>
+__attribute__((always_inline)) inline void multiply_group(const PanelAt<P, Units>& panel,
                                                           const ActiveInputs& list,
                                                           const ActiveGroup& x, float* y) {
   Ints strips[8];

@@ -37,41 +37,31 @@ inline void transpose(const uint8_t* records, int64_t stream, __m256i (&low)[4],
   }
 }
 
-inline void channels_to_tiles(const uint8_t* panel, int64_t outputs, int64_t groups,
-                              uint8_t* tiles) {
-  const int64_t record_bytes = outputs / 2;
-  const int64_t tile_bytes = groups * group_bytes(4);
+inline void channels_to_tiles(const uint8_t* panel, const PanelLayout& layout, uint8_t* tiles) {
+  const int64_t outputs = layout.outputs, record_bytes = layout.record_bytes();
+  const int64_t tile_size = tile_bytes(layout.groups, 4, layout.scale_bits);
   const auto write = [](uint8_t* to, __m256i x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x);
   };
-  const int64_t stream = groups * kStreamRecords * record_bytes;
-  for (int64_t g = 0; g < groups; ++g) {
-    uint8_t* const to = tiles + g * group_bytes(4);
+  for (int64_t g = 0; g < layout.groups; ++g) {
+    uint8_t* const to = tiles + g * group_bytes(4, layout.scale_bits);
     for (int64_t v = 0; v < kGroup / 8; ++v) {
       for (int64_t part = 0; part < record_bytes; part += 32) {
         __m256i low[4], high[4];
-        transpose(panel + channel_record(groups, g, 8 * v) * record_bytes + part, stream, low,
-                  high);
+        transpose(panel + layout.record(g, 8 * v) + part, layout.stream_bytes(), low, high);
         for (int j = 0; j < 4; ++j) {
           if (outputs == kPanel) {  // 16 outputs in two parts, a tile a nibble
-            write(to + 2 * j * tile_bytes + 64 * v + part, low[j]);
-            write(to + (2 * j + 1) * tile_bytes + 64 * v + part, high[j]);
+            write(to + 2 * j * tile_size + 64 * v + part, low[j]);
+            write(to + (2 * j + 1) * tile_size + 64 * v + part, high[j]);
           } else {  // 8 outputs, half a tile a nibble
-            write(to + j * tile_bytes + 64 * v, low[j]);
-            write(to + j * tile_bytes + 64 * v + 32, high[j]);
+            write(to + j * tile_size + 64 * v, low[j]);
+            write(to + j * tile_size + 64 * v + 32, high[j]);
           }
         }
       }
     }
-    for (int64_t t = 0; t < outputs / kTile; ++t) {
-      uint8_t* const in_tile = to + t * tile_bytes + quant_bytes(4);
-      for (int f = 0; f < 2; ++f) {
-        memcpy(in_tile + 2 * kTile * f,
-               panel + channel_factor(outputs, groups, g, 2 * (f * outputs + t * kTile)),
-               2 * kTile);
-      }
-    }
   }
+  copy_factors(panel, layout, tiles);
 }
 
 }  // namespace TAMIZ_TARGET

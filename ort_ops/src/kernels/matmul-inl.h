@@ -1,5 +1,9 @@
 // y[o] = bias[o] + sum_g ( (sum_i xq[g,i] wq[o,g,i]) xs[g] ws[o,g] + xsum[g] wmin[o,g] )
 //
+// where scales ws and minima wmin are numbers, or of 8 bits and count units of their output:
+//
+// y[o] = bias[o] + unit[o] sum_g ( the same )
+//
 // Lanes run along the outputs: a strip is a vector of outputs, a tile one strip (AVX-512) or two
 // (AVX2). A weight vector holds pairs of inputs as 16-bit words, an activation pair is broadcast to
 // all lanes, and one instruction (VPDPWSSD; VPMADDWD + VPADDD) multiplies and adds both.
@@ -157,7 +161,7 @@ inline void multiply_kept(const uint8_t* const (&tile)[T], const QuantRows& x, f
     later = next_kept(x, later);
     if (later >= x.groups) {  // where the T tiles after these begin
       later = begin;
-      next = T * x.groups * W::kGroupBytes;
+      next = T * tile_bytes_of<W>(x.groups);
     }
     prefetch_kept<W>(tile, next + later * W::kGroupBytes, x.kept[later]);
     const uint8_t* group[T];
@@ -180,26 +184,52 @@ inline void multiply_kept(const uint8_t* const (&tile)[T], const QuantRows& x, f
 
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/// y = bias + unit * y of one tile, `outputs` of which exist; where a weight has units.
+template <class W>
+inline void apply_units(const uint8_t* tile, int64_t groups, const float* bias, int64_t outputs,
+                        float* y) {
+  if constexpr (W::kUnits) {
+    alignas(64) float start[kTile] = {};
+    if (bias) memcpy(start, bias, static_cast<size_t>(least(outputs, kTile)) * sizeof(float));
+    for (int s = 0; s < kStrips; ++s) {
+      float* const strip = y + s * kLanes;
+      const Vec units = W::units(tile + groups * W::kGroupBytes, s);
+      store(strip, fma(load(strip), units, load(start + s * kLanes)));
+    }
+  }
+}
+
 /// T tiles from tile `first` on; past the end the last one again.
 template <class W, int T>
 struct Tiles {
   const uint8_t* at[T];
+  int64_t groups;
   int64_t outputs;  // that exist
   const float* bias;
   float* y;
 
   Tiles(const MultiplyArgs& a, int64_t first)
-      : outputs(least(a.outputs - first * kTile, T * kTile)),
+      : groups(a.x.groups),
+        outputs(least(a.outputs - first * kTile, T * kTile)),
         bias(a.bias ? a.bias + first * kTile : nullptr),
         y(a.y + first * kTile) {
     for (int t = 0; t < T; ++t) {
-      at[t] = a.weight + least(first + t, a.tiles - 1) * a.x.groups * W::kGroupBytes;
+      at[t] = a.weight + least(first + t, a.tiles - 1) * tile_bytes_of<W>(groups);
+      if (W::kUnits) prefetch(at[t] + groups * W::kGroupBytes);
     }
   }
   size_t bytes() const { return static_cast<size_t>(outputs) * sizeof(float); }
   void start(float* row) const {
     memset(row, 0, T * kTile * sizeof(float));
-    if (bias) memcpy(row, bias, bytes());
+    if (bias && !W::kUnits) memcpy(row, bias, bytes());
+  }
+  /// Makes outputs of the sums in `row` and copies them.
+  void finish(float* row, float* to) const {
+    for (int64_t t = 0; W::kUnits && t * kTile < outputs; ++t) {
+      const float* const from = bias ? bias + t * kTile : nullptr;
+      apply_units<W>(at[t], groups, from, outputs - t * kTile, row + t * kTile);
+    }
+    memcpy(to, row, bytes());
   }
 };
 
@@ -217,9 +247,9 @@ inline void few_rows(const MultiplyArgs& a, int64_t row, int64_t rows) {
     alignas(64) float y[R][T * kTile];
     for (int r = 0; r < R; ++r) tiles.start(y[r]);
     const uint8_t* next[T];
-    for (int i = 0; i < T; ++i) next[i] = tiles.at[i] + T * a.x.groups * W::kGroupBytes;
+    for (int i = 0; i < T; ++i) next[i] = tiles.at[i] + T * tile_bytes_of<W>(a.x.groups);
     multiply_block<W, R, T>(tiles.at, next, a.x, a.first_row + row, 0, a.x.groups, y[0]);
-    for (int r = 0; r < R; ++r) memcpy(tiles.y + (row + r) * a.y_stride, y[r], tiles.bytes());
+    for (int r = 0; r < R; ++r) tiles.finish(y[r], tiles.y + (row + r) * a.y_stride);
   }
 }
 
@@ -232,7 +262,7 @@ inline void kept_row(const MultiplyArgs& a) {
     alignas(64) float y[T * kTile];
     tiles.start(y);
     multiply_kept<W>(tiles.at, a.x, y);
-    memcpy(tiles.y, y, tiles.bytes());
+    tiles.finish(y, tiles.y);
   }
 }
 
@@ -282,7 +312,7 @@ inline void many_rows(const MultiplyArgs& a, int64_t rows) {
                                                    groups, y[r]);
       }
     }
-    for (int64_t r = 0; r < rows; ++r) memcpy(tiles.y + r * a.y_stride, y[r], tiles.bytes());
+    for (int64_t r = 0; r < rows; ++r) tiles.finish(y[r], tiles.y + r * a.y_stride);
   }
 }
 
@@ -300,11 +330,9 @@ inline void multiply_packed(const MultiplyArgs& a) {
 }
 
 inline void multiply(const MultiplyArgs& a) {
-  if (a.bits == 4) {
-    multiply_packed<Int4>(a);
-  } else {
-    multiply_packed<Int8>(a);
-  }
+  if (a.bits == 8) return multiply_packed<Int8>(a);
+  if (a.scale_bits == 8) return multiply_packed<Int4InUnits>(a);
+  multiply_packed<Int4>(a);
 }
 
 constexpr MatMulKernels matmul_kernels = {quantize, multiply};

@@ -36,6 +36,7 @@ struct QuantRows {
 struct MultiplyArgs {
   const uint8_t* weight;  // the first tile
   int bits;               // 4 or 8
+  int scale_bits = 16;    // with 4 bits 16 or 8
   int64_t tiles;
   QuantRows x;
   int64_t first_row;  // a multiple of kRowsTogether
@@ -58,6 +59,10 @@ struct MatMulKernels {
   /// y[r, o] = bias[o] + sum_g x_scale[r,g] * w_scale[o,g] * (sum_i x_quant[r,g,i] *
   /// w_quant[o,g,i])
   ///                   + sum_g w_minimum[o,g] * x_sum[r,g]
+  ///
+  /// With scales of 8 bits, which count units:
+  ///
+  /// y[r, o] = bias[o] + unit[o] * (both sums)
   ///
   /// The sum over i is exact, the one over g runs in order; so the bits of a row depend neither on
   /// the other rows nor on the instruction set.

@@ -22,6 +22,8 @@ constexpr bool kIsBytes = false;  // whether a weight has `bytes`
 template <>
 constexpr bool kIsBytes<Int4> = true;
 template <>
+constexpr bool kIsBytes<Int4InUnits> = true;
+template <>
 constexpr bool kIsBytes<Int8> = true;
 
 /// The quants of a group of one row as bytes, x = 256 high + low, both signed: high ones of the

@@ -53,20 +53,27 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
 }
 
 inline void multiply(const MultiplyArgs& a) {
-  const int64_t tile_bytes = a.x.groups * group_bytes(a.bits);
+  const int64_t group_size = group_bytes(a.bits, a.scale_bits);
+  const int64_t tile_size = tile_bytes(a.x.groups, a.bits, a.scale_bits);
+  const bool units = a.scale_bits == 8;
   for (int64_t r = 0; r < a.rows; ++r) {
     for (int64_t output = 0; output < a.outputs; ++output) {
-      const uint8_t* group = a.weight + output / kTile * tile_bytes;
+      const uint8_t* const tile = a.weight + output / kTile * tile_size;
       const int64_t o = output % kTile;
-      float y = a.bias ? a.bias[output] : 0.0f;
-      for (int64_t g = 0; g < a.x.groups; ++g, group += group_bytes(a.bits)) {
+      const float bias = a.bias ? a.bias[output] : 0.0f;
+      float y = units ? 0.0f : bias;
+      for (int64_t g = 0; g < a.x.groups; ++g) {
+        const uint8_t* const group = tile + g * group_size;
         const int64_t at = a.x.at(a.first_row + r, g);
         if (a.skip && a.x.kept[at] == 0) continue;
         const int32_t sum =
             dot_group(a.x, at, [&](int64_t i) { return weight_quant(group, a.bits, o, i); });
-        y = fmaf(static_cast<float>(sum) * a.x.scales[at], weight_scale(group, a.bits, o), y);
-        if (a.bits == 4) y = fmaf(a.x.sums[at], weight_minimum(group, a.bits, o), y);
+        const float scale = weight_scale(group, a.bits, o, a.scale_bits);
+        y = fmaf(static_cast<float>(sum) * a.x.scales[at], scale, y);
+        const float minimum = weight_minimum(group, a.bits, o, a.scale_bits);
+        if (a.bits == 4) y = fmaf(a.x.sums[at], minimum, y);
       }
+      if (units) y = fmaf(y, weight_unit(tile, a.x.groups, o, a.scale_bits), bias);
       a.y[r * a.y_stride + output] = y;
     }
   }

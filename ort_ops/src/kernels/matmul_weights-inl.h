@@ -19,7 +19,8 @@ constexpr int kRowRegisters = kLanes / 2;  // rows of a block whose sums fit the
 /// Where the parts of a group of one tile lie: vector `v` of a strip, its pairs of inputs as words,
 /// its quads of inputs as unsigned bytes that are kByteOffset too large, its scales and minima.
 struct Int4 {
-  static constexpr int64_t kGroupBytes = 320;
+  static constexpr int64_t kGroupBytes = group_bytes(4);
+  static constexpr bool kUnits = false;
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 4;
   static constexpr bool kMinima = true;
@@ -46,8 +47,26 @@ struct Int4 {
   }
 };
 
+/// Scales and minima of 8 bits, in units of their output.
+struct Int4InUnits : Int4 {
+  static constexpr int64_t kGroupBytes = group_bytes(4, 8);
+  static constexpr bool kUnits = true;
+
+  static Vec scales(const uint8_t* group, int strip) {
+    return to_float(wide_bytes(group + 256 + kLanes * strip));
+  }
+  static Vec minima(const uint8_t* group, int strip) {
+    return to_float(wide_bytes(group + 272 + kLanes * strip)) * broadcast(kMinimumStep);
+  }
+  /// `units`: where those of a tile lie.
+  static Vec units(const uint8_t* units, int strip) {
+    return load_halves(units + 2 * kLanes * strip) * broadcast(kUnitStep);
+  }
+};
+
 struct Int8 {
-  static constexpr int64_t kGroupBytes = 544;
+  static constexpr int64_t kGroupBytes = group_bytes(8);
+  static constexpr bool kUnits = false;
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 8;
   static constexpr bool kMinima = false;
@@ -70,7 +89,13 @@ struct Int8 {
   static Vec minima(const uint8_t*, int) { return broadcast(0.0f); }
 };
 
-/// Either of them unpacked: strip by strip 16 vectors of words, then scales and minima as floats.
+/// Bytes of a tile.
+template <class W>
+constexpr int64_t tile_bytes_of(int64_t groups) {
+  return groups * W::kGroupBytes + (W::kUnits ? unit_bytes(8) : 0);
+}
+
+/// Any of them unpacked: strip by strip 16 vectors of words, then scales and minima as floats.
 template <class Packed>
 struct Panel {
   static constexpr int64_t kWordBytes = kPairs * sizeof(Ints);

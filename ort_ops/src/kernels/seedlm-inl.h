@@ -28,6 +28,7 @@ struct Seeded {
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = kSeedBlocks;
   static constexpr bool kMinima = false;
+  static constexpr bool kUnits = false;
 
   static Ints vector(const uint8_t* group, int strip, int v) {
     const uint8_t* const block = group + kTile * Bits * v;

@@ -101,7 +101,7 @@ template <class W, int T>
 inline void find_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t first, int64_t count,
                        const uint8_t* (&at)[T]) {
   for (int t = 0; t < T; ++t) {
-    at[t] = a.weight + tiles[least(first + t, count - 1)] * a.x.groups * W::kGroupBytes;
+    at[t] = a.weight + tiles[least(first + t, count - 1)] * tile_bytes_of<W>(a.x.groups);
   }
 }
 
@@ -119,7 +119,9 @@ inline void multiply_listed(const MultiplyArgs& a, const int32_t* tiles, int64_t
     for (int t = 0; t < listed; ++t) {
       const int64_t output = tiles[first + t] * kTile;
       const int64_t outputs = least(a.outputs - output, kTile);
-      if (a.bias) memcpy(y[t], a.bias + output, static_cast<size_t>(outputs) * sizeof(float));
+      if (a.bias && !W::kUnits) {
+        memcpy(y[t], a.bias + output, static_cast<size_t>(outputs) * sizeof(float));
+      }
     }
     if (a.skip) {
       prefetch_starts<W>(next);
@@ -130,6 +132,7 @@ inline void multiply_listed(const MultiplyArgs& a, const int32_t* tiles, int64_t
     for (int t = 0; t < listed; ++t) {
       const int64_t output = tiles[first + t] * kTile;
       const int64_t outputs = least(a.outputs - output, kTile);
+      apply_units<W>(at[t], a.x.groups, a.bias ? a.bias + output : nullptr, outputs, y[t]);
       memcpy(a.y + output, y[t], static_cast<size_t>(outputs) * sizeof(float));
     }
     for (int t = 0; t < T; ++t) at[t] = next[t];
@@ -137,11 +140,9 @@ inline void multiply_listed(const MultiplyArgs& a, const int32_t* tiles, int64_t
 }
 
 inline void multiply_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t count) {
-  if (a.bits == 4) {
-    multiply_listed<Int4>(a, tiles, count);
-  } else {
-    multiply_listed<Int8>(a, tiles, count);
-  }
+  if (a.bits == 8) return multiply_listed<Int8>(a, tiles, count);
+  if (a.scale_bits == 8) return multiply_listed<Int4InUnits>(a, tiles, count);
+  multiply_listed<Int4>(a, tiles, count);
 }
 
 #else
@@ -150,7 +151,7 @@ inline void multiply_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t 
   for (int64_t i = 0; i < count; ++i) {
     const int64_t output = tiles[i] * kTile;
     MultiplyArgs tile = a;
-    tile.weight += tiles[i] * a.x.groups * group_bytes(a.bits);
+    tile.weight += tiles[i] * tile_bytes(a.x.groups, a.bits, a.scale_bits);
     tile.tiles = 1;
     tile.bias = a.bias ? a.bias + output : nullptr;
     tile.outputs = a.outputs - output < kTile ? a.outputs - output : kTile;

@@ -21,6 +21,7 @@ struct Ternary {
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = kGroup / kTernaryInputs;
   static constexpr bool kMinima = false;
+  static constexpr bool kUnits = false;
 
   static Ints vector(const uint8_t* group, int strip, int v) {
     const Ints planes = load_ints(group + 64 * v + 4 * kLanes * strip);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/packed_weight.h"
+#include "ops/product_ports.h"
 
 namespace tamiz {
 namespace {
@@ -50,15 +51,18 @@ class BlockGather : public Stage {
   int64_t task_ids() const { return std::max(kTaskElements / weight_.k, int64_t{1}); }
 
   void gather(const uint8_t* weight, int64_t row, float* y) const {
-    const uint8_t* group = weight + row / kTile * weight_.tile_bytes();
+    const int bits = weight_.bits, scale_bits = weight_.scale_bits;
+    const uint8_t* const tile = weight + row / kTile * weight_.tile_bytes();
+    const uint8_t* group = tile;
     const int64_t o = row % kTile;
-    for (int64_t i = 0; i < weight_.k; i += kGroup, group += group_bytes(weight_.bits)) {
-      const float scale = weight_scale(group, weight_.bits, o);
-      const float minimum = weight_minimum(group, weight_.bits, o);
+    const float unit = weight_unit(tile, weight_.groups(), o, scale_bits);
+    for (int64_t i = 0; i < weight_.k; i += kGroup, group += group_bytes(bits, scale_bits)) {
+      const float scale = weight_scale(group, bits, o, scale_bits);
+      const float minimum = weight_minimum(group, bits, o, scale_bits);
       const int64_t count = std::min(kGroup, weight_.k - i);
       for (int64_t j = 0; j < count; ++j) {
-        const int quant = weight_quant(group, weight_.bits, o, j);
-        y[i + j] = scale * static_cast<float>(quant) + minimum;
+        const int quant = weight_quant(group, bits, o, j);
+        y[i + j] = unit * (scale * static_cast<float>(quant) + minimum);
       }
     }
   }
@@ -81,9 +85,10 @@ const OpSpec& block_gather_spec() {
        {"weight", Type::uint8, false, "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_*"}},
       {{"y", Type::float32, false, "[..., k]"}},
       false,
-      {{"bits", Kind::integer, true, 0, "of a weight: 4 or 8"},
+      {kBits,
        {"n", Kind::integer, true, 0, "rows of the weight"},
-       {"k", Kind::integer, true, 0, "columns of the weight"}},
+       {"k", Kind::integer, true, 0, "columns of the weight"},
+       kScaleBits},
       {},
       make};
   return spec;

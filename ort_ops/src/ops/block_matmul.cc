@@ -101,7 +101,6 @@ std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels
 }  // namespace
 
 const OpSpec& block_matmul_spec() {
-  using Kind = AttributeSpec::Kind;
   static const OpSpec spec = {
       "BlockMatMul",
       "y = (x * mask) W^T + bias, W block-quantised. x is quantised to 16 bits in every group of "
@@ -113,7 +112,7 @@ const OpSpec& block_matmul_spec() {
        kProductBias},
       {kProductY},
       false,
-      {{"bits", Kind::integer, true, 0, "of a weight: 4 or 8"}, kOutputs, kInputs, kMaskBlock},
+      {kBits, kOutputs, kInputs, kMaskBlock, kScaleBits},
       {{"matmul.bytes_read", "bytes", "of weight that calls read"},
        {"matmul.bytes_dense", "bytes", "of weight that they would read without a mask"}},
       make};

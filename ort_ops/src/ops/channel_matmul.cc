@@ -82,21 +82,21 @@ class ChannelMatMul : public Stage {
     const size_t bytes = static_cast<size_t>(wanted(panel)) * sizeof(float);
     alignas(64) float y[kPanel] = {};
     if (bias(call, panel)) std::memcpy(y, bias(call, panel), bytes);
-    kernels_.channels.multiply({weight_.at(call.inputs[1], panel), weight_.outputs(panel),
-                                weight_.groups(), x.active(call.scratch), x.count(call.scratch),
-                                y});
+    kernels_.channels.multiply({weight_.at(call.inputs[1], panel), weight_.layout(panel),
+                                x.active(call.scratch), x.count(call.scratch), y});
     std::memcpy(call.outputs[0].as<float>() + panel * kPanel, y, bytes);
   }
 
   void multiply_rows(const Call& call, const ChannelRows& x, int64_t row, int64_t panel) const {
     thread_local Scratch memory;
-    const int64_t outputs = weight_.outputs(panel);
-    const size_t bytes = static_cast<size_t>(weight_.groups() * panel_group_bytes(outputs));
+    const PanelLayout layout = weight_.layout(panel);
+    const size_t bytes = static_cast<size_t>(layout.bytes());
     uint8_t* const tiles = reinterpret_cast<uint8_t*>(memory.reserve(bytes));
-    kernels_.channels.to_tiles(weight_.at(call.inputs[1], panel), outputs, weight_.groups(), tiles);
+    kernels_.channels.to_tiles(weight_.at(call.inputs[1], panel), layout, tiles);
     MultiplyArgs args;
     args.weight = tiles;
     args.bits = 4;
+    args.scale_bits = layout.scale_bits;
     args.tiles = tile_count(wanted(panel));
     args.x = x.in(call.scratch);
     args.first_row = row;
@@ -109,15 +109,16 @@ class ChannelMatMul : public Stage {
     kernels_.matmul.multiply(args);
   }
 
-  /// A single row reads the records of its active inputs and the scales of their groups.
+  /// A single row reads the records of its active inputs, the scales of their groups, the units.
   void count(const Call& call, const ChannelRows& x) const {
     int64_t bytes = weight_.bytes();
     if (x.single()) {
       const ActiveGroup* const active = x.active(call.scratch).groups;
       int64_t inputs = 0;
       for (int64_t g = 0; g < x.count(call.scratch); ++g) inputs += active[g].count;
-      const int64_t factors = x.count(call.scratch) * 4 * kHalfPanel;
-      bytes = (inputs * kHalfPanel / 2 + factors) * weight_.half_panels();
+      const PanelLayout layout{kHalfPanel, 0, weight_.scale_bits};  // the units alone
+      const int64_t factors = x.count(call.scratch) * kHalfPanel * 2 * weight_.scale_bits / 8;
+      bytes = (inputs * kHalfPanel / 2 + factors + layout.bytes()) * weight_.half_panels();
     }
     call.metrics->add(bytes_dense, static_cast<double>(weight_.bytes()));
     call.metrics->add(bytes_read, static_cast<double>(bytes));
@@ -142,14 +143,16 @@ const OpSpec& channel_matmul_spec() {
       "of inputs that are 0 or masked are not read. Bit for bit the result of BlockMatMul.",
       {{"x", Type::float32, false, "[..., k]"},
        {"weight", Type::uint8, false,
-        "[ceil(n / 64), 4, ceil(k / 32) * 320], packed by tamiz_ops.pack_channels"},
+        "[ceil(n / 64), 4, ceil(k / 32) * 320], or with scales of 8 bits [.., .., ceil(k / 32) * "
+        "288 + 32]; packed by tamiz_ops.pack_channels*"},
        {"mask", Type::uint8, true, "[..., ceil(k / block)]; 0 leaves a block of inputs out"},
        {"bias", Type::float32, true, "[n]"}},
       {{"y", Type::float32, false, "[..., n]"}},
       false,
       {{"n", Kind::integer, true, 0, "outputs"},
        {"k", Kind::integer, true, 0, "inputs"},
-       {"block", Kind::integer, false, 1, "inputs that share a byte of the mask"}},
+       {"block", Kind::integer, false, 1, "inputs that share a byte of the mask"},
+       {"scale_bits", Kind::integer, false, 16, "of a scale and of a minimum: 16 or 8"}},
       {{"matmul.bytes_read", "bytes", "of weight that calls read"},
        {"matmul.bytes_dense", "bytes", "of weight that they would read without a mask"}},
       make};

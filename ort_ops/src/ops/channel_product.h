@@ -13,11 +13,14 @@ namespace tamiz {
 
 struct ChannelWeight {
   int64_t n, k;
+  int scale_bits;
 
   explicit ChannelWeight(const Attributes& attributes)
-      : n(PackedWeight::positive(attributes, "n")), k(PackedWeight::positive(attributes, "k")) {
+      : n(PackedWeight::positive(attributes, "n")),
+        k(PackedWeight::positive(attributes, "k")),
+        scale_bits(PackedWeight::scale_bits_of(attributes, 4)) {
     // the bytes of a panel are counted in 32 bits
-    constexpr int64_t kMost = UINT32_MAX / panel_group_bytes(kPanel) * kGroup;
+    constexpr int64_t kMost = UINT32_MAX / PanelLayout{kPanel, 1, 16}.bytes() * kGroup;
     if (k > kMost) {
       throw Error("attribute 'k' is " + std::to_string(k) + ", expected at most " +
                   std::to_string(kMost));
@@ -27,19 +30,20 @@ struct ChannelWeight {
   int64_t groups() const { return group_count(k); }
   int64_t half_panels() const { return divide_up(n, kHalfPanel); }
   int64_t panels() const { return divide_up(n, kPanel); }
-  int64_t half_panel_bytes() const { return groups() * panel_group_bytes(kHalfPanel); }
+  int64_t half_panel_bytes() const { return PanelLayout{kHalfPanel, groups(), scale_bits}.bytes(); }
   int64_t bytes() const { return half_panels() * half_panel_bytes(); }
-  /// Outputs of a panel, padding included.
-  int64_t outputs(int64_t panel) const {
-    return std::min(kPanel, half_panels() * kHalfPanel - panel * kPanel);
+  /// Of a panel, padding included.
+  PanelLayout layout(int64_t panel) const {
+    return {std::min(kPanel, half_panels() * kHalfPanel - panel * kPanel), groups(), scale_bits};
   }
   const uint8_t* at(const Tensor& weight, int64_t panel) const {
     return weight.as<uint8_t>() + 2 * panel * half_panel_bytes();
   }
 
   void check(const Tensor& weight) const {
-    const std::string meaning =
-        "64 outputs a row, n = " + std::to_string(n) + ", k = " + std::to_string(k);
+    const std::string meaning = "64 outputs a row, n = " + std::to_string(n) +
+                                ", k = " + std::to_string(k) +
+                                (scale_bits == 16 ? "" : ", scale_bits = 8");
     expect_shape("weight", weight, Shape{3, {half_panels(), 4, half_panel_bytes() / 4}},
                  meaning.c_str());
   }
@@ -49,7 +53,9 @@ struct ChannelWeight {
 class ChannelRows {
  public:
   ChannelRows(const Tensor& x, const ChannelWeight& weight, bool masked)
-      : rows_(row_count(x.shape), weight.groups()), masked_(masked) {}
+      : rows_(row_count(x.shape), weight.groups()),
+        masked_(masked),
+        scale_bits_(weight.scale_bits) {}
 
   int64_t rows() const { return rows_.rows; }
   bool single() const { return rows_.rows == 1; }
@@ -60,7 +66,8 @@ class ChannelRows {
   void prepare(const Kernels& kernels, const Tensor& x, const Tensor& mask, int64_t block,
                std::byte* scratch, int64_t task) const {
     rows_.quantize(kernels.matmul, x, mask, block, scratch, task);
-    if (single()) count(scratch) = kernels.channels.list(in(scratch), 0, masked_, active(scratch));
+    if (!single()) return;
+    count(scratch) = kernels.channels.list(in(scratch), 0, masked_, scale_bits_, active(scratch));
   }
 
   QuantRows in(std::byte* scratch) const { return rows_.in(scratch); }
@@ -88,6 +95,7 @@ class ChannelRows {
 
   QuantisedRows rows_;
   bool masked_;
+  int scale_bits_;
 };
 
 }  // namespace tamiz

@@ -10,17 +10,20 @@ namespace tamiz {
 struct PackedWeight {
   int bits;
   int64_t n, k;
+  int scale_bits = 16;
 
   explicit PackedWeight(const Attributes& attributes)
       : PackedWeight(four_or_eight(attributes, "bits"), positive(attributes, "n"),
-                     positive(attributes, "k")) {}
+                     positive(attributes, "k")) {
+    scale_bits = scale_bits_of(attributes, bits);
+  }
 
   PackedWeight(int weight_bits, int64_t outputs, int64_t inputs)
       : bits(weight_bits), n(outputs), k(inputs) {}
 
   int64_t groups() const { return group_count(k); }
   int64_t tiles() const { return tile_count(n); }
-  int64_t tile_bytes() const { return groups() * group_bytes(bits); }
+  int64_t tile_bytes() const { return tamiz::tile_bytes(groups(), bits, scale_bits); }
   int64_t bytes() const { return tiles() * tile_bytes(); }
 
   void check(const Tensor& weight) const { check("weight", weight); }
@@ -28,7 +31,8 @@ struct PackedWeight {
   void check(const char* name, const Tensor& weight) const {
     if (weight.shape == Shape{2, {tiles(), tile_bytes()}}) return;
     const std::string meaning = "tiles and tile bytes of n = " + std::to_string(n) +
-                                ", k = " + std::to_string(k) + ", bits = " + std::to_string(bits);
+                                ", k = " + std::to_string(k) + ", bits = " + std::to_string(bits) +
+                                (scale_bits == 16 ? "" : ", scale_bits = 8");
     expect_shape(name, weight, Shape{2, {tiles(), tile_bytes()}}, meaning.c_str());
   }
 
@@ -38,6 +42,14 @@ struct PackedWeight {
     if (value == 4 || value == 8) return static_cast<int>(value);
     throw Error("attribute '" + std::string(name) + "' is " + std::to_string(value) +
                 ", expected 4 or 8");
+  }
+
+  /// The value of 'scale_bits' of a weight of so many bits.
+  static int scale_bits_of(const Attributes& attributes, int weight_bits) {
+    const int64_t value = attributes.ints.at("scale_bits");
+    if (value == 16 || (value == 8 && weight_bits == 4)) return static_cast<int>(value);
+    throw Error("attribute 'scale_bits' is " + std::to_string(value) + ", expected 16" +
+                (weight_bits == 4 ? " or 8" : ": bits is 8"));
   }
 
   /// The value of an attribute that counts something.

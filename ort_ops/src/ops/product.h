@@ -19,7 +19,7 @@ inline int64_t task_tiles(const PackedWeight& weight) {
 }
 
 /// What one row reads: of every group with an input kept the vectors of 64 bytes that hold one, and
-/// the scales.
+/// the scales; and all units.
 inline int64_t bytes_kept(const PackedWeight& weight, const uint8_t* kept) {
   constexpr int64_t kVectorBytes = 64;
   const int together = 8 / weight.bits;  // bits of `kept` that share a vector
@@ -29,9 +29,9 @@ inline int64_t bytes_kept(const PackedWeight& weight, const uint8_t* kept) {
     for (int i = 0; i < 8; i += together) {
       if (kept[g] >> i & ((1 << together) - 1)) bytes += kVectorBytes;
     }
-    bytes += group_bytes(weight.bits) - quant_bytes(weight.bits);
+    bytes += group_bytes(weight.bits, weight.scale_bits) - quant_bytes(weight.bits);
   }
-  return bytes * weight.tiles();
+  return (bytes + unit_bytes(weight.scale_bits)) * weight.tiles();
 }
 
 /// At most kRowBlock rows from `row` on times `tiles` tiles from `tile` on. `bias` and `y`
@@ -42,6 +42,7 @@ inline MultiplyArgs product(const PackedWeight& weight, const Tensor& packed, co
   MultiplyArgs args;
   args.weight = packed.as<uint8_t>() + tile * weight.tile_bytes();
   args.bits = weight.bits;
+  args.scale_bits = weight.scale_bits;
   args.tiles = std::min(tiles, weight.tiles() - tile);
   args.x = x;
   args.first_row = row;

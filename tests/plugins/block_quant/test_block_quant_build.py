@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tamiz_ops
@@ -19,6 +20,7 @@ from tamiz.inspect import survey
 from tamiz.plan import choose, make_plan, predict, totals
 from tamiz.plugins import Plugins
 from tamiz_block_quant.fit import quantise
+from tamiz_block_quant.unmasked import PackUnmasked
 
 
 def built(plugins: Plugins, source: Path, **fields: Any) -> tuple[Bundle, dict[str, Any]]:
@@ -54,12 +56,15 @@ def test_a_tied_head_and_embedding_share_one_tensor(plugins: Plugins, tiny_dense
     assert len(packed_weights(bundle)) == 2 * 7 + 1
 
 
-def test_the_bytes_are_those_of_the_plan(plugins: Plugins, tiny_dense: Path) -> None:
-    choices = choose(plugins.techniques())
+@pytest.mark.parametrize("fields", [{}, {"scale_bits": 8}])
+def test_the_bytes_are_those_of_the_plan(
+    plugins: Plugins, tiny_dense: Path, fields: dict[str, Any]
+) -> None:
+    choices = choose(plugins.techniques(), {"block-quant": fields})
     found = survey(Bundle.open(tiny_dense), plugins)
     predictions = predict(found, make_plan(found.sites, choices), context=0)
     expected = {p.plan.site.id: p.after.stored for p in predictions if p.plan.site.weight}
-    bundle, report = built(plugins, tiny_dense)
+    bundle, report = built(plugins, tiny_dense, **fields)
     assert {s: entry["bytes_after"] for s, entry in report["sites"].items()} == expected
     packed = sum(int(value.const_value.nbytes) for value in packed_weights(bundle).values())
     rest = totals(found, predictions)[1].stored - packed
@@ -68,6 +73,15 @@ def test_the_bytes_are_those_of_the_plan(plugins: Plugins, tiny_dense: Path) -> 
         for name, value in found.model.graph.initializers.items()
         if name not in {site.weight for site in found.sites}
     )
+
+
+def test_scales_of_8_bits(plugins: Plugins, tiny_dense: Path) -> None:
+    bundle, report = built(plugins, tiny_dense, scale_bits=8)
+    attempt = report["sites"]["layers.0.ffn_up"]["techniques"][0]
+    assert attempt["bits_per_weight"] < 5
+    assert attempt["metrics"]["rel_l2"] < 0.01
+    assert report["check"]["kl_mean"] < 1e-2
+    assert sum("embed" in name for name in packed_weights(bundle)) == 1
 
 
 def test_bits_of_8_everywhere(plugins: Plugins, tiny_dense: Path) -> None:
@@ -140,3 +154,36 @@ def test_a_q4_0_model_is_recovered_too(
     source = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins).path
     _, report = built(plugins, source)
     assert report["totals"]["exact"] == report["totals"]["replaced"] == 16
+
+
+@pytest.mark.parametrize("scale_bits", [16, 8])
+def test_what_no_mask_skips_is_packed_in_tiles(scale_bits: int, tmp_path: Path) -> None:
+    n, k = 70, 100
+    quantised, _ = quantise(np.random.default_rng(0).normal(size=(n, k)), 4, scale_bits)
+    parts = (quantised.quants, quantised.scales, quantised.minima)
+    if scale_bits == 8:
+        channels = tamiz_ops.pack_channels_in_units(*parts, quantised.units)
+    else:
+        channels = tamiz_ops.pack_channels(*parts)
+    attributes = {"n": n, "k": k, "scale_bits": scale_bits}
+    node = helper.make_node(
+        "ChannelMatMul", ["x", "w.channels"], ["y"], domain="tamiz", **attributes
+    )
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, k])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, n])],
+        [numpy_helper.from_array(channels, "w.channels")],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("tamiz", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), tmp_path / "a.onnx")
+    model = ir.load(tmp_path / "a.onnx")
+    assert PackUnmasked()(model).modified
+    ir.save(model, tmp_path / "b.onnx")
+    assert [(node.op_type, node.attributes["bits"].as_int()) for node in model.graph] == [
+        ("BlockMatMul", 4)
+    ]
+    feeds = {"x": np.random.default_rng(1).normal(size=(1, k)).astype(np.float32)}
+    before, after = run(tmp_path / "a.onnx", feeds), run(tmp_path / "b.onnx", feeds)
+    np.testing.assert_array_equal(before, after)

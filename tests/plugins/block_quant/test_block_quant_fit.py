@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as arrays
 from tamiz.site import Site, SiteKind
 from tamiz.technique import FitError
 from tamiz_block_quant.config import BlockQuantConfig
-from tamiz_block_quant.fit import cost, fit, quantise
+from tamiz_block_quant.fit import cost, dequantize, fit, quantise
 
 
 def site(n: int, k: int, kind: SiteKind = SiteKind.LINEAR) -> Site:
@@ -69,9 +69,63 @@ def test_the_error_is_at_most_half_a_step(weights: np.ndarray, bits: int) -> Non
     assert metrics["max_abs_error"] == error.max()
 
 
-def quantise_or_skip(weights: np.ndarray, bits: int) -> tuple:
+@given(
+    st.integers(0, 2**32 - 1),
+    arrays.arrays(np.float32, (3, 2, 2), elements=st.floats(-4, 4, width=32)),
+)
+@settings(max_examples=200)
+def test_scales_of_8_bits_cost_at_most_8_units(seed: int, spans: np.ndarray) -> None:
+    """More than half a step, in the mean square of a group: 4 for the minimum, 3.75 for a scale.
+
+    A step is that of the group and of 0. Of weights of many values, each group in a span of its
+    own: those of few may lie on another lattice with a longer step.
+    """
+    spread = np.random.default_rng(seed).random((3, 2, 32))
+    weights = (spans[..., :1] + (spans[..., 1:] - spans[..., :1]) * spread).reshape(3, 64)
+    weights = weights.astype(np.float32)
+    quantised, _ = quantise_or_skip(weights, 4, 8)
+    groups = weights.reshape(3, 2, 32)
+    low, high = groups.min(-1).clip(max=0), groups.max(-1).clip(min=0)
+    unit = np.maximum((high - low) / 15, -low / 8).max(-1, keepdims=True) / 255
+    error = np.abs(quantised.dequantize() - weights).reshape(groups.shape)
+    rounding = (high - low) / 2**10 + 24 * 2**-24
+    limit = (high - low) / 15 / 2 + 8 * unit + rounding
+    assert (np.sqrt(np.square(error).mean(-1)) <= limit).all()
+
+
+def test_groups_above_0_are_fitted_from_0() -> None:
+    weights = np.full((1, 64), 2.25, np.float32)
+    weights[0, 0] = 0.25
+    error = np.abs(quantise(weights, 4, 8)[0].dequantize() - weights)
+    assert error.max() <= 2.25 / 15 / 2 * 1.01
+
+
+def test_scales_of_8_bits_lose_little() -> None:
+    weights = normal(96, 320)
+    sixteen, eight = quantise(weights, 4)[1], quantise(weights, 4, 8)[1]
+    assert eight["rel_l2"] < 1.005 * sixteen["rel_l2"]
+    assert 0 < quantise(coarse(weights, Kind.Q4_1), 4, 8)[1]["rel_l2"] < 0.006
+    assert 0 < quantise(coarse(weights, Kind.Q4_0), 4, 8)[1]["rel_l2"] < 0.006
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, -3.0])
+def test_constant_groups_in_units(value: float) -> None:
+    assert quantise(np.full((2, 64), value, np.float32), 4, 8)[1]["rel_l2"] < 3e-3
+
+
+def test_a_group_far_below_the_others_of_its_output_keeps_a_step() -> None:
+    weights = normal(1, 64)
+    weights[0, :32] *= 1000
+    quantised, _ = quantise(weights, 4, 8)
+    assert quantised.scales.min() == 1
+    error = np.abs(quantised.dequantize() - weights)[0, 32:]
+    assert quantised.units is not None
+    assert error.max() <= 0.5 * float(quantised.units[0]) / 256 * 1.01
+
+
+def quantise_or_skip(weights: np.ndarray, bits: int, scale_bits: int = 16) -> tuple:
     try:
-        return quantise(weights, bits)
+        return quantise(weights, bits, scale_bits)
     except FitError:
         reject()
 
@@ -128,12 +182,14 @@ def test_a_length_that_is_no_multiple_of_32(bits: int) -> None:
         (np.linspace(-1e-8, 1e-8, 64, dtype=np.float32).reshape(2, 32), "smallest of fp16"),
     ],
 )
-@pytest.mark.parametrize("bits", [4, 8])
-def test_refuses_what_fp16_scales_cannot_hold(weights: np.ndarray, reason: str, bits: int) -> None:
+@pytest.mark.parametrize(("bits", "scale_bits"), [(4, 16), (4, 8), (8, 16)])
+def test_refuses_what_fp16_scales_cannot_hold(
+    weights: np.ndarray, reason: str, bits: int, scale_bits: int
+) -> None:
     if bits == 8:
         weights = weights * np.float32(10)
     with pytest.raises(FitError, match=reason):
-        quantise(weights, bits)
+        quantise(weights, bits, scale_bits)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +207,33 @@ def test_packs_as_the_kernels_read_it(kind: SiteKind, bits: int) -> None:
     assert np.array_equal(tamiz_ops.dequantize(packed, bits, 20, 72), expected)
     assert cost(where, BlockQuantConfig()).stored == packed.nbytes
     assert made.bits_per_weight == pytest.approx(8 * packed.nbytes / (20 * 72))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "in_units"),
+    [
+        (SiteKind.LINEAR, {}, True),
+        (SiteKind.HEAD, {"head_bits": 4}, True),
+        (SiteKind.HEAD, {}, False),
+        (SiteKind.LINEAR, {"mask_block": 32}, True),
+        (SiteKind.LINEAR, {"mask_block": 1}, True),
+        (SiteKind.LINEAR, {"bits": 8}, False),
+    ],
+)
+def test_where_scales_have_8_bits(kind: SiteKind, fields: dict, in_units: bool) -> None:
+    weights, where = normal(20, 72), site(20, 72, kind)
+    config = BlockQuantConfig(scale_bits=8, **fields)
+    made = fit(where, weights, None, config)
+    packed = made.tensors["weight"]
+    assert made.attributes.get("scale_bits", 16) == (8 if in_units else 16)
+    assert cost(where, config).stored == packed.nbytes
+    bits = config.bits_at(where)
+    expected = quantise(weights, bits, 8 if in_units else 16)[0].dequantize()
+    assert np.array_equal(dequantize(where, made), expected)
+    if config.by_channel(where):
+        assert packed.shape == (1, 4, 3 * 288 + 32)
+    elif in_units:
+        assert packed.shape == (2, 3 * 288 + 32)
 
 
 def test_fits_are_deterministic_and_take_any_layout() -> None:

@@ -68,13 +68,17 @@ def test_every_linear_gets_a_mask_and_weights_packed_by_channel(
     assert any("block-quant" in text and "kwta" in text for text in signed)
 
 
-@pytest.mark.parametrize("fields", [{}, {"renorm": True}])
+@pytest.mark.parametrize(
+    ("fields", "scale_bits"), [({}, 16), ({"renorm": True}, 16), ({"select": "topk"}, 8)]
+)
 def test_keeping_all_is_int4(
-    plugins: Plugins, tiny_dense: Path, calibration: Path, fields: dict[str, Any]
+    plugins: Plugins, tiny_dense: Path, calibration: Path, fields: dict[str, Any], scale_bits: int
 ) -> None:
-    int4, _ = built(plugins, tiny_dense, "int4")
+    packing = {"scale_bits": scale_bits}
+    int4, _ = built(plugins, tiny_dense, "int4", block_quant=packing)
     fields = {"k": 1.0, "center": False, **fields}
-    kept, _ = built(plugins, tiny_dense, "kwta", calibration, kwta=fields)
+    kept, _ = built(plugins, tiny_dense, "kwta", calibration, block_quant=packing, kwta=fields)
+    assert fused_programs(kept).count("scale_bits=8") == (14 if scale_bits == 8 else 0)
     np.testing.assert_array_equal(logits(Model.load(kept), (20,)), logits(Model.load(int4), (20,)))
 
 
