@@ -43,6 +43,7 @@ constexpr int64_t kTaskMerge = 1 << 16;  // floats merged in one task
 constexpr int64_t kMaxTasks = 64;        // of attend, each with scratch of its own
 constexpr int64_t kEnoughUnits = 16;     // units of work that need no splitting of the keys
 constexpr int64_t kSplitKeys = 64;       // key ranges are multiples of it
+constexpr int64_t kWholeKeys = 256;      // so many are not split: merging would take as long
 constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
 
 /// What the shapes say, and how the work is cut: by shapes alone, so that results do not depend on
@@ -179,7 +180,7 @@ Layout Attention::layout(const Call& call) const {
   l.tiles = divide_up(l.rows, l.tile);
   const int64_t unsplit = l.batch * l.kv_heads * l.tiles;
   l.range = l.attended;
-  if (unsplit > 0 && unsplit < kEnoughUnits) {
+  if (unsplit > 0 && unsplit < kEnoughUnits && l.attended > kWholeKeys) {
     l.range = divide_up(divide_up(l.attended * unsplit, kMaxTasks), kSplitKeys) * kSplitKeys;
   }
   l.splits = l.range ? divide_up(l.attended, l.range) : 1;
