@@ -165,6 +165,7 @@ def test_plan_tells_bytes_and_writes_nothing(tiny_dense: Path) -> None:
     assert up["techniques"]["block-quant"]["config"] == {
         "bits": 4,
         "head_bits": 8,
+        "scale_bits": 16,
         "mask_block": None,
     }
     # 96 outputs are 6 tiles, 64 inputs 2 groups of 320 bytes
@@ -264,7 +265,7 @@ def test_a_source_in_the_target_is_not_lost(
 def test_what_a_built_bundle_is_good_for(tiny_dense: Path, tmp_path: Path) -> None:
     ok("build", tiny_dense, "-o", tmp_path / "out")
     assert "is a built bundle, expected a dense one" in refused("plan", tmp_path / "out")
-    assert "block-quant: bits 4, head_bits 8\n" in ok("inspect", tmp_path / "out")
+    assert "block-quant: bits 4, head_bits 8, scale_bits 16\n" in ok("inspect", tmp_path / "out")
 
 
 def test_plugins_lists_claims_and_what_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
