@@ -11,8 +11,8 @@ composition.svg. `--only NAME …` limits a step to some of the bundles.
 - Every bundle comes from `tamiz build --max-dppl`, so the gate of the whole model has held it; with
   a head shortlist, which recall judges, it has held the same bundle without. Text unlike the
   calibration loses up to twice as much, so the gate asks for 1.2 % where 2 % is wanted.
-- kwta masks the feed-forward blocks, in effect the second matrix of each: masks of attention's small
-  matrices take longer than what they leave unread.
+- kwta masks the feed-forward blocks, in effect the second matrix of each: masks of the small
+  matrices of attention take longer than what they leave unread.
 - The head shortlist reads less than by default: recall judges it, not its estimates.
 - ``dppl``: windows of 1,024 tokens, the worst of prompt, prompt ≥ 16 and decode (`tamiz eval`).
 - ``dppl_2048``: the last 256 tokens of windows of 2,048, read one by one after the others.

@@ -117,7 +117,9 @@ def test_every_small_number_of_tokens(isa, heads):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 4, 5, 64])
-@pytest.mark.parametrize("past", [0, 1, 63, 64, 65, 127, 128, 255, 256, 257, 1000, 1363, 1365, 2730, 4095])
+@pytest.mark.parametrize(
+    "past", [0, 1, 63, 64, 65, 127, 128, 255, 256, 257, 1000, 1363, 1365, 2730, 4095]
+)
 def test_past_lengths_across_the_borders_of_key_ranges(isa, tokens, past):
     check(Case(tokens=tokens, past=past, heads=(9, 3), dim=16), isa)
 
