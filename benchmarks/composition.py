@@ -58,8 +58,8 @@ TOGETHER = [
     "kv+kv8",
     "kwta+kv+kv8",
     "kwta+head+kv+kv8",
-    "head+kv+kv8+s8",
     "kv+kv8+s8",
+    "head+kv+kv8+s8",
     "kwta+kv+kv8+s8",
     "kwta+head+kv+kv8+s8",
 ]
