@@ -53,6 +53,7 @@ BYTES: dict[str, Any] = {"kv-int8": {}}
 CASES = {
     "int4": Case(contexts=(128, 2000, 8000)),
     "int8": Case({"block-quant": {"bits": 8}}),
+    "scales of 8 bits": Case({"block-quant": {"scale_bits": 8}}),
     "half int8": Case(policy=half("block-quant", bits=8)),
     "head shortlist": Case(HEAD),
     "kwta": Case(KWTA),
