@@ -18,6 +18,7 @@ from tamiz.errors import TamizError
 from tamiz.inspect import Survey
 from tamiz.runtime import session_options
 from tamiz.site import SiteKind
+from tamiz.states import KEY_VALUES, State
 
 
 class Values:
@@ -116,6 +117,6 @@ def _feed(node: Any, ids: NDArray[np.int64]) -> NDArray[Any]:
         return np.ones_like(ids)
     if "type" in node.name:
         return np.zeros_like(ids)
-    if node.name.startswith("past_key_values."):
-        return np.zeros((1, node.shape[1], 0, node.shape[3]), np.float32)
+    if node.name.startswith(KEY_VALUES) and (state := State.of(node)):
+        return state.zeros()
     raise TamizError(f"the model has an input {node.name!r}, which calibration cannot feed")

@@ -11,6 +11,7 @@ from onnx_ir.convenience import convert_attribute
 
 from tamiz.graph import DOMAIN
 from tamiz.site import Site
+from tamiz.states import PAST, present_of
 from tamiz.technique import Cost, Fit, FitError
 
 #: First keys, and last ones, that a filter keeps unless it is told otherwise.
@@ -97,13 +98,13 @@ def add_state(
         shapes: Of the past and of the present.
     """
     kind = ir.TensorType(ir.DataType.FLOAT)
-    past = ir.Value(name=f"past_{name}", shape=shapes[0], type=kind)
+    past = ir.Value(name=f"{PAST}{name}", shape=shapes[0], type=kind)
     model.graph.inputs.append(past)
     node.resize_inputs(max(len(node.inputs), ports[0] + 1))
     node.replace_input_with(ports[0], past)
     node.resize_outputs(max(len(node.outputs), ports[1] + 1))
     present = node.outputs[ports[1]]
-    present.name = f"present_{name}"
+    present.name = present_of(f"{PAST}{name}")
     present.shape, present.type = shapes[1], kind
     model.graph.outputs.append(present)
 

@@ -21,6 +21,7 @@ import onnxruntime as ort
 import tamiz_ops
 from tamiz.attention import KEY_MEAN, PAST_SKETCH, PRESENT_KEY, input_at
 from tamiz.graph import DOMAIN, GraphPass, Phase, add_initializer
+from tamiz.states import PAST, State
 from tamiz_ops.cache_rows import unpack_rows
 
 _TOKENS, _REACH, _SEED = 512, 4096, 0
@@ -78,9 +79,8 @@ def _run(model: ir.Model, names: list[str]) -> list[Any]:
         found = {v.name: v for v in session.get_inputs()}
         feeds = {name: value for name, value in feeds.items() if name in found}
         for name, value in found.items():
-            if name.startswith("past_"):
-                _, *rest = (size if isinstance(size, int) else 0 for size in value.shape)
-                feeds[name] = np.zeros((1, *rest), np.float32)
+            if name.startswith(PAST) and (state := State.of(value)):
+                feeds[name] = state.zeros()
         # Nothing but the keys is asked for, so that the head runs for one position at most.
         return session.run(names, feeds, _only_path())
 

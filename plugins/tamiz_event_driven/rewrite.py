@@ -12,6 +12,7 @@ from onnx_ir.convenience import convert_attribute
 import tamiz_ops
 from tamiz.graph import DOMAIN, LAYER, SITE, add_initializer
 from tamiz.site import Site
+from tamiz.states import present_of
 from tamiz.technique import Fit, FitError
 
 _SELECT = ("alpha", "theta", "keep", "quorum", "budget_us", "age_max", "gap_every", "dense_first")
@@ -168,6 +169,6 @@ def _connect(
     past = total.inputs[1]
     assert past is not None
     assert past.name is not None
-    present.name = past.name.replace("past_", "present_", 1)
+    present.name = present_of(past.name)
     present.shape, present.type = past.shape, past.type
     model.graph.outputs.append(present)
