@@ -39,11 +39,12 @@ from typing import Any
 
 import numpy as np
 
-from tamiz.bench import bundle_child, measure, ratios, read_bandwidth
-from tamiz.evaluate import Comparison, Reference, compare, cut, log_softmax
-from tamiz.machine import cores
-from tamiz.runtime import Model
-from tamiz.tokenizer import Tokenizer
+from tamiz.evaluation.bench import bundle_child, measure, ratios, read_bandwidth
+from tamiz.evaluation.evaluate import Comparison, Reference, compare, log_softmax
+from tamiz.evaluation.windows import cut
+from tamiz.planning.machine import cores
+from tamiz.runtime.model import Model
+from tamiz.runtime.tokenizer import Tokenizer
 
 #: Flags by the name of a point in the plot; combinations get the flags of all their parts.
 TECHNIQUES = {

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.evaluate import log_softmax
-from tamiz.runtime import Model
-from tamiz.tokenizer import Tokenizer
+from tamiz.evaluation.evaluate import log_softmax
+from tamiz.runtime.model import Model
+from tamiz.runtime.tokenizer import Tokenizer
 
 ROUND, WARM = 24, 8
 

@@ -21,10 +21,10 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 import tamiz_ops
-from tamiz.chat import ChatTemplate
-from tamiz.runtime import Model
-from tamiz.sampling import Sampling
-from tamiz.tokenizer import Tokenizer
+from tamiz.runtime.chat import ChatTemplate
+from tamiz.runtime.model import Model
+from tamiz.runtime.sampling import Sampling
+from tamiz.runtime.tokenizer import Tokenizer
 from tamiz_ops.program import read_program, write_program
 
 PROMPTS = Path(__file__).with_name("prompts.txt")

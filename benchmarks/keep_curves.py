@@ -30,12 +30,13 @@ from pathlib import Path
 from typing import Any
 
 import tamiz_ops
-from tamiz.build import Options, build
-from tamiz.evaluate import Reference, compare, cut
-from tamiz.plan import choose
+from tamiz.building.build import Options, build
+from tamiz.evaluation.evaluate import Reference, compare
+from tamiz.evaluation.windows import cut
+from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins, load
-from tamiz.runtime import Model
-from tamiz.tokenizer import Tokenizer
+from tamiz.runtime.model import Model
+from tamiz.runtime.tokenizer import Tokenizer
 
 GROUPS = {
     "qkv": "attn_[qkv]",

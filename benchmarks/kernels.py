@@ -21,7 +21,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 import tamiz_ops
-from tamiz.bench import read_bandwidth
+from tamiz.evaluation.bench import read_bandwidth
 
 SHAPES = [(576, 1536, 4), (1536, 576, 4), (4096, 11008, 4), (576, 49152, 8)]  # k, n, bits
 BYTES = 640 << 20

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from tamiz.runtime import Model
-from tamiz.tokenizer import Tokenizer
+from tamiz.runtime.model import Model
+from tamiz.runtime.tokenizer import Tokenizer
 
 SCORED = 512
 DEPTHS = 10

@@ -1,4 +1,4 @@
-"""Peers as engines of `tamiz.bench_child`: ``peer_child.py llama.cpp|genai PATH THREADS``.
+"""Peers as engines of `bench_child`: ``peer_child.py llama.cpp|genai PATH THREADS``.
 
 Runs under the interpreter that has the peer installed. Each peer is driven through its lowest
 public interface, so that its Python wrapper costs it nothing that tamiz does not pay as well.
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # last: only for tamiz.bench_child
-from tamiz.bench_child import DECODE_ROOM, serve
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # last: only for bench_child
+from tamiz.evaluation.bench_child import DECODE_ROOM, serve
 
 BATCH = 512
 

@@ -8,7 +8,7 @@ Peers: ``other`` (another bundle), ``llama.cpp`` (llama-cpp-python on the GGUF),
 onnxruntime_genai.models.builder -p int4 -e cpu --extra_options int4_accuracy_level=4``) and
 ``ort-int4`` (the dense bundle with ONNX Runtime's MatMulNBits, accuracy_level 4, in tamiz'
 runtime). Each runs in a process of its own, under the interpreter that has it; a peer that cannot
-run is reported as skipped. Definitions: tamiz/bench.py.
+run is reported as skipped. Definitions: tamiz/evaluation/bench.py.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tamiz import bench
-from tamiz.bundle import Source, write_manifest
 from tamiz.cli.bench import Lengths
-from tamiz.errors import TamizError
+from tamiz.evaluation import bench
+from tamiz.files.bundle import Source, write_manifest
+from tamiz.files.errors import TamizError
 
 HERE = Path(__file__).resolve().parent
 

@@ -20,14 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tamiz import machine, speed
-from tamiz.bench import PAUSE, bundle_child
-from tamiz.build import Options, build
-from tamiz.bundle import Bundle
-from tamiz.inspect import Survey, survey
-from tamiz.plan import Prediction, choose, make_plan, predict, totals
+from tamiz.building.build import Options, build
+from tamiz.evaluation.bench import PAUSE, bundle_child
+from tamiz.evaluation.measure_machine import measure
+from tamiz.files.bundle import Bundle
+from tamiz.planning import machine, speed
+from tamiz.planning.plan import Prediction, choose, make_plan, predict, totals
+from tamiz.planning.policy import read_policy
 from tamiz.plugins import load
-from tamiz.policy import read_policy
+from tamiz.survey.survey import Survey, survey
 
 TOKENS = 48
 
@@ -131,7 +132,7 @@ def rounds(found: Survey, runs: Sequence[Run], count: int) -> list[list[tuple[fl
         for run, child in zip(runs, children, strict=True):
             child.prefill(run.context)
         for _ in range(count):
-            profile = machine.measure()
+            profile = measure()
             for run, child, made in zip(runs, children, pairs, strict=True):
                 time.sleep(PAUSE)
                 measured = child.decode(TOKENS)

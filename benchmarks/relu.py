@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 from skipping import fractions, int4
 
 import tamiz_ops
-from tamiz.bench import read_bandwidth
+from tamiz.evaluation.bench import read_bandwidth
 
 
 def block(index, hidden, features, skips):

@@ -17,7 +17,7 @@ import numpy as np
 from kernels import BYTES, interleaved, numbers, session
 
 import tamiz_ops
-from tamiz.bench import read_bandwidth
+from tamiz.evaluation.bench import read_bandwidth
 
 SHAPES = [(4096, 11008), (11008, 4096), (576, 1536), (1536, 576), (576, 576)]  # k, n
 

@@ -15,7 +15,7 @@ import numpy as np
 from kernels import BYTES, interleaved, numbers, session, tamiz_weights
 
 import tamiz_ops
-from tamiz.bench import read_bandwidth
+from tamiz.evaluation.bench import read_bandwidth
 
 SHAPES = [(4096, 11008), (11008, 4096), (1536, 576)]  # k, n
 

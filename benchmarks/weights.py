@@ -19,8 +19,8 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 import tamiz_ops
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Fit
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import Fit
 from tamiz_exporters.gguf import locate
 from tamiz_proc_sparse import fit as proc_sparse
 from tamiz_proc_sparse.config import ProcSparseConfig

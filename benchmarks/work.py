@@ -16,8 +16,8 @@ import time
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.probes import KEY_BYTES, Probe, attention, products, weights
-from tamiz.site import Site, SiteKind
+from tamiz.api.site import Site, SiteKind
+from tamiz.evaluation.probes import KEY_BYTES, Probe, attention, products, weights
 from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_proc_sparse.fit import fit
 

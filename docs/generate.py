@@ -14,10 +14,10 @@ import click
 import interactions
 
 import tamiz_ops
-from tamiz import hookspecs
+from tamiz.api import hookspecs
+from tamiz.api.technique import Technique
 from tamiz.cli import main as cli
 from tamiz.plugins import load
-from tamiz.technique import Technique
 
 PAGES = Path(__file__).parent / "reference"
 

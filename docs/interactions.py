@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from tamiz.resolver import Choice, Resolution, resolve
-from tamiz.site import TENSOR_IDS, Site, SiteKind
-from tamiz.technique import Technique
+from tamiz.api.site import TENSOR_IDS, Site, SiteKind
+from tamiz.api.technique import Technique
+from tamiz.planning.resolver import Choice, Resolution, resolve
 
 _LAYER = 5  # some techniques leave the first layers out
 _KINDS = {"tok_embd": SiteKind.EMBEDDING, "output": SiteKind.HEAD}

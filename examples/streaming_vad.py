@@ -30,9 +30,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 import tamiz_ops
-from tamiz.site import Site, SiteKind
-from tamiz.statistics import Statistics
-from tamiz.technique import Fit
+from tamiz.api import Fit, Site, SiteKind, Statistics
 from tamiz_event_driven.config import EventDrivenConfig
 from tamiz_event_driven.fit import fit
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
 
-from tamiz import hookspecs
-from tamiz.errors import TamizError, blaming
-from tamiz.hookspecs import Exporter
-from tamiz.technique import Technique
+from tamiz.api import hookspecs
+from tamiz.api.hookspecs import Exporter
+from tamiz.api.technique import Technique
+from tamiz.files.errors import TamizError, blaming
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from tamiz.graph import GraphPass, Note, Phase
-    from tamiz.site import Site
+    from tamiz.api.passes import GraphPass, Note, Phase
+    from tamiz.api.site import Site
 
 GROUP = "tamiz"
 DISABLE = "TAMIZ_DISABLE_PLUGINS"
@@ -214,7 +214,7 @@ def _check(items: list[Any], kind: type[Any], taken: set[str]) -> None:
 def _check_passes(passes: list[Any], taken: set[str]) -> None:
     if not passes:
         return
-    from tamiz.graph import GraphPass
+    from tamiz.api.passes import GraphPass
 
     for item in passes:
         if not (isinstance(item, type) and issubclass(item, GraphPass)):

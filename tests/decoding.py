@@ -7,10 +7,10 @@ import numpy as np
 import onnx_ir as ir
 
 import tamiz_ops
-from tamiz.build import Options, build
-from tamiz.plan import choose
+from tamiz.building.build import Options, build
+from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
-from tamiz.runtime import Model
+from tamiz.runtime.model import Model
 from tamiz_ops.program import Stage, read_program
 
 IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tamiz.text_file import read_json, read_text, write_json
+from tamiz.api import read_json, read_text, write_json
 from tamiz_exporters.tokenizer import malformed, write_tokenizer
 
 CONFIG = "config.json"

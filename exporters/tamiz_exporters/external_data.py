@@ -7,8 +7,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from tamiz.bundle import DATA, MODEL
-from tamiz.errors import TamizError
+from tamiz.api import DATA, MODEL, TamizError
 
 #: Offsets in the data file, in bytes: a page, so that every mapped tensor starts on one.
 ALIGNMENT = 4096

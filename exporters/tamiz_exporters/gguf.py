@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from tamiz.errors import TamizError
-from tamiz.text_file import write_json
+from tamiz.api import TamizError, write_json
 from tamiz_exporters.companions import CONFIG, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 from tamiz_exporters.decoder_graph import build_decoder
 from tamiz_exporters.external_data import save_model

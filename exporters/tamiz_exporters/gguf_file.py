@@ -17,7 +17,7 @@ import numpy as np
 from gguf import dequantize
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
-from tamiz.errors import TamizError
+from tamiz.api import TamizError
 
 _SCALARS = {
     GGUFValueType.UINT8: "<u1",

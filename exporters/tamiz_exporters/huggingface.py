@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tamiz.errors import TamizError
+from tamiz.api import TamizError
 from tamiz_exporters import onnx
 from tamiz_exporters.companions import CONFIG
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tamiz.bundle import MODEL
-from tamiz.errors import TamizError
+from tamiz.api import MODEL, TamizError
 from tamiz_exporters.companions import copy_companions
 from tamiz_exporters.external_data import load_model, save_model
 

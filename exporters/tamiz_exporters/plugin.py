@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.hookspecs import Exporter, hookimpl
+from tamiz.api import Exporter, hookimpl
 from tamiz_exporters import gguf, huggingface, onnx
 
 

@@ -19,8 +19,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from tamiz.errors import TamizError
-from tamiz.text_file import read_json
+from tamiz.api import TamizError, read_json
 
 _DOMAIN = "ai.onnx.contrib"
 #: A Unicode noncharacter, which no text contains.

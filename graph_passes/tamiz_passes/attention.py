@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as common
 
-from tamiz.graph import DOMAIN, GraphPass, Phase, add_initializer, replace
+from tamiz.api import DOMAIN, GraphPass, Phase, add_initializer, replace
 from tamiz_passes.attention_proof import Parameters, prove
 from tamiz_passes.attention_region import Region, find_region
 from tamiz_passes.positions import counted_positions

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common
 from onnxscript.optimizer import fold_constants
 
-from tamiz.graph import GraphPass, Phase
+from tamiz.api import GraphPass, Phase
 
 #: Vectors up to this length are folded (a norm's 1 + w); weights stay in the mapped file.
 _FOLD_LIMIT = 1 << 16

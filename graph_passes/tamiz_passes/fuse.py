@@ -19,10 +19,12 @@ from itertools import chain, count
 import onnx_ir as ir
 import onnx_ir.passes.common as common
 
-from tamiz.graph import (
+from tamiz.api import (
     CACHE,
     DOMAIN,
+    KEY_VALUES,
     LAYER,
+    PAST,
     POLICY,
     SITE,
     TECHNIQUE,
@@ -30,9 +32,10 @@ from tamiz.graph import (
     VERSION,
     GraphPass,
     Phase,
+    present_of,
     replace,
+    stacked,
 )
-from tamiz.states import KEY_VALUES, PAST, present_of, stacked
 from tamiz_ops.program import Stage, write_program
 from tamiz_passes.values import operands
 

@@ -19,9 +19,18 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 import tamiz_ops
-from tamiz.attention import KEY_MEAN, PAST_SKETCH, PRESENT_KEY, input_at
-from tamiz.graph import DOMAIN, GraphPass, Phase, add_initializer
-from tamiz.states import PAST, State
+from tamiz.api import (
+    DOMAIN,
+    KEY_MEAN,
+    PAST,
+    PAST_SKETCH,
+    PRESENT_KEY,
+    GraphPass,
+    Phase,
+    State,
+    add_initializer,
+    input_at,
+)
 from tamiz_ops.cache_rows import unpack_rows
 
 _TOKENS, _REACH, _SEED = 512, 4096, 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.graph import GraphPass, Phase, add_initializer, constant_weight, insert
+from tamiz.api import GraphPass, Phase, add_initializer, constant_weight, insert
 
 NAME = "logits_to_keep"
 #: What may stand between the head and the logits: a bias, a soft cap, a cast.

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tamiz.graph import GraphPass, Note
-from tamiz.hookspecs import hookimpl
-from tamiz.site import Site
+from tamiz.api import GraphPass, Note, Site, hookimpl
 from tamiz_passes.attention import RecogniseAttention
 from tamiz_passes.clean_up import CleanUp
 from tamiz_passes.fuse import FuseNodes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.graph import add_initializer
+from tamiz.api import add_initializer
 from tamiz_passes.values import Refusal
 
 _NAME = "counted_position_ids"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.graph import constant_weight
+from tamiz.api import constant_weight
 from tamiz_passes.values import Refusal, last_dim, operands, rank
 
 MASK_INPUT = "attention_mask"

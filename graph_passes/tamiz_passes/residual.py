@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tamiz.graph import DOMAIN, GraphPass, Phase, replace
+from tamiz.api import DOMAIN, GraphPass, Phase, replace
 from tamiz_passes.values import last_dim, producer
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import onnx_ir as ir
 from onnxscript.rewriter.pattern import MatchResult, OrValue
 
-from tamiz.graph import DOMAIN, GraphPass, Phase
+from tamiz.api import DOMAIN, GraphPass, Phase
 from tamiz_passes.rules import Rule, apply
 from tamiz_passes.values import constant, last_dim, scalar
 

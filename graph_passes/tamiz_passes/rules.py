@@ -6,7 +6,7 @@ import onnx_ir as ir
 from onnxscript.rewriter import RewriteRuleClassBase, RewriteRuleSet
 from onnxscript.rewriter.pattern import MatchResult
 
-from tamiz.graph import DOMAIN, OPSET_VERSION, GraphPass
+from tamiz.api import DOMAIN, OPSET_VERSION, GraphPass
 
 
 class Rule(RewriteRuleClassBase):

@@ -12,9 +12,17 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from tamiz.attention import PAST_KEY
-from tamiz.graph import DOMAIN, LAYER, SITE, Note, constant_weight, linear_at
-from tamiz.site import Site, SiteKind
+from tamiz.api import (
+    DOMAIN,
+    LAYER,
+    PAST_KEY,
+    SITE,
+    Note,
+    Site,
+    SiteKind,
+    constant_weight,
+    linear_at,
+)
 from tamiz_passes.clean_up import name_nodes
 from tamiz_passes.values import LAYOUT, operands, rank, scalar
 

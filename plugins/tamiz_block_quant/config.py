@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tamiz.site import Site, SiteKind
-from tamiz.technique import TechniqueConfig
+from tamiz.api import Site, SiteKind, TechniqueConfig
 
 
 class BlockQuantConfig(TechniqueConfig):

@@ -22,9 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.site import Site, SiteKind
-from tamiz.statistics import Statistics
-from tamiz.technique import Cost, Fit, FitError
+from tamiz.api import Cost, Fit, FitError, Site, SiteKind, Statistics
 from tamiz_block_quant.config import BlockQuantConfig
 
 GROUP = 32

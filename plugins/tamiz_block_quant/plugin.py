@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.graph import GraphPass
-from tamiz.hookspecs import hookimpl
-from tamiz.site import SiteKind
-from tamiz.technique import PACKED_BYTES, Claim, Mode, Resource, Technique
+from tamiz.api import PACKED_BYTES, Claim, GraphPass, Mode, Resource, SiteKind, Technique, hookimpl
 from tamiz_block_quant.config import BlockQuantConfig
 from tamiz_block_quant.fit import cost, dequantize, fit
 from tamiz_block_quant.rewrite import rewrite

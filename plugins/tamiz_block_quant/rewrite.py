@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tamiz.graph import add_initializer, find_linear, replace_linear
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Fit
+from tamiz.api import Fit, Site, SiteKind, add_initializer, find_linear, replace_linear
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 import tamiz_ops
-from tamiz.graph import DOMAIN, GraphPass, Phase, add_initializer
+from tamiz.api import DOMAIN, GraphPass, Phase, add_initializer
 
 
 class PackUnmasked(GraphPass):

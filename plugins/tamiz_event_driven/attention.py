@@ -12,18 +12,21 @@ from typing import Any
 import onnx_ir as ir
 from pydantic import Field
 
-from tamiz.attention import (
+from tamiz.api import (
     PAST_EVENT,
     PAST_KEY,
     PRESENT_EVENT,
+    Cost,
+    Fit,
+    FitError,
+    Site,
+    TechniqueConfig,
     add_sketch,
     add_state,
     find_attention,
     set_attributes,
     sketch_words,
 )
-from tamiz.site import Site
-from tamiz.technique import Cost, Fit, FitError, TechniqueConfig
 
 #: Bits of a key's element.
 _PLANES = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.convenience import convert_attribute
 
-from tamiz.graph import DOMAIN, GraphPass, Phase
+from tamiz.api import DOMAIN, GraphPass, Phase
 
 
 class ShareBudget(GraphPass):

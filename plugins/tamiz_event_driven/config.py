@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tamiz.technique import TechniqueConfig
+from tamiz.api import TechniqueConfig
 
 
 def _flag(name: str) -> dict[str, Any]:

@@ -12,9 +12,7 @@ import math
 
 import numpy as np
 
-from tamiz.site import Site
-from tamiz.statistics import Statistics
-from tamiz.technique import Cost, Fit, FitError
+from tamiz.api import Cost, Fit, FitError, Site, Statistics
 from tamiz_event_driven.config import EventDrivenConfig
 from tamiz_event_driven.selection import (
     DENSE_FIRST,

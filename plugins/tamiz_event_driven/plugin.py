@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.graph import GraphPass
-from tamiz.hookspecs import hookimpl
-from tamiz.site import SiteKind
-from tamiz.technique import Autotune, Claim, Metric, Mode, Resource, Technique
+from tamiz.api import (
+    Autotune,
+    Claim,
+    GraphPass,
+    Metric,
+    Mode,
+    Resource,
+    SiteKind,
+    Technique,
+    hookimpl,
+)
 from tamiz_event_driven import attention
 from tamiz_event_driven.budget import ShareBudget
 from tamiz_event_driven.config import EventDrivenConfig

@@ -10,10 +10,7 @@ import onnx_ir as ir
 from onnx_ir.convenience import convert_attribute
 
 import tamiz_ops
-from tamiz.graph import DOMAIN, LAYER, SITE, add_initializer
-from tamiz.site import Site
-from tamiz.states import present_of
-from tamiz.technique import Fit, FitError
+from tamiz.api import DOMAIN, LAYER, SITE, Fit, FitError, Site, add_initializer, present_of
 
 _SELECT = ("alpha", "theta", "keep", "quorum", "budget_us", "age_max", "gap_every", "dense_first")
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tamiz.technique import TechniqueConfig
+from tamiz.api import TechniqueConfig
 
 
 class HeadShortlistConfig(TechniqueConfig):

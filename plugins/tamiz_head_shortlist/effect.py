@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tamiz.site import Site
-from tamiz.technique import Cost
+from tamiz.api import Cost, Site
 from tamiz_head_shortlist.config import HeadShortlistConfig
 from tamiz_head_shortlist.quantise import GROUP, TILE, refined_tiles
 

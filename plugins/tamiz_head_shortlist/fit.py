@@ -14,9 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.site import Site
-from tamiz.statistics import Statistics
-from tamiz.technique import Fit, FitError
+from tamiz.api import Fit, FitError, Site, Statistics
 from tamiz_head_shortlist.config import HeadShortlistConfig
 from tamiz_head_shortlist.quantise import GROUP, TILE, refined_tiles
 from tamiz_head_shortlist.sketch import Sketch, make_sketch

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.hookspecs import hookimpl
-from tamiz.site import SiteKind
-from tamiz.technique import Claim, Metric, Mode, Resource, Technique
+from tamiz.api import Claim, Metric, Mode, Resource, SiteKind, Technique, hookimpl
 from tamiz_head_shortlist.config import HeadShortlistConfig
 from tamiz_head_shortlist.effect import effect
 from tamiz_head_shortlist.fit import fit

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.errors import TamizError
-from tamiz.graph import DOMAIN, add_initializer, replace
-from tamiz.site import Site
-from tamiz.technique import Fit
+from tamiz.api import DOMAIN, Fit, Site, TamizError, add_initializer, replace
 from tamiz_head_shortlist.sketch import TENSORS
 
 _BIAS = 3

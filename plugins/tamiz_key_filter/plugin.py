@@ -12,10 +12,20 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tamiz.attention import filtered, rewrite_filter
-from tamiz.hookspecs import hookimpl
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, Cost, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.api import (
+    Claim,
+    Cost,
+    Fit,
+    Mode,
+    Resource,
+    Site,
+    SiteKind,
+    Technique,
+    TechniqueConfig,
+    filtered,
+    hookimpl,
+    rewrite_filter,
+)
 
 
 class KeyFilterConfig(TechniqueConfig):

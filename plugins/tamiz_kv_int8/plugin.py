@@ -14,19 +14,23 @@ from typing import Any
 
 import onnx_ir as ir
 
-from tamiz.attention import PAST_KEY, PRESENT_KEY, find_attention, set_attributes
-from tamiz.graph import CACHE
-from tamiz.hookspecs import hookimpl
-from tamiz.site import Site, SiteKind
-from tamiz.technique import (
+from tamiz.api import (
+    CACHE,
+    PAST_KEY,
+    PRESENT_KEY,
     Claim,
     Cost,
     Fit,
     FitError,
     Mode,
     Resource,
+    Site,
+    SiteKind,
     Technique,
     TechniqueConfig,
+    find_attention,
+    hookimpl,
+    set_attributes,
 )
 
 _PACKED = 4  # elements that share a float's place

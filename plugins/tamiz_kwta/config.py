@@ -7,8 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from tamiz.site import Site
-from tamiz.technique import TechniqueConfig
+from tamiz.api import Site, TechniqueConfig
 
 #: Fractions of the inputs to skip at strength 1. With the loss of a tensor a (r / 0.3)^4 for r
 #: skipped and its part b of the bytes, sum b r is largest under a given loss at r ~ (b / a)^(1/3);

@@ -6,14 +6,14 @@
 
 Where μ is taken off, what loses counts as its mean instead of as 0; elsewhere μ = 0. worth_b is
 ‖W_b‖_F, and t the quantile of the calibration's scores above which the fraction to keep lies. Where
-it is known what an error of an input costs the model (`tamiz.gradients`), worth_b² is the mean of
-that over the block, so score_b² nats a token are lost with it, and one exchange rate τ of loss for
-weights holds at all sites:
+it is known what an error of an input costs the model (`tamiz.survey.gradients`), worth_b² is the
+mean of that over the block, so score_b² nats a token are lost with it, and one exchange rate τ of
+loss for weights holds at all sites:
 
     score_b²  ≥  t²  =  price · strength · (the block's part of the weights of the model)
 
 An error costs one token more than another. With c = exp(w·x + b), what the input x foretells of
-that (`tamiz.token_costs`), loss · c takes the place of loss, so the threshold of a token is
+that (`tamiz.survey.token_costs`), loss · c takes the place of loss, so the threshold of a token is
 
     t · c^−½  =  t · exp(−½ (w·x + b))          at least half of t and at most twice
 
@@ -28,10 +28,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.machine import INT4_FACTORS
-from tamiz.site import Site
-from tamiz.statistics import Statistics, usual
-from tamiz.technique import Cost, Fit, FitError
+from tamiz.api import INT4_FACTORS, Cost, Fit, FitError, Site, Statistics, usual
 from tamiz_kwta.config import KwtaConfig
 
 Float = NDArray[np.float32]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.hookspecs import hookimpl
-from tamiz.site import SiteKind
-from tamiz.technique import Claim, Dial, Metric, Mode, Resource, Technique
+from tamiz.api import Claim, Dial, Metric, Mode, Resource, SiteKind, Technique, hookimpl
 from tamiz_kwta.config import KwtaConfig
 from tamiz_kwta.fit import effect, fit
 from tamiz_kwta.rewrite import rewrite

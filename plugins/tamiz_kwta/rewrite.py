@@ -5,9 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 import tamiz_ops
-from tamiz.graph import add_initializer, find_node, insert
-from tamiz.site import Site
-from tamiz.technique import Fit, FitError
+from tamiz.api import Fit, FitError, Site, add_initializer, find_node, insert
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:

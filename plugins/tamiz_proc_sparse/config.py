@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tamiz.technique import TechniqueConfig
+from tamiz.api import TechniqueConfig
 
 MLP = frozenset({"ffn_gate", "ffn_up", "ffn_down"})
 ATTENTION = frozenset({"attn_q", "attn_k", "attn_v", "attn_o"})

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.hookspecs import hookimpl
-from tamiz.site import SiteKind
-from tamiz.technique import Autotune, Claim, Metric, Mode, Resource, Technique
+from tamiz.api import Autotune, Claim, Metric, Mode, Resource, SiteKind, Technique, hookimpl
 from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_proc_sparse.fit import cost, dequantize, fit, schedule
 from tamiz_proc_sparse.rewrite import rewrite

@@ -18,10 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.site import Site
-from tamiz.sparsity import importance, largest, largest_blocks
-from tamiz.statistics import Statistics
-from tamiz.technique import Cost, Fit, FitError
+from tamiz.api import Cost, Fit, FitError, Site, Statistics, importance, largest, largest_blocks
 from tamiz_seed_delta.bases import Base, base_weight, fit_base, length
 from tamiz_seed_delta.config import SeedDeltaConfig
 

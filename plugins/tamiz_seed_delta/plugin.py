@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.hookspecs import hookimpl
-from tamiz.site import SiteKind
-from tamiz.technique import Autotune, Claim, Metric, Mode, Resource, Technique
+from tamiz.api import Autotune, Claim, Metric, Mode, Resource, SiteKind, Technique, hookimpl
 from tamiz_seed_delta.config import SeedDeltaConfig
 from tamiz_seed_delta.fit import cost, dequantize, fit, schedule
 from tamiz_seed_delta.rewrite import rewrite

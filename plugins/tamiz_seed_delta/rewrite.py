@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tamiz.graph import add_initializer, find_linear, replace_linear
-from tamiz.site import Site
-from tamiz.technique import Fit
+from tamiz.api import Fit, Site, add_initializer, find_linear, replace_linear
 
 #: What a fit may hold.
 TENSORS = ("deltas", "starts", "row_scale", "spectrum", "seedlm")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tamiz.technique import TechniqueConfig
+from tamiz.api import TechniqueConfig
 
 
 class StatePackConfig(TechniqueConfig):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tamiz.attention import filtered
-from tamiz.site import Site
-from tamiz.technique import Cost, Fit, FitError
+from tamiz.api import Cost, Fit, FitError, Site, filtered
 from tamiz_state_pack.kv_config import StatePackConfig
 
 

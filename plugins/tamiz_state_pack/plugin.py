@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.attention import rewrite_filter
-from tamiz.hookspecs import hookimpl
-from tamiz.site import SiteKind
-from tamiz.technique import Claim, Metric, Mode, Resource, Technique
+from tamiz.api import Claim, Metric, Mode, Resource, SiteKind, Technique, hookimpl, rewrite_filter
 from tamiz_state_pack import kv_filter, popcount, zero_mask
 from tamiz_state_pack.kv_config import StatePackConfig
 

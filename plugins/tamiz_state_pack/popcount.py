@@ -16,10 +16,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tamiz.graph import find_node, replace
-from tamiz.site import Site
-from tamiz.statistics import Statistics
-from tamiz.technique import Fit, FitError, TechniqueConfig
+from tamiz.api import Fit, FitError, Site, Statistics, TechniqueConfig, find_node, replace
 
 _GROUP = 32
 

@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 import tamiz_ops
-from tamiz.graph import find_node, insert
-from tamiz.site import Site
-from tamiz.statistics import Statistics
-from tamiz.technique import Cost, Fit, FitError, TechniqueConfig
+from tamiz.api import Cost, Fit, FitError, Site, Statistics, TechniqueConfig, find_node, insert
 
 #: Of the bytes of int4 packed by channel those of scales and minima, which are read in any case.
 _FACTORS = 0.2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from tamiz.technique import TechniqueConfig
+from tamiz.api import TechniqueConfig
 
 
 class TensorTrainConfig(TechniqueConfig):

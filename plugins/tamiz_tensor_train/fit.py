@@ -15,9 +15,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.site import Site
-from tamiz.statistics import Statistics
-from tamiz.technique import Cost, Fit, FitError
+from tamiz.api import Cost, Fit, FitError, Site, Statistics
 from tamiz_tensor_train.config import TensorTrainConfig
 
 Float = NDArray[np.float32]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.hookspecs import hookimpl
-from tamiz.site import SiteKind
-from tamiz.technique import Autotune, Claim, Mode, Resource, Technique
+from tamiz.api import Autotune, Claim, Mode, Resource, SiteKind, Technique, hookimpl
 from tamiz_tensor_train.config import TensorTrainConfig
 from tamiz_tensor_train.fit import cost, dequantize, fit, schedule
 from tamiz_tensor_train.rewrite import rewrite

@@ -12,9 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.graph import Linear, add_initializer, find_linear, replace
-from tamiz.site import Site
-from tamiz.technique import Fit, FitError
+from tamiz.api import Fit, FitError, Linear, Site, add_initializer, find_linear, replace
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:

@@ -18,10 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.site import Site
-from tamiz.sparsity import importance
-from tamiz.statistics import Statistics
-from tamiz.technique import Cost, Fit, FitError
+from tamiz.api import Cost, Fit, FitError, Site, Statistics, importance
 from tamiz_ternary.config import TernaryConfig
 
 GROUP, TILE = 32, 16

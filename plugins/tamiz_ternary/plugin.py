@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.hookspecs import hookimpl
-from tamiz.site import SiteKind
-from tamiz.technique import PACKED_BYTES, Claim, Mode, Resource, Technique
+from tamiz.api import PACKED_BYTES, Claim, Mode, Resource, SiteKind, Technique, hookimpl
 from tamiz_ternary.config import TernaryConfig
 from tamiz_ternary.fit import cost, dequantize, fit
 from tamiz_ternary.rewrite import rewrite

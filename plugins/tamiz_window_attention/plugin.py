@@ -13,10 +13,20 @@ from typing import Any
 import onnx_ir as ir
 from pydantic import Field
 
-from tamiz.attention import find_attention, set_attributes
-from tamiz.hookspecs import hookimpl
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, Cost, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.api import (
+    Claim,
+    Cost,
+    Fit,
+    Mode,
+    Resource,
+    Site,
+    SiteKind,
+    Technique,
+    TechniqueConfig,
+    find_attention,
+    hookimpl,
+    set_attributes,
+)
 
 
 class WindowConfig(TechniqueConfig):

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from tamiz import __version__
-from tamiz.errors import TamizError
+from tamiz.files.errors import TamizError
 
 COMMANDS = (
     "export",

@@ -10,7 +10,7 @@ from typing import Any, TextIO, TypeVar
 import click
 
 from tamiz.cli._counts import Workers
-from tamiz.errors import TamizError
+from tamiz.files.errors import TamizError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.site import Site
+if TYPE_CHECKING:
+    from tamiz.api.site import Site
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.errors import TamizError
+from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
+    from tamiz.api.technique import Technique
+    from tamiz.planning.resolver import Choice
     from tamiz.plugins import Plugins
-    from tamiz.resolver import Choice
-    from tamiz.technique import Technique
 
 policy = click.option(
     "--policy",
@@ -66,7 +66,7 @@ def choices(ctx: click.Context, values: Mapping[str, Any]) -> list[Choice]:
     Raises:
         TamizError: A value outside of its range, or a field of a technique that is switched off.
     """
-    from tamiz.plan import choose, parse_value
+    from tamiz.planning.plan import choose, parse_value
 
     techniques = plugins(ctx).techniques()
     wanted: dict[str, dict[str, Any] | None] = {}

@@ -71,7 +71,7 @@ def command(
     """Measure speed, memory and load time of the bundle DIR."""
     from rich.console import Console
 
-    from tamiz.bench import bench
+    from tamiz.evaluation.bench import bench
 
     if sweep is not None:
         if text is None or output is None:
@@ -100,7 +100,7 @@ def _sweep(
 ) -> None:
     from rich.console import Console
 
-    from tamiz.sweep import Sweep, run_sweep
+    from tamiz.building.sweep import Sweep, run_sweep
 
     wanted, context = Sweep.parse(sweep), contexts[0]
     with Console(stderr=True).status("sweep") as status:

@@ -11,7 +11,7 @@ from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins, policy
-from tamiz.errors import TamizError, UnwritableError, naming
+from tamiz.files.errors import TamizError, UnwritableError, naming
 
 
 @click.command("build", cls=TechniqueCommand)
@@ -93,7 +93,7 @@ def command(
 
     An interrupted build leaves its fits in .OUTPUT.work, and --resume goes on with them.
     """
-    from tamiz.build import Options, build
+    from tamiz.building.build import Options, build
 
     if report_json is not None and not report_json.parent.is_dir():
         raise TamizError(f"{report_json}: its folder does not exist")
@@ -125,7 +125,7 @@ def command(
 
 
 def _write(file: Path, report: dict[str, Any], bundle: Path) -> None:
-    from tamiz.text_file import write_json
+    from tamiz.files.text_file import write_json
 
     try:
         with naming(file):

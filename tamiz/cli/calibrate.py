@@ -13,7 +13,7 @@ from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import plugins
 
 if TYPE_CHECKING:
-    from tamiz.calibration import Calibration
+    from tamiz.calibration.file import Calibration
 
 
 @click.command("calibrate")
@@ -81,7 +81,7 @@ def command(
     Fits weigh their errors with the result, and the gates of a build judge on it. An interrupted
     run goes on where it was. With --merge and without --text only the given files are joined.
     """
-    from tamiz.calibrate import calibrate_bundle
+    from tamiz.calibration.calibrate import calibrate_bundle
 
     with progress_bar() as progress:
         result = calibrate_bundle(

@@ -26,11 +26,11 @@ def command(
     threads: int | None,
 ) -> None:
     """Talk with the bundle DIR, one line a turn; end of input (Ctrl-D) ends it."""
-    from tamiz.chat import ChatTemplate, Message
-    from tamiz.runtime import Model
-    from tamiz.sampling import Sampling
-    from tamiz.text import generate_text
-    from tamiz.tokenizer import Tokenizer
+    from tamiz.runtime.chat import ChatTemplate, Message
+    from tamiz.runtime.model import Model
+    from tamiz.runtime.sampling import Sampling
+    from tamiz.runtime.text import generate_text
+    from tamiz.runtime.tokenizer import Tokenizer
 
     sampling = Sampling(temperature, top_k, top_p, seed)
     model = Model.load(directory, threads)

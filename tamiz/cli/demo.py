@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.bundle import Bundle
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._techniques import plugins
-from tamiz.errors import TamizError
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
@@ -54,9 +54,9 @@ def command(ctx: click.Context, /, folder: Path, prompt: str, as_json: bool) -> 
 
 def _bundles(folder: Path, loaded: Plugins) -> tuple[Path, Path]:
     """The dense and the built bundle, made where they are not there yet."""
-    from tamiz.build import build
-    from tamiz.export import export
-    from tamiz.plan import choose
+    from tamiz.building.build import build
+    from tamiz.planning.plan import choose
+    from tamiz.survey.export import export
 
     dense, built = folder / "dense", folder / "int4"
     if not _valid(dense):
@@ -90,9 +90,10 @@ def _text() -> tuple[Path, int, str]:
 def _compare(dense: Path, built: Path, text: Path, windows: int) -> dict[str, Any]:
     from rich.console import Console
 
-    from tamiz.bench import bench
-    from tamiz.evaluate import evaluate, read_windows
-    from tamiz.runtime import Model
+    from tamiz.evaluation.bench import bench
+    from tamiz.evaluation.evaluate import evaluate
+    from tamiz.evaluation.windows import read_windows
+    from tamiz.runtime.model import Model
 
     with Console(stderr=True).status("memory bandwidth") as status:
         speed = bench(built, dense, (CONTEXT,), THREADS, status.update)
@@ -103,11 +104,11 @@ def _compare(dense: Path, built: Path, text: Path, windows: int) -> dict[str, An
 
 
 def _answer(built: Path, prompt: str) -> str:
-    from tamiz.chat import ChatTemplate
-    from tamiz.runtime import Model
-    from tamiz.sampling import Sampling
-    from tamiz.text import generate_text
-    from tamiz.tokenizer import Tokenizer
+    from tamiz.runtime.chat import ChatTemplate
+    from tamiz.runtime.model import Model
+    from tamiz.runtime.sampling import Sampling
+    from tamiz.runtime.text import generate_text
+    from tamiz.runtime.tokenizer import Tokenizer
 
     model = Model.load(built, THREADS)
     tokenizer = Tokenizer(model.bundle)

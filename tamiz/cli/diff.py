@@ -22,8 +22,8 @@ def command(ctx: click.Context, a: Path, b: Path, as_json: bool) -> None:
     Files, ops, bytes, and what was decided at each site. Exits with code 0 if they are equal and
     with 1 if they differ.
     """
-    from tamiz.bundle import Bundle
-    from tamiz.diff import differences
+    from tamiz.files.bundle import Bundle
+    from tamiz.reporting.diff import differences
 
     found = differences(Bundle.open(a), Bundle.open(b))
     if as_json:
@@ -55,7 +55,7 @@ def _print(found: Mapping[str, Any]) -> None:
 
 
 def _print_sites(sites: Mapping[str, Mapping[str, Any]]) -> None:
-    from tamiz.site import Site, SiteKind
+    from tamiz.api.site import Site, SiteKind
 
     rows = []
     for name, pair in sites.items():

@@ -81,7 +81,7 @@ def _python() -> str:
 def _onnxruntime() -> str:
     import onnxruntime
 
-    from tamiz.bundle import MIN_ONNXRUNTIME
+    from tamiz.files.bundle import MIN_ONNXRUNTIME
 
     found = onnxruntime.__version__
     if _numbers(found) < _numbers(MIN_ONNXRUNTIME):
@@ -146,15 +146,16 @@ def _memory() -> str:
 
 def _measured() -> str:
     """Measures the machine and keeps the result for `tamiz plan`."""
-    from tamiz import machine
+    from tamiz.evaluation.measure_machine import measure
+    from tamiz.planning import machine
 
-    machine.save(machine.measure())
+    machine.save(measure())
     return _profile()
 
 
 def _profile() -> str:
     """Never broken: only predicted speeds need it."""
-    from tamiz import machine
+    from tamiz.planning import machine
 
     profile = machine.load()
     if profile is None:
@@ -182,7 +183,7 @@ def _extras() -> str:
 
 
 def _bundle(directory: Path) -> str:
-    from tamiz.bundle import Bundle
+    from tamiz.files.bundle import Bundle
 
     bundle = Bundle.open(directory)
     bundle.verify()

@@ -52,9 +52,10 @@ def command(
     """Measure the perplexity of the bundle DIR on a text, and its distance from dense."""
     from rich.console import Console
 
-    from tamiz.evaluate import evaluate, read_windows
-    from tamiz.machine import cores
-    from tamiz.runtime import Model
+    from tamiz.evaluation.evaluate import evaluate
+    from tamiz.evaluation.windows import read_windows
+    from tamiz.planning.machine import cores
+    from tamiz.runtime.model import Model
 
     built = Model.load(directory, threads=1)
     dense = None if against is None else Model.load(against, threads=1)

@@ -25,8 +25,8 @@ def command(directory: Path, site: str | None, as_json: bool) -> None:
     For SITE: where every setting comes from, what the gates measured, what was tried, what was
     backed off, what stood against it. Without SITE one line a site. Reads the bundle's report.
     """
-    from tamiz.bundle import Bundle
-    from tamiz.explain import explain, overview, reading
+    from tamiz.files.bundle import Bundle
+    from tamiz.reporting.explain import explain, overview, reading
 
     with reading(Bundle.open(directory)) as report:
         found = overview(report) if site is None else explain(report, site)
@@ -53,7 +53,7 @@ def _print_overview(found: Mapping[str, Any]) -> None:
 
 def _print_sites(entries: Sequence[Mapping[str, Any]]) -> None:
     """What stands where, and why."""
-    from tamiz.site import Site, SiteKind
+    from tamiz.api.site import Site, SiteKind
 
     rows = []
     for entry in entries:

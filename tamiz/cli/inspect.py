@@ -13,7 +13,7 @@ from tamiz.cli._output import fold, print_json, print_table, size
 from tamiz.cli._techniques import plugins
 
 if TYPE_CHECKING:
-    from tamiz.inspect import Survey
+    from tamiz.survey.survey import Survey
 
 
 @click.command("inspect")
@@ -25,8 +25,8 @@ def command(ctx: click.Context, directory: Path, as_json: bool) -> None:
 
     Also what was recognised in its graph, and what was not and why.
     """
-    from tamiz.bundle import Bundle
-    from tamiz.inspect import survey
+    from tamiz.files.bundle import Bundle
+    from tamiz.survey.survey import survey
 
     found = survey(Bundle.open(directory), plugins(ctx))
     if as_json:

@@ -11,13 +11,13 @@ import click
 
 from tamiz.cli._output import fold, print_json, print_table, size
 from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins, policy
-from tamiz.errors import TamizError
+from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
-    from tamiz.bundle import Bundle
-    from tamiz.plan import Plan, Prediction
-    from tamiz.speed import SpeedPrediction
-    from tamiz.technique import Cost
+    from tamiz.api.technique import Cost
+    from tamiz.files.bundle import Bundle
+    from tamiz.planning.plan import Plan, Prediction
+    from tamiz.planning.speed import SpeedPrediction
 
 
 @click.command("plan", cls=TechniqueCommand)
@@ -49,11 +49,11 @@ def command(
     exact bytes, bytes read for a decoded token, and its time on this machine. The time needs the
     machine's profile, which 'tamiz doctor --profile' measures once.
     """
-    from tamiz import machine, speed
-    from tamiz.bundle import Bundle
-    from tamiz.inspect import survey
-    from tamiz.plan import ConflictError, make_plan, predict, totals
-    from tamiz.policy import read_policy
+    from tamiz.files.bundle import Bundle
+    from tamiz.planning import machine, speed
+    from tamiz.planning.plan import ConflictError, make_plan, predict, totals
+    from tamiz.planning.policy import read_policy
+    from tamiz.survey.survey import survey
 
     chosen = choices(ctx, flags)
     bundle = Bundle.open_dense(directory)
@@ -95,7 +95,7 @@ def _as_dict(
     speeds: Sequence[SpeedPrediction],
     context: int,
 ) -> dict[str, Any]:
-    from tamiz.plan import describe
+    from tamiz.planning.plan import describe
 
     return {
         "policy_hash": plan.policy,

@@ -9,8 +9,8 @@ import click
 from tamiz.cli._output import print_json, print_table
 
 if TYPE_CHECKING:
+    from tamiz.api.technique import Technique
     from tamiz.plugins import Plugin
-    from tamiz.technique import Technique
 
 
 @click.command("plugins")

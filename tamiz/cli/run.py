@@ -33,11 +33,11 @@ def command(
     as_json: bool,
 ) -> None:
     """Answer one prompt with the bundle DIR."""
-    from tamiz.chat import ChatTemplate, Message
-    from tamiz.runtime import Model
-    from tamiz.sampling import Sampling
-    from tamiz.text import generate_text
-    from tamiz.tokenizer import Tokenizer
+    from tamiz.runtime.chat import ChatTemplate, Message
+    from tamiz.runtime.model import Model
+    from tamiz.runtime.sampling import Sampling
+    from tamiz.runtime.text import generate_text
+    from tamiz.runtime.tokenizer import Tokenizer
 
     if raw and system is not None:
         raise click.UsageError("--system needs the chat template, which --raw switches off")

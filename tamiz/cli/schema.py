@@ -6,7 +6,7 @@ import click
 
 from tamiz.cli._output import print_json
 from tamiz.cli._techniques import plugins
-from tamiz.errors import TamizError
+from tamiz.files.errors import TamizError
 
 
 @click.command("schema")
@@ -16,7 +16,7 @@ def command(ctx: click.Context, technique: str) -> None:
     """Print the JSON Schema of a technique's configuration, or of a policy."""
     techniques = plugins(ctx).techniques()
     if technique == "policy":
-        from tamiz.policy_schema import policy_model
+        from tamiz.planning.policy_schema import policy_model
 
         print_json(policy_model(techniques).model_json_schema())
         return

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tamiz.plan import ConflictError
+from tamiz.api.site import TENSOR_IDS, SiteKind
+from tamiz.api.technique import Cost, Fit, FitError, Resource, Technique
+from tamiz.planning.plan import ConflictError
 from tamiz.plugins import load
-from tamiz.site import TENSOR_IDS, SiteKind
-from tamiz.technique import Cost, Fit, FitError, Resource, Technique
 from tamiz.testing.elsewhere import fit_in_another_process
 from tamiz.testing.tiny_llama import export_tiny_llama
 from tamiz.testing.trial import Case, Trial, gemm, interface, run, same

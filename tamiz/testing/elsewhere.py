@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tamiz.technique import Fit, FitFunction
+from tamiz.api.technique import Fit, FitFunction
 
 _SCRIPT = """
 import pickle, sys

@@ -104,7 +104,7 @@ def export_tiny_llama(folder: Path, plugins: Plugins) -> Path:
 
     Its linear weights come from Q4_1 and its embedding from Q8_0, so block-quant loses nothing.
     """
-    from tamiz.export import export
+    from tamiz.survey.export import export
 
     source = folder / "tiny.gguf"
     write_tiny_llama(source)

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from tamiz.build import Options, build
-from tamiz.bundle import Bundle
-from tamiz.calibrate import calibrate_bundle
-from tamiz.calibration import Calibration
-from tamiz.inspect import Survey, survey
-from tamiz.plan import Plan, choose, make_plan
-from tamiz.resolver import Choice
-from tamiz.site import Site
-from tamiz.technique import Fit, FitError, Technique, TechniqueConfig
+from tamiz.api.site import Site
+from tamiz.api.technique import Fit, FitError, Technique, TechniqueConfig
+from tamiz.building.build import Options, build
+from tamiz.calibration.calibrate import calibrate_bundle
+from tamiz.calibration.file import Calibration
+from tamiz.files.bundle import Bundle
+from tamiz.planning.plan import Plan, choose, make_plan
+from tamiz.planning.resolver import Choice
+from tamiz.survey.survey import Survey, survey
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -157,7 +157,7 @@ class Trial:
         return self._built[key]
 
     def _build(self, fields: Mapping[str, Any] | None) -> Built:
-        from tamiz.runtime import Model
+        from tamiz.runtime.model import Model
         from tamiz_ops import metrics
 
         techniques = self.plugins.techniques()
@@ -193,7 +193,7 @@ class Trial:
 
     def _known(self, site: Site) -> tuple[NDArray[np.float32] | None, Any]:
         """Weight ``[N, K]`` and statistics of a site, as a build gives them to a fit."""
-        from tamiz.graph import find_linear, weight_array
+        from tamiz.api.editing import find_linear, weight_array
 
         weight = None
         if site.weight is not None:

@@ -7,9 +7,9 @@ import numpy as np
 import onnx_ir as ir
 from pydantic import Field
 
-from tamiz import graph
-from tamiz.site import Site, SiteKind
-from tamiz.technique import (
+from tamiz.api import editing as graph
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import (
     Autotune,
     Claim,
     Cost,

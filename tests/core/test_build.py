@@ -7,14 +7,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from tamiz import graph
-from tamiz.build import Options, build
-from tamiz.bundle import Bundle
-from tamiz.errors import TamizError, UnwritableError
-from tamiz.plan import ConflictError, choose
-from tamiz.plugins import Plugins
-from tamiz.site import Site, SiteKind
-from tamiz.technique import (
+from tamiz.api import add_initializer, find_linear, metadata
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import (
     Claim,
     Cost,
     Fit,
@@ -24,6 +19,11 @@ from tamiz.technique import (
     Technique,
     TechniqueConfig,
 )
+from tamiz.building.build import Options, build
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError, UnwritableError
+from tamiz.planning.plan import ConflictError, choose
+from tamiz.plugins import Plugins
 
 
 class ScaleConfig(TechniqueConfig):
@@ -38,9 +38,9 @@ def rescaled(name: str = "rescaled", **changes: Any) -> Technique:
         return Fit({"weight": weight * np.float32(config.factor)}, {}, {"rel_l2": difference}, 32)
 
     def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
-        linear = graph.find_linear(model, site)
+        linear = find_linear(model, site)
         stored = fit.tensors["weight"] if site.transposed else fit.tensors["weight"].T
-        weight = graph.add_initializer(model, f"{site.weight}.{name}", np.ascontiguousarray(stored))
+        weight = add_initializer(model, f"{site.weight}.{name}", np.ascontiguousarray(stored))
         linear.node.replace_input_with(list(linear.node.inputs).index(linear.weight), weight)
         return [linear.node]
 
@@ -90,14 +90,14 @@ def test_a_technique_rewrites_its_sites_and_signs_the_nodes(
     assert out.manifest.techniques == {"rescaled": {"version": "7", "config": {"factor": 1.0}}}
     assert out.manifest.policy == report["build"]["policy_hash"]
     assert report["check"]["max_relative_error"] < 1e-5
-    signed = [n for n in ir.load(out.model).graph if graph.TECHNIQUE in n.metadata_props]
+    signed = [n for n in ir.load(out.model).graph if metadata.TECHNIQUE in n.metadata_props]
     assert len(signed) == report["totals"]["replaced"] == 14
     for node in signed:
-        assert node.metadata_props[graph.TECHNIQUE] == "rescaled"
-        assert node.metadata_props[graph.VERSION] == "7"
-        assert node.metadata_props[graph.POLICY] == out.manifest.policy
-        layer = node.metadata_props[graph.SITE].split(".")[1]
-        assert node.metadata_props[graph.LAYER] == layer
+        assert node.metadata_props[metadata.TECHNIQUE] == "rescaled"
+        assert node.metadata_props[metadata.VERSION] == "7"
+        assert node.metadata_props[metadata.POLICY] == out.manifest.policy
+        layer = node.metadata_props[metadata.SITE].split(".")[1]
+        assert node.metadata_props[metadata.LAYER] == layer
 
 
 def test_what_the_gate_refuses_stays_dense(plugins: Plugins, tiny_dense: Path) -> None:
@@ -142,11 +142,11 @@ def test_a_node_tells_all_techniques_that_rewrote_it(plugins: Plugins, tiny_dens
     techniques = [marked("second"), rescaled("first"), refusing, marked("zero")]
     report = run(plugins, tiny_dense, techniques, {t.name: {} for t in techniques})
     model = ir.load(Bundle.open(tiny_dense.parent / "out").model)
-    signed = [n.metadata_props for n in model.graph if graph.TECHNIQUE in n.metadata_props]
+    signed = [n.metadata_props for n in model.graph if metadata.TECHNIQUE in n.metadata_props]
     assert len(signed) == 14
     for node in signed:
-        assert node[graph.TECHNIQUE] == "first,second"
-        assert node[graph.VERSION] == "7,7"
+        assert node[metadata.TECHNIQUE] == "first,second"
+        assert node[metadata.VERSION] == "7,7"
     # A rewrite that refuses leaves the site to those before it; those after it do not follow.
     site = report["sites"]["layers.0.ffn_up"]
     decisions = {t["name"]: t["decision"] for t in site["techniques"]}
@@ -202,7 +202,7 @@ def test_what_was_fitted_survives_a_crash(
         raise error
 
     technique = rescaled(fit=fit)
-    monkeypatch.setattr("tamiz.build.write_model", fail)
+    monkeypatch.setattr("tamiz.building.build.write_model", fail)
     with pytest.raises((type(error), TamizError)):
         run(plugins, tiny_dense, [technique], {"rescaled": {}})
     monkeypatch.undo()

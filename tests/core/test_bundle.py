@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tamiz.bundle import (
+from tamiz.files.bundle import (
     Bundle,
     Source,
     check_target,
@@ -17,7 +17,7 @@ from tamiz.bundle import (
     write_manifest,
     writing,
 )
-from tamiz.errors import TamizError, UnwritableError
+from tamiz.files.errors import TamizError, UnwritableError
 
 EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 

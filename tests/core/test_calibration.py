@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tamiz import calibrate as module
-from tamiz.activations import Activations
-from tamiz.bundle import Bundle, write_manifest
-from tamiz.calibrate import calibrate_bundle
-from tamiz.calibration import Calibration, load
-from tamiz.errors import TamizError, UnwritableError
-from tamiz.generated_text import generate_windows
-from tamiz.inspect import survey
+from tamiz.calibration import calibrate as module
+from tamiz.calibration.calibrate import calibrate_bundle
+from tamiz.calibration.file import Calibration, load
+from tamiz.calibration.generated_text import generate_windows
+from tamiz.files.bundle import Bundle, write_manifest
+from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.plugins import Plugins
-from tamiz.runtime import Model
-from tamiz.tokenizer import Tokenizer
+from tamiz.runtime.model import Model
+from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.survey.activations import Activations
+from tamiz.survey.survey import survey
 
 TEXT = "The quick brown fox jumps over the lazy dog; hello hello. "
 

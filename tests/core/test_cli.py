@@ -10,10 +10,10 @@ import click
 import pytest
 from command_line import ok, tamiz
 
-from tamiz.bundle import writing
+from tamiz.building.report import without_seconds
 from tamiz.cli import COMMANDS
-from tamiz.errors import TamizError
-from tamiz.report import without_seconds
+from tamiz.files.bundle import writing
+from tamiz.files.errors import TamizError
 
 
 def refused(*arguments: str | Path) -> str:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tamiz.dial import hold_and_turn, turnable
-from tamiz.fitting import Attempt, Fitted
-from tamiz.gate import Verdict
-from tamiz.resolver import Choice, SitePlan
-from tamiz.selection import Slot
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, Dial, Fit, Mode, Resource, Technique, TechniqueConfig
-from tamiz.whole_model import Trials
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import Claim, Dial, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.building.dial import hold_and_turn, turnable
+from tamiz.building.fitting import Attempt, Fitted
+from tamiz.building.gate import Verdict
+from tamiz.building.selection import Slot
+from tamiz.building.whole_model import Trials
+from tamiz.planning.resolver import Choice, SitePlan
 
 
 class Config(TechniqueConfig):

@@ -12,9 +12,9 @@ from command_line import ok
 from noisy import NoisyConfig, noisy
 from pydantic import Field
 
-from tamiz import hookspecs
+from tamiz.api import hookspecs
+from tamiz.api.technique import Claim, Metric, Mode, Resource
 from tamiz.plugins import load
-from tamiz.technique import Claim, Metric, Mode, Resource
 
 GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"
 

@@ -6,8 +6,8 @@ import pytest
 from command_line import ok, tamiz
 from noisy import noisy
 
-from tamiz.build import Options, build
-from tamiz.plan import choose
+from tamiz.building.build import Options, build
+from tamiz.planning.plan import choose
 from tamiz.plugins import Plugin, Plugins, load
 
 SITE = "layers.1.ffn_down"

@@ -4,8 +4,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tamiz.errors import TamizError
-from tamiz.external_data import External, external_tensors, locations
+from tamiz.files.errors import TamizError
+from tamiz.files.external_data import External, external_tensors, locations
 
 
 def external(name: str, location: str) -> TensorProto:

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from tamiz.gate import judge
-from tamiz.policy import Gating
+from tamiz.building.gate import judge
+from tamiz.planning.policy import Gating
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from tamiz import gradients
-from tamiz.activations import Activations, Values
-from tamiz.backward import UnknownOpError, back, product, wanted
-from tamiz.bundle import Bundle
-from tamiz.inspect import Survey, survey
+from tamiz.api.site import Site, SiteKind
+from tamiz.files.bundle import Bundle
 from tamiz.plugins import load
-from tamiz.site import Site, SiteKind
+from tamiz.survey import gradients
+from tamiz.survey.activations import Activations, Values
+from tamiz.survey.backward import UnknownOpError, back, product, wanted
+from tamiz.survey.survey import Survey, survey
 from tamiz_ops import reference
 
 TOKENS, WIDTH, HEADS, KV_HEADS = 5, 12, 3, 1

@@ -9,9 +9,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from tamiz.errors import TamizError
-from tamiz.graph import (
-    LAYER,
+from tamiz.api.editing import (
     add_initializer,
     constant_weight,
     find_linear,
@@ -19,7 +17,9 @@ from tamiz.graph import (
     replace_linear,
     weight_array,
 )
-from tamiz.site import Site, SiteKind
+from tamiz.api.metadata import LAYER
+from tamiz.api.site import Site, SiteKind
+from tamiz.files.errors import TamizError
 
 
 def graph(body: str) -> ir.Model:

@@ -1,7 +1,7 @@
 import pytest
 
+from tamiz.api.site import Site, SiteKind
 from tamiz.cli._output import fold, print_table, size
-from tamiz.site import Site, SiteKind
 
 
 def site(name: str, layer: int | None) -> Site:

@@ -9,14 +9,14 @@ import onnx_ir as ir
 import pytest
 from pydantic import Field, create_model
 
+from tamiz.api.hookspecs import Exporter, hookimpl
+from tamiz.api.passes import GraphPass, Phase
+from tamiz.api.site import SiteKind
+from tamiz.api.technique import Claim, Mode, Resource, Technique, TechniqueConfig
 from tamiz.cli import build, plan
-from tamiz.errors import TamizError
-from tamiz.graph import GraphPass, Phase
-from tamiz.hookspecs import Exporter, hookimpl
-from tamiz.inspect import run_passes
+from tamiz.files.errors import TamizError
 from tamiz.plugins import OWN_FLAGS, load
-from tamiz.site import SiteKind
-from tamiz.technique import Claim, Mode, Resource, Technique, TechniqueConfig
+from tamiz.survey.survey import run_passes
 
 Install = Callable[..., EntryPoint]
 

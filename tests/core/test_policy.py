@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from tamiz.errors import TamizError
-from tamiz.plan import choose, make_plan
-from tamiz.policy import Gating, Policy, Rules, Tuning, read_policy
-from tamiz.policy_schema import policy_model
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Autotune, Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import Autotune, Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.files.errors import TamizError
+from tamiz.planning.plan import choose, make_plan
+from tamiz.planning.policy import Gating, Policy, Rules, Tuning, read_policy
+from tamiz.planning.policy_schema import policy_model
 
 
 class SeedConfig(TechniqueConfig):

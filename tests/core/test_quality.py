@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tamiz.quality import PERFECT, measure
-from tamiz.statistics import Statistics
+from tamiz.api.statistics import Statistics
+from tamiz.building.quality import PERFECT, measure
 
 RANDOM = np.random.default_rng(0)
 W = RANDOM.normal(size=(40, 24)).astype(np.float32)

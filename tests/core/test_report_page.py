@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tamiz.build import build
-from tamiz.bundle import Bundle
-from tamiz.plan import choose
+from tamiz.building.build import build
+from tamiz.files.bundle import Bundle
+from tamiz.planning.plan import choose
 from tamiz.plugins import load
-from tamiz.report_page import render
+from tamiz.reporting.page import render
 
 
 class Links(HTMLParser):

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamiz.resolver import Choice, Resolution, SitePlan, resolve
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, Mode, Resource, Technique, TechniqueConfig
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import Claim, Mode, Resource, Technique, TechniqueConfig
+from tamiz.planning.resolver import Choice, Resolution, SitePlan, resolve
 
 EVERYWHERE = frozenset(SiteKind)
 

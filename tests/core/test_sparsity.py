@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tamiz.sparsity import importance, largest, largest_blocks
-from tamiz.statistics import Statistics
+from tamiz.api.sparsity import importance, largest, largest_blocks
+from tamiz.api.statistics import Statistics
 
 
 def test_importance_is_the_root_of_the_imatrix() -> None:

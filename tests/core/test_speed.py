@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tamiz import machine, speed
-from tamiz.attention import filtered
-from tamiz.bundle import Bundle
+from tamiz.api.attention import filtered
+from tamiz.api.site import SiteKind
+from tamiz.api.technique import Cost
 from tamiz.cli import main
-from tamiz.inspect import Survey, survey
-from tamiz.machine import Profile, Speed
-from tamiz.plan import choose, make_plan, predict, totals
+from tamiz.evaluation import measure_machine
+from tamiz.files.bundle import Bundle
+from tamiz.planning import machine, speed
+from tamiz.planning.machine import Profile, Speed
+from tamiz.planning.plan import choose, make_plan, predict, totals
 from tamiz.plugins import Plugins
-from tamiz.site import SiteKind
-from tamiz.technique import Cost
+from tamiz.survey.survey import Survey, survey
 
 #: 1 GB/s at any working set and half of it line by line, a weight and a byte of the cache a
 #: nanosecond, 4 a byte of chosen keys, 1 µs a product, 2 an attention, 0.5 another node.
@@ -145,11 +146,11 @@ def test_a_profile_is_kept_for_this_machine_only(cache: Path) -> None:
 
 
 def test_measuring_gives_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "WORKING_SETS", (2, 4))
-    monkeypatch.setattr(machine, "_WARM_UP", 0.0)
-    monkeypatch.setattr(machine, "_MEASURE", 0.0)
-    monkeypatch.setattr(machine, "_ROUNDS", 1)
-    made = machine.measure()
+    monkeypatch.setattr(measure_machine, "WORKING_SETS", (2, 4))
+    monkeypatch.setattr(measure_machine, "_WARM_UP", 0.0)
+    monkeypatch.setattr(measure_machine, "_MEASURE", 0.0)
+    monkeypatch.setattr(measure_machine, "_ROUNDS", 1)
+    made = measure_machine.measure()
     assert made.speeds[0].threads == 1
     for found in made.speeds:
         assert list(found.read_gb_s) == ["2", "4"]
@@ -181,7 +182,7 @@ def test_plan_tells_speed_where_there_is_a_profile(cache: Path, tiny_dense: Path
 
 
 def test_doctor_measures_the_profile(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "measure", profile)
+    monkeypatch.setattr(measure_machine, "measure", profile)
     found = json.loads(CliRunner().invoke(main, ["doctor", "--json"]).stdout)["checks"]["profile"]
     assert "not measured" in found["found"]
     found = json.loads(CliRunner().invoke(main, ["doctor", "--profile", "--json"]).stdout)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from command_line import tamiz
 
-from tamiz import evaluate, sweep
-from tamiz.errors import TamizError
-from tamiz.evaluate import cut
+from tamiz.building import sweep
+from tamiz.evaluation import windows
+from tamiz.evaluation.windows import cut
+from tamiz.files.errors import TamizError
 
 TEXT = "a sieve lets the small things through and keeps the large ones " * 200
 
@@ -39,7 +40,7 @@ def test_a_sweep_that_fails_leaves_nothing(
         raise TamizError("no luck")
 
     # the tiny model reads 256 tokens
-    monkeypatch.setattr(evaluate, "cut", lambda ids, windows: cut(ids, windows, 100))
+    monkeypatch.setattr(windows, "cut", lambda ids, count: cut(ids, count, 100))
     monkeypatch.setattr(sweep, "check_context", lambda *_: None)
     monkeypatch.setattr(sweep, "evaluate", fail)
     for _ in range(2):  # the first is not in the way of the second

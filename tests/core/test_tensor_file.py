@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tamiz.errors import UnwritableError
-from tamiz.tensor_file import write_tensors
+from tamiz.files.errors import UnwritableError
+from tamiz.files.tensor_file import write_tensors
 
 TENSORS = {"weight": np.ones((64, 64), np.float32)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tamiz.token_costs import TokenCosts
+from tamiz.survey.token_costs import TokenCosts
 
 K, TOKENS, WINDOWS = 12, 400, 8
 SLOPE = np.linspace(-0.5, 0.5, K)

@@ -12,16 +12,16 @@ import onnx_ir as ir
 import pytest
 from noisy import noisy, rewrite_steps
 
-from tamiz import graph
-from tamiz.build import Options, build
-from tamiz.bundle import Bundle
-from tamiz.calibrate import calibrate_bundle
-from tamiz.calibration import Calibration
-from tamiz.candidates import gate_windows
-from tamiz.errors import TamizError
-from tamiz.plan import choose
+from tamiz.api import metadata
+from tamiz.api.technique import Technique
+from tamiz.building.build import Options, build
+from tamiz.building.candidates import gate_windows
+from tamiz.calibration.calibrate import calibrate_bundle
+from tamiz.calibration.file import Calibration
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
+from tamiz.planning.plan import choose
 from tamiz.plugins import Plugin, Plugins, load
-from tamiz.technique import Technique
 
 
 def loaded(technique: Technique) -> Plugins:
@@ -134,7 +134,7 @@ def test_refused_fits_mark_their_nodes(tiny_dense: Path) -> None:
     assert decision["unsafe"] == ["noisy"]
     assert "noisy: refused: rel_l2 is" in decision["reason"]
     model = ir.load(tiny_dense.parent / "out" / "model.onnx")
-    marked = ",".join(n.metadata_props.get(graph.UNSAFE, "") for n in model.graph)
+    marked = ",".join(n.metadata_props.get(metadata.UNSAFE, "") for n in model.graph)
     assert "layers.0.attn_q:noisy" in marked.split(",")
     assert marked.count(":noisy") == 14
 

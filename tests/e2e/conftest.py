@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tamiz.build import build
-from tamiz.export import export
-from tamiz.plan import choose
+from tamiz.building.build import build
+from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
+from tamiz.survey.export import export
 
 
 @pytest.fixture(scope="session")

@@ -56,9 +56,9 @@ def test_optimum_runs_the_bundle(kind: str, request: pytest.FixtureRequest) -> N
     import torch
 
     import tamiz_ops
-    from tamiz.runtime import Model
-    from tamiz.sampling import Sampling
-    from tamiz.tokenizer import Tokenizer
+    from tamiz.runtime.model import Model
+    from tamiz.runtime.sampling import Sampling
+    from tamiz.runtime.tokenizer import Tokenizer
 
     folder: Path = request.getfixturevalue(kind)
     options = ort.SessionOptions()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 
-from tamiz.bench import bundle_child
-from tamiz.bundle import Bundle
+from tamiz.evaluation.bench import bundle_child
+from tamiz.files.bundle import Bundle
 
 #: Beyond the bundle: 12 MB of KV cache (256 tokens, large pages are resident as a whole), the
 #: session and activations.

@@ -8,10 +8,11 @@ import onnx_ir as ir
 import pytest
 
 import tamiz_ops
-from tamiz.evaluate import evaluate, read_windows
-from tamiz.runtime import Model
-from tamiz.sampling import Sampling
-from tamiz.tokenizer import Tokenizer
+from tamiz.evaluation.evaluate import evaluate
+from tamiz.evaluation.windows import read_windows
+from tamiz.runtime.model import Model
+from tamiz.runtime.sampling import Sampling
+from tamiz.runtime.tokenizer import Tokenizer
 
 PROMPTS = [
     "What is a sieve?",

@@ -11,7 +11,7 @@ import pytest
 import tiny_gguf
 from gguf.constants import GGMLQuantizationType as Type
 
-from tamiz.errors import TamizError
+from tamiz.files.errors import TamizError
 from tamiz_exporters import gguf
 
 RELATIVE_ERROR = 2e-6

@@ -11,7 +11,7 @@ import tiny_gguf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamiz.errors import TamizError
+from tamiz.files.errors import TamizError
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.gguf_tokenizer import GgufTokenizer

@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 import tiny_gguf
 
-from tamiz.errors import TamizError
+from tamiz.files.errors import TamizError
 from tamiz_exporters import gguf, huggingface
 
 RELATIVE_ERROR = 1e-5

@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tamiz.errors import TamizError
+from tamiz.files.errors import TamizError
 from tamiz_exporters import onnx as exporter
 
 WEIGHT = np.random.default_rng(0).standard_normal((32, 48)).astype(np.float32)

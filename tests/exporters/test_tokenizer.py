@@ -14,7 +14,7 @@ from gguf import GGUFWriter
 from onnxruntime_extensions import get_library_path
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from tamiz.errors import TamizError
+from tamiz.files.errors import TamizError
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_tokenizer import GgufTokenizer
 from tamiz_exporters.tokenizer import write_tokenizer

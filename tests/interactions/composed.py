@@ -12,11 +12,11 @@ import onnx_ir as ir
 import pytest
 from llama_reference import Array, Llama
 
-from tamiz.calibration import Calibration
-from tamiz.inspect import Survey
+from tamiz.api.technique import FitError
+from tamiz.calibration.file import Calibration
 from tamiz.plugins import load
-from tamiz.runtime import Model
-from tamiz.technique import FitError
+from tamiz.runtime.model import Model
+from tamiz.survey.survey import Survey
 
 PROMPT = [(7 * i * i + 3 * i) % 250 for i in range(40)]
 DECODED = [(11 * i + 5) % 250 for i in range(20)]

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.bundle import Bundle
-from tamiz.inspect import Survey, survey
+from tamiz.files.bundle import Bundle
 from tamiz.plugins import Plugins
+from tamiz.survey.survey import Survey, survey
 
 Array = NDArray[Any]
 

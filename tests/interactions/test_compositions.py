@@ -14,7 +14,7 @@ import pytest
 from composed import PROMPT, Compose, Composed, needs, strongest
 from llama_reference import Array
 
-from tamiz.calibration import load as load_calibration
+from tamiz.calibration.file import load as load_calibration
 from tamiz_ops import reference
 
 

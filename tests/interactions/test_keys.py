@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tamiz.plan import ConflictError, choose, make_plan
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.planning.plan import ConflictError, choose, make_plan
+from tamiz.planning.resolver import Choice
 from tamiz.plugins import Plugins
-from tamiz.resolver import Choice
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
 
 ATTENTION = Site("layers.0.attention", SiteKind.ATTENTION, "attention", 0)
 

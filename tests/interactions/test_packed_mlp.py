@@ -14,8 +14,8 @@ from composed import PROMPT, Compose, Composed, needs, strongest
 from decoding import stages
 from llama_reference import Array
 
-from tamiz.bundle import sha256
-from tamiz.runtime import Model
+from tamiz.files.bundle import sha256
+from tamiz.runtime.model import Model
 from tamiz_ops import metrics
 
 

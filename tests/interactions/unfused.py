@@ -14,9 +14,9 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.bundle import Bundle
-from tamiz.graph import DOMAIN
-from tamiz.runtime import Model
+from tamiz.api.metadata import DOMAIN
+from tamiz.files.bundle import Bundle
+from tamiz.runtime.model import Model
 from tamiz_ops.program import read_program
 
 Array = NDArray[Any]

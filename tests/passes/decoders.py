@@ -10,7 +10,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 import tamiz_ops
-from tamiz.graph import GraphPass, Note, Phase
+from tamiz.api.passes import GraphPass, Note, Phase
 from tamiz_exporters.decoder_graph import DecoderConfig, build_decoder
 from tamiz_passes.plugin import tamiz_find_sites, tamiz_graph_passes
 

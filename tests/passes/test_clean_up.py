@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 from decoders import constant, decoder, node_named, ops, ordered, run_passes
 
-from tamiz.graph import Phase
+from tamiz.api.passes import Phase
 from tamiz_passes.clean_up import CleanUp
 from tamiz_passes.plugin import tamiz_find_sites
 

@@ -8,19 +8,11 @@ import pytest
 from decoders import CASES, LAYER_SITES, decoder, largest_error, ops, run_passes, session
 
 import tamiz_ops
-from tamiz.attention import PAST_KEY, add_sketch
-from tamiz.graph import (
-    CACHE,
-    LAYER,
-    SITE,
-    TECHNIQUE,
-    add_initializer,
-    find_linear,
-    replace,
-    replace_linear,
-)
-from tamiz.site import SiteKind
-from tamiz.states import present_of
+from tamiz.api.attention import PAST_KEY, add_sketch
+from tamiz.api.editing import add_initializer, find_linear, replace, replace_linear
+from tamiz.api.metadata import CACHE, LAYER, SITE, TECHNIQUE
+from tamiz.api.site import SiteKind
+from tamiz.runtime.states import present_of
 from tamiz_ops.program import read_program
 from tamiz_passes.fuse import FuseNodes
 from tamiz_passes.sites import find_sites

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 from decoders import CASES, largest_error, ops, run_passes, session
 
-from tamiz.site import SiteKind
+from tamiz.api.site import SiteKind
 from tamiz_passes.sites import find_sites
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra 'export')")

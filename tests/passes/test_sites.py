@@ -15,8 +15,9 @@ from decoders import (
     run_passes,
 )
 
-from tamiz.graph import LAYER, SITE, find_linear, weight_array
-from tamiz.site import Site, SiteKind
+from tamiz.api.editing import find_linear, weight_array
+from tamiz.api.metadata import LAYER, SITE
+from tamiz.api.site import Site, SiteKind
 from tamiz_passes.plugin import tamiz_find_sites
 from tamiz_passes.sites import find_sites
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_conformance import cases
 
-from tamiz.plan import ConflictError
+from tamiz.planning.plan import ConflictError
 from tamiz.plugins import load
 from tamiz.testing import Case, export_tiny_llama
 from tamiz.testing.trial import Trial

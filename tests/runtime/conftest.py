@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tamiz.build import build
-from tamiz.plan import choose
+from tamiz.building.build import build
+from tamiz.planning.plan import choose
 from tamiz.plugins import load
-from tamiz.runtime import Model
-from tamiz.tokenizer import Tokenizer
+from tamiz.runtime.model import Model
+from tamiz.runtime.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")

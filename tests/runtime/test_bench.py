@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
-from tamiz import bench
-from tamiz.errors import TamizError
+from tamiz.evaluation import bench
+from tamiz.files.errors import TamizError
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from tamiz.chat import ChatTemplate
-from tamiz.errors import TamizError
+from tamiz.files.errors import TamizError
+from tamiz.runtime.chat import ChatTemplate
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -123,8 +123,8 @@ LIST = "[" + "0," * 200 + "]"
     ],
 )
 def test_a_template_that_takes_too_much_is_ended(template, reason, monkeypatch):
-    monkeypatch.setattr("tamiz.chat._SECONDS", 0.2)
-    monkeypatch.setattr("tamiz.chat._MEMORY", 64 << 20)
+    monkeypatch.setattr("tamiz.runtime.chat._SECONDS", 0.2)
+    monkeypatch.setattr("tamiz.runtime.chat._MEMORY", 64 << 20)
     with pytest.raises(TamizError, match=reason):
         render(template)
 

@@ -3,9 +3,9 @@ import shutil
 import numpy as np
 import pytest
 
-from tamiz import evaluate
-from tamiz.errors import TamizError
-from tamiz.runtime import Model
+from tamiz.evaluation import evaluate, windows
+from tamiz.files.errors import TamizError
+from tamiz.runtime.model import Model
 
 WINDOWS = np.random.default_rng(1).integers(2, 262, (3, 100)).tolist()
 
@@ -102,14 +102,14 @@ def test_the_worse_perplexity_counts():
 
 
 def test_windows_do_not_overlap_and_the_rest_is_left():
-    assert evaluate.cut(range(10), 2, 4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert windows.cut(range(10), 2, 4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_a_short_text_is_refused(dense, tmp_path):
     (tmp_path / "short.txt").write_text("hello" * 5, "utf-8")
     reason = r"short\.txt: the text has 5 tokens, expected at least 2048 \(2 windows"
     with pytest.raises(TamizError, match=reason):
-        evaluate.read_windows(tmp_path / "short.txt", dense.bundle, 2)
+        windows.read_windows(tmp_path / "short.txt", dense.bundle, 2)
 
 
 def test_other_vocabularies_cannot_be_compared(dense, other, monkeypatch):

@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from tamiz.bundle import Source, write_manifest
-from tamiz.errors import TamizError
-from tamiz.runtime import Model
-from tamiz.sampling import Sampling
+from tamiz.files.bundle import Source, write_manifest
+from tamiz.files.errors import TamizError
+from tamiz.runtime.model import Model
+from tamiz.runtime.sampling import Sampling
 
 PROMPT = [5, 90, 33, 200, 17, 60]
 
@@ -110,7 +110,7 @@ def test_onnxruntime_prints_no_second_error(tiny_dense, capfd):
 
 
 def test_an_unknown_isa_is_named(shared_dir):
-    program = "import sys; from tamiz.runtime import Model; Model.load(sys.argv[1])"
+    program = "import sys; from tamiz.runtime.model import Model; Model.load(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", program, str(shared_dir)],
         env={**os.environ, "TAMIZ_ISA": "odd"},
@@ -118,7 +118,7 @@ def test_an_unknown_isa_is_named(shared_dir):
         text=True,
     )
     *_, last = done.stderr.splitlines()
-    assert last.startswith("tamiz.errors.TamizError: ")
+    assert last.startswith("tamiz.files.errors.TamizError: ")
     assert "TAMIZ_ISA is 'odd', expected one of" in last
 
 

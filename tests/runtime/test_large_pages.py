@@ -6,9 +6,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tamiz import large_pages
-from tamiz.errors import TamizError
-from tamiz.external_data import external_tensors
+from tamiz.files.errors import TamizError
+from tamiz.files.external_data import external_tensors
+from tamiz.runtime import large_pages
 
 pytestmark = pytest.mark.skipif(not large_pages.available(), reason="the system has no large pages")
 

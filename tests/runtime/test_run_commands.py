@@ -84,7 +84,7 @@ def test_a_forged_kv_cache_is_told(tamiz, dense_dir, tmp_path):
 
 
 def test_eval_prints_the_contracted_keys(tamiz, dense_dir, shared_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr("tamiz.evaluate.cut", lambda ids, n: [ids[:100]] * n)
+    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n: [ids[:100]] * n)
     text = tmp_path / "text.txt"
     text.write_text("hello world, " * 100, "utf-8")
     code, out, _ = tamiz("eval", dense_dir, "--text", text, "--windows", 1, "--json")
@@ -105,7 +105,7 @@ def test_eval_prints_the_contracted_keys(tamiz, dense_dir, shared_dir, tmp_path,
 
 
 def test_eval_decodes_what_it_does_not_know(tamiz, shared_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr("tamiz.evaluate.cut", lambda ids, n: [ids[:100]] * n)
+    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n: [ids[:100]] * n)
     text = tmp_path / "text.txt"
     text.write_text("hello world, " * 100, "utf-8")
     bundle = shutil.copytree(shared_dir, tmp_path / "other")
@@ -135,9 +135,9 @@ def test_bench_refuses_bad_contexts(tamiz, dense_dir, contexts):
 
 
 def test_bench_prints_a_table(tamiz, dense_dir, monkeypatch):
-    monkeypatch.setattr("tamiz.bench.ROUNDS", 1)
-    monkeypatch.setattr("tamiz.bench.PAUSE", 0.0)
-    monkeypatch.setattr("tamiz.bench.read_bandwidth", lambda threads: 1.0)
+    monkeypatch.setattr("tamiz.evaluation.bench.ROUNDS", 1)
+    monkeypatch.setattr("tamiz.evaluation.bench.PAUSE", 0.0)
+    monkeypatch.setattr("tamiz.evaluation.bench.read_bandwidth", lambda threads: 1.0)
     arguments = ["bench", dense_dir, "--against", dense_dir, "--context", "16", "--threads", 1]
     code, out, _ = tamiz(*arguments)
     assert code == 0

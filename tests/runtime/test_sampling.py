@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tamiz.errors import TamizError
-from tamiz.sampling import Sampler, Sampling, distribution
+from tamiz.files.errors import TamizError
+from tamiz.runtime.sampling import Sampler, Sampling, distribution
 
 logits = hnp.arrays(
     np.float32, st.integers(1, 200), elements=st.floats(-30, 30, width=32), unique=True

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from tamiz.errors import TamizError
-from tamiz.runtime import Model
-from tamiz.sequence import ExactSequence, SharedSequence
+from tamiz.files.errors import TamizError
+from tamiz.runtime.model import Model
+from tamiz.runtime.sequence import ExactSequence, SharedSequence
 
 IDS = np.random.default_rng(0).integers(2, 262, 60).tolist()
 #: float32 sums in another order.
@@ -38,7 +38,7 @@ def test_reading_in_parts_equals_one_run(model):
 
 
 def test_long_prompts_are_read_in_chunks(model, monkeypatch):
-    monkeypatch.setattr("tamiz.sequence.CHUNK", 7)
+    monkeypatch.setattr("tamiz.runtime.sequence.CHUNK", 7)
     np.testing.assert_allclose(model.sequence().read(IDS), whole(model, IDS)[-1], **CLOSE)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tamiz.states import State, present_of, stacked
+from tamiz.runtime.states import State, present_of, stacked
 
 
 @dataclass

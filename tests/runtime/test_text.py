@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamiz.bundle import Bundle, Source, write_manifest
-from tamiz.errors import TamizError
-from tamiz.sampling import Sampling
-from tamiz.text import generate_text, until_stop
-from tamiz.tokenizer import Tokenizer
+from tamiz.files.bundle import Bundle, Source, write_manifest
+from tamiz.files.errors import TamizError
+from tamiz.runtime.sampling import Sampling
+from tamiz.runtime.text import generate_text, until_stop
+from tamiz.runtime.tokenizer import Tokenizer
 
 words = st.text(alphabet="abé€", max_size=12)
 

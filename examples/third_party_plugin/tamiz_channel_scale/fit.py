@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 import tamiz_ops
-from tamiz.site import Site
-from tamiz.statistics import Statistics
-from tamiz.technique import Cost, Fit, FitError, TechniqueConfig
+from tamiz.api import Cost, Fit, FitError, Site, Statistics, TechniqueConfig
 
 #: Exponents that are tried where none is given.
 _ALPHAS = tuple(step / 8 for step in range(9))

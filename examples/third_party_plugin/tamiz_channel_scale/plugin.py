@@ -6,10 +6,20 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tamiz.graph import add_initializer, find_linear, replace_linear
-from tamiz.hookspecs import hookimpl
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, Fit, Metric, Mode, Resource, Technique
+from tamiz.api import (
+    Claim,
+    Fit,
+    Metric,
+    Mode,
+    Resource,
+    Site,
+    SiteKind,
+    Technique,
+    add_initializer,
+    find_linear,
+    hookimpl,
+    replace_linear,
+)
 from tamiz_channel_scale.fit import ChannelScaleConfig, cost, dequantize, fit
 
 

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tamiz.api import FitError, Site, SiteKind, Statistics
 from tamiz.cli import main
 from tamiz.plugins import load
-from tamiz.site import Site, SiteKind
-from tamiz.statistics import Statistics
-from tamiz.technique import FitError
 from tamiz.testing import Case, TechniqueTests, export_tiny_llama
 from tamiz_channel_scale.fit import ChannelScaleConfig, dequantize, fit
 

@@ -13,12 +13,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tamiz_ops
-from tamiz.build import build
-from tamiz.bundle import Bundle, Source, write_manifest
-from tamiz.export import export
-from tamiz.inspect import survey
-from tamiz.plan import choose, make_plan, predict, totals
+from tamiz.building.build import build
+from tamiz.files.bundle import Bundle, Source, write_manifest
+from tamiz.planning.plan import choose, make_plan, predict, totals
 from tamiz.plugins import Plugins
+from tamiz.survey.export import export
+from tamiz.survey.survey import survey
 from tamiz_block_quant.fit import quantise
 from tamiz_block_quant.unmasked import PackUnmasked
 

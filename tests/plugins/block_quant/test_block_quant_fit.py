@@ -6,8 +6,8 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tamiz.site import Site, SiteKind
-from tamiz.technique import FitError
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import FitError
 from tamiz_block_quant.config import BlockQuantConfig
 from tamiz_block_quant.fit import cost, dequantize, fit, quantise
 

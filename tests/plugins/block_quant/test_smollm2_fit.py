@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import tamiz_ops
-from tamiz.errors import TamizError
-from tamiz.site import Site, SiteKind
+from tamiz.api.site import Site, SiteKind
+from tamiz.files.errors import TamizError
 from tamiz_block_quant.config import BlockQuantConfig
 from tamiz_block_quant.fit import fit
 from tamiz_exporters.gguf import locate

@@ -10,12 +10,12 @@ import onnx_ir as ir
 import pytest
 from decoding import IDS, PROMPT, built, counted, distance, steps
 
-from tamiz.bundle import Bundle
-from tamiz.inspect import survey
-from tamiz.plan import ConflictError, choose, make_plan, predict
+from tamiz.files.bundle import Bundle
+from tamiz.planning.plan import ConflictError, choose, make_plan, predict
 from tamiz.plugins import Plugins
-from tamiz.runtime import Model
-from tamiz.sequence import ExactSequence
+from tamiz.runtime.model import Model
+from tamiz.runtime.sequence import ExactSequence
+from tamiz.survey.survey import survey
 
 ATTENTION = "layers.1.attention"
 FEW = {"theta": 0.5, "least_keys": 0}

@@ -12,18 +12,18 @@ from click.testing import CliRunner
 from decoding import IDS, PROMPT, built, counted, distance, stages, steps
 
 import tamiz_ops
-from tamiz.bench_child import BundleEngine
-from tamiz.bundle import Bundle
-from tamiz.calibrate import calibrate_bundle
+from tamiz.api.metadata import LAYER
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.cli import main
-from tamiz.graph import LAYER
-from tamiz.plan import ConflictError, choose, make_plan
+from tamiz.evaluation.bench_child import BundleEngine
+from tamiz.files.bundle import Bundle
+from tamiz.planning.plan import ConflictError, choose, make_plan
+from tamiz.planning.resolver import Choice
 from tamiz.plugins import Plugins
-from tamiz.resolver import Choice
-from tamiz.runtime import Model
-from tamiz.sequence import ExactSequence, SharedSequence
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.runtime.model import Model
+from tamiz.runtime.sequence import ExactSequence, SharedSequence
 
 EXACT = {"reference": "last", "select": "topk", "topk": 1.0, "gap_every": 16, "anywhere": True}
 HALF = {"select": "topk", "topk": 0.5, "gap_every": 0, "anywhere": True}

@@ -9,15 +9,15 @@ import onnx_ir as ir
 import pytest
 from decoding import stages
 
-from tamiz.build import Options, build
-from tamiz.bundle import Bundle
-from tamiz.inspect import survey
-from tamiz.plan import ConflictError, choose, make_plan, predict, totals
+from tamiz.api.site import Site
+from tamiz.api.statistics import Statistics
+from tamiz.api.technique import Fit
+from tamiz.building.build import Options, build
+from tamiz.files.bundle import Bundle
+from tamiz.planning.plan import ConflictError, choose, make_plan, predict, totals
 from tamiz.plugins import Plugins
-from tamiz.runtime import Model
-from tamiz.site import Site
-from tamiz.statistics import Statistics
-from tamiz.technique import Fit
+from tamiz.runtime.model import Model
+from tamiz.survey.survey import survey
 
 PROMPT = [5, 100, 30, 7]
 

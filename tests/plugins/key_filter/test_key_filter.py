@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from decoding import stages
 
 from tamiz.cli import main
-from tamiz.runtime import Model
+from tamiz.runtime.model import Model
 
 IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
 

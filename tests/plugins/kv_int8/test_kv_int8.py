@@ -8,14 +8,14 @@ import pytest
 from click.testing import CliRunner
 from decoding import IDS, built, distance, steps
 
-from tamiz.bundle import Bundle
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import Cost, FitError
 from tamiz.cli import main
-from tamiz.plan import choose, make_plan, predict
+from tamiz.files.bundle import Bundle
+from tamiz.planning.plan import choose, make_plan, predict
 from tamiz.plugins import Plugins
-from tamiz.runtime import Model
-from tamiz.sequence import ExactSequence, SharedSequence
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Cost, FitError
+from tamiz.runtime.model import Model
+from tamiz.runtime.sequence import ExactSequence, SharedSequence
 from tamiz_kv_int8.plugin import KV_INT8
 
 CONFIG = KV_INT8.config()
@@ -94,7 +94,7 @@ def site(head_size: int) -> Site:
 
 
 def test_the_plan_knows_the_bytes(plugins: Plugins, tiny_dense: Path) -> None:
-    from tamiz.inspect import survey
+    from tamiz.survey.survey import survey
 
     found = survey(Bundle.open(tiny_dense), plugins)
     plan = make_plan(found.sites, choose(plugins.techniques(), {"kv-int8": {}}))

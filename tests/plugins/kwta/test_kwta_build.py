@@ -10,14 +10,14 @@ import onnx_ir as ir
 import pytest
 
 import tamiz_ops
-from tamiz.build import Options, build
-from tamiz.bundle import Bundle
-from tamiz.calibrate import calibrate_bundle
-from tamiz.plan import choose, make_plan
+from tamiz.api.site import Site, SiteKind
+from tamiz.building.build import Options, build
+from tamiz.calibration.calibrate import calibrate_bundle
+from tamiz.files.bundle import Bundle
+from tamiz.planning.plan import choose, make_plan
+from tamiz.planning.resolver import Choice
 from tamiz.plugins import Plugins
-from tamiz.resolver import Choice
-from tamiz.runtime import Model
-from tamiz.site import Site, SiteKind
+from tamiz.runtime.model import Model
 
 IDS = np.random.default_rng(0).integers(2, 262, 40).tolist()
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tamiz.site import Site, SiteKind
-from tamiz.statistics import Statistics
-from tamiz.technique import Fit, FitError
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.statistics import Statistics
+from tamiz.api.technique import Fit, FitError
 from tamiz_kwta.config import KwtaConfig
 from tamiz_kwta.fit import fit
 

@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from tamiz import bench, evaluate
-from tamiz.calibrate import calibrate_bundle
+from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.cli import main
-from tamiz.evaluate import cut
+from tamiz.evaluation import bench, evaluate
+from tamiz.evaluation.windows import cut
 from tamiz.plugins import load
 
 TEXT = "a sieve lets the small things through and keeps the large ones " * 200

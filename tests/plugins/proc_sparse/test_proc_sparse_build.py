@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from decoding import stages
 
-from tamiz.build import Options, build
-from tamiz.bundle import Bundle
-from tamiz.inspect import survey
-from tamiz.plan import ConflictError, choose, make_plan, predict, totals
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import Claim, Mode, Resource, Technique, TechniqueConfig
+from tamiz.building.build import Options, build
+from tamiz.files.bundle import Bundle
+from tamiz.planning.plan import ConflictError, choose, make_plan, predict, totals
+from tamiz.planning.resolver import Choice, resolve
 from tamiz.plugins import Plugins
-from tamiz.resolver import Choice, resolve
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, Mode, Resource, Technique, TechniqueConfig
+from tamiz.survey.survey import survey
 from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_proc_sparse.plugin import PROC_SPARSE
 

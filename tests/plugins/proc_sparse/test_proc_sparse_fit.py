@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tamiz_ops
-from tamiz.site import Site, SiteKind
-from tamiz.statistics import Statistics
-from tamiz.technique import Fit, FitError
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.statistics import Statistics
+from tamiz.api.technique import Fit, FitError
 from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_proc_sparse.fit import HASH_DEVIATION, cost, dequantize, fit, schedule
 

@@ -10,13 +10,13 @@ import pytest
 from decoding import stages
 
 import tamiz_ops
-from tamiz.build import build
-from tamiz.bundle import Bundle
-from tamiz.graph import find_linear, weight_array
-from tamiz.inspect import survey
-from tamiz.plan import ConflictError, choose, make_plan
+from tamiz.api.editing import find_linear, weight_array
+from tamiz.api.site import SiteKind
+from tamiz.building.build import build
+from tamiz.files.bundle import Bundle
+from tamiz.planning.plan import ConflictError, choose, make_plan
 from tamiz.plugins import Plugins
-from tamiz.site import SiteKind
+from tamiz.survey.survey import survey
 from tamiz_seed_delta.config import SeedDeltaConfig
 from tamiz_seed_delta.fit import fit
 from tamiz_seed_delta.rewrite import rewrite

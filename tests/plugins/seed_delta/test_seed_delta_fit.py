@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tamiz_ops
-from tamiz.site import Site, SiteKind
-from tamiz.statistics import Statistics
-from tamiz.technique import Fit, FitError
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.statistics import Statistics
+from tamiz.api.technique import Fit, FitError
 from tamiz_seed_delta.bases import hadamard, length, stack
 from tamiz_seed_delta.config import SeedDeltaConfig
 from tamiz_seed_delta.fit import cost, dequantize, fit, schedule

@@ -7,9 +7,9 @@ from typing import Any
 
 from decoding import stages
 
-from tamiz.build import Options, build
-from tamiz.bundle import REPORT
-from tamiz.plan import choose
+from tamiz.building.build import Options, build
+from tamiz.files.bundle import REPORT
+from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
 
 TENSORS = {f"ffn_{t}" for t in ("gate", "up", "down")} | {f"attn_{t}" for t in "qkvo"}

@@ -11,17 +11,17 @@ from click.testing import CliRunner
 from decoding import IDS, built, distance, steps
 
 import tamiz_ops
-from tamiz.build import Options, build
-from tamiz.bundle import Bundle
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import Cost
+from tamiz.building.build import Options, build
 from tamiz.cli import main
-from tamiz.errors import TamizError
-from tamiz.inspect import survey
-from tamiz.plan import choose
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
+from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
-from tamiz.runtime import Model
-from tamiz.sequence import ExactSequence, SharedSequence
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Cost
+from tamiz.runtime.model import Model
+from tamiz.runtime.sequence import ExactSequence, SharedSequence
+from tamiz.survey.survey import survey
 from tamiz_state_pack.kv_config import StatePackConfig
 from tamiz_state_pack.kv_filter import effect
 

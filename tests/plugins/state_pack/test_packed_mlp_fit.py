@@ -4,10 +4,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from tamiz.graph import find_node
-from tamiz.site import Site, SiteKind
-from tamiz.statistics import Statistics
-from tamiz.technique import Cost, FitError
+from tamiz.api.editing import find_node
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.statistics import Statistics
+from tamiz.api.technique import Cost, FitError
 from tamiz.testing.trial import gemm
 from tamiz_ops import reference
 from tamiz_state_pack import popcount, zero_mask

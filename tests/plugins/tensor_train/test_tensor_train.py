@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamiz.build import Options, build
-from tamiz.bundle import Bundle
-from tamiz.plan import choose
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.technique import Claim, FitError, Mode, Resource, Technique, TechniqueConfig
+from tamiz.building.build import Options, build
+from tamiz.files.bundle import Bundle
+from tamiz.planning.plan import choose
+from tamiz.planning.resolver import Choice, resolve
 from tamiz.plugins import load
-from tamiz.resolver import Choice, resolve
-from tamiz.site import Site, SiteKind
-from tamiz.technique import Claim, FitError, Mode, Resource, Technique, TechniqueConfig
 from tamiz.testing.trial import gemm, run
 from tamiz_tensor_train.config import TensorTrainConfig
 from tamiz_tensor_train.fit import cost, decompose, dequantize, dimensions, fit

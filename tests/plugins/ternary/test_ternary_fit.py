@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from decoding import stages
 
-from tamiz.build import Options, build
-from tamiz.plan import choose
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.statistics import Statistics
+from tamiz.api.technique import FitError
+from tamiz.building.build import Options, build
+from tamiz.planning.plan import choose
 from tamiz.plugins import load
-from tamiz.site import Site, SiteKind
-from tamiz.statistics import Statistics
-from tamiz.technique import FitError
 from tamiz_ternary.config import TernaryConfig
 from tamiz_ternary.fit import cost, dequantize, fit
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tamiz.build import Options, build
-from tamiz.plan import choose
+from tamiz.building.build import Options, build
+from tamiz.planning.plan import choose
 from tamiz.plugins import load
-from tamiz.runtime import Model
+from tamiz.runtime.model import Model
 
 IDS = np.random.default_rng(0).integers(2, 262, 100).tolist()
 

@@ -1,0 +1,75 @@
+"""The hooks through which exporters, graph passes and techniques reach the core.
+
+A plugin is a module or object named by an entry point of the group ``tamiz``; built-in plugins
+load the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pluggy
+
+from tamiz.api.site import Site
+from tamiz.api.technique import Technique
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from tamiz.api.passes import GraphPass, Note
+
+PROJECT = "tamiz"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """A way to turn a source into a dense bundle.
+
+    Attributes:
+        name: ``gguf``, ``huggingface``, ``onnx``.
+        summary: What it reads, in one line.
+        order: Exporters are asked in this order; the first that accepts wins.
+        accepts: Whether it reads this source (a path, a hub id, or a name such as ``smollm2``).
+        export: Writes the dense bundle's files, without the manifest, into an existing empty
+            directory and returns the path or name of the source it read. Raises TamizError.
+    """
+
+    name: str
+    summary: str
+    order: int
+    accepts: Callable[[str], bool]
+    export: Callable[[str, Path], str]
+
+
+@hookspec
+def tamiz_techniques() -> Sequence[Technique]:
+    """Techniques that the plugin declares."""
+    raise NotImplementedError
+
+
+@hookspec
+def tamiz_exporters() -> Sequence[Exporter]:
+    """Exporters that the plugin offers."""
+    raise NotImplementedError
+
+
+@hookspec
+def tamiz_graph_passes() -> Sequence[type[GraphPass]]:
+    """Graph passes that every build runs, in order of their phase and `order`."""
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
+def tamiz_find_sites(model: ir.Model) -> tuple[list[Site], list[Note]] | None:
+    """Finds the sites of a model, after the passes of phase `recognise`.
+
+    Returns the sites in graph order, and for every linear-looking node that is no site the reason
+    why; None leaves the model to the next plugin.
+    """
+    raise NotImplementedError

@@ -1,0 +1,46 @@
+"""What calibration knows of the input of one site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Inputs whose length is this many times the median's are those of first tokens.
+_OUTLIER = 8.0
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a site's input x was on the calibration text.
+
+    Attributes:
+        count: Tokens that were seen.
+        imatrix: Mean of x² over these tokens, float32 ``[K]``.
+        samples: Some of these inputs, drawn uniformly, float32 ``[S, K]``; windows in the order of
+            the text.
+        origins: Name of the text that each sample is of, ``[S]``; None if they are of one text.
+        run: Inputs of tokens that follow each other, float32 ``[R, K]``; None if unknown.
+        losses: What an error of each input costs the model, nats a token for its square, float32
+            ``[K]`` (`tamiz.survey.gradients`); None if unknown.
+        tokens: What the input foretells of how much more it costs one token, c = exp(x·tokens[:K] +
+            tokens[K]), 1 on average, float32 ``[K + 1]`` (`tamiz.survey.token_costs`); None if
+            nothing.
+        share: The site's part of the weights of all linear sites.
+    """
+
+    count: int
+    imatrix: NDArray[np.float32]
+    samples: NDArray[np.float32]
+    origins: NDArray[np.str_] | None = None
+    run: NDArray[np.float32] | None = None
+    losses: NDArray[np.float32] | None = None
+    tokens: NDArray[np.float32] | None = None
+    share: float = 1.0
+
+
+def usual(samples: NDArray[np.float32]) -> NDArray[np.intp]:
+    """Which of the inputs ``[S, K]`` are not those of first tokens, which are far longer."""
+    lengths = np.linalg.norm(samples, axis=1)
+    return np.flatnonzero(lengths <= _OUTLIER * np.median(lengths))

@@ -1,0 +1,321 @@
+"""A technique, declared: the one frozen object from which flags, schema, docs and the resolver's
+tables are made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from tamiz.api.site import Site, SiteKind
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx_ir as ir
+
+    from tamiz.api.statistics import Statistics
+
+
+#: The part of int4 weights that is scales and minima, which are read whatever is skipped.
+INT4_FACTORS = 0.2
+
+
+class Resource(str, Enum):
+    """What a claim takes at a site.
+
+    How the weight is stored, which input blocks may be computed, the final choice among these,
+    which keys may be attended, which outputs are computed exactly, what is sketched of the keys,
+    how keys and values are stored.
+    """
+
+    WEIGHTS = "weights"
+    CANDIDATES = "candidates"
+    BUDGET = "budget"
+    KEYS = "keys"
+    OUTPUTS = "outputs"
+    SKETCH = "sketch"
+    CACHE = "cache"
+
+
+#: What is stored is stored once, one technique decides last, and keys have one sketch.
+_ONE_OWNER = (
+    Resource.WEIGHTS,
+    Resource.BUDGET,
+    Resource.OUTPUTS,
+    Resource.SKETCH,
+    Resource.CACHE,
+)
+
+
+class Mode(str, Enum):
+    """How a claim shares its resource: alone, or narrowing what earlier claims left."""
+
+    EXCLUSIVE = "exclusive"
+    NARROWING = "narrowing"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a technique takes at each of its sites.
+
+    Attributes:
+        resource: The resource.
+        mode: `EXCLUSIVE` (at most one technique a site) or `NARROWING` (several, in `order`).
+        order: Rank among narrowing claims on one resource; lower narrows first, equal ranks go by
+            the technique's name.
+        block: Block size along the input that the claim works in, or the name of the
+            configuration's field that holds it; None where it has none. All claims on a site
+            share one partition: the finest block, of which the others are multiples.
+
+    Raises:
+        ValueError: `weights`, `budget`, `outputs`, `sketch` and `cache` have one owner, so they
+            are claimed `EXCLUSIVE` only.
+    """
+
+    resource: Resource
+    mode: Mode
+    order: int = 0
+    block: int | str | None = None
+
+    def __post_init__(self) -> None:
+        """Holds the one-owner resources to exclusive claims."""
+        if self.resource in _ONE_OWNER and self.mode != Mode.EXCLUSIVE:
+            raise ValueError(f"a claim on {self.resource.value} must be exclusive")
+
+
+class TechniqueConfig(BaseModel):
+    """Base of every technique's configuration. Unknown keys are errors.
+
+    Each field carries a description with its unit, its range as pydantic constraints, and
+    optionally ``json_schema_extra={"flag": "--its-flag"}`` where the flag's name is not
+    ``--<technique>-<field>``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @property
+    def informed(self) -> bool:
+        """Whether fits read what errors at each input cost (`Statistics.losses`), which a build
+        measures for them where it can."""
+        return False
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A run-time metric that the technique's ops report.
+
+    Attributes:
+        name: As the report and `tamiz_ops.metrics` name it, ``kwta.keep_ratio``.
+        unit: ``bytes``, ``fraction``, ``ms``, …
+        description: One sentence.
+    """
+
+    name: str
+    unit: str
+    description: str
+
+
+#: Of the ops that multiply with packed weights and leave out what a mask switches off.
+PACKED_BYTES = (
+    Metric("matmul.bytes_read", "bytes", "Of packed weights that calls read."),
+    Metric("matmul.bytes_dense", "bytes", "Of packed weights that they would read unmasked."),
+)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The offline transform of one weight.
+
+    Attributes:
+        tensors: Packed constants by role (``weight``, ``mask``, …).
+        attributes: Attributes of the op that reads them.
+        metrics: What the technique itself measured: ``exact`` (1 if Ŵ = W bit for bit) and
+            whatever it wants in the report. Where it can dequantise, the core adds
+            `tamiz.building.quality`'s metrics; where it cannot, metrics it gives under their names
+            are judged as they are.
+        bits_per_weight: Stored bits divided by the number of dense weights.
+        strip: Set by the core before the rewrite: False where the dense weight is to stay as an
+            input of the new node. Only for techniques with a `fallback`.
+    """
+
+    tensors: Mapping[str, np.ndarray]
+    attributes: Mapping[str, int | float | str]
+    metrics: Mapping[str, float]
+    bits_per_weight: float
+    strip: bool = True
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one site costs under a technique, known before the fit.
+
+    Attributes:
+        stored: Bytes in the bundle.
+        read: Bytes read from memory for one decoded token.
+        work: Weights multiplied for one decoded token, in units of a product of int4 weights that
+            are in the cache; it counts where it takes longer than reading.
+        exact: False where these are the most it may take, and the fit tells how much less it is.
+        scattered: Bytes of `read` that are single cache lines with gaps between them; of keys and
+            values, rows.
+        sketch: Bytes of `read` that are sketches of keys or what else is known of them; the others
+            are keys and values.
+        choosing: As `work`, of what chooses keys before any of them are read.
+    """
+
+    stored: int
+    read: int
+    work: int = 0
+    exact: bool = True
+    scattered: int = 0
+    sketch: int = 0
+    choosing: int = 0
+
+
+@dataclass(frozen=True)
+class Autotune:
+    """Configurations to try at a site, from the smallest to the largest.
+
+    Attributes:
+        field: Field of the configuration that a bare number in a policy's schedule stands for.
+        schedule: ``schedule(site, config)``: fields to change, one mapping an attempt; used where
+            the policy gives no schedule.
+    """
+
+    field: str
+    schedule: Callable[[Site, Any], Sequence[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Dial:
+    """One number, the same at all sites, that the gate of the whole model turns up as far as the
+    budget allows.
+
+    Attributes:
+        field: Field of the configuration, a positive number; more saves more and loses more.
+        fixed: Fields of which one that is set decides instead.
+        start: Where the search begins.
+        loss: Metric of a fit that foretells what the model loses by it, nats a token.
+    """
+
+    field: str
+    fixed: tuple[str, ...]
+    start: float
+    loss: str | None = None
+
+
+class FitError(Exception):
+    """A technique cannot represent this weight; one sentence. The site stays dense."""
+
+
+FitFunction = Callable[[Site, "np.ndarray", "Statistics | None", Any], Fit]
+DequantizeFunction = Callable[[Site, Fit], "np.ndarray"]
+RewriteFunction = Callable[[Site, Fit, "ir.Model"], "list[ir.Node]"]
+CostFunction = Callable[[Site, Any], Cost]
+EffectFunction = Callable[[Site, Any, Cost, int], Cost]
+
+
+@dataclass(frozen=True)
+class Technique:
+    """Everything the core knows of a technique.
+
+    Attributes:
+        name: ``block-quant``. Its switch on the command line is ``--<name>=on|off``.
+        version: Changes when the same configuration gives other tensors.
+        summary: One line for ``tamiz plugins`` and the docs.
+        config: Pydantic model of the configuration, a `TechniqueConfig`.
+        site_kinds: Kinds of site it can act on.
+        tensors: Tensor ids it can act on; empty means all of its kinds.
+        claims: What it takes at each site.
+        provides: Capabilities it gives others at the site, ``skippable-blocks``.
+        requires: Capabilities that another technique must provide at the site.
+        excludes: Capabilities that no other technique may provide at the site, nor where one of
+            the two sites is made of the other: what acts on ``attn_q`` meets what acts on the
+            attention of its layer.
+        default: True if a build uses it when the user asks for nothing.
+        decode_only: True if it acts on single-token steps only.
+        metrics: Run-time metrics of its ops.
+        fit: ``fit(site, weight, statistics, config)``: weight is float32 ``[N, K]``; statistics
+            are `tamiz.api.statistics.Statistics` of the site's input, None without calibration.
+            Deterministic, one thread, picklable (it may run in another process). Raises
+            `FitError`.
+        rewrite: ``rewrite(site, fit, model)`` replaces the site's node, keeps its name and its
+            outputs, and returns the new nodes; the core adds the metadata.
+        cost: ``cost(site, config)``; None if the technique stores no weight.
+        effect: ``effect(site, config, cost, keys)``: what becomes of the cost that the site has
+            under the techniques before this one; None if nothing does. `keys` counts those that a
+            decode step attends to so far where the site is an attention, else the whole context.
+        dequantize: ``dequantize(site, fit)``: Ŵ, float32 ``[N, K]``, exactly what the op
+            multiplies with, so that the core can measure the fit; None if there is no Ŵ.
+        autotune: What to try where the policy asks for autotune; None if nothing can be tuned.
+        policy_keys: Short keys that a policy's entries may hold for this technique directly, and
+            the field of the configuration that each sets: ``{"K": "k"}``.
+        fallback: True if its ops can compute with the dense weight instead (`Fit.strip`).
+        partition: Field of the configuration that the plan sets to the block of the finest mask
+            on the site's input: an owner of weights packs them so that the mask pays.
+        calibrated: True if it fits nothing without statistics: a build without a calibration
+            makes one of what the model itself writes.
+        dial: How strongly it acts at all sites together; None if nothing is to be searched.
+    """
+
+    name: str
+    version: str
+    summary: str
+    config: type[TechniqueConfig]
+    site_kinds: frozenset[SiteKind]
+    claims: tuple[Claim, ...]
+    fit: FitFunction
+    rewrite: RewriteFunction
+    cost: CostFunction | None = None
+    effect: EffectFunction | None = None
+    dequantize: DequantizeFunction | None = None
+    autotune: Autotune | None = None
+    policy_keys: Mapping[str, str] = field(default_factory=dict)
+    fallback: bool = False
+    tensors: frozenset[str] = field(default=frozenset())
+    provides: frozenset[str] = field(default=frozenset())
+    requires: frozenset[str] = field(default=frozenset())
+    excludes: frozenset[str] = field(default=frozenset())
+    default: bool = False
+    decode_only: bool = False
+    metrics: tuple[Metric, ...] = field(default=())
+    partition: str | None = None
+    calibrated: bool = False
+    dial: Dial | None = None
+
+    def __post_init__(self) -> None:
+        """Holds the name to what a command-line switch can carry, and names of fields to fields."""
+        if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", self.name):
+            raise ValueError(f"technique name {self.name!r} is not of the form 'block-quant'")
+        if not (isinstance(self.config, type) and issubclass(self.config, TechniqueConfig)):
+            raise TypeError(f"{self.name}: its configuration is no TechniqueConfig")
+        tuned = [self.autotune.field] if self.autotune else []
+        if self.dial is not None:
+            tuned += [self.dial.field, *self.dial.fixed]
+        tuned += [self.partition] if self.partition else []
+        blocks = [claim.block for claim in self.claims if isinstance(claim.block, str)]
+        for name in (*self.policy_keys.values(), *tuned, *blocks):
+            if name not in self.config.model_fields:
+                raise ValueError(f"{self.name}: its configuration has no field {name!r}")
+        for name, info in self.config.model_fields.items():
+            if info.is_required():
+                raise ValueError(f"{self.name}: field {name!r} of its configuration has no default")
+
+    def flag(self, field: str) -> str:
+        """The command-line option of one field of the configuration."""
+        extra = self.config.model_fields[field].json_schema_extra
+        if isinstance(extra, dict) and "flag" in extra:
+            return str(extra["flag"])
+        return f"--{self.name}-{field.replace('_', '-')}"
+
+    def flags(self) -> list[str]:
+        """All of its command-line options: its switch, which a field may share, and the fields'."""
+        switch = f"--{self.name}"
+        return [switch, *(f for f in map(self.flag, self.config.model_fields) if f != switch)]
+
+    def fits(self, site: Site) -> bool:
+        """Whether the technique can act at `site` at all."""
+        return site.kind in self.site_kinds and (not self.tensors or site.tensor in self.tensors)

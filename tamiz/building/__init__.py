@@ -1,0 +1,1 @@
+"""Builds bundles: fit, gate, search, write, report."""

@@ -1,0 +1,148 @@
+"""From the recognised graph and the accepted fits to the files of a built model."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tamiz.api.site import Site
+from tamiz.api.technique import FitError
+from tamiz.building.fitting import Attempt
+from tamiz.files import bundle as bundles
+from tamiz.files.errors import blaming
+from tamiz.files.external_data import locations
+from tamiz.planning.plan import Plan
+from tamiz.planning.resolver import Choice
+from tamiz.runtime.states import PAST
+from tamiz.survey.survey import Survey, reading, run_passes
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from tamiz.api.passes import Note
+    from tamiz.plugins import Plugins
+
+#: Larger constants go to the data file, each at a multiple of the page size.
+_INLINE_BYTES = 256
+_PAGE = 4096
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a written model is.
+
+    Attributes:
+        notes: What passes of the phase `fuse` left as it was.
+        constant_bytes: Bytes of all constants.
+        kv_cache: As the manifest names it.
+        refused: Why a rewrite left its site as it was, by site id and technique's name.
+    """
+
+    notes: tuple[Note, ...]
+    constant_bytes: int
+    kv_cache: str
+    refused: Mapping[tuple[str, str], str]
+
+
+def write_model(
+    found: Survey,
+    plan: Plan,
+    accepted: Mapping[str, Sequence[Attempt]],
+    unsafe: Mapping[str, str],
+    plugins: Plugins,
+    folder: Path,
+) -> Written:
+    """Rewrites a copy of the recognised graph, fuses it and writes it with the bundle's files.
+
+    Args:
+        found: The dense bundle's graph; it stays as it is.
+        plan: What was planned.
+        accepted: Fits to apply by site id, in order.
+        unsafe: Techniques that a gate refused, by site id.
+        plugins: The loaded plugins.
+        folder: Existing folder to write into; the manifest is not written.
+    """
+    from tamiz.api import metadata
+    from tamiz.api.passes import Phase
+
+    model = found.model.clone()
+    nodes = {node.name: node for node in model.graph}
+    refused: dict[tuple[str, str], str] = {}
+    for site_plan in plan.sites:
+        site = site_plan.site
+        if site.id in unsafe and site.node in nodes:
+            nodes[site.node].metadata_props[metadata.UNSAFE] = f"{site.id}:{unsafe[site.id]}"
+        for attempt in accepted.get(site.id, ()):
+            technique = attempt.choice.technique
+            fit = replace(attempt.fit(), strip=strips(plan, site, attempt.choice))
+            try:
+                with blaming(f"technique {technique.name}", FitError):
+                    made = technique.rewrite(site, fit, model)
+            except FitError as error:
+                refused[site.id, technique.name] = str(error)
+                break  # what follows may need what this one would have provided
+            for node in made:
+                _sign(node, site, attempt.choice, plan.policy)
+                if site.id in unsafe:
+                    node.metadata_props[metadata.UNSAFE] = f"{site.id}:{unsafe[site.id]}"
+    notes = run_passes(model, plugins, Phase.FUSE)
+    with reading(found.bundle):
+        _save(model, folder)
+    dense = found.bundle
+    for name in sorted(set(dense.manifest.files) - {bundles.MODEL, *locations(dense.external)}):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(dense.file(name), folder / name)
+    kv_cache = "shared" if _shares_kv_cache(model) else "exact"
+    return Written(tuple(notes), constant_bytes(model), kv_cache, refused)
+
+
+def strips(plan: Plan, site: Site, choice: Choice) -> bool:
+    """Whether the dense weight goes: always, unless the technique could fall back to it."""
+    return plan.rules[site.id].strip or not choice.technique.fallback
+
+
+def _sign(node: ir.Node, site: Site, choice: Choice, policy: str) -> None:
+    """Writes on a rewritten node what made it; several techniques may have, in their order."""
+    from tamiz.api import metadata
+
+    earlier = node.metadata_props
+    signature = {metadata.POLICY: policy, metadata.SITE: site.id}
+    for key, made in (
+        (metadata.TECHNIQUE, choice.technique.name),
+        (metadata.VERSION, choice.technique.version),
+    ):
+        signature[key] = f"{earlier[key]},{made}" if key in earlier else made
+    if site.layer is not None:
+        signature[metadata.LAYER] = str(site.layer)
+    node.metadata_props.update(signature)
+
+
+def constant_bytes(model: ir.Model) -> int:
+    """Bytes of all constants of a graph."""
+    tensors = (value.const_value for value in model.graph.initializers.values())
+    return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
+
+
+def _shares_kv_cache(model: ir.Model) -> bool:
+    """Whether only tamiz's ops, which append in place, read what is kept of a sequence."""
+    pasts = [i for i in model.graph.inputs if (i.name or "").startswith(PAST)]
+    readers = [node for past in pasts for node in past.consumers()]
+    return bool(pasts) and all(node.domain == "tamiz" for node in readers)
+
+
+def _save(model: ir.Model, folder: Path) -> None:
+    import onnx_ir as ir
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+    RemoveUnusedNodesPass()(model)
+    ir.save(
+        model,
+        folder / bundles.MODEL,
+        external_data=bundles.DATA,
+        size_threshold_bytes=_INLINE_BYTES,
+        alignment=_PAGE,
+        align_threshold=_INLINE_BYTES,
+    )

@@ -1,0 +1,226 @@
+"""Which fit stands at which site: the chosen technique's, its fallback's, or none (dense)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tamiz.api.site import SiteKind
+from tamiz.api.technique import Resource
+from tamiz.building.fitting import Attempt, Fitted, Job, fit_all
+from tamiz.building.workers import Workers
+from tamiz.calibration.file import Calibration
+from tamiz.planning.plan import Plan
+from tamiz.planning.resolver import Choice, SitePlan
+from tamiz.survey.survey import Survey, reading
+
+if TYPE_CHECKING:
+    from tamiz.survey.gradients import Loss
+
+#: What a site is refused for after its fit has passed.
+_BACKED_OFF = "backed off by the gate of the whole model"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One place for a technique at a site, and who may take it.
+
+    Attributes:
+        site_plan: The site's plan.
+        waiting: Who may take it where nobody stands: the chosen technique, then its fallbacks,
+            each with the number of its configurations that were tried before.
+        fitted: Results so far.
+        backed_off: How many of the passed fits the gate of the whole model has refused.
+        left_out: Why what stands here was not written after all.
+    """
+
+    site_plan: SitePlan
+    waiting: tuple[tuple[Choice, int], ...]
+    fitted: tuple[Fitted, ...] = field(default=())
+    backed_off: int = 0
+    left_out: str | None = None
+
+    @property
+    def passed(self) -> list[Fitted]:
+        """Fits that passed the gate and that the whole model allows, in order."""
+        return [fitted for fitted in self.fitted if fitted.passed][self.backed_off :]
+
+    @property
+    def accepted(self) -> Attempt | None:
+        """The fit that stands here."""
+        return self.passed[0].attempt if self.passed and self.left_out is None else None
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether nothing stands here and there is something to try."""
+        return not self.passed and bool(self.waiting)
+
+    def back_off(self) -> Slot:
+        """Refuses what stands here; autotune's next configuration comes before the fallbacks."""
+        refused = self.passed[0]
+        more = ((refused.choice, refused.tried),) if refused.left else ()
+        return replace(self, backed_off=self.backed_off + 1, waiting=(*more, *self.waiting))
+
+    def decisions(self) -> list[tuple[Fitted, bool, str]]:
+        """For what was fitted: whether it is applied, and why."""
+        passed = [fitted for fitted in self.fitted if fitted.passed]
+        result = []
+        for fitted in self.fitted:
+            if not fitted.passed:
+                refusal = fitted.attempt.verdict.refusal
+                result.append((fitted, False, f"refused: {refusal}"))
+            elif passed.index(fitted) < self.backed_off:
+                result.append((fitted, False, f"refused: {_BACKED_OFF}"))
+            elif self.left_out is not None:
+                result.append((fitted, False, f"refused: {self.left_out}"))
+            else:
+                result.append((fitted, True, "passed the gate"))
+        return result
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What fits are made with.
+
+    Attributes:
+        found: The dense bundle's graph.
+        plan: The plan.
+        calibration: What is known of the inputs.
+        losses: What errors of the inputs cost, by site, as far as it is known.
+        folder: Where fits are kept.
+        workers: Who fits.
+        progress: Told of every fit.
+    """
+
+    found: Survey
+    plan: Plan
+    calibration: Calibration | None
+    losses: Mapping[str, Loss]
+    folder: Path
+    workers: Workers
+    progress: Callable[[str, int, int], None]
+
+    def slots(self) -> list[Slot]:
+        """All slots of the plan, fitted."""
+        return self.fill([slot for plan in self.plan.sites for slot in _slots(plan)])
+
+    def fill(self, slots: Sequence[Slot]) -> list[Slot]:
+        """Fits candidates until something stands at every slot or none is left."""
+        slots = list(slots)
+        while todo := [index for index, slot in enumerate(slots) if slot.needs_fit]:
+            jobs = [self._job(slots[index]) for index in todo]
+            results = fit_all(jobs, self.workers, self.progress)
+            for index, result in zip(todo, results, strict=True):
+                slot = slots[index]
+                slots[index] = replace(
+                    slot, fitted=(*slot.fitted, result), waiting=slot.waiting[1:]
+                )
+        return slots
+
+    @cached_property
+    def _linear_weights(self) -> int:
+        """Weights of all linear sites."""
+        linear = (site for site in self.found.sites if site.kind == SiteKind.LINEAR)
+        return sum(site.in_features * site.out_features for site in linear)
+
+    def _job(self, slot: Slot) -> Job:
+        import numpy as np
+        import onnx_ir as ir
+
+        site, (choice, skip) = slot.site_plan.site, slot.waiting[0]
+        weight = None
+        if site.weight is not None:
+            tensor = self.found.model.graph.initializers[site.weight].const_value
+            assert tensor is not None
+            with reading(self.found.bundle):
+                weight = tensor.numpy()
+            if isinstance(tensor, ir.ExternalTensor):
+                # A mapped file reaches another process by name, not by value.
+                weight = np.memmap(tensor.path, np.float32, "r", tensor.offset or 0, weight.shape)
+        known = self.calibration
+        statistics = None if known is None else known.statistics(site.id)
+        if statistics is not None:
+            share = site.in_features * site.out_features / max(1, self._linear_weights)
+            statistics = replace(statistics, share=share)
+            if (loss := self.losses.get(site.id)) is not None:
+                statistics = replace(statistics, losses=loss.inputs, tokens=loss.tokens)
+        return Job(
+            site,
+            choice,
+            self.plan.rules[site.id],
+            weight,
+            statistics,
+            None if known is None else known.digest,
+            self.folder,
+            skip,
+        )
+
+
+def _slots(site_plan: SitePlan) -> list[Slot]:
+    slots = []
+    for choice in site_plan.choices:
+        owns = any(claim.resource is Resource.WEIGHTS for claim in choice.technique.claims)
+        fallbacks = site_plan.fallbacks if owns else ()
+        slots.append(Slot(site_plan, tuple((owner, 0) for owner in (choice, *fallbacks))))
+    return slots
+
+
+def accepted(slots: Iterable[Slot]) -> dict[str, list[Attempt]]:
+    """Fits to apply by site id, in order; none after a slot that stays empty.
+
+    What follows may need what the empty slot would have provided.
+    """
+    found: dict[str, list[Attempt]] = {}
+    closed: set[str] = set()
+    for slot in slots:
+        site = slot.site_plan.site.id
+        if slot.accepted is None:
+            closed.add(site)
+        elif site not in closed:
+            found.setdefault(site, []).append(slot.accepted)
+    return found
+
+
+def leave_out(slots: Iterable[Slot], refused: Mapping[tuple[str, str], str]) -> list[Slot]:
+    """The slots as the rewrites left them: what follows at a site after an empty slot is empty.
+
+    Args:
+        slots: The slots that were written.
+        refused: Why a rewrite left its site as it was, by site id and technique's name.
+    """
+    result = []
+    closed: dict[str, str] = {}
+    for slot in slots:
+        site = slot.site_plan.site.id
+        standing = slot.accepted or slot.fitted[0].attempt
+        name = standing.choice.technique.name
+        reason = refused.get((site, name))
+        if site in closed:
+            reason = f"{closed[site]}, which comes before it, was refused"
+        slot = replace(slot, left_out=reason)
+        if slot.accepted is None:
+            closed.setdefault(site, name)
+        result.append(slot)
+    return result
+
+
+def unsafe(slots: Iterable[Slot]) -> dict[str, str]:
+    """Techniques that a gate refused, by site id."""
+    refused: dict[str, list[str]] = {}
+    for slot in slots:
+        decisions = [(f.choice.technique.name, applied) for f, applied, _ in slot.decisions()]
+        names = dict.fromkeys(name for name, _ in decisions if (name, True) not in decisions)
+        if names:
+            refused.setdefault(slot.site_plan.site.id, []).extend(names)
+    return {site: ",".join(names) for site, names in refused.items()}
+
+
+def by_site(slots: Iterable[Slot]) -> Mapping[str, list[Slot]]:
+    """Slots by site id, in order."""
+    found: dict[str, list[Slot]] = {}
+    for slot in slots:
+        found.setdefault(slot.site_plan.site.id, []).append(slot)
+    return found

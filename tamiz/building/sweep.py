@@ -1,0 +1,211 @@
+"""Speed against quality of one field of a technique's configuration.
+
+For every value the dense bundle is built with the technique on and nothing held back, scored
+against dense on a text, and timed in turn with the bundle without the technique. The result is
+``sweep.json`` and a curve, ``sweep.svg``, beside the bundles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tamiz.building.build import Options, build
+from tamiz.evaluation.bench import bundle_child, check_context, measure, medians, ratios
+from tamiz.evaluation.evaluate import evaluate
+from tamiz.evaluation.windows import read_windows
+from tamiz.files import bundle as bundles
+from tamiz.files.errors import TamizError
+from tamiz.files.text_file import write_json
+from tamiz.planning.machine import cores
+from tamiz.planning.plan import choose, parse_value
+from tamiz.runtime.model import Model
+
+if TYPE_CHECKING:
+    from tamiz.planning.resolver import Choice
+    from tamiz.plugins import Plugins
+
+#: Of the curve: size, and room for the axes.
+_WIDTH, _HEIGHT, _MARGIN = 480, 300, 56
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to vary.
+
+    Attributes:
+        technique: Name of the technique.
+        field: Field of its configuration.
+        values: Values of the field, as on the command line.
+    """
+
+    technique: str
+    field: str
+    values: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Sweep:
+        """Reads ``kwta.k=0.9,0.8,0.7``.
+
+        Raises:
+            TamizError: It has another form.
+        """
+        name, _, values = text.partition("=")
+        technique, _, field = name.partition(".")
+        if not (technique and field and all(values.split(","))):
+            raise TamizError(f"--sweep {text!r}: expected a form such as kwta.k=0.9,0.8,0.7")
+        return cls(technique, field, tuple(dict.fromkeys(values.split(","))))
+
+
+def run_sweep(
+    dense: Path,
+    target: Path,
+    sweep: Sweep,
+    plugins: Plugins,
+    text: Path,
+    calibration: Path | None = None,
+    *,
+    windows: int = 8,
+    context: int = 128,
+    threads: int = 2,
+    tell: Callable[[str], None] = lambda what: None,
+) -> dict[str, Any]:
+    """Builds, scores and times one bundle a value.
+
+    Args:
+        dense: Folder of a dense bundle.
+        target: New folder for the bundles and the result; it appears when everything went well.
+        sweep: What to vary.
+        plugins: The loaded plugins.
+        text: UTF-8 text to score on.
+        calibration: A calibration's file.
+        windows: Windows of 1,024 tokens to score.
+        context: Tokens of context to decode from.
+        threads: Threads of each engine.
+        tell: Called with what is done next.
+
+    Raises:
+        TamizError: No dense bundle, an unknown technique, field or value, too short a text, a
+            context beyond the model's limit, or `target` must not be written.
+    """
+    bundles.check_target(target, dense)
+    chosen = _choices(sweep, plugins)
+    model = Model.load(dense, threads=1)
+    check_context(str(dense), context, model.limit)
+    cuts = read_windows(text, model.bundle, windows)
+    with bundles.writing(target) as folder:
+        paths = [folder / name for name in chosen]
+        _build(dense, folder, chosen, calibration, plugins, tell)
+        tell("score")
+        quality = [_score(path, model, cuts) for path in paths]
+        tell("time")
+        points = _time(paths, context, threads, tell)
+        for point, value, scored in zip(points, (None, *sweep.values), quality, strict=True):
+            point |= {"value": value, **scored}
+        report = {
+            "sweep": f"{sweep.technique}.{sweep.field}",
+            "context": context,
+            "threads": threads,
+            "windows": windows,
+            "points": points,
+        }
+        write_json(folder / "sweep.json", report)
+        (folder / "sweep.svg").write_text(draw(report), "utf-8")
+    return report
+
+
+def _choices(sweep: Sweep, plugins: Plugins) -> dict[str, list[Choice]]:
+    """What each bundle is built with, by its name; the one without the technique first."""
+    techniques = plugins.techniques()
+    chosen = {"base": choose(techniques)}
+    for value in sweep.values:
+        wanted = {sweep.technique: {sweep.field: parse_value(value)}}
+        chosen[f"{sweep.technique}-{sweep.field}-{value}"] = choose(techniques, wanted)
+    return chosen
+
+
+def _build(
+    dense: Path,
+    folder: Path,
+    chosen: Mapping[str, Sequence[Choice]],
+    calibration: Path | None,
+    plugins: Plugins,
+    tell: Callable[[str], None],
+) -> None:
+    for name, choices in chosen.items():
+        tell(f"build {name}")
+        options = Options(calibration=calibration, max_dppl=None)
+        build(dense, folder / name, choices, plugins, options)
+
+
+def _score(built: Path, dense: Model, windows: Sequence[Sequence[int]]) -> dict[str, float]:
+    result = evaluate(Model.load(built, threads=1), dense, windows, at_once=cores())
+    return {name: float(f"{result[name]:.4g}") for name in ("dppl", "kl_mean")}
+
+
+def _time(
+    paths: Sequence[Path], context: int, threads: int, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    children = []
+    try:
+        for path in paths:
+            children.append(bundle_child(path, threads))
+        results = measure(children, [context], tell)
+    finally:
+        for child in children:
+            child.close()
+    base = results[0].decode
+    return [
+        {
+            "decode_tok_s": medians(result.decode)[str(context)],
+            "speed": ratios(result.decode, base)[str(context)],
+        }
+        for result in results
+    ]
+
+
+def draw(report: dict[str, Any]) -> str:
+    """The curve as SVG: decode speed over that without the technique, against Δppl in percent."""
+    points = [(100 * p["dppl"], p["speed"], p["value"]) for p in report["points"]]
+    right = max(x for x, _, _ in points) * 1.1 or 1.0
+    low = min(0.9, *(y for _, y, _ in points))
+    high = max(1.1, *(y for _, y, _ in points))
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = _MARGIN + (_WIDTH - 2 * _MARGIN) * max(x, 0.0) / right
+        return across, _HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * (y - low) / (high - low)
+
+    places = [place(x, y) for x, y, _ in points]
+    curve = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    labels = [
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
+        f'<text x="{x + 6:.1f}" y="{y - 6:.1f}">{value or "without"}</text>'
+        for (x, y), (_, _, value) in zip(places, points, strict=True)
+    ]
+    ticks = [
+        f'<text x="{_MARGIN - 8}" y="{place(0, y)[1] + 4:.1f}" text-anchor="end">{y:.2f}</text>'
+        for y in (low, 1.0, high)
+    ]
+    ticks += [
+        f'<text x="{place(x, low)[0]:.1f}" y="{_HEIGHT - _MARGIN + 18}" '
+        f'text-anchor="middle">{x:.1f} %</text>'
+        for x in (0.0, right / 2, right)
+    ]
+    axes = f"M{_MARGIN},{_MARGIN}V{_HEIGHT - _MARGIN}H{_WIDTH - _MARGIN}"
+    title = f"{report['sweep']}: decode speed, times that without, against Δppl"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+            'font-family="sans-serif" font-size="12">',
+            f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+            f'<text x="{_WIDTH / 2}" y="24" text-anchor="middle">{title}</text>',
+            f'<path d="{axes}" fill="none" stroke="black"/>',
+            f'<polyline points="{curve}" fill="none" stroke="black"/>',
+            *ticks,
+            *labels,
+            "</svg>",
+            "",
+        ]
+    )

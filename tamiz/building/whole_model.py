@@ -1,0 +1,196 @@
+"""The gate that counts: perplexity of the built model against dense, on calibration text.
+
+    Δppl = max(ppl / ppl_dense, the same of positions ≥ 16) − 1  ≤  max_dppl
+
+(and the same of positions ≥ 16 read token by token, where the plan has techniques that act there
+only; see `tamiz.building.candidates`). Where it does not hold, sites go on to autotune's next
+configuration and in the end to their fallback, worst first: by 1 − cos² of the fit, which is the
+damage done for each byte saved. How many is guessed from
+
+    ln(1 + Δppl) ≈ 50 · Σ (byte share) · (1 − cos²)          (measured: 35 to 60)
+
+and after each trial from that trial's own factor. A trial runs a built candidate in onnxruntime.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamiz.building.fitting import Attempt
+from tamiz.building.selection import Slot
+
+_FACTOR = 50.0
+_TRIALS = 6
+#: A trial that uses this much of what is allowed is not improved on.
+_GOOD = 0.5
+_MARGIN = 0.9
+#: Smaller losses are not told apart.
+_NOISE = 1e-6
+
+#: Quality of a candidate with these slots, as `tamiz.evaluation.evaluate.Comparison` has it.
+Evaluate = Callable[[Sequence[Slot]], "dict[str, float]"]
+Fill = Callable[[Sequence[Slot]], "list[Slot]"]
+
+
+@dataclass(frozen=True)
+class Gated:
+    """What the gate left.
+
+    Attributes:
+        slots: The slots, some of them backed off.
+        trials: What was tried: ``refused`` (site ids), ``predicted`` (Δppl), what was measured,
+            and whether it ``holds``. The last one that holds is what is built.
+    """
+
+    slots: list[Slot]
+    trials: list[dict[str, Any]]
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The trial of what is built; None where nothing lossy is left, or nothing was tried."""
+        if not lossy(self.slots):
+            return None
+        return next((trial for trial in reversed(self.trials) if trial["holds"]), None)
+
+
+def lossy(slots: Sequence[Slot]) -> list[int]:
+    """Indices of the slots where a fit stands that loses something, worst first."""
+    found = [
+        index
+        for index, slot in enumerate(slots)
+        if slot.accepted is not None and not slot.accepted.exact
+    ]
+    return sorted(found, key=lambda index: (-_damage(slots[index].accepted), index))
+
+
+@dataclass
+class Trials:
+    """Candidates, built and measured.
+
+    Attributes:
+        allowed: Largest ln(1 + Δppl).
+        evaluate: Builds and measures a candidate.
+        fill: Fits what a candidate's slots have no fit of yet.
+        told: What was tried, for the report.
+    """
+
+    allowed: float
+    evaluate: Evaluate
+    fill: Fill
+    told: list[dict[str, Any]] = field(default_factory=list)
+
+    def loss(self, candidate: Sequence[Slot], **about: Any) -> float:
+        """ln(1 + Δppl) of a candidate; infinite if it is not a number.
+
+        Args:
+            candidate: Its slots.
+            about: What else the report tells of this trial.
+        """
+        quality = self.evaluate(candidate)
+        dppl = quality["dppl"]
+        loss = math.log1p(dppl) if math.isfinite(dppl) else math.inf
+        measured = {name: rounded(value) for name, value in quality.items()}
+        self.told.append({**about, **measured, "holds": loss <= self.allowed})
+        return loss
+
+
+def hold(slots: list[Slot], trials: Trials) -> Gated:
+    """Backs slots off, worst first, until the whole model is good enough.
+
+    Args:
+        slots: What the gates of the single tensors accepted.
+        trials: Measures candidates.
+    """
+    holds = False
+    while not holds and (worst := lossy(slots)):
+        slots, holds = _Search(slots, worst, trials).run()
+    return Gated(slots, trials.told)
+
+
+@dataclass
+class _Search:
+    """The smallest number of the worst without which the model is good enough.
+
+    Attributes:
+        slots: Where to begin.
+        worst: Indices of what may go, worst first.
+        trials: Measures candidates.
+    """
+
+    slots: list[Slot]
+    worst: list[int]
+    trials: Trials
+
+    def run(self) -> tuple[list[Slot], bool]:
+        """The slots that are left, and whether they hold; if they do not, all of `worst` went."""
+        damage = [_share(self.slots, i) * _damage(self.slots[i].accepted) for i in self.worst]
+        factor, fails, good = _FACTOR, -1, None
+        most, allowed = len(self.worst), self.trials.allowed
+        for trial in range(_TRIALS):
+            last = trial == _TRIALS - 1 and good is None
+            guess = most if last else _first_within(damage, allowed / factor)
+            count = min(guess, most) if guess > fails else (fails + most + 1) // 2
+            candidate = self.trials.fill(_back_off(self.slots, self.worst[:count]))
+            rest = sum(_share(candidate, i) * _damage(candidate[i].accepted) for i in self.worst)
+            loss = self._try(candidate, count, factor * rest)
+            if loss > allowed:
+                fails = count
+            else:
+                good, most, best = count, count - 1, candidate
+            if fails >= most or (good == count and loss >= _GOOD * allowed):
+                break
+            factor = max(loss, _NOISE) / rest / _MARGIN if rest > 0 else factor / 2
+        return (best, True) if good is not None else (candidate, False)
+
+    def _try(self, candidate: list[Slot], count: int, predicted: float) -> float:
+        """ln(1 + Δppl) of a candidate without the first `count` of the worst."""
+        if not lossy(candidate):
+            return 0.0
+        refused = [self.slots[index].site_plan.site.id for index in self.worst[:count]]
+        told = rounded(math.expm1(min(predicted, 700.0)))
+        return self.trials.loss(candidate, refused=refused, predicted=told)
+
+
+def _first_within(damage: Sequence[float], allowed: float) -> int:
+    """The smallest number of first items without which the sum is within what is allowed."""
+    rest = sum(damage)
+    for count, value in enumerate(damage):
+        if rest <= allowed:
+            return count
+        rest -= value
+    return len(damage)
+
+
+def _back_off(slots: Sequence[Slot], indices: Sequence[int]) -> list[Slot]:
+    gone = set(indices)
+    return [slot.back_off() if index in gone else slot for index, slot in enumerate(slots)]
+
+
+def _damage(attempt: Attempt | None) -> float:
+    """1 − cos² of a fit, at most rel_l2² (of the weight, or of a mask of the output); the worst
+    where nothing was measured."""
+    if attempt is None:
+        return 0.0
+    cosine = attempt.verdict.mean
+    if cosine is None:
+        metrics = attempt.metrics
+        return min(1.0, metrics.get("rel_l2", metrics.get("output_rel_l2", 1.0)) ** 2)
+    return max(0.0, 1.0 - cosine * cosine)
+
+
+def _share(slots: Sequence[Slot], index: int) -> float:
+    """The site's part of all weights."""
+    weights = {s.site_plan.site.weight: _size(s) for s in slots}
+    return _size(slots[index]) / max(1, sum(weights.values()))
+
+
+def _size(slot: Slot) -> int:
+    return slot.site_plan.site.in_features * slot.site_plan.site.out_features
+
+
+def rounded(value: float) -> float | None:
+    """Four digits; None for what is not a number."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None

@@ -1,0 +1,118 @@
+"""Who fits: this process, several of this machine, or a cluster that dask or ray drives.
+
+A cluster's machines see the folders of the build under the same paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tamiz.files.errors import TamizError
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who works.
+
+    Attributes:
+        jobs: How many; -1 for as many as the cluster has.
+        one_by_one: Whether results come as they are made, and not all in the end.
+    """
+
+    jobs: int = 1
+    one_by_one: bool = True
+
+    def map(
+        self, function: Callable[[_Item], _Result], items: Iterable[_Item]
+    ) -> Iterable[_Result]:
+        """Results in the order of the items."""
+        if self.jobs == 1:
+            return map(function, items)
+        from joblib import Parallel, delayed
+
+        parallel = Parallel(
+            n_jobs=self.jobs,
+            return_as="generator" if self.one_by_one else "list",
+            pre_dispatch="2*n_jobs",
+        )
+        results: Iterable[_Result] = parallel(delayed(function)(item) for item in items)
+        return results
+
+
+@contextmanager
+def workers(backend: str, jobs: int) -> Iterator[Workers]:
+    """Engages workers.
+
+    Args:
+        backend: ``loky`` for processes of this machine; ``dask`` or ``ray`` for the cluster that
+            the engine finds (its default client, DASK_SCHEDULER_ADDRESS, RAY_ADDRESS), or for one
+            that it starts on this machine.
+        jobs: Processes, for ``loky``.
+
+    Raises:
+        TamizError: The engine is not installed, or its cluster does not answer.
+    """
+    if backend == "loky":
+        yield Workers(jobs)
+        return
+    from joblib import parallel_config
+
+    engage = _dask if backend == "dask" else _ray
+    with _explained(backend):
+        release = engage()
+    try:
+        with parallel_config(backend=backend):
+            # ray's pool has no generator.
+            yield Workers(-1, one_by_one=backend == "dask")
+    finally:
+        release()
+
+
+@contextmanager
+def _explained(backend: str) -> Iterator[None]:
+    """Says in one sentence why there is no cluster."""
+    try:
+        yield
+    except ImportError as error:
+        raise TamizError(
+            f"--backend={backend}: {backend} is not installed, expected what"
+            f" pip install 'tamiz[{backend}]' brings: {error}"
+        ) from error
+    except (OSError, ValueError) as error:  # TimeoutError and ConnectionError are OSErrors
+        reason = str(error).strip().splitlines()[0]
+        raise TamizError(f"--backend={backend}: its cluster does not answer: {reason}") from error
+
+
+def _dask() -> Callable[[], None]:
+    """Makes a default client; returns what closes it."""
+    from distributed import Client
+
+    try:
+        Client.current()
+    except ValueError:  # there is none
+        close: Callable[[], None] = Client().close
+        return close
+    return _nothing
+
+
+def _ray() -> Callable[[], None]:
+    """Connects; returns what disconnects."""
+    import ray
+    from ray.util.joblib import register_ray
+
+    register_ray()
+    if ray.is_initialized():
+        return _nothing
+    ray.init(log_to_driver=False)
+    shutdown: Callable[[], None] = ray.shutdown
+    return shutdown
+
+
+def _nothing() -> None:
+    """Somebody else's cluster stays."""

@@ -1,0 +1,1 @@
+"""Statistics of the inputs of linear sites on a text."""

@@ -1,0 +1,184 @@
+"""Calibrates a dense bundle: texts, files to merge, interruptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tamiz.api.site import SiteKind
+from tamiz.calibration import file as files
+from tamiz.calibration.file import WINDOW, Calibration, fingerprint
+from tamiz.evaluation.windows import Window, window_hash
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
+from tamiz.files.tensor_file import check_writable
+from tamiz.files.text_file import read_text
+from tamiz.survey.survey import Survey, survey
+
+if TYPE_CHECKING:
+    from tamiz.plugins import Plugins
+    from tamiz.survey.activations import Activations
+
+_SAVE_EVERY = 8
+#: Windows that a model writes where there is no text.
+_GENERATED = 16
+#: Inputs to keep of a head: what is fitted to them has as many parameters as a layer.
+_HEAD_SAMPLES = 8192
+
+#: Called with what is being done, steps done and steps in all.
+Progress = Callable[[str, int, int], None]
+
+
+def calibrate_bundle(
+    source: Path,
+    target: Path,
+    plugins: Plugins,
+    *,
+    texts: Sequence[Path] = (),
+    merged: Sequence[Path] = (),
+    windows: int = 64,
+    samples: int = 256,
+    memory: int = 256 << 20,
+    threads: int | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> Calibration:
+    """Measures the inputs of a model's sites and writes the calibration file.
+
+    Args:
+        source: Folder of a dense bundle.
+        target: The file to write; ``<target>.part`` holds what an interrupted run has measured.
+        plugins: The loaded plugins.
+        texts: UTF-8 texts; none for what the model itself writes, unless files are merged.
+        merged: Calibration files of the same model to take in.
+        windows: Windows of 512 tokens to read of each text.
+        samples: Inputs to keep of every site; of heads 8,192.
+        memory: Bytes that all kept inputs may take.
+        threads: Threads of onnxruntime.
+        progress: Told about every step.
+
+    Raises:
+        TamizError: No dense bundle, an unreadable or too short text, a file of another model, or
+            `target` cannot be written.
+    """
+    bundle = Bundle.open_dense(source)
+    check_writable(target)
+    others = [files.load(path, bundle) for path in merged]
+    if others and not texts:
+        result = others.pop(0)
+    else:
+        result = _measure(
+            bundle, target, plugins, texts, windows, samples, memory, threads, progress
+        )
+    for other in others:
+        pairs = result.limits.items()
+        result.limits = {name: min(limit, other.limits[name]) for name, limit in pairs}
+        result.merge(other)
+    files.save(result, target)
+    _part(target).unlink(missing_ok=True)
+    return result
+
+
+def _part(target: Path) -> Path:
+    return target.with_name(target.name + ".part")
+
+
+def _measure(
+    bundle: Bundle,
+    target: Path,
+    plugins: Plugins,
+    texts: Sequence[Path],
+    windows: int,
+    samples: int,
+    memory: int,
+    threads: int | None,
+    progress: Progress,
+) -> Calibration:
+    from tamiz.survey.activations import Activations
+
+    progress("read the text", 0, 1)
+    cuts = text_windows(bundle, texts, windows, threads, progress)
+    found = survey(bundle, plugins)
+    run = Activations(found, threads)
+    empty = Calibration(fingerprint(bundle), run.inputs, _limits(found, run, samples, memory))
+
+    def every(state: Calibration, done: int) -> None:
+        progress("calibrate", done, len(cuts))
+        if done % _SAVE_EVERY == 0 and done < len(cuts):
+            files.save(state, _part(target))
+
+    return files.calibrate(_interrupted(bundle, target, empty, cuts), cuts, run, every)
+
+
+def _limits(found: Survey, run: Activations, samples: int, memory: int) -> dict[str, int]:
+    """How many samples are kept of each input: of a head's more, in a quarter of the memory.
+
+    Raises:
+        TamizError: The memory does not hold one of each.
+    """
+    sites = [site for site in found.sites if site.id in run.inputs]
+    heads = {run.inputs[site.id] for site in sites if site.kind == SiteKind.HEAD}
+    sizes = {run.inputs[site.id]: 4 * site.in_features for site in sites}
+    # Samples, and as many inputs that follow each other; of a head those of one window at most.
+    sizes |= {name: 2 * size for name, size in sizes.items() if name not in heads}
+    of_heads = sum(sizes[name] for name in heads)
+    most = min(_HEAD_SAMPLES, memory // 4 // max(1, of_heads)) if heads else samples
+    others = max(1, sum(sizes.values()) - of_heads)
+    limit = min(samples, (memory - most * of_heads) // others)
+    if min(limit, most) < 1:
+        raise TamizError(
+            f"{memory >> 20} MB hold no sample of all {len(sizes)} inputs, expected more memory"
+        )
+    return {name: most if name in heads else limit for name in sizes}
+
+
+def _interrupted(
+    bundle: Bundle, target: Path, empty: Calibration, cuts: Sequence[Window]
+) -> Calibration:
+    """What an interrupted run of the same calibration has left, else `empty`."""
+    if not _part(target).is_file():
+        return empty
+    try:
+        state = files.load(_part(target), bundle)
+    except TamizError:
+        return empty
+    same = (state.inputs, state.limits) == (empty.inputs, empty.limits)
+    seen = [window_hash(window.tokens) for window in cuts[: len(state.windows)]]
+    return state if same and seen == state.windows else empty
+
+
+def text_windows(
+    bundle: Bundle,
+    texts: Sequence[Path],
+    windows: int,
+    threads: int | None,
+    progress: Progress,
+) -> list[Window]:
+    """Windows of the texts' first tokens, or of what the model writes where there is no text.
+
+    Raises:
+        TamizError: A text cannot be read, or has not one whole window.
+    """
+    from tamiz.calibration.generated_text import generate_windows
+    from tamiz.evaluation.windows import cut
+    from tamiz.runtime.model import Model
+    from tamiz.runtime.tokenizer import Tokenizer
+
+    limit = bundle.json("config.json").get("max_position_embeddings")
+    length = min(WINDOW, limit) if isinstance(limit, int) and limit > 0 else WINDOW
+    if not texts:
+        model = Model.load(bundle.path, threads)
+
+        def tell(done: int, total: int) -> None:
+            progress("write a text", done, total)
+
+        return generate_windows(model, min(windows, _GENERATED), length, tell)
+    tokenizer = Tokenizer(bundle)
+    cuts: list[Window] = []
+    for path in texts:
+        ids = tokenizer.encode(read_text(path), bos=False)
+        if len(ids) < length:
+            raise TamizError(f"{path}: has {len(ids)} tokens, expected at least {length}")
+        pieces = cut(ids, min(windows, len(ids) // length), length)
+        cuts += [Window(path.name, piece) for piece in pieces]
+    return cuts

@@ -1,0 +1,1 @@
+"""Measures: perplexity and KL over windows, speed and memory, the machine."""

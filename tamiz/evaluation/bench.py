@@ -1,0 +1,293 @@
+"""Speed, memory and load time of bundles, measured interleaved in child processes.
+
+Definitions (all speeds in tokens per second of wall time, one sequence):
+
+- ``decode_tok_s[c]``: greedy decoding, one token a step, from a context of c tokens; median of
+  `ROUNDS` rounds of `TOKENS` tokens.
+- ``prefill_tok_s[c]``: reading a prompt of c tokens from nothing up to the logits of the next
+  token; median of `ROUNDS` rounds, one round where c > 512. Length 512 is always measured.
+- ``load_s``: from the directory's name to a model that can run; imports are not counted.
+- ``peak_rss_mb``: peak resident set of the child, mapped weights included, after load, a prompt
+  and decoding at the smallest context; 1 MB = 10^6 bytes, as for ``bundle_mb``.
+- ``read_gb_s``: bytes that the same number of threads read per second from a buffer larger than
+  the last-level cache: the bound of a decode step.
+- ``ratio``: median over rounds of this bundle's speed divided by the other's in the same round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
+
+PREFILL = 512
+ROUNDS = 5
+TOKENS = 32
+#: Seconds between turns: thread pools of the one that just ran still spin for a while.
+PAUSE = 0.15
+
+
+class Child:
+    """An engine in its own process; see `tamiz.evaluation.bench_child` for the protocol."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        """Starts the process and waits until its engine is loaded.
+
+        Args:
+            name: What errors call it.
+            command: Program and arguments, speaking the protocol on stdin and stdout.
+
+        Raises:
+            TamizError: The engine does not load.
+        """
+        self.name = name
+        self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        # BLAS would otherwise keep a work area a thread resident for nothing.
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=environment,
+        )
+        ready = self._answer()
+        self.load_s: float = ready["load_s"]
+        self.limit: int = ready["limit"]
+
+    def prefill(self, tokens: int) -> float:
+        """Reads a fresh prompt of that many tokens; returns tokens per second."""
+        seconds: float = self._ask(do="prefill", tokens=tokens)["seconds"]
+        return tokens / seconds
+
+    def decode(self, tokens: int) -> float:
+        """Decodes after the last prompt; returns tokens per second."""
+        seconds: float = self._ask(do="decode", tokens=tokens)["seconds"]
+        return tokens / seconds
+
+    def peak_rss(self) -> int:
+        """Peak resident set so far, in bytes."""
+        peak: int = self._ask(do="rss")["bytes"]
+        return peak
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+
+    def _ask(self, **command: object) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(command) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # _answer tells why
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": self._last_words()}
+        if "error" in answer:
+            self.close()
+            raise TamizError(f"{self.name}: {answer['error']}")
+        return answer
+
+    def _last_words(self) -> str:
+        code = self._process.wait()
+        self._log.seek(0)
+        lines = self._log.read().strip().splitlines()
+        return f"the benchmark process ended with code {code}: {lines[-1] if lines else 'silently'}"
+
+
+@dataclass
+class Measurement:
+    """What was measured of one engine.
+
+    Attributes:
+        load_s: Seconds to load.
+        peak_rss: Bytes; see the module's definitions.
+        decode: Tokens per second of each round, by context.
+        prefill: Tokens per second of each round, by prompt length.
+    """
+
+    load_s: float
+    peak_rss: int = 0
+    decode: dict[int, list[float]] = field(default_factory=dict)
+    prefill: dict[int, list[float]] = field(default_factory=dict)
+
+    def summary(self) -> dict[str, Any]:
+        """Medians under the JSON keys of `tamiz bench`."""
+        return {
+            "decode_tok_s": medians(self.decode),
+            "prefill_tok_s": medians(self.prefill),
+            "load_s": round(self.load_s, 4),
+            "peak_rss_mb": round(self.peak_rss / 1e6, 1),
+        }
+
+
+def measure(
+    children: Sequence[Child], contexts: Sequence[int], tell: Callable[[str], None]
+) -> list[Measurement]:
+    """Measures the children against each other, turn by turn.
+
+    Args:
+        children: Loaded engines.
+        contexts: Tokens of context to decode from.
+        tell: Called with what is measured next.
+
+    Returns:
+        One measurement a child, in their order.
+
+    Raises:
+        TamizError: A context beyond a model's limit, or an engine fails.
+    """
+    contexts = sorted(set(contexts))
+    for child in children:
+        check_context(child.name, contexts[-1], child.limit)
+    results = [Measurement(child.load_s) for child in children]
+    for child, result in zip(children, results, strict=True):
+        child.prefill(contexts[0])
+        child.decode(1)
+        result.peak_rss = child.peak_rss()
+    for length in sorted({*contexts, PREFILL}):
+        if any(length > child.limit for child in children):
+            continue
+        tell(f"prefill of {length}")
+        for _ in range(ROUNDS if length <= PREFILL else 1):
+            for child, result in zip(children, results, strict=True):
+                time.sleep(PAUSE)
+                result.prefill.setdefault(length, []).append(child.prefill(length))
+        if length not in contexts:
+            continue
+        tell(f"decode at {length}")
+        for _ in range(ROUNDS):
+            for child, result in zip(children, results, strict=True):
+                time.sleep(PAUSE)
+                result.decode.setdefault(length, []).append(child.decode(TOKENS))
+    return results
+
+
+def check_context(name: str, context: int, limit: int) -> None:
+    """Refuses a context after which a model of that limit cannot decode what is measured."""
+    if context + TOKENS > limit:
+        raise TamizError(
+            f"{name}: context {context} leaves no room for {TOKENS} tokens; the model's limit is"
+            f" {limit} tokens (max_position_embeddings of config.json)"
+        )
+
+
+def medians(rounds: Mapping[int, Sequence[float]]) -> dict[str, float]:
+    """Median of each list, keyed by the length as a string."""
+    return {str(length): round(statistics.median(values), 2) for length, values in rounds.items()}
+
+
+def ratios(
+    ours: Mapping[int, Sequence[float]], theirs: Mapping[int, Sequence[float]]
+) -> dict[str, float]:
+    """Median over rounds of ours divided by theirs, keyed by the length as a string."""
+    return {
+        str(length): round(
+            statistics.median(a / b for a, b in zip(ours[length], theirs[length], strict=True)), 3
+        )
+        for length in ours
+    }
+
+
+def bundle_child(directory: Path, threads: int) -> Child:
+    """A child that runs a bundle.
+
+    Args:
+        directory: The bundle.
+        threads: Threads of its pool.
+    """
+    command = [sys.executable, "-m", "tamiz.evaluation.bench_child", str(directory), str(threads)]
+    return Child(str(directory), command)
+
+
+def bench(
+    directory: Path,
+    against: Path | None,
+    contexts: Sequence[int],
+    threads: int,
+    tell: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Measures a bundle, optionally against another; the JSON of `tamiz bench`.
+
+    Args:
+        directory: The bundle.
+        against: Another bundle, measured in turn with the first.
+        contexts: Tokens of context to decode from.
+        threads: Threads of each engine.
+        tell: Called with what is measured next.
+
+    Raises:
+        TamizError: A bundle that does not load, or a context beyond a model's limit.
+    """
+    directories = [directory] if against is None else [directory, against]
+    bundles = [Bundle.open(path) for path in directories]
+    read_gb_s = read_bandwidth(threads)
+    children: list[Child] = []
+    try:
+        for path in directories:
+            children.append(bundle_child(path, threads))
+        results = measure(children, contexts, tell)
+    finally:
+        for child in children:
+            child.close()
+    summaries = [
+        {**result.summary(), "bundle_mb": round(bundle.size / 1e6, 1)}
+        for result, bundle in zip(results, bundles, strict=True)
+    ]
+    report: dict[str, Any] = {**summaries[0], "threads": threads, "read_gb_s": round(read_gb_s, 1)}
+    if against is not None:
+        report["against"] = summaries[1]
+        report["ratio"] = {
+            "decode_tok_s": ratios(results[0].decode, results[1].decode),
+            "prefill_tok_s": ratios(results[0].prefill, results[1].prefill),
+        }
+    return report
+
+
+def read_bandwidth(threads: int) -> float:
+    """Reads a buffer larger than the last-level cache with that many threads.
+
+    Returns:
+        10^9 bytes per second, the best of five passes.
+    """
+    size = max(512 << 20, 2 * last_level_cache())
+    buffer = np.ones(size // 8, np.int64)
+    parts = np.array_split(buffer, threads)
+    best = 0.0
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(5):
+            start = time.perf_counter()
+            for _ in pool.map(np.maximum.reduce, parts):
+                pass
+            best = max(best, buffer.nbytes / (time.perf_counter() - start) / 1e9)
+    return best
+
+
+def last_level_cache() -> int:
+    """Bytes of the last-level cache; 0 where the system does not tell."""
+    caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    return max((int(cache.read_text().rstrip("K\n")) << 10 for cache in caches), default=0)

@@ -1,0 +1,153 @@
+"""One engine in its own process: ``python -m tamiz.evaluation.bench_child DIR``.
+
+The parent (`tamiz.evaluation.bench`) writes one JSON command a line and reads one JSON answer a
+line, so that rounds of several engines interleave while each keeps an honest resident set of its
+own. Only the standard library is imported here: `benchmarks/peers.py` serves other engines, under
+other Python interpreters, through this module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+#: Tokens decoded before the clock starts: caches and thread pools have gone cold meanwhile. A large
+#: last-level cache takes several passes over the weights until it has them again.
+WARM_UP = 8
+#: Tokens that a sequence must be able to take after its prompt.
+DECODE_ROOM = 128
+
+
+class Engine(Protocol):
+    """What can be measured: a loaded model with one sequence, at first empty."""
+
+    vocabulary: int
+    limit: int
+
+    def prefill(self, ids: list[int]) -> None:
+        """Empties the sequence, reads all of `ids`, and knows the next token's logits."""
+
+    def decode(self, tokens: int) -> None:
+        """Appends that many greedy tokens, one step each."""
+
+    def rewind(self, length: int) -> None:
+        """Forgets what `decode` appended, so that the sequence has `length` tokens again."""
+
+
+def peak_rss() -> int:
+    """Peak resident set of this process, in bytes.
+
+    Linux: VmHWM, because ru_maxrss also counts the parent that this process was forked from.
+    """
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    import resource
+
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+
+def prompt(length: int, vocabulary: int) -> list[int]:
+    """The same pseudo-random token ids for every engine of that vocabulary.
+
+    x ← (a·x + c) mod 2⁶⁴ with Knuth's MMIX constants, high bits. The standard library's generator
+    would bring OpenSSL into the process whose memory is measured.
+    """
+    ids, state = [], length
+    for _ in range(length):
+        state = (6364136223846793005 * state + 1442695040888963407) % 2**64
+        ids.append((state >> 33) % vocabulary)
+    return ids
+
+
+def serve(load: Callable[[], Engine]) -> None:
+    """Loads an engine, then answers commands until end of input.
+
+    Commands: ``{"do": "prefill", "tokens": n}``, ``{"do": "decode", "tokens": n}`` (answered with
+    ``seconds``; decode leaves the sequence as it was) and ``{"do": "rss"}`` (``bytes``).
+    """
+    # Libraries print to stdout as they please; only answers may reach the parent.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(**values: Any) -> None:
+        answers.write(json.dumps(values) + "\n")
+        answers.flush()
+
+    start = time.perf_counter()
+    try:
+        engine = load()
+    except Exception as error:
+        answer(error=f"{error}")
+        return
+    answer(load_s=time.perf_counter() - start, limit=engine.limit)
+    length = 0
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command["do"] == "rss":
+            answer(bytes=peak_rss())
+            continue
+        tokens = command["tokens"]
+        if command["do"] == "prefill":
+            length = tokens
+            ids = prompt(tokens, engine.vocabulary)
+            start = time.perf_counter()
+            engine.prefill(ids)
+            answer(seconds=time.perf_counter() - start)
+        else:
+            engine.decode(WARM_UP)
+            start = time.perf_counter()
+            engine.decode(tokens)
+            answer(seconds=time.perf_counter() - start)
+            engine.rewind(length)
+
+
+class BundleEngine:
+    """A bundle in tamiz' own runtime."""
+
+    def __init__(self, directory: str, threads: int) -> None:
+        """Loads the bundle.
+
+        Args:
+            directory: The bundle.
+            threads: Threads of ONNX Runtime's pool.
+        """
+        from tamiz.runtime.model import Model
+        from tamiz.runtime.sequence import Sequence
+
+        self.model = Model.load(directory, threads=threads)
+        self.vocabulary = self.model.vocabulary
+        self.limit = self.model.limit
+        self.sequence: Sequence
+        self.prompt: list[int]
+
+    def prefill(self, ids: list[int]) -> None:
+        """See `Engine`."""
+        self.prompt = ids
+        self.sequence = self.model.sequence(min(len(ids) + DECODE_ROOM, self.limit))
+        self.next = int(self.sequence.read(ids).argmax())
+
+    def decode(self, tokens: int) -> None:
+        """See `Engine`."""
+        token = self.next
+        for _ in range(tokens):
+            token = int(self.sequence.step(token).argmax())
+
+    def rewind(self, length: int) -> None:
+        """See `Engine`."""
+        self.sequence.truncate(length)
+        if len(self.sequence.tokens) < length:  # it has state that knows no way back
+            self.sequence.read(self.prompt)
+
+
+if __name__ == "__main__":
+    serve(lambda: BundleEngine(sys.argv[1], int(sys.argv[2])))

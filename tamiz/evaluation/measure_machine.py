@@ -1,0 +1,117 @@
+"""Measures the machine profile (`tamiz.planning.machine`) with tamiz's own operators."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+
+from tamiz.api.technique import INT4_FACTORS
+from tamiz.evaluation import probes
+from tamiz.evaluation.probes import Bytes, Probe
+from tamiz.planning.machine import Profile, Speed, cores, identity
+
+#: Working sets to read, in MB.
+WORKING_SETS = (16, 64, 256)
+#: In- and outputs of a product; one has 1.1 MB as int8 and 0.7 MB as int4.
+_SIZE = 1024
+#: Keys of an attention, 6.3 MB of keys and values, and attentions in a row.
+_KEYS, _ATTENTIONS = 4096, 8
+#: How many of the keys are chosen in the two attentions that are compared.
+_CHOSEN = (256, 768)
+#: Attentions of a single key.
+_LAYERS = 30
+#: Products of one weight, which stays in the cache.
+_NODES = 256
+#: Seconds that a graph runs before and while it is measured each time, how often it does so at
+#: least, and how often all graphs are measured in turn.
+_WARM_UP, _MEASURE, _LEAST_RUNS, _ROUNDS = 0.02, 0.04, 3, 3
+
+
+def measure() -> Profile:
+    """Measures this machine; takes three seconds a number of threads where nothing else runs."""
+    weights = probes.weights(max(WORKING_SETS) * 1_000_000)
+    speeds = [_speed(threads, weights) for threads in sorted({1, cores()})]
+    return Profile(identity(), tuple(speeds))
+
+
+def _speed(threads: int, weights: Bytes) -> Speed:
+    half, middle = _SIZE // 2, sorted(WORKING_SETS)[len(WORKING_SETS) // 2]
+    sets = {mb: weights[: mb * 1_000_000] for mb in WORKING_SETS}
+    graphs = {
+        "cached half": probes.products(4, half, weights, threads, _NODES, stored=1),
+        "cached": probes.products(4, _SIZE, weights, threads, _NODES, stored=1),
+        "half": probes.products(8, half, sets[middle], threads),
+        **{f"read {mb}": probes.products(8, _SIZE, part, threads) for mb, part in sets.items()},
+        **{f"skip {mb}": probes.skipping(_SIZE, part, threads) for mb, part in sets.items()},
+        "attention": probes.attention(_KEYS, _ATTENTIONS, threads),
+        "one key": probes.attention(1, _LAYERS, threads),
+        **{f"chosen {n}": probes.attention(_KEYS, _ATTENTIONS, threads, n) for n in _CHOSEN},
+        "norm": probes.norms(_SIZE, _NODES, threads),
+    }
+    cold = ["one key", *(f"chosen {n}" for n in _CHOSEN)]
+    spent = _seconds(graphs, dict.fromkeys(cold, graphs[f"read {middle}"]))
+    sizes = [probes.weight_bytes(8, size) for size in (half, _SIZE)]
+    # t = node + bytes / rate, for two sizes
+    large, small = spent[f"read {middle}"], spent["half"]
+    product = max(0.0, (small * sizes[1] - large * sizes[0]) / (sizes[1] - sizes[0]))
+    weight = _slope(spent["cached half"], spent["cached"]) / (_SIZE**2 - half**2)
+    reads, records = {}, {}
+    int4 = probes.weight_bytes(4, _SIZE)
+    for mb in WORKING_SETS:
+        reads[str(mb)] = _giga(sizes[1], spent[f"read {mb}"] - product)
+        scales = INT4_FACTORS * int4 / (reads[str(mb)] * 1e9)
+        kept = (1 - INT4_FACTORS) / 2 * int4
+        skip = spent[f"skip {mb}"] - spent["norm"]
+        records[str(mb)] = _giga(kept, skip - product - scales)
+    few, many = (spent[f"chosen {n}"] for n in _CHOSEN)
+    key = probes.KEY_BYTES
+    return Speed(
+        threads=threads,
+        read_gb_s=reads,
+        records_gb_s=records,
+        products_g_s=round(1e-9 / weight, 2),
+        attention_gb_s=_giga(key * _KEYS, spent["attention"] - spent["one key"]),
+        chosen_gb_s=_giga(key * (_CHOSEN[1] - _CHOSEN[0]), _slope(few, many)),
+        product_us=round(1e6 * product, 3),
+        attention_us=round(1e6 * spent["one key"], 3),
+        node_us=round(1e6 * spent["norm"], 3),
+    )
+
+
+def _slope(less: float, more: float) -> float:
+    """More seconds minus less; of a disturbed measurement at least half of the former."""
+    return max(more - less, more / 2)
+
+
+def _giga(count: float, seconds: float) -> float:
+    return round(count / max(seconds, 1e-9) / 1e9, 2)
+
+
+def _seconds(graphs: Mapping[str, Probe], cold: Mapping[str, Probe]) -> dict[str, float]:
+    """Seconds a step of each, medians.
+
+    Args:
+        graphs: By name. All are measured in turn, so that a moment in which the machine does
+            something else disturbs none of them much.
+        cold: What runs before each run of a graph, uncounted, so that no cache has its data.
+    """
+    spent: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(_ROUNDS):
+        for name, graph in graphs.items():
+            spent[name] += _runs(graph, cold.get(name))
+    return {name: statistics.median(runs) / graphs[name].steps for name, runs in spent.items()}
+
+
+def _runs(graph: Probe, before: Probe | None) -> list[float]:
+    """Seconds of runs; the first ones wake the threads and fill the caches, and do not count."""
+    start = time.perf_counter()
+    spent: list[float] = []
+    while len(spent) < _LEAST_RUNS or time.perf_counter() < start + _WARM_UP + _MEASURE:
+        if before is not None:
+            before.run()
+        begin = time.perf_counter()
+        graph.run()
+        if begin > start + _WARM_UP:
+            spent.append(time.perf_counter() - begin)
+    return spent

@@ -1,0 +1,62 @@
+"""Windows of a text: its tokens, cut into pieces of one length."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
+from tamiz.files.text_file import read_text
+from tamiz.runtime.tokenizer import Tokenizer
+
+#: Tokens of a window that is scored.
+WINDOW = 1024
+
+
+class Window(NamedTuple):
+    """A piece of text.
+
+    Attributes:
+        origin: Name of the text that it is of.
+        tokens: Its tokens.
+    """
+
+    origin: str
+    tokens: Sequence[int]
+
+
+def window_hash(window: Sequence[int]) -> str:
+    """SHA-256 of a window's tokens."""
+    return hashlib.sha256(np.asarray(window, np.int32).tobytes()).hexdigest()
+
+
+def read_windows(path: Path, bundle: Bundle, windows: int) -> list[list[int]]:
+    """The first windows of a text file, as the tokenizer of a bundle reads it.
+
+    Raises:
+        TamizError: The file cannot be read or tokenised, or is too short; names it.
+    """
+    text = read_text(path)
+    try:
+        return cut(Tokenizer(bundle).encode(text, bos=False), windows)
+    except TamizError as error:
+        raise TamizError(f"{path}: {error}") from error
+
+
+def cut(ids: Sequence[int], windows: int, window: int = WINDOW) -> list[list[int]]:
+    """The first windows of a tokenised text.
+
+    Raises:
+        TamizError: The text is too short.
+    """
+    if len(ids) < windows * window:
+        raise TamizError(
+            f"the text has {len(ids)} tokens, expected at least {windows * window}"
+            f" ({windows} windows of {window})"
+        )
+    return [list(ids[start : start + window]) for start in range(0, windows * window, window)]

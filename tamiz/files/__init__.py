@@ -1,0 +1,1 @@
+"""Files: errors that name them, strict JSON, text and tensors, and the bundle."""

@@ -1,0 +1,368 @@
+"""The bundle: a folder with the model, its tokenizer, its configuration and a manifest.
+
+Imported where models run, so it needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tamiz import __version__
+from tamiz.files.errors import TamizError, UnwritableError
+from tamiz.files.external_data import External, external_tensors, locations
+from tamiz.files.text_file import read_json, write_json
+
+MANIFEST = "tamiz.json"
+MODEL = "model.onnx"
+DATA = "model.onnx.data"
+REPORT = "report.json"
+REPORT_PAGE = "report.html"
+
+FORMAT = 1
+KINDS = ("dense", "built")
+KV_CACHES = ("exact", "shared")
+MIN_ONNXRUNTIME = "1.20"
+
+#: Errors where no more can be written; NumPy's own has no number.
+_NO_SPACE = (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True)
+class File:
+    """Size in bytes and SHA-256 (hexadecimal) of one file of a bundle."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a bundle was exported from: a path or name, and the SHA-256 of the file if it is one."""
+
+    name: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of ``tamiz.json``.
+
+    Attributes:
+        kind: ``dense`` (the reference model) or ``built``.
+        source: What the dense bundle was exported from.
+        files: Every file of the bundle by name, except the manifest.
+        techniques: Version and configuration of the techniques of a built bundle, by name.
+        policy: SHA-256 of the choices that the build followed; None for a dense bundle.
+        kv_cache: ``shared`` if every layer can append to one buffer of full capacity in place,
+            ``exact`` if the past must have exactly the length that was seen.
+        tamiz: Version of tamiz that wrote the bundle.
+        min_onnxruntime: Oldest onnxruntime that runs it.
+        format: Version of the manifest's format.
+        unsafe: Techniques that a gate of the build refused, by site, comma-separated; older
+            manifests lack it.
+    """
+
+    kind: str
+    source: Source
+    files: dict[str, File]
+    techniques: dict[str, dict[str, Any]] = field(default_factory=dict)
+    policy: str | None = None
+    kv_cache: str = "exact"
+    tamiz: str = __version__
+    min_onnxruntime: str = MIN_ONNXRUNTIME
+    format: int = FORMAT
+    unsafe: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened bundle: `open` has checked its manifest, its files' sizes and their places."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+        """Opens and validates a bundle without reading its weights.
+
+        Raises:
+            TamizError: The folder is missing or no bundle, the manifest is malformed or of
+                another format, a file is missing, has another size or lies outside of the folder,
+                or the model points to data outside of it or beyond its end.
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            raise TamizError(f"{folder}: no such folder, expected a tamiz bundle")
+        if not (folder / MANIFEST).is_file():
+            raise TamizError(f"{folder}: not a tamiz bundle, it has no {MANIFEST}")
+        bundle = cls(folder, _manifest(folder / MANIFEST))
+        for name, expected in bundle.manifest.files.items():
+            size = bundle.file(name).stat().st_size
+            if size != expected.size:
+                raise TamizError(
+                    f"{folder / name}: has {size} bytes, the manifest says {expected.size}"
+                )
+        for location, size in sorted(locations(bundle.external).items()):
+            _check_name(bundle.model, "external data", location)
+            found = bundle.file(location).stat().st_size
+            if found < size:
+                raise TamizError(f"{folder / location}: has {found} bytes, {MODEL} needs {size}")
+        return bundle
+
+    @classmethod
+    def open_dense(cls, path: str | os.PathLike[str]) -> Bundle:
+        """Opens a dense bundle.
+
+        Raises:
+            TamizError: As `open`, and if the bundle is a built one.
+        """
+        bundle = cls.open(path)
+        if bundle.manifest.kind != "dense":
+            raise TamizError(f"{path}: is a built bundle, expected a dense one")
+        return bundle
+
+    @property
+    def model(self) -> Path:
+        """Path of the ONNX model."""
+        return self.file(MODEL)
+
+    @cached_property
+    def external(self) -> tuple[External, ...]:
+        """The tensors of the model that lie outside of its file."""
+        return external_tensors(self.model)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files that the manifest lists."""
+        return sum(file.size for file in self.manifest.files.values())
+
+    def file(self, name: str) -> Path:
+        """Path of one file that the manifest lists.
+
+        Raises:
+            TamizError: The manifest does not list it, it is missing, or it is a link that leads
+                out of the folder.
+        """
+        path = self.path / name
+        if name not in self.manifest.files:
+            raise TamizError(f"{path}: not among the files of the bundle's {MANIFEST}")
+        if not path.is_file():
+            raise TamizError(f"{path}: missing, though the bundle's {MANIFEST} lists it")
+        if not path.resolve().is_relative_to(self.path.resolve()):
+            raise TamizError(f"{path}: leads out of the bundle's folder")
+        return path
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Contents of one of the bundle's JSON files, ``config.json`` for one."""
+        return read_json(self.file(name))
+
+    def verify(self) -> None:
+        """Compares the SHA-256 of every file with the manifest.
+
+        Raises:
+            TamizError: A file has other contents than when the bundle was written.
+        """
+        for name, expected in self.manifest.files.items():
+            if sha256(self.file(name)) != expected.sha256:
+                raise TamizError(f"{self.path / name}: its SHA-256 is not the manifest's")
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file in hexadecimal."""
+    import hashlib  # brings OpenSSL, 4 MB, which a process that only runs a bundle does not need
+
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 22):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iterator[Path]:
+    """A folder to write a bundle into, which takes the place of `target` when all went well.
+
+    Nothing stands at `target` until the end, and nothing is left behind on failure. An older
+    bundle at `target` is replaced.
+
+    Args:
+        target: Where the bundle goes.
+        scratch: Folder on the same file system to write in, which is emptied first and removed in
+            the end; None for a new one beside `target`.
+
+    Yields:
+        A new empty folder.
+
+    Raises:
+        TamizError: `target` must not be written; see `check_target`.
+        UnwritableError: There was no space for it.
+    """
+    check_target(Path(target))
+    place = Path(target).resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    import shutil  # not for reading: with tempfile 1 MB, where memory is measured
+    import tempfile
+
+    if scratch is None:
+        scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    else:
+        shutil.rmtree(scratch, ignore_errors=True)
+    folder, old = scratch / "new", scratch / "old"
+    try:
+        folder.mkdir(parents=True)
+        yield folder
+        try:
+            if place.exists():
+                place.rename(old)
+            folder.rename(place)
+        except BaseException:
+            if old.exists() and not place.exists():
+                old.rename(place)
+            raise
+    except OSError as error:
+        if error.errno not in _NO_SPACE:  # of a file that is read, maybe
+            raise
+        raise UnwritableError(f"{target}: cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check_target(target: Path, source: Path | None = None) -> None:
+    """Refuses a place where a bundle must not be written.
+
+    Args:
+        target: Where the bundle is to go.
+        source: What it is made from.
+
+    Raises:
+        TamizError: `target` is a file, a link, the current folder or one around it, or a folder
+            that holds what no bundle has written there; or one of `target` and `source` lies inside
+            of the other.
+    """
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise TamizError(f"{target}: exists and is no folder, expected a new one")
+    if Path.cwd().is_relative_to(target.resolve()):
+        raise TamizError(f"{target}: holds the current folder, expected another one")
+    if source is not None and target.resolve() == source.resolve():
+        raise TamizError(f"{target}: is the source itself, expected another folder")
+    for inner, outer in ((source, target), (target, source)):
+        if inner and outer and inner.resolve().is_relative_to(outer.resolve()):
+            raise TamizError(f"{target}: {inner} lies inside of {outer}, expected them apart")
+    if target.is_dir() and any(target.iterdir()):
+        _check_only_a_bundle(target)
+
+
+def _check_only_a_bundle(folder: Path) -> None:
+    """Refuses a folder that is to be replaced unless all files in it are those of a bundle."""
+    if not (folder / MANIFEST).is_file():
+        raise TamizError(f"{folder}: holds files and is no tamiz bundle, so it is not overwritten")
+    written = {MANIFEST, *_manifest(folder / MANIFEST).files}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name not in written and (path.is_symlink() or not path.is_dir()):
+            raise TamizError(f"{folder}: is not overwritten, {name} is not of the bundle there")
+
+
+def write_manifest(
+    folder: Path,
+    kind: str,
+    source: Source,
+    techniques: Mapping[str, Mapping[str, Any]] | None = None,
+    policy: str | None = None,
+    kv_cache: str = "exact",
+    unsafe: Mapping[str, str] | None = None,
+) -> Manifest:
+    """Writes the manifest of a folder whose files are complete; the fields are `Manifest`'s."""
+    names = sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
+    files = {
+        name: File((folder / name).stat().st_size, sha256(folder / name))
+        for name in names
+        if name != MANIFEST
+    }
+    chosen = {name: dict(entry) for name, entry in (techniques or {}).items()}
+    manifest = Manifest(kind, source, files, chosen, policy, kv_cache, unsafe=dict(unsafe or {}))
+    write_json(folder / MANIFEST, asdict(manifest))
+    return manifest
+
+
+def _manifest(path: Path) -> Manifest:
+    """Reads a manifest; the format's version is checked before anything else."""
+    raw = read_json(path)
+    if type(raw.get("format")) is not int or raw["format"] != FORMAT:
+        raise TamizError(
+            f"{path}: format is {raw.get('format')!r}, this tamiz ({__version__}) reads {FORMAT}"
+        )
+    raw.setdefault("unsafe", {})
+    _check_fields(path, raw, Manifest, "the manifest")
+    for key, values in (("kind", KINDS), ("kv_cache", KV_CACHES)):
+        if raw[key] not in values:
+            raise TamizError(f"{path}: {key} is {raw[key]!r}, expected {' or '.join(values)}")
+    source = _record(path, raw["source"], Source, "source")
+    files: dict[str, File] = {}
+    for name, entry in _object(path, raw["files"], "files").items():
+        _check_name(path, "files", name)
+        files[name] = _record(path, entry, File, f"files.{name}")
+        if files[name].size < 0:
+            raise TamizError(f"{path}: files.{name}.size is {files[name].size}, expected ≥ 0")
+    if MODEL not in files:
+        raise TamizError(f"{path}: files lacks {MODEL}")
+    techniques = _object(path, raw["techniques"], "techniques")
+    for name, entry in techniques.items():
+        if set(_object(path, entry, f"techniques.{name}")) != {"version", "config"}:
+            raise TamizError(f"{path}: techniques.{name} is {entry!r}, expected version and config")
+        _object(path, entry["config"], f"techniques.{name}.config")
+    for site, name in _object(path, raw["unsafe"], "unsafe").items():
+        _check_type(path, f"unsafe.{site}", name, "str")
+    for key in ("tamiz", "min_onnxruntime"):
+        _check_type(path, key, raw[key], "str")
+    if not re.fullmatch(r"\d+\.\d+", raw["min_onnxruntime"], re.ASCII):
+        raise TamizError(
+            f"{path}: min_onnxruntime is {raw['min_onnxruntime']!r}, expected a version like 1.20"
+        )
+    _check_type(path, "policy", raw["policy"], "str | None")
+    return Manifest(**{**raw, "source": source, "files": files, "techniques": techniques})
+
+
+def _record(path: Path, value: Any, kind: type[Any], where: str) -> Any:
+    """A flat dataclass of strings and integers from a JSON object."""
+    raw = _object(path, value, where)
+    _check_fields(path, raw, kind, where)
+    for f in fields(kind):
+        _check_type(path, f"{where}.{f.name}", raw[f.name], str(f.type))
+    return kind(**raw)
+
+
+def _object(path: Path, value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TamizError(f"{path}: {where} is {value!r}, expected an object")
+    return value
+
+
+def _check_fields(path: Path, raw: Mapping[str, Any], kind: type[Any], where: str) -> None:
+    known = {f.name for f in fields(kind)}
+    if unknown := sorted(set(raw) - known):
+        raise TamizError(f"{path}: unknown key {unknown[0]!r} in {where}")
+    if missing := sorted(known - set(raw)):
+        raise TamizError(f"{path}: {where} lacks the key {missing[0]!r}")
+
+
+def _check_type(path: Path, where: str, value: Any, expected: str) -> None:
+    if type(value).__name__.replace("NoneType", "None") not in expected.split(" | "):
+        raise TamizError(f"{path}: {where} is {value!r}, expected {expected}")
+
+
+def _check_name(path: Path, where: str, name: str) -> None:
+    """Holds a file name to a plain relative path inside the folder."""
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or name.startswith("/") or "\\" in name or ":" in name:
+        raise TamizError(f"{path}: {where} names {name!r}, expected a path inside the folder")

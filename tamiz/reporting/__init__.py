@@ -1,0 +1,1 @@
+"""Reads and shows reports: explain, diff, page."""

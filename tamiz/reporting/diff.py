@@ -1,0 +1,95 @@
+"""What differs between two bundles: files, ops of the graph, and what was decided at each site."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
+from tamiz.reporting.explain import explain, reading
+from tamiz_ops.program import read_program
+
+
+def differences(a: Bundle, b: Bundle) -> dict[str, Any]:
+    """Compares two bundles; weights are compared by the hashes of their files.
+
+    Returns:
+        ``files``, ``ops``, ``techniques`` (of the whole build), ``gate`` and ``sites``: what
+        differs by name, each as ``{"a": …, "b": …}`` with None for what one of them lacks;
+        ``nodes`` and ``bytes`` of both; and whether they are ``equal``. A stage of a `Fused` node
+        counts as an op.
+
+    Raises:
+        TamizError: A bundle's model or report cannot be read.
+    """
+    reports = [_decisions(bundle) for bundle in (a, b)]
+    counts = [_ops(bundle) for bundle in (a, b)]
+    files = [
+        {
+            name: {"bytes": file.size, "sha256": file.sha256}
+            for name, file in x.manifest.files.items()
+        }
+        for x in (a, b)
+    ]
+    found: dict[str, Any] = {
+        "files": _differing(*files),
+        "ops": _differing(*(ops for _, ops in counts)),
+        "techniques": _differing(a.manifest.techniques, b.manifest.techniques),
+        "gate": _differing(*(gate for gate, _ in reports)),
+        "sites": _differing(*(sites for _, sites in reports)),
+    }
+    equal = not any(found.values())
+    nodes = {side: count for side, (count, _) in zip("ab", counts, strict=True)}
+    return {**found, "nodes": nodes, "bytes": {"a": a.size, "b": b.size}, "equal": equal}
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    names = dict.fromkeys([*a, *b])
+    return {
+        name: {"a": a.get(name), "b": b.get(name)} for name in names if a.get(name) != b.get(name)
+    }
+
+
+def _decisions(bundle: Bundle) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The outcome of the whole model's gate, and what stands at every site; of dense nothing."""
+    if bundle.manifest.kind == "dense":
+        return {}, {}
+    with reading(bundle) as report:
+        gate = {key: report["gate"][key] for key in ("max_dppl", "skipped", "result")}
+        return gate, {site: _decision(explain(report, site)) for site in report["sites"]}
+
+
+def _decision(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "layer": found["layer"],
+        "techniques": {
+            entry["name"]: entry["config"]
+            for entry in found["techniques"]
+            if entry["decision"]["applied"]
+        },
+        "refused": found["decision"]["unsafe"],
+        "bytes": found["bytes_after"],
+        "reason": found["decision"]["reason"],
+    }
+
+
+def _ops(bundle: Bundle) -> tuple[int, Counter[str]]:
+    """Nodes of the graph, and how often each op is computed."""
+    import onnx
+
+    try:
+        graph = onnx.load(bundle.model, load_external_data=False).graph
+    except Exception as error:  # protobuf raises its own
+        raise TamizError(f"{bundle.model}: cannot be read as an ONNX model: {error}") from error
+    ops: Counter[str] = Counter()
+    for node in graph.node:
+        domain = f"{node.domain}." if node.domain else ""
+        programs = [a.s.decode() for a in node.attribute if a.name == "program" and domain]
+        try:
+            stages = [stage.op for program in programs for stage in read_program(program)]
+        except ValueError as error:
+            raise TamizError(f"{bundle.model}: {node.name}: {error}") from error
+        ops.update(f"{domain}{op}" for op in stages or [node.op_type])
+    return len(graph.node), ops

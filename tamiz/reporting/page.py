@@ -1,0 +1,84 @@
+"""The report as one page: no network, light and dark, nothing but HTML, CSS and inline SVG."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tamiz.reporting.curves import chart, curves
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """Renders a report; see `tamiz.building.report.make_report`."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("tamiz.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    tensors = [_tensor(report, site, entry) for site, entry in report["sites"].items()]
+    in_layers = [t for t in tensors if t["layer"] is not None]
+    columns = list(dict.fromkeys(t["column"] for t in in_layers))
+    kinds = Counter(t["kind"] for t in tensors)
+    marks = {kind: chr(ord("A") + i) for i, kind in enumerate(k for k in kinds if k != "dense")}
+    return environment.get_template("report.html").render(
+        report=report,
+        columns=columns,
+        layers=sorted({t["layer"] for t in in_layers}),
+        cells={(t["layer"], t["column"]): t for t in in_layers},
+        others=[t for t in tensors if t["layer"] is None],
+        tensors=tensors,
+        kinds=kinds,
+        marks=marks,
+        autotune=_autotune(in_layers, columns),
+    )
+
+
+def _tensor(report: Mapping[str, Any], site: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What the map and the details show of one site."""
+    layer, about = entry["layer"], entry
+    if layer is not None and entry["tensor"]:
+        about = report["layers"][str(layer)]["tensors"][entry["tensor"]]
+    decision, gating = about["decision"], about["gating"]
+    attempts = about["autotune"]["attempts"]
+    exact = any(t["metrics"].get("exact") == 1 for t in entry["techniques"])
+    found = curves(attempts)
+    return {
+        "site": site,
+        "layer": layer,
+        "column": entry["tensor"] or site.removeprefix(f"layers.{layer}."),
+        "kind": " + ".join(decision["emit"]) or "dense",
+        "unsafe": decision["unsafe"],
+        "reason": decision["reason"],
+        "strip": decision["strip_applied"],
+        "p05": gating["p05"],
+        "judged": gating["judged"],
+        "exact": exact and bool(decision["emit"]),
+        "hue": _hue(gating["p05"], decision["emit"]),
+        "before": entry["bytes_before"],
+        "after": entry["bytes_after"],
+        "attempts": attempts,
+        "curves": found,
+        "chart": chart(found, gating.get("min_mean")),
+    }
+
+
+def _hue(p05: float | None, emitted: Sequence[str]) -> int | None:
+    """Red (0) for a 5 % quantile of 0.9 and less, green (130) for 1; None where dense stands."""
+    if not emitted or p05 is None:
+        return None
+    return round(130 * min(1.0, max(0.0, (p05 - 0.9) / 0.1)))
+
+
+def _autotune(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """For every column of the map where something was tuned, the curves of all layers in one."""
+    found = []
+    for column in columns:
+        here = [curve for t in tensors if t["column"] == column for curve in t["curves"]]
+        if (made := chart(here, None)) is not None:
+            found.append({"column": column, "chart": made})
+    return found

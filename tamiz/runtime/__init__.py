@@ -1,0 +1,1 @@
+"""Runs bundles: model, sequences, sampling, tokenizer, chat. Needs numpy and onnxruntime only."""

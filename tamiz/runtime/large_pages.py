@@ -1,0 +1,103 @@
+"""Memory of large pages, and the constants of a bundle in it.
+
+A step reads every weight once, from pages all over the file. onnxruntime maps it, in pages of 4 kB,
+whose addresses no core keeps for tens of megabytes: every page costs a lookup, most of all where a
+product leaves out lines. Linux has pages of 2 MB for memory that asks for them, not for mapped
+files; so the weights are read instead, once, into memory of the process's own.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from tamiz.files.errors import TamizError
+from tamiz.files.external_data import External
+
+Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+_PAGE = 2 << 20
+#: A line of the cache; constants begin at multiples of it.
+_LINE = 64
+#: By ``TensorProto.DataType``.
+_TYPES: dict[int, type[np.generic]] = {1: np.float32, 2: np.uint8, 6: np.int32, 7: np.int64}
+#: Bytes of the largest constant of another type than uint8, the one of packed weights: larger ones
+#: are weights of onnxruntime's own products, which makes copies of them.
+_SMALL = 1 << 16
+_SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def available() -> bool:
+    """Whether the system gives large pages to memory that asks for them."""
+    return hasattr(mmap, "MADV_HUGEPAGE") and _SETTING.is_file() and "[never]" not in _text()
+
+
+def _text() -> str:
+    return _SETTING.read_text(encoding="ascii")
+
+
+def load_constants(
+    folder: Path, tensors: Iterable[External], options: ort.SessionOptions
+) -> list[ort.OrtValue]:
+    """Reads what tamiz's operators take of a model, for the session that `options` make.
+
+    Args:
+        folder: Of the bundle.
+        tensors: Of its model, outside of the model's file.
+        options: Are given the constants; the session then maps no file for them.
+
+    Returns:
+        The constants, which must live as long as the session. Empty where there are no large pages
+        or less than one page of constants: the session maps the file then.
+
+    Raises:
+        TamizError: A file ends too early.
+    """
+    constants = [t for t in tensors if _is_read(t)]
+    total = sum(aligned(constant.length) for constant in constants)
+    if total < _PAGE or not available():
+        return []
+    memory = zeros(total)
+    values, start = [], 0
+    for constant in constants:
+        array = memory[start : start + constant.length]
+        _read(folder / constant.location, constant, array)
+        shaped = array.view(_TYPES[constant.type]).reshape(constant.shape)
+        values.append(ort.OrtValue.ortvalue_from_numpy(shaped))
+        options.add_initializer(constant.name, values[-1])
+        start += aligned(constant.length)
+    return values
+
+
+def _is_read(constant: External) -> bool:
+    most = constant.length if _TYPES.get(constant.type) is np.uint8 else _SMALL
+    return constant.initializer and constant.type in _TYPES and 0 < constant.length <= most
+
+
+def zeros(size: int) -> Bytes:
+    """So many bytes that begin with a large page, or, where there are none, with a cache line."""
+    if size < _PAGE or not available():
+        whole, unit = np.zeros(size + _LINE, np.uint8), _LINE
+    else:
+        memory = mmap.mmap(-1, size + 2 * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        whole, unit = np.frombuffer(memory, np.uint8), _PAGE
+    start = -whole.ctypes.data % unit
+    return whole[start : start + size]
+
+
+def aligned(length: int) -> int:
+    """Bytes of the cache lines that so many bytes take."""
+    return -(-length // _LINE) * _LINE
+
+
+def _read(path: Path, constant: External, to: Bytes) -> None:
+    with path.open("rb", buffering=0) as file:
+        file.seek(constant.offset)
+        count = file.readinto(to.data)
+    if count != constant.length:
+        raise TamizError(f"{path}: found {count} bytes of {constant.name}, not {constant.length}")

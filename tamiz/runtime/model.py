@@ -1,0 +1,234 @@
+"""Runs a decoder bundle in onnxruntime: sequences with a KV cache, and generation.
+
+Imported by the processes whose memory is measured: numpy and onnxruntime, nothing else that is
+heavy. The text side (tokenizer, stop strings, chat) is `tamiz.runtime.text`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from collections.abc import Sequence as Ids
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from tamiz.files.bundle import MODEL, Bundle
+from tamiz.files.errors import TamizError
+from tamiz.runtime.large_pages import load_constants
+from tamiz.runtime.sampling import Sampler, Sampling
+from tamiz.runtime.sequence import CHUNK, Decoder, ExactSequence, Logits, Sequence, SharedSequence
+from tamiz.runtime.states import PAST, TYPES, State
+
+
+class Model:
+    """A decoder bundle, loaded. Sequences of one model may run in turn, in one thread.
+
+    Attributes:
+        limit: Tokens that a sequence can have (``max_position_embeddings``).
+        vocabulary: Number of logits.
+        stop_ids: Tokens that end a generation (``eos_token_id`` of generation_config.json).
+        states: What the graph keeps of a sequence: the KV cache, and whatever else comes in as
+            ``past_…`` and goes out as ``present_…``.
+        has_positions: Whether the graph takes position_ids.
+        can_keep: Whether it takes logits_to_keep, the number of last positions to compute logits
+            for; without it a prompt's logits are all computed.
+        shared_cache: Whether the cache may be one buffer, appended in place.
+    """
+
+    def __init__(
+        self, bundle: Bundle, session: ort.InferenceSession, constants: Ids[ort.OrtValue] = ()
+    ) -> None:
+        """Wraps a session and the constants that were read for it; use `load`."""
+        self.bundle = bundle
+        self.session = session
+        self._constants = constants
+        inputs = {value.name: value for value in session.get_inputs()}
+        outputs = {value.name: value for value in session.get_outputs()}
+        path = bundle.path / MODEL
+        for name in ("input_ids", "attention_mask"):
+            if name not in inputs:
+                raise TamizError(f"{path}: has no input {name}, expected a decoder")
+        if "logits" not in outputs:
+            raise TamizError(f"{path}: has no output logits, expected a decoder")
+        self.states = [_state(path, inputs[n]) for n in inputs if n.startswith(PAST)]
+        if not self.states:
+            raise TamizError(f"{path}: has no inputs past_key_values.*, expected a KV cache")
+        if missing := [s.present for s in self.states if s.present not in outputs]:
+            raise TamizError(f"{path}: has no output {missing[0]}, which its past input asks for")
+        self.has_positions = "position_ids" in inputs
+        optional = {value.name for value in session.get_overridable_initializers()}
+        self.can_keep = "logits_to_keep" in optional
+        self.vocabulary = int(outputs["logits"].shape[-1])
+        self.limit = _positive(bundle, "max_position_embeddings")
+        self.stop_ids = _stop_ids(bundle)
+        self.shared_cache = bundle.manifest.kv_cache == "shared"
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str], threads: int | None = None) -> Model:
+        """Opens a bundle and makes its session.
+
+        Args:
+            directory: The bundle.
+            threads: Threads that work on one run; None leaves it to onnxruntime (physical cores).
+
+        Raises:
+            TamizError: No valid bundle, not a decoder, or onnxruntime is too old or refuses it.
+        """
+        bundle = Bundle.open(directory)
+        oldest = bundle.manifest.min_onnxruntime
+        if _version(ort.__version__) < _version(oldest):
+            raise TamizError(
+                f"{bundle.path}: found onnxruntime {ort.__version__}, expected {oldest} or newer"
+            )
+        options = session_options(threads)
+        built = bundle.manifest.kind == "built"
+        constants = load_constants(bundle.path, bundle.external, options) if built else ()
+        try:
+            if built:
+                import tamiz_ops
+
+                tamiz_ops.register(options)
+            session = ort.InferenceSession(
+                str(bundle.model), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime's exceptions share no base class
+            reason = str(error).strip().splitlines()[0]
+            raise TamizError(f"{bundle.model}: onnxruntime cannot load it: {reason}") from error
+        return cls(bundle, session, constants)
+
+    def sequence(self, capacity: int = CHUNK) -> Sequence:
+        """An empty sequence.
+
+        Args:
+            capacity: Tokens to make room for; it grows when they do not suffice.
+        """
+        decoder = Decoder(
+            self.bundle.path,
+            self.session,
+            self.states,
+            self.vocabulary,
+            self.limit,
+            self.has_positions,
+            self.can_keep,
+        )
+        if self.shared_cache:
+            return SharedSequence(decoder, min(capacity, self.limit))
+        return ExactSequence(decoder)
+
+    def generate(
+        self,
+        prompt: Ids[int],
+        sampling: Sampling,
+        max_new_tokens: int | None = None,
+        sequence: Sequence | None = None,
+    ) -> Iterator[int]:
+        """Yields the tokens that follow a prompt, up to and without a stop token.
+
+        Args:
+            prompt: Token ids, at least one.
+            sampling: How tokens are drawn.
+            max_new_tokens: At most so many; None for as many as the model's limit leaves.
+            sequence: Continues there: what it shares with the beginning of the prompt is not read
+                again.
+
+        Raises:
+            TamizError: The prompt is empty, or does not fit with `max_new_tokens` in the limit.
+        """
+        room = self.limit - len(prompt)
+        if not prompt:
+            raise TamizError("the prompt is empty, expected at least one token")
+        if room < (1 if max_new_tokens is None else max_new_tokens):
+            wanted = "" if max_new_tokens is None else f" and {max_new_tokens} new ones"
+            raise TamizError(
+                f"the prompt's {len(prompt)} tokens{wanted} do not fit: the model's limit is"
+                f" {self.limit} tokens (max_position_embeddings of config.json)"
+            )
+        count = room if max_new_tokens is None else max_new_tokens
+        if sequence is None:
+            sequence = self.sequence(len(prompt) + (count if max_new_tokens else CHUNK))
+        return self._generate(prompt, Sampler(sampling), count, sequence)
+
+    def _generate(
+        self, prompt: Ids[int], sampler: Sampler, count: int, sequence: Sequence
+    ) -> Iterator[int]:
+        known = 0
+        for old, new in zip(sequence.tokens, prompt[:-1], strict=False):
+            if old != new:
+                break
+            known += 1
+        sequence.truncate(known)
+        logits = sequence.read(prompt[len(sequence.tokens) :])
+        for remaining in range(count, 0, -1):
+            token = sampler(logits)
+            if token in self.stop_ids:
+                return
+            yield token
+            if remaining > 1:
+                logits = sequence.step(token)
+
+    def logits(
+        self, input_ids: NDArray[np.int64], attention_mask: NDArray[np.int64] | None = None
+    ) -> Logits:
+        """Logits of whole sequences, without a cache.
+
+        Args:
+            input_ids: ``[B, S]``.
+            attention_mask: ``[B, S]``, 0 at padding (on the left); None for no padding.
+
+        Returns:
+            ``[B, S, V]``; rows of padding hold nothing meaningful.
+        """
+        batch = len(input_ids)
+        mask = np.ones_like(input_ids) if attention_mask is None else attention_mask
+        feeds = {"input_ids": input_ids, "attention_mask": mask}
+        if self.has_positions:
+            feeds["position_ids"] = np.maximum(mask.cumsum(axis=1) - 1, 0)
+        feeds |= {state.past: state.zeros(batch) for state in self.states}
+        result: Logits = self.session.run(["logits"], feeds)[0]
+        return result
+
+
+def session_options(threads: int | None) -> ort.SessionOptions:
+    """Options of every session of tamiz: one run at a time, little memory kept."""
+    options = ort.SessionOptions()
+    options.inter_op_num_threads = 1
+    options.intra_op_num_threads = threads or 0
+    # A pattern is kept for every new shape, and the mask's shape is new in every step.
+    options.enable_mem_pattern = False
+    options.log_severity_level = 4  # errors are raised, and told once
+    return options
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Major and minor number."""
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+def _state(path: Path, value: ort.NodeArg) -> State:
+    """The state that comes in at an input."""
+    if (state := State.of(value)) is None:
+        raise TamizError(
+            f"{path}: {value.name} is {value.type} {value.shape}, expected one of"
+            f" {', '.join(TYPES)} with one dimension besides the batch that grows, or none"
+        )
+    return state
+
+
+def _positive(bundle: Bundle, key: str) -> int:
+    value = bundle.json("config.json").get(key)
+    if type(value) is not int or value < 1:
+        raise TamizError(f"{bundle.path / 'config.json'}: {key} is {value!r}, expected an int ≥ 1")
+    return value
+
+
+def _stop_ids(bundle: Bundle) -> frozenset[int]:
+    """``eos_token_id`` of generation_config.json: one id, several, or none."""
+    value = bundle.json("generation_config.json").get("eos_token_id")
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    if any(type(token) is not int for token in ids):
+        path = bundle.path / "generation_config.json"
+        raise TamizError(f"{path}: eos_token_id is {value!r}, expected an int or a list of ints")
+    return frozenset(ids)

@@ -1,0 +1,290 @@
+"""One sequence and its KV cache, in the two ways that a graph can keep one.
+
+- shared: one buffer of fixed capacity is bound as past and as present, and the model appends in
+  place; the length comes from attention_mask. Nothing is copied and almost nothing rebound.
+- exact: past has exactly the tokens so far, and present is a new tensor one run longer. Works with
+  every decoder graph of optimum's interface.
+
+Beside keys and values a graph may keep other state, with a row a token (sketches of keys) or of
+fixed size; a sequence carries it along without knowing what it is.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from tamiz.files.errors import TamizError
+from tamiz.runtime import large_pages
+from tamiz.runtime.states import State
+
+#: Tokens that one run reads of a prompt: enough for a GEMM, little in activations.
+CHUNK = 512
+
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """What a sequence needs of a loaded model.
+
+    Attributes:
+        path: The bundle, for messages.
+        session: Its session.
+        states: What the graph keeps of a sequence.
+        vocabulary: Number of logits.
+        limit: Tokens that a sequence can have.
+        has_positions: Whether the graph takes position_ids.
+        can_keep: Whether it takes logits_to_keep.
+    """
+
+    path: Path
+    session: ort.InferenceSession
+    states: Ids[State]
+    vocabulary: int
+    limit: int
+    has_positions: bool
+    can_keep: bool
+
+
+class Sequence(ABC):
+    """One sequence: its tokens, and the keys and values that the model keeps of them.
+
+    Attributes:
+        tokens: What has been read so far.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        """Starts empty."""
+        self.tokens: list[int] = []
+        self._decoder = decoder
+
+    def read(self, ids: Ids[int]) -> Logits:
+        """Reads at least one token, in chunks.
+
+        Returns:
+            The logits ``[V]`` of the token that follows; valid until the next call.
+
+        Raises:
+            TamizError: The tokens do not fit in the model's limit.
+        """
+        self._reserve(len(ids))
+        for start in range(0, len(ids), CHUNK):
+            part = ids[start : start + CHUNK]
+            logits = self._run(np.array([part], np.int64), every=False)
+            self.tokens += part
+        last: Logits = logits[-1]
+        return last
+
+    def step(self, token: int) -> Logits:
+        """Reads one token; returns the logits ``[V]`` of the next, valid until the next call."""
+        self._reserve(1)
+        logits = self._step(token)
+        self.tokens.append(token)
+        return logits
+
+    def logits(self, ids: Ids[int]) -> Logits:
+        """Reads tokens in one run; returns the logits after each, ``[len(ids), V]``."""
+        self._reserve(len(ids))
+        logits = self._run(np.array([ids], np.int64), every=True)
+        self.tokens += ids
+        return logits
+
+    def truncate(self, length: int) -> None:
+        """Forgets all tokens after the first `length`.
+
+        State of fixed size knows no way back: with such, the sequence then is empty.
+        """
+        if length < len(self.tokens):
+            fixed = any(state.axis is None for state in self._decoder.states)
+            del self.tokens[0 if fixed else length :]
+            self._cut()
+
+    def _reserve(self, count: int) -> None:
+        """Makes sure that `count` more tokens fit."""
+        if len(self.tokens) + count > self._decoder.limit:
+            raise TamizError(
+                f"a sequence of {len(self.tokens) + count} tokens does not fit: the model's limit"
+                f" is {self._decoder.limit} tokens (max_position_embeddings of config.json)"
+            )
+
+    @abstractmethod
+    def _cut(self) -> None:
+        """Fits the state to the tokens, of which some have been forgotten."""
+
+    @abstractmethod
+    def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
+        """Reads ``[1, S]`` tokens; returns the logits of every position, or at least the last."""
+
+    @abstractmethod
+    def _step(self, token: int) -> Logits:
+        """Reads one token; returns ``[V]``."""
+
+
+class SharedSequence(Sequence):
+    """A sequence in buffers of fixed capacity, appended in place."""
+
+    def __init__(self, decoder: Decoder, capacity: int) -> None:
+        """Allocates the buffers; untouched pages cost no memory.
+
+        Args:
+            decoder: The model.
+            capacity: Tokens to make room for; doubled when they do not suffice.
+        """
+        super().__init__(decoder)
+        self._token = np.zeros((1, 1), np.int64)
+        self._position = np.zeros((1, 1), np.int64)
+        self._keep = np.zeros(1, np.int64)
+        self._next = np.zeros((1, 1, decoder.vocabulary), np.float32)
+        self._next_row: Logits = self._next[0, 0]
+        self._buffers = [state.zeros() for state in decoder.states]
+        self._allocate(capacity)
+
+    def _allocate(self, capacity: int) -> None:
+        """Moves the cache into buffers of another capacity and binds them."""
+        decoder, length = self._decoder, len(self.tokens)
+        self._capacity = capacity
+        self._mask = np.ones((1, capacity), np.int64)
+        self._mask_address = self._mask.ctypes.data
+        self._binding = decoder.session.io_binding()
+        old, self._buffers = self._buffers, _together(decoder.states, capacity)
+        for state, before, buffer in zip(decoder.states, old, self._buffers, strict=True):
+            state.first(buffer, length)[:] = state.first(before, length)
+            _bind(self._binding.bind_input, state.past, buffer)
+            _bind(self._binding.bind_output, state.present, buffer)
+        if decoder.can_keep:
+            _bind(self._binding.bind_input, "logits_to_keep", self._keep)
+        self._bind_step()
+
+    def _cut(self) -> None:
+        for state, buffer in zip(self._decoder.states, self._buffers, strict=True):
+            if state.axis is None:
+                buffer[:] = 0
+
+    def _bind_step(self) -> None:
+        """Binds what a step of one token needs; `_step` then changes values and the mask only."""
+        self._keep[0] = 1
+        _bind(self._binding.bind_input, "input_ids", self._token)
+        if self._decoder.has_positions:
+            _bind(self._binding.bind_input, "position_ids", self._position)
+        _bind(self._binding.bind_output, "logits", self._next)
+
+    def _bind_mask(self, length: int) -> None:
+        """Tells the model how many tokens there will be after the run."""
+        # Not `_bind`: numpy takes 25 µs to tell an address when the caches are cold.
+        self._binding.bind_input(
+            "attention_mask", "cpu", 0, np.int64, (1, length), self._mask_address
+        )
+
+    def _reserve(self, count: int) -> None:
+        super()._reserve(count)
+        needed = len(self.tokens) + count
+        if needed > self._capacity:
+            self._allocate(min(max(needed, 2 * self._capacity), self._decoder.limit))
+
+    def _run_bound(self) -> None:
+        try:
+            self._decoder.session.run_with_iobinding(self._binding)
+        except Exception as error:  # onnxruntime's exceptions share no base class
+            reason = str(error).strip().splitlines()[0]
+            raise TamizError(
+                f"{self._decoder.path}: does not run with the shared KV cache that its"
+                f" manifest promises: {reason}"
+            ) from error
+
+    def _step(self, token: int) -> Logits:
+        length = len(self.tokens)
+        self._token[0, 0] = token
+        self._position[0, 0] = length
+        self._bind_mask(length + 1)
+        self._run_bound()
+        return self._next_row
+
+    def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
+        length, count = len(self.tokens), ids.shape[1]
+        positions = np.arange(length, length + count)[None]
+        _bind(self._binding.bind_input, "input_ids", ids)
+        if self._decoder.has_positions:
+            _bind(self._binding.bind_input, "position_ids", positions)
+        self._bind_mask(length + count)
+        logits = self._next
+        if every or not self._decoder.can_keep:
+            self._keep[0] = 0
+            logits = np.empty((1, count, self._decoder.vocabulary), np.float32)
+            _bind(self._binding.bind_output, "logits", logits)
+        self._run_bound()
+        self._bind_step()
+        rows: Logits = logits[0]
+        return rows
+
+
+class ExactSequence(Sequence):
+    """A sequence whose cache is a new set of tensors after every run."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        """Starts empty."""
+        super().__init__(decoder)
+        self._cache = [_value(state.zeros()) for state in decoder.states]
+
+    def _cut(self) -> None:
+        cached = zip(self._decoder.states, self._cache, strict=True)
+        self._cache = [
+            _value(
+                state.zeros()
+                if state.axis is None
+                else state.first(part.numpy(), len(self.tokens)).copy()
+            )
+            for state, part in cached
+        ]
+
+    def _step(self, token: int) -> Logits:
+        last: Logits = self._run(np.array([[token]]), every=False)[-1]
+        return last
+
+    def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
+        decoder, length, count = self._decoder, len(self.tokens), ids.shape[1]
+        feeds = {state.past: part for state, part in zip(decoder.states, self._cache, strict=True)}
+        feeds["input_ids"] = _value(ids)
+        feeds["attention_mask"] = _value(np.ones((1, length + count), np.int64))
+        if decoder.has_positions:
+            feeds["position_ids"] = _value(np.arange(length, length + count)[None])
+        if decoder.can_keep:
+            feeds["logits_to_keep"] = _value(np.array([0 if every else 1]))
+        presents = [state.present for state in decoder.states]
+        *self._cache, logits = decoder.session.run_with_ort_values([*presents, "logits"], feeds)
+        result: Logits = logits.numpy()[0]
+        return result
+
+
+def _together(states: Ids[State], rows: int) -> list[NDArray[Any]]:
+    """States at the start, with room for `rows` tokens.
+
+    They lie in large pages, so that a decode step that reads rows here and there finds their
+    addresses sooner, and each begins at a cache line, so that no vector load of a row crosses one.
+    """
+    shapes = [state.shape(rows) for state in states]
+    types = [np.dtype(state.dtype) for state in states]
+    sizes = [math.prod(shape) * kind.itemsize for shape, kind in zip(shapes, types, strict=True)]
+    memory, arrays, start = large_pages.zeros(sum(map(large_pages.aligned, sizes))), [], 0
+    for shape, kind, size in zip(shapes, types, sizes, strict=True):
+        arrays.append(memory[start : start + size].view(kind).reshape(shape))
+        start += large_pages.aligned(size)
+    return arrays
+
+
+def _value(array: NDArray[np.generic]) -> ort.OrtValue:
+    return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def _bind(bind: Callable[..., None], name: str, array: NDArray[np.generic]) -> None:
+    """Binds the memory of a C-contiguous array, which must outlive the runs."""
+    bind(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)

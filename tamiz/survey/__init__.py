@@ -1,0 +1,1 @@
+"""Reads a dense model: its graph, its sites, their activations and gradients."""

@@ -1,0 +1,130 @@
+"""What errors at the inputs of a decoder's linear sites cost, by going back through its graph.
+
+    loss_k = ½ E[(∂ log p(token) / ∂x_k)²]                  token: drawn from the model's own p
+
+Small errors e at a site's input cost Σ_k loss_k · e_k² nats a token of KL divergence from the model
+without them, where they are as good as unrelated between inputs and tokens: half the diagonal of
+the Fisher information. Of one token they cost c_t times that (`tamiz.survey.token_costs`).
+onnxruntime reads the text, `tamiz.survey.backward` goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.api.site import SiteKind
+from tamiz.survey.activations import Values, linear_inputs
+from tamiz.survey.backward import Float, Gradients, UnknownOpError, back, product, wanted
+from tamiz.survey.survey import Survey, reading
+from tamiz.survey.token_costs import TokenCosts
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+#: First positions of a text, which are unlike all others.
+_FIRST = 4
+#: Windows that are read.
+_WINDOWS = 8
+
+#: Called with what is being done, steps done and steps in all.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What errors at the input of a site cost.
+
+    Attributes:
+        inputs: loss_k, float32 ``[K]``, nats a token for the squared error of each input.
+        tokens: What the input foretells of log c_t, float32 ``[K + 1]``, the last one a constant;
+            None where it foretells too little.
+    """
+
+    inputs: Float
+    tokens: Float | None
+
+
+def losses(
+    found: Survey, windows: Sequence[Sequence[int]], progress: Progress
+) -> Mapping[str, Loss]:
+    """What errors at the inputs of linear sites cost.
+
+    Args:
+        found: A dense decoder.
+        windows: Tokens of some text; the first eight windows are read.
+        progress: Told of every window.
+
+    Returns:
+        By site id.
+
+    Raises:
+        UnknownOpError: The graph has an op that there is no way back through.
+    """
+    from threadpoolctl import threadpool_limits
+
+    sites = {site.node: site.id for site in found.sites if site.kind == SiteKind.LINEAR}
+    nodes, logits = list(found.model.graph), found.model.graph.outputs[0].name
+    if logits != "logits":
+        raise UnknownOpError(f"{logits}, expected logits")
+    inputs = {site: name for site, name in linear_inputs(found).items() if site in sites.values()}
+    read = (name for node in nodes for name in wanted(node))
+    names = dict.fromkeys([logits, *read, *inputs.values()])
+    run = Values(found, list(names), threads=1)
+    windows, count = windows[:_WINDOWS], 0
+    sums: dict[str, NDArray[np.float64]] = {}
+    tokens = TokenCosts(inputs, len(windows))
+    # One thread: sums must not depend on how many work.
+    with reading(found.bundle), threadpool_limits(1):
+        for done, window in enumerate(windows):
+            progress("weigh inputs", done, len(windows))
+            values = run(window)
+            at = {logits: _surprise(values[logits], np.random.Generator(np.random.Philox(done)))}
+            lengths = {}
+            for node, gradient in _inputs(nodes, values, at):
+                if (site := sites.get(node.name or "")) is not None:
+                    squares = np.square(gradient[_FIRST:], dtype=np.float64)
+                    sums[site] = sums.get(site, 0) + squares.sum(axis=0)
+                    lengths[site] = squares.sum(axis=1)
+            tokens.add({name: values[name][_FIRST:] for name in inputs.values()}, lengths)
+            count += max(1, len(window) - _FIRST)
+    told = tokens.foretold()
+    return {
+        site: Loss((total / (2 * count)).astype(np.float32), told.get(site))
+        for site, total in sums.items()
+    }
+
+
+def _surprise(logits: Float, random: np.random.Generator) -> Float:
+    """∂(−log p(token)) / ∂logits ``[T, V]`` for tokens drawn from p = softmax(logits)."""
+    p: Float = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    below = np.cumsum(p, axis=1, dtype=np.float64) < random.random((len(p), 1))
+    p[np.arange(len(p)), np.minimum(below.sum(axis=1), p.shape[1] - 1)] -= 1
+    return p
+
+
+def _inputs(
+    nodes: Sequence[ir.Node], values: dict[str, Float], at: dict[str, Float]
+) -> Iterator[tuple[ir.Node, Float]]:
+    """Every product with a constant, last first, and the gradient at its input through it alone.
+
+    Args:
+        nodes: In the order of the graph.
+        values: What the way back is computed from, by name.
+        at: The gradient at the graph's output, by name; holds those at other values on the way.
+    """
+    for node in reversed(nodes):
+        given: Gradients = [at.pop(output.name or "", None) for output in node.outputs]
+        if all(gradient is None for gradient in given):
+            continue
+        for value, gradient in zip(node.inputs, back(node, values, given), strict=False):
+            if value is None or value.name is None or gradient is None:
+                continue
+            if product(node):
+                yield node, gradient
+            at[value.name] = at[value.name] + gradient if value.name in at else gradient

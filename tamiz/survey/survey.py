@@ -1,0 +1,106 @@
+"""Reads a bundle's graph and finds its sites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tamiz.api.site import Site, SiteKind
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError, blaming
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from tamiz.api.passes import Note, Phase
+    from tamiz.plugins import Plugins
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A bundle's graph after the passes that recognise its structure.
+
+    Attributes:
+        bundle: The bundle.
+        model: Its graph; the weights stay in the file until they are asked for.
+        sites: Where techniques may act, in graph order.
+        notes: What was not recognised, and why.
+        recognised: How many nodes of each op of the domain `tamiz` the passes made.
+    """
+
+    bundle: Bundle
+    model: ir.Model
+    sites: tuple[Site, ...]
+    notes: tuple[Note, ...]
+    recognised: Mapping[str, int]
+
+    def weight_bytes(self, site: Site) -> int:
+        """Bytes of the site's dense weight; 0 for a composite site."""
+        if site.weight is None:
+            return 0
+        tensor = self.model.graph.initializers[site.weight].const_value
+        assert tensor is not None
+        return int(tensor.nbytes)
+
+    def cache_bytes(self, site: Site) -> int:
+        """Bytes of keys and values that the site keeps of a token; 0 where it is no attention."""
+        names = {f"past_key_values.{site.layer}.{part}" for part in ("key", "value")}
+        if site.kind is not SiteKind.ATTENTION:
+            return 0
+        total = 0
+        for value in self.model.graph.inputs:
+            if value.name in names and value.shape is not None and value.dtype is not None:
+                heads, size = value.shape[1], value.shape[3]
+                if isinstance(heads, int) and isinstance(size, int):
+                    total += heads * size * value.dtype.bitwidth // 8
+        return total
+
+
+def survey(bundle: Bundle, plugins: Plugins) -> Survey:
+    """Loads the graph of a dense bundle, runs the passes of phase `recognise`, finds the sites.
+
+    Raises:
+        TamizError: The model cannot be read, or no plugin finds its sites.
+    """
+    import onnx_ir as ir
+
+    from tamiz.api.passes import Phase
+
+    try:
+        model = ir.load(bundle.model)
+    except Exception as error:  # protobuf, serde and numpy each raise their own
+        raise TamizError(f"{bundle.model}: cannot be read as an ONNX model: {error}") from error
+    notes = run_passes(model, plugins, Phase.RECOGNISE)
+    found = plugins.find_sites(model)
+    if found is None:
+        raise TamizError(
+            f"{bundle.model}: no installed plugin finds its sites, see 'tamiz plugins'"
+        )
+    sites, more = found
+    recognised: dict[str, int] = {}
+    for node in model.graph:
+        if node.domain == "tamiz":
+            recognised[node.op_type] = recognised.get(node.op_type, 0) + 1
+    return Survey(bundle, model, tuple(sites), (*notes, *more), recognised)
+
+
+def run_passes(model: ir.Model, plugins: Plugins, phase: Phase) -> list[Note]:
+    """Runs the graph passes of one phase in place and returns their notes."""
+    notes: list[Note] = []
+    for graph_pass in plugins.passes(phase):
+        with blaming(f"graph pass {graph_pass.name}"):
+            instance = graph_pass()
+            instance(model)
+        notes += instance.notes
+    return notes
+
+
+@contextmanager
+def reading(dense: Bundle) -> Iterator[None]:
+    """Names the bundle where onnx-ir refuses its external data."""
+    try:
+        yield
+    except ValueError as error:
+        raise TamizError(f"{dense.model}: {error}") from error
