@@ -3,10 +3,10 @@ r"""Bases W0 of seed-delta, and their fit.
     xor-circulant   W0[o, i] = r[o] c[o ^ i]
     hadamard        W0 = diag(r) Q_depth … Q_1, Q_j = H D_j P_j / √L, of its result the first N
     seedlm          W0[o, 8b … 8b + 7] = s U t, U [8, 3] from a seed, t small integers
-                    (arXiv 2410.10714; `ort_ops/src/kernels/seedlm.h`)
+                    (arXiv 2410.10714; `ort_ops/src/kernels/deltas/seedlm.h`)
 
 H is the Walsh-Hadamard matrix of L, the least power of two not under N and K; D_j are signs and P_j
-permutations from a seed (`ort_ops/src/ops/seeded_base.h` has every bit of them). r and c minimise
+permutations from a seed (`ort_ops/src/ops/products/seeded_base.h` has every bit). r and c minimise
 Σ m_i (W − W0)², m the imatrix: c by alternation with r, r in closed form, r[o] = ⟨W_o, B_o⟩ / ⟨B_o,
 B_o⟩ with B the base without r. Of the stack the best of `perm_trials` seeds stays; SeedLM has the
 best of 2^11 or 2^16 for every 8 weights (`tamiz_ops.fit_seedlm`).

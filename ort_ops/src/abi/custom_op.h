@@ -4,7 +4,7 @@
 #include <string>
 
 #include "abi/ort_abi.h"
-#include "ops/stage.h"
+#include "engine/op_spec.h"
 
 namespace tamiz::ort {
 

@@ -6,8 +6,8 @@
 
 #include "abi/custom_op.h"
 #include "abi/ort_abi.h"
-#include "ops/metrics.h"
-#include "ops/program.h"
+#include "base/metrics.h"
+#include "engine/program.h"
 
 namespace tamiz::ort {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "abi/kernel.h"
-#include "ops/attributes.h"
+#include "engine/op_attributes.h"
 
 namespace tamiz::ort {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "abi/ort_abi.h"
-#include "ops/stage.h"
+#include "engine/op_spec.h"
 
 namespace tamiz::ort {
 

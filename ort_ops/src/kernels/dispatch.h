@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/kernels.h"
-#include "ops/stage.h"
 
 namespace tamiz {
 

@@ -1,20 +1,20 @@
 // One table of kernels an instruction set. Included by the target_*.cc files: no STL here.
 #pragma once
 
-#include "kernels/attention.h"
-#include "kernels/channels.h"
-#include "kernels/deltas.h"
-#include "kernels/elementwise.h"
-#include "kernels/events.h"
-#include "kernels/key_scores.h"
-#include "kernels/matmul.h"
-#include "kernels/popcount.h"
-#include "kernels/seedlm.h"
-#include "kernels/select.h"
-#include "kernels/shortlist.h"
-#include "kernels/signs.h"
-#include "kernels/sketch.h"
-#include "kernels/ternary.h"
+#include "kernels/attention/attention.h"
+#include "kernels/basic/elementwise.h"
+#include "kernels/channels/channels.h"
+#include "kernels/deltas/deltas.h"
+#include "kernels/deltas/seedlm.h"
+#include "kernels/events/events.h"
+#include "kernels/products/matmul.h"
+#include "kernels/selection/select.h"
+#include "kernels/selection/shortlist.h"
+#include "kernels/selection/signs.h"
+#include "kernels/sketch/key_scores.h"
+#include "kernels/sketch/sketch.h"
+#include "kernels/ternary/popcount.h"
+#include "kernels/ternary/ternary.h"
 
 namespace tamiz {
 

@@ -2,27 +2,27 @@
 #define TAMIZ_TARGET avx2
 #define TAMIZ_AVX2 1
 
-#include "kernels/attention-inl.h"
-#include "kernels/elementwise-inl.h"
-#include "kernels/events-inl.h"
+#include "kernels/attention/attention-inl.h"
+#include "kernels/basic/elementwise-inl.h"
+#include "kernels/events/events-inl.h"
 #include "kernels/kernels.h"
-#include "kernels/matmul-inl.h"
-#include "kernels/select-inl.h"
-#include "kernels/shortlist-inl.h"
-#include "kernels/signs-inl.h"
-#include "kernels/sketch-inl.h"
+#include "kernels/products/matmul-inl.h"
+#include "kernels/selection/select-inl.h"
+#include "kernels/selection/shortlist-inl.h"
+#include "kernels/selection/signs-inl.h"
+#include "kernels/sketch/sketch-inl.h"
 
 // after the sketches, whose parts they use
-#include "kernels/key_scores-inl.h"
+#include "kernels/sketch/key_scores-inl.h"
 
 // after the product, whose parts they use
-#include "kernels/channels-inl.h"
-#include "kernels/deltas-inl.h"
-#include "kernels/seedlm-inl.h"
-#include "kernels/ternary-inl.h"
+#include "kernels/channels/channels-inl.h"
+#include "kernels/deltas/deltas-inl.h"
+#include "kernels/deltas/seedlm-inl.h"
+#include "kernels/ternary/ternary-inl.h"
 
 // after the weight whose planes it counts
-#include "kernels/popcount-inl.h"
+#include "kernels/ternary/popcount-inl.h"
 
 namespace tamiz {
 

@@ -2,12 +2,12 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "base/metrics.h"
+#include "engine/fused.h"
+#include "engine/op_attributes.h"
+#include "engine/program.h"
 #include "kernels/dispatch.h"
-#include "ops/attributes.h"
-#include "ops/fused.h"
-#include "ops/metrics.h"
-#include "ops/program.h"
-#include "ops/seedlm_fit.h"
+#include "ops/products/seedlm_fit.h"
 #include "python/numpy_host.h"
 
 namespace py = pybind11;

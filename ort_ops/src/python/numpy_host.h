@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/program.h"
+#include "engine/program.h"
 
 namespace tamiz::python {
 

@@ -1,0 +1,40 @@
+// The declaration of an op: ports, attributes, metrics, and how to make its stage.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/attributes.h"
+#include "base/error.h"
+#include "base/metrics.h"
+#include "base/tensor.h"
+#include "engine/stage.h"
+
+namespace tamiz {
+
+struct Kernels;  // kernels/kernels.h: one table of function pointers an instruction set
+
+struct PortSpec {
+  const char* name;
+  Type type;
+  bool optional;
+  const char* doc;
+};
+
+/// The one declaration of an op: registration, validation, `tamiz_ops.schemas()` and the docs are
+/// made from it.
+struct OpSpec {
+  const char* name;
+  const char* doc;
+  std::vector<PortSpec> inputs;
+  std::vector<PortSpec> outputs;
+  bool variadic;  // inputs and outputs of any number and type (Fused)
+  std::vector<AttributeSpec> attributes;
+  std::vector<MetricSpec> metrics;
+  std::unique_ptr<Stage> (*make)(const Attributes&, const Kernels&);  // null: Fused, a program
+};
+
+/// Every op of the domain, in the order of registration.
+TAMIZ_API const std::vector<OpSpec>& op_specs();
+
+}  // namespace tamiz

@@ -1,0 +1,208 @@
+// The threads of a run: rounds of tasks, and what is asked for meanwhile.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "engine/program_run.h"
+
+namespace tamiz {
+namespace {
+
+constexpr uint64_t kUntaken = UINT32_MAX, kOver = ~kUntaken;
+
+/// Tells the processor that a thread waits.
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");
+#endif
+}
+
+}  // namespace
+
+void Program::Team::run(Host& host) {
+  static const size_t workers = std::max(1u, std::thread::hardware_concurrency());
+  open_next();
+  while (round_.load(std::memory_order_relaxed) != kOver) {
+    apart_.store(false, std::memory_order_relaxed);
+    threads_.store(0, std::memory_order_relaxed);
+    host.parallel_for(workers, [](void* self, size_t) { static_cast<Team*>(self)->work(); }, this);
+  }
+  if (failed_.load(std::memory_order_relaxed)) throw Error(message_);
+}
+
+void Program::Team::work() {
+  Ahead ahead;
+  ahead.thread = threads_.fetch_add(1, std::memory_order_relaxed);
+  uint64_t round = round_.load(std::memory_order_acquire);
+  while (round != kOver) {
+    const size_t done = run_tasks(round, ahead.thread);
+    if (done && running_.fetch_sub(done, std::memory_order_acq_rel) == done) {
+      open_next();
+      round = round_.load(std::memory_order_relaxed);
+    } else {
+      round = wait_for_next(round, ahead);
+    }
+    if (apart_.load(std::memory_order_relaxed)) return;
+  }
+}
+
+/// Runs tasks until all of `round` are taken, those of one's own share first; returns how many.
+size_t Program::Team::run_tasks(uint64_t round, size_t thread) {
+  size_t done = 0;
+  const size_t count = share_count_.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < count; ++i) {
+    Share& share = shares_[(thread + i) % count];
+    uint64_t untaken = share.untaken.load(std::memory_order_acquire);
+    while (untaken > round && untaken - round <= kUntaken) {
+      if (share.untaken.compare_exchange_weak(untaken, untaken - 1, std::memory_order_acquire)) {
+        run_task(share.end - (untaken - round));
+        ++done;
+        untaken = share.untaken.load(std::memory_order_acquire);
+      }
+    }
+  }
+  return done;
+}
+
+void Program::Team::run_task(size_t task) {
+  const Part* part = frame_.parts.data();
+  while (task >= part->end) ++part;
+  try {
+    part->stage->run(*part->call, phase_, task - part->first);
+  } catch (const std::exception& error) {
+    fail(*part->name + error.what());
+  }
+}
+
+uint64_t Program::Team::wait_for_next(uint64_t round, Ahead& ahead) {
+  constexpr auto kPatience = std::chrono::microseconds(20);
+  constexpr int kSpins = 16;
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  ahead.bytes = 0;
+  do {
+    for (int i = 0; i < kSpins; ++i) {
+      const uint64_t now = round_.load(std::memory_order_acquire);
+      if (now != round) return now;
+      if (!ask(ahead)) pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  apart_.store(true, std::memory_order_relaxed);
+  return round;
+}
+
+/// Asks for some lines of what the thread's share of a coming wave reads; false: enough is on its
+/// way.
+bool Program::Team::ask(Ahead& ahead) {
+  constexpr size_t kLine = 64, kLines = 4;
+  constexpr size_t kMost = 256 * 1024;  // half of a small second-level cache
+  if (ahead.bytes >= kMost) return false;
+  const bool begun = ahead.wave <= wave_begun_.load(std::memory_order_relaxed);
+  if ((begun || ahead.left.empty()) && !find_wave(ahead)) return false;
+  Reads& next = ahead.left.back();
+  const size_t bytes = std::min(kLines * kLine, next.bytes);
+  for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(next.data + at, 0, 2);
+  next.data += bytes;
+  next.bytes -= bytes;
+  if (next.bytes == 0) ahead.left.pop_back();
+  ahead.bytes += bytes;
+  return true;
+}
+
+/// Finds the next wave that reads constants, and what the thread's share of it reads.
+bool Program::Team::find_wave(Ahead& ahead) const {
+  constexpr size_t kFar = 8;  // waves: more than from one product to the next
+  const size_t begun = wave_begun_.load(std::memory_order_relaxed);
+  const size_t end = std::min(program_.waves_.size(), begun + kFar);
+  const size_t threads = share_count_.load(std::memory_order_relaxed);
+  ahead.left.clear();
+  for (size_t w = std::max(ahead.wave, begun) + 1; w < end && ahead.left.empty(); ++w) {
+    ahead.wave = w;
+    const Wave& wave = program_.waves_[w];
+    size_t total = 0;
+    for (size_t n = wave.end; n-- > wave.begin;) {  // the first ones last
+      ahead.left.push_back(program_.nodes_[n].stage->reads(frame_.calls[n]));
+      total += ahead.left.back().bytes;
+    }
+    // The share [from, to) of these bytes.
+    const size_t from = ahead.thread * total / threads, to = (ahead.thread + 1) * total / threads;
+    for (Reads& part : ahead.left) {
+      total -= part.bytes;
+      const size_t first = std::max(from, total), last = std::min(to, total + part.bytes);
+      part = first < last ? Reads{part.data + (first - total), last - first} : Reads{};
+    }
+    const auto none = [](const Reads& part) { return part.bytes == 0; };
+    ahead.left.erase(std::remove_if(ahead.left.begin(), ahead.left.end(), none), ahead.left.end());
+  }
+  return !ahead.left.empty();
+}
+
+/// Runs rounds up to one worth threads and lets all take its tasks, or ends.
+void Program::Team::open_next() {
+  try {
+    while (!failed_.load(std::memory_order_relaxed) && next_phase()) {
+      const size_t tasks = frame_.parts.empty() ? 0 : frame_.parts.back().end;
+      if (tasks > frame_.parts.size()) return open(tasks);
+      for (size_t task = 0; task < tasks; ++task) run_task(task);
+    }
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  round_.store(kOver, std::memory_order_release);
+}
+
+void Program::Team::open(size_t tasks) {
+  const uint64_t round = ++opened_ << 32;
+  const size_t threads = threads_.load(std::memory_order_relaxed);
+  const size_t count = std::clamp(threads, size_t{1}, kShares);
+  share_count_.store(count, std::memory_order_relaxed);
+  running_.store(tasks, std::memory_order_relaxed);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t begin = i * tasks / count;
+    shares_[i].end = (i + 1) * tasks / count;
+    shares_[i].untaken.store(round + (shares_[i].end - begin), std::memory_order_release);
+  }
+  round_.store(round, std::memory_order_release);
+}
+
+/// Asks for the constants of a wave, where they are few: whoever runs its small stages alone would
+/// wait for them.
+void Program::Team::ask_for_few(size_t wave) const {
+  constexpr size_t kLine = 64, kMost = 16 * 1024;  // of a stage
+  if (wave == program_.waves_.size()) return;
+  for (size_t n = program_.waves_[wave].begin; n < program_.waves_[wave].end; ++n) {
+    const Reads all = program_.nodes_[n].stage->reads(frame_.calls[n]);
+    if (all.bytes > kMost) continue;
+    for (size_t at = 0; at < all.bytes; at += kLine) __builtin_prefetch(all.data + at, 0, 2);
+  }
+}
+
+/// Finds the tasks of the next phase, of this wave or the next; false where there is none.
+bool Program::Team::next_phase() {
+  if (wave_ == program_.waves_.size()) return false;
+  const Wave& wave = program_.waves_[wave_];
+  wave_begun_.store(wave_, std::memory_order_relaxed);
+  phase_ = next_phase_++;
+  if (phase_ == 0) ask_for_few(wave_ + 1);
+  if (next_phase_ == wave.phases) ++wave_, next_phase_ = 0;
+  frame_.parts.clear();
+  size_t total = 0;
+  for (size_t n = wave.begin; n < wave.end; ++n) {
+    const Node& node = program_.nodes_[n];
+    if (phase_ >= node.stage->phases()) continue;
+    if (phase_ == 0 && node.prepared_by != kOmitted) continue;
+    const size_t tasks = node.stage->tasks(frame_.calls[n], phase_);
+    if (tasks == 0) continue;
+    frame_.parts.push_back({node.stage.get(), &frame_.calls[n], &node.name, total, total + tasks});
+    total += tasks;
+  }
+  return true;
+}
+
+void Program::Team::fail(const std::string& message) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!failed_.exchange(true)) message_ = message;
+}
+
+}  // namespace tamiz

@@ -1,0 +1,78 @@
+// A stage: one operation of the `tamiz` domain as an object that knows nothing of ONNX Runtime.
+//
+// The fine-grained op and the `Fused` op run the same stage objects: both are a Program
+// (engine/program.h), of one stage or of a sequence. A stage keeps no state between calls; whatever
+// a call needs lies in `Call`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/tensor.h"
+
+namespace tamiz {
+
+class Metrics;  // base/metrics.h: named counters of one node
+
+/// The inputs or the outputs of a stage: some of the values of a run.
+class Ports {
+ public:
+  Ports(Tensor* values, const int* ids) : values_(values), ids_(ids) {}
+  Tensor& operator[](size_t port) const { return values_[ids_[port]]; }
+
+ private:
+  Tensor* values_;
+  const int* ids_;
+};
+
+struct Call {
+  Ports inputs;
+  Ports outputs;
+  std::byte* scratch;  // 64-byte aligned, `scratch_bytes` long, contents undefined
+  Metrics* metrics;
+};
+
+/// Bytes of a constant.
+struct Reads {
+  const uint8_t* data = nullptr;
+  size_t bytes = 0;
+};
+
+class Stage {
+ public:
+  virtual ~Stage() = default;
+
+  /// Checks what is known when the session is built: constant inputs carry their data, all others
+  /// have Type::none. Throws Error.
+  virtual void check_constants(Ports /*inputs*/) const {}
+
+  /// Validates ranks and sizes of the inputs (their types were checked) and sets type and shape of
+  /// every wanted output (those whose type is not none on entry). Looks at types and shapes only:
+  /// what another stage of the node computes has no data yet, a null pointer. Called before each
+  /// run; throws Error.
+  virtual void infer(Ports inputs, Ports outputs) const = 0;
+
+  /// Like `infer`, from types and shapes only.
+  virtual size_t scratch_bytes(const Call&) const { return 0; }
+
+  /// Whether phase 0 leaves the same in scratch as that of `other`, and later phases of both only
+  /// read it there: it then runs once for both. `inputs` and `others` number their input values.
+  virtual bool prepares_as(const Stage& /*other*/, const int* /*inputs*/,
+                           const int* /*others*/) const {
+    return false;
+  }
+
+  /// A run is `phases()` rounds of tasks one after the other. Tasks of one phase are independent,
+  /// may run in any order and on any thread, and give the same bits however they are spread.
+  /// A phase too small to be worth a thread has one task; it may also have none.
+  virtual int phases() const { return 1; }
+  virtual size_t tasks(const Call&, int phase) const = 0;
+  virtual void run(const Call&, int phase, size_t task) const = 0;
+
+  /// What the tasks of the call read of a constant, one after the other, where they wait for
+  /// memory; threads without a task ask for it in advance, and for a little who runs what comes
+  /// before.
+  virtual Reads reads(const Call&) const { return {}; }
+};
+
+}  // namespace tamiz

@@ -1,0 +1,81 @@
+// Attention of query rows q over keys k_j and values v_j, in one pass over blocks of keys
+// (Milakov and Gimelshein 2018; Dao et al. 2022). Per row, with m, s, y from the blocks before:
+//
+//   m' = max(m, max_j q.k_j)     p_j = exp(q.k_j - m')     a = exp(m - m')
+//   s' = a s + sum_j p_j         y' = a y + sum_j p_j v_j          at the end: y / s
+//
+// Few rows and a tile of rows are worked in different ways. Both read visible keys only, so hidden
+// ones may hold anything.
+//
+// Included once per target.
+#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_rows-inl.h"
+#include "kernels/attention/attention_tile-inl.h"
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+/// For at most `rows` rows: what a tile needs is enough for few rows, too.
+inline int64_t work_floats(int64_t rows, int64_t dim, bool bytes) {
+  const int64_t few = rows * padded(dim);
+  const int64_t tile = (2 * dim + kBlockKeys) * kTileVecs * kLanes;
+  return rows <= kFewRows ? few : tile + (bytes ? 2 * kBlockKeys * dim : 0);
+}
+
+inline void attend(const AttendArgs& a) {
+  if (a.rows <= kFewRows) return a.bytes ? attend_rows<ByteRow>(a) : attend_rows<FloatRow>(a);
+  if (a.rows <= kLanes) return attend_tile<1>(a);
+  if (a.rows <= 2 * kLanes) return attend_tile<2>(a);
+  attend_tile<kTileVecs>(a);
+}
+
+/// The angle is rounded to float before cosine and sine, as the models' own code does.
+inline void rotary_angles(int64_t position, const float* frequencies, int64_t half, float factor,
+                          float* cosine, float* sine) {
+  const Vec p = broadcast(static_cast<float>(position));
+  const Vec f = broadcast(factor);
+  Vec c, s;
+  int64_t i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    sincos(p * load(frequencies + i), s, c);
+    store(cosine + i, c * f);
+    store(sine + i, s * f);
+  }
+  if (i < half) {
+    sincos(p * load_partial(frequencies + i, half - i), s, c);
+    store_partial(cosine + i, c * f, half - i);
+    store_partial(sine + i, s * f, half - i);
+  }
+}
+
+inline void rotate(const float* x, const float* cosine, const float* sine, int64_t half,
+                   int64_t dim, float scale, float* y) {
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = x[i] * scale;
+    const float b = x[i + half] * scale;
+    y[i] = a * cosine[i] - b * sine[i];
+    y[i + half] = b * cosine[i] + a * sine[i];
+  }
+  for (int64_t i = 2 * half; i < dim; ++i) y[i] = x[i] * scale;
+}
+
+inline void merge(const float* partial, int64_t partial_stride, const float* stats,
+                  int64_t stats_stride, int64_t splits, int64_t dim, float* out) {
+  float m = -FLT_MAX;
+  for (int64_t i = 0; i < splits; ++i) m = fmaxf(m, stats[i * stats_stride]);
+  float total = 0.0f;
+  for (int64_t d = 0; d < dim; ++d) out[d] = 0.0f;
+  for (int64_t i = 0; i < splits; ++i) {
+    const float weight = expf(stats[i * stats_stride] - m);
+    total += weight * stats[i * stats_stride + 1];
+    for (int64_t d = 0; d < dim; ++d) out[d] += weight * partial[i * partial_stride + d];
+  }
+  const float factor = total == 0.0f ? 0.0f : 1.0f / total;
+  for (int64_t d = 0; d < dim; ++d) out[d] *= factor;
+}
+
+constexpr AttentionKernels attention_kernels = {
+    kTileVecs * kLanes, work_floats, store_row, rotary_angles, rotate, attend, merge};
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz

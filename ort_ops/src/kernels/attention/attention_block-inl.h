@@ -1,0 +1,110 @@
+// What the two ways of attention have in common: a block of keys, rows of the output.
+//
+// Included once per target.
+#pragma once
+
+#include <float.h>
+#include <string.h>
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_cache-inl.h"
+#include "simd/simd.h"
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+constexpr int kBlockKeys = 64;
+
+/// The keys of a block that can be seen.
+struct Block {
+  int count;
+  int32_t index[kBlockKeys];
+  int32_t later[kBlockKeys];   // the keys to expect a block later
+  float position[kBlockKeys];  // index as floats; +inf from `count` on
+};
+
+/// The last key that a row sees.
+inline float last_key(const AttendArgs& a, int64_t row) {
+  return static_cast<float>(a.past + (a.first_row + row) / a.group);
+}
+
+/// How far its window reaches back from there.
+inline float reach(const AttendArgs& a) {
+  return a.window ? static_cast<float>(a.window - 1) : HUGE_VALF;
+}
+
+/// Whether no row sees a key of the block.
+inline bool out_of_window(const AttendArgs& a, int64_t begin) {
+  const float last = static_cast<float>(begin + kBlockKeys - 1);
+  return !a.list && last < last_key(a, 0) - reach(a) && begin >= a.sink_end;
+}
+
+inline int64_t row_words(const AttendArgs& a) { return cache_words(a.dim, a.bytes); }
+
+/// Asks for a row of the cache that is needed a block later: the processor's own prefetching stops
+/// at page borders and at the jumps between keys and values.
+inline void prefetch(const float* row, int64_t words) {
+  constexpr int kLine = 16;
+  for (int64_t i = 0; i < words; i += kLine) __builtin_prefetch(row + i, 0, 2);
+}
+
+/// The keys of the list, or those of the range that the mask shows.
+inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
+  const int count =
+      static_cast<int>(a.key_end - begin < kBlockKeys ? a.key_end - begin : kBlockKeys);
+  const int64_t* mask = a.mask + begin;
+  int hidden = 0;
+  for (int j = 0; j < count && !a.list; ++j) hidden += mask[j] == 0;
+  block.count = 0;
+  if (a.list) {
+    memcpy(block.index, a.list + begin, sizeof(int32_t) * count);
+    const int64_t words = row_words(a);
+    for (int j = 0; j < count; ++j) prefetch(a.keys + block.index[j] * words, words);
+    block.count = count;
+  } else if (hidden == 0) {
+    for (int j = 0; j < count; ++j) block.index[j] = static_cast<int32_t>(begin + j);
+    block.count = count;
+  } else {
+    for (int j = 0; j < count; ++j) {
+      block.index[block.count] = static_cast<int32_t>(begin + j);
+      block.count += mask[j] != 0;
+    }
+  }
+  for (int j = 0; j < block.count; ++j) {
+    const int64_t later = begin + j + kBlockKeys;
+    const int64_t in_list = later < a.key_end ? later : a.key_end - 1;
+    block.later[j] = a.list ? a.list[in_list] : block.index[j] + kBlockKeys;
+    block.position[j] = static_cast<float>(block.index[j]);
+  }
+  for (int j = block.count; j < kBlockKeys; ++j) {
+    block.position[j] = HUGE_VALF;
+    if (block.count) block.index[j] = block.index[block.count - 1];
+  }
+}
+
+/// The scores of the keys that rows see, -inf for the others; `last` is their last_key.
+inline Vec seen(const AttendArgs& a, Vec position, Vec last, Vec score) {
+  const Vec hidden = broadcast(-HUGE_VALF);
+  const Vec sink = broadcast(static_cast<float>(a.sink_end - 1));
+  score = select_le(position, last, score, hidden);
+  return select_le(last - broadcast(reach(a)), position, score,
+                   select_le(position, sink, score, hidden));
+}
+
+inline int64_t padded(int64_t dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
+
+inline float* out_row(const AttendArgs& a, int64_t row) {
+  const int64_t r = a.first_row + row;
+  return a.out + r / a.group * a.out_stride + r % a.group * a.dim;
+}
+
+/// What a row is multiplied with at the end, and its stats.
+inline float finish(const AttendArgs& a, int64_t row, float m, float s) {
+  if (!a.stats) return s == 0.0f ? 0.0f : 1.0f / s;
+  a.stats[2 * row] = m;
+  a.stats[2 * row + 1] = s;
+  return 1.0f;
+}
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz

@@ -1,0 +1,85 @@
+// RMSNorm:  s = x + residual,  y = s / sqrt(mean(s^2) + epsilon) * weight
+// SwiGLU:   y = gate / (1 + exp(-gate)) * up
+//
+// Included once per target.
+#include <string.h>
+
+#include "kernels/basic/elementwise.h"
+#include "simd/simd.h"
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+inline void add(const float* a, const float* b, int64_t count, float* y) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(y + i, load(a + i) + load(b + i));
+  const int64_t rest = count - i;
+  if (rest) store_partial(y + i, load_partial(a + i, rest) + load_partial(b + i, rest), rest);
+}
+
+inline float sum_of_squares(const float* x, int64_t count) {
+  constexpr int kChains = 8;  // independent sums: hides latency, and rounds less
+  Vec chain[kChains];
+  for (Vec& c : chain) c = broadcast(0.0f);
+  int64_t i = 0;
+  for (; i + kChains * kLanes <= count; i += kChains * kLanes) {
+    for (int j = 0; j < kChains; ++j) {
+      const Vec v = load(x + i + j * kLanes);
+      chain[j] = fma(v, v, chain[j]);
+    }
+  }
+  for (; i + kLanes <= count; i += kLanes) chain[0] = fma(load(x + i), load(x + i), chain[0]);
+  if (i < count) {
+    const Vec v = load_partial(x + i, count - i);
+    chain[1] = fma(v, v, chain[1]);
+  }
+  for (int j = 1; j < kChains; ++j) chain[0] = chain[0] + chain[j];
+  return sum(chain[0]);
+}
+
+inline void scale_by_weight(const float* x, float factor, const float* weight, int64_t count,
+                            float* y) {
+  const Vec f = broadcast(factor);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(y + i, load(x + i) * f * load(weight + i));
+  const int64_t rest = count - i;
+  if (rest) {
+    store_partial(y + i, load_partial(x + i, rest) * f * load_partial(weight + i, rest), rest);
+  }
+}
+
+inline void rms_norm(const float* x, const float* residual, const float* weight, float epsilon,
+                     int64_t rows, int64_t width, float* y, float* sum) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t at = row * width;
+    const float* s = x + at;
+    if (residual) {
+      float* to = (sum ? sum : y) + at;
+      add(x + at, residual + at, width, to);
+      s = to;
+    } else if (sum) {
+      memcpy(sum + at, s, sizeof(float) * width);
+    }
+    const float mean = sum_of_squares(s, width) / static_cast<float>(width);
+    scale_by_weight(s, 1.0f / sqrtf(mean + epsilon), weight, width, y + at);
+  }
+}
+
+inline Vec silu(Vec x) {
+  const Vec one = broadcast(1.0f);
+  return x / (one + exp(broadcast(0.0f) - x));
+}
+
+inline void swiglu(const float* gate, const float* up, int64_t count, float* y) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(y + i, silu(load(gate + i)) * load(up + i));
+  const int64_t rest = count - i;
+  if (rest) {
+    store_partial(y + i, silu(load_partial(gate + i, rest)) * load_partial(up + i, rest), rest);
+  }
+}
+
+constexpr ElementwiseKernels elementwise_kernels = {rms_norm, swiglu};
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz

@@ -1,0 +1,124 @@
+// How the kernels read a block-quantised weight (kernels/products/packing.h): vectors of packed
+// inputs, as 16-bit words or as bytes, and what scales them.
+//
+// Included once per target.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/products/packing.h"
+#include "simd/simd_int.h"
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+constexpr int kStrips = kTile / kLanes;    // of a tile
+constexpr int kPairs = kGroup / 2;         // of inputs in a group
+constexpr int kRowRegisters = kLanes / 2;  // rows of a block whose sums fit the registers
+
+/// Where the parts of a group of one tile lie: vector `v` of a strip, its pairs of inputs as words,
+/// its quads of inputs as unsigned bytes that are kByteOffset too large, its scales and minima.
+struct Int4 {
+  static constexpr int64_t kGroupBytes = group_bytes(4);
+  static constexpr bool kUnits = false;
+  static constexpr bool kFromMemory = true;
+  static constexpr int kVectors = 4;
+  static constexpr bool kMinima = true;
+  static constexpr int kByteOffset = 0;
+
+  static Ints vector(const uint8_t* group, int strip, int v) {
+    return load_ints(group + 64 * v + 4 * kLanes * strip);
+  }
+  template <int Pair>
+  static Ints words(Ints x) {
+    constexpr int kShift[] = {0, 8, 4, 12};
+    x = words_right<kShift[Pair]>(x);
+    return kShift[Pair] == 12 ? x : bits_and(x, all_words(15));
+  }
+  template <int Quad>
+  static Ints bytes(Ints x) {
+    return bits_and(Quad == 0 ? x : words_right<4>(x), all_words(0x0f0f));
+  }
+  static Vec scales(const uint8_t* group, int strip) {
+    return load_halves(group + 256 + 2 * kLanes * strip);
+  }
+  static Vec minima(const uint8_t* group, int strip) {
+    return load_halves(group + 288 + 2 * kLanes * strip);
+  }
+};
+
+/// Scales and minima of 8 bits, in units of their output.
+struct Int4InUnits : Int4 {
+  static constexpr int64_t kGroupBytes = group_bytes(4, 8);
+  static constexpr bool kUnits = true;
+
+  static Vec scales(const uint8_t* group, int strip) {
+    return to_float(wide_bytes(group + 256 + kLanes * strip));
+  }
+  static Vec minima(const uint8_t* group, int strip) {
+    return to_float(wide_bytes(group + 272 + kLanes * strip)) * broadcast(kMinimumStep);
+  }
+  /// `units`: where those of a tile lie.
+  static Vec units(const uint8_t* units, int strip) {
+    return load_halves(units + 2 * kLanes * strip) * broadcast(kUnitStep);
+  }
+};
+
+struct Int8 {
+  static constexpr int64_t kGroupBytes = group_bytes(8);
+  static constexpr bool kUnits = false;
+  static constexpr bool kFromMemory = true;
+  static constexpr int kVectors = 8;
+  static constexpr bool kMinima = false;
+  static constexpr int kByteOffset = 128;
+
+  static Ints vector(const uint8_t* group, int strip, int v) {
+    return load_ints(group + 64 * v + 4 * kLanes * strip);
+  }
+  template <int Pair>
+  static Ints words(Ints x) {
+    return words_minus(Pair == 0 ? bits_and(x, all_words(255)) : words_right<8>(x), all_words(128));
+  }
+  template <int>
+  static Ints bytes(Ints x) {
+    return x;
+  }
+  static Vec scales(const uint8_t* group, int strip) {
+    return load_halves(group + 512 + 2 * kLanes * strip);
+  }
+  static Vec minima(const uint8_t*, int) { return broadcast(0.0f); }
+};
+
+/// Bytes of a tile.
+template <class W>
+constexpr int64_t tile_bytes_of(int64_t groups) {
+  return groups * W::kGroupBytes + (W::kUnits ? unit_bytes(8) : 0);
+}
+
+/// Any of them unpacked: strip by strip 16 vectors of words, then scales and minima as floats.
+template <class Packed>
+struct Panel {
+  static constexpr int64_t kWordBytes = kPairs * sizeof(Ints);
+  static constexpr int64_t kStripBytes = kWordBytes + 2 * sizeof(Vec);
+  static constexpr int64_t kGroupBytes = kStrips * kStripBytes;
+  static constexpr bool kFromMemory = false;
+  static constexpr int kVectors = kPairs;
+  static constexpr bool kMinima = Packed::kMinima;
+
+  static Ints vector(const uint8_t* group, int strip, int v) {
+    return load_ints(group + kStripBytes * strip + sizeof(Ints) * v);
+  }
+  template <int>
+  static Ints words(Ints x) {
+    return x;
+  }
+  static Vec scales(const uint8_t* group, int strip) {
+    return load(reinterpret_cast<const float*>(group + kStripBytes * strip + kWordBytes));
+  }
+  static Vec minima(const uint8_t* group, int strip) {
+    return load(reinterpret_cast<const float*>(group + kStripBytes * strip + kWordBytes) + kLanes);
+  }
+};
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz

@@ -1,0 +1,81 @@
+// scale = max|x| / 32512, quant = round(x / scale), in every group of 32 inputs
+//
+// Included once per target.
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/products/matmul.h"
+#include "simd/simd_int.h"
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+/// Bit i is set where the mask keeps input first + i.
+inline uint32_t kept_inputs(const uint8_t* mask, int64_t block, int64_t first, int64_t count) {
+  if (block == 1 && count == kGroup) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(mask + first));
+    return ~static_cast<uint32_t>(
+        _mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())));
+  }
+  uint32_t kept = 0;
+  int64_t index = first / block;
+  int64_t end = (index + 1) * block - first;
+  for (int64_t i = 0; i < count; end += block) {
+    const int64_t stop = end < count ? end : count;
+    if (mask[index++]) kept |= (~0u >> (kGroup - (stop - i))) << i;
+    i = stop;
+  }
+  return kept;
+}
+
+/// One bit for every four.
+inline uint8_t kept_quads(uint32_t kept) {
+  kept |= kept >> 2;
+  kept |= kept >> 1;
+  return static_cast<uint8_t>(_pext_u32(kept, 0x11111111));
+}
+
+inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                     const QuantRows& to, int64_t row) {
+  constexpr int kVecs = kGroup / kLanes;
+  const Ints magnitude = all_ints(0x7fffffff);
+  const Ints one = all_words(1);
+  for (int64_t g = 0; g < to.groups; ++g) {
+    const int64_t at = to.at(row, g);
+    const int64_t count = k - g * kGroup < kGroup ? k - g * kGroup : kGroup;
+    float padded[kGroup];
+    const float* from = x + g * kGroup;
+    if (count < kGroup) {
+      memset(padded, 0, sizeof(padded));
+      memcpy(padded, from, static_cast<size_t>(count) * sizeof(float));
+      from = padded;
+    }
+    Vec v[kVecs];
+    for (int i = 0; i < kVecs; ++i) v[i] = load(from + i * kLanes);
+    if (mask) {
+      const uint32_t kept = kept_inputs(mask, block, g * kGroup, count);
+      for (int i = 0; i < kVecs; ++i) v[i] = keep_lanes(v[i], kept >> i * kLanes);
+      to.kept[at] = kept_quads(kept);
+    }
+    // Of floats without sign the integers compare alike, and NaN is the largest.
+    Ints top = bits_and(float_bits(v[0]), magnitude);
+    for (int i = 1; i < kVecs; ++i) top = ints_max(top, bits_and(float_bits(v[i]), magnitude));
+    const int32_t top_bits = largest_int(top);
+    float largest;
+    memcpy(&largest, &top_bits, sizeof(largest));
+    const bool tiny = largest < 0x1p-110f;
+    const float scale = tiny ? 0.0f : largest / 32512.0f + (largest - largest);
+    const Vec inverse = broadcast(tiny ? 0.0f : 32512.0f / largest);
+    Ints sum = all_ints(0);
+    for (int i = 0; i < kVecs; i += 2) {
+      const Ints words = pack_words(to_ints(v[i] * inverse), to_ints(v[i + 1] * inverse));
+      store_ints(to.quants + at * kGroup + i * kLanes, words);
+      sum = dot_pairs(sum, words, one);
+    }
+    to.scales[at] = scale;
+    to.sums[at] = scale * static_cast<float>(sum_ints(sum));
+  }
+}
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz

@@ -1,0 +1,188 @@
+// The scan of sketch-inl.h over kLanes keys at a time.
+//
+// Included once per target that has vectors, from there.
+
+#if defined(TAMIZ_AVX512)
+using Words = __m512i;
+inline Words words_zero() { return _mm512_setzero_si512(); }
+inline Words words_all(uint64_t x) { return _mm512_set1_epi64(static_cast<long long>(x)); }
+inline Words words_add(Words a, Words b) { return _mm512_add_epi64(a, b); }
+inline Words words_sub(Words a, Words b) { return _mm512_sub_epi64(a, b); }
+inline Words count_common(Words a, Words b) { return _mm512_popcnt_epi64(_mm512_and_si512(a, b)); }
+inline Vec to_floats(Words low, Words high) {
+  const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(low)),
+                                          _mm512_cvtepi64_epi32(high), 1);
+  return _mm512_cvtepi32_ps(both);
+}
+inline void store_words(int16_t* to, Vec x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm512_cvtsepi32_epi16(_mm512_cvttps_epi32(x)));
+}
+
+/// kLanes rows of kRow words.
+template <int kRow>
+struct Rows {
+  static Words words(const float* p) {
+    const __m256i at =
+        _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(kRow));
+    return _mm512_i32gather_epi64(at, p, 4);
+  }
+  static Vec floats(const float* p) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_i32gather_ps(_mm512_mullo_epi32(lane, _mm512_set1_epi32(kRow)), p, 4);
+  }
+};
+/// One plane of 64 bits and gamma: three vectors, sorted in registers. `p` is in the row's place.
+template <>
+struct Rows<3> {
+  static Words words(const float* p) {
+    const __m512i at = _mm512_setr_epi32(0, 1, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18, 19, 21, 22);
+    const __m512i rest =
+        _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + kLanes)));
+    return _mm512_permutex2var_epi32(_mm512_loadu_si512(p), at, rest);
+  }
+  static Vec floats(const float* p) {
+    const __m512i at = _mm512_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 0, 0, 0, 0, 0);
+    const __m512i rest = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 6, 9, 12, 15);
+    // The last vector begins 30 floats on, and so ends with the last gamma.
+    const Vec first = _mm512_permutex2var_ps(load(p), at, load(p + kLanes));
+    return _mm512_mask_permutexvar_ps(first, 0xf800, rest, load(p + 30));
+  }
+};
+#else
+using Words = __m256i;
+inline Words words_zero() { return _mm256_setzero_si256(); }
+inline Words words_all(uint64_t x) { return _mm256_set1_epi64x(static_cast<long long>(x)); }
+inline Words words_add(Words a, Words b) { return _mm256_add_epi64(a, b); }
+inline Words words_sub(Words a, Words b) { return _mm256_sub_epi64(a, b); }
+/// Popcount by nibbles (Mula 2008).
+inline Words count_common(Words a, Words b) {
+  const Words low = _mm256_set1_epi8(15);
+  const Words table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,  //
+                                       0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
+  const Words x = _mm256_and_si256(a, b);
+  const Words count =
+      _mm256_add_epi8(_mm256_shuffle_epi8(table, _mm256_and_si256(x, low)),
+                      _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(x, 4), low)));
+  return _mm256_sad_epu8(count, _mm256_setzero_si256());
+}
+inline Vec to_floats(Words low, Words high) {
+  const __m256i even = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
+  return _mm256_cvtepi32_ps(_mm256_blend_epi32(_mm256_permutevar8x32_epi32(low, even),
+                                               _mm256_permutevar8x32_epi32(high, even), 0xf0));
+}
+inline void store_words(int16_t* to, Vec x) {
+  const __m256i whole = _mm256_cvttps_epi32(x);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(to),
+      _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1)));
+}
+
+template <int kRow>
+struct Rows {
+  static Words words(const float* p) {
+    const __m128i at = _mm_setr_epi32(0, kRow, 2 * kRow, 3 * kRow);
+    return _mm256_i32gather_epi64(reinterpret_cast<const long long*>(p), at, 4);
+  }
+  static Vec floats(const float* p) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_i32gather_ps(p, _mm256_mullo_epi32(lane, _mm256_set1_epi32(kRow)), 4);
+  }
+};
+#endif
+
+/// `whole_score` of kLanes scores. What is NaN or too large for an integer becomes the least one,
+/// and so does its word: kDamagedScore. (max gives the second argument where one is NaN.)
+inline void store_scores(int16_t* to, Vec score) {
+  store_words(to, max(broadcast(static_cast<float>(kLeastScore)), score));
+}
+
+/// sum_d q_d [bit d of the plane], by keys; B bits of the query, Horner's rule from its sign down.
+template <int W, int B>
+inline Words dot_planes(const SketchQuery& q, const Words* plane) {
+  Words sum = words_zero();
+  for (int i = B - 1; i >= 0; --i) {
+    Words count = count_common(plane[0], words_all(q.planes[i * W]));
+    for (int w = 1; w < W; ++w) {
+      count = words_add(count, count_common(plane[w], words_all(q.planes[i * W + w])));
+    }
+    sum = i == B - 1 ? words_sub(sum, count) : words_add(words_add(sum, sum), count);
+  }
+  return sum;
+}
+
+template <int W, int P, int B>
+inline Words dot_keys(const SketchQuery& q, const Words* plane) {
+  const Words dot = dot_planes<W, B>(q, plane);
+  if (P == 2) return words_sub(dot, dot_planes<W, B>(q, plane + (P - 1) * W));
+  return words_sub(words_add(dot, dot), words_all(static_cast<uint64_t>(int64_t{q.sum})));
+}
+
+/// Scans kLanes keys at a time; returns how many keys that were.
+template <int W, int P, int B>
+inline int64_t scan_many(const SketchScanArgs& a) {
+  constexpr int kRow = 2 * W * P + 1;
+  constexpr int kHalf = kLanes / 2;
+  constexpr int kAhead = 128;  // keys
+  int64_t key = 0;
+  for (; key + kLanes <= a.keys; key += kLanes) {
+    const float* row = a.rows + key * kRow;
+    for (int i = 0; i < kLanes * kRow; i += 16) __builtin_prefetch(row + kAhead * kRow + i);
+    Words low[P * W], high[P * W];
+    for (int w = 0; w < P * W; ++w) {
+      low[w] = Rows<kRow>::words(row + 2 * w);
+      high[w] = Rows<kRow>::words(row + kHalf * kRow + 2 * w);
+    }
+    const Vec gamma = Rows<kRow>::floats(row + kRow - 1);
+    int16_t* score = a.scores + key;
+    for (int64_t i = 0; i < a.query_count; ++i, score += a.stride) {
+      const SketchQuery& q = a.queries[i];
+      const Vec dot = to_floats(dot_keys<W, P, B>(q, low), dot_keys<W, P, B>(q, high));
+      store_scores(score, gamma * dot * broadcast(q.scale));
+    }
+  }
+  return key;
+}
+
+#if defined(TAMIZ_AVX512)
+#include "kernels/sketch/sketch_lookup-inl.h"
+#else
+template <int W, int P>
+inline int64_t scan_by_tables(const SketchScanArgs&) {
+  return 0;
+}
+#endif
+
+template <int W, int P>
+inline int64_t scan_many(const SketchScanArgs& a) {
+  if (const int64_t keys = scan_by_tables<W, P>(a)) return keys;
+  switch (a.query_bits) {
+    case 2:
+      return scan_many<W, P, 2>(a);
+    case 4:
+      return scan_many<W, P, 4>(a);
+    case 8:
+      return scan_many<W, P, 8>(a);
+    default:
+      return 0;
+  }
+}
+
+inline int64_t scan_many(const SketchScanArgs& a) {
+  switch (a.bits / 64 * 2 + a.planes) {
+    case 3:
+      return scan_many<1, 1>(a);
+    case 4:
+      return scan_many<1, 2>(a);
+    case 5:
+      return scan_many<2, 1>(a);
+    case 6:
+      return scan_many<2, 2>(a);
+    case 9:
+      return scan_many<4, 1>(a);
+    case 10:
+      return scan_many<4, 2>(a);
+    default:
+      return 0;
+  }
+}

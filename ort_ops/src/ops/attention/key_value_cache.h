@@ -1,0 +1,75 @@
+// The keys and values that the stage Attention keeps, and whatever else has a row a key.
+//
+// A past is of exact length, or a buffer of at least as many rows as there will be keys; its
+// present then has the same shape, and may lie in the same memory. How a row is stored: see
+// kernels/attention/attention_cache-inl.h.
+#pragma once
+
+#include <initializer_list>
+
+#include "base/attributes.h"
+#include "base/tensor.h"
+#include "kernels/attention/attention.h"
+
+namespace tamiz {
+
+/// Sizes of one call of attention. `capacity` counts the rows of the present cache.
+struct CacheShape {
+  int64_t batch, tokens, keys, past, capacity;
+  int64_t q_heads, kv_heads, dim, group;
+};
+
+class KeyValueCache {
+ public:
+  KeyValueCache(const Attributes& attributes, const AttentionKernels& kernels);
+
+  /// Checks past_key and past_value against `tokens` new ones of `keys`, and gives the presents
+  /// their shape.
+  void infer(const Tensor& past_key, const Tensor& past_value, int64_t batch, int64_t kv_heads,
+             int64_t dim, int64_t tokens, int64_t keys, Tensor& present_key,
+             Tensor& present_value) const;
+
+  bool bytes() const { return bytes_; }
+  int64_t words(int64_t dim) const { return cache_words(dim, bytes_); }
+
+  /// Stores x [dim] of KV head `head` (of batch * kv_heads) at row `at` of a present.
+  void store(const CacheShape& shape, const float* x, int64_t head, int64_t at,
+             const Tensor& present) const {
+    const int64_t row = head * shape.capacity + at;
+    kernels_.store_row(x, shape.dim, bytes_, present.as<float>() + row * words(shape.dim));
+  }
+
+  /// The rows of a KV head.
+  const float* rows(const CacheShape& shape, const Tensor& present, int64_t head) const {
+    return present.as<float>() + head * shape.capacity * words(shape.dim);
+  }
+
+ private:
+  const bool bytes_;
+  const AttentionKernels& kernels_;
+};
+
+/// What attention keeps of every key: its input and its output.
+struct Cached {
+  const Tensor* past;
+  const Tensor* present;
+};
+
+/// The copy of the pasts that do not lie in the memory of their present.
+class PastCopy {
+ public:
+  /// Throws Error where one lies there but is not as long.
+  PastCopy(const CacheShape& shape, std::initializer_list<Cached> cached);
+
+  int64_t tasks() const { return count_ * heads_ * pieces_; }
+  void run(int64_t task) const;
+
+ private:
+  static constexpr int kMost = 3;
+
+  int64_t heads_, pieces_, past_, capacity_;
+  int count_ = 0;
+  Cached copied_[kMost];
+};
+
+}  // namespace tamiz

@@ -1,0 +1,93 @@
+#include "ops/basic/rms_norm.h"
+
+#include <algorithm>
+
+#include "base/shapes.h"
+#include "kernels/kernels.h"
+
+namespace tamiz {
+namespace {
+
+constexpr int64_t kTaskElements = 8192;
+
+class RMSNorm : public Stage {
+ public:
+  RMSNorm(const Attributes& attributes, const Kernels& kernels)
+      : epsilon_(attributes.floats.at("epsilon")), kernels_(kernels.elementwise) {
+    if (!(epsilon_ >= 0)) {
+      throw Error("epsilon is " + std::to_string(epsilon_) + ", expected 0 or more");
+    }
+  }
+
+  void infer(Ports inputs, Ports outputs) const override {
+    const Shape& x = inputs[0].shape;
+    if (x.rank < 1) throw Error("x is a scalar, expected [..., groups * width]");
+    expect_rank("weight", inputs[1], 1, "width");
+    const int64_t width = inputs[1].shape.dims[0];
+    const int64_t columns = x.dims[x.rank - 1];
+    if (columns && (width == 0 || columns % width)) {
+      throw Error("weight has " + std::to_string(width) +
+                  " elements, expected a divisor of the last dimension of x, " +
+                  std::to_string(columns));
+    }
+    if (inputs[2]) expect_shape("residual", inputs[2], x, "the shape of x");
+    for (int i = 0; i < 2; ++i) {
+      if (outputs[i]) outputs[i].shape = x;
+    }
+  }
+
+  size_t tasks(const Call& call, int) const override {
+    const Rows rows(call);
+    return rows.count ? (rows.count + rows.a_task - 1) / rows.a_task : 0;
+  }
+
+  void run(const Call& call, int, size_t task) const override {
+    const Rows rows(call);
+    const int64_t first = task * rows.a_task;
+    const int64_t at = first * rows.width;
+    const bool residual = static_cast<bool>(call.inputs[2]);
+    const bool sum = static_cast<bool>(call.outputs[1]);
+    kernels_.rms_norm(
+        call.inputs[0].as<float>() + at, residual ? call.inputs[2].as<float>() + at : nullptr,
+        call.inputs[1].as<float>(), epsilon_, std::min(rows.a_task, rows.count - first), rows.width,
+        call.outputs[0].as<float>() + at, sum ? call.outputs[1].as<float>() + at : nullptr);
+  }
+
+ private:
+  struct Rows {
+    int64_t width, count, a_task;
+    explicit Rows(const Call& call) {
+      width = call.inputs[1].shape.dims[0];
+      count = width ? call.inputs[0].shape.count() / width : 0;
+      a_task = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, width));
+    }
+  };
+
+  const float epsilon_;
+  const ElementwiseKernels& kernels_;
+};
+
+std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
+  return std::make_unique<RMSNorm>(attributes, kernels);
+}
+
+}  // namespace
+
+const OpSpec& rms_norm_spec() {
+  static const OpSpec spec = {
+      "RMSNorm",
+      "y = s / sqrt(mean(s^2) + epsilon) * weight with s = x + residual, over every run of width "
+      "elements: over a row, or over each of its heads.",
+      {{"x", Type::float32, false, "[..., groups * width]"},
+       {"weight", Type::float32, false, "[width]"},
+       {"residual", Type::float32, true, "the shape of x; omitted: 0"}},
+      {{"y", Type::float32, false, "the shape of x"},
+       {"sum", Type::float32, true, "the shape of x: s, what the next residual adds to"}},
+      false,
+      {{"epsilon", AttributeSpec::Kind::real, false, 1e-5, "added to the mean square"}},
+      {},
+      make};
+  return spec;
+}
+
+}  // namespace tamiz

@@ -1,0 +1,329 @@
+// expected = mean + alpha (reference - mean)
+// delta    = chosen ? x - expected : -        chosen: |x - expected| scale >= theta, at most `keep`
+//
+// Rows of delta [rows * batch, S, k], each [batch, S, k]: the deltas; where beta is not 1, x for
+// the same mask; where this position checks the gap, x with everything chosen. A run of many tokens
+// is dense.
+#include "ops/events/event_select.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "base/metrics.h"
+#include "kernels/kernels.h"
+#include "ops/events/event_state.h"
+#include "ops/products/product_ports.h"
+
+namespace tamiz {
+namespace {
+
+constexpr int64_t kTaskElements = 65536;
+enum Input : size_t { x_in, past_in, mean_in, scale_in, attention_in, candidates_in };
+enum Output : size_t { delta_out, mask_out, plan_out, reference_out, started_out };
+enum Metric : size_t { enabled, kept, channels, quorum_hits };
+
+class EventSelect : public Stage {
+ public:
+  EventSelect(const Attributes& attributes, const Kernels& kernels)
+      : state_(attributes),
+        alpha_(attributes.floats.at("alpha")),
+        theta_(attributes.floats.at("theta")),
+        two_sums_(attributes.floats.at("beta") != 1),
+        quorum_(attributes.floats.at("quorum")),
+        budget_(attributes.floats.at("budget_us")),
+        keep_(attributes.ints.at("keep")),
+        age_max_(attributes.ints.at("age_max")),
+        gap_every_(attributes.ints.at("gap_every")),
+        dense_first_(attributes.ints.at("dense_first")),
+        block_(PackedWeight::positive(attributes, "block")),
+        kernels_(kernels) {
+    if (!(quorum_ >= 0 && quorum_ <= 1)) {
+      throw Error("quorum is " + std::to_string(quorum_) + ", expected 0 to 1");
+    }
+  }
+
+  void infer(Ports inputs, Ports outputs) const override {
+    const Shape& x = inputs[x_in].shape;
+    expect_rank("x", inputs[x_in], 3, "batch, tokens, k");
+    product_shape(inputs[x_in], state_.n, state_.k);
+    state_.check(inputs[past_in], x.dims[0]);
+    for (const size_t port : {mean_in, scale_in}) {
+      if (inputs[port])
+        expect_shape(port == mean_in ? "mean" : "scale", inputs[port], Shape{1, {state_.k}}, "[k]");
+    }
+    if (inputs[attention_in]) check_attention(inputs[attention_in], x);
+    if (inputs[candidates_in]) check_mask(inputs[candidates_in], x, block_);
+    Shape stacked = x;
+    stacked.dims[0] *= row_kinds(inputs);
+    outputs[delta_out].shape = outputs[mask_out].shape = stacked;
+    outputs[plan_out].shape = Shape{2, {x.dims[0], plan_width}};
+    outputs[reference_out].shape = Shape{2, {x.dims[0], state_.k}};
+    if (outputs[started_out]) outputs[started_out].shape = Shape{1, {1}};
+  }
+
+  size_t scratch_bytes(const Call& call) const override {
+    return static_cast<size_t>(call.inputs[x_in].shape.dims[0]) * row_scratch();
+  }
+
+  size_t tasks(const Call& call, int) const override {
+    const Shape& x = call.inputs[x_in].shape;
+    if (x.dims[1] == 1) return x.dims[0];
+    return divide_up(x.dims[0] * x.dims[1], rows_a_task());
+  }
+
+  void run(const Call& call, int, size_t task) const override {
+    if (task == 0 && call.outputs[started_out]) {
+      const auto now = std::chrono::steady_clock::now().time_since_epoch();
+      *call.outputs[started_out].as<int64_t>() =
+          std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+    }
+    if (call.inputs[x_in].shape.dims[1] == 1) {
+      step(call, static_cast<int64_t>(task));
+    } else {
+      pass(call, static_cast<int64_t>(task));
+    }
+  }
+
+ private:
+  int64_t rows_a_task() const { return std::max(kTaskElements / state_.k, int64_t{1}); }
+  size_t row_scratch() const { return 3 * column_bytes(); }
+  size_t column_bytes() const { return aligned(static_cast<size_t>(state_.k) * sizeof(float)); }
+
+  /// The scratch memory of one sequence: arrays [k].
+  struct Memory {
+    float *expected, *scores;
+    int32_t* largest;
+  };
+  Memory memory(const Call& call, int64_t b) const {
+    std::byte* const at = call.scratch + b * row_scratch();
+    return {reinterpret_cast<float*>(at), reinterpret_cast<float*>(at + column_bytes()),
+            reinterpret_cast<int32_t*>(at + 2 * column_bytes())};
+  }
+
+  void check_attention(const Tensor& mask, const Shape& x) const {
+    expect_rank("attention_mask", mask, 2, "batch, all tokens");
+    if (mask.shape.dims[0] == x.dims[0] && mask.shape.dims[1] >= x.dims[1]) return;
+    throw Error("attention_mask has shape " + text(mask.shape) + ", expected a row for each of " +
+                std::to_string(x.dims[0]) + " sequences and at least " + std::to_string(x.dims[1]) +
+                " tokens");
+  }
+
+  /// Tokens before this run; -1 where no mask tells.
+  int64_t position(Ports inputs) const {
+    if (!inputs[attention_in]) return -1;
+    return inputs[attention_in].shape.dims[1] - inputs[x_in].shape.dims[1];
+  }
+
+  bool checks_gap(Ports inputs) const {
+    const int64_t at = position(inputs);
+    return inputs[x_in].shape.dims[1] == 1 && gap_every_ > 0 && at >= dense_first_ &&
+           at % gap_every_ == 0;
+  }
+
+  int64_t row_kinds(Ports inputs) const {
+    if (inputs[x_in].shape.dims[1] != 1) return 1;
+    return 1 + two_sums_ + checks_gap(inputs);
+  }
+
+  /// Many tokens, dense: some rows.
+  void pass(const Call& call, int64_t task) const {
+    const Shape& shape = call.inputs[x_in].shape;
+    const int64_t k = state_.k, tokens = shape.dims[1];
+    const int64_t first = task * rows_a_task();
+    const int64_t end = std::min(shape.dims[0] * tokens, first + rows_a_task());
+    const float* const x = call.inputs[x_in].as<float>();
+    dense(call, x + first * k, first, end - first);
+    for (int64_t row = first; row < end; ++row) {
+      if (row % tokens == tokens - 1) leave(call, row / tokens, x + row * k);
+    }
+  }
+
+  /// `count` rows of delta from `row` on: x itself.
+  void dense(const Call& call, const float* x, int64_t row, int64_t count) const {
+    const size_t elements = static_cast<size_t>(count * state_.k);
+    std::memcpy(call.outputs[delta_out].as<float>() + row * state_.k, x, elements * sizeof(float));
+    std::memset(call.outputs[mask_out].as<uint8_t>() + row * state_.k, 1, elements);
+  }
+
+  void none(const Call& call, int64_t row) const {
+    const size_t elements = static_cast<size_t>(state_.k);
+    std::memset(call.outputs[delta_out].as<float>() + row * state_.k, 0, elements * sizeof(float));
+    std::memset(call.outputs[mask_out].as<uint8_t>() + row * state_.k, 0, elements);
+  }
+
+  /// A sequence whose last token x was computed whole.
+  void leave(const Call& call, int64_t b, const float* x) const {
+    const bool fresh = position(call.inputs) == 0;
+    const float* const past = call.inputs[past_in].as<float>() + b * state_.width();
+    plan(call, b, false, state_.k, !fresh && past[state_.off_at()] != 0, false);
+    std::memcpy(call.outputs[reference_out].as<float>() + b * state_.k, x,
+                static_cast<size_t>(state_.k) * sizeof(float));
+  }
+
+  void plan(const Call& call, int64_t b, bool carry, int64_t count, bool off, bool checked) const {
+    float* const to = call.outputs[plan_out].as<float>() + b * plan_width;
+    to[plan_carry] = carry;
+    to[plan_channels] = static_cast<float>(count);
+    to[plan_off] = off;
+    to[plan_checked] = checked;
+  }
+
+  /// One token of sequence b.
+  void step(const Call& call, int64_t b) const {
+    const int64_t k = state_.k, batch = call.inputs[x_in].shape.dims[0];
+    const int64_t at = position(call.inputs);
+    const float* const past = call.inputs[past_in].as<float>() + b * state_.width();
+    const float* const x = call.inputs[x_in].as<float>() + b * k;
+    const bool off = past[state_.off_at()] != 0;
+    const bool gap = checks_gap(call.inputs);
+    const bool early = at >= 0 && at < std::max(dense_first_, int64_t{1});
+    bool carry = !early && !off && past[state_.valid_at()] != 0;
+    if (carry) carry = choose(call, b, past, x, gap);
+    if (!carry) {
+      dense(call, x, b, 1);
+      leave(call, b, x);
+      if (two_sums_) none(call, batch + b);
+    }
+    if (gap) dense(call, x, (1 + two_sums_) * batch + b, 1);
+  }
+
+  /// Returns false where everything is chosen: then the product is the dense one.
+  bool choose(const Call& call, int64_t b, const float* past, const float* x, bool gap) const {
+    const int64_t k = state_.k, batch = call.inputs[x_in].shape.dims[0];
+    const Memory memory = this->memory(call, b);
+    float* const delta = call.outputs[delta_out].as<float>() + b * k;
+    uint8_t* const mask = call.outputs[mask_out].as<uint8_t>() + b * k;
+    const EventArgs args = arguments(call, b, past, x);
+    const int64_t wanted =
+        kernels_.events.choose(args, memory.expected, delta, mask, memory.scores);
+    const int64_t count = limit(call, wanted, past[state_.pace_at()]);
+    if (count < wanted) keep_largest(memory, count, mask);
+    if (count == k) return false;
+    plan(call, b, true, count, false, gap);
+    float* const next = call.outputs[reference_out].as<float>() + b * k;
+    if (gap) {
+      std::memcpy(next, x, static_cast<size_t>(k) * sizeof(float));
+    } else {
+      kernels_.events.remember(x, memory.expected, mask, k, next);
+    }
+    if (two_sums_) {
+      const int64_t second = (batch + b) * k;
+      std::memcpy(call.outputs[delta_out].as<float>() + second, x, k * sizeof(float));
+      std::memcpy(call.outputs[mask_out].as<uint8_t>() + second, mask, k);
+    }
+    call.metrics->add(enabled, 1);
+    call.metrics->add(kept, static_cast<double>(count));
+    call.metrics->add(channels, static_cast<double>(k));
+    return true;
+  }
+
+  EventArgs arguments(const Call& call, int64_t b, const float* past, const float* x) const {
+    const auto optional = [&](size_t port) {
+      return call.inputs[port] ? call.inputs[port].as<float>() : nullptr;
+    };
+    EventArgs args;
+    args.k = state_.k;
+    args.x = x;
+    args.reference = state_.carried ? past : nullptr;
+    args.mean = optional(mean_in);
+    args.scale = optional(scale_in);
+    args.candidates = call.inputs[candidates_in] ? call.inputs[candidates_in].as<uint8_t>() +
+                                                       b * divide_up(state_.k, block_)
+                                                 : nullptr;
+    args.block = block_;
+    args.alpha = alpha_;
+    args.theta = theta_;
+    args.position = position(call.inputs);
+    args.age_max = args.position < 0 ? 0 : age_max_;
+    return args;
+  }
+
+  /// How many of the `wanted` inputs may be computed: at most `keep`, and what fits the budget at
+  /// the pace so far, but no less than the quorum.
+  int64_t limit(const Call& call, int64_t wanted, float pace) const {
+    int64_t most = keep_ > 0 ? std::min(wanted, keep_) : wanted;
+    if (budget_ < 0 || (budget_ > 0 && !(pace > 0))) return most;
+    const int64_t quorum = static_cast<int64_t>(std::ceil(quorum_ * static_cast<float>(most)));
+    const float fits = budget_ > 0 ? 1000 * budget_ / pace : 0;
+    if (fits >= static_cast<float>(most)) return most;
+    call.metrics->add(quorum_hits, 1);
+    return std::max(quorum, static_cast<int64_t>(fits));
+  }
+
+  /// Of what the mask holds the `count` inputs with the largest scores.
+  void keep_largest(const Memory& memory, int64_t count, uint8_t* mask) const {
+    for (int64_t i = 0; i < state_.k; ++i) {
+      if (!mask[i]) memory.scores[i] = -1;
+    }
+    std::memset(mask, 0, static_cast<size_t>(state_.k));
+    if (count == 0) return;
+    // Floats that are not negative order as their bits do; -1 comes before them.
+    const int32_t* const ranks = reinterpret_cast<const int32_t*>(memory.scores);
+    kernels_.shortlist.select(ranks, state_.k, count, memory.largest);
+    for (int64_t i = 0; i < count; ++i) mask[memory.largest[i]] = 1;
+  }
+
+  const EventState state_;
+  const float alpha_, theta_;
+  const bool two_sums_;
+  const float quorum_, budget_;
+  const int64_t keep_, age_max_, gap_every_, dense_first_, block_;
+  const Kernels& kernels_;
+};
+
+std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
+  return std::make_unique<EventSelect>(attributes, kernels);
+}
+
+}  // namespace
+
+const OpSpec& event_select_spec() {
+  using Kind = AttributeSpec::Kind;
+  static const OpSpec spec = {
+      "EventSelect",
+      "Chooses which inputs of a product are computed in a decode step: those that moved away from "
+      "expected = mean + alpha * (reference - mean), by score = |x - expected| * scale. A product "
+      "with `mask` on `delta`, then EventSum, gives W applied to x where chosen, to expected "
+      "elsewhere. Dense: runs of several tokens, the first tokens of a sequence, a sequence that "
+      "is switched off, a step in which everything is chosen.",
+      {{"x", Type::float32, false, "[batch, S, k]"},
+       {"past", Type::float32, false,
+        "[batch, k + n + 3], or [batch, 3] where alpha is 0: what EventSum left; zeros at the "
+        "start"},
+       {"mean", Type::float32, true, "[k]; omitted: 0"},
+       {"scale", Type::float32, true, "[k], of the scores, such as column norms; omitted: 1"},
+       {"attention_mask", Type::int64, true,
+        "[batch, tokens so far]: its length tells the position; omitted: no position is known, so "
+        "that gap_every, age_max and dense_first do nothing"},
+       {"candidates", Type::uint8, true, "[batch, S, ceil(k / block)]; 0 is never chosen"}},
+      {{"delta", Type::float32, false,
+        "[rows * batch, S, k]; one row of batches, and one each for beta and for a gap check"},
+       {"mask", Type::uint8, false, "the shape of delta"},
+       {"plan", Type::float32, false, "[batch, 4], for EventSum"},
+       {"reference", Type::float32, false, "[batch, k]: x where chosen, expected elsewhere"},
+       {"started", Type::int64, true, "[1]: the clock in nanoseconds, for budget_us"}},
+      false,
+      {kInputs,
+       kOutputs,
+       {"alpha", Kind::real, false, 0, "how much of the last deviation from the mean is expected"},
+       {"theta", Kind::real, false, 0, "least score that is chosen"},
+       {"keep", Kind::integer, false, 0, "most inputs that are chosen; 0: any number"},
+       {"quorum", Kind::real, false, 0, "fraction that a budget cannot take away"},
+       {"budget_us", Kind::real, false, -1, "microseconds for the product; negative: any time"},
+       {"age_max", Kind::integer, false, 0,
+        "tokens after which an input is computed in any case; 0: never"},
+       {"gap_every", Kind::integer, false, 0, "tokens between two gap checks; 0: none"},
+       {"dense_first", Kind::integer, false, 4, "tokens at the start of a sequence that are dense"},
+       {"beta", Kind::real, false, 1, "weight of what is not chosen; not 1: a second sum"},
+       {"block", Kind::integer, false, 1, "inputs that share a byte of candidates"}},
+      {{"event.enabled", "steps", "decode steps of a sequence that took deltas"},
+       {"event.topk_kept", "inputs", "that these steps computed"},
+       {"event.channels", "inputs", "that these steps had"},
+       {"event.quorum_hits", "steps", "that the budget cut short"}},
+      make};
+  return spec;
+}
+
+}  // namespace tamiz

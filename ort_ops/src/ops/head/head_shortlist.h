@@ -1,0 +1,9 @@
+#pragma once
+
+#include "engine/op_spec.h"
+
+namespace tamiz {
+
+const OpSpec& head_shortlist_spec();
+
+}  // namespace tamiz

@@ -1,0 +1,135 @@
+// A task masks some rows.
+#include "ops/masks/zero_mask.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/metrics.h"
+#include "base/scratch.h"
+#include "kernels/kernels.h"
+#include "ops/products/packed_weight.h"
+#include "ops/products/quantised_rows.h"
+
+namespace tamiz {
+namespace {
+
+enum Input : size_t { x, candidates };
+enum Metric : size_t { enabled, active, nonzero, inputs };
+
+class ZeroMask : public Stage {
+ public:
+  ZeroMask(const Attributes& attributes, const Kernels& kernels)
+      : block_(PackedWeight::positive(attributes, "block")),
+        epsilon_(attributes.floats.at("epsilon")),
+        density_(attributes.floats.at("density")),
+        kernels_(kernels.select) {
+    if (!(epsilon_ >= 0)) throw Error("attribute 'epsilon' is negative, expected 0 or more");
+    if (!(density_ >= 0 && density_ <= 1)) {
+      throw Error("attribute 'density' is outside of 0 to 1");
+    }
+  }
+
+  void infer(Ports ports, Ports outputs) const override {
+    Shape shape = ports[x].shape;
+    if (shape.rank < 1) throw Error("x is a scalar, expected [..., k]");
+    int64_t& last = shape.dims[shape.rank - 1];
+    last = divide_up(last, block_);
+    if (ports[candidates]) {
+      expect_shape("candidates", ports[candidates], shape, "that of the mask");
+    }
+    outputs[0].shape = shape;
+  }
+
+  size_t scratch_bytes(const Call& call) const override {
+    return tasks(call, 0) * task_scratch(call);
+  }
+
+  size_t tasks(const Call& call, int) const override {
+    return divide_up(row_count(call.inputs[x].shape), task_rows(call));
+  }
+
+  void run(const Call& call, int, size_t task) const override {
+    const int64_t first = static_cast<int64_t>(task) * task_rows(call);
+    const int64_t end = std::min(row_count(call.inputs[x].shape), first + task_rows(call));
+    float* const scores = reinterpret_cast<float*>(call.scratch + task * task_scratch(call));
+    int64_t found = 0, masked = 0;
+    for (int64_t row = first; row < end; ++row) {
+      const int64_t kept = mask(call, row, scores);
+      found += kept;
+      masked += is_sparse(call, kept);
+    }
+    call.metrics->add(enabled, static_cast<double>(end - first));
+    call.metrics->add(active, static_cast<double>(masked));
+    call.metrics->add(nonzero, static_cast<double>(found));
+    call.metrics->add(inputs, static_cast<double>((end - first) * blocks(call)));
+  }
+
+ private:
+  static int64_t inputs_of(const Call& call) {
+    const Shape& shape = call.inputs[x].shape;
+    return shape.dims[shape.rank - 1];
+  }
+  int64_t blocks(const Call& call) const { return divide_up(inputs_of(call), block_); }
+
+  size_t task_scratch(const Call& call) const {
+    return aligned(static_cast<size_t>(blocks(call)) * sizeof(float));
+  }
+
+  static int64_t task_rows(const Call& call) {
+    constexpr int64_t kTaskInputs = 16384;  // some microseconds
+    return std::max(kTaskInputs / std::max(inputs_of(call), int64_t{1}), int64_t{1});
+  }
+
+  bool is_sparse(const Call& call, int64_t kept) const {
+    return static_cast<double>(kept) <= density_ * static_cast<double>(blocks(call));
+  }
+
+  /// Masks a row; returns how many of its blocks are larger than epsilon and candidates.
+  int64_t mask(const Call& call, int64_t row, float* scores) const {
+    const int64_t k = inputs_of(call), count = blocks(call);
+    const Tensor& all = call.inputs[candidates];
+    const uint8_t* const from = all ? all.as<uint8_t>() + row * count : nullptr;
+    uint8_t* const to = call.outputs[0].as<uint8_t>() + row * count;
+    const float least = std::nextafter(epsilon_, std::numeric_limits<float>::infinity());
+    kernels_.score(call.inputs[x].as<float>() + row * k, k, block_, nullptr, scores);
+    const int64_t kept = kernels_.above(scores, from, count, least, to);
+    if (is_sparse(call, kept)) return kept;
+    for (int64_t b = 0; b < count; ++b) to[b] = !from || from[b];
+    return kept;
+  }
+
+  const int64_t block_;
+  const float epsilon_, density_;
+  const SelectKernels& kernels_;
+};
+
+std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
+  return std::make_unique<ZeroMask>(attributes, kernels);
+}
+
+}  // namespace
+
+const OpSpec& zero_mask_spec() {
+  using Kind = AttributeSpec::Kind;
+  static const OpSpec spec = {
+      "ZeroMask",
+      "Which blocks of inputs are not 0: of the candidates those with |x of the block|_2 > "
+      "epsilon; "
+      "all candidates of a row where these are more than `density` of its blocks.",
+      {{"x", Type::float32, false, "[..., k]"},
+       {"candidates", Type::uint8, true, "the mask so far"}},
+      {{"mask", Type::uint8, false, "[..., ceil(k / block)], 1 = kept"}},
+      false,
+      {{"block", Kind::integer, false, 1, "inputs that share a byte of the mask"},
+       {"epsilon", Kind::real, false, 0, "largest size that counts as 0"},
+       {"density", Kind::real, false, 1, "largest fraction of blocks with which a row is masked"}},
+      {{"pack.enabled", "tokens", "that could be masked"},
+       {"pack.active", "tokens", "of them, masked"},
+       {"pack.nonzero", "blocks", "larger than epsilon; over pack.inputs: pack.density"},
+       {"pack.inputs", "blocks", "that there were"}},
+      make};
+  return spec;
+}
+
+}  // namespace tamiz

@@ -1,0 +1,97 @@
+// y[i] = W[ids[i]], of a weight packed as kernels/products/packing.h says.
+#include "ops/products/block_gather.h"
+
+#include <algorithm>
+
+#include "ops/products/packed_weight.h"
+#include "ops/products/product_ports.h"
+
+namespace tamiz {
+namespace {
+
+constexpr int64_t kTaskElements = 8192;  // some microseconds
+
+class BlockGather : public Stage {
+ public:
+  explicit BlockGather(const Attributes& attributes) : weight_(attributes) {}
+
+  void check_constants(Ports inputs) const override {
+    if (inputs[1]) weight_.check(inputs[1]);
+  }
+
+  void infer(Ports inputs, Ports outputs) const override {
+    Shape shape = inputs[0].shape;
+    if (shape.rank >= kMaxRank) {
+      throw Error("ids has shape " + text(shape) + ", expected at most " +
+                  std::to_string(kMaxRank - 1) + " dimensions");
+    }
+    weight_.check(inputs[1]);
+    shape.dims[shape.rank++] = weight_.k;
+    outputs[0].shape = shape;
+  }
+
+  size_t tasks(const Call& call, int) const override {
+    return (call.inputs[0].shape.count() + task_ids() - 1) / task_ids();
+  }
+
+  void run(const Call& call, int, size_t task) const override {
+    const int64_t* ids = call.inputs[0].as<int64_t>();
+    const int64_t first = static_cast<int64_t>(task) * task_ids();
+    const int64_t end = std::min(first + task_ids(), call.inputs[0].shape.count());
+    for (int64_t i = first; i < end; ++i) {
+      if (ids[i] < 0 || ids[i] >= weight_.n) {
+        throw Error("ids holds " + std::to_string(ids[i]) + ", expected 0 to " +
+                    std::to_string(weight_.n - 1));
+      }
+      gather(call.inputs[1].as<uint8_t>(), ids[i], call.outputs[0].as<float>() + i * weight_.k);
+    }
+  }
+
+ private:
+  int64_t task_ids() const { return std::max(kTaskElements / weight_.k, int64_t{1}); }
+
+  void gather(const uint8_t* weight, int64_t row, float* y) const {
+    const int bits = weight_.bits, scale_bits = weight_.scale_bits;
+    const uint8_t* const tile = weight + row / kTile * weight_.tile_bytes();
+    const uint8_t* group = tile;
+    const int64_t o = row % kTile;
+    const float unit = weight_unit(tile, weight_.groups(), o, scale_bits);
+    for (int64_t i = 0; i < weight_.k; i += kGroup, group += group_bytes(bits, scale_bits)) {
+      const float scale = weight_scale(group, bits, o, scale_bits);
+      const float minimum = weight_minimum(group, bits, o, scale_bits);
+      const int64_t count = std::min(kGroup, weight_.k - i);
+      for (int64_t j = 0; j < count; ++j) {
+        const int quant = weight_quant(group, bits, o, j);
+        y[i + j] = unit * (scale * static_cast<float>(quant) + minimum);
+      }
+    }
+  }
+
+  const PackedWeight weight_;
+};
+
+std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels&) {
+  return std::make_unique<BlockGather>(attributes);
+}
+
+}  // namespace
+
+const OpSpec& block_gather_spec() {
+  using Kind = AttributeSpec::Kind;
+  static const OpSpec spec = {
+      "BlockGather",
+      "y = W[ids], W block-quantised: the embedding.",
+      {{"ids", Type::int64, false, "[...], 0 to n - 1"},
+       {"weight", Type::uint8, false, "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_*"}},
+      {{"y", Type::float32, false, "[..., k]"}},
+      false,
+      {kBits,
+       {"n", Kind::integer, true, 0, "rows of the weight"},
+       {"k", Kind::integer, true, 0, "columns of the weight"},
+       kScaleBits},
+      {},
+      make};
+  return spec;
+}
+
+}  // namespace tamiz

@@ -1,0 +1,122 @@
+// Phase 0 quantises the rows of x into scratch memory, phase 1 multiplies: a task is some tiles of
+// the weight times a block of rows.
+#include "ops/products/block_matmul.h"
+
+#include <algorithm>
+
+#include "base/metrics.h"
+#include "kernels/kernels.h"
+#include "ops/products/product.h"
+#include "ops/products/product_ports.h"
+
+namespace tamiz {
+namespace {
+
+enum Metric : size_t { bytes_read, bytes_dense };
+
+class BlockMatMul : public Stage {
+ public:
+  BlockMatMul(const Attributes& attributes, const Kernels& kernels)
+      : weight_(attributes),
+        block_(PackedWeight::positive(attributes, "block")),
+        task_tiles_(task_tiles(weight_)),
+        kernels_(kernels.matmul) {}
+
+  void check_constants(Ports inputs) const override {
+    if (inputs[1]) weight_.check(inputs[1]);
+    if (inputs[3]) check_bias(inputs[3], weight_.n);
+  }
+
+  void infer(Ports inputs, Ports outputs) const override {
+    outputs[0].shape = product_shape(inputs[0], weight_.n, weight_.k);
+    weight_.check(inputs[1]);
+    if (inputs[2]) check_mask(inputs[2], inputs[0].shape, block_);
+    if (inputs[3]) check_bias(inputs[3], weight_.n);
+  }
+
+  size_t scratch_bytes(const Call& call) const override { return quantised(call).bytes; }
+
+  bool prepares_as(const Stage& other, const int* inputs, const int* others) const override {
+    const auto* same = dynamic_cast<const BlockMatMul*>(&other);
+    return same && same->weight_.k == weight_.k && same->block_ == block_ &&
+           inputs[0] == others[0] && inputs[2] == others[2];
+  }
+
+  int phases() const override { return 2; }
+
+  size_t tasks(const Call& call, int phase) const override {
+    const QuantisedRows x = quantised(call);
+    if (phase == 0) return x.tasks(weight_.k);
+    return divide_up(x.rows, kRowBlock) * divide_up(weight_.tiles(), task_tiles_);
+  }
+
+  void run(const Call& call, int phase, size_t task) const override {
+    const QuantisedRows x = quantised(call);
+    const int64_t index = static_cast<int64_t>(task);
+    if (phase == 0) {
+      return x.quantize(kernels_, call.inputs[0], call.inputs[2], block_, call.scratch, index);
+    }
+    if (task == 0) count(call, x);
+    multiply(call, x, index);
+  }
+
+  Reads reads(const Call& call) const override {
+    const bool few = row_count(call.inputs[0].shape) <= kRowsTogether;
+    if (!few || call.inputs[2]) return {};
+    return {call.inputs[1].as<uint8_t>(), static_cast<size_t>(weight_.bytes())};
+  }
+
+ private:
+  QuantisedRows quantised(const Call& call) const {
+    return QuantisedRows(call.inputs[0], static_cast<bool>(call.inputs[2]), weight_.groups());
+  }
+
+  void multiply(const Call& call, const QuantisedRows& x, int64_t task) const {
+    const int64_t chunks = divide_up(weight_.tiles(), task_tiles_);
+    const float* bias = call.inputs[3] ? call.inputs[3].as<float>() : nullptr;
+    MultiplyArgs args =
+        product(weight_, call.inputs[1], x.in(call.scratch), task / chunks * kRowBlock,
+                task % chunks * task_tiles_, task_tiles_, bias, call.outputs[0].as<float>());
+    args.skip = x.skip;
+    kernels_.multiply(args);
+  }
+
+  void count(const Call& call, const QuantisedRows& x) const {
+    call.metrics->add(bytes_dense, static_cast<double>(weight_.bytes()));
+    call.metrics->add(bytes_read,
+                      static_cast<double>(x.skip ? bytes_kept(weight_, x.in(call.scratch).kept)
+                                                 : weight_.bytes()));
+  }
+
+  const PackedWeight weight_;
+  const int64_t block_;
+  const int64_t task_tiles_;
+  const MatMulKernels& kernels_;
+};
+
+std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
+  return std::make_unique<BlockMatMul>(attributes, kernels);
+}
+
+}  // namespace
+
+const OpSpec& block_matmul_spec() {
+  static const OpSpec spec = {
+      "BlockMatMul",
+      "y = (x * mask) W^T + bias, W block-quantised. x is quantised to 16 bits in every group of "
+      "32 "
+      "inputs; products are exact.",
+      {kProductX,
+       {"weight", Type::uint8, false, "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_*"},
+       kProductMask,
+       kProductBias},
+      {kProductY},
+      false,
+      {kBits, kOutputs, kInputs, kMaskBlock, kScaleBits},
+      {{"matmul.bytes_read", "bytes", "of weight that calls read"},
+       {"matmul.bytes_dense", "bytes", "of weight that they would read without a mask"}},
+      make};
+  return spec;
+}
+
+}  // namespace tamiz

@@ -1,0 +1,67 @@
+// The packed weight of an op: its attributes and its shape. Shared by BlockMatMul and BlockGather.
+#pragma once
+
+#include "base/attributes.h"
+#include "base/error.h"
+#include "base/shapes.h"
+#include "base/tensor.h"
+#include "kernels/products/packing.h"
+
+namespace tamiz {
+
+struct PackedWeight {
+  int bits;
+  int64_t n, k;
+  int scale_bits = 16;
+
+  explicit PackedWeight(const Attributes& attributes)
+      : PackedWeight(four_or_eight(attributes, "bits"), positive(attributes, "n"),
+                     positive(attributes, "k")) {
+    scale_bits = scale_bits_of(attributes, bits);
+  }
+
+  PackedWeight(int weight_bits, int64_t outputs, int64_t inputs)
+      : bits(weight_bits), n(outputs), k(inputs) {}
+
+  int64_t groups() const { return group_count(k); }
+  int64_t tiles() const { return tile_count(n); }
+  int64_t tile_bytes() const { return tamiz::tile_bytes(groups(), bits, scale_bits); }
+  int64_t bytes() const { return tiles() * tile_bytes(); }
+
+  void check(const Tensor& weight) const { check("weight", weight); }
+
+  void check(const char* name, const Tensor& weight) const {
+    if (weight.shape == Shape{2, {tiles(), tile_bytes()}}) return;
+    const std::string meaning = "tiles and tile bytes of n = " + std::to_string(n) +
+                                ", k = " + std::to_string(k) + ", bits = " + std::to_string(bits) +
+                                (scale_bits == 16 ? "" : ", scale_bits = 8");
+    expect_shape(name, weight, Shape{2, {tiles(), tile_bytes()}}, meaning.c_str());
+  }
+
+  /// The value of an attribute that is a number of bits.
+  static int four_or_eight(const Attributes& attributes, const char* name) {
+    const int64_t value = attributes.ints.at(name);
+    if (value == 4 || value == 8) return static_cast<int>(value);
+    throw Error("attribute '" + std::string(name) + "' is " + std::to_string(value) +
+                ", expected 4 or 8");
+  }
+
+  /// The value of 'scale_bits' of a weight of so many bits.
+  static int scale_bits_of(const Attributes& attributes, int weight_bits) {
+    const int64_t value = attributes.ints.at("scale_bits");
+    if (value == 16 || (value == 8 && weight_bits == 4)) return static_cast<int>(value);
+    throw Error("attribute 'scale_bits' is " + std::to_string(value) + ", expected 16" +
+                (weight_bits == 4 ? " or 8" : ": bits is 8"));
+  }
+
+  /// The value of an attribute that counts something.
+  static int64_t positive(const Attributes& attributes, const char* name) {
+    constexpr int64_t kMost = int64_t{1} << 31;
+    const int64_t value = attributes.ints.at(name);
+    if (value >= 1 && value < kMost) return value;
+    throw Error("attribute '" + std::string(name) + "' is " + std::to_string(value) +
+                ", expected 1 to 2^31 - 1");
+  }
+};
+
+}  // namespace tamiz

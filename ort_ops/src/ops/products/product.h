@@ -1,0 +1,58 @@
+// What ops that multiply with a packed weight share: the size of a task and the arguments of a
+// product.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/products/matmul.h"
+#include "ops/products/packed_weight.h"
+#include "ops/products/quantised_rows.h"
+
+namespace tamiz {
+
+/// Tiles of a weight that one task multiplies: some microseconds of reading, and at least those
+/// that a kernel takes at a time.
+inline int64_t task_tiles(const PackedWeight& weight) {
+  constexpr int64_t kBytes = 48 * 1024;
+  constexpr int64_t kTiles = 4;
+  return std::max(kBytes / (kTiles * weight.tile_bytes()), int64_t{1}) * kTiles;
+}
+
+/// What one row reads: of every group with an input kept the vectors of 64 bytes that hold one, and
+/// the scales; and all units.
+inline int64_t bytes_kept(const PackedWeight& weight, const uint8_t* kept) {
+  constexpr int64_t kVectorBytes = 64;
+  const int together = 8 / weight.bits;  // bits of `kept` that share a vector
+  int64_t bytes = 0;
+  for (int64_t g = 0; g < weight.groups(); ++g) {
+    if (kept[g] == 0) continue;
+    for (int i = 0; i < 8; i += together) {
+      if (kept[g] >> i & ((1 << together) - 1)) bytes += kVectorBytes;
+    }
+    bytes += group_bytes(weight.bits, weight.scale_bits) - quant_bytes(weight.bits);
+  }
+  return (bytes + unit_bytes(weight.scale_bits)) * weight.tiles();
+}
+
+/// At most kRowBlock rows from `row` on times `tiles` tiles from `tile` on. `bias` and `y`
+/// [rows, n] are those of the whole product; a null bias is none.
+inline MultiplyArgs product(const PackedWeight& weight, const Tensor& packed, const QuantRows& x,
+                            int64_t row, int64_t tile, int64_t tiles, const float* bias, float* y) {
+  const int64_t output = tile * kTile;
+  MultiplyArgs args;
+  args.weight = packed.as<uint8_t>() + tile * weight.tile_bytes();
+  args.bits = weight.bits;
+  args.scale_bits = weight.scale_bits;
+  args.tiles = std::min(tiles, weight.tiles() - tile);
+  args.x = x;
+  args.first_row = row;
+  args.rows = std::min(kRowBlock, x.rows - row);
+  args.skip = false;
+  args.bias = bias ? bias + output : nullptr;
+  args.outputs = std::min(args.tiles * kTile, weight.n - output);
+  args.y = y + row * weight.n + output;
+  args.y_stride = weight.n;
+  return args;
+}
+
+}  // namespace tamiz

@@ -1,0 +1,99 @@
+// The first phase of every product: the rows of x, quantised into scratch memory. A row is masked
+// where the op has a mask. Shared by all products.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/scratch.h"
+#include "base/shapes.h"
+#include "base/tensor.h"
+#include "kernels/products/matmul.h"
+
+namespace tamiz {
+
+/// Of x [..., k].
+inline int64_t row_count(const Shape& shape) {
+  int64_t rows = 1;
+  for (int i = 0; i + 1 < shape.rank; ++i) rows *= shape.dims[i];
+  return rows;
+}
+
+/// [..., n] for x [..., k].
+inline Shape product_shape(const Tensor& x, int64_t n, int64_t k) {
+  Shape shape = x.shape;
+  if (shape.rank < 1) throw Error("x is a scalar, expected [..., k]");
+  int64_t& last = shape.dims[shape.rank - 1];
+  if (last != k) {
+    throw Error("x has shape " + text(shape) + ", expected k = " + std::to_string(k) +
+                " as its last dimension");
+  }
+  last = n;
+  return shape;
+}
+
+/// A byte for every `block` inputs of x, whose shape is given.
+inline void check_mask(const Tensor& mask, Shape shape, int64_t block) {
+  int64_t& last = shape.dims[shape.rank - 1];
+  last = divide_up(last, block);
+  expect_shape("mask", mask, shape, "the shape of x, one byte for every block of inputs");
+}
+
+/// Where the quantised rows of x lie in scratch memory, array after array.
+struct QuantisedRows {
+  int64_t rows, groups;
+  bool skip;  // one row with a mask: weights that it does not need are not read
+  size_t scales_at, sums_at, kept_at, bytes;
+
+  QuantisedRows(const Tensor& x, bool masked, int64_t groups)
+      : QuantisedRows(row_count(x.shape), groups) {
+    skip = rows == 1 && masked;
+  }
+
+  QuantisedRows(int64_t rows, int64_t groups) : rows(rows), groups(groups), skip(false) {
+    const size_t count = static_cast<size_t>(rows * groups);
+    scales_at = aligned(count * kGroup * sizeof(int16_t));
+    sums_at = scales_at + count * sizeof(float);
+    kept_at = sums_at + count * sizeof(float);
+    bytes = kept_at + count;
+  }
+
+  QuantRows in(std::byte* scratch) const {
+    return {rows,
+            groups,
+            reinterpret_cast<int16_t*>(scratch),
+            reinterpret_cast<float*>(scratch + scales_at),
+            reinterpret_cast<float*>(scratch + sums_at),
+            reinterpret_cast<uint8_t*>(scratch + kept_at)};
+  }
+
+  /// Tasks that quantise everything.
+  size_t tasks(int64_t k) const { return divide_up(rows, task_rows(k)); }
+
+  /// Rows of one of them, first and end.
+  std::pair<int64_t, int64_t> task(int64_t index, int64_t k) const {
+    return {index * task_rows(k), std::min(rows, (index + 1) * task_rows(k))};
+  }
+
+  /// One of them, of x [rows, k]; `mask` has a byte for every `block` inputs.
+  void quantize(const MatMulKernels& kernels, const Tensor& x, const Tensor& mask, int64_t block,
+                std::byte* scratch, int64_t task) const {
+    const int64_t k = x.shape.dims[x.shape.rank - 1];
+    const QuantRows to = in(scratch);
+    const int64_t mask_stride = divide_up(k, block);
+    const auto [first, end] = this->task(task, k);
+    for (int64_t row = first; row < end; ++row) {
+      const uint8_t* kept = mask ? mask.as<uint8_t>() + row * mask_stride : nullptr;
+      kernels.quantize(x.as<float>() + row * k, k, kept, block, to, row);
+    }
+  }
+
+ private:
+  static int64_t task_rows(int64_t k) {
+    constexpr int64_t kTaskInputs = 16384;  // some microseconds
+    return std::max(kTaskInputs / k, int64_t{1});
+  }
+};
+
+}  // namespace tamiz

@@ -1,0 +1,175 @@
+// Vectors of 32-bit integers and pairs of 16-bit ones, as wide as the vectors of simd/simd.h;
+// not on the portable target.
+//
+// Included once per target.
+#pragma once
+
+#include "simd/simd.h"
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+#if defined(TAMIZ_AVX512)
+
+using Ints = __m512i;
+
+inline Ints load_ints(const void* p) { return _mm512_loadu_si512(p); }
+inline void store_ints(void* p, Ints x) { _mm512_storeu_si512(p, x); }
+inline Ints all_words(int x) { return _mm512_set1_epi16(static_cast<short>(x)); }
+inline Ints all_ints(int x) { return _mm512_set1_epi32(x); }
+inline Ints bits_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
+inline Ints words_minus(Ints a, Ints b) { return _mm512_sub_epi16(a, b); }
+inline Ints ints_plus(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+template <int Bits>
+inline Ints words_right(Ints x) {
+  return _mm512_srli_epi16(x, Bits);
+}
+template <int Bits>
+inline Ints words_left(Ints x) {
+  return _mm512_slli_epi16(x, Bits);
+}
+template <int Bits>
+inline Ints signed_words_right(Ints x) {
+  return _mm512_srai_epi16(x, Bits);
+}
+inline Ints dot_pairs(Ints sum, Ints a, Ints b) { return _mm512_dpwssd_epi32(sum, a, b); }
+/// Unsigned bytes of a times signed bytes of b, added in fours.
+inline Ints dot_quads(Ints sum, Ints a, Ints b) { return _mm512_dpbusd_epi32(sum, a, b); }
+inline Vec to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
+inline Vec load_halves(const uint8_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+inline Ints float_bits(Vec x) { return _mm512_castps_si512(x); }
+inline Ints to_ints(Vec x) { return _mm512_cvtps_epi32(x); }
+inline Ints ints_max(Ints a, Ints b) { return _mm512_max_epi32(a, b); }
+inline int largest_int(Ints x) { return _mm512_reduce_max_epi32(x); }
+inline int sum_ints(Ints x) { return _mm512_reduce_add_epi32(x); }
+/// a, b as words, of every four in the order 0, 2, 1, 3.
+inline Ints pack_words(Ints a, Ints b) {
+  const Ints packed =
+      _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packs_epi32(a, b));
+  return _mm512_shufflehi_epi16(_mm512_shufflelo_epi16(packed, 0xd8), 0xd8);
+}
+inline Vec keep_lanes(Vec x, uint32_t bits) {
+  return _mm512_maskz_mov_ps(static_cast<__mmask16>(bits), x);
+}
+
+inline Ints ints_times(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
+inline Ints words_plus(Ints a, Ints b) { return _mm512_add_epi16(a, b); }
+inline Ints bytes_minus(Ints a, Ints b) { return _mm512_sub_epi8(a, b); }
+inline Ints bits_or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+inline Ints bits_xor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
+template <int Bits>
+inline Ints ints_right(Ints x) {
+  return _mm512_srli_epi32(x, Bits);
+}
+template <int Bits>
+inline Ints ints_left(Ints x) {
+  return _mm512_slli_epi32(x, Bits);
+}
+/// Unsigned bytes of a times signed bytes of b, added in pairs.
+inline Ints dot_bytes(Ints a, Ints b) { return _mm512_maddubs_epi16(a, b); }
+/// The low word of every integer, twice.
+inline Ints low_words_twice(Ints x) {
+  const __m128i order = _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13);
+  return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(order));
+}
+inline Ints wide_words(const uint8_t* p) {
+  return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Ints wide_bytes(const uint8_t* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+/// Of integers whose low words are fp16.
+inline Vec halves_to_float(Ints x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
+
+#else
+
+using Ints = __m256i;
+
+inline Ints load_ints(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline void store_ints(void* p, Ints x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
+inline Ints all_words(int x) { return _mm256_set1_epi16(static_cast<short>(x)); }
+inline Ints all_ints(int x) { return _mm256_set1_epi32(x); }
+inline Ints bits_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+inline Ints words_minus(Ints a, Ints b) { return _mm256_sub_epi16(a, b); }
+inline Ints ints_plus(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+template <int Bits>
+inline Ints words_right(Ints x) {
+  return _mm256_srli_epi16(x, Bits);
+}
+template <int Bits>
+inline Ints words_left(Ints x) {
+  return _mm256_slli_epi16(x, Bits);
+}
+template <int Bits>
+inline Ints signed_words_right(Ints x) {
+  return _mm256_srai_epi16(x, Bits);
+}
+inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+  asm("" : "+x"(sum));  // GCC would regroup the additions, and spill
+  return sum;
+}
+inline Vec to_float(Ints x) { return _mm256_cvtepi32_ps(x); }
+inline Vec load_halves(const uint8_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+inline Ints float_bits(Vec x) { return _mm256_castps_si256(x); }
+inline Ints to_ints(Vec x) { return _mm256_cvtps_epi32(x); }
+inline Ints ints_max(Ints a, Ints b) { return _mm256_max_epi32(a, b); }
+inline int largest_int(Ints x) {
+  __m128i m = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
+}
+inline int sum_ints(Ints x) {
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+inline Ints pack_words(Ints a, Ints b) {
+  const Ints packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+  return _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(packed, 0xd8), 0xd8);
+}
+inline Vec keep_lanes(Vec x, uint32_t bits) {
+  const Ints lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const Ints kept = _mm256_cmpeq_epi32(bits_and(all_ints(static_cast<int>(bits)), lane), lane);
+  return _mm256_and_ps(_mm256_castsi256_ps(kept), x);
+}
+
+inline Ints ints_times(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
+inline Ints words_plus(Ints a, Ints b) { return _mm256_add_epi16(a, b); }
+inline Ints bytes_minus(Ints a, Ints b) { return _mm256_sub_epi8(a, b); }
+inline Ints bits_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+inline Ints bits_xor(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
+template <int Bits>
+inline Ints ints_right(Ints x) {
+  return _mm256_srli_epi32(x, Bits);
+}
+template <int Bits>
+inline Ints ints_left(Ints x) {
+  return _mm256_slli_epi32(x, Bits);
+}
+inline Ints dot_bytes(Ints a, Ints b) { return _mm256_maddubs_epi16(a, b); }
+inline Ints low_words_twice(Ints x) {
+  const __m128i order = _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13);
+  return _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(order));
+}
+inline Ints wide_words(const uint8_t* p) {
+  return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Ints wide_bytes(const uint8_t* p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+inline Vec halves_to_float(Ints x) {
+  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  return _mm256_cvtph_ps(words);
+}
+
+#endif
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz
