@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.cli import main
-from tamiz.evaluation import bench, evaluate
+from tamiz.evaluation import bench, windows
 from tamiz.evaluation.windows import cut
 from tamiz.plugins import load
 
@@ -23,7 +23,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "PREFILL", 16)
     monkeypatch.setattr(bench, "PAUSE", 0.0)
     # the tiny model reads 256 tokens
-    monkeypatch.setattr(evaluate, "cut", lambda ids, windows: cut(ids, windows, 100))
+    monkeypatch.setattr(windows, "cut", lambda ids, count: cut(ids, count, 100))
 
 
 @pytest.mark.usefixtures("quick")
