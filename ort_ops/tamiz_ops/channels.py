@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tamiz_ops.pack import GROUP, Bytes, Halves, check_in_units, check_int4, check_packed, pad
+from tamiz_ops.formats import GROUP
+from tamiz_ops.pack import Bytes, Halves, check_in_units, check_int4, check_packed, pad
 
 _PANEL = 128  # outputs of a panel
 _HALF = 64  # outputs of the last one, perhaps

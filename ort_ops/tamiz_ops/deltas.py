@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tamiz_ops.pack import GROUP, TILE, dequantize, pack_int4, pack_int8
+from tamiz_ops.formats import GROUP, TILE
+from tamiz_ops.pack import dequantize, pack_int4, pack_int8
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]

@@ -10,22 +10,20 @@ Weights of 4 bits can also be packed by input channel: `tamiz_ops.channels`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tamiz_ops import formats
+from tamiz_ops.formats import FORMATS, GROUP, TILE, Parts, int_format
+
 Bytes = npt.NDArray[np.uint8]
 Halves = npt.NDArray[np.float16]
 
-GROUP = 32
-TILE = 16
-_WORD = 4  # inputs of one output that lie side by side
-_UNIT_STEP = np.float32(2**-8)  # times a stored unit
-_MINIMUM_STEP = 8  # units that a minimum of 8 bits counts
 _LEVELS = 16  # inputs whose ternary levels share a word
 _LEVEL = np.arange(_LEVELS, dtype=np.uint32)
+_TERNARY_GROUP = np.dtype([("words", "<u4", (2, TILE)), ("scales", np.float16, TILE)])
 _LEVEL_SHIFTS = 16 * (_LEVEL // 2 % 2) + 4 * (_LEVEL // 4) + 2 * (_LEVEL % 2)
 
 
@@ -44,7 +42,7 @@ def pack_int4(quants: Bytes, scales: Halves, minima: Halves) -> Bytes:
         ValueError: an argument has another type or shape, or a quant is over 15.
     """
     check_int4(quants, {"scales": scales, "minima": minima})
-    return _join(_nibble_pairs(quants), [scales, minima])
+    return formats.pack_parts(FORMATS["q4_1"], Parts(quants, scales, minima))
 
 
 def unpack_int4(packed: Bytes, n: int, k: int) -> tuple[Bytes, Halves, Halves]:
@@ -61,8 +59,8 @@ def unpack_int4(packed: Bytes, n: int, k: int) -> tuple[Bytes, Halves, Halves]:
     Raises:
         ValueError: `packed` has another type or shape.
     """
-    both, (scales, minima) = _split(packed, 4, n, k)
-    return _nibbles(both)[:n, :k], scales, minima
+    parts = formats.unpack_parts(FORMATS["q4_1"], packed, n, k)
+    return parts.quants, parts.scales, parts.minima
 
 
 def pack_int4_in_units(quants: Bytes, scales: Bytes, minima: Bytes, units: Halves) -> Bytes:
@@ -81,8 +79,8 @@ def pack_int4_in_units(quants: Bytes, scales: Bytes, minima: Bytes, units: Halve
         ValueError: an argument has another type or shape, or a quant is over 15.
     """
     check_in_units(quants, scales, minima, units)
-    groups = _join(_nibble_pairs(quants), [scales, minima])
-    return np.hstack([groups, pad(units[:, None], 1).reshape(-1, TILE).view(np.uint8)])
+    parts = Parts(quants, scales, minima, units[:, None])
+    return formats.pack_parts(FORMATS["q4_units"], parts)
 
 
 def unpack_int4_in_units(packed: Bytes, n: int, k: int) -> tuple[Bytes, Bytes, Bytes, Halves]:
@@ -99,11 +97,8 @@ def unpack_int4_in_units(packed: Bytes, n: int, k: int) -> tuple[Bytes, Bytes, B
     Raises:
         ValueError: `packed` has another type or shape.
     """
-    groups = -(-k // GROUP) * _group(4, np.uint8).itemsize
-    check_packed(packed, [-(-n // TILE), groups + 2 * TILE])
-    both, (scales, minima) = _split(packed[:, :groups], 4, n, k, np.uint8)
-    units = np.ascontiguousarray(packed[:, groups:]).view(np.float16).reshape(-1)
-    return _nibbles(both)[:n, :k], scales, minima, units[:n]
+    parts = formats.unpack_parts(FORMATS["q4_units"], packed, n, k)
+    return parts.quants, parts.scales, parts.minima, parts.d[:, 0]
 
 
 def pack_int8(quants: npt.NDArray[np.int8], scales: Halves) -> Bytes:
@@ -122,7 +117,8 @@ def pack_int8(quants: npt.NDArray[np.int8], scales: Halves) -> Bytes:
     _check(quants, np.int8, {"scales": scales})
     if quants.size and quants.min() < -127:
         raise ValueError("quants holds -128, expected -127 to 127")
-    return _join(pad(quants, GROUP).view(np.uint8) ^ np.uint8(128), [scales])
+    parts = Parts(quants.view(np.uint8) ^ np.uint8(128), scales)
+    return formats.pack_parts(FORMATS["q8_0"], parts)
 
 
 def unpack_int8(packed: Bytes, n: int, k: int) -> tuple[npt.NDArray[np.int8], Halves]:
@@ -139,9 +135,8 @@ def unpack_int8(packed: Bytes, n: int, k: int) -> tuple[npt.NDArray[np.int8], Ha
     Raises:
         ValueError: `packed` has another type or shape.
     """
-    offset, (scales,) = _split(packed, 8, n, k)
-    quants = (offset ^ 128).view(np.int8).reshape(len(offset), -1)
-    return quants[:n, :k], scales
+    parts = formats.unpack_parts(FORMATS["q8_0"], packed, n, k)
+    return (parts.quants ^ np.uint8(128)).view(np.int8), parts.scales
 
 
 def pack_ternary(levels: npt.NDArray[np.int8], scales: Halves) -> Bytes:
@@ -163,7 +158,11 @@ def pack_ternary(levels: npt.NDArray[np.int8], scales: Halves) -> Bytes:
     planes = (levels > 0).astype(np.uint32) | (levels < 0).astype(np.uint32) << 1
     vectors = pad(planes, GROUP).reshape(-(-len(levels) // TILE) * TILE, -1, _LEVELS)
     words = np.bitwise_or.reduce(vectors << _LEVEL_SHIFTS, axis=-1)
-    return _join(words.view(np.uint8), [scales])
+    groups = scales.shape[1]
+    tiles = np.empty((len(words) // TILE, groups), _TERNARY_GROUP)
+    tiles["words"] = words.reshape(len(tiles), TILE, groups, 2).transpose(0, 2, 3, 1)
+    tiles["scales"] = pad(scales, 1).reshape(len(tiles), TILE, groups).transpose(0, 2, 1)
+    return tiles.view(np.uint8)
 
 
 def unpack_ternary(packed: Bytes, n: int, k: int) -> tuple[npt.NDArray[np.int8], Halves]:
@@ -180,10 +179,13 @@ def unpack_ternary(packed: Bytes, n: int, k: int) -> tuple[npt.NDArray[np.int8],
     Raises:
         ValueError: `packed` has another type or shape.
     """
-    data, (scales,) = _split(packed, 2, n, k)
-    planes = np.ascontiguousarray(data).view("<u4").reshape(len(data), -1, 1) >> _LEVEL_SHIFTS & 3
-    levels = np.array([0, 1, -1, -1], np.int8)[planes].reshape(len(data), -1)
-    return levels[:n, :k], scales
+    tiles = -(-n // TILE)
+    check_packed(packed, [tiles, -(-k // GROUP) * _TERNARY_GROUP.itemsize])
+    groups = np.ascontiguousarray(packed).view(_TERNARY_GROUP)
+    words = groups["words"].transpose(0, 3, 1, 2).reshape(tiles * TILE, -1, 1)
+    levels = np.array([0, 1, -1, -1], np.int8)[words >> _LEVEL_SHIFTS & 3]
+    scales = groups["scales"].transpose(0, 2, 1).reshape(tiles * TILE, -1)
+    return levels.reshape(tiles * TILE, -1)[:n, :k], scales[:n]
 
 
 def dequantize(
@@ -204,32 +206,7 @@ def dequantize(
     Raises:
         ValueError: `packed` has another type or shape, or `bits` or `scale_bits` another value.
     """
-    if scale_bits not in ((8, 16) if bits == 4 else (16,)):
-        raise ValueError(f"scale_bits is {scale_bits}, expected 16" + (bits == 4) * " or 8")
-    weight: npt.NDArray[np.float32]
-    if scale_bits == 8:
-        quants, byte_scales, byte_minima, units = unpack_int4_in_units(packed, n, k)
-        weight = quants.astype(np.float32)
-        weight *= _spread(byte_scales, k)
-        weight -= _MINIMUM_STEP * _spread(byte_minima, k)
-        weight *= units[:, None].astype(np.float32) * _UNIT_STEP
-    elif bits == 4:
-        quants, scales, minima = unpack_int4(packed, n, k)
-        weight = quants.astype(np.float32)
-        weight *= _spread(scales, k)
-        weight += _spread(minima, k)
-    elif bits == 8:
-        signed, scales = unpack_int8(packed, n, k)
-        weight = signed.astype(np.float32)
-        weight *= _spread(scales, k)
-    else:
-        raise ValueError(f"bits is {bits}, expected 4 or 8")
-    return weight
-
-
-def _spread(factors: Halves | Bytes, k: int) -> npt.NDArray[np.float32]:
-    """A factor of every group as one of every input."""
-    return np.repeat(factors.astype(np.float32), GROUP, axis=1)[:, :k]
+    return formats.dequantize(int_format(bits, scale_bits), packed, n, k)
 
 
 def _check(
@@ -282,47 +259,3 @@ def pad(x: npt.NDArray[Any], columns: int, rows: int | None = None) -> npt.NDArr
     padded = np.zeros((n, k), x.dtype)
     padded[: x.shape[0], : x.shape[1]] = x
     return padded
-
-
-def _nibble_pairs(quants: Bytes) -> Bytes:
-    """Of every 8 inputs the first four in the low nibbles, the others in the high ones."""
-    padded = pad(quants, GROUP)
-    pairs = padded.reshape(len(padded), -1, 2, _WORD)
-    both: Bytes = pairs[:, :, 0] | pairs[:, :, 1] << 4
-    return both
-
-
-def _nibbles(both: Bytes) -> Bytes:
-    """Undoes `_nibble_pairs`; with the padding."""
-    return np.stack([both & 15, both >> 4], axis=2).reshape(len(both), -1)
-
-
-def _group(bits: int, factor: npt.DTypeLike = np.float16) -> np.dtype[Any]:
-    """One group of a tile: vectors of a word for every output, then the factors."""
-    factors = 2 if bits == 4 else 1
-    return np.dtype([("words", "<u4", (bits, TILE)), ("factors", factor, (factors, TILE))])
-
-
-def _join(quants: Bytes, factors: Sequence[npt.NDArray[Any]]) -> Bytes:
-    """`quants`: bytes of whole tiles of outputs, in the order of the inputs."""
-    groups = factors[0].shape[1]
-    words = quants.view("<u4").reshape(len(quants) // TILE, TILE, groups, -1)
-    tiles = np.empty((len(words), groups), _group(words.shape[3], factors[0].dtype))
-    tiles["words"] = words.transpose(0, 2, 3, 1)
-    for i, factor in enumerate(factors):
-        padded = pad(factor, 1).reshape(len(tiles), TILE, groups)
-        tiles["factors"][:, :, i] = padded.transpose(0, 2, 1)
-    return tiles.view(np.uint8)
-
-
-def _split(
-    packed: Bytes, bits: int, n: int, k: int, factor: npt.DTypeLike = np.float16
-) -> tuple[Bytes, list[npt.NDArray[Any]]]:
-    """Undoes `_join`: bytes [tiles * 16, words, 4] and factors [n, groups]."""
-    group = _group(bits, factor)
-    tiles, groups = -(-n // TILE), -(-k // GROUP)
-    check_packed(packed, [tiles, groups * group.itemsize])
-    fields = np.ascontiguousarray(packed).view(group)
-    words = np.ascontiguousarray(fields["words"].transpose(0, 3, 1, 2))
-    factors = fields["factors"].transpose(2, 0, 3, 1).reshape(-1, tiles * TILE, groups)
-    return words.view(np.uint8).reshape(tiles * TILE, -1, _WORD), list(factors[:, :n])

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops import _native
-from tamiz_ops.pack import GROUP, TILE
+from tamiz_ops.formats import GROUP, TILE
 
 Array = npt.NDArray[Any]
 

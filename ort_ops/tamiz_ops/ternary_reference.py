@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tamiz_ops.formats import GROUP
 from tamiz_ops.masked import masked
-from tamiz_ops.pack import GROUP, unpack_ternary
+from tamiz_ops.pack import unpack_ternary
 
 Array = npt.NDArray[Any]
 

@@ -1,0 +1,36 @@
+"""Weight formats, declared once: what a packed weight holds, how long it is, and its values.
+
+`FORMATS` names every format. `pack_blocks` turns the blocks of a GGUF tensor into tiles for the
+kernels, `dequantize` turns tiles into float32, with the bits of `gguf.dequantize`.
+"""
+
+from tamiz_ops.formats.declared import (
+    FORMATS,
+    GROUP,
+    SUPER_BLOCK,
+    TILE,
+    Format,
+    Scales,
+    find_format,
+    gguf_format,
+    int_format,
+)
+from tamiz_ops.formats.packing import dequantize, pack_blocks, pack_parts, unpack_parts
+from tamiz_ops.formats.parts import Parts
+
+__all__ = [
+    "FORMATS",
+    "GROUP",
+    "SUPER_BLOCK",
+    "TILE",
+    "Format",
+    "Parts",
+    "Scales",
+    "dequantize",
+    "find_format",
+    "gguf_format",
+    "int_format",
+    "pack_blocks",
+    "pack_parts",
+    "unpack_parts",
+]

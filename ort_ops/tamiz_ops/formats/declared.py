@@ -1,0 +1,170 @@
+"""Every weight format: bits of an element, scales, minima, and the bytes of a tile.
+
+A weight [N outputs, K inputs] is stored in tiles of 16 outputs. Activations are quantised in groups
+of 32 inputs. A block is the inputs that share an fp16 factor: one group, or a super-block of 256
+inputs with a small integer scale for each 32 or 16 of them.
+
+    w = scale * value + minimum            value = quant - offset, or codebook[quant]
+
+where, in a super-block, scale = d * s and minimum = -dmin * m, with integers s and m.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+GROUP = 32  #: inputs that share the scale of the activations
+TILE = 16  #: outputs of a tile
+SUPER_BLOCK = 256  #: inputs of a super-block
+
+
+class Scales(enum.Enum):
+    """How the scales of a format are stored: a name and the bits of one scale."""
+
+    HALF = ("fp16", 16)  #: and an fp16 minimum where the format has one
+    EXPONENT = ("exponent", 8)  #: a byte e; scale = 2^(e - 128)
+    UNITS = ("units", 8)  #: bytes that count the fp16 unit of their output
+    SIX = ("six", 6)  #: unsigned; in super-blocks, as all below
+    SIX_SIGNED = ("six signed", 6)  #: 32 too large
+    SIGNED_BYTE = ("signed byte", 8)
+    FOUR = ("four", 4)  #: unsigned
+    NONE = ("none", 0)  #: d alone
+    FLOAT = ("float", 0)  #: the elements are floats, nothing scales them
+
+    @property
+    def bits(self) -> int:
+        """Bits of one scale, without the factors of its block."""
+        return self.value[1]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One weight format.
+
+    Attributes:
+        name: Its name in bundles; a GGUF type's name in lower case where they hold the same.
+        planes: Bits of each plane of the quants, low bits first; their sum is the element's bits.
+            16 stands for a whole float.
+        scales: How scales are stored.
+        group: Inputs that share a scale: 32, 16, or a whole super-block.
+        block: Inputs of a block: 32, or 256 for a super-block; 1 for floats.
+        offset: What is subtracted from a quant.
+        codebook: Value of each quant, in place of subtracting; None where values are linear.
+        minimum: Whether every scale comes with a minimum.
+        gguf: The type of GGUF tensors that the format holds; None where no GGUF type is the same.
+    """
+
+    name: str
+    planes: tuple[int, ...]
+    scales: Scales = Scales.HALF
+    group: int = GROUP
+    block: int = GROUP
+    offset: int = 0
+    codebook: tuple[int, ...] | None = None
+    minimum: bool = False
+    gguf: str | None = None
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element, without scales."""
+        return sum(self.planes)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are floats that need no scale."""
+        return self.scales is Scales.FLOAT
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block of one output; what a unit of an output takes is not counted."""
+        kinds = 1 + self.minimum
+        halves = kinds if self.block == SUPER_BLOCK else 0
+        scales = self.block // self.group * kinds * self.scales.bits
+        return (self.block * self.bits + scales) // 8 + 2 * halves
+
+    def blocks(self, k: int) -> int:
+        """Blocks of one output with `k` inputs."""
+        return -(-k // self.block)
+
+    def row_bytes(self, k: int) -> int:
+        """Bytes of one output with `k` inputs, padded to whole blocks."""
+        unit = 2 if self.scales is Scales.UNITS else 0
+        return self.blocks(k) * self.block_bytes + unit
+
+    def tile_bytes(self, k: int) -> int:
+        """Bytes of one tile with `k` inputs."""
+        return TILE * self.row_bytes(k)
+
+    def packed_shape(self, n: int, k: int) -> tuple[int, int]:
+        """Shape of the packed uint8 tensor: tiles and bytes of a tile."""
+        return -(-n // TILE), self.tile_bytes(k)
+
+    def bytes(self, n: int, k: int) -> int:
+        """Bytes of the packed weight, padding included."""
+        tiles, tile_bytes = self.packed_shape(n, k)
+        return tiles * tile_bytes
+
+
+_NON_LINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+_MICROSCALING = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # doubled
+
+_ALL = (
+    Format("q4_0", (4,), offset=8, gguf="Q4_0"),
+    Format("q4_1", (4,), minimum=True, gguf="Q4_1"),
+    Format("q4_units", (4,), Scales.UNITS, minimum=True),
+    Format("q5_0", (4, 1), offset=16, gguf="Q5_0"),
+    Format("q5_1", (4, 1), minimum=True, gguf="Q5_1"),
+    Format("q8_0", (8,), offset=128, gguf="Q8_0"),
+    Format("iq4_nl", (4,), codebook=_NON_LINEAR, gguf="IQ4_NL"),
+    Format("mxfp4", (4,), Scales.EXPONENT, codebook=_MICROSCALING, gguf="MXFP4"),
+    Format("q2_k", (2,), Scales.FOUR, 16, SUPER_BLOCK, minimum=True, gguf="Q2_K"),
+    Format("q3_k", (2, 1), Scales.SIX_SIGNED, 16, SUPER_BLOCK, offset=4, gguf="Q3_K"),
+    Format("q4_k", (4,), Scales.SIX, 32, SUPER_BLOCK, minimum=True, gguf="Q4_K"),
+    Format("q5_k", (4, 1), Scales.SIX, 32, SUPER_BLOCK, minimum=True, gguf="Q5_K"),
+    Format("q6_k", (4, 2), Scales.SIGNED_BYTE, 16, SUPER_BLOCK, offset=32, gguf="Q6_K"),
+    Format("iq4_xs", (4,), Scales.SIX_SIGNED, 32, SUPER_BLOCK, codebook=_NON_LINEAR, gguf="IQ4_XS"),
+    Format("tq2_0", (2,), Scales.NONE, SUPER_BLOCK, SUPER_BLOCK, offset=1, gguf="TQ2_0"),
+    Format("f16", (16,), Scales.FLOAT, 1, 1, gguf="F16"),
+    Format("bf16", (16,), Scales.FLOAT, 1, 1, gguf="BF16"),
+)
+
+#: Every format by name.
+FORMATS = {format.name: format for format in _ALL}
+
+_OF_GGUF = {format.gguf: format for format in _ALL if format.gguf}
+
+
+def find_format(name: str) -> Format:
+    """The format called `name`.
+
+    Raises:
+        ValueError: No format has this name.
+    """
+    if name not in FORMATS:
+        raise ValueError(f"format is {name!r}, expected one of: {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def gguf_format(type_name: str) -> Format | None:
+    """The format that holds GGUF tensors of a type such as "Q4_K"; None where there is none."""
+    return _OF_GGUF.get(type_name)
+
+
+def int_format(bits: int, scale_bits: int = 16) -> Format:
+    """The format that techniques fit to float weights: int4 or int8 in groups of 32.
+
+    Args:
+        bits: 4 or 8.
+        scale_bits: 16, or 8 with 4 bits.
+
+    Raises:
+        ValueError: An argument has another value.
+    """
+    if bits not in (4, 8):
+        raise ValueError(f"bits is {bits}, expected 4 or 8")
+    if scale_bits not in ((8, 16) if bits == 4 else (16,)):
+        raise ValueError(f"scale_bits is {scale_bits}, expected 16" + (bits == 4) * " or 8")
+    if bits == 8:
+        return FORMATS["q8_0"]
+    return FORMATS["q4_1" if scale_bits == 16 else "q4_units"]

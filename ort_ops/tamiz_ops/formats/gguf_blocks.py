@@ -1,0 +1,172 @@
+"""The blocks of GGUF tensors, taken apart: bytes [N, row bytes] to `Parts`.
+
+The layouts are those of ggml's `ggml-common.h`; each function names the fields of one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from tamiz_ops.formats.declared import SUPER_BLOCK, Format
+from tamiz_ops.formats.parts import Array, Parts
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def read_blocks(format: Format, data: Bytes, k: int) -> Parts:
+    """Takes rows of blocks apart.
+
+    Args:
+        format: A format that holds a GGUF type.
+        data: uint8 ``[N, row bytes]``.
+        k: Inputs, a multiple of the format's block.
+
+    Raises:
+        ValueError: The bytes have another shape or type, or `k` is no multiple.
+    """
+    reader = _READERS.get(format.name)
+    if reader is None:
+        raise ValueError(f"format {format.name} holds no GGUF type, expected one of: " + _names())
+    if k < 1 or k % format.block:
+        raise ValueError(f"k is {k}, expected a multiple of {format.block} for {format.name}")
+    expected = k // format.block * format.block_bytes
+    if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != expected:
+        raise ValueError(
+            f"data is {data.dtype} {list(data.shape)}, expected uint8 [N, {expected}] "
+            f"for {format.name} with {k} inputs"
+        )
+    blocks = np.ascontiguousarray(data).reshape(-1, format.block_bytes)
+    parts = reader(blocks)
+    n = len(data)
+    return Parts(*(None if array is None else array.reshape(n, -1) for array in _arrays(parts)))
+
+
+def _names() -> str:
+    return ", ".join(_READERS)
+
+
+def _arrays(parts: Parts) -> tuple[Array | None, ...]:
+    return parts.quants, parts.scales, parts.minima, parts.d, parts.dmin
+
+
+def _half(fields: Bytes) -> npt.NDArray[np.float16]:
+    return np.ascontiguousarray(fields).view(np.float16)
+
+
+def _nibbles(fields: Bytes, run: int) -> Bytes:
+    """Low nibbles of `run` bytes, then their high nibbles, and so on."""
+    runs = fields.reshape(len(fields), -1, 1, run) >> np.array([[0], [4]], np.uint8)
+    return (runs & 15).reshape(len(fields), -1)
+
+
+def _pairs(fields: Bytes) -> Bytes:
+    """The four 2-bit fields of 32 bytes, one field of all bytes after the other."""
+    runs = fields.reshape(len(fields), -1, 1, 32) >> np.array([[0], [2], [4], [6]], np.uint8)
+    return (runs & 3).reshape(len(fields), -1)
+
+
+def _single_bits(fields: Bytes) -> Bytes:
+    """The eight bits of 32 bytes, one bit of all bytes after the other."""
+    return np.unpackbits(fields[:, None], axis=1, bitorder="little").reshape(len(fields), -1)
+
+
+def _read_4(minimum: bool, scale_bytes: int = 2) -> Callable[[Bytes], Parts]:
+    def read(blocks: Bytes) -> Parts:
+        scale = blocks[:, :scale_bytes]
+        scales = scale.copy() if scale_bytes == 1 else _half(scale)
+        minima = _half(blocks[:, 2:4]) if minimum else None
+        return Parts(_nibbles(blocks[:, scale_bytes + 2 * minimum :], 16), scales, minima)
+
+    return read
+
+
+def _read_5(minimum: bool) -> Callable[[Bytes], Parts]:
+    def read(blocks: Bytes) -> Parts:
+        at = 4 if minimum else 2
+        high = np.unpackbits(blocks[:, at : at + 4], axis=1, bitorder="little")
+        quants = _nibbles(blocks[:, at + 4 :], 16) | high << 4
+        return Parts(quants, _half(blocks[:, :2]), _half(blocks[:, 2:4]) if minimum else None)
+
+    return read
+
+
+def _read_q8_0(blocks: Bytes) -> Parts:
+    return Parts(blocks[:, 2:] ^ np.uint8(128), _half(blocks[:, :2]))
+
+
+def _six_bits(fields: Bytes) -> tuple[Bytes, Bytes]:
+    """8 scales and 8 minima of 6 bits from 12 bytes, as in q4_k and q5_k."""
+    low, middle, high = fields[:, :4], fields[:, 4:8], fields[:, 8:]
+    scales = np.hstack([low & 63, (high & 15) | (low >> 2 & 48)])
+    return scales, np.hstack([middle & 63, (high >> 4) | (middle >> 2 & 48)])
+
+
+def _read_q4_k(blocks: Bytes) -> Parts:
+    scales, minima = _six_bits(blocks[:, 4:16])
+    quants = _nibbles(blocks[:, 16:], 32)
+    return Parts(quants, scales, minima, _half(blocks[:, :2]), _half(blocks[:, 2:4]))
+
+
+def _read_q5_k(blocks: Bytes) -> Parts:
+    scales, minima = _six_bits(blocks[:, 4:16])
+    high = _single_bits(blocks[:, 16:48])
+    quants = _nibbles(blocks[:, 48:], 32) | high << 4
+    return Parts(quants, scales, minima, _half(blocks[:, :2]), _half(blocks[:, 2:4]))
+
+
+def _read_q6_k(blocks: Bytes) -> Parts:
+    quants = _nibbles(blocks[:, :128], 64) | _pairs(blocks[:, 128:192]) << 4
+    scales = np.ascontiguousarray(blocks[:, 192:208]).view(np.int8)
+    return Parts(quants, scales, d=_half(blocks[:, 208:]))
+
+
+def _read_q2_k(blocks: Bytes) -> Parts:
+    both = blocks[:, :16]
+    quants = _pairs(blocks[:, 16:80])
+    return Parts(quants, both & 15, both >> 4, _half(blocks[:, 80:82]), _half(blocks[:, 82:]))
+
+
+def _read_q3_k(blocks: Bytes) -> Parts:
+    low = _nibbles(blocks[:, 96:104], 8)
+    high = blocks[:, None, 104:108] >> np.array([[0], [2], [4], [6]], np.uint8) & 3
+    scales = low | high.reshape(len(blocks), -1) << 4
+    quants = _pairs(blocks[:, 32:96]) | _single_bits(blocks[:, :32]) << 2
+    return Parts(quants, scales, d=_half(blocks[:, 108:]))
+
+
+def _read_iq4_xs(blocks: Bytes) -> Parts:
+    high = np.ascontiguousarray(blocks[:, 2:4]).view("<u2") >> np.arange(0, 16, 2, dtype=np.uint16)
+    low = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], axis=2).reshape(len(blocks), -1)
+    scales = low | (high & 3).astype(np.uint8) << 4
+    return Parts(_nibbles(blocks[:, 8:], 16), scales, d=_half(blocks[:, :2]))
+
+
+def _read_tq2_0(blocks: Bytes) -> Parts:
+    return Parts(_pairs(blocks[:, : SUPER_BLOCK // 4]), d=_half(blocks[:, SUPER_BLOCK // 4 :]))
+
+
+def _read_float(blocks: Bytes) -> Parts:
+    return Parts(blocks.view("<u2"))
+
+
+_READERS: dict[str, Callable[[Bytes], Parts]] = {
+    "q4_0": _read_4(minimum=False),
+    "q4_1": _read_4(minimum=True),
+    "q5_0": _read_5(minimum=False),
+    "q5_1": _read_5(minimum=True),
+    "q8_0": _read_q8_0,
+    "iq4_nl": _read_4(minimum=False),
+    "mxfp4": _read_4(minimum=False, scale_bytes=1),
+    "q2_k": _read_q2_k,
+    "q3_k": _read_q3_k,
+    "q4_k": _read_q4_k,
+    "q5_k": _read_q5_k,
+    "q6_k": _read_q6_k,
+    "iq4_xs": _read_iq4_xs,
+    "tq2_0": _read_tq2_0,
+    "f16": _read_float,
+    "bf16": _read_float,
+}

@@ -1,0 +1,285 @@
+"""Tiles: weights in the layout of the kernels, from `Parts` and back.
+
+A tile is 16 outputs; its blocks follow each other. A block of 32 inputs is the planes of its group,
+then 16 scales and 16 minima. A super-block is its scales, 16 fp16 d, 16 fp16 dmin, then the planes
+of its 8 groups. `src/kernels/products/packing.h` shows every byte.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tamiz_ops.formats.declared import GROUP, SUPER_BLOCK, TILE, Format, Scales
+from tamiz_ops.formats.gguf_blocks import read_blocks
+from tamiz_ops.formats.parts import Array, Floats, Parts, pad_columns
+
+Bytes = npt.NDArray[np.uint8]
+
+_WORD = 4  # inputs of one output that lie side by side
+_CHUNK = 1 << 20  # weights that are taken apart at a time
+
+
+def pack_blocks(format: Format, data: Bytes, k: int) -> Bytes:
+    """Packs the rows of a GGUF tensor, some tiles at a time.
+
+    Args:
+        format: The format of the tensor's type, `gguf_format`.
+        data: uint8 ``[N, row bytes]``, the blocks as the file stores them; may be mapped.
+        k: Inputs.
+
+    Returns:
+        uint8 ``[ceil(N / 16), tile bytes]``.
+
+    Raises:
+        ValueError: A size does not fit, or a scale is infinite or NaN.
+    """
+    packed = np.empty(format.packed_shape(len(data), k), np.uint8)
+    for tile, rows in _chunks(len(data), k):
+        part = pack_parts(format, read_blocks(format, data[rows], k))
+        packed[tile : tile + len(part)] = part
+    return packed
+
+
+def dequantize(format: Format, packed: Bytes, n: int, k: int, rows: slice | None = None) -> Floats:
+    """The values of a packed weight.
+
+    Args:
+        format: Its format.
+        packed: uint8 ``[ceil(n / 16), tile bytes]``.
+        n: Outputs.
+        k: Inputs.
+        rows: Outputs wanted, consecutive ones; all by default.
+
+    Returns:
+        float32 ``[rows, k]``, bit for bit what `gguf.dequantize` returns.
+
+    Raises:
+        ValueError: `packed` has another type or shape.
+    """
+    _check_packed(format, packed, n, k)
+    first, last, step = (rows or slice(None)).indices(n)
+    if step != 1:
+        raise ValueError(f"rows has the step {step}, expected 1")
+    weight = np.empty((max(last - first, 0), k), np.float32)
+    for row in range(first // TILE * TILE, last, TILE * _tiles_together(k)):
+        end = min(row + TILE * _tiles_together(k), -(-last // TILE) * TILE)
+        part = unpack_parts(format, packed[row // TILE : end // TILE], end - row, k).values(format)
+        begin, stop = max(row, first), min(end, last)
+        weight[begin - first : stop - first] = part[begin - row : stop - row]
+    return weight
+
+
+def pack_parts(format: Format, parts: Parts) -> Bytes:
+    """Packs a weight given as separate arrays.
+
+    Args:
+        format: Its format.
+        parts: The arrays. Inputs are padded to whole blocks, outputs to whole tiles.
+
+    Raises:
+        ValueError: An array has another shape, or a scale is infinite or NaN.
+    """
+    n, k = parts.quants.shape
+    _check_parts(format, parts)
+    parts.check_finite(format)
+    tiles = -(-n // TILE)
+    if format.is_float:
+        columns = _pad(parts.quants.astype("<u2")).reshape(tiles, TILE, k)
+        return np.ascontiguousarray(columns.transpose(0, 2, 1)).view(np.uint8).reshape(tiles, -1)
+    quants = _pad(pad_columns(parts.quants, format.block, format.offset), format.offset)
+    blocks = np.empty((tiles, format.blocks(k)), _block(format))
+    planes = _planes(format, quants, quants.shape[1] // GROUP)
+    blocks["planes"] = planes.reshape(*blocks.shape, format.block // GROUP, -1)
+    for name, array in _stored(format, parts).items():
+        padded = _pad(array).reshape(tiles, TILE, blocks.shape[1], -1)
+        blocks[name] = padded.transpose(0, 2, 3, 1)
+    packed = blocks.view(np.uint8).reshape(tiles, -1)
+    if format.scales is Scales.UNITS:
+        assert parts.d is not None
+        packed = np.hstack([packed, _pad(parts.d).reshape(tiles, TILE).view(np.uint8)])
+    return packed
+
+
+def unpack_parts(format: Format, packed: Bytes, n: int, k: int) -> Parts:
+    """Undoes `pack_parts`.
+
+    Raises:
+        ValueError: `packed` has another type or shape.
+    """
+    _check_packed(format, packed, n, k)
+    tiles = len(packed)
+    packed = np.ascontiguousarray(packed)
+    if format.is_float:
+        columns = packed.view("<u2").reshape(tiles, k, TILE).transpose(0, 2, 1)
+        return Parts(np.ascontiguousarray(columns.reshape(-1, k)[:n]))
+    units = None
+    if format.scales is Scales.UNITS:
+        units = np.ascontiguousarray(packed[:, -2 * TILE :]).view(np.float16).reshape(-1, 1)[:n]
+        packed = np.ascontiguousarray(packed[:, : -2 * TILE])
+    blocks = packed.view(_block(format)).reshape(tiles, -1)
+    padded = blocks.shape[1] * format.block
+    quants = _quants(format, np.ascontiguousarray(blocks["planes"]), padded)[:n, :k]
+    stored = {
+        name: blocks[name].transpose(0, 3, 1, 2).reshape(tiles * TILE, -1)[:n]
+        for name in _block(format).names or ()
+        if name != "planes"
+    }
+    scales, minima = _restored(format, stored, n)
+    return Parts(quants, scales, minima, stored.get("d", units), stored.get("dmin"))
+
+
+def _tiles_together(k: int) -> int:
+    return max(1, _CHUNK // (TILE * k))
+
+
+def _chunks(n: int, k: int) -> list[tuple[int, slice]]:
+    """First tile and rows of each chunk."""
+    tiles = _tiles_together(k)
+    return [
+        (tile, slice(tile * TILE, min(n, (tile + tiles) * TILE)))
+        for tile in range(0, -(-n // TILE), tiles)
+    ]
+
+
+def _block(format: Format) -> np.dtype[Any]:
+    """One block of a tile, as the kernels read it."""
+    group = (format.block // GROUP, GROUP * TILE * format.bits // 8)
+    planes = [("planes", "u1", group)]
+    if format.block == GROUP:
+        kind = "<f2" if format.scales is Scales.HALF else "u1"
+        names = ["scales"] + ["minima"] * format.minimum
+        return np.dtype(planes + [(name, kind, (1, TILE)) for name in names])
+    halves = [(name, "<f2", (1, TILE)) for name in ["d"] + ["dmin"] * format.minimum]
+    count = (format.block_bytes - 2 * len(halves)) - format.block * format.bits // 8
+    scales = [("scales", "u1", (count, TILE))] if count else []
+    return np.dtype(scales + halves + planes)  # type: ignore[operator]
+
+
+def _stored(format: Format, parts: Parts) -> dict[str, Array]:
+    """The fields of a block beside its planes, each [N, blocks * values]."""
+    found = {"scales": parts.scales, "minima": parts.minima, "d": parts.d, "dmin": parts.dmin}
+    if format.scales is Scales.UNITS:
+        found["d"] = None
+    if format.block == SUPER_BLOCK:
+        found["scales"] = _small_scales(format, parts)
+        found["minima"] = None
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def _small_scales(format: Format, parts: Parts) -> Array | None:
+    """Scales and minima of super-blocks as the bytes that are stored."""
+    if parts.scales is None:
+        return None
+    scales = parts.scales.view(np.uint8)
+    if format.scales is Scales.FOUR:
+        assert parts.minima is not None
+        return scales | parts.minima << 4
+    if format.scales is Scales.SIGNED_BYTE:
+        return scales
+    n, per_block = len(scales), SUPER_BLOCK // format.group
+    values = scales.reshape(n, -1, per_block)
+    if parts.minima is not None:
+        values = np.concatenate([values, parts.minima.reshape(n, -1, per_block)], axis=2)
+    fours = values.reshape(n, -1, 4)
+    spread = fours[..., 3:] >> np.array([0, 2, 4], np.uint8) & 3
+    return (fours[..., :3] | spread << 6).reshape(n, -1)
+
+
+def _restored(
+    format: Format, stored: dict[str, Array], n: int
+) -> tuple[Array | None, Array | None]:
+    """Undoes `_stored` for scales and minima."""
+    scales = stored.get("scales")
+    if scales is None or format.block == GROUP:
+        return scales, stored.get("minima")
+    if format.scales is Scales.FOUR:
+        return scales & 15, scales >> 4
+    if format.scales is Scales.SIGNED_BYTE:
+        return scales.view(np.int8), None
+    threes = scales.reshape(n, -1, 3)
+    last = np.bitwise_or.reduce(threes >> 6 << np.array([0, 2, 4], np.uint8), axis=2)
+    values = np.concatenate([threes & 63, last[..., None]], axis=2)
+    if not format.minimum:
+        return values.reshape(n, -1), None
+    both = values.reshape(n, -1, 2, SUPER_BLOCK // format.group)
+    return both[:, :, 0].reshape(n, -1), both[:, :, 1].reshape(n, -1)
+
+
+def _planes(format: Format, quants: Bytes, groups: int) -> Bytes:
+    """Quants of whole tiles as planes [tiles, groups, bytes]."""
+    tiles = len(quants) // TILE
+    planes, low = [], 0
+    for bits in format.planes:
+        fields = 8 // bits  # of a byte
+        values = quants if format.bits == bits else quants >> low & ((1 << bits) - 1)
+        split = values.reshape(tiles, TILE, groups, -1, fields, _WORD)
+        both = split[..., 0, :]
+        for field in range(1, fields):
+            both = both | split[..., field, :] << (bits * field)
+        planes.append(both.transpose(0, 2, 3, 1, 4).reshape(tiles, groups, -1))
+        low += bits
+    return planes[0] if len(planes) == 1 else np.concatenate(planes, axis=2)
+
+
+def _quants(format: Format, planes: Bytes, k: int) -> Bytes:
+    """Undoes `_planes`: uint8 [tiles * 16, k]."""
+    tiles = len(planes)
+    groups = planes.reshape(tiles, k // GROUP, -1)
+    quants = np.zeros((tiles * TILE, k), np.uint8)
+    low = begin = 0
+    for bits in format.planes:
+        end = begin + GROUP * TILE * bits // 8
+        vectors = groups[..., begin:end].reshape(tiles, k // GROUP, -1, TILE, 1, _WORD)
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
+        values = vectors >> shifts & ((1 << bits) - 1)
+        quants |= values.transpose(0, 3, 1, 2, 4, 5).reshape(tiles * TILE, k) << low
+        low, begin = low + bits, end
+    return quants
+
+
+def _pad(rows: Array, value: int = 0) -> Array:
+    """With rows of `value` to whole tiles."""
+    more = -len(rows) % TILE
+    if not more:
+        return np.ascontiguousarray(rows)
+    return np.pad(rows, ((0, more), (0, 0)), constant_values=value)
+
+
+def _check_packed(format: Format, packed: Bytes, n: int, k: int) -> None:
+    if k < 1 or n < 1:
+        raise ValueError(f"n is {n} and k is {k}, expected positive numbers")
+    expected = format.packed_shape(n, k)
+    if packed.dtype != np.uint8 or packed.shape != expected:
+        raise ValueError(
+            f"packed is {packed.dtype} {list(packed.shape)}, expected uint8 {list(expected)} "
+            f"for {format.name}"
+        )
+
+
+def _check_parts(format: Format, parts: Parts) -> None:
+    n, k = parts.quants.shape
+    if n == 0 or k == 0:
+        raise ValueError(f"quants is [{n}, {k}], expected [N, K] with positive N and K")
+    if not format.is_float and parts.quants.size and int(parts.quants.max()) >> format.bits:
+        raise ValueError(f"quants holds {parts.quants.max()}, expected {format.bits} bits")
+    grouped = format.scales not in (Scales.NONE, Scales.FLOAT)
+    blocks = format.blocks(k) if format.block == SUPER_BLOCK else 0
+    groups = format.blocks(k) * format.block // format.group
+    if format.scales is Scales.UNITS:
+        blocks = 1
+    expected = {
+        "scales": groups if grouped else 0,
+        "minima": groups if format.minimum else 0,
+        "d": blocks,
+        "dmin": blocks if format.minimum and format.scales is not Scales.UNITS else 0,
+    }
+    for name, columns in expected.items():
+        array = getattr(parts, name)
+        shape = None if array is None else array.shape
+        if shape != ((n, columns) if columns else None):
+            raise ValueError(
+                f"{name} has shape {shape}, expected {(n, columns) if columns else None}"
+            )

@@ -1,0 +1,214 @@
+"""Weight formats: bytes, values bit for bit those of `gguf.dequantize`, and what is refused."""
+
+import os
+import re
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from gguf import dequantize
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from hypothesis import given, settings
+
+tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
+from tamiz_ops import formats  # noqa: E402
+
+OF_GGUF = [f for f in formats.FORMATS.values() if f.gguf]
+#: Where the fp16 factors of a block lie, in bytes.
+HALVES = {
+    "q4_0": [0],
+    "q4_1": [0, 2],
+    "q5_0": [0],
+    "q5_1": [0, 2],
+    "q8_0": [0],
+    "iq4_nl": [0],
+    "mxfp4": [],
+    "q2_k": [80, 82],
+    "q3_k": [108],
+    "q4_k": [0, 2],
+    "q5_k": [0, 2],
+    "q6_k": [208],
+    "iq4_xs": [0],
+    "tq2_0": [64],
+    "f16": [0],
+    "bf16": [],
+}
+#: Zeros of both signs, the smallest and the largest subnormal, the largest finite, 1 and -1.
+ODD = np.array([0, 0x8000, 1, 0x8001, 0x3FF, 0x7BFF, 0xFBFF, 0x3C00, 0xBC00], np.uint16)
+
+
+def bits(values):
+    return values.view(np.uint32)
+
+
+def random_blocks(format, n, k, seed=0, odd=0.2):
+    """Rows of blocks of any bytes but finite factors, some of them odd ones."""
+    rng = np.random.default_rng([seed, n, k])
+    blocks = rng.integers(0, 256, (n, k // format.block, format.block_bytes), dtype=np.uint8)
+    for at in HALVES[format.name]:
+        half = rng.integers(0, 1 << 16, (n, k // format.block), dtype=np.uint16)
+        half = np.where(half & 0x7C00 == 0x7C00, half & 0x83FF, half)
+        half = np.where(rng.random(half.shape) < odd, rng.choice(ODD, half.shape), half)
+        blocks[:, :, at], blocks[:, :, at + 1] = half & 255, half >> 8
+    if format.name == "mxfp4":
+        blocks[:, :, 0] = rng.choice([0, 1, 2, 100, 127, 252], (n, k // format.block))
+    if format.name == "bf16":
+        blocks[:, :, 1] = np.where(blocks[:, :, 1] & 127 == 127, 0, blocks[:, :, 1])
+    return blocks.reshape(n, -1)
+
+
+def expected(format, data):
+    with np.errstate(all="ignore"):
+        return dequantize(data, GGMLQuantizationType[format.gguf])
+
+
+@pytest.mark.parametrize("format", OF_GGUF, ids=lambda f: f.name)
+@given(
+    n=st.integers(1, 40),
+    blocks=st.integers(1, 5),
+    seed=st.integers(0, 1 << 30),
+    odd=st.sampled_from([0.0, 0.3, 1.0]),
+)
+@settings(max_examples=25, deadline=None)
+def test_values_are_those_of_gguf_bit_for_bit(format, n, blocks, seed, odd):
+    k = blocks * max(format.block, 32)
+    data = random_blocks(format, n, k, seed, odd)
+    packed = formats.pack_blocks(format, data, k)
+    assert packed.dtype == np.uint8
+    assert packed.shape == format.packed_shape(n, k)
+    got = formats.dequantize(format, packed, n, k)
+    np.testing.assert_array_equal(bits(got), bits(expected(format, data)))
+    first, last = sorted((seed % (n + 1), seed // 7 % (n + 1)))
+    some = formats.dequantize(format, packed, n, k, slice(first, last))
+    np.testing.assert_array_equal(bits(some), bits(got[first:last]))
+
+
+@pytest.mark.parametrize("format", OF_GGUF, ids=lambda f: f.name)
+def test_bytes_are_those_of_gguf(format):
+    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[format.gguf]]
+    k = 512
+    assert format.row_bytes(k) == k // block * block_bytes
+    assert format.bytes(32, k) == 32 * k // block * block_bytes
+    assert format.bytes(17, k) == format.bytes(32, k)
+
+
+@pytest.mark.parametrize("format", formats.FORMATS.values(), ids=lambda f: f.name)
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (17, 33), (40, 600)])
+def test_parts_come_back_from_tiles(format, n, k):
+    """Inputs that are no whole number of blocks are padded."""
+    rng = np.random.default_rng([n, k])
+    blocks = -(-k // format.block)
+    groups = (n, blocks * format.block // format.group)
+    kinds = {"fp16": np.float16, "signed byte": np.int8}
+    kind = kinds.get(format.scales.value[0], np.uint8)
+
+    def numbers(dtype, shape, most):
+        return rng.integers(0, most, shape).astype(dtype)
+
+    most = 1 << min(format.scales.bits, 6)
+    scales = numbers(kind, groups, most) if format.scales.bits else None
+    units = format.scales is formats.Scales.UNITS
+    large = format.block == formats.SUPER_BLOCK
+    parts = formats.Parts(
+        numbers(np.uint16 if format.is_float else np.uint8, (n, k), 1 << min(format.bits, 12)),
+        scales,
+        numbers(kind, groups, most) if format.minimum else None,
+        numbers(np.float16, (n, blocks if large else 1), 9) if large or units else None,
+        numbers(np.float16, (n, blocks), 9) if large and format.minimum else None,
+    )
+    packed = formats.pack_parts(format, parts)
+    assert packed.shape == format.packed_shape(n, k)
+    found = formats.unpack_parts(format, packed, n, k)
+    for name in ("quants", "scales", "minima", "d", "dmin"):
+        one, other = getattr(found, name), getattr(parts, name)
+        assert (one is None) == (other is None), name
+        if one is not None:
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+@pytest.mark.parametrize("format", [f for f in OF_GGUF if HALVES[f.name]], ids=lambda f: f.name)
+@pytest.mark.parametrize("half", [0x7C00, 0xFC00, 0x7E00])
+def test_a_factor_that_is_not_finite_is_refused_in_one_sentence(format, half):
+    k = 2 * max(format.block, 32)
+    data = random_blocks(format, 20, k)
+    for at in HALVES[format.name]:
+        wrong = data.copy()
+        wrong[18, at : at + 2] = half & 255, half >> 8
+        with pytest.raises(ValueError, match=r"of output 18 hold .*expected finite") as error:
+            formats.pack_blocks(format, wrong, k)
+        assert "\n" not in str(error.value)
+
+
+def test_an_exponent_that_overflows_is_refused():
+    format = formats.FORMATS["mxfp4"]
+    data = np.full((1, 17), 255, np.uint8)
+    with pytest.raises(ValueError, match="exponents of output 0 hold 255"):
+        formats.pack_blocks(format, data, 32)
+
+
+Q4_K, Q4_1 = formats.FORMATS["q4_k"], formats.FORMATS["q4_1"]
+TILE = np.zeros((1, Q4_K.tile_bytes(256)), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: formats.find_format("q9"), "format is 'q9', expected one of: q4_0"),
+        (lambda: formats.pack_blocks(Q4_K, TILE, 255), "k is 255, expected a multiple of 256"),
+        (lambda: formats.pack_blocks(Q4_K, TILE, 256), "data is uint8 [1, 2304], expected"),
+        (lambda: formats.pack_blocks(Q4_K, TILE[:, :144].view(np.int8), 256), "data is int8"),
+        (
+            lambda: formats.pack_blocks(formats.FORMATS["q4_units"], TILE, 256),
+            "format q4_units holds no GGUF type",
+        ),
+        (lambda: formats.dequantize(Q4_K, TILE, 17, 256), "expected uint8 [2, 2304] for q4_k"),
+        (lambda: formats.dequantize(Q4_K, TILE, 0, 256), "n is 0"),
+        (lambda: formats.dequantize(Q4_K, TILE, 4, 256, slice(0, 4, 2)), "step 2, expected 1"),
+        (
+            lambda: formats.pack_parts(Q4_1, formats.Parts(np.zeros((2, 32), np.uint8))),
+            "scales has shape None, expected (2, 1)",
+        ),
+        (
+            lambda: formats.pack_parts(
+                Q4_1,
+                formats.Parts(np.full((2, 32), 16, np.uint8), *np.zeros((2, 2, 1), np.float16)),
+            ),
+            "quants holds 16, expected 4 bits",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
+
+
+def models():
+    folder = Path(os.environ.get("TAMIZ_MODELS", Path.home() / ".cache" / "tamiz-models"))
+    return sorted(folder.glob("*.gguf"))
+
+
+@pytest.mark.parametrize("path", models() or [None], ids=lambda p: p.stem if p else "none")
+def test_every_tensor_of_real_models(path):
+    """Some rows of each tensor, its first and its last ones among them."""
+    if path is None:
+        pytest.skip("no GGUF in ~/.cache/tamiz-models; TAMIZ_MODELS names another folder")
+    from gguf import GGUFReader
+
+    whole = {"F32"}
+    for tensor in GGUFReader(path).tensors:
+        name = tensor.tensor_type.name
+        if name in whole:
+            continue
+        format = formats.gguf_format(name)
+        assert format, f"{tensor.name}: no format holds {name}"
+        k = int(tensor.shape[0])
+        data = tensor.data.view(np.uint8).reshape(-1, format.row_bytes(k))
+        for rows in (slice(0, 333), slice(-100, None)):
+            part = data[rows]
+            packed = formats.pack_blocks(format, part, k)
+            assert packed.nbytes <= part.nbytes + 15 * format.row_bytes(k)
+            got = formats.dequantize(format, packed, len(part), k)
+            np.testing.assert_array_equal(
+                bits(got), bits(expected(format, part)), err_msg=tensor.name
+            )
