@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-GROUP, TILE = 32, 16
+from tamiz_ops.formats import GROUP, TILE
+
 _QUAD = 4  # inputs whose signs are a nibble
 
 
