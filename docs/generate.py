@@ -79,6 +79,8 @@ def technique_page(technique: Technique) -> list[str]:
         ["requires", ", ".join(sorted(technique.requires)) or "nothing"],
         ["excludes", ", ".join(sorted(technique.excludes)) or "nothing"],
         ["by default", switch],
+        ["standing", technique.standing.value],
+        ["pays", technique.pays or "not said"],
     ]
     flags = [
         [f"`--{technique.name}=on|off`", "on" if technique.default else "off", technique.summary]

@@ -20,6 +20,7 @@ from tamiz.api import (
     Resource,
     Site,
     SiteKind,
+    Standing,
     Technique,
     TechniqueConfig,
     filtered,
@@ -71,6 +72,8 @@ KEY_FILTER = Technique(
     name="key-filter",
     version="1",
     summary="Decode steps attend to the keys that overlap most as sparse sets of bits.",
+    standing=Standing.SITUATIONAL,
+    pays="Contexts of thousands of tokens; its speed was not measured, see state-pack.",
     config=KeyFilterConfig,
     site_kinds=frozenset({SiteKind.ATTENTION}),
     claims=(

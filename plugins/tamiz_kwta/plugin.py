@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.api import Claim, Dial, Metric, Mode, Resource, SiteKind, Technique, hookimpl
+from tamiz.api import Claim, Dial, Metric, Mode, Resource, SiteKind, Standing, Technique, hookimpl
 from tamiz_kwta.config import KwtaConfig
 from tamiz_kwta.fit import effect, fit
 from tamiz_kwta.rewrite import rewrite
@@ -13,6 +13,8 @@ KWTA = Technique(
     name="kwta",
     version="3",
     summary="Each token reads the weights of its strongest inputs only.",
+    standing=Standing.SITUATIONAL,
+    pays="Layers with thousands of inputs; SmolLM2-135M gains nothing.",
     config=KwtaConfig,
     site_kinds=frozenset({SiteKind.LINEAR}),
     tensors=frozenset({"attn_q", "attn_k", "attn_v", "attn_o", "ffn_gate", "ffn_up", "ffn_down"}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamiz.api import Autotune, Claim, Mode, Resource, SiteKind, Technique, hookimpl
+from tamiz.api import Autotune, Claim, Mode, Resource, SiteKind, Standing, Technique, hookimpl
 from tamiz_tensor_train.config import TensorTrainConfig
 from tamiz_tensor_train.fit import cost, dequantize, fit, schedule
 from tamiz_tensor_train.rewrite import rewrite
@@ -13,6 +13,8 @@ TENSOR_TRAIN = Technique(
     name="tt",
     version="1",
     summary="Weights as tensor trains: products of small cores.",
+    standing=Standing.EXPERIMENTAL,
+    pays="Layers trained as tensor trains, of which none was tried; others are refused.",
     config=TensorTrainConfig,
     site_kinds=frozenset({SiteKind.LINEAR}),
     claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE),),

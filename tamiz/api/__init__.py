@@ -59,6 +59,7 @@ from tamiz.api.technique import (
     Metric,
     Mode,
     Resource,
+    Standing,
     Technique,
     TechniqueConfig,
 )
@@ -105,6 +106,7 @@ __all__ = [
     "Resource",
     "Site",
     "SiteKind",
+    "Standing",
     "State",
     "Statistics",
     "TamizError",

@@ -58,6 +58,18 @@ class Mode(str, Enum):
     NARROWING = "narrowing"
 
 
+class Standing(str, Enum):
+    """How far a technique is to be trusted; lists are sorted by it.
+
+    `RECOMMENDED` pays on nearly every model, `SITUATIONAL` in the situation that `Technique.pays`
+    names, `EXPERIMENTAL` in no situation that was measured.
+    """
+
+    RECOMMENDED = "recommended"
+    SITUATIONAL = "situational"
+    EXPERIMENTAL = "experimental"
+
+
 @dataclass(frozen=True)
 class Claim:
     """What a technique takes at each of its sites.
@@ -259,6 +271,8 @@ class Technique:
         calibrated: True if it fits nothing without statistics: a build without a calibration
             makes one of what the model itself writes.
         dial: How strongly it acts at all sites together; None if nothing is to be searched.
+        standing: How far it is to be trusted.
+        pays: One sentence: the situation in which it pays, or that none was found; "" if unknown.
     """
 
     name: str
@@ -285,6 +299,8 @@ class Technique:
     partition: str | None = None
     calibrated: bool = False
     dial: Dial | None = None
+    standing: Standing = Standing.EXPERIMENTAL
+    pays: str = ""
 
     def __post_init__(self) -> None:
         """Holds the name to what a command-line switch can carry, and names of fields to fields."""
