@@ -17,6 +17,7 @@ import tamiz_ops
 from tamiz.api import hookspecs
 from tamiz.api.technique import Technique
 from tamiz.cli import main as cli
+from tamiz.cli._settings import settings
 from tamiz.plugins import load
 
 PAGES = Path(__file__).parent / "reference"
@@ -82,19 +83,13 @@ def technique_page(technique: Technique) -> list[str]:
         ["standing", technique.standing.value],
         ["pays", technique.pays or "not said"],
     ]
-    flags = [
-        [f"`--{technique.name}=on|off`", "on" if technique.default else "off", technique.summary]
-    ]
-    flags += [
-        [f"`{technique.flag(name)}`", str(info.default), info.description or ""]
-        for name, info in technique.config.model_fields.items()
-    ]
+    rows = [[f"`{s.flag}`", s.values, s.default, s.effect] for s in settings(technique)]
     metrics = [[f"`{m.name}`", m.unit, m.description] for m in technique.metrics]
     return [
         f"## {technique.name} (version {technique.version})",
         technique.summary,
         table(["", ""], facts),
-        section("Flags", table(["flag", "default", "meaning"], flags)),
+        section("Settings", table(["setting", "values", "default", "effect"], rows)),
         section("Metrics", table(["name", "unit", "meaning"], metrics)),
     ]
 

@@ -6,7 +6,7 @@ A plugin that cannot be loaded, or declares something wrong, is reported by name
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, cast
@@ -26,27 +26,6 @@ if TYPE_CHECKING:
 
 GROUP = "tamiz"
 DISABLE = "TAMIZ_DISABLE_PLUGINS"
-
-#: Options that `tamiz plan` and `tamiz build` have themselves; no technique's flag may be one.
-OWN_FLAGS = frozenset(
-    {
-        "--autotune",
-        "--backend",
-        "--calibration",
-        "--context",
-        "--from-report",
-        "--help",
-        "--jobs",
-        "--json",
-        "--max-dppl",
-        "--on-conflict",
-        "--output",
-        "--policy",
-        "--report-json",
-        "--resume",
-        "--strip-dense",
-    }
-)
 
 
 @dataclass
@@ -122,11 +101,12 @@ class Plugins:
         return [plugin for plugin in self.installed if plugin.error is not None]
 
 
-def load(points: Iterable[EntryPoint] | None = None) -> Plugins:
+def load(points: Iterable[EntryPoint] | None = None, own_flags: Collection[str] = ()) -> Plugins:
     """Loads every plugin of the entry-point group ``tamiz``.
 
     Args:
         points: Entry points to load instead of the installed ones.
+        own_flags: Options that the commands have themselves; no technique's flag may be one.
 
     Returns:
         The plugins. Broken ones carry their error and contribute nothing.
@@ -149,7 +129,7 @@ def load(points: Iterable[EntryPoint] | None = None) -> Plugins:
         )
         if not plugin.disabled:
             try:
-                _register(loaded, plugin, point)
+                _register(loaded, plugin, point, own_flags)
             except (Exception, SystemExit) as error:  # whatever a stranger's module raises
                 plugin.error = " ".join(f"{type(error).__name__}: {error}".split())
         loaded.installed.append(plugin)
@@ -166,7 +146,9 @@ def _disabled(installed: set[str]) -> set[str]:
     return names
 
 
-def _register(loaded: Plugins, plugin: Plugin, point: EntryPoint) -> None:
+def _register(
+    loaded: Plugins, plugin: Plugin, point: EntryPoint, own_flags: Collection[str]
+) -> None:
     """Imports and registers one plugin, and collects and checks what it contributes."""
     manager = loaded.manager
     if manager.has_plugin(plugin.name):
@@ -179,7 +161,7 @@ def _register(loaded: Plugins, plugin: Plugin, point: EntryPoint) -> None:
         exporters = _contributions(manager, plugin, "tamiz_exporters")
         passes = _contributions(manager, plugin, "tamiz_graph_passes")
         _check(techniques, Technique, set(loaded.techniques()))
-        _check_flags(techniques, loaded.techniques().values())
+        _check_flags(techniques, loaded.techniques().values(), own_flags)
         _check(exporters, Exporter, {exporter.name for exporter in loaded.exporters()})
         _check_passes(passes, {p.name for there in loaded.installed for p in there.passes})
     except (Exception, SystemExit):
@@ -226,9 +208,11 @@ def _check_passes(passes: list[Any], taken: set[str]) -> None:
         taken.add(item.name)
 
 
-def _check_flags(techniques: Iterable[Technique], others: Iterable[Technique]) -> None:
+def _check_flags(
+    techniques: Iterable[Technique], others: Iterable[Technique], own_flags: Collection[str]
+) -> None:
     """Holds every flag to one owner."""
-    owners = dict.fromkeys(OWN_FLAGS, "tamiz")
+    owners = dict.fromkeys(own_flags, "tamiz")
     owners |= {flag: other.name for other in others for flag in other.flags()}
     for technique in techniques:
         for flag in technique.flags():

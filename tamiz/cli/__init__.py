@@ -1,7 +1,7 @@
-"""The command line: one command a file, imported only when it is needed.
+"""The command line: one command per file, imported only when it is needed.
 
-Exit codes: 0 done; 1 internal error, or what the command was asked to hold does not hold;
-2 bad input or usage; 130 interrupted; 143 terminated, which cleans up as an interruption does.
+Exit codes: 0 done; 1 internal error, or what the command checks does not hold; 2 bad input or
+usage; 130 interrupted; 143 terminated, which cleans up as an interruption does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from tamiz import __version__
-from tamiz.files.errors import TamizError
+from tamiz.files.errors import TamizError, did_you_mean
 
 COMMANDS = (
     "export",
@@ -34,6 +34,7 @@ COMMANDS = (
     "plugins",
     "doctor",
     "schema",
+    "help",
 )
 
 
@@ -41,16 +42,26 @@ class LazyGroup(click.Group):
     """Finds each command in the module of its name, and turns errors into exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order in which one meets them."""
+        """The commands in the order in which a new user needs them."""
         return list(COMMANDS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name; a mistyped name gets the closest one suggested."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            known = did_you_mean(name, COMMANDS) or "; 'tamiz help' lists the commands"
+            raise click.UsageError(f"No such command {name!r}{known}", ctx)
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name in the module of that name, or None."""
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"tamiz.cli.{cmd_name}")
-        found = (value for value in vars(module).values() if isinstance(value, click.Command))
-        return next(command for command in found if command.name == cmd_name)
+        commands = (value for value in vars(module).values() if isinstance(value, click.Command))
+        return next(command for command in commands if command.name == cmd_name)
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> NoReturn:
         """Runs a command line and exits."""
@@ -89,7 +100,10 @@ def _fail(message: str) -> NoReturn:
     sys.exit(2)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="tamiz", message="%(prog)s %(version)s")
 def main() -> None:
     """Make transformer models faster and smaller on CPUs, inside plain ONNX Runtime."""

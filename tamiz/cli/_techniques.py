@@ -1,25 +1,30 @@
-"""Options of commands that plan, most of them made from the installed techniques' declarations."""
+"""Options of the commands that plan; most of them are made from the techniques' declarations."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.files.errors import TamizError
+from tamiz.cli._settings import settings
+from tamiz.files.errors import TamizError, did_you_mean
 
 if TYPE_CHECKING:
     from tamiz.api.technique import Technique
+    from tamiz.planning.recipes import Recipe
     from tamiz.planning.resolver import Choice
     from tamiz.plugins import Plugins
+
+#: Key of the loaded plugins in `click.Context.meta`.
+_PLUGINS = "tamiz.plugins"
 
 policy = click.option(
     "--policy",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="What to do at which layer and tensor; see 'tamiz schema policy'.",
+    help="JSON file that says which technique may act at which layer and tensor, with which "
+    "settings. 'tamiz schema policy' prints its schema.",
 )
 
 on_conflict = click.option(
@@ -27,70 +32,188 @@ on_conflict = click.option(
     type=click.Choice(["error", "drop"]),
     default="error",
     show_default=True,
-    help="What to do where techniques cannot act together; dropping keeps what was asked for "
-    "before defaults, then the earlier name.",
+    help="Reaction to techniques that cannot act together at a site. 'drop' keeps requested "
+    "techniques before default ones, then the alphabetically first.",
+)
+
+recipe = click.option(
+    "--recipe",
+    metavar="NAME",
+    help="Switch on a measured combination of techniques: exact, fast, long-context or small. "
+    "Flags of techniques override it. See 'tamiz help recipes'.",
 )
 
 
 def plugins(ctx: click.Context) -> Plugins:
-    """The plugins, loaded once a command line; broken ones are named on stderr."""
-    from tamiz.plugins import load
-
-    key = "tamiz.plugins"
-    if key not in ctx.meta:
-        ctx.meta[key] = load()
-        for plugin in ctx.meta[key].broken():
-            click.echo(
-                f"warning: plugin {plugin.name!r} is broken and skipped: {plugin.error}", err=True
-            )
-    loaded: Plugins = ctx.meta[key]
+    """The plugins; broken ones are reported on stderr, once per command line."""
+    first = _PLUGINS not in ctx.meta
+    loaded = installed(ctx)
+    for plugin in loaded.broken() if first else ():
+        click.echo(
+            f"warning: plugin {plugin.name!r} is broken and skipped: {plugin.error}", err=True
+        )
     return loaded
 
 
+def installed(ctx: click.Context) -> Plugins:
+    """The plugins, loaded once per command line."""
+    from tamiz.plugins import load
+
+    if _PLUGINS not in ctx.meta:
+        ctx.meta[_PLUGINS] = load(own_flags=_own_flags(ctx.find_root()))
+    loaded: Plugins = ctx.meta[_PLUGINS]
+    return loaded
+
+
+def _own_flags(root: click.Context) -> set[str]:
+    """Options of the commands themselves; no technique may declare one of them."""
+    group = root.command
+    if not isinstance(group, click.Group):
+        return set()
+    commands = (group.get_command(root, name) for name in group.list_commands(root))
+    planning = (command for command in commands if isinstance(command, TechniqueCommand))
+    return {flag for command in planning for flag in command.own_flags()}
+
+
 class TechniqueCommand(click.Command):
-    """A command with a switch for every technique and an option for every field."""
+    """A command with a switch for every technique and an option for every setting.
+
+    The help lists one line per technique; `--help-technique` shows the settings of one.
+    """
+
+    def own_flags(self) -> set[str]:
+        """Flags that no technique declares."""
+        own = [*self.params, _help_technique(), click.Option(["--help"])]
+        return {
+            flag
+            for parameter in own
+            for flag in (*parameter.opts, *parameter.secondary_opts)
+            if flag.startswith("--")
+        }
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The command's own parameters and those of the techniques."""
         own = super().get_params(ctx)
         made = [o for t in plugins(ctx).techniques().values() for o in _options(t)]
-        return [*own[:-1], *made, own[-1]]  # the last one is --help
+        return [*own[:-1], _help_technique(), *made, own[-1]]  # the last one is --help
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses arguments; a technique's switch without a value means ``on``."""
+        return super().parse_args(ctx, _with_values(args, plugins(ctx).techniques()))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the command's own options, then one line per technique."""
+        super().format_options(ctx, formatter)
+        ordered = by_standing(plugins(ctx).techniques().values())
+        if ordered:
+            with formatter.section("Techniques (--NAME or --NAME=on switches one on)"):
+                formatter.write_dl([(f"--{t.name}", one_line(t)) for t in ordered])
+        formatter.write_paragraph()
+        formatter.write_text("'tamiz help NAME' shows all settings of one technique.")
 
 
-def choices(ctx: click.Context, values: Mapping[str, Any]) -> list[Choice]:
-    """The choices that the values of the techniques' options stand for.
+def by_standing(techniques: Iterable[Technique]) -> list[Technique]:
+    """Techniques in the order of help texts."""
+    return sorted(techniques, key=lambda technique: technique.name)
 
-    Setting a field switches its technique on. Where a field's flag is the technique's own switch,
-    its values stand beside on and off, and none is another word for off.
+
+def one_line(technique: Technique) -> str:
+    """What a list says of a technique."""
+    return technique.summary
+
+
+def _with_values(args: list[str], techniques: Mapping[str, Technique]) -> list[str]:
+    """Arguments in which a bare switch has the value ``on``.
+
+    A switch is bare at the end, before another option, and before a path that exists: that is the
+    command's own argument.
+    """
+    switches = {f"--{name}": _switch_values(technique) for name, technique in techniques.items()}
+    made: list[str] = []
+    for index, argument in enumerate(args):
+        if argument == "--":
+            return made + args[index:]
+        value = args[index + 1] if index + 1 < len(args) else "--"
+        bare = value.startswith("-") or (
+            value not in switches.get(argument, ()) and Path(value).exists()
+        )
+        made.append(f"{argument}=on" if argument in switches and bare else argument)
+    return made
+
+
+def choices(ctx: click.Context, values: Mapping[str, Any], name: str | None = None) -> list[Choice]:
+    """The choices that a recipe and the values of the techniques' options stand for.
+
+    Setting a field switches its technique on. Options override the recipe. Where a setting shares
+    the flag of the technique's switch, its values stand beside on and off.
+
+    Args:
+        ctx: The running command.
+        values: Values by the name of the option, None where the option was not given.
+        name: The recipe; None for no recipe.
 
     Raises:
-        TamizError: A value outside of its range, or a field of a technique that is switched off.
+        TamizError: An unknown recipe, a value outside of its range, or a setting of a technique
+            that is switched off.
     """
     from tamiz.planning.plan import choose, parse_value
 
     techniques = plugins(ctx).techniques()
     wanted: dict[str, dict[str, Any] | None] = {}
-    for name, technique in techniques.items():
-        switch = values[_key(name)]
+    if name is not None:
+        wanted |= {key: dict(fields) for key, fields in find_recipe(name).techniques.items()}
+    for key, technique in techniques.items():
+        switch = values[_key(key)]
         mode = _mode(technique)
         fields = {
             field: parse_value(text)
             for field in technique.config.model_fields
-            if field != mode and (text := values[_key(name, field)]) is not None
+            if field != mode and (text := values[_key(key, field)]) is not None
         }
         if switch in ("off", "none") and fields:
             raise TamizError(
-                f"{technique.flag(next(iter(fields)))} has no effect with --{name}={switch}"
+                f"{technique.flag(next(iter(fields)))} has no effect with --{key}={switch}"
             )
         if mode is not None and switch not in (None, "on", "off", "none"):
             fields[mode] = switch
-        if switch is not None or fields:
-            wanted[name] = None if switch in ("off", "none") else fields
+        if switch in ("off", "none"):
+            wanted[key] = None
+        elif switch is not None or fields:
+            wanted[key] = {**(wanted.get(key) or {}), **fields}
     return choose(techniques, wanted)
 
 
+def find_recipe(name: str) -> Recipe:
+    """The recipe of that name.
+
+    Raises:
+        TamizError: There is none.
+    """
+    from tamiz.planning.recipes import recipes
+
+    known = recipes()
+    if name not in known:
+        raise TamizError(
+            f"--recipe={name}: unknown recipe, expected {', '.join(known)}"
+            + did_you_mean(name, known)
+        )
+    return known[name]
+
+
+def recipe_flags(ctx: click.Context, recipe: Recipe) -> list[str]:
+    """The command-line options that a recipe stands for."""
+    techniques = plugins(ctx).techniques()
+    flags = []
+    for name, fields in recipe.techniques.items():
+        if name in techniques:
+            flags += [f"{techniques[name].flag(key)}={value}" for key, value in fields.items()]
+        if name not in techniques or not fields:
+            flags.append(f"--{name}")
+    return flags
+
+
 def acts_on_steps_only(ctx: click.Context, names: Collection[str]) -> bool:
-    """Whether one of the techniques acts on single-token steps only, or is not known here."""
+    """Whether one of the techniques acts on single-token steps only, or is not installed."""
     known = plugins(ctx).techniques() if names else {}
     return any(name not in known or known[name].decode_only for name in names)
 
@@ -106,36 +229,73 @@ def _mode(technique: Technique) -> str | None:
     return next((f for f in fields if technique.flag(f) == f"--{technique.name}"), None)
 
 
-def _options(technique: Technique) -> list[click.Option]:
-    state = "on" if technique.default else "off"
-    schema = technique.config.model_json_schema()["properties"]
+def _switch_values(technique: Technique) -> list[str]:
+    """What the technique's switch takes."""
     mode = _mode(technique)
-    modes = [] if mode is None else [*schema[mode]["enum"], "none"]
-    switch = click.Option(
-        [f"--{technique.name}", _key(technique.name)],
-        type=click.Choice(["on", "off", *modes]),
-        help=f"{technique.summary}  [default: {state}]",
-    )
-    fields = [
-        click.Option(
-            [technique.flag(field), _key(technique.name, field)],
-            metavar=_range(schema[field]),
-            help=f"{schema[field].get('description', '')}  "
-            f"[default: {json.dumps(schema[field].get('default'))}]",
-        )
+    if mode is None:
+        return ["on", "off"]
+    modes = technique.config.model_json_schema()["properties"][mode]["enum"]
+    return ["on", "off", *modes, "none"]
+
+
+def _options(technique: Technique) -> list[click.Option]:
+    """The switch and the settings of a technique; hidden, as the help has one line for all."""
+    mode = _mode(technique)
+    names = {f"--{technique.name}": _key(technique.name)} | {
+        technique.flag(field): _key(technique.name, field)
         for field in technique.config.model_fields
         if field != mode
+    }
+    switch = click.Choice(_switch_values(technique))
+    return [
+        click.Option(
+            [setting.flag, names[setting.flag]],
+            type=switch if index == 0 else click.STRING,
+            metavar=None if index == 0 else setting.values,
+            help=f"{setting.effect}  [default: {setting.default}]",
+            hidden=True,
+        )
+        for index, setting in enumerate(settings(technique))
     ]
-    return [switch, *fields]
 
 
-def _range(schema: Mapping[str, Any]) -> str:
-    """The values a field takes, as short as a help text wants them."""
-    if "enum" in schema:
-        return "[" + "|".join(str(value) for value in schema["enum"]) + "]"
-    kind = str(schema.get("type", "value")).upper()
-    low = schema.get("minimum", schema.get("exclusiveMinimum"))
-    high = schema.get("maximum", schema.get("exclusiveMaximum"))
-    if low is None and high is None:
-        return kind
-    return f"{kind} {'' if low is None else low}..{'' if high is None else high}"
+def _help_technique() -> click.Option:
+    def show(ctx: click.Context, _: click.Parameter, name: str | None) -> None:
+        if name is not None and not ctx.resilient_parsing:
+            print_technique(find_technique(ctx, name))
+            ctx.exit()
+
+    return click.Option(
+        ["--help-technique"],
+        metavar="NAME",
+        expose_value=False,
+        is_eager=True,
+        callback=show,
+        help="Show all settings of one technique and exit.",
+    )
+
+
+def find_technique(ctx: click.Context, name: str) -> Technique:
+    """The installed technique of that name; ``--kwta`` and ``kwta`` name the same one.
+
+    Raises:
+        TamizError: There is none.
+    """
+    known = plugins(ctx).techniques()
+    plain = name.removeprefix("--")
+    if plain not in known:
+        listed = ", ".join(known) or "none"
+        raise TamizError(
+            f"unknown technique {plain!r}, installed: {listed}{did_you_mean(plain, known)}"
+        )
+    return known[plain]
+
+
+def print_technique(technique: Technique) -> None:
+    """Prints what a technique does and all of its settings."""
+    from tamiz.cli._output import print_table
+
+    click.echo(f"{technique.name}: {technique.summary}")
+    switched = "on" if technique.default else "off"
+    click.echo(f"Switched {switched} by default. --{technique.name} switches it on.")
+    print_table(["setting", "values", "default", "effect"], settings(technique))

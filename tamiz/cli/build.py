@@ -6,11 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
-from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins, policy
+from tamiz.cli._techniques import (
+    TechniqueCommand,
+    choices,
+    find_recipe,
+    on_conflict,
+    plugins,
+    policy,
+    recipe,
+)
 from tamiz.files.errors import TamizError, UnwritableError, naming
 
 
@@ -24,6 +33,7 @@ from tamiz.files.errors import TamizError, UnwritableError, naming
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also write the report to this file.",
 )
+@recipe
 @policy
 @click.option(
     "--calibration",
@@ -76,6 +86,7 @@ def command(
     directory: Path,
     output: Path,
     report_json: Path | None,
+    recipe: str | None,
     policy: Path | None,
     calibration: Path | None,
     max_dppl: str,
@@ -97,9 +108,11 @@ def command(
 
     if report_json is not None and not report_json.parent.is_dir():
         raise TamizError(f"{report_json}: its folder does not exist")
-    chosen = choices(ctx, flags)
-    if from_report is not None and (policy is not None or any(flags.values())):
-        raise TamizError("--from-report decides everything, so no policy or technique goes with it")
+    chosen = choices(ctx, flags, recipe)
+    if from_report is not None and (policy or recipe or any(flags.values())):
+        raise TamizError(
+            "--from-report decides everything, so it takes no --policy, --recipe or technique"
+        )
     if backend != "loky" and jobs is not None:
         raise TamizError(f"--jobs has no effect with --backend={backend}, the cluster has its own")
     options = Options(
@@ -108,7 +121,7 @@ def command(
         calibration=calibration,
         autotune=autotune == "on",
         strip_dense=strip_dense == "on",
-        max_dppl=_budget(max_dppl),
+        max_dppl=_budget(ctx, max_dppl, recipe),
         backend=backend,
         jobs=jobs or 1,
         resume=resume,
@@ -134,8 +147,13 @@ def _write(file: Path, report: dict[str, Any], bundle: Path) -> None:
         raise TamizError(f"{error}; the bundle {bundle} is complete") from error
 
 
-def _budget(text: str) -> float | None:
-    """The value of --max-dppl."""
+def _budget(ctx: click.Context, text: str, recipe: str | None) -> float | None:
+    """The value of --max-dppl; where it is not given, that of the recipe."""
+    given = ctx.get_parameter_source("max_dppl") is not ParameterSource.DEFAULT
+    if recipe is not None and not given:
+        budget = find_recipe(recipe).max_dppl
+        if budget is not None:
+            return budget
     if text == "off":
         return None
     try:

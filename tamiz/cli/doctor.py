@@ -7,10 +7,15 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tamiz.cli._output import print_json, print_table, size
+from tamiz.cli._techniques import installed
+
+if TYPE_CHECKING:
+    from tamiz.plugins import Plugins
 
 #: Bytes that a decode step of a small model reads.
 _TYPICAL = 100_000_000
@@ -43,7 +48,7 @@ def command(ctx: click.Context, directory: Path | None, profile: bool, as_json: 
         "onnxruntime": _onnxruntime,
         "tamiz-ops": _ops,
         "session": _session,
-        "plugins": _plugins,
+        "plugins": lambda: _plugins(installed(ctx)),
         "memory": _memory,
         "profile": _measured if profile else _profile,
         "extras": _extras,
@@ -127,10 +132,7 @@ def _session() -> str:
     return "the op library loads and computes"
 
 
-def _plugins() -> str:
-    from tamiz.plugins import load
-
-    loaded = load()
+def _plugins(loaded: Plugins) -> str:
     if broken := loaded.broken():
         raise RuntimeError("; ".join(f"{p.name} is broken: {p.error}" for p in broken))
     return ", ".join(p.name for p in loaded.installed if not p.disabled)

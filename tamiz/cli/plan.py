@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tamiz.cli._output import fold, print_json, print_table, size
-from tamiz.cli._techniques import TechniqueCommand, choices, on_conflict, plugins, policy
+from tamiz.cli._techniques import (
+    TechniqueCommand,
+    choices,
+    find_recipe,
+    on_conflict,
+    plugins,
+    policy,
+    recipe,
+    recipe_flags,
+)
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
 
 @click.command("plan", cls=TechniqueCommand)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@recipe
 @policy
 @click.option(
     "--context",
@@ -37,6 +47,7 @@ def command(
     ctx: click.Context,
     /,
     directory: Path,
+    recipe: str | None,
     policy: Path | None,
     context: int,
     on_conflict: str,
@@ -55,7 +66,7 @@ def command(
     from tamiz.planning.policy import read_policy
     from tamiz.survey.survey import survey
 
-    chosen = choices(ctx, flags)
+    chosen = choices(ctx, flags, recipe)
     bundle = Bundle.open_dense(directory)
     _check_context(bundle, context)
     found = survey(bundle, plugins(ctx))
@@ -73,8 +84,10 @@ def command(
     speeds = speed.predict(found, predictions, total, machine.load())
     if as_json:
         print_json(_as_dict(plan, predictions, total, speeds, context))
-    else:
-        _print(plan, predictions, total, speeds, context)
+        return
+    if recipe is not None:
+        click.echo(f"recipe {recipe}: {' '.join(recipe_flags(ctx, find_recipe(recipe)))}")
+    _print(plan, predictions, total, speeds, context)
 
 
 def _check_context(bundle: Bundle, context: int) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tamiz.cli._output import print_json, print_table
+from tamiz.cli._techniques import installed
 
 if TYPE_CHECKING:
     from tamiz.api.technique import Technique
@@ -15,20 +16,20 @@ if TYPE_CHECKING:
 
 @click.command("plugins")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
-def command(as_json: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
     """List the installed plugins.
 
-    Where they come from, what they offer and claim, and what is broken.
+    Shows the distribution of each plugin, what the plugin offers and claims, and why a broken
+    plugin is skipped.
     """
-    from tamiz.plugins import load
-
-    installed = load().installed
+    plugins = installed(ctx).installed
     if as_json:
-        print_json({"plugins": [_as_dict(plugin) for plugin in installed]})
+        print_json({"plugins": [_as_dict(plugin) for plugin in plugins]})
     else:
         print_table(
             ["plugin", "from", "offers"],
-            [(p.name, f"{p.distribution} {p.version}".strip(), _offers(p)) for p in installed],
+            [(p.name, f"{p.distribution} {p.version}".strip(), _offers(p)) for p in plugins],
         )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from tamiz.cli._output import print_json
-from tamiz.cli._techniques import plugins
-from tamiz.files.errors import TamizError
+from tamiz.cli._techniques import find_technique, plugins
 
 
 @click.command("schema")
@@ -20,9 +19,4 @@ def command(ctx: click.Context, technique: str) -> None:
 
         print_json(policy_model(techniques).model_json_schema())
         return
-    if technique not in techniques:
-        known = ", ".join(techniques) or "none"
-        raise TamizError(
-            f"unknown technique {technique!r}, expected policy or one of the installed: {known}"
-        )
-    print_json(techniques[technique].config.model_json_schema())
+    print_json(find_technique(ctx, technique).config.model_json_schema())

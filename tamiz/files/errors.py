@@ -1,7 +1,7 @@
 """The one exception that means "the user can fix this"."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -14,6 +14,19 @@ class TamizError(Exception):
 
 class UnwritableError(TamizError):
     """A file that cannot be written: no space, no permission, no such folder."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name: ``; did you mean 'kwta'?``, or nothing.
+
+    Args:
+        name: What was found.
+        known: What would have been understood.
+    """
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from tamiz.building.report import without_seconds
 from tamiz.cli import COMMANDS
 from tamiz.files.bundle import writing
 from tamiz.files.errors import TamizError
+from tamiz.planning.recipes import FILE as RECIPES
 
 
 def refused(*arguments: str | Path) -> str:
@@ -69,7 +70,7 @@ def test_version() -> None:
 def test_errors_become_exit_codes(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, stderr: str
 ) -> None:
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise error
 
     monkeypatch.setattr("tamiz.plugins.load", fail)
@@ -80,7 +81,7 @@ def test_errors_become_exit_codes(
 def test_a_terminated_command_leaves_nothing_half_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def terminated() -> None:
+    def terminated(**_: object) -> None:
         with writing(tmp_path / "out"):
             signal.raise_signal(signal.SIGTERM)
 
@@ -375,3 +376,76 @@ def test_python_runs_it_as_a_module() -> None:
     command = [sys.executable, "-m", "tamiz", "--version"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout.startswith("tamiz ")
+
+
+def test_a_bare_switch_means_on(tiny_dense: Path) -> None:
+    by_value = ok("plan", tiny_dense, "--win-attn=on", "--json")
+    assert '"win-attn"' in by_value
+    assert ok("plan", tiny_dense, "--win-attn", "--json") == by_value
+    assert ok("plan", "--win-attn", tiny_dense, "--json") == by_value
+    assert ok("plan", "--win-attn", "on", tiny_dense, "--json") == by_value
+    off = ok("plan", "--win-attn", "off", tiny_dense, "--json")
+    assert off == ok("plan", tiny_dense, "--json")
+
+
+def test_a_recipe_stands_for_its_flags(tiny_dense: Path) -> None:
+    recipes = json.loads(RECIPES.read_text("utf-8"))
+    assert list(recipes) == ["exact", "fast", "long-context", "small"]
+    by_flags = ok("plan", tiny_dense, "--block-quant-scale-bits=8", "--kv-int8", "--json")
+    assert ok("plan", tiny_dense, "--recipe=small", "--json") == by_flags
+    without = ok("plan", tiny_dense, "--block-quant-scale-bits=8", "--json")
+    assert ok("plan", tiny_dense, "--recipe=small", "--kv-int8=off", "--json") == without
+    assert ok("plan", tiny_dense, "--recipe=exact", "--json") == ok("plan", tiny_dense, "--json")
+    assert "recipe small: --block-quant-scale-bits=8 --kv-int8" in ok(
+        "plan", tiny_dense, "--recipe=small"
+    )
+    listed = ok("help", "recipes")
+    assert all(name in listed for name in recipes)
+    reason = refused("plan", tiny_dense, "--recipe=fsat")
+    assert reason.endswith("expected exact, fast, long-context, small; did you mean 'fast'?")
+
+
+@pytest.mark.parametrize("name", ["exact", "fast", "long-context", "small"])
+def test_a_recipe_builds(tiny_dense: Path, tmp_path: Path, name: str) -> None:
+    arguments = ["-o", tmp_path / "out", "--recipe", name, "--max-dppl=off"]
+    report = json.loads(ok("build", tiny_dense, *arguments, "--json"))
+    used = {entry["name"] for site in report["sites"].values() for entry in site["techniques"]}
+    assert used == set(json.loads(RECIPES.read_text("utf-8"))[name]["techniques"])
+
+
+@pytest.mark.parametrize("command", ["plan", "build"])
+def test_help_shows_one_line_per_technique(command: str) -> None:
+    text = ok(command, "--help")
+    assert "--max-dppl" in text or command == "plan"
+    listed = [line for line in text.splitlines() if line.startswith("  --kwta")]
+    assert len(listed) == 1
+    assert "--kwta-k" not in text
+
+
+def test_help_of_a_technique_shows_all_settings() -> None:
+    text = ok("help", "kwta")
+    assert ok("build", "--help-technique", "kwta") == text
+    assert ok("help", "--", "--kwta") == text
+    words = " ".join(text.split())
+    assert "--kwta-block integer ≥ 1, ≤ 64 1 " in words
+    assert "--kwta-select threshold | topk | mass threshold" in words
+    assert "--kwta-weighted true | false true" in words
+    assert "did you mean 'kwta'?" in refused("build", "--help-technique", "kvta")
+
+
+def test_help_of_a_command_and_of_topics() -> None:
+    assert ok("help", "plan") == ok("plan", "--help")
+    text = ok("help")
+    assert text.startswith(ok("--help"))
+    assert "exit-codes" in text
+    assert "143" in ok("help", "exit-codes")
+    assert "TAMIZ_ISA" in ok("help", "environment")
+    assert "  block-quant " in ok("help", "techniques")
+    assert refused("help", "bulid").endswith("did you mean 'build'?")
+    assert refused("help", "zzz").endswith("try 'tamiz help'")
+
+
+def test_a_mistyped_name_gets_a_suggestion(tiny_dense: Path) -> None:
+    assert "did you mean 'build'?" in refused("biuld")
+    assert "--kwta-block" in refused("plan", tiny_dense, "--kwta-blck=2")
+    assert "did you mean 'kwta'?" in refused("schema", "kvta")

@@ -1,3 +1,4 @@
+import json
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
@@ -5,8 +6,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 import onnx_ir as ir
 import pytest
+from command_line import ok
 from pydantic import Field, create_model
 
 from tamiz.api.hookspecs import Exporter, hookimpl
@@ -15,7 +18,7 @@ from tamiz.api.site import SiteKind
 from tamiz.api.technique import Claim, Mode, Resource, Technique, TechniqueConfig
 from tamiz.cli import build, plan
 from tamiz.files.errors import TamizError
-from tamiz.plugins import OWN_FLAGS, load
+from tamiz.plugins import load
 from tamiz.survey.survey import run_passes
 
 Install = Callable[..., EntryPoint]
@@ -106,7 +109,7 @@ def test_a_broken_plugin_is_named_and_skipped(
     install: Install, hooks: dict[str, Any], reason: str
 ) -> None:
     good = install("a-good-one", tamiz_techniques=lambda: [technique("good")])
-    loaded = load([install("broken", **hooks), good])
+    loaded = load([install("broken", **hooks), good], own_flags={"--output"})
     assert list(loaded.techniques()) == ["good"]
     (broken,) = loaded.broken()
     assert broken.name == "broken"
@@ -198,12 +201,24 @@ def test_the_built_in_plugins_work() -> None:
     assert "block-quant" in loaded.techniques()
 
 
-def test_own_flags_are_those_of_plan_and_build() -> None:
-    own = {
-        option
+def test_a_flag_of_the_commands_is_not_for_techniques(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every option of `plan` and `build`, as click has them."""
+    taken = [flag for flag in own_flags() if flag.startswith("--")]
+    assert {"--recipe", "--policy", "--strip-dense", "--help", "--help-technique"} <= set(taken)
+    for flag in taken:
+        name = flag.removeprefix("--")
+        point = install(name, tamiz_techniques=lambda name=name: [technique(name)])
+        monkeypatch.setattr("tamiz.plugins.entry_points", lambda group, point=point: [point])
+        (plugin,) = json.loads(ok("plugins", "--json"))["plugins"]
+        assert f"flag {flag} of {name}, which tamiz has" in plugin["error"]
+
+
+def own_flags() -> set[str]:
+    return {
+        flag
         for command in (build.command, plan.command)
-        for parameter in command.params
-        for option in (*parameter.opts, *parameter.secondary_opts)
-        if option.startswith("--")
-    }
-    assert own | {"--help"} == OWN_FLAGS
+        for parameter in (*command.params, click.Option(["--help"]))
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+    } | {"--help-technique"}

@@ -1,0 +1,78 @@
+"""The settings of one technique as help texts and the reference show them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from tamiz.api.technique import Technique
+
+#: Bounds in JSON Schema, and the sign that shows each.
+_BOUNDS = (
+    ("exclusiveMinimum", ">"),
+    ("minimum", "≥"),
+    ("exclusiveMaximum", "<"),
+    ("maximum", "≤"),
+    ("multipleOf", "multiple of"),
+)
+
+
+class Setting(NamedTuple):
+    """One option of a technique.
+
+    Attributes:
+        flag: The command-line option, ``--kwta-k``.
+        values: The values it takes, ``number > 0, ≤ 1``.
+        default: The default as the command line would take it; ``unset`` for none.
+        effect: What the setting does, with its unit.
+    """
+
+    flag: str
+    values: str
+    default: str
+    effect: str
+
+
+def settings(technique: Technique) -> list[Setting]:
+    """The technique's switch, then its other settings in the order of its configuration."""
+    schema = technique.config.model_json_schema()["properties"]
+    switch = [Setting(f"--{technique.name}", "on | off", _on(technique), technique.summary)]
+    fields = []
+    for field in technique.config.model_fields:
+        made = Setting(
+            technique.flag(field),
+            values(schema[field]),
+            _default(schema[field].get("default")),
+            schema[field].get("description", ""),
+        )
+        if made.flag == switch[0].flag:
+            switch = [made._replace(values=f"on | off | {made.values}", default=_on(technique))]
+        else:
+            fields.append(made)
+    return switch + fields
+
+
+def _on(technique: Technique) -> str:
+    return "on" if technique.default else "off"
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return "unset"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def values(schema: Mapping[str, Any]) -> str:
+    """The values that a JSON Schema allows, in words."""
+    if "anyOf" in schema:
+        kinds = [values(kind) for kind in schema["anyOf"] if kind.get("type") != "null"]
+        return " or ".join(kinds)
+    if "enum" in schema or "const" in schema:
+        return " | ".join(str(value) for value in schema.get("enum", [schema.get("const")]))
+    kind = schema.get("type", "value")
+    if kind == "boolean":
+        return "true | false"
+    bounds = [f"{sign} {schema[key]}" for key, sign in _BOUNDS if key in schema]
+    return f"{kind} {', '.join(bounds)}".strip()
