@@ -17,7 +17,7 @@ import tamiz_ops
 from tamiz.api import hookspecs
 from tamiz.api.technique import Technique
 from tamiz.cli import main as cli
-from tamiz.cli._settings import settings
+from tamiz.cli._settings import by_standing, settings
 from tamiz.plugins import load
 
 PAGES = Path(__file__).parent / "reference"
@@ -97,7 +97,7 @@ def technique_page(technique: Technique) -> list[str]:
 def techniques() -> str:
     """Every technique that is installed."""
     parts = ["# Techniques"]
-    for technique in load().techniques().values():
+    for technique in by_standing(load().techniques().values()):
         parts += technique_page(technique)
     return "\n\n".join(part.strip() for part in parts if part)
 

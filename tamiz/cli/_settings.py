@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
 
 if TYPE_CHECKING:
     from tamiz.api.technique import Technique
@@ -76,3 +79,20 @@ def values(schema: Mapping[str, Any]) -> str:
         return "true | false"
     bounds = [f"{sign} {schema[key]}" for key, sign in _BOUNDS if key in schema]
     return f"{kind} {', '.join(bounds)}".strip()
+
+
+def by_standing(techniques: Iterable[Technique]) -> list[Technique]:
+    """Techniques in the order of help texts: recommended, situational, experimental; by name."""
+    from tamiz.api.technique import Standing
+
+    rank = list(Standing)
+    return sorted(techniques, key=lambda t: (rank.index(t.standing), t.name))
+
+
+def write_techniques(
+    formatter: click.HelpFormatter, techniques: Iterable[Technique], prefix: str = ""
+) -> None:
+    """Writes one line per technique, in a section per standing; `prefix` precedes each name."""
+    for standing, group in groupby(by_standing(techniques), key=lambda t: t.standing):
+        with formatter.section(f"Techniques, {standing.value}"):
+            formatter.write_dl([(f"{prefix}{t.name}", t.summary) for t in group])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._settings import settings
+from tamiz.cli._settings import settings, write_techniques
 from tamiz.files.errors import TamizError, did_you_mean
 
 if TYPE_CHECKING:
@@ -104,22 +104,9 @@ class TechniqueCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the command's own options, then one line per technique."""
         super().format_options(ctx, formatter)
-        ordered = by_standing(plugins(ctx).techniques().values())
-        if ordered:
-            with formatter.section("Techniques (--NAME or --NAME=on switches one on)"):
-                formatter.write_dl([(f"--{t.name}", one_line(t)) for t in ordered])
+        write_techniques(formatter, plugins(ctx).techniques().values(), "--")
         formatter.write_paragraph()
         formatter.write_text("'tamiz help NAME' shows all settings of one technique.")
-
-
-def by_standing(techniques: Iterable[Technique]) -> list[Technique]:
-    """Techniques in the order of help texts."""
-    return sorted(techniques, key=lambda technique: technique.name)
-
-
-def one_line(technique: Technique) -> str:
-    """What a list says of a technique."""
-    return technique.summary
 
 
 def _with_values(args: list[str], techniques: Mapping[str, Technique]) -> list[str]:
@@ -296,6 +283,7 @@ def print_technique(technique: Technique) -> None:
     from tamiz.cli._output import print_table
 
     click.echo(f"{technique.name}: {technique.summary}")
+    click.echo(f"Standing: {technique.standing.value}. Pays: {technique.pays or 'not measured.'}")
     switched = "on" if technique.default else "off"
     click.echo(f"Switched {switched} by default. --{technique.name} switches it on.")
     print_table(["setting", "values", "default", "effect"], settings(technique))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tamiz.cli._techniques import by_standing, one_line, plugins, print_technique, recipe_flags
+from tamiz.cli._settings import write_techniques
+from tamiz.cli._techniques import plugins, print_technique, recipe_flags
 from tamiz.files.errors import TamizError, did_you_mean
 
 _EXIT_CODES = (
@@ -51,8 +52,9 @@ def command(ctx: click.Context, topic: str | None) -> None:
         with click.Context(inner, root, topic) as context:
             click.echo(inner.get_help(context))
     elif topic == "techniques":
-        ordered = by_standing(plugins(ctx).techniques().values())
-        _print("Techniques", tuple((t.name, one_line(t)) for t in ordered))
+        formatter = click.HelpFormatter(width=100)
+        write_techniques(formatter, plugins(ctx).techniques().values())
+        click.echo(formatter.getvalue(), nl=False)
     elif topic == "recipes":
         _print_recipes(ctx)
     elif topic == "exit-codes":
@@ -86,7 +88,7 @@ def _print_recipes(ctx: click.Context) -> None:
 
 
 def _print(title: str, rows: tuple[tuple[str, str], ...]) -> None:
-    formatter = click.HelpFormatter()
+    formatter = click.HelpFormatter(width=100)
     with formatter.section(title):
         formatter.write_dl(rows)
     click.echo(formatter.getvalue(), nl=False)

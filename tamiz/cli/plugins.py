@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tamiz.cli._output import print_json, print_table
+from tamiz.cli._settings import by_standing
 from tamiz.cli._techniques import installed
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     Shows the distribution of each plugin, what the plugin offers and claims, and why a broken
     plugin is skipped.
     """
-    plugins = installed(ctx).installed
+    plugins = sorted(installed(ctx).installed, key=_rank)
     if as_json:
         print_json({"plugins": [_as_dict(plugin) for plugin in plugins]})
     else:
@@ -31,6 +32,15 @@ def command(ctx: click.Context, as_json: bool) -> None:
             ["plugin", "from", "offers"],
             [(p.name, f"{p.distribution} {p.version}".strip(), _offers(p)) for p in plugins],
         )
+
+
+def _rank(plugin: Plugin) -> tuple[int, str]:
+    """Plugins of recommended techniques first, those without techniques last."""
+    from tamiz.api.technique import Standing
+
+    standings = list(Standing)
+    ranks = [standings.index(technique.standing) for technique in plugin.techniques]
+    return min(ranks, default=len(standings)), plugin.name
 
 
 def _as_dict(plugin: Plugin) -> dict[str, Any]:
@@ -46,6 +56,8 @@ def _as_dict(plugin: Plugin) -> dict[str, Any]:
                 "name": technique.name,
                 "version": technique.version,
                 "summary": technique.summary,
+                "standing": technique.standing.value,
+                "pays": technique.pays,
                 "default": technique.default,
                 "claims": [
                     {
@@ -72,7 +84,7 @@ def _offers(plugin: Plugin) -> str:
         return "disabled by TAMIZ_DISABLE_PLUGINS"
     if plugin.error is not None:
         return f"broken: {plugin.error}"
-    lines = [_describe(technique) for technique in plugin.techniques]
+    lines = [_describe(technique) for technique in by_standing(plugin.techniques)]
     if plugin.exporters:
         lines.append("exporters " + ", ".join(exporter.name for exporter in plugin.exporters))
     if plugin.passes:
@@ -82,7 +94,8 @@ def _offers(plugin: Plugin) -> str:
 
 def _describe(technique: Technique) -> str:
     claims = ", ".join(f"{c.resource.value} ({c.mode.value})" for c in technique.claims)
-    text = f"technique {technique.name} {technique.version}: claims {claims or 'nothing'}"
+    text = f"technique {technique.name} {technique.version}, {technique.standing.value}"
+    text += f": claims {claims or 'nothing'}"
     for word, names in (
         ("provides", technique.provides),
         ("requires", technique.requires),

@@ -440,7 +440,11 @@ def test_help_of_a_command_and_of_topics() -> None:
     assert "exit-codes" in text
     assert "143" in ok("help", "exit-codes")
     assert "TAMIZ_ISA" in ok("help", "environment")
-    assert "  block-quant " in ok("help", "techniques")
+    listed = ok("help", "techniques")
+    sections = [line for line in listed.splitlines() if line.startswith("Techniques, ")]
+    kinds = ["recommended", "situational", "experimental"]
+    assert sections == [f"Techniques, {kind}:" for kind in kinds]
+    assert listed.index("  block-quant ") < listed.index("  kwta ") < listed.index("  tt ")
     assert refused("help", "bulid").endswith("did you mean 'build'?")
     assert refused("help", "zzz").endswith("try 'tamiz help'")
 
