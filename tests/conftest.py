@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: the plugins and the tiny llama, as GGUF and as a dense bundle."""
+"""Fixtures that all tests share: the plugins and the tiny llama as GGUF, as bundles, loaded."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import shutil
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tamiz.building.build import build
+from tamiz.planning.plan import choose
+from tamiz.plugins import Plugins, load
+from tamiz.runtime.model import Model
+from tamiz.runtime.tokenizer import Tokenizer
 from tamiz.testing import export_tiny_llama, write_tiny_llama
 
-if TYPE_CHECKING:
-    from tamiz.plugins import Plugins
+pytest.register_assert_rewrite("kit")
 
 # A machine that does other work is slow: that fails no test.
 settings.register_profile("tamiz", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,19 +54,49 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def plugins() -> Plugins:
     """The installed plugins."""
-    from tamiz.plugins import load
-
     return load()
 
 
 @pytest.fixture(scope="session")
-def _exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tamiz.plugins import load
-
+def dense_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dense bundle of the tiny llama; not to be written to."""
     return export_tiny_llama(tmp_path_factory.mktemp("tiny"), load())
 
 
 @pytest.fixture
-def tiny_dense(_exported: Path, tmp_path: Path) -> Path:
+def tiny_dense(dense_dir: Path, tmp_path: Path) -> Path:
     """A dense bundle of the tiny llama; a copy of one's own."""
-    return Path(shutil.copytree(_exported, tmp_path / "tiny-dense"))
+    return Path(shutil.copytree(dense_dir, tmp_path / "tiny-dense"))
+
+
+@pytest.fixture(scope="session")
+def shared_dir(dense_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same weights behind tamiz' attention, which appends to a shared cache."""
+    target = tmp_path_factory.mktemp("tiny-shared") / "built"
+    plugins = load()
+    build(dense_dir, target, choose(plugins.techniques(), {"block-quant": None}), plugins)
+    return target
+
+
+@pytest.fixture(scope="session")
+def dense(dense_dir: Path) -> Model:
+    """The dense bundle, loaded."""
+    return Model.load(dense_dir, threads=1)
+
+
+@pytest.fixture(scope="session")
+def shared(shared_dir: Path) -> Model:
+    """The bundle with a shared cache, loaded."""
+    return Model.load(shared_dir, threads=1)
+
+
+@pytest.fixture(params=["dense", "shared"])
+def model(request: pytest.FixtureRequest) -> Model:
+    """A model of each KV mode."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(dense: Model) -> Tokenizer:
+    """The tiny llama's tokenizer."""
+    return Tokenizer(dense.bundle)

@@ -7,10 +7,10 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-import tiny_gguf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kit import tiny_gguf
 from tamiz.files.errors import TamizError
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
-import tiny_gguf
 
+from kit import tiny_gguf
 from tamiz.files.errors import TamizError
 from tamiz_exporters import gguf, huggingface
 

@@ -12,9 +12,10 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-import test_tokenizer
 import tokenizers
 
+from kit.tokenizer_files import differing, encode
+from kit.tokenizer_files import session as tokenizer_session
 from tamiz_exporters.gguf import locate
 
 HEAD_DIM = 64
@@ -78,13 +79,13 @@ def test_weights_are_lossless(exported):
 def test_token_ids_equal_those_of_tokenizers(exported):
     folder, _ = exported
     reference = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    assert test_tokenizer.differing(test_tokenizer.session(folder), reference) == []
+    assert differing(tokenizer_session(folder), reference) == []
 
 
 def test_special_tokens_are_single_and_digits_stand_alone(exported):
-    model = test_tokenizer.session(exported[0])
-    assert test_tokenizer.encode(model, "<|im_start|>user\n") == [1, 4093, 198]
-    assert test_tokenizer.encode(model, "Hello  12") == [19556, 256, 33, 34]
+    model = tokenizer_session(exported[0])
+    assert encode(model, "<|im_start|>user\n") == [1, 4093, 198]
+    assert encode(model, "Hello  12") == [19556, 256, 33, 34]
 
 
 def test_logits_equal_those_of_transformers(exported):

@@ -2,58 +2,19 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 from pathlib import Path
 
-import numpy as np
-import onnxruntime as ort
 import pytest
-import tiny_gguf
 import tokenizers
 from gguf import GGUFWriter
-from onnxruntime_extensions import get_library_path
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from kit import tiny_gguf
+from kit.tokenizer_files import CORPUS, differing, encode, session, texts
 from tamiz.files.errors import TamizError
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_tokenizer import GgufTokenizer
 from tamiz_exporters.tokenizer import write_tokenizer
-
-CORPUS = """The quick brown fox jumps over the lazy dog; don't
-you think she'll say 'tis 1234 or 3.14?
-def fibonacci(n):
-    if n < 2:
-        return n  # base case
-    return fibonacci(n - 1) + fibonacci(n - 2)
-El pingüino Wenceslao hizo kilómetros bajo exhaustiva lluvia y frío, añoraba a su querido cachorro.
-Съешь же ещё этих мягких французских булок. いろはにほへと ちりぬるを. 我能吞下玻璃而不伤身体。
-"""
-BATTERY = (
-    "",
-    " ",
-    "Hello world",
-    "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
-    "<|im_start|><|im_end|><|endoftext|>",
-    "a<|im_start|> b <|im_end|>c",
-    "  two  spaces\n\n\tTabs  1234567 3.14 \n 4",
-    "x  \n   y;\n\n\n  z\r\n\r\n  w \n",
-    "don't I'll WE'VE it'S 'tis",
-    "for (int i = 0; i < 10; ++i) { a[i] += b[i] << 2; } // ok\n",
-    "日本語のテキスト、한국어 문장. Ελληνικά русский العربية हिन्दी ไทย",
-    "😀 👩‍👩‍👧‍👦 🇲🇽 🏳️‍🌈",
-    "½ ² x² Ⅷ １２３ ٣ 12  3",
-    "\u3000\n  b\u00a0c\u200bd\ufeff",
-    "Ünïcödé ﬁ ﬀ ß ẞ İ ı",
-    "a" * 70 + " " * 40 + "\n" * 9 + "!?" * 20,
-)
-LETTERS = "abXY  \n\t\r013'sdmt,.!?-_é漢字かな한عर्😀👩‍½²Ⅷ１٣\u00a0\u3000\u200b"
-
-
-def texts() -> list[str]:
-    choice = random.Random(0)
-    pieces = [*LETTERS, *tiny_gguf.SPECIAL, "  \n  ", "the", "return"]
-    fuzz = ["".join(choice.choices(pieces, k=choice.randint(1, 14))) for _ in range(1500)]
-    return [*BATTERY, *CORPUS.splitlines(keepends=True), CORPUS, *fuzz]
 
 
 def trained_bpe() -> tuple[list[str], list[str]]:
@@ -123,26 +84,6 @@ def files(folder: Path, path: Path, vocabulary: int) -> tokenizers.Tokenizer:
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer.tokenizer_json()))
     assert write_tokenizer(folder)
     return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-
-
-def session(folder: Path) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.register_custom_ops_library(get_library_path())
-    return ort.InferenceSession(folder / "tokenizer.onnx", options)
-
-
-def encode(model: ort.InferenceSession, text: str) -> list[int]:
-    (ids,) = model.run(None, {"text": np.array([text])})
-    assert ids.dtype == np.int64
-    assert ids.ndim == 1
-    return ids.tolist()
-
-
-def differing(model: ort.InferenceSession, reference: tokenizers.Tokenizer) -> list[str]:
-    def expected(text: str) -> list[int]:
-        return reference.encode(text, add_special_tokens=False).ids
-
-    return [text for text in texts() if encode(model, text) != expected(text)]
 
 
 @pytest.mark.parametrize("pre", ["default", "gpt-2", "smollm", "qwen2", "llama-bpe"])

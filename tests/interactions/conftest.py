@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import ok
-from composed import POLICY, Compose, Composed
-from llama_reference import dense_llama
 
+from kit.command_line import ok
+from kit.composed import POLICY, Compose, Composed
+from kit.llama_reference import dense_llama
 from tamiz.plugins import load
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from composed import PROMPT, Compose, Composed, needs, strongest
-from llama_reference import Array
 
+from kit.composed import PROMPT, Compose, Composed, needs, strongest
+from kit.llama_reference import Array
 from tamiz.calibration.file import load as load_calibration
 from tamiz_ops import reference
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import tamiz
 
+from kit.command_line import tamiz
 from tamiz.plugins import load
 
 #: Flags, the techniques that meet, rule, what the reason has to name.

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from composed import PROMPT, Compose, Composed, needs, strongest
-from decoding import stages
-from llama_reference import Array
 
+from kit.composed import PROMPT, Compose, Composed, needs, strongest
+from kit.decoding import stages
+from kit.llama_reference import Array
 from tamiz.files.bundle import sha256
 from tamiz.runtime.model import Model
 from tamiz_ops import metrics

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import ok
-from llama_reference import Array, dense_llama
-from unfused import Stage, Unfused
 
+from kit.command_line import ok
+from kit.llama_reference import Array, dense_llama
+from kit.unfused import Stage, Unfused
 from tamiz.plugins import load
 
 PROMPT = [(7 * i * i + 3 * i) % 250 for i in range(40)]

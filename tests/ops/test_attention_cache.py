@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
-from test_attention import TOLERANCE, Case  # noqa: E402
-
-from tamiz_ops import reference  # noqa: E402
-from tamiz_ops.cache_rows import pack_rows, unpack_rows  # noqa: E402
+import tamiz_ops
+from kit.attention_case import TOLERANCE, Case
+from tamiz_ops import reference
+from tamiz_ops.cache_rows import pack_rows, unpack_rows
 
 ISAS = tamiz_ops.cpu()["isas"]
 

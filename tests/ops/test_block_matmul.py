@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
-from ops_graphs import model, node, session, value  # noqa: E402
-
-from tamiz_ops import reference  # noqa: E402
+import tamiz_ops
+from kit.block_weights import spread, weight
+from kit.ops_graphs import model, node, session, value
+from tamiz_ops import reference
 
 ISAS = tamiz_ops.cpu()["isas"]
 FORMATS = [(4, 16), (4, 8), (8, 16)]  # bits, scale_bits
@@ -17,33 +17,6 @@ SIZES = [(1, 1), (17, 33), (1, 576), (100, 31), (192, 576), (70, 1100)]  # n, k
 
 def random(*shape, scale=1.0, seed=0):
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
-
-
-def weight(bits, n, k, scale_bits=16, seed=0):
-    """A random weight, packed, and |scale * quant| + |minimum| of every element."""
-    rng = np.random.default_rng([seed, bits, n, k])
-    groups = -(-k // 32)
-    if scale_bits == 8:
-        quants = rng.integers(0, 16, (n, k), dtype=np.uint8)
-        scales, minima = rng.integers(0, 256, (2, n, groups), dtype=np.uint8)
-        units = rng.uniform(0.001, 0.02, n).astype(np.float16)
-        packed = tamiz_ops.pack_int4_in_units(quants, scales, minima, units)
-        terms = quants * spread(scales, k) + 8 * spread(minima, k)
-        return packed, terms * units[:, None].astype(np.float64) / 256
-    scales = rng.uniform(0.001, 0.02, (n, groups)).astype(np.float16)
-    if bits == 8:
-        quants = rng.integers(-127, 128, (n, k), dtype=np.int8)
-        packed = tamiz_ops.pack_int8(quants, scales)
-        return packed, np.abs(reference.dequantize(packed, 8, n, k))
-    quants = rng.integers(0, 16, (n, k), dtype=np.uint8)
-    minima = rng.uniform(-0.2, 0.1, (n, groups)).astype(np.float16)
-    packed = tamiz_ops.pack_int4(quants, scales, minima)
-    terms = quants * spread(scales, k) + np.abs(spread(minima, k))
-    return packed, terms
-
-
-def spread(groups, k):
-    return np.repeat(groups.astype(np.float64), 32, axis=-1)[..., :k]
 
 
 def bound(x, terms):

@@ -6,10 +6,9 @@ Keys of a sequence are one array; a step reads the first of them, as a graph doe
 import numpy as np
 import pytest
 
-tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
-from ops_graphs import model, node, session, value  # noqa: E402
-
-from tamiz_ops import event_attention_reference, reference  # noqa: E402
+import tamiz_ops
+from kit.ops_graphs import model, node, session, value
+from tamiz_ops import event_attention_reference, reference
 
 ISAS = tamiz_ops.cpu()["isas"]
 F = np.float32

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from ops_graphs import model, node, session, value
 
 import tamiz_ops
+from kit.ops_graphs import model, node, session, value
 from tamiz_ops import reference
 
 X = np.random.default_rng(0).standard_normal((3, 5, 8)).astype(np.float32)

@@ -1,9 +1,9 @@
 import numpy as np
 import onnxruntime as ort
 import pytest
-from ops_graphs import model, node, session
 
 import tamiz_ops
+from kit.ops_graphs import model, node, session
 
 SERIALIZED = model(
     [node("SwiGLU", ["x", "x"], ["h"], "first"), node("SwiGLU", ["h", "h"], ["y"], "second")],

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
-from ops_graphs import model, node, session, value  # noqa: E402
-
-from tamiz_ops.deltas import splitmix64  # noqa: E402
+import tamiz_ops
+from kit.ops_graphs import model, node, session, value
+from tamiz_ops.deltas import splitmix64
 
 ISAS = tamiz_ops.cpu()["isas"]
 BASE, SEED = 0.003, 7

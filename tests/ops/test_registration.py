@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import onnxruntime as ort
 import pytest
-from ops_graphs import model, node, session
 
 import tamiz_ops
+from kit.ops_graphs import model, node, session
 
 X = np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)
 SWIGLU = model([node("SwiGLU", ["x", "x"], ["y"])], ["x"], ["y"])

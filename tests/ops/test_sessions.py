@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import onnxruntime as ort
 import pytest
-from test_fused import (
+
+import tamiz_ops
+from kit.fused_layer import (
     BATCH,
     DIM,
     INPUTS,
@@ -18,8 +20,6 @@ from test_fused import (
     layer_inputs,
     layer_session,
 )
-
-import tamiz_ops
 
 CAPACITY = 32
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from ops_graphs import model, node, session, value
 
 import tamiz_ops
+from kit.ops_graphs import model, node, session, value
 
 F = np.float32
 ATTENTION_INPUTS = ["q", "k", "v", "past_key", "past_value", "mask", "positions"]

@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from decoders import constant, decoder, node_named, ops, ordered, run_passes
 
+from kit.decoders import constant, decoder, node_named, ops, ordered, run_passes
 from tamiz.api.passes import Phase
 from tamiz_passes.clean_up import CleanUp
 from tamiz_passes.plugin import tamiz_find_sites

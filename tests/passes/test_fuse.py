@@ -5,9 +5,9 @@ from itertools import groupby
 import numpy as np
 import onnx_ir as ir
 import pytest
-from decoders import CASES, LAYER_SITES, decoder, largest_error, ops, run_passes, session
 
 import tamiz_ops
+from kit.decoders import CASES, LAYER_SITES, decoder, largest_error, ops, run_passes, session
 from tamiz.api.attention import PAST_KEY, add_sketch
 from tamiz.api.editing import add_initializer, find_linear, replace, replace_linear
 from tamiz.api.metadata import CACHE, LAYER, SITE, TECHNIQUE

@@ -8,8 +8,8 @@ from typing import Any
 
 import onnx_ir as ir
 import pytest
-from decoders import CASES, largest_error, ops, run_passes, session
 
+from kit.decoders import CASES, largest_error, ops, run_passes, session
 from tamiz.api.site import SiteKind
 from tamiz_passes.sites import find_sites
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 import pytest
-from decoders import (
+
+from kit.decoders import (
     CASES,
     FREQUENCY,
     HEAD_DIM,

@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from decoders import ops, session
 
+from kit.decoders import ops, session
 from tamiz_passes.clean_up import CleanUp
 from tamiz_passes.rms_norm import RecogniseRMSNorm
 

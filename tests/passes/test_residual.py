@@ -3,8 +3,8 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 import pytest
-from decoders import decoder, largest_error, ops, run_passes, session
 
+from kit.decoders import decoder, largest_error, ops, run_passes, session
 from tamiz_passes.residual import AbsorbResidual
 
 

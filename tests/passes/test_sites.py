@@ -4,7 +4,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from decoders import (
+
+from kit.decoders import (
     FFN,
     HEAD_DIM,
     HIDDEN,
@@ -14,7 +15,6 @@ from decoders import (
     node_named,
     run_passes,
 )
-
 from tamiz.api.editing import find_linear, weight_array
 from tamiz.api.metadata import LAYER, SITE
 from tamiz.api.site import Site, SiteKind

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_conformance import cases
 
+from kit.conformance import cases
 from tamiz.planning.plan import ConflictError
 from tamiz.plugins import load
 from tamiz.testing import Case, export_tiny_llama

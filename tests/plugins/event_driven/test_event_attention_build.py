@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from decoding import IDS, PROMPT, built, counted, distance, steps
 
+from kit.decoding import IDS, PROMPT, built, counted, distance, steps
 from tamiz.files.bundle import Bundle
 from tamiz.planning.plan import ConflictError, choose, make_plan, predict
 from tamiz.plugins import Plugins

@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from click.testing import CliRunner
-from decoding import IDS, PROMPT, built, counted, distance, stages, steps
 
 import tamiz_ops
+from kit.decoding import IDS, PROMPT, built, counted, distance, stages, steps
 from tamiz.api.metadata import LAYER
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from decoding import stages
 
+from kit.decoding import stages
 from tamiz.api.site import Site
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Fit

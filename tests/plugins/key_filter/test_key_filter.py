@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from decoding import stages
 
+from kit.decoding import stages
 from tamiz.cli import main
 from tamiz.runtime.model import Model
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from decoding import IDS, built, distance, steps
 
+from kit.decoding import IDS, built, distance, steps
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Cost, FitError
 from tamiz.cli import main

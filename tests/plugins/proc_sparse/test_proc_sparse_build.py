@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from decoding import stages
 
+from kit.decoding import stages
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Claim, Mode, Resource, Technique, TechniqueConfig
 from tamiz.building.build import Options, build

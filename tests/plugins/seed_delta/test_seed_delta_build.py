@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from decoding import stages
 
 import tamiz_ops
+from kit.decoding import stages
 from tamiz.api.editing import find_linear, weight_array
 from tamiz.api.site import SiteKind
 from tamiz.building.build import build

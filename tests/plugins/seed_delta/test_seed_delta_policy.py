@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from decoding import stages
-
+from kit.decoding import stages
 from tamiz.building.build import Options, build
 from tamiz.files.bundle import REPORT
 from tamiz.planning.plan import choose

@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from click.testing import CliRunner
-from decoding import IDS, built, distance, steps
 
 import tamiz_ops
+from kit.decoding import IDS, built, distance, steps
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Cost
 from tamiz.building.build import Options, build

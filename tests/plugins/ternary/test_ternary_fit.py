@@ -7,8 +7,8 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from decoding import stages
 
+from kit.decoding import stages
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import FitError

@@ -10,8 +10,8 @@ from typing import Any
 
 import onnx_ir as ir
 import pytest
-from noisy import noisy, rewrite_steps
 
+from kit.noisy import noisy, rewrite_steps
 from tamiz.api import metadata
 from tamiz.api.technique import Technique
 from tamiz.building.build import Options, build
@@ -279,7 +279,7 @@ def test_a_ray_cluster_gives_the_same_bytes(
     tiny_dense: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray", reason="the extra ray is not installed")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where its workers find `noisy`
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # where its workers find `kit`
     run(tiny_dense, {"noise": 0.05}, "here", autotune=True)
     run(tiny_dense, {"noise": 0.05}, "there", autotune=True, backend="ray")
     assert contents(tiny_dense.parent / "here") == contents(tiny_dense.parent / "there")

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 import pytest
-from command_line import ok, tamiz
 
+from kit.command_line import ok, tamiz
 from tamiz.building.report import without_seconds
 from tamiz.cli import COMMANDS
 from tamiz.files.bundle import writing

@@ -3,9 +3,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import ok, tamiz
-from noisy import noisy
 
+from kit.command_line import ok, tamiz
+from kit.noisy import noisy
 from tamiz.building.build import Options, build
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugin, Plugins, load

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from command_line import tamiz
 
+from kit.command_line import tamiz
 from tamiz.building import sweep
 from tamiz.evaluation import windows
 from tamiz.evaluation.windows import cut

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from llama_reference import Array, Llama
 
+from kit.llama_reference import Array, Llama
 from tamiz.api.technique import FitError
 from tamiz.calibration.file import Calibration
 from tamiz.plugins import load

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from command_line import ok
-from noisy import NoisyConfig, noisy
 from pydantic import Field
 
+from kit.command_line import ok
+from kit.noisy import NoisyConfig, noisy
 from tamiz.api import hookspecs
 from tamiz.api.technique import Claim, Metric, Mode, Resource
 from tamiz.plugins import load

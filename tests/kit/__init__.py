@@ -1,0 +1,1 @@
+"""What tests share: tiny models, graphs, references, runners. Only `tests/` imports it."""
