@@ -1,18 +1,31 @@
-"""A bar on stderr for what takes long."""
+"""Progress on stderr of what takes seconds: a bar in a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+#: Seconds between two lines where stderr is no terminal.
+INTERVAL = 5.0
+
+#: Takes what is running, steps done and steps in all; both are 0 where they are not known.
+Report = Callable[[str, int, int], None]
+
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Yields what a step is told to: what is done, steps done, steps in all.
+def progress_bar() -> Iterator[Report]:
+    """Yields a function that reports a step: what is running, steps done, steps in all.
 
-    With the time that is left at the same pace; shown where stderr is a terminal.
+    A terminal shows a bar with the time that is left at the current pace. Anything else gets the
+    last report as a line every `INTERVAL` seconds.
     """
+    if not sys.stderr.isatty():
+        with _lines() as report:
+            yield report
+        return
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -29,10 +42,40 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         TextColumn("{task.description}"),
         console=Console(stderr=True),
         transient=True,
-        disable=not sys.stderr.isatty(),
     )
     with bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=total
+            task, description=what, completed=done, total=total or None
         )
+
+
+@contextmanager
+def status(what: str) -> Iterator[Callable[[str], None]]:
+    """As `progress_bar`, for steps that are not counted; `what` is the first one."""
+    with progress_bar() as report:
+        report(what, 0, 0)
+        yield lambda what: report(what, 0, 0)
+
+
+@contextmanager
+def _lines() -> Iterator[Report]:
+    """Prints the last report every `INTERVAL` seconds, from a thread of its own."""
+    start, ended, last = time.monotonic(), threading.Event(), ["", 0, 0]
+
+    def report(what: str, done: int, total: int) -> None:
+        last[:] = what, done, total
+
+    def tick() -> None:
+        while not ended.wait(INTERVAL):
+            what, done, total = last
+            count = f" ({done} of {total})" if total else ""
+            print(f"{time.monotonic() - start:.0f} s: {what}{count}", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield report
+    finally:
+        ended.set()
+        thread.join()

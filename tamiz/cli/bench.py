@@ -9,6 +9,7 @@ import click
 
 from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, print_table
+from tamiz.cli._progress import status
 from tamiz.cli._techniques import plugins
 
 
@@ -69,8 +70,6 @@ def command(
     as_json: bool,
 ) -> None:
     """Measure speed, memory and load time of the bundle DIR."""
-    from rich.console import Console
-
     from tamiz.evaluation.bench import bench
 
     if sweep is not None:
@@ -79,8 +78,8 @@ def command(
         return _sweep(ctx, directory, sweep, text, output, calibration, contexts, threads, as_json)
     if text or output or calibration:
         raise click.UsageError("--text, --output and --calibration belong to --sweep")
-    with Console(stderr=True).status("memory bandwidth") as status:
-        report = bench(directory, against, contexts, threads, status.update)
+    with status("memory bandwidth") as progress:
+        report = bench(directory, against, contexts, threads, progress)
     if as_json:
         print_json(report)
     else:
@@ -98,12 +97,10 @@ def _sweep(
     threads: int,
     as_json: bool,
 ) -> None:
-    from rich.console import Console
-
     from tamiz.building.sweep import Sweep, run_sweep
 
     wanted, context = Sweep.parse(sweep), contexts[0]
-    with Console(stderr=True).status("sweep") as status:
+    with status("sweep") as progress:
         report = run_sweep(
             dense,
             output,
@@ -113,7 +110,7 @@ def _sweep(
             calibration,
             context=context,
             threads=threads,
-            tell=status.update,
+            tell=progress,
         )
     if as_json:
         return print_json(report)

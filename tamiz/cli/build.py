@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, size
-from tamiz.cli._progress import progress_bar
+from tamiz.cli._progress import Report, progress_bar
 from tamiz.cli._techniques import (
     TechniqueCommand,
     choices,
@@ -22,9 +25,12 @@ from tamiz.cli._techniques import (
 )
 from tamiz.files.errors import TamizError, UnwritableError, naming
 
+if TYPE_CHECKING:
+    from tamiz.plugins import Plugins
+
 
 @click.command("build", cls=TechniqueCommand)
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("source", metavar="SRC")
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the bundle."
 )
@@ -83,7 +89,7 @@ from tamiz.files.errors import TamizError, UnwritableError, naming
 def command(
     ctx: click.Context,
     /,
-    directory: Path,
+    source: str,
     output: Path,
     report_json: Path | None,
     recipe: str | None,
@@ -102,7 +108,10 @@ def command(
 ) -> None:
     """Make a dense bundle smaller and faster.
 
-    An interrupted build leaves its fits in .OUTPUT.work, and --resume goes on with them.
+    SRC is a dense bundle of 'tamiz export', or anything that 'tamiz export' reads. Such a source
+    is exported to a temporary folder beside OUTPUT first.
+
+    An interrupted build keeps its finished fits in .OUTPUT.work; --resume continues from there.
     """
     from tamiz.building.build import Options, build
 
@@ -127,14 +136,37 @@ def command(
         resume=resume,
         report=from_report,
     )
-    with progress_bar() as progress:
-        report = build(directory, output, chosen, plugins(ctx), options, progress=progress)
+    loaded = plugins(ctx)
+    with progress_bar() as progress, _dense(source, output, loaded, progress) as dense:
+        report = build(dense, output, chosen, loaded, options, progress=progress)
     if report_json is not None:
         _write(report_json, report, output)
     if as_json:
         print_json(report)
     else:
         _print(output, report)
+
+
+@contextmanager
+def _dense(source: str, output: Path, loaded: Plugins, progress: Report) -> Iterator[Path]:
+    """The dense bundle to build; one that had to be exported is removed in the end."""
+    from tamiz.files import bundle
+    from tamiz.survey.export import export
+
+    folder = Path(source)
+    is_bundle = (folder / bundle.MANIFEST).exists()
+    is_mistyped = not folder.exists() and "/" in source and folder.parent.is_dir()
+    readable = any(exporter.accepts(source) for exporter in loaded.exporters())
+    if is_bundle or is_mistyped or not readable:
+        yield folder  # the build says what is wrong with it
+        return
+    bundle.check_target(output, folder if folder.exists() else None)
+    place = output.resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{place.name}.dense.", dir=place.parent) as scratch:
+        progress(f"export {source}", 0, 0)
+        export(source, Path(scratch) / "dense", loaded)
+        yield Path(scratch) / "dense"
 
 
 def _write(file: Path, report: dict[str, Any], bundle: Path) -> None:

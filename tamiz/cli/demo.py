@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tamiz.cli._output import print_json, print_table
+from tamiz.cli._progress import progress_bar, status
 from tamiz.cli._techniques import plugins
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
@@ -28,10 +29,13 @@ THREADS = 2
     type=click.Path(path_type=Path, file_okay=False),
     default="tamiz-demo",
     show_default=True,
-    help="Where the bundles go; valid ones from an earlier demo are used again.",
+    help="Folder of the bundles. Valid bundles of an earlier demo are used again.",
 )
 @click.option(
-    "--prompt", default="What is the capital of France?", show_default=True, help="What to answer."
+    "--prompt",
+    default="What is the capital of France?",
+    show_default=True,
+    help="Prompt that the built model answers.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @click.pass_context
@@ -61,10 +65,12 @@ def _bundles(folder: Path, loaded: Plugins) -> tuple[Path, Path]:
     dense, built = folder / "dense", folder / "int4"
     if not _valid(dense):
         click.echo(f"export smollm2 -o {dense}", err=True)
-        export("smollm2", dense, loaded)
+        with status("export smollm2"):
+            export("smollm2", dense, loaded)
     if not _valid(built):
         click.echo(f"build {dense} -o {built}", err=True)
-        build(dense, built, choose(loaded.techniques()), loaded)
+        with progress_bar() as progress:
+            build(dense, built, choose(loaded.techniques()), loaded, progress=progress)
     return dense, built
 
 
@@ -88,18 +94,16 @@ def _text() -> tuple[Path, int, str]:
 
 
 def _compare(dense: Path, built: Path, text: Path, windows: int) -> dict[str, Any]:
-    from rich.console import Console
-
     from tamiz.evaluation.bench import bench
     from tamiz.evaluation.evaluate import evaluate
     from tamiz.evaluation.windows import read_windows
     from tamiz.runtime.model import Model
 
-    with Console(stderr=True).status("memory bandwidth") as status:
-        speed = bench(built, dense, (CONTEXT,), THREADS, status.update)
+    with status("memory bandwidth") as progress:
+        speed = bench(built, dense, (CONTEXT,), THREADS, progress)
         models = Model.load(built, threads=1), Model.load(dense, threads=1)
         cuts = read_windows(text, models[0].bundle, windows)
-        quality = evaluate(*models, cuts, at_once=THREADS, tell=status.update)
+        quality = evaluate(*models, cuts, at_once=THREADS, progress=progress)
     return {**speed, **quality}
 
 

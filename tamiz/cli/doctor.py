@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tamiz.cli._output import print_json, print_table, size
+from tamiz.cli._progress import status
 from tamiz.cli._techniques import installed
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ def _measured() -> str:
     from tamiz.evaluation.measure_machine import measure
     from tamiz.planning import machine
 
-    machine.save(measure())
+    with status("measure the machine"):
+        machine.save(measure())
     return _profile()
 
 

@@ -8,6 +8,7 @@ import click
 
 from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, print_table
+from tamiz.cli._progress import status
 from tamiz.cli._techniques import acts_on_steps_only
 
 
@@ -50,8 +51,6 @@ def command(
     as_json: bool,
 ) -> None:
     """Measure the perplexity of the bundle DIR on a text, and its distance from dense."""
-    from rich.console import Console
-
     from tamiz.evaluation.evaluate import evaluate
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.machine import cores
@@ -62,9 +61,9 @@ def command(
     if decode is None:
         decode = acts_on_steps_only(ctx, built.bundle.manifest.techniques)
     cuts = read_windows(text, built.bundle, windows)
-    with Console(stderr=True).status("") as status:
+    with status("load the models") as progress:
         at_once = threads or cores()
-        report = evaluate(built, dense, cuts, decode, at_once, status.update)
+        report = evaluate(built, dense, cuts, decode, at_once, progress)
     if as_json:
         print_json(report)
     else:

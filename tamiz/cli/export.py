@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tamiz.cli._output import print_json, size
+from tamiz.cli._progress import status
 from tamiz.cli._techniques import plugins
 
 
@@ -25,7 +26,8 @@ def command(ctx: click.Context, source: str, output: Path, as_json: bool) -> Non
     """
     from tamiz.survey.export import export
 
-    bundle = export(source, output, plugins(ctx))
+    with status(f"export {source}"):
+        bundle = export(source, output, plugins(ctx))
     origin = bundle.manifest.source
     if as_json:
         print_json(

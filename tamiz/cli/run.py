@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tamiz.cli._generation import generation_options, stdin
 from tamiz.cli._output import print_json
 
+if TYPE_CHECKING:
+    from tamiz.runtime.text import Speed
+
 
 @click.command("run")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--prompt", required=True, help="What to answer; - reads it from stdin.")
-@click.option("--system", help="System prompt, where the chat template takes one.")
-@click.option("--raw", is_flag=True, help="Continue the prompt as it is, without chat template.")
+@click.argument("prompt", required=False)
+@click.option("--prompt", "prompt_option", metavar="TEXT", help="Same as PROMPT.")
+@click.option("--system", help="System prompt. The chat template must support one.")
+@click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")
 @generation_options
 @click.option("--json", "as_json", is_flag=True, help="Print the answer and its speed as JSON.")
 def command(
     directory: Path,
-    prompt: str,
+    prompt: str | None,
+    prompt_option: str | None,
     system: str | None,
     raw: bool,
     max_new_tokens: int | None,
@@ -32,34 +38,55 @@ def command(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Answer one prompt with the bundle DIR."""
+    """Answer one prompt with the bundle DIR.
+
+    PROMPT is the text to answer; - reads it from stdin.
+    """
     from tamiz.runtime.chat import ChatTemplate, Message
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling
-    from tamiz.runtime.text import generate_text
+    from tamiz.runtime.text import Speed, generate_text
     from tamiz.runtime.tokenizer import Tokenizer
 
     if raw and system is not None:
         raise click.UsageError("--system needs the chat template, which --raw switches off")
     sampling = Sampling(temperature, top_k, top_p, seed)
-    if prompt == "-":
-        prompt = stdin().read()
+    text = prompt_option if prompt is None else prompt
+    if text is None:
+        raise click.UsageError("Missing argument 'PROMPT': the text to answer, or - for stdin")
+    if prompt is not None and prompt_option is not None:
+        raise click.UsageError("--prompt and the argument PROMPT exclude each other")
+    if text == "-":
+        text = stdin().read()
     model = Model.load(directory, threads)
     tokenizer = Tokenizer(model.bundle)
     if raw:
-        ids = tokenizer.encode(prompt)
+        ids = tokenizer.encode(text)
     else:
-        messages: list[Message] = [{"role": "user", "content": prompt}]
+        messages: list[Message] = [{"role": "user", "content": text}]
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
         ids = tokenizer.encode(ChatTemplate(tokenizer.settings).render(messages), bos=False)
+    speed = Speed()
     start = time.perf_counter()
-    pieces = generate_text(model, tokenizer, ids, sampling, max_new_tokens, stop)
+    pieces = generate_text(model, tokenizer, ids, sampling, max_new_tokens, stop, speed=speed)
     if as_json:
-        text = "".join(pieces)
+        answer = "".join(pieces)
         seconds = time.perf_counter() - start
-        print_json({"text": text, "prompt_tokens": len(ids), "seconds": round(seconds, 3)})
+        print_json({"text": answer, "prompt_tokens": len(ids), **_speed(speed, seconds)})
         return
     for piece in pieces:
         click.echo(piece, nl=False)
     click.echo()
+
+
+def _speed(speed: Speed, seconds: float) -> dict[str, float | int | None]:
+    """The keys of ``--json`` about speed; `decode_tok_s` is null for fewer than two tokens."""
+    rate = speed.decode_tok_s
+    return {
+        "tokens": speed.tokens,
+        "prompt_seconds": round(speed.prompt_seconds, 4),
+        "decode_seconds": round(speed.decode_seconds, 4),
+        "decode_tok_s": None if rate is None else round(rate, 2),
+        "seconds": round(seconds, 3),
+    }

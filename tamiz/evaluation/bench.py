@@ -146,14 +146,14 @@ class Measurement:
 
 
 def measure(
-    children: Sequence[Child], contexts: Sequence[int], tell: Callable[[str], None]
+    children: Sequence[Child], contexts: Sequence[int], progress: Callable[[str], None]
 ) -> list[Measurement]:
     """Measures the children against each other, turn by turn.
 
     Args:
         children: Loaded engines.
         contexts: Tokens of context to decode from.
-        tell: Called with what is measured next.
+        progress: Takes the name of the measurement that begins.
 
     Returns:
         One measurement a child, in their order.
@@ -172,14 +172,14 @@ def measure(
     for length in sorted({*contexts, PREFILL}):
         if any(length > child.limit for child in children):
             continue
-        tell(f"prefill of {length}")
+        progress(f"prefill of {length}")
         for _ in range(ROUNDS if length <= PREFILL else 1):
             for child, result in zip(children, results, strict=True):
                 time.sleep(PAUSE)
                 result.prefill.setdefault(length, []).append(child.prefill(length))
         if length not in contexts:
             continue
-        tell(f"decode at {length}")
+        progress(f"decode at {length}")
         for _ in range(ROUNDS):
             for child, result in zip(children, results, strict=True):
                 time.sleep(PAUSE)
@@ -229,7 +229,7 @@ def bench(
     against: Path | None,
     contexts: Sequence[int],
     threads: int,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Measures a bundle, optionally against another; the JSON of `tamiz bench`.
 
@@ -238,7 +238,7 @@ def bench(
         against: Another bundle, measured in turn with the first.
         contexts: Tokens of context to decode from.
         threads: Threads of each engine.
-        tell: Called with what is measured next.
+        progress: Takes the name of the measurement that begins.
 
     Raises:
         TamizError: A bundle that does not load, or a context beyond a model's limit.
@@ -250,7 +250,7 @@ def bench(
     try:
         for path in directories:
             children.append(bundle_child(path, threads))
-        results = measure(children, contexts, tell)
+        results = measure(children, contexts, progress)
     finally:
         for child in children:
             child.close()

@@ -47,7 +47,7 @@ def evaluate(
     windows: Ids[Ids[int]],
     decode: bool = False,
     at_once: int = 1,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Quality on a text; the JSON of `tamiz eval`.
 
@@ -57,15 +57,15 @@ def evaluate(
         windows: Of the text; see `read_windows`.
         decode: Whether to score token by token as well.
         at_once: Windows to read side by side; for models of one thread each.
-        tell: Called with how far it is.
+        progress: Takes a sentence that says how far the scoring is.
 
     Raises:
         TamizError: The models have other vocabularies.
     """
-    tell(f"{len(windows)} windows")
+    progress(f"{len(windows)} windows")
 
     def done(count: int) -> None:
-        tell(f"{count} of {len(windows)} windows are scored")
+        progress(f"{count} of {len(windows)} windows are scored")
 
     if dense is None:
         quality = perplexity(built, windows, decode, at_once, done)
@@ -142,7 +142,7 @@ def perplexity(
     windows: Ids[Ids[int]],
     decode: bool = False,
     at_once: int = 1,
-    tell: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Quality:
     """Perplexity over windows.
 
@@ -151,7 +151,7 @@ def perplexity(
         windows: Token ids of each, see `cut`.
         decode: Whether to score token by token as well.
         at_once: Windows to read side by side; for a model of one thread.
-        tell: Called with the number of windows that are scored.
+        progress: Takes the number of windows scored so far.
     """
 
     def losses(window: Ids[int]) -> Float64:
@@ -159,7 +159,7 @@ def perplexity(
         blocks = [[nll for nll, _ in _scores(window, way)] for way in ways]
         return np.stack([np.concatenate(parts) for parts in blocks])
 
-    every, late = _means(_read(losses, windows, at_once, tell))
+    every, late = _means(_read(losses, windows, at_once, progress))
     return Quality(
         float(np.exp(every[0])), float(np.exp(late[0])), float(np.exp(late[1])) if decode else None
     )
@@ -169,14 +169,14 @@ def _read(
     score: Callable[[Ids[int]], Float64],
     windows: Ids[Ids[int]],
     at_once: int,
-    tell: Callable[[int], None],
+    progress: Callable[[int], None],
 ) -> list[Float64]:
     """The scores of every window, in order."""
     found = []
     with ThreadPoolExecutor(at_once) as pool:
         for rows in pool.map(score, windows):
             found.append(rows)
-            tell(len(found))
+            progress(len(found))
     return found
 
 
@@ -238,7 +238,7 @@ def compare(
     windows: Ids[Ids[int]],
     decode: bool = False,
     at_once: int = 1,
-    tell: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
     """Both models over the same windows, position by position.
 
@@ -248,7 +248,7 @@ def compare(
         windows: Token ids of each, see `cut`.
         decode: Whether to score the built model token by token as well.
         at_once: Windows to read side by side; for models of one thread each.
-        tell: Called with the number of windows that are scored.
+        progress: Takes the number of windows scored so far.
 
     Raises:
         TamizError: The vocabularies differ.
@@ -265,7 +265,7 @@ def compare(
         blocks = [_distances(*block) for block in zip(*all_scores, strict=True)]
         return np.concatenate(blocks, axis=1)
 
-    every, late = _means(_read(rows, windows, at_once, tell))
+    every, late = _means(_read(rows, windows, at_once, progress))
     return Comparison(
         Quality(
             float(np.exp(every[1])),

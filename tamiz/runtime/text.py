@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
 
 from tamiz.files.errors import TamizError
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.sequence import Sequence
 from tamiz.runtime.tokenizer import Tokenizer
+
+
+@dataclass
+class Speed:
+    """How long an answer took; complete when the answer is.
+
+    Attributes:
+        tokens: Tokens generated.
+        prompt_seconds: From the start to the first token: the prompt is read, one token is drawn.
+        decode_seconds: From the first token to the last.
+    """
+
+    tokens: int = 0
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+    @property
+    def decode_tok_s(self) -> float | None:
+        """Tokens per second after the first token; None for an answer of fewer than two."""
+        if self.tokens < 2 or self.decode_seconds <= 0:
+            return None
+        return (self.tokens - 1) / self.decode_seconds
+
+    def follow(self, ids: Iterator[int]) -> Iterator[int]:
+        """Passes tokens on, and counts and times them."""
+        start = time.perf_counter()
+        for token in ids:
+            seconds = time.perf_counter() - start
+            if self.tokens == 0:
+                self.prompt_seconds = seconds
+            self.tokens += 1
+            self.decode_seconds = seconds - self.prompt_seconds
+            yield token
 
 
 def generate_text(
@@ -20,6 +55,7 @@ def generate_text(
     max_new_tokens: int | None = None,
     stop: Items[str] = (),
     sequence: Sequence | None = None,
+    speed: Speed | None = None,
 ) -> Iterator[str]:
     """Yields the text that follows a prompt, in pieces, up to and without a stop string.
 
@@ -31,6 +67,7 @@ def generate_text(
         max_new_tokens: See `Model.generate`.
         stop: Strings that end the text.
         sequence: See `Model.generate`.
+        speed: Gets the number of tokens and the seconds that they took.
 
     Raises:
         TamizError: A stop string is empty, or see `Model.generate`.
@@ -38,6 +75,8 @@ def generate_text(
     if "" in stop:
         raise TamizError("a stop string is empty, expected at least one character")
     ids = model.generate(prompt, sampling, max_new_tokens, sequence)
+    if speed is not None:
+        ids = speed.follow(ids)
     yield from until_stop(tokenizer_pieces(tokenizer, ids), stop)
 
 

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -453,3 +454,31 @@ def test_a_mistyped_name_gets_a_suggestion(tiny_dense: Path) -> None:
     assert "did you mean 'build'?" in refused("biuld")
     assert "--kwta-block" in refused("plan", tiny_dense, "--kwta-blck=2")
     assert "did you mean 'kwta'?" in refused("schema", "kvta")
+
+
+def test_build_of_a_gguf_in_one_step(tiny_gguf: Path, tmp_path: Path) -> None:
+    ok("export", tiny_gguf, "-o", tmp_path / "dense")
+    ok("build", tmp_path / "dense", "-o", tmp_path / "two")
+    ok("build", tiny_gguf, "-o", tmp_path / "one")
+    assert sorted(os.listdir(tmp_path)) == ["dense", "one", "two"]
+    for file in sorted((tmp_path / "two").iterdir()):
+        assert (tmp_path / "one" / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_build_of_what_cannot_be_exported_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
+    assert "bad.gguf" in refused("build", tmp_path / "bad.gguf", "-o", tmp_path / "out")
+    assert "no such folder" in refused("build", tmp_path / "dens", "-o", tmp_path / "out")
+    assert "lies inside of" in refused("build", tmp_path / "bad.gguf", "-o", tmp_path)
+    assert os.listdir(tmp_path) == ["bad.gguf"]
+
+
+def test_without_a_terminal_progress_is_a_line(
+    tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tamiz.cli._progress.INTERVAL", 0.01)
+    result = tamiz("build", tiny_gguf, "-o", tmp_path / "out")
+    assert result.exit_code == 0
+    lines = result.stderr.splitlines()
+    assert lines
+    assert all(re.fullmatch(r"\d+ s: .+", line) for line in lines)

@@ -31,8 +31,28 @@ def test_run_prints_json(tamiz, dense_dir):
     code, out, _ = tamiz(*arguments, "--temperature", 1, "--seed", 1)
     assert code == 0
     report = json.loads(out)
-    assert set(report) == {"text", "prompt_tokens", "seconds"}
+    speed = ["tokens", "prompt_seconds", "decode_seconds", "decode_tok_s", "seconds"]
+    assert list(report) == ["text", "prompt_tokens", *speed]
     assert report["prompt_tokens"] == 1
+    assert report["tokens"] == 4
+    assert report["decode_tok_s"] > 0
+    spent = report["prompt_seconds"] + report["decode_seconds"]
+    assert 0 < spent <= report["seconds"] + 0.001
+    code, out, _ = tamiz(*arguments[:-3], "--max-new-tokens", 1, "--json")
+    assert json.loads(out)["decode_tok_s"] is None
+
+
+def test_run_takes_the_prompt_as_an_argument(tamiz, dense_dir):
+    expected = tamiz("run", dense_dir, "--prompt", "hello", "--max-new-tokens", 5)
+    assert expected[0] == 0
+    assert tamiz("run", dense_dir, "hello", "--max-new-tokens", 5) == expected
+    assert tamiz("run", dense_dir, "-", "--max-new-tokens", 5, stdin="hello") == expected
+    code, out, err = tamiz("run", dense_dir)
+    assert (code, out) == (2, "")
+    assert "Missing argument 'PROMPT'" in err
+    code, _, err = tamiz("run", dense_dir, "hello", "--prompt", "hello")
+    assert code == 2
+    assert "exclude each other" in err
 
 
 @pytest.mark.parametrize(
