@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from tamiz.cli._conversation import Conversation
 from tamiz.cli._generation import generation_options, stdin
+from tamiz.cli._progress import status
+from tamiz.files.errors import TamizError, did_you_mean
+
+if TYPE_CHECKING:
+    from tamiz.runtime.model import Model
+
+COMMANDS = {
+    "/help": "List these commands.",
+    "/reset": "Forget the conversation, keep the system prompt.",
+    "/save FILE": "Write the conversation to a new JSON file.",
+    "/system TEXT": "Start a new conversation with TEXT as the system prompt.",
+    "/stats": "Show tokens and speed of this chat.",
+    "/quit": "End the chat; Ctrl-D does as well.",
+}
 
 
 @click.command("chat")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--system", help="System prompt, where the chat template takes one.")
+@click.option("--system", help="System prompt. The chat template must support one.")
 @generation_options
 def command(
     directory: Path,
@@ -25,40 +42,127 @@ def command(
     stop: tuple[str, ...],
     threads: int | None,
 ) -> None:
-    """Talk with the bundle DIR, one line a turn; end of input (Ctrl-D) ends it."""
-    from tamiz.runtime.chat import ChatTemplate, Message
+    """Chat with the bundle DIR.
+
+    In a terminal: Up recalls earlier lines, a pasted text may have several lines, Ctrl-C stops an
+    answer, Ctrl-D ends the chat, /help lists the commands. Without a terminal each line of stdin
+    is one message; exits with code 2 if a message could not be answered.
+    """
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling
-    from tamiz.runtime.text import generate_text
-    from tamiz.runtime.tokenizer import Tokenizer
 
     sampling = Sampling(temperature, top_k, top_p, seed)
-    model = Model.load(directory, threads)
-    tokenizer = Tokenizer(model.bundle)
-    template = ChatTemplate(tokenizer.settings)
-    sequence = model.sequence()
-    messages: list[Message] = []
-    if system is not None:
-        messages.append({"role": "system", "content": system})
-    for line in _lines():
-        messages.append({"role": "user", "content": line})
-        ids = tokenizer.encode(template.render(messages), bos=False)
-        answer = ""
-        for piece in generate_text(model, tokenizer, ids, sampling, max_new_tokens, stop, sequence):
-            click.echo(piece, nl=False)
-            answer += piece
-        click.echo()
-        # A model may well write NUL, which no tokenizer reads back.
-        messages.append({"role": "assistant", "content": answer.replace("\0", "\ufffd")})
+    with status(f"load {directory}"):
+        model = Model.load(directory, threads)
+        conversation = Conversation(model, sampling, max_new_tokens, stop, system)
+    if stdin().isatty() and sys.stdout.isatty():
+        click.echo(_banner(model))
+        _Terminal(conversation).run()
+    elif not _answer_lines(conversation):
+        raise click.exceptions.Exit(2)
 
 
-def _lines() -> Iterator[str]:
-    """What the user types, line by line, without empty ones."""
-    question = "> " if stdin().isatty() else ""
-    while True:
-        try:
-            line = input(question)
-        except EOFError:
-            return
+def _answer_lines(conversation: Conversation) -> bool:
+    """Answers every line of stdin; True if all could be answered."""
+    good = True
+    for line in stdin():
         if line.strip():
-            yield line
+            try:
+                _print(conversation.answer(line.removesuffix("\n")))
+            except TamizError as error:
+                click.echo(f"error: {error}", err=True)
+                good = False
+    return good
+
+
+def _print(pieces: Iterator[str]) -> None:
+    for piece in pieces:
+        click.echo(piece, nl=False)
+    click.echo()
+
+
+def _banner(model: Model) -> str:
+    manifest = model.bundle.manifest
+    techniques = ", ".join(manifest.techniques) or "dense"
+    return (
+        f"{manifest.source.name}; techniques: {techniques}; context: {model.limit:,} tokens\n"
+        "Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists the commands."
+    )
+
+
+class _Terminal:
+    """The chat in a terminal."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self._running = True
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/help": self._help,
+            "/reset": self._reset,
+            "/save": self._save,
+            "/system": self._system,
+            "/stats": self._stats,
+            "/quit": self._quit,
+        }
+
+    def run(self) -> None:
+        """Reads and answers messages until the user ends the chat."""
+        from prompt_toolkit import PromptSession
+
+        session: PromptSession[str] = PromptSession()
+        while self._running:
+            try:
+                line = session.prompt("> ")
+            except KeyboardInterrupt:
+                continue  # drops the line, as shells do
+            except EOFError:
+                return
+            try:
+                self._turn(line)
+            except TamizError as error:
+                click.echo(f"error: {error}", err=True)
+            except KeyboardInterrupt:
+                click.echo("\n[stopped]")
+
+    def _turn(self, line: str) -> None:
+        """Runs a command, or answers a message and shows the speed."""
+        word, _, rest = line.strip().partition(" ")
+        if word in self._commands:
+            self._commands[word](rest.strip())
+        elif word.startswith("/") and not rest and word.count("/") == 1:
+            close = did_you_mean(word, self._commands) or "; /help lists the commands"
+            raise TamizError(f"unknown command {word!r}{close}")
+        elif word:
+            _print(self.conversation.answer(line))
+            speed = self.conversation.last
+            rate = "" if speed.decode_tok_s is None else f", {speed.decode_tok_s:.1f} tok/s"
+            click.secho(f"[{speed.tokens} tokens{rate}]", dim=True)
+
+    def _help(self, _: str) -> None:
+        formatter = click.HelpFormatter()
+        formatter.write_dl(list(COMMANDS.items()))
+        click.echo(formatter.getvalue(), nl=False)
+
+    def _reset(self, _: str) -> None:
+        self.conversation.reset(self.conversation.system)
+        click.echo("[new conversation]")
+
+    def _save(self, name: str) -> None:
+        if not name:
+            raise TamizError("/save needs the name of a new file: /save chat.json")
+        self.conversation.save(Path(name).expanduser())
+        click.echo(f"[saved to {name}]")
+
+    def _system(self, text: str) -> None:
+        self.conversation.reset(text or None)
+        click.echo("[new conversation with this system prompt]" if text else "[no system prompt]")
+
+    def _stats(self, _: str) -> None:
+        chat = self.conversation
+        click.echo(
+            f"{chat.context:,} of {chat.model.limit:,} tokens of context used; "
+            f"{chat.answers} answers, {chat.tokens:,} tokens in {chat.seconds:.1f} s"
+        )
+
+    def _quit(self, _: str) -> None:
+        self._running = False
