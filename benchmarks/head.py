@@ -21,7 +21,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 import tamiz_ops
-from tamiz.runtime.chat import ChatTemplate
+from tamiz.runtime.chat import ChatTemplate, encode_chat
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.tokenizer import Tokenizer
@@ -68,7 +68,7 @@ def greedy(base, short, count):
     template = ChatTemplate(tokenizer.settings)
     texts = PROMPTS.read_text("utf-8").splitlines()
     messages = [[{"role": "user", "content": text}] for text in texts]
-    prompts = [tokenizer.encode(template.render(m), bos=False) for m in messages]
+    prompts = [encode_chat(tokenizer, template, m) for m in messages]
     expected = continuations(base, prompts, count)
     found = continuations(short, prompts, count)
     parted = [

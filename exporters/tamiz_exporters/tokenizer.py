@@ -5,9 +5,11 @@ recognised. The operator ignores some of what tokenizer.json may ask for. Where 
 up for it, it puts a separator, an added token that is dropped again, where the text must split:
 
 - ``Digits``: around every ``\p{N}``;
-- ``\s*[\r\n]+``: after the last newline of a run of white space, where the operator may go on.
+- ``\s*[\r\n]+``: after the last newline of a run of white space, where the operator may go on;
+- the end of the text, twice.
 
-NFC is left to the caller: no operator does it.
+As in `tokenizers`, a byte without a token is dropped. NFC is left to the caller: no operator does
+it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,11 @@ _DOMAIN = "ai.onnx.contrib"
 _SEPARATOR = "\ufdd0"
 _DIGIT = (r"(\p{N})", rf"{_SEPARATOR}\1{_SEPARATOR}")
 _NEWLINE = (r"([\p{Z}\t-\r\x{85}]*[\r\n])", rf"\1{_SEPARATOR}")
+#: The operator loses what follows the beginning of an added token (`a <b`) at the end of a text,
+#: unless at least two characters come after it.
+_END = (r"\z", _SEPARATOR * 2)
+#: Ids that no token has are filled up to this many, since the operator writes beyond its table.
+_MOST_HOLES = 1 << 16
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _OTHERS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2_SPLIT = rf"{_WORDS}|\p{{N}}|{_OTHERS}"
@@ -111,7 +118,7 @@ def _separations(tokenizer: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns the (pattern, replacement) pairs that put separators into the text."""
     needs = {"Digits": _DIGIT, "Split": _NEWLINE}
     kinds = [step["type"] for step in _steps(tokenizer, "pre_tokenizer")]
-    return [needs[kind] for kind in kinds if kind in needs]
+    return [*(needs[kind] for kind in kinds if kind in needs), _END]
 
 
 def _build(tokenizer: dict[str, Any]) -> ir.Model:
@@ -123,23 +130,43 @@ def _build(tokenizer: dict[str, Any]) -> ir.Model:
         texts = (text, _constant(tape, f"pattern_{number}", [pattern]))
         rewritten = _constant(tape, f"rewrite_{number}", [rewrite])
         text = tape.op("StringRegexReplace", [*texts, rewritten], domain=_DOMAIN)
-    added = tokenizer["added_tokens"]
-    separator = 1 + max([*tokenizer["model"]["vocab"].values(), *(token["id"] for token in added)])
-    added = [*added, {"id": separator, "content": _SEPARATOR, "special": True}]
+    vocabulary, separator = _without_holes(tokenizer)
+    model = tokenizer["model"] | {"vocab": vocabulary}
+    added = [
+        *tokenizer["added_tokens"],
+        {"id": separator, "content": _SEPARATOR, "special": True},
+    ]
     # The class tells the operator the family; as LlamaTokenizer it would split digits.
     byte_level = bool(_steps(tokenizer, "pre_tokenizer"))
     family = "PreTrainedTokenizerFast" if byte_level else "GemmaTokenizer"
     settings = {"tokenizer_class": family, "add_bos_token": False}
-    plain = tokenizer | {"added_tokens": added, "post_processor": None}
+    plain = tokenizer | {"model": model, "added_tokens": added, "post_processor": None}
     attributes = {
         "tokenizer_vocab": json.dumps(plain, ensure_ascii=False, separators=(",", ":")),
         "tokenizer_config": json.dumps(settings),
     }
     batch = tape.op("HfJsonTokenizer", [text], attributes, domain=_DOMAIN)
     flat = tape.op("Reshape", [batch, _constant(tape, "shape", [-1])])
-    dropped = tape.op("Equal", [flat, _constant(tape, "separator", separator)])
-    tape.op("Compress", [flat, tape.op("Not", [dropped])], {"axis": 0}, output=ids)
+    # The separator has the highest id but for 4294967295, the id of a byte without a token.
+    kept = tape.op("Less", [flat, _constant(tape, "separator", separator)])
+    tape.op("Compress", [flat, kept], {"axis": 0}, output=ids)
     return ir.Model(graph, ir_version=8, producer_name="tamiz")
+
+
+def _without_holes(tokenizer: dict[str, Any]) -> tuple[dict[str, int], int]:
+    """Returns the vocabulary with a token for every id, and the first id after all of them.
+
+    Raises:
+        ValueError: If an id is no count, or far beyond the number of tokens.
+    """
+    vocabulary = dict(tokenizer["model"]["vocab"])
+    vocabulary |= {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    for token, number in vocabulary.items():
+        if type(number) is not int or not 0 <= number < len(vocabulary) + _MOST_HOLES:
+            raise ValueError(f"the id of token {token!r} is {number!r}, expected a small count")
+    end = max(vocabulary.values(), default=-1) + 1
+    holes = sorted(set(range(end)) - set(vocabulary.values()))
+    return vocabulary | {f"{_SEPARATOR}{number}": number for number in holes}, end
 
 
 def _constant(tape: ir.tape.Tape, name: str, value: Any) -> ir.Value:

@@ -56,7 +56,9 @@ def find_turns(model: Model) -> Turns | None:
         return None
     if len(parts) != len(talk) + 1:
         return None
-    start, reply, again, _ = (tokenizer.encode(part, bos=False) for part in parts)
+    start, reply, again, _ = (
+        tokenizer.encode(part, bos=False, control_tokens=True) for part in parts
+    )
     after = [_after_stop(ids, model.stop_ids) for ids in (reply, again)]
     if after[0] is None or after[1] is None:
         return None

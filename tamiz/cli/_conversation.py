@@ -33,6 +33,7 @@ class Conversation:
         max_new_tokens: int | None,
         stop: tuple[str, ...],
         system: str | None = None,
+        control_tokens: bool = False,
     ) -> None:
         """Starts with nothing but the system prompt.
 
@@ -42,6 +43,7 @@ class Conversation:
             max_new_tokens: Limit of each answer, in tokens; None for what the context leaves.
             stop: Strings that end an answer.
             system: System prompt; None for none.
+            control_tokens: Whether names of control tokens in messages become these tokens.
 
         Raises:
             TamizError: The bundle has no tokenizer or no chat template.
@@ -55,6 +57,7 @@ class Conversation:
         self.answers, self.tokens, self.seconds = 0, 0, 0.0
         self._tokenizer = Tokenizer(model.bundle)
         self._template = ChatTemplate(self._tokenizer.settings)
+        self._control_tokens = control_tokens
         self._sampling, self._max_new_tokens, self._stop = sampling, max_new_tokens, stop
         self.reset(system)
 
@@ -86,13 +89,14 @@ class Conversation:
             TamizError: The conversation does not fit into the model's context, or the text cannot
                 be tokenized.
         """
+        from tamiz.runtime.chat import encode_chat
         from tamiz.runtime.text import Speed, generate_text
 
         self.last = Speed()
         self.messages.append({"role": "user", "content": text})
         answer = ""
         try:
-            ids = self._tokenizer.encode(self._template.render(self.messages), bos=False)
+            ids = encode_chat(self._tokenizer, self._template, self.messages, self._control_tokens)
             pieces = generate_text(
                 self.model,
                 self._tokenizer,
@@ -116,9 +120,7 @@ class Conversation:
         self._keep(answer)
 
     def _keep(self, answer: str) -> None:
-        # A model may well write NUL, which no tokenizer reads back.
-        content = answer.replace("\0", "\ufffd")
-        self.messages.append({"role": "assistant", "content": content})
+        self.messages.append({"role": "assistant", "content": answer})
         self.answers += 1
         self.tokens += self.last.tokens
         self.seconds += self.last.prompt_seconds + self.last.decode_seconds

@@ -46,6 +46,12 @@ _OPTIONS = (
         "--stop", multiple=True, help="Text that ends the answer; may be given several times."
     ),
     click.option("--threads", type=Workers(), help="Threads.  [default: the physical cores]"),
+    click.option(
+        "--allow-control-tokens",
+        is_flag=True,
+        help="Names of control tokens in the prompt (<|im_end|>) become these tokens. By default"
+        " they are text, so that nobody can speak for the system or the assistant.",
+    ),
 )
 
 

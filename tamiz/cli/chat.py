@@ -41,6 +41,7 @@ def command(
     seed: int | None,
     stop: tuple[str, ...],
     threads: int | None,
+    allow_control_tokens: bool,
 ) -> None:
     """Chat with the bundle DIR.
 
@@ -54,7 +55,9 @@ def command(
     sampling = Sampling(temperature, top_k, top_p, seed)
     with status(f"load {directory}"):
         model = Model.load(directory, threads)
-        conversation = Conversation(model, sampling, max_new_tokens, stop, system)
+        conversation = Conversation(
+            model, sampling, max_new_tokens, stop, system, allow_control_tokens
+        )
     if stdin().isatty() and sys.stdout.isatty():
         click.echo(_banner(model))
         _Terminal(conversation).run()

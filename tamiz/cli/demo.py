@@ -108,7 +108,7 @@ def _compare(dense: Path, built: Path, text: Path, windows: int) -> dict[str, An
 
 
 def _answer(built: Path, prompt: str) -> str:
-    from tamiz.runtime.chat import ChatTemplate
+    from tamiz.runtime.chat import ChatTemplate, encode_chat
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling
     from tamiz.runtime.text import generate_text
@@ -116,8 +116,8 @@ def _answer(built: Path, prompt: str) -> str:
 
     model = Model.load(built, THREADS)
     tokenizer = Tokenizer(model.bundle)
-    rendered = ChatTemplate(tokenizer.settings).render([{"role": "user", "content": prompt}])
-    ids = tokenizer.encode(rendered, bos=False)
+    messages = [{"role": "user", "content": prompt}]
+    ids = encode_chat(tokenizer, ChatTemplate(tokenizer.settings), messages)
     return "".join(generate_text(model, tokenizer, ids, Sampling(), 80))
 
 

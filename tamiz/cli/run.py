@@ -36,13 +36,14 @@ def command(
     seed: int | None,
     stop: tuple[str, ...],
     threads: int | None,
+    allow_control_tokens: bool,
     as_json: bool,
 ) -> None:
     """Answer one prompt with the bundle DIR.
 
     PROMPT is the text to answer; - reads it from stdin.
     """
-    from tamiz.runtime.chat import ChatTemplate, Message
+    from tamiz.runtime.chat import ChatTemplate, Message, encode_chat
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling
     from tamiz.runtime.text import Speed, generate_text
@@ -61,12 +62,13 @@ def command(
     model = Model.load(directory, threads)
     tokenizer = Tokenizer(model.bundle)
     if raw:
-        ids = tokenizer.encode(text)
+        ids = tokenizer.encode(text, control_tokens=allow_control_tokens)
     else:
         messages: list[Message] = [{"role": "user", "content": text}]
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
-        ids = tokenizer.encode(ChatTemplate(tokenizer.settings).render(messages), bos=False)
+        template = ChatTemplate(tokenizer.settings)
+        ids = encode_chat(tokenizer, template, messages, allow_control_tokens)
     speed = Speed()
     start = time.perf_counter()
     pieces = generate_text(model, tokenizer, ids, sampling, max_new_tokens, stop, speed=speed)

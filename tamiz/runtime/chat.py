@@ -13,6 +13,7 @@ import jinja2.sandbox
 
 from tamiz.files.errors import TamizError
 from tamiz.runtime.bounded import bounded
+from tamiz.runtime.tokenizer import Tokenizer
 
 Message = dict[str, str]
 #: What rendering may take; templates of real models take milliseconds and kilobytes.
@@ -74,6 +75,29 @@ class ChatTemplate:
                 )
         except Exception as error:  # a template can raise anything that its expressions raise
             raise TamizError(f"tokenizer_config.json: chat_template: {error}") from error
+
+
+def encode_chat(
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    messages: list[Message],
+    control_tokens: bool = False,
+) -> list[int]:
+    """Token ids of the prompt for the assistant's next message.
+
+    Args:
+        tokenizer: The bundle's tokenizer.
+        template: The bundle's chat template, which writes the control tokens.
+        messages: See `ChatTemplate.render`.
+        control_tokens: The name of a control token inside of a message becomes that token; by
+            default it stays text.
+
+    Raises:
+        TamizError: See `ChatTemplate.render` and `Tokenizer.encode`.
+    """
+    if not control_tokens:
+        messages = [{**m, "content": tokenizer.protect(m["content"])} for m in messages]
+    return tokenizer.encode(template.render(messages), bos=False, control_tokens=True)
 
 
 class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):

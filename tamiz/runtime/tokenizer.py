@@ -1,34 +1,31 @@
-"""Text to token ids and back, from the files of a bundle.
+"""Text to token ids and back, by the `tokenizers` library on the bundle's `tokenizer.json`.
 
-Encoding runs `tokenizer.onnx` (onnxruntime-extensions). Decoding joins the bytes of the tokens:
-onnxruntime-extensions' decoder emits U+FFFD inside characters of several bytes, which a stream
-must not show.
+Control tokens (`<|im_end|>`) tell a model who speaks. Text of a user or a file never becomes one:
+every control token is added to the tokenizer a second time, under its name after a random mark,
+and only text that a chat template wrote gets that mark before it is encoded.
 """
 
 from __future__ import annotations
 
-import codecs
-import importlib.machinery
-import importlib.util
-import json
 import re
-import unicodedata
-from collections.abc import Iterable
+import secrets
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnxruntime as ort
+import tokenizers
+from tokenizers.decoders import DecodeStream
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 
-MODEL = "tokenizer.onnx"
 VOCABULARY = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 
-_UNREADABLE = re.compile("[\0\ud800-\udfff]")
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+#: The settings that name a control token.
+_NAMED = ("bos_token", "eos_token", "pad_token", "cls_token", "sep_token", "mask_token")
 
 
 class Tokenizer:
@@ -44,73 +41,158 @@ class Tokenizer:
         Raises:
             TamizError: A file is missing or is not of the expected form.
         """
-        if MODEL not in bundle.manifest.files:
-            raise TamizError(f"{bundle.path}: has no {MODEL}, so it cannot read text")
+        if VOCABULARY not in bundle.manifest.files:
+            raise TamizError(f"{bundle.path}: has no {VOCABULARY}, so it cannot read text")
         self.settings = bundle.json(SETTINGS)
-        self._session = _session(bundle.file(MODEL))
-        description = bundle.json(VOCABULARY)
-        self._tokens = _Tokens(bundle.file(VOCABULARY), description)
-        # The one normaliser that tokenizer.onnx has not.
-        self._composes = '"NFC"' in json.dumps(description.get("normalizer"))
+        self._path = bundle.file(VOCABULARY)
+        with _malformed(self._path):
+            self._library = tokenizers.Tokenizer.from_buffer(self._path.read_bytes())
+            self._library.no_truncation()
+            self._library.no_padding()
+            self._controls = self._find_controls()
+            self._lossy = _Lossy(self._library, self._controls)
+            # Digits and a noncharacter: no filter of a template (`lower`, `trim`) changes them.
+            self._written, self._quoted = (f"\ufdd0{secrets.randbits(64)}\ufdd0" for _ in "12")
+            self._marked = self._add_marked()
+        names = sorted(self._controls.values(), key=len, reverse=True)
+        self._name = re.compile("|".join(map(re.escape, names)) or "(?!)")
+        self._any_case = re.compile(self._name.pattern, re.IGNORECASE)
         self._bos = self._beginning(bundle)
 
-    def encode(self, text: str, bos: bool = True) -> list[int]:
-        """Token ids of a text; special tokens written in it are recognised.
+    def encode(self, text: str, bos: bool = True, control_tokens: bool = False) -> list[int]:
+        """Token ids of a text.
 
         Args:
             text: The text.
             bos: Put the beginning-of-text token first if tokenizer_config.json says so
                 (``add_bos_token``); a rendered chat template has its own.
+            control_tokens: The name of a control token becomes that token, except in text from
+                `protect`. By default it is text as any other.
 
         Raises:
-            TamizError: The text holds what onnxruntime's strings cannot: a NUL, where they end, or
-                half a character, which stands for input that was not UTF-8.
+            TamizError: The text holds half a character, which stands for input that was not UTF-8,
+                or a character for which the vocabulary has no token.
         """
-        if bad := _UNREADABLE.search(text):
+        if bad := _HALF_CHARACTER.search(text):
             raise TamizError(
-                f"the text holds {bad[0]!r} at character {bad.start()}, expected UTF-8 without NUL"
+                f"the text holds {bad[0]!r} at character {bad.start()}, expected UTF-8"
             )
-        if self._composes:
-            text = unicodedata.normalize("NFC", text)
-        ids: list[int] = self._session.run(None, {"text": np.array([text])})[0].tolist()
+        if control_tokens:
+            text = self._name.sub(lambda name: self._written + name[0], text)
+            text = text.replace(self._quoted, "")
+        if lost := self._lossy.first_lost(text.replace(self._written, "")):
+            raise TamizError(f"the text holds {lost!r}, for which {VOCABULARY} has no token")
+        with _malformed(self._path):
+            ids = self._library.encode(text, add_special_tokens=False).ids
+        ids = [self._marked.get(token, token) for token in ids]
         return self._bos + ids if bos else ids
+
+    def protect(self, text: str) -> str:
+        """The text with a mark in every name of a control token, so that the name remains text.
+
+        The mark comes after the name's first character, in any case of its letters, and in a name
+        that the text ends in the middle of. `encode` removes the marks.
+        """
+        text = self._any_case.sub(lambda name: name[0][:1] + self._quoted + name[0][1:], text)
+        body = text.rstrip()
+        longest = max(map(len, self._controls.values()), default=0)
+        for length in range(min(longest - 1, len(body)), 0, -1):
+            begun = body[-length:].lower()
+            if any(name.lower().startswith(begun) for name in self._controls.values()):
+                place = len(body) - length + 1
+                return text[:place] + self._quoted + text[place:]
+        return text
 
     def decode(self, ids: Iterable[int], special: bool = False) -> str:
         """The text of token ids.
 
         Args:
             ids: Token ids.
-            special: Show special tokens instead of leaving them out.
+            special: Show control tokens instead of leaving them out.
+
+        Raises:
+            TamizError: The vocabulary has no such token.
         """
         stream = self.stream(special)
         return "".join(map(stream.push, ids)) + stream.end()
 
     def stream(self, special: bool = False) -> TextStream:
         """Decodes token by token."""
-        return TextStream(self._tokens, special)
+        return TextStream(self._library, self._path, special, self._marked)
+
+    def _find_controls(self) -> dict[int, str]:
+        """Names of the control tokens by id: special ones, and those that the settings name."""
+        named = [self.settings.get(key) for key in _NAMED]
+        more = self.settings.get("additional_special_tokens")
+        named += more if isinstance(more, list) else []
+        contents = {_content(token) for token in named}
+        added = self._library.get_added_tokens_decoder()
+        controls = {
+            number: token
+            for number, token in added.items()
+            if token.content and (token.special or token.content in contents)
+        }
+        for token in controls.values():
+            token.special = True
+        self._library.add_special_tokens(list(controls.values()))
+        self._library.encode_special_tokens = True
+        return {number: token.content for number, token in controls.items()}
+
+    def _add_marked(self) -> dict[int, int]:
+        """Adds every control token under its marked name; returns its id by the id of that name."""
+        added = self._library.get_added_tokens_decoder()
+        twins = [
+            tokenizers.AddedToken(
+                self._written + name,
+                lstrip=added[number].lstrip,
+                rstrip=added[number].rstrip,
+                normalized=False,
+            )
+            for number, name in self._controls.items()
+        ]
+        self._library.add_tokens(twins)
+        after = self._library.get_added_tokens_decoder()
+        numbers = {token.content: number for number, token in after.items()}
+        pairs = zip(twins, self._controls, strict=True)
+        return {numbers[twin.content]: number for twin, number in pairs}
 
     def _beginning(self, bundle: Bundle) -> list[int]:
         if not self.settings.get("add_bos_token", False):
             return []
-        token = self.settings.get("bos_token")
-        if isinstance(token, dict):  # as transformers writes a token with its flags
-            token = token.get("content")
-        if not isinstance(token, str) or token not in self._tokens.ids:
+        token = _content(self.settings.get("bos_token"))
+        number = None if token is None else self._library.token_to_id(token)
+        if number is None:
             raise TamizError(
                 f"{bundle.path / SETTINGS}: bos_token is {token!r}, which {VOCABULARY} lacks"
             )
-        return [self._tokens.ids[token]]
+        return [number]
 
 
 class TextStream:
     """Text of tokens as they come; a character appears when its last byte has come."""
 
-    def __init__(self, tokens: _Tokens, special: bool) -> None:
-        """Starts a text; see `Tokenizer.stream`."""
-        self._tokens = tokens
-        self._hidden = frozenset() if special else tokens.special
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._drop_space = tokens.drops_first_space
+    def __init__(
+        self,
+        library: tokenizers.Tokenizer,
+        path: Path,
+        special: bool,
+        hidden: Container[int] = (),
+    ) -> None:
+        """Starts a text; see `Tokenizer.stream`.
+
+        Args:
+            library: The library's tokenizer.
+            path: Its file, for errors.
+            special: Show control tokens.
+            hidden: Tokens of the library that the file lacks.
+        """
+        self._library = library
+        self._hidden = hidden
+        self._path = path
+        self._special = special
+        self._steps = DecodeStream(skip_special_tokens=not special)
+        self._ids: list[int] = []
+        self._shown = 0
 
     def push(self, token: int) -> str:
         """The text that `token` completes, possibly none.
@@ -118,97 +200,80 @@ class TextStream:
         Raises:
             TamizError: The vocabulary has no such token.
         """
-        if token in self._hidden:
-            return ""
-        data = self._tokens.bytes_of(token)
-        if self._drop_space and data:
-            data = data.removeprefix(b" ")
-            self._drop_space = False
-        return self._decoder.decode(data)
+        known = 0 <= token < 1 << 32 and self._library.id_to_token(token) is not None
+        if not known or token in self._hidden:
+            raise TamizError(f"{self._path}: has no token {token}, which was to be decoded")
+        with _malformed(self._path):
+            text: str = self._steps.step(self._library, token) or ""
+        self._ids.append(token)
+        self._shown += len(text)
+        return text
 
     def end(self) -> str:
         """What is left of an unfinished character, as U+FFFD."""
-        return self._decoder.decode(b"", True)
+        text: str = self._library.decode(self._ids, skip_special_tokens=not self._special)
+        return text[self._shown :]
 
 
-class _Tokens:
-    """The bytes of every token, from a ``tokenizer.json`` of byte-level or SentencePiece style."""
+class _Lossy:
+    """Finds characters that the library would leave out: BPE drops what has no token."""
 
-    def __init__(self, path: Path, description: dict[str, Any]) -> None:
-        self._path = path
-        try:
-            vocabulary: dict[str, int] = dict(description["model"]["vocab"])
-            added: dict[str, int] = {t["content"]: t["id"] for t in description["added_tokens"]}
-            special = {t["id"] for t in description["added_tokens"] if t.get("special")}
-            self._added = {token: content.encode() for content, token in added.items()}
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise TamizError(
-                f"{path}: expected model.vocab (token → id) and added_tokens (content, id,"
-                f" special): {error!r}"
-            ) from error
-        decoder = json.dumps(description.get("decoder"))
-        self._bytes_of_text = _byte_level if "ByteLevel" in decoder else _sentence_piece
-        self.drops_first_space = "Strip" in decoder
-        self.ids = vocabulary | added
-        self.special = frozenset(special)
-        self._text = {token: text for text, token in vocabulary.items()}
+    def __init__(self, library: tokenizers.Tokenizer, controls: dict[int, str]) -> None:
+        """Notes what the vocabulary holds."""
+        model = library.model
+        self._drops = isinstance(model, tokenizers.models.BPE) and model.unk_token is None
+        self._library = library
+        self._byte_level = "ByteLevel" in f"{library.pre_tokenizer}{library.normalizer}"
+        added = library.get_added_tokens_decoder()
+        texts = (token.content for number, token in added.items() if number not in controls)
+        self._known = set("".join(texts))
 
-    def bytes_of(self, token: int) -> bytes:
-        if token in self._added:
-            return self._added[token]
-        try:
-            return self._bytes_of_text(self._text[token])
-        except KeyError as error:
-            raise TamizError(
-                f"{self._path}: token {token} is {self._text.get(token)!r}, expected a token of"
-                " the vocabulary in its decoder's alphabet"
-            ) from error
+    def first_lost(self, text: str) -> str | None:
+        """A character of the text that would be lost; None if all are kept."""
+        if not self._drops:
+            return None
+        if self._library.normalizer is not None and not self._byte_level:
+            text = self._library.normalizer.normalize_str(text)
+        unknown = (character for character in set(text) if not self._has(character))
+        return min(unknown, default=None)
+
+    def _has(self, character: str) -> bool:
+        if character in self._known:
+            return True
+        if self._byte_level:
+            names = [_CHARACTER_OF[byte] for byte in character.encode()]
+        else:
+            if character.isspace() or self._library.token_to_id(character) is not None:
+                return True
+            names = [f"<0x{byte:02X}>" for byte in character.encode()]
+        return all(self._library.token_to_id(name) is not None for name in names)
 
 
-def _byte_table() -> dict[str, int]:
+def _byte_table() -> dict[int, str]:
     """GPT-2's table: the printable character that stands for each byte."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in visible]
-    table = {chr(byte): byte for byte in visible}
-    return table | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+    table = {byte: chr(byte) for byte in visible}
+    return table | {byte: chr(256 + place) for place, byte in enumerate(hidden)}
 
 
-_BYTE_OF = _byte_table()
+_CHARACTER_OF = _byte_table()
 
 
-def _byte_level(token: str) -> bytes:
-    return bytes(_BYTE_OF[character] for character in token)
+def _content(token: Any) -> str | None:
+    """Name of a token, which transformers writes as a string or with its flags."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else None
 
 
-def _sentence_piece(token: str) -> bytes:
-    if byte := _BYTE_TOKEN.fullmatch(token):
-        return bytes([int(byte[1], 16)])
-    return token.replace("▁", " ").encode()
-
-
-def _session(path: Path) -> ort.InferenceSession:
-    """A session with onnxruntime-extensions' ops.
-
-    The library is looked up without importing its package, which imports onnx.
-    """
-    package = importlib.util.find_spec("onnxruntime_extensions")
-    if package is None or package.origin is None:
-        raise TamizError(
-            "onnxruntime-extensions is not installed; install it to encode text:"
-            " pip install onnxruntime-extensions"
-        )
-    native = tuple(importlib.machinery.EXTENSION_SUFFIXES)
-    library = next(
-        path
-        for path in Path(package.origin).parent.glob("_extensions_pydll*")
-        if path.name.endswith(native)
-    )
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # errors are raised, and told once
-    options.register_custom_ops_library(str(library))
+@contextmanager
+def _malformed(path: Path) -> Iterator[None]:
+    """Turns what the library raises, its panics as well, into one sentence that names the file."""
     try:
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's exceptions share no base class
-        reason = str(error).strip().splitlines()[0]
-        raise TamizError(f"{path}: onnxruntime cannot load it: {reason}") from error
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split())
+        raise TamizError(f"{path}: not a file of the tokenizers library: {reason}") from error

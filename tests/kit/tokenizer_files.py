@@ -9,6 +9,7 @@ import tokenizers
 from onnxruntime_extensions import get_library_path
 
 from kit import tiny_gguf
+from kit.odd_strings import ODD_STRINGS
 
 CORPUS = """The quick brown fox jumps over the lazy dog; don't
 you think she'll say 'tis 1234 or 3.14?
@@ -41,6 +42,10 @@ BATTERY = (
 )
 
 
+#: Where the operator gives other ids than the library: its strings end at a NUL, and it drops the
+#: noncharacter that the graph separates text with. Where the tokenizer composes characters (NFC),
+#: it also differs on every text that is not composed.
+OPERATOR_DIFFERS = {"a\0b", "\ufdd0"}
 LETTERS = "abXY  \n\t\r013'sdmt,.!?-_é漢字かな한عर्😀👩‍½²Ⅷ１٣\u00a0\u3000\u200b"
 
 
@@ -48,7 +53,7 @@ def texts() -> list[str]:
     choice = random.Random(0)
     pieces = [*LETTERS, *tiny_gguf.SPECIAL, "  \n  ", "the", "return"]
     fuzz = ["".join(choice.choices(pieces, k=choice.randint(1, 14))) for _ in range(1500)]
-    return [*BATTERY, *CORPUS.splitlines(keepends=True), CORPUS, *fuzz]
+    return [*BATTERY, *ODD_STRINGS, *CORPUS.splitlines(keepends=True), CORPUS, *fuzz]
 
 
 def session(folder: Path) -> ort.InferenceSession:
@@ -64,8 +69,8 @@ def encode(model: ort.InferenceSession, text: str) -> list[int]:
     return ids.tolist()
 
 
-def differing(model: ort.InferenceSession, reference: tokenizers.Tokenizer) -> list[str]:
+def differing(model: ort.InferenceSession, reference: tokenizers.Tokenizer) -> set[str]:
     def expected(text: str) -> list[int]:
         return reference.encode(text, add_special_tokens=False).ids
 
-    return [text for text in texts() if encode(model, text) != expected(text)]
+    return {text for text in texts() if encode(model, text) != expected(text)}
