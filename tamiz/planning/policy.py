@@ -19,9 +19,9 @@ from typing import Any
 
 from tamiz.api.site import Site
 from tamiz.api.technique import Technique
-from tamiz.files.errors import TamizError
+from tamiz.files.errors import TamizError, did_you_mean
 from tamiz.files.located_json import LocatedJson
-from tamiz.planning.policy_schema import PATTERN, SHORT, check, layers_of
+from tamiz.planning.policy_schema import KEY_OF_SCHEMA, PATTERN, SHORT, check, layers_of
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,11 @@ def read_policy(path: Path, techniques: Mapping[str, Technique], sites: Sequence
         _check_layer(located, ("layers", layer), int(layer), layers)
     for name in located.value.get("sites", {}):
         if not any(_names(name, site) for site in sites):
-            raise located.error(("sites", name), "names no site of the model, see 'tamiz inspect'")
-    return Policy(path.name, located.value, techniques)
+            close = did_you_mean(name, [site.id for site in sites])
+            message = "matches no site of the model" + (close or "; 'tamiz inspect' lists them")
+            raise located.error(("sites", name), message)
+    value = {key: part for key, part in located.value.items() if key != KEY_OF_SCHEMA}
+    return Policy(path.name, value, techniques)
 
 
 def _check_layer(

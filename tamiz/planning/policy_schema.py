@@ -10,14 +10,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from tamiz.api.site import TENSOR_IDS
 from tamiz.api.technique import Technique
+from tamiz.files.errors import did_you_mean
 from tamiz.files.located_json import LocatedJson
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-#: A key of ``sites`` that begins so is a regular expression.
+#: Key of a policy that names its JSON Schema.
+KEY_OF_SCHEMA = "$schema"
+#: Prefix of a key of ``sites`` that is a regular expression.
 PATTERN = "re:"
-#: Tensor ids as a policy may shorten them.
+#: Short forms of tensor ids that a policy may use.
 SHORT = {tensor: tensor.removeprefix("ffn_").removeprefix("attn_") for tensor in TENSOR_IDS}
 SHORT["tok_embd"] = "embd"
 
@@ -35,7 +38,10 @@ def check(value: Any, located: LocatedJson, techniques: Mapping[str, Technique])
         policy_model(techniques).model_validate(value)
     except ValidationError as error:
         first = max(error.errors(), key=lambda e: len(_place(e["loc"], value)))
-        raise located.error(_place(first["loc"], value), _message(first)) from error
+        place, message = _place(first["loc"], value), _message(first)
+        if first["type"] == "extra_forbidden":
+            message += did_you_mean(str(place[-1]), _known_keys(place[:-1], techniques))
+        raise located.error(place, message) from error
     for index, part in enumerate(value.get("ranges", [])):
         if not layers_of(part["layers"]):
             message = f"expected a range from low to high, found {part['layers']!r}"
@@ -67,23 +73,66 @@ def _message(error: ErrorDetails) -> str:
     return message
 
 
+def _known_keys(place: Sequence[str | int], techniques: Mapping[str, Technique]) -> list[str]:
+    """The keys that an object of a policy may hold."""
+    inside = place[-1] if place else None
+    if inside is None:
+        return [KEY_OF_SCHEMA, *policy_model(techniques).model_fields]
+    if inside == "gating":
+        return list(_Gating.model_fields)
+    if inside == "autotune":
+        return list(_Autotune.model_fields)
+    if inside == "techniques":
+        return list(techniques)
+    if len(place) > 1 and place[-2] == "techniques" and inside in techniques:
+        return ["enable", *techniques[str(inside)].config.model_fields]
+    return ["layers", "tensors", *_entry_model(techniques).model_fields]
+
+
 def policy_model(techniques: Mapping[str, Technique]) -> type[BaseModel]:
     """The pydantic model of a policy, with the keys of these techniques."""
     entry = _entry_model(techniques)
     ranged = create_model(
-        "Range", __base__=entry, layers=(str, Field(pattern=_LAYERS, description="15-20"))
+        "Range",
+        __base__=entry,
+        layers=(
+            str,
+            Field(pattern=_LAYERS, description="First and last layer, both included: 15-20, or 7."),
+        ),
     )
-    tensors: Any = dict[Literal[_IN_LAYERS], entry]  # type: ignore[valid-type]
-    layer = create_model("Layer", __base__=entry, tensors=(tensors, None))
+    ids: Any = dict[Literal[_IN_LAYERS], entry]  # type: ignore[valid-type]
+    tensors = Field(None, description="Entries by tensor id; each overrides its layer's entry.")
+    layer = create_model("Layer", __base__=entry, tensors=(ids, tensors))
     number = Annotated[str, Field(pattern=_LAYER)]
     return create_model(
         "Policy",
         __base__=_Strict,
-        version=(Literal[1], ...),
-        defaults=(entry, None),
-        ranges=(list[ranged], None),  # type: ignore[valid-type]
-        layers=(dict[number, layer], None),  # type: ignore[valid-type]
-        sites=(dict[str, entry], None),  # type: ignore[valid-type]
+        schema_=(
+            str,
+            Field(
+                None,
+                alias=KEY_OF_SCHEMA,
+                description="Path or address of this schema, for editors. A build ignores it.",
+            ),
+        ),
+        version=(Literal[1], Field(description="Version of the policy format.")),
+        defaults=(entry, Field(None, description="Rules of every site.")),
+        ranges=(
+            list[ranged],  # type: ignore[valid-type]
+            Field(None, description="Rules of ranges of layers; later ranges override earlier."),
+        ),
+        layers=(
+            dict[number, layer],  # type: ignore[valid-type]
+            Field(None, description="Rules by layer number, from 0; override `ranges`."),
+        ),
+        sites=(
+            dict[str, entry],  # type: ignore[valid-type]
+            Field(
+                None,
+                description="Rules by site id as 'tamiz inspect' prints it, or by 're:' and a "
+                "regular expression that matches the whole id. Override everything else.",
+            ),
+        ),
     )
 
 
@@ -98,60 +147,94 @@ _Steps = Annotated[list[int | float | dict[str, Any]], Field(min_length=1, max_l
 
 
 class _Gating(_Strict):
-    """What a fit must reach; what is not named here is not asked."""
+    """Quality that a fit must reach. Limits that are not named are not checked."""
 
-    metric: Literal["cos_xw", "cos_x", "cos_w"] = "cos_xw"
-    min_mean: _Cosine | _ByTensor | None = None
-    min_p05: _Cosine | _ByTensor | None = None
-    max_rel_l2: Annotated[float, Field(ge=0)] | None = None
+    metric: Literal["cos_xw", "cos_x", "cos_w"] = Field(
+        "cos_xw",
+        description="Cosine between W and Ŵ that is checked. cos_xw: input channels weighted by "
+        "the energy of sampled inputs; cos_x: outputs for sampled inputs; cos_w: rows of the "
+        "weights, which needs no calibration.",
+    )
+    min_mean: _Cosine | _ByTensor | None = Field(
+        None, description="Smallest accepted mean of the cosine, from -1 to 1."
+    )
+    min_p05: _Cosine | _ByTensor | None = Field(
+        None, description="Smallest accepted 5 % quantile of the cosine, from -1 to 1."
+    )
+    max_rel_l2: Annotated[float, Field(ge=0)] | None = Field(
+        None,
+        description="Largest accepted relative error of the weights, ‖W − Ŵ‖ / ‖W‖. int4 reaches "
+        "about 0.08.",
+    )
 
 
 class _Autotune(_Strict):
-    """Tries configurations in order and takes the first that passes."""
+    """Tries configurations in order and takes the first that passes the gate."""
 
-    enabled: bool = False
-    schedule: _Steps | dict[_Tensor, _Steps] | None = None
-    schedule_gate_up: _Steps | None = None
-    schedule_down: _Steps | None = None
-    max_iters: Annotated[int, Field(ge=1)] | None = None
+    enabled: bool = Field(False, description="Try several configurations at a site.")
+    schedule: _Steps | dict[_Tensor, _Steps] | None = Field(
+        None,
+        description="Configurations in the order of the attempts: objects of settings, or numbers "
+        "for the technique's main setting. The technique's own schedule is the default.",
+    )
+    schedule_gate_up: _Steps | None = Field(
+        None, description="Schedule of ffn_gate and ffn_up; overrides `schedule`."
+    )
+    schedule_down: _Steps | None = Field(
+        None, description="Schedule of ffn_down; overrides `schedule`."
+    )
+    max_iters: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Largest number of attempts per site; no limit by default."
+    )
 
 
 def _entry_model(techniques: Mapping[str, Technique]) -> type[BaseModel]:
     """An entry with the sections and short keys of these techniques."""
     sections: dict[str, Any] = {}
-    short: dict[str, list[Any]] = {}
+    short: dict[str, list[tuple[str, str]]] = {}
     for name, technique in techniques.items():
-        fields: dict[str, Any] = {}
-        for key, info in technique.config.model_fields.items():
-            kind = _annotated(info)
-            fields[key] = (_or_by_tensor(kind), None)
+        fields: dict[str, Any] = {
+            key: (_or_by_tensor(_annotated(info)), Field(None, description=info.description))
+            for key, info in technique.config.model_fields.items()
+        }
         for key, target in technique.policy_keys.items():
-            kind = _annotated(technique.config.model_fields[target])
-            short.setdefault(key, []).append(_or_by_tensor(kind))
-        fields["enable"] = (bool, None)
-        sections[name] = (create_model(name, __base__=_Strict, **fields), None)
+            short.setdefault(key, []).append((name, target))
+        text = f"Switch {name} on or off at these sites. A named technique is on by default."
+        fields["enable"] = (bool, Field(None, description=text))
+        section = create_model(name, __base__=_Strict, **fields)
+        sections[name] = (section, Field(None, description=technique.summary))
     made: Any = create_model("Techniques", __base__=_Strict, **sections)
-    extra: dict[str, Any] = {
-        k: (Union[tuple(v)], None)  # noqa: UP007
-        for k, v in short.items()
-    }
+    extra: dict[str, Any] = {}
+    for key, targets in short.items():
+        fields_of = [techniques[name].config.model_fields[target] for name, target in targets]
+        kinds = tuple(_or_by_tensor(_annotated(info)) for info in fields_of)
+        text = "Short key for " + ", ".join(f"{target} of {name}" for name, target in targets) + "."
+        extra[key] = (Union[kinds], Field(None, description=text))  # noqa: UP007
     return create_model(
         "Entry",
         __base__=_Strict,
-        enable=(bool, None),
-        strip=(bool, None),
-        gating=(_Gating, None),
-        autotune=(_Autotune, None),
-        techniques=(made, None),
+        enable=(bool, Field(None, description="false: no requested technique may act here.")),
+        strip=(
+            bool,
+            Field(
+                None,
+                description="true: drop the dense weight that a technique replaced. false: keep "
+                "it where the technique can fall back to it. `--strip-dense` is the default.",
+            ),
+        ),
+        gating=(_Gating, Field(None, description="Quality that a fit must reach.")),
+        autotune=(_Autotune, Field(None, description="Configurations to try at a site.")),
+        techniques=(made, Field(None, description="Settings by technique.")),
         **extra,
     )
 
 
 def _annotated(info: Any) -> Any:
+    """A field's type with its constraints."""
     kind = info.annotation
     for constraint in info.metadata:
         kind = Annotated[kind, constraint]
-    return Annotated[kind, Field(description=info.description)] if info.description else kind
+    return kind
 
 
 def _or_by_tensor(kind: Any) -> Any:

@@ -12,6 +12,7 @@ from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose, make_plan
 from tamiz.planning.policy import Gating, Policy, Rules, Tuning, read_policy
 from tamiz.planning.policy_schema import policy_model
+from tamiz.plugins import load
 
 
 class SeedConfig(TechniqueConfig):
@@ -221,7 +222,21 @@ REFUSED = [
     ('{"version": 1, "defaults": {"gating": {"min_mean": 1.5}}}', "min_mean: .*less than or equal"),
     ('{"version": 1, "defaults": {"gating": {"metric": "l2"}}}', "metric: expected 'cos_xw'"),
     ('{"version": 1, "defaults": {"autotune": {"max_iters": 0}}}', "max_iters"),
-    ('{"version": 1, "sites": {"layers.99.ffn_up": {}}}', "names no site of the model"),
+    ('{"version": 1, "sites": {"layers.99.ffn_up": {}}}', "matches no site of the model"),
+    (
+        '{"version": 1, "sites": {"layers.9.fn_up": {}}}',
+        r"matches no site of the model; did you mean 'layers.9.ffn_up'\?$",
+    ),
+    ('{"version": 1, "defalts": {}}', r"\$.defalts: unknown key; did you mean 'defaults'\?$"),
+    ('{"version": 1, "defaults": {"enabel": true}}', r"unknown key; did you mean 'enable'\?$"),
+    ('{"version": 1, "defaults": {"gating": {"min_p5": 0.1}}}', r"did you mean 'min_p05'\?$"),
+    ('{"version": 1, "defaults": {"autotune": {"enable": true}}}', r"did you mean 'enabled'\?$"),
+    ('{"version": 1, "defaults": {"techniques": {"seded": {}}}}', r"did you mean 'seeded'\?$"),
+    (
+        '{"version": 1, "layers": {"5": {"techniques": {"seeded": {"blok": 1}}}}}',
+        r"did you mean 'block'\?$",
+    ),
+    ('{"version": 1, "layers": {"5": {"tensor": {}}}}', r"did you mean 'tensors'\?$"),
     ('{"version": 1, "sites": {"re:(": {}}}', "no regular expression"),
     (
         '{"version": 1,\n"layers": {"5": {"enable": false,\n"strip": true}}}',
@@ -271,6 +286,26 @@ def test_the_schema_knows_the_techniques() -> None:
     assert "K" not in without["Entry"]["properties"]
 
 
+def test_every_key_of_the_schema_has_a_description() -> None:
+    schema = policy_model(load().techniques()).model_json_schema()
+    objects = {"Policy": schema, **schema["$defs"]}
+    lacking = [
+        f"{name}.{key}"
+        for name, entry in objects.items()
+        for key, value in entry.get("properties", {}).items()
+        if not value.get("description")
+    ]
+    assert lacking == []
+
+
+def test_a_policy_may_name_its_schema(tmp_path: Path) -> None:
+    plain = read(tmp_path, SEED)
+    assert read(tmp_path, {"$schema": "./policy.schema.json", **SEED}).value == plain.value
+    assert "$schema" in policy_model(TECHNIQUES).model_json_schema()["properties"]
+    with pytest.raises(TamizError, match=r'\$\["\$schema"\]: expected a valid string, found 1'):
+        read(tmp_path, {"$schema": 1, **SEED})
+
+
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "policies").glob("*.json"))
 LAYERS = {"smollm2": 30, "qwen7b": 28, "gemma": 26}
 
@@ -282,8 +317,6 @@ def test_the_examples_hold(path: Path) -> None:
         for n in range(LAYERS[path.name.split(".")[2]])
         for tensor in ("attn_k", "ffn_up")
     ]
-    from tamiz.plugins import load
-
     policy = read_policy(path, load().techniques(), sites)
     assert policy.rules(sites[-1], Rules()).resolved
 
