@@ -109,7 +109,7 @@ def build(arguments: argparse.Namespace, results: dict[str, Any], names: list[st
             command += ["--max-dppl", arguments.max_dppl]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         report = json.loads(done.stdout)
-        applied: dict[str, int] = {}
+        gate, applied = report["gate"], dict[str, int]()
         for site in report["sites"].values():
             for entry in site["techniques"]:
                 count = applied.get(entry["name"], 0)
@@ -118,7 +118,7 @@ def build(arguments: argparse.Namespace, results: dict[str, Any], names: list[st
             "flags": variants()[name],
             "bytes": report["totals"]["bytes_after"],
             "applied": applied,
-            "gate": report["gate"]["result"] or report["gate"]["skipped"],
+            "gate": gate["skipped"] if gate["built"] is None else gate["trials"][gate["built"]],
         }
         print(name, json.dumps(results[name]), flush=True)
 

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tamiz.api.site import SiteKind
-from tamiz.building.candidates import Candidates, Progress, decodes, gate_windows
-from tamiz.building.dial import hold_and_turn, turnable
-from tamiz.building.rebuild import plan_from_report, unsafe_in_report
-from tamiz.building.report import make_report, without_seconds
+from tamiz.building.candidates import Progress
+from tamiz.building.decider import CandidateTools, Decider, Tools
+from tamiz.building.replay import Replay
+from tamiz.building.report import Outcome, make_report
 from tamiz.building.rewriting import Written, constant_bytes, write_model
-from tamiz.building.selection import Slot, Workshop, accepted, leave_out, unsafe
-from tamiz.building.whole_model import Gated, Trials, lossy
+from tamiz.building.search import Search
+from tamiz.building.selection import Slot, Workshop, accepted, leave_out
 from tamiz.building.workers import workers
-from tamiz.calibration import file as calibrations
-from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.calibration.file import Calibration
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.files.text_file import write_json
-from tamiz.planning.plan import Plan, describe, make_plan
-from tamiz.planning.policy import Policy, Rules, Tuning, read_policy
+from tamiz.planning.plan import Plan, describe
 from tamiz.planning.resolver import Choice
 from tamiz.reporting.page import render
+from tamiz.reporting.report import Report, WholeModelGate, read_report
 from tamiz.survey import gradients
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.gradients import Loss
@@ -76,14 +73,14 @@ _DEFAULTS = Options()
 
 
 def build(
-    source: str | Path,
+    source: str | Path | Survey,
     target: str | Path,
     choices: Iterable[Choice],
     plugins: Plugins,
     options: Options = _DEFAULTS,
     *,
     progress: Progress = lambda what, done, total: None,
-) -> dict[str, Any]:
+) -> Report:
     """Builds a dense bundle into one that is smaller and runs faster.
 
     Fits lie in ``.<target>.work`` beside the target while the build runs. A build that was
@@ -91,31 +88,34 @@ def build(
     with it; bad input leaves nothing.
 
     Args:
-        source: Folder of a dense bundle.
+        source: Folder of a dense bundle, or its survey where it is known.
         target: Folder of the new bundle; it appears when everything went well.
         choices: Techniques to use wherever they can act; see `tamiz.planning.plan.choose`.
         plugins: The loaded plugins.
         options: How to decide and work.
-        progress: Told about every step.
+        progress: Called with every step.
 
     Returns:
         The report, with ``seconds`` by step and attempt. The bundle's copy lacks them, so that
         equal builds have equal bytes.
 
     Raises:
-        TamizError: `source` is no dense bundle, its model, the policy or the calibration cannot be
-            read, the techniques are in conflict, or `target` must not be written.
+        TamizError: `source` is no dense bundle, its model, the policy, the report or the
+            calibration cannot be read, the techniques are in conflict, or `target` must not be
+            written.
         RuntimeError: The built model does not run, or gives other than finite numbers.
     """
-    source, target = Path(source), Path(target)
-    dense = Bundle.open_dense(source)
-    bundles.check_target(target, source)
+    found = source if isinstance(source, Survey) else None
+    dense = source.bundle if isinstance(source, Survey) else Bundle.open_dense(source)
+    target = Path(target)
+    bundles.check_target(target, dense.path)
+    decider = _decider(list(choices), plugins, options)
     work = target.resolve().with_name(f".{target.resolve().name}.work")
     with _alone(work, target):
         if not options.resume:
             _empty(work)
         try:
-            report = _Build(dense, target, work, list(choices), plugins, options, progress).run()
+            report = _Build(dense, target, work, decider, plugins, options, progress).run(found)
         except BaseException as error:
             refused = isinstance(error, TamizError) and not isinstance(error, UnwritableError)
             if (refused and not options.resume) or not any(work.iterdir()):
@@ -123,6 +123,23 @@ def build(
             raise
         shutil.rmtree(work, ignore_errors=True)
     return report
+
+
+def _decider(choices: list[Choice], plugins: Plugins, options: Options) -> Decider:
+    """Who decides: an earlier build's report, or a search."""
+    techniques = plugins.techniques()
+    if options.report is not None:
+        return Replay(options.report, read_report(options.report), techniques, options.calibration)
+    return Search(
+        techniques,
+        choices,
+        options.on_conflict,
+        options.policy,
+        options.calibration,
+        options.autotune,
+        options.strip_dense,
+        options.max_dppl,
+    )
 
 
 @contextmanager
@@ -172,21 +189,22 @@ class _Build:
     dense: Bundle
     target: Path
     work: Path
-    choices: list[Choice]
+    decider: Decider
     plugins: Plugins
     options: Options
     progress: Progress
     clock: _Clock = field(default_factory=_Clock)
 
-    def run(self) -> dict[str, Any]:
-        """Everything from the dense bundle to the built one."""
-        options, clock = self.options, self.clock
+    def run(self, found: Survey | None) -> Report:
+        """Everything from the dense bundle, or its survey, to the built one."""
+        clock = self.clock
         self.progress("recognise", 0, 1)
         with clock("recognise"):
-            found = survey(self.dense, self.plugins)
-            known = self._calibration()
-            plan, policy = self._plan(found, known)
-        with workers(options.backend, options.jobs) as crew:
+            found = found or survey(self.dense, self.plugins)
+            tools = Tools(found, self.work, self.progress)
+            known = self.decider.calibration(tools)
+            plan = self.decider.plan(tools, known)
+        with workers(self.options.backend, self.options.jobs) as crew:
             with clock("weigh"):
                 losses, notes = self._losses(found, plan, known)
             folder = self.work / "fits"
@@ -194,61 +212,41 @@ class _Build:
             with clock("fit"):
                 slots = workshop.slots()
             with clock("gate"):
-                gated, gate = self._gate(found, plan, workshop, slots, known)
+                slots, gate = self._gate(tools, plan, workshop, slots)
         with bundles.writing(self.target, self.work / "bundle") as folder:
             self.progress("save", 0, 1)
             with clock("save"):
-                written = self._write(found, plan, gated.slots, folder)
-            slots = leave_out(gated.slots, written.refused)
+                written = self._write(found, plan, slots, folder)
+            slots = leave_out(slots, written.refused)
             self.progress("check", 0, 1)
             with clock("check"):
                 check = self._check(found, folder)
-            report = make_report(
-                asdict(self.dense.manifest.source),
+            outcome = Outcome(
+                found,
                 plan,
-                policy,
                 known,
                 slots,
+                self.decider.refused(slots),
                 [*found.notes, *notes, *written.notes],
                 (constant_bytes(found.model), written.constant_bytes),
-                {site.id: found.weight_bytes(site) for site in found.sites},
                 check,
                 gate,
+                clock.seconds,
             )
-            quiet = without_seconds(report)
-            write_json(folder / bundles.REPORT, quiet)
-            (folder / bundles.REPORT_PAGE).write_text(render(quiet), "utf-8")
+            report = make_report(outcome)
+            repeatable = report.without_seconds()
+            write_json(folder / bundles.REPORT, repeatable.as_json())
+            (folder / bundles.REPORT_PAGE).write_text(render(repeatable), "utf-8")
             self._manifest(folder, plan, slots, written)
         self.progress("done", 1, 1)
-        return {**report, "seconds": clock.seconds}
-
-    def _calibration(self) -> Calibration | None:
-        """The calibration that was given, or one of the model's own text where it is needed."""
-        if self.options.calibration is not None:
-            return calibrations.load(self.options.calibration, self.dense)
-        needed = any(choice.technique.calibrated for choice in self.choices)
-        if not needed or self.options.report is not None:
-            return None
-        file = self.work / "calibration.safetensors"
-        return calibrate_bundle(self.dense.path, file, self.plugins, progress=self.progress)
-
-    def _plan(self, found: Survey, known: Calibration | None) -> tuple[Plan, Policy | None]:
-        options, techniques = self.options, self.plugins.techniques()
-        if options.report is not None:
-            sites = found.sites
-            return plan_from_report(options.report, self.dense, sites, techniques, known), None
-        policy = None
-        if options.policy is not None:
-            policy = read_policy(options.policy, techniques, found.sites)
-        base = Rules(strip=options.strip_dense, tuning=Tuning(enabled=options.autotune))
-        return make_plan(found.sites, self.choices, options.on_conflict, policy, base), policy
+        return report
 
     def _losses(
         self, found: Survey, plan: Plan, known: Calibration | None
     ) -> tuple[Mapping[str, Loss], list[Note]]:
-        """What errors at the inputs of sites cost, where a fit reads it; or why nobody knows."""
-        asked = any(choice.config.informed for site in plan.sites for choice in site.choices)
-        if not asked or known is None or not known.tokens:
+        """What errors at the inputs of sites cost, where a fit reads it; or why it is not known."""
+        read = any(choice.config.informed for site in plan.sites for choice in site.choices)
+        if not read or known is None or not known.tokens:
             return {}, []
         from tamiz.api.passes import Note
 
@@ -258,60 +256,18 @@ class _Build:
             return {}, [Note("gradients", "", f"no way back is known through {error}")]
 
     def _gate(
-        self,
-        found: Survey,
-        plan: Plan,
-        workshop: Workshop,
-        slots: list[Slot],
-        known: Calibration | None,
-    ) -> tuple[Gated, dict[str, Any]]:
-        """Holds the whole model to its budget; and what the report says of that."""
-        budget = self.options.max_dppl
-        about: dict[str, Any] = {"max_dppl": budget, "text": None, "skipped": None}
-        about |= {"trials": [], "result": None}
-        skipped = None
-        if self.options.report is not None:
-            skipped = "the decisions are those of a report"
-        elif budget is None:
-            skipped = "switched off"
-        elif not lossy(slots):
-            skipped = "nothing that was applied loses anything"
-        if skipped is None:
-            from tamiz.evaluation.evaluate import Reference
-            from tamiz.runtime.model import Model
-
-            try:
-                reference = Model.load(self.dense.path, threads=1)
-            except TamizError as error:
-                skipped = f"the dense model cannot be scored: {error}"
-        if skipped is not None or budget is None:
-            return Gated(slots, []), {**about, "skipped": skipped}
-
+        self, tools: Tools, plan: Plan, workshop: Workshop, slots: list[Slot]
+    ) -> tuple[list[Slot], WholeModelGate]:
         def write(candidate: Sequence[Slot], folder: Path) -> None:
-            written = self._write(found, plan, candidate, folder)
+            written = self._write(tools.found, plan, candidate, folder)
             self._manifest(folder, plan, candidate, written)
 
-        decode = decodes(slots)
-        long = decode or bool(turnable(slots))
-        windows = gate_windows(reference, known, long, self.progress)
-        scored = self.work / "candidate"
-        scores = Reference(reference, self.work)
-        candidates = Candidates(scores, windows, decode, scored, write, self.progress)
-        trials = Trials(math.log1p(budget), candidates.score, workshop.fill)
-        gated = hold_and_turn(slots, trials)
-        own = known is None or self.options.calibration is None
-        about["text"] = "the model's own" if own else "calibration"
-        about |= {"windows": len(windows), "window_tokens": len(windows[0]), "decode": decode}
-        about |= {"trials": gated.trials, "result": gated.result}
-        return gated, about
+        candidates = CandidateTools(write, workshop.fill)
+        return self.decider.gate(slots, tools, workshop.calibration, candidates)
 
     def _write(self, found: Survey, plan: Plan, slots: Sequence[Slot], folder: Path) -> Written:
-        return write_model(found, plan, accepted(slots), self._unsafe(slots), self.plugins, folder)
-
-    def _unsafe(self, slots: Sequence[Slot]) -> dict[str, str]:
-        if self.options.report is not None:
-            return unsafe_in_report(self.options.report)
-        return unsafe(slots)
+        refused = self.decider.refused(slots)
+        return write_model(found, plan, accepted(slots), refused, self.plugins, folder)
 
     def _check(self, found: Survey, folder: Path) -> dict[str, float]:
         from tamiz.building.selfcheck import compare
@@ -320,6 +276,7 @@ class _Build:
         return compare(self.dense.model, folder / bundles.MODEL, min(rows, default=2))
 
     def _manifest(self, folder: Path, plan: Plan, slots: Sequence[Slot], written: Written) -> None:
+        refused = self.decider.refused(slots)
         bundles.write_manifest(
             folder,
             "built",
@@ -327,5 +284,5 @@ class _Build:
             describe(plan.choices),
             plan.policy,
             written.kv_cache,
-            self._unsafe(slots),
+            {site: ",".join(names) for site, names in refused.items()},
         )

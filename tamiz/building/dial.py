@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from tamiz.api.technique import Dial
 from tamiz.building.selection import Slot
 from tamiz.building.whole_model import Gated, Trials, hold, lossy, rounded
-from tamiz.planning.plan import configure
 from tamiz.planning.resolver import Choice
 
 _TRIALS = 7
@@ -50,7 +49,7 @@ def hold_and_turn(slots: list[Slot], trials: Trials) -> Gated:
     if lossy(rest):
         rest = hold(rest, trials).slots
     choices = {index: _choice(slots[index]) for index in turned}
-    return Gated(_Search(rest, choices, trials).run() or rest, trials.told)
+    return Gated(_Search(rest, choices, trials).run() or rest, trials.tried)
 
 
 @dataclass
@@ -73,8 +72,7 @@ class _Search:
         allowed = self.trials.allowed
         for _ in range(_TRIALS):
             candidate = self._at(strength)
-            told = {"predicted": self._predicted(candidate), "strength": rounded(strength)}
-            loss = self.trials.loss(candidate, refused=[], **told)
+            loss = self.trials.loss(candidate, [], self._predicted(candidate), rounded(strength))
             if loss <= allowed:
                 low, best = strength, candidate
                 if loss >= _CONTENT * allowed:
@@ -115,15 +113,9 @@ class _Search:
         for index, choice in self.choices.items():
             dial = _dial(choice)
             assert dial is not None
-            turned = _set(choice, dial.field, strength)
+            turned = choice.with_fields({dial.field: strength})
             candidate[index] = Slot(self.rest[index].site_plan, ((turned, 0),))
         return self.trials.fill(candidate)
-
-
-def _set(choice: Choice, field: str, value: float) -> Choice:
-    """A choice with another value of one field."""
-    fields = {**choice.config.model_dump(), field: value}
-    return configure(choice.technique, fields, asked=choice.asked)
 
 
 def _choice(slot: Slot) -> Choice:

@@ -28,7 +28,6 @@ from tamiz.building.quality import PERFECT, measure
 from tamiz.building.workers import Workers
 from tamiz.files.errors import TamizError, blaming
 from tamiz.files.tensor_file import write_tensors
-from tamiz.planning.plan import configure
 from tamiz.planning.policy import Rules
 from tamiz.planning.resolver import Choice
 
@@ -173,10 +172,9 @@ def _configurations(job: Job) -> list[Choice]:
         return [job.choice]
     steps: Sequence[Any] = tuning.schedule or technique.autotune.schedule(job.site, config)
     fields = (s if isinstance(s, Mapping) else {technique.autotune.field: s} for s in steps)
-    base = config.model_dump()
     tried = islice(fields, tuning.max_iters or _MAX_ATTEMPTS)
     try:
-        return [configure(technique, {**base, **f}, asked=job.choice.asked) for f in tried]
+        return [job.choice.with_fields(changed) for changed in tried]
     except TamizError as error:
         raise TamizError(f"autotune's schedule at {job.site.id}: {error}") from error
 

@@ -51,7 +51,7 @@ def write_model(
     found: Survey,
     plan: Plan,
     accepted: Mapping[str, Sequence[Attempt]],
-    unsafe: Mapping[str, str],
+    refused: Mapping[str, Sequence[str]],
     plugins: Plugins,
     folder: Path,
 ) -> Written:
@@ -61,7 +61,7 @@ def write_model(
         found: The dense bundle's graph; it stays as it is.
         plan: What was planned.
         accepted: Fits to apply by site id, in order.
-        unsafe: Techniques that a gate refused, by site id.
+        refused: Techniques that were refused, by site id; their nodes are marked.
         plugins: The loaded plugins.
         folder: Existing folder to write into; the manifest is not written.
     """
@@ -70,11 +70,12 @@ def write_model(
 
     model = found.model.clone()
     nodes = {node.name: node for node in model.graph}
-    refused: dict[tuple[str, str], str] = {}
+    left: dict[tuple[str, str], str] = {}
     for site_plan in plan.sites:
         site = site_plan.site
-        if site.id in unsafe and site.node in nodes:
-            nodes[site.node].metadata_props[metadata.UNSAFE] = f"{site.id}:{unsafe[site.id]}"
+        mark = f"{site.id}:{','.join(refused.get(site.id, ()))}"
+        if site.id in refused and site.node in nodes:
+            nodes[site.node].metadata_props[metadata.UNSAFE] = mark
         for attempt in accepted.get(site.id, ()):
             technique = attempt.choice.technique
             fit = replace(attempt.fit(), strip=strips(plan, site, attempt.choice))
@@ -82,12 +83,12 @@ def write_model(
                 with blaming(f"technique {technique.name}", FitError):
                     made = technique.rewrite(site, fit, model)
             except FitError as error:
-                refused[site.id, technique.name] = str(error)
+                left[site.id, technique.name] = str(error)
                 break  # what follows may need what this one would have provided
             for node in made:
                 _sign(node, site, attempt.choice, plan.policy)
-                if site.id in unsafe:
-                    node.metadata_props[metadata.UNSAFE] = f"{site.id}:{unsafe[site.id]}"
+                if site.id in refused:
+                    node.metadata_props[metadata.UNSAFE] = mark
     notes = run_passes(model, plugins, Phase.FUSE)
     with reading(found.bundle):
         _save(model, folder)
@@ -96,7 +97,7 @@ def write_model(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(dense.file(name), folder / name)
     kv_cache = "shared" if _shares_kv_cache(model) else "exact"
-    return Written(tuple(notes), constant_bytes(model), kv_cache, refused)
+    return Written(tuple(notes), constant_bytes(model), kv_cache, left)
 
 
 def strips(plan: Plan, site: Site, choice: Choice) -> bool:

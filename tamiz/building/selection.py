@@ -207,15 +207,15 @@ def leave_out(slots: Iterable[Slot], refused: Mapping[tuple[str, str], str]) -> 
     return result
 
 
-def unsafe(slots: Iterable[Slot]) -> dict[str, str]:
-    """Techniques that a gate refused, by site id."""
-    refused: dict[str, list[str]] = {}
+def refused(slots: Iterable[Slot]) -> dict[str, list[str]]:
+    """Techniques that a gate, their own fit or their rewrite refused, by site id."""
+    found: dict[str, list[str]] = {}
     for slot in slots:
         decisions = [(f.choice.technique.name, applied) for f, applied, _ in slot.decisions()]
         names = dict.fromkeys(name for name, _ in decisions if (name, True) not in decisions)
         if names:
-            refused.setdefault(slot.site_plan.site.id, []).extend(names)
-    return {site: ",".join(names) for site, names in refused.items()}
+            found.setdefault(slot.site_plan.site.id, []).extend(names)
+    return found
 
 
 def by_site(slots: Iterable[Slot]) -> Mapping[str, list[Slot]]:

@@ -17,10 +17,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tamiz.building.fitting import Attempt
 from tamiz.building.selection import Slot
+from tamiz.reporting.report import Trial
 
 _FACTOR = 50.0
 _TRIALS = 6
@@ -41,19 +41,19 @@ class Gated:
 
     Attributes:
         slots: The slots, some of them backed off.
-        trials: What was tried: ``refused`` (site ids), ``predicted`` (Δppl), what was measured,
-            and whether it ``holds``. The last one that holds is what is built.
+        trials: The candidates that were measured, in order.
     """
 
     slots: list[Slot]
-    trials: list[dict[str, Any]]
+    trials: list[Trial]
 
     @property
-    def result(self) -> dict[str, Any] | None:
-        """The trial of what is built; None where nothing lossy is left, or nothing was tried."""
+    def built(self) -> int | None:
+        """Index of the trial that is built, the last one that holds; None where nothing lossy is
+        left, or nothing was tried."""
         if not lossy(self.slots):
             return None
-        return next((trial for trial in reversed(self.trials) if trial["holds"]), None)
+        return max((index for index, trial in enumerate(self.trials) if trial.holds), default=None)
 
 
 def lossy(slots: Sequence[Slot]) -> list[int]:
@@ -74,26 +74,42 @@ class Trials:
         allowed: Largest ln(1 + Δppl).
         evaluate: Builds and measures a candidate.
         fill: Fits what a candidate's slots have no fit of yet.
-        told: What was tried, for the report.
+        tried: The candidates so far, for the report.
     """
 
     allowed: float
     evaluate: Evaluate
     fill: Fill
-    told: list[dict[str, Any]] = field(default_factory=list)
+    tried: list[Trial] = field(default_factory=list)
 
-    def loss(self, candidate: Sequence[Slot], **about: Any) -> float:
+    def loss(
+        self,
+        candidate: Sequence[Slot],
+        refused: Sequence[str],
+        predicted: float | None,
+        strength: float | None = None,
+    ) -> float:
         """ln(1 + Δppl) of a candidate; infinite if it is not a number.
 
         Args:
             candidate: Its slots.
-            about: What else the report tells of this trial.
+            refused: Ids of the sites that do without the technique, for the report.
+            predicted: Predicted Δppl, for the report.
+            strength: The techniques' common strength, for the report.
         """
         quality = self.evaluate(candidate)
         dppl = quality["dppl"]
         loss = math.log1p(dppl) if math.isfinite(dppl) else math.inf
         measured = {name: rounded(value) for name, value in quality.items()}
-        self.told.append({**about, **measured, "holds": loss <= self.allowed})
+        self.tried.append(
+            Trial(
+                refused=list(refused),
+                predicted=predicted,
+                strength=strength,
+                holds=loss <= self.allowed,
+                **measured,
+            )
+        )
         return loss
 
 
@@ -107,7 +123,7 @@ def hold(slots: list[Slot], trials: Trials) -> Gated:
     holds = False
     while not holds and (worst := lossy(slots)):
         slots, holds = _Search(slots, worst, trials).run()
-    return Gated(slots, trials.told)
+    return Gated(slots, trials.tried)
 
 
 @dataclass
@@ -150,8 +166,7 @@ class _Search:
         if not lossy(candidate):
             return 0.0
         refused = [self.slots[index].site_plan.site.id for index in self.worst[:count]]
-        told = rounded(math.expm1(min(predicted, 700.0)))
-        return self.trials.loss(candidate, refused=refused, predicted=told)
+        return self.trials.loss(candidate, refused, rounded(math.expm1(min(predicted, 700.0))))
 
 
 def _first_within(damage: Sequence[float], allowed: float) -> int:

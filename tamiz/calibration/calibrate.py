@@ -25,6 +25,8 @@ _SAVE_EVERY = 8
 _GENERATED = 16
 #: Inputs to keep of a head: what is fitted to them has as many parameters as a layer.
 _HEAD_SAMPLES = 8192
+#: What is read and kept unless the caller says otherwise.
+_WINDOWS, _SAMPLES, _MEMORY = 64, 256, 256 << 20
 
 #: Called with what is being done, steps done and steps in all.
 Progress = Callable[[str, int, int], None]
@@ -37,9 +39,9 @@ def calibrate_bundle(
     *,
     texts: Sequence[Path] = (),
     merged: Sequence[Path] = (),
-    windows: int = 64,
-    samples: int = 256,
-    memory: int = 256 << 20,
+    windows: int = _WINDOWS,
+    samples: int = _SAMPLES,
+    memory: int = _MEMORY,
     threads: int | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> Calibration:
@@ -55,7 +57,7 @@ def calibrate_bundle(
         samples: Inputs to keep of every site; of heads 8,192.
         memory: Bytes that all kept inputs may take.
         threads: Threads of onnxruntime.
-        progress: Told about every step.
+        progress: Called with every step.
 
     Raises:
         TamizError: No dense bundle, an unreadable or too short text, a file of another model, or
@@ -67,9 +69,9 @@ def calibrate_bundle(
     if others and not texts:
         result = others.pop(0)
     else:
-        result = _measure(
-            bundle, target, plugins, texts, windows, samples, memory, threads, progress
-        )
+        cuts = text_windows(bundle, texts, windows, threads, progress)
+        found = survey(bundle, plugins)
+        result = measure(found, cuts, target, samples, memory, threads, progress)
     for other in others:
         pairs = result.limits.items()
         result.limits = {name: min(limit, other.limits[name]) for name, limit in pairs}
@@ -83,31 +85,43 @@ def _part(target: Path) -> Path:
     return target.with_name(target.name + ".part")
 
 
-def _measure(
-    bundle: Bundle,
+def measure(
+    found: Survey,
+    cuts: Sequence[Window],
     target: Path,
-    plugins: Plugins,
-    texts: Sequence[Path],
-    windows: int,
-    samples: int,
-    memory: int,
-    threads: int | None,
-    progress: Progress,
+    samples: int = _SAMPLES,
+    memory: int = _MEMORY,
+    threads: int | None = None,
+    progress: Progress = lambda what, done, total: None,
 ) -> Calibration:
+    """Measures the inputs of a model's sites on windows of text.
+
+    Args:
+        found: The dense bundle's graph.
+        cuts: The windows; see `text_windows`.
+        target: Where the calibration is going to be written; ``<target>.part`` beside it holds what
+            an interrupted run has measured, and this one goes on with it.
+        samples: Inputs to keep of every site; of heads 8,192.
+        memory: Bytes that all kept inputs may take.
+        threads: Threads of onnxruntime.
+        progress: Called with every window.
+
+    Raises:
+        TamizError: The memory does not hold one input of each site.
+    """
     from tamiz.survey.activations import Activations
 
-    progress("read the text", 0, 1)
-    cuts = text_windows(bundle, texts, windows, threads, progress)
-    found = survey(bundle, plugins)
     run = Activations(found, threads)
-    empty = Calibration(fingerprint(bundle), run.inputs, _limits(found, run, samples, memory))
+    limits = _limits(found, run, samples, memory)
+    empty = Calibration(fingerprint(found.bundle), run.inputs, limits)
 
     def every(state: Calibration, done: int) -> None:
         progress("calibrate", done, len(cuts))
         if done % _SAVE_EVERY == 0 and done < len(cuts):
             files.save(state, _part(target))
 
-    return files.calibrate(_interrupted(bundle, target, empty, cuts), cuts, run, every)
+    start = _interrupted(found.bundle, target, empty, cuts)
+    return files.calibrate(start, cuts, run, every)
 
 
 def _limits(found: Survey, run: Activations, samples: int, memory: int) -> dict[str, int]:
@@ -150,9 +164,9 @@ def _interrupted(
 def text_windows(
     bundle: Bundle,
     texts: Sequence[Path],
-    windows: int,
-    threads: int | None,
-    progress: Progress,
+    windows: int = _WINDOWS,
+    threads: int | None = None,
+    progress: Progress = lambda what, done, total: None,
 ) -> list[Window]:
     """Windows of the texts' first tokens, or of what the model writes where there is no text.
 
@@ -164,6 +178,7 @@ def text_windows(
     from tamiz.runtime.model import Model
     from tamiz.runtime.tokenizer import Tokenizer
 
+    progress("read the text", 0, 1)
     limit = bundle.json("config.json").get("max_position_embeddings")
     length = min(WINDOW, limit) if isinstance(limit, int) and limit > 0 else WINDOW
     if not texts:

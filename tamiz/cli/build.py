@@ -27,6 +27,7 @@ from tamiz.files.errors import TamizError, UnwritableError, naming
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
+    from tamiz.reporting.report import Report
 
 
 @click.command("build", cls=TechniqueCommand)
@@ -140,9 +141,9 @@ def command(
     with progress_bar() as progress, _dense(source, output, loaded, progress) as dense:
         report = build(dense, output, chosen, loaded, options, progress=progress)
     if report_json is not None:
-        _write(report_json, report, output)
+        _write(report_json, report.as_json(), output)
     if as_json:
-        print_json(report)
+        print_json(report.as_json())
     else:
         _print(output, report)
 
@@ -197,23 +198,23 @@ def _budget(ctx: click.Context, text: str, recipe: str | None) -> float | None:
     return value
 
 
-def _print(output: Path, report: dict[str, Any]) -> None:
-    totals, check = report["totals"], report["check"]
+def _print(output: Path, report: Report) -> None:
+    totals = report.totals
     click.echo(
-        f"{output}: {totals['replaced']} of {totals['sites']} weights replaced, "
-        f"{totals['exact']} of them exactly; "
-        f"{size(totals['bytes_before'])} → {size(totals['bytes_after'])}"
+        f"{output}: {totals.replaced} of {totals.sites} weights replaced, "
+        f"{totals.exact} of them exactly; "
+        f"{size(totals.bytes_before)} → {size(totals.bytes_after)}"
     )
-    for site, entry in report["sites"].items():
-        for technique in entry["techniques"]:
-            if not technique["decision"]["applied"]:
-                click.echo(f"{site}: {technique['name']} {technique['decision']['reason']}")
-    for entry in report["dropped"]:
-        click.echo(f"{entry['site']}: {entry['technique']} dropped, it conflicts with another")
-    if (trial := report["gate"]["result"]) is not None:
+    for site, entry in report.sites.items():
+        for fitted in entry.techniques:
+            if not fitted.decision.applied:
+                click.echo(f"{site}: {fitted.name} {fitted.decision.reason}")
+    for dropped in report.dropped:
+        click.echo(f"{dropped.site}: {dropped.technique} dropped, it conflicts with another")
+    if (trial := report.gate.result) is not None:
         click.echo(
-            f"whole model: Δppl {trial['dppl']}, mean KL {trial['kl_mean']}, "
-            f"{len(trial['refused'])} sites backed off"
+            f"whole model: Δppl {trial.dppl}, mean KL {trial.kl_mean}, "
+            f"{len(trial.refused)} sites backed off"
         )
-    click.echo("against dense: " + ", ".join(f"{k} {v:.3g}" for k, v in check.items()))
-    click.echo(f"{sum(report['seconds'].values()):.1f} s")
+    click.echo("against dense: " + ", ".join(f"{k} {v:.3g}" for k, v in report.check.items()))
+    click.echo(f"{sum((report.seconds or {}).values()):.1f} s")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tamiz.cli._output import fold, print_json, print_table, size
+
+if TYPE_CHECKING:
+    from tamiz.reporting.explain import Explanation
+    from tamiz.reporting.report import Autotune, Gating, Report, WholeModelGate
 
 _NUMBER = re.compile(r"\d[\d.]*")
 
@@ -26,41 +30,48 @@ def command(directory: Path, site: str | None, as_json: bool) -> None:
     backed off, what stood against it. Without SITE one line a site. Reads the bundle's report.
     """
     from tamiz.files.bundle import Bundle
-    from tamiz.reporting.explain import explain, overview, reading
+    from tamiz.reporting.explain import explain, overview
+    from tamiz.reporting.report import bundle_report
 
-    with reading(Bundle.open(directory)) as report:
-        found = overview(report) if site is None else explain(report, site)
+    report = bundle_report(Bundle.open(directory))
+    if site is None:
         if as_json:
-            print_json(found)
-        elif site is None:
-            _print_overview(found)
+            print_json(overview(report))
+        else:
+            _print_overview(report)
+    else:
+        found = explain(report, site)
+        if as_json:
+            print_json(found.as_json())
         else:
             _print_site(found)
 
 
-def _print_overview(found: Mapping[str, Any]) -> None:
-    click.echo(f"{found['source']}, policy {found['build']['policy_hash'][:16]}")
-    _print_sites(found["sites"])
-    _print_gate(found["gate"])
-    for conflict in found["conflicts"]:
-        click.echo(f"conflict: {conflict['reason']}")
-    for drop in found["dropped"]:
-        click.echo(f"dropped: {drop['technique']} at {drop['site']}")
-    if found["notes"]:
-        notes = [(note["pass_name"], note["reason"]) for note in found["notes"]]
+def _print_overview(report: Report) -> None:
+    click.echo(f"{report.source}, policy {report.build.policy_hash[:16]}")
+    _print_sites(report)
+    _print_gate(report.gate)
+    for conflict in report.conflicts:
+        click.echo(f"conflict: {conflict.reason}")
+    for drop in report.dropped:
+        click.echo(f"dropped: {drop.technique} at {drop.site}")
+    if report.notes:
+        notes = [(note.pass_name, note.reason) for note in report.notes]
         print_table(["pass", ">nodes", "left as it was because"], _alike(notes))
 
 
-def _print_sites(entries: Sequence[Mapping[str, Any]]) -> None:
-    """What stands where, and why."""
+def _print_sites(report: Report) -> None:
+    """What is applied where, and why."""
     from tamiz.api.site import Site, SiteKind
 
     rows = []
-    for entry in entries:
-        site = Site(entry["site"], SiteKind(entry["kind"]), "", entry["layer"])
-        rows.append((site, (" → ".join(entry["techniques"]) or "dense", size(entry["bytes"]))))
+    for name, entry in report.sites.items():
+        site = Site(name, SiteKind(entry.kind), "", entry.layer)
+        rows.append(
+            (site, (" → ".join(entry.decision.applied) or "dense", size(entry.bytes_after)))
+        )
     print_table(["site", ">sites", "techniques", ">bytes each"], fold(rows))
-    reasons = [(entry["judged"] or "", entry["reason"]) for entry in entries]
+    reasons = [(s.gating.judged or "", s.decision.reason) for s in report.sites.values()]
     print_table(["judged by", ">sites", "because"], _alike(reasons))
 
 
@@ -71,90 +82,87 @@ def _alike(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
     return [(key[0], str(count), first[key]) for key, count in counts.items()]
 
 
-def _print_gate(gate: Mapping[str, Any]) -> None:
-    if gate["skipped"]:
-        click.echo(f"whole-model gate: not run, {gate['skipped']}")
+def _print_gate(gate: WholeModelGate) -> None:
+    if gate.skipped:
+        click.echo(f"whole-model gate: not run, {gate.skipped}")
         return
-    result = gate["result"]
-    built = f"built: {result['dppl']}" if result else "nothing that loses anything was left"
-    click.echo(f"whole-model gate: Δppl at most {gate['max_dppl']}, {built}")
+    result = gate.result
+    built = f"built: {result.dppl}" if result else "nothing that loses anything was left"
+    click.echo(f"whole-model gate: Δppl at most {gate.max_dppl}, {built}")
 
 
-def _print_site(found: Mapping[str, Any]) -> None:
-    n, k = found["shape"]
+def _print_site(found: Explanation) -> None:
+    entry = found.entry
+    n, k = entry.shape
     shape = f", {n} × {k}" if n else ""
-    before, after = size(found["bytes_before"]), size(found["bytes_after"])
-    click.echo(f"{found['site']}: {found['kind']}{shape}, {before} → {after}")
-    stays = "" if found["decision"]["emit"] else "stays dense: "
-    click.echo(f"{stays}{found['decision']['reason']}")
-    for entry in found["techniques"]:
-        rows = [(f, _told(v), entry["config_from"][f]) for f, v in entry["config"].items()]
-        print_table([entry["name"], "value", "comes from"], rows)
-    if origins := found["resolved"]["policy_from"]:
-        rows = [(key, str(_at(found["resolved"]["policy"], key)), origins[key]) for key in origins]
+    before, after = size(entry.bytes_before), size(entry.bytes_after)
+    click.echo(f"{found.site}: {entry.kind}{shape}, {before} → {after}")
+    stays = "" if entry.decision.applied else "stays dense: "
+    click.echo(f"{stays}{entry.decision.reason}")
+    for fitted in entry.techniques:
+        rows = [(f, _shown(v), fitted.config_from.get(f, "")) for f, v in fitted.config.items()]
+        print_table([fitted.name, "value", "comes from"], rows)
+    if origins := entry.resolved.policy_from:
+        rows = [(key, str(_at(entry.resolved.policy, key)), origins[key]) for key in origins]
         print_table(["policy", "value", "comes from"], rows)
-    _print_gating(found["gating"])
-    _print_attempts(found["autotune"])
-    for trial in found["backed_off"]:
+    _print_gating(entry.gating)
+    _print_attempts(entry.autotune)
+    for trial in found.backed_off:
         click.echo(
-            f"backed off with {len(trial['refused']) - 1} others: Δppl {trial['predicted']} "
-            f"predicted, {trial['dppl']} measured without them"
+            f"backed off with {len(trial.refused) - 1} others: Δppl {trial.predicted} "
+            f"predicted, {trial.dppl} measured without them"
         )
-    for conflict in found["conflicts"]:
-        click.echo(f"conflict: {conflict['reason']}; {' or '.join(conflict['remedies'])}")
-    for name in found["dropped"]:
+    for conflict in found.conflicts:
+        click.echo(f"conflict: {conflict.reason}; {' or '.join(conflict.remedies)}")
+    for name in found.dropped:
         click.echo(f"dropped: {name}")
-    for note in found["notes"]:
-        click.echo(f"left as it was by {note['pass_name']}: {note['reason']}")
+    for note in found.notes:
+        click.echo(f"left as it was by {note.pass_name}: {note.reason}")
 
 
 def _at(entry: Any, key: str) -> Any:
     """Value of a dotted key; keys hold no dots."""
     for part in key.split("."):
-        entry = entry[part]
+        entry = entry.get(part) if isinstance(entry, dict) else None
     return entry
 
 
-def _print_gating(gating: Mapping[str, Any]) -> None:
-    if gating["judged"] is None:
+def _print_gating(gating: Gating) -> None:
+    if gating.judged is None:
         return
-    asked = f" in place of {gating['metric']}" if gating["fallback"] else ""
-    least = [("mean", gating["min_mean"]), ("p05", gating["min_p05"])]
+    wanted = f" in place of {gating.metric}" if gating.fallback else ""
+    found = (("mean", gating.mean, gating.min_mean), ("p05", gating.p05, gating.min_p05))
     parts = [
-        f"{name} {_number(gating[name])}" + ("" if low is None else f" (at least {low})")
-        for name, low in least
-        if gating[name] is not None
+        f"{name} {value:.5f}" + ("" if least is None else f" (at least {least})")
+        for name, value, least in found
+        if value is not None
     ]
-    verdict = "passed" if gating["pass"] else "refused"
-    click.echo(f"gate {verdict}: {gating['judged']}{asked}")
+    verdict = "passed" if gating.passed else "refused"
+    click.echo(f"gate {verdict}: {gating.judged}{wanted}")
     click.echo(f"  {', '.join(parts)}")
 
 
-def _print_attempts(autotune: Mapping[str, Any]) -> None:
-    attempts = autotune["attempts"]
+def _print_attempts(autotune: Autotune) -> None:
+    attempts = autotune.attempts
     if len(attempts) < 2:
         return
     changed = {
         name
         for attempt in attempts
-        for name, value in attempt["config"].items()
-        if any(other["config"].get(name, value) != value for other in attempts)
+        for name, value in attempt.config.items()
+        if any(other.config.get(name, value) != value for other in attempts)
     }
     rows = [
         (
-            a["technique"],
-            ", ".join(f"{name} {a['config'][name]}" for name in a["config"] if name in changed),
-            size(a["bytes"]),
-            "passed" if a["pass"] else a["reason"],
+            a.technique,
+            ", ".join(f"{name} {a.config[name]}" for name in a.config if name in changed),
+            size(a.bytes),
+            "passed" if a.passed else a.reason or "",
         )
         for a in attempts
     ]
     print_table(["attempt", "with", ">bytes", "result"], rows)
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     return "–" if value is None else str(value)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.5f}"

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import ValidationError
-
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Cost, Technique
 from tamiz.files.errors import TamizError, blaming
 from tamiz.planning.policy import Policy, Rules
-from tamiz.planning.resolver import MASKS, Choice, Conflict, Resolution, SitePlan, resolve
+from tamiz.planning.resolver import Choice, Conflict, Resolution, SitePlan, resolve
 from tamiz.survey.survey import Survey
 
 #: The rules of a build without a policy.
@@ -43,6 +41,7 @@ class Plan:
         policy: SHA-256 of the choices with their versions and configurations, and of the policy.
         choices: What was chosen for the whole model, also by the policy.
         rules: The policy at each site, by id.
+        policy_file: The policy that was followed; None where there was none.
     """
 
     sites: tuple[SitePlan, ...]
@@ -51,6 +50,7 @@ class Plan:
     policy: str
     choices: tuple[Choice, ...]
     rules: Mapping[str, Rules]
+    policy_file: Policy | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def choose(
     for name, technique in techniques.items():
         fields = wanted.get(name, {} if technique.default else None)
         if fields is not None:
-            chosen.append(configure(technique, fields, asked=name in wanted))
+            chosen.append(Choice.of(technique, fields, asked=name in wanted))
     return chosen
 
 
@@ -102,25 +102,6 @@ def parse_value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def configure(technique: Technique, fields: Mapping[str, Any], *, asked: bool) -> Choice:
-    """Makes one choice.
-
-    Raises:
-        TamizError: An unknown field, or a value outside of its range.
-    """
-    try:
-        return Choice(technique, technique.config.model_validate(dict(fields)), asked)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else ""
-        if name not in technique.config.model_fields:
-            raise TamizError(
-                f"{technique.name}: {name or 'configuration'}: {first['msg']}"
-            ) from error
-        expected = first["msg"].replace("Input should be", "expected")
-        raise TamizError(f"{technique.flag(name)}={first['input']}: {expected}") from error
 
 
 def make_plan(
@@ -150,7 +131,7 @@ def make_plan(
     if policy is not None:
         for name, technique in policy.techniques.items():
             if any(found.switched.get(name) for found in rules.values()):
-                chosen.setdefault(name, configure(technique, {}, asked=True))
+                chosen.setdefault(name, Choice.of(technique, {}))
         policy.check_reach(chosen, rules)
     base_choices = tuple(chosen[name] for name in sorted(chosen))
     wanted = {
@@ -172,32 +153,24 @@ def make_plan(
         policy_hash(base_choices, policy),
         base_choices,
         rules,
+        policy,
     )
 
 
 def _partitioned(site_plan: SitePlan) -> SitePlan:
-    """The plan with the finest mask's block in the configurations that ask for it."""
-    masks = [
-        choice.block(claim)
-        for choice in site_plan.choices
-        for claim in choice.technique.claims
-        if claim.resource in MASKS
-    ]
-    blocks = [block for block in masks if block is not None]
-    if not blocks:
+    """The plan with the common partition in the configurations that have a field for it."""
+    block = site_plan.block
+    if block is None:
         return site_plan
 
-    def told(choice: Choice) -> Choice:
+    def with_block(choice: Choice) -> Choice:
         field = choice.technique.partition
-        if field is None:
-            return choice
-        fields = {**choice.config.model_dump(), field: min(blocks)}
-        return configure(choice.technique, fields, asked=choice.asked)
+        return choice if field is None else choice.with_fields({field: block})
 
     return replace(
         site_plan,
-        choices=tuple(map(told, site_plan.choices)),
-        fallbacks=tuple(map(told, site_plan.fallbacks)),
+        choices=tuple(map(with_block, site_plan.choices)),
+        fallbacks=tuple(map(with_block, site_plan.fallbacks)),
     )
 
 
@@ -213,9 +186,8 @@ def _at(choice: Choice, rules: Rules, site: Site) -> Choice:
     fields = rules.fields.get(choice.technique.name, {})
     if not fields:
         return choice
-    given = {**choice.config.model_dump(), **fields}
     try:
-        return configure(choice.technique, given, asked=choice.asked)
+        return choice.with_fields(fields)
     except TamizError as error:
         raise TamizError(f"policy at {site.id}: {error}") from error
 

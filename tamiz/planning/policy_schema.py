@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -12,9 +12,7 @@ from tamiz.api.site import TENSOR_IDS
 from tamiz.api.technique import Technique
 from tamiz.files.errors import did_you_mean
 from tamiz.files.located_json import LocatedJson
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+from tamiz.files.validation import describe, place_of
 
 #: Key of a policy that names its JSON Schema.
 KEY_OF_SCHEMA = "$schema"
@@ -37,8 +35,8 @@ def check(value: Any, located: LocatedJson, techniques: Mapping[str, Technique])
     try:
         policy_model(techniques).model_validate(value)
     except ValidationError as error:
-        first = max(error.errors(), key=lambda e: len(_place(e["loc"], value)))
-        place, message = _place(first["loc"], value), _message(first)
+        first = max(error.errors(), key=lambda e: len(place_of(e["loc"], value)))
+        place, message = place_of(first["loc"], value), describe(first, _PATTERNS)
         if first["type"] == "extra_forbidden":
             message += did_you_mean(str(place[-1]), _known_keys(place[:-1], techniques))
         raise located.error(place, message) from error
@@ -56,21 +54,6 @@ def check(value: Any, located: LocatedJson, techniques: Mapping[str, Technique])
         if entry.get("enable") is False and entry.get("strip") is True:
             message = "strips the dense weight where 'enable': false leaves nothing in its place"
             raise located.error((*place, "strip"), message)
-
-
-def _message(error: ErrorDetails) -> str:
-    """What pydantic found, in the words of the other errors."""
-    if error["type"] == "missing":
-        return f"lacks the key {error['loc'][-1]!r}"
-    if error["type"] == "extra_forbidden":
-        return "unknown key"
-    message = error["msg"].replace("Input should be", "expected")
-    if error["type"] == "string_pattern_mismatch":
-        pattern = error["ctx"]["pattern"]
-        message = f"expected {_PATTERNS.get(pattern, f'text that matches {pattern}')}"
-    if not isinstance(error["input"], dict):
-        message += f", found {error['input']!r:.60}"
-    return message
 
 
 def _known_keys(place: Sequence[str | int], techniques: Mapping[str, Technique]) -> list[str]:
@@ -239,17 +222,6 @@ def _annotated(info: Any) -> Any:
 
 def _or_by_tensor(kind: Any) -> Any:
     return Union[kind, dict[_Tensor, kind]]  # noqa: UP007
-
-
-def _place(loc: Sequence[str | int], value: Any) -> tuple[str | int, ...]:
-    """The part of pydantic's location that exists in the value; the rest names union members."""
-    place: list[str | int] = []
-    for part in loc:
-        inside = dict(enumerate(value)) if isinstance(value, list) else value
-        if isinstance(inside, dict) and part in inside:
-            value = inside[part]
-            place.append(part)
-    return tuple(place)
 
 
 def _all_entries(value: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], Any]]:

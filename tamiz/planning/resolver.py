@@ -21,9 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
+
+from pydantic import ValidationError
 
 from tamiz.api.site import Site
 from tamiz.api.technique import Claim, Mode, Resource, Technique, TechniqueConfig
+from tamiz.files.errors import TamizError
 
 #: What leaves inputs out.
 MASKS = (Resource.CANDIDATES, Resource.BUDGET)
@@ -52,6 +56,30 @@ class Choice:
     technique: Technique
     config: TechniqueConfig
     asked: bool = True
+
+    @classmethod
+    def of(cls, technique: Technique, fields: Mapping[str, Any], *, asked: bool = True) -> Choice:
+        """Makes a choice from fields of the technique's configuration; others have their defaults.
+
+        Raises:
+            TamizError: An unknown field, or a value outside of its range.
+        """
+        try:
+            return cls(technique, technique.config.model_validate(dict(fields)), asked)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0]) if first["loc"] else ""
+            if name not in technique.config.model_fields:
+                raise TamizError(
+                    f"{technique.name}: {name or 'configuration'}: {first['msg']}"
+                ) from error
+            expected = first["msg"].replace("Input should be", "expected")
+            raise TamizError(f"{technique.flag(name)}={first['input']}: {expected}") from error
+
+    def with_fields(self, fields: Mapping[str, Any]) -> Choice:
+        """The choice with other values of some fields; raises as `of`."""
+        given = {**self.config.model_dump(), **fields}
+        return Choice.of(self.technique, given, asked=self.asked)
 
     def block(self, claim: Claim) -> int | None:
         """The block size of one of the technique's claims."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tamiz.reporting.report import Attempt
+
 #: Size of a chart in SVG units, and its margins.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 340, 190, 52, 10, 8, 34
 
@@ -27,20 +29,18 @@ class Point:
     label: str
 
 
-def curves(attempts: Sequence[Mapping[str, Any]]) -> list[list[Point]]:
+def curves(attempts: Sequence[Attempt]) -> list[list[Point]]:
     """A curve for every technique of which several configurations were tried, by bits."""
-    by_technique: dict[str, list[Mapping[str, Any]]] = {}
+    by_technique: dict[str, list[Attempt]] = {}
     for attempt in attempts:
-        by_technique.setdefault(attempt["technique"], []).append(attempt)
+        by_technique.setdefault(attempt.technique, []).append(attempt)
     found = []
     for name, tried in by_technique.items():
-        tuned = [
-            key for key in tried[0]["config"] if len({str(a["config"][key]) for a in tried}) > 1
-        ]
+        tuned = [key for key in tried[0].config if len({str(a.config.get(key)) for a in tried}) > 1]
         points = [
-            Point(a["bits_per_weight"], cosine, a["pass"], _label(name, a["config"], tuned))
+            Point(a.bits_per_weight, cosine, a.passed, _label(name, a.config, tuned))
             for a in tried
-            if a["bits_per_weight"] is not None and (cosine := _cosine(a["metrics"])) is not None
+            if a.bits_per_weight is not None and (cosine := _cosine(a.metrics)) is not None
         ]
         if len(points) > 1:
             found.append(sorted(points, key=lambda point: point.bits))
@@ -48,10 +48,10 @@ def curves(attempts: Sequence[Mapping[str, Any]]) -> list[list[Point]]:
 
 
 def _label(technique: str, config: Mapping[str, Any], tuned: Sequence[str]) -> str:
-    return f"{technique} " + ", ".join(f"{key} {config[key]}" for key in tuned)
+    return f"{technique} " + ", ".join(f"{key} {config.get(key)}" for key in tuned)
 
 
-def _cosine(metrics: Mapping[str, Any]) -> float | None:
+def _cosine(metrics: Mapping[str, float | None]) -> float | None:
     """The cosine that gates judge first."""
     found = (metrics.get(f"cos_mean_{name}") for name in ("x_w", "x", "w"))
     return next((value for value in found if value is not None), None)

@@ -1,4 +1,4 @@
-"""What differs between two bundles: files, ops of the graph, and what was decided at each site."""
+"""What differs between two bundles: files, ops of the graph, and the decision at each site."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
-from tamiz.reporting.explain import explain, reading
+from tamiz.reporting.report import SiteReport, bundle_report
 from tamiz_ops.program import read_program
 
 
@@ -53,25 +53,26 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, dict[str
 
 
 def _decisions(bundle: Bundle) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The outcome of the whole model's gate, and what stands at every site; of dense nothing."""
+    """The outcome of the gate of the whole model, and every site's decision; empty if dense."""
     if bundle.manifest.kind == "dense":
         return {}, {}
-    with reading(bundle) as report:
-        gate = {key: report["gate"][key] for key in ("max_dppl", "skipped", "result")}
-        return gate, {site: _decision(explain(report, site)) for site in report["sites"]}
+    report = bundle_report(bundle)
+    result = report.gate.result
+    gate = {
+        "max_dppl": report.gate.max_dppl,
+        "skipped": report.gate.skipped,
+        "result": None if result is None else result.model_dump(mode="json"),
+    }
+    return gate, {name: _decision(site) for name, site in report.sites.items()}
 
 
-def _decision(found: Mapping[str, Any]) -> dict[str, Any]:
+def _decision(site: SiteReport) -> dict[str, Any]:
     return {
-        "layer": found["layer"],
-        "techniques": {
-            entry["name"]: entry["config"]
-            for entry in found["techniques"]
-            if entry["decision"]["applied"]
-        },
-        "refused": found["decision"]["unsafe"],
-        "bytes": found["bytes_after"],
-        "reason": found["decision"]["reason"],
+        "layer": site.layer,
+        "techniques": {fitted.name: fitted.config for fitted in site.applied},
+        "refused": site.decision.refused,
+        "bytes": site.bytes_after,
+        "reason": site.decision.reason,
     }
 
 

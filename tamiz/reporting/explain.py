@@ -1,86 +1,83 @@
-"""Why the sites of a built bundle are what they are, read from its report alone."""
+"""Why the sites of a built bundle are what they are, from the bundle's report alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from tamiz.files.bundle import REPORT, Bundle
 from tamiz.files.errors import TamizError
+from tamiz.reporting.report import ConflictReport, NoteReport, Report, SiteReport, Trial
 
-_WHOLE = ("source", "build", "totals", "gate", "check", "conflicts", "dropped", "notes")
-
-
-@contextmanager
-def reading(bundle: Bundle) -> Iterator[dict[str, Any]]:
-    """The report of a built bundle.
-
-    Raises:
-        TamizError: A dense bundle, about which nothing was decided, or an incomplete report.
-    """
-    if bundle.manifest.kind != "built":
-        raise TamizError(f"{bundle.path}: is a dense bundle, expected a built one")
-    try:
-        yield bundle.json(REPORT)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise TamizError(
-            f"{bundle.path / REPORT}: not a complete report of this version: {error!r}"
-        ) from error
+_WHOLE = {"source", "build", "totals", "gate", "check", "conflicts", "dropped", "notes"}
 
 
-def explain(report: Mapping[str, Any], site: str) -> dict[str, Any]:
-    """Everything that led to what stands at one site.
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that led to the decision at one site.
 
-    Args:
-        report: See `reading`.
+    Attributes:
         site: Id of the site.
+        entry: The site's entry of the report.
+        backed_off: Trials of the gate of the whole model that did without the site's technique.
+        conflicts: Conflicts at the site.
+        dropped: Techniques that were left out there to resolve them.
+        notes: What graph passes left as it was at the site's node.
+    """
 
-    Returns:
-        The site's entry of the report (``kind``, ``shape``, ``bytes_before``, ``bytes_after``,
-        ``techniques`` with configuration, where each field comes from, and decision); what the
-        policy says there (``resolved``); ``gating``, ``autotune``, ``decision``; and of what is
-        told of the whole model the part about this site: ``backed_off`` (trials of the
-        whole-model gate that refused it), ``conflicts``, ``dropped`` and ``notes``.
+    site: str
+    entry: SiteReport
+    backed_off: list[Trial]
+    conflicts: list[ConflictReport]
+    dropped: list[str]
+    notes: list[NoteReport]
+
+    def as_json(self) -> dict[str, Any]:
+        """The explanation as a JSON object."""
+        return {
+            "site": self.site,
+            **self.entry.model_dump(mode="json"),
+            "backed_off": [trial.model_dump(mode="json") for trial in self.backed_off],
+            "conflicts": [conflict.model_dump(mode="json") for conflict in self.conflicts],
+            "dropped": self.dropped,
+            "notes": [note.model_dump(mode="json") for note in self.notes],
+        }
+
+
+def explain(report: Report, site: str) -> Explanation:
+    """Explains one site.
 
     Raises:
         TamizError: The model has no such site.
     """
-    sites = report["sites"]
-    if site not in sites:
-        like = get_close_matches(site, sites, 1)
+    if site not in report.sites:
+        like = get_close_matches(site, report.sites, 1)
         hint = f"did you mean {like[0]!r}?" if like else "'tamiz explain BUNDLE' lists them"
         raise TamizError(f"{site}: no site of the model, {hint}")
-    entry = tensor = sites[site]
-    if "resolved" not in entry:
-        tensor = report["layers"][str(entry["layer"])]["tensors"][entry["tensor"]]
-    return {
-        "site": site,
-        **entry,
-        **{key: tensor[key] for key in ("resolved", "gating", "autotune", "decision")},
-        "backed_off": [t for t in report["gate"]["trials"] if site in t["refused"]],
-        "conflicts": [c for c in report["conflicts"] if c["site"] == site],
-        "dropped": [d["technique"] for d in report["dropped"] if d["site"] == site],
-        "notes": [note for note in report["notes"] if note["node"] == entry["node"]],
-    }
+    entry = report.sites[site]
+    return Explanation(
+        site,
+        entry,
+        [trial for trial in report.gate.trials if site in trial.refused],
+        [conflict for conflict in report.conflicts if conflict.site == site],
+        [dropped.technique for dropped in report.dropped if dropped.site == site],
+        [note for note in report.notes if note.node == entry.node],
+    )
 
 
-def overview(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands at every site and why, and what was decided about the whole model."""
-    sites = []
-    for name in report["sites"]:
-        found = explain(report, name)
-        sites.append(
-            {
-                "site": name,
-                "kind": found["kind"],
-                "layer": found["layer"],
-                "techniques": found["decision"]["emit"],
-                "bytes": found["bytes_after"],
-                "judged": found["gating"]["judged"],
-                "mean": found["gating"]["mean"],
-                "reason": found["decision"]["reason"],
-            }
-        )
-    return {**{key: report[key] for key in _WHOLE}, "sites": sites}
+def overview(report: Report) -> dict[str, Any]:
+    """A JSON object: a line for every site, and what was decided about the whole model."""
+    sites = [
+        {
+            "site": name,
+            "kind": entry.kind,
+            "layer": entry.layer,
+            "techniques": entry.decision.applied,
+            "bytes": entry.bytes_after,
+            "judged": entry.gating.judged,
+            "mean": entry.gating.mean,
+            "reason": entry.decision.reason,
+        }
+        for name, entry in report.sites.items()
+    ]
+    return {**report.model_dump(mode="json", include=_WHOLE), "sites": sites}

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tamiz.reporting.curves import chart, curves
+from tamiz.reporting.report import Report, SiteReport
 
 
-def render(report: Mapping[str, Any]) -> str:
-    """Renders a report; see `tamiz.building.report.make_report`."""
+def render(report: Report) -> str:
+    """Renders a report."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -20,7 +21,7 @@ def render(report: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    tensors = [_tensor(report, site, entry) for site, entry in report["sites"].items()]
+    tensors = [_tensor(site, entry) for site, entry in report.sites.items()]
     in_layers = [t for t in tensors if t["layer"] is not None]
     columns = list(dict.fromkeys(t["column"] for t in in_layers))
     kinds = Counter(t["kind"] for t in tensors)
@@ -38,38 +39,35 @@ def render(report: Mapping[str, Any]) -> str:
     )
 
 
-def _tensor(report: Mapping[str, Any], site: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+def _tensor(site: str, entry: SiteReport) -> dict[str, Any]:
     """What the map and the details show of one site."""
-    layer, about = entry["layer"], entry
-    if layer is not None and entry["tensor"]:
-        about = report["layers"][str(layer)]["tensors"][entry["tensor"]]
-    decision, gating = about["decision"], about["gating"]
-    attempts = about["autotune"]["attempts"]
-    exact = any(t["metrics"].get("exact") == 1 for t in entry["techniques"])
+    applied, gating = entry.decision.applied, entry.gating
+    attempts = entry.autotune.attempts
+    exact = any(fitted.metrics.get("exact") == 1 for fitted in entry.techniques)
     found = curves(attempts)
     return {
         "site": site,
-        "layer": layer,
-        "column": entry["tensor"] or site.removeprefix(f"layers.{layer}."),
-        "kind": " + ".join(decision["emit"]) or "dense",
-        "unsafe": decision["unsafe"],
-        "reason": decision["reason"],
-        "strip": decision["strip_applied"],
-        "p05": gating["p05"],
-        "judged": gating["judged"],
-        "exact": exact and bool(decision["emit"]),
-        "hue": _hue(gating["p05"], decision["emit"]),
-        "before": entry["bytes_before"],
-        "after": entry["bytes_after"],
+        "layer": entry.layer,
+        "column": entry.tensor or site.removeprefix(f"layers.{entry.layer}."),
+        "kind": " + ".join(applied) or "dense",
+        "refused": entry.decision.refused,
+        "reason": entry.decision.reason,
+        "strip": entry.decision.strip_applied,
+        "p05": gating.p05,
+        "judged": gating.judged,
+        "exact": exact and bool(applied),
+        "hue": _hue(gating.p05, applied),
+        "before": entry.bytes_before,
+        "after": entry.bytes_after,
         "attempts": attempts,
         "curves": found,
-        "chart": chart(found, gating.get("min_mean")),
+        "chart": chart(found, gating.min_mean),
     }
 
 
-def _hue(p05: float | None, emitted: Sequence[str]) -> int | None:
-    """Red (0) for a 5 % quantile of 0.9 and less, green (130) for 1; None where dense stands."""
-    if not emitted or p05 is None:
+def _hue(p05: float | None, applied: Sequence[str]) -> int | None:
+    """Red (0) for a 5 % quantile of 0.9 and less, green (130) for 1; None for a dense site."""
+    if not applied or p05 is None:
         return None
     return round(130 * min(1.0, max(0.0, (p05 - 0.9) / 0.1)))
 

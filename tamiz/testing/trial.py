@@ -177,12 +177,7 @@ class Trial:
         return Built(
             np.stack(logits),
             {name for node in metrics(model.session).values() for name in node},
-            {
-                entry["name"]
-                for site in report["sites"].values()
-                for entry in site["techniques"]
-                if entry["decision"]["applied"]
-            },
+            {fitted.name for site in report.sites.values() for fitted in site.applied},
         )
 
     def _fit(self, choice: Choice, site: Site) -> Fit | None:

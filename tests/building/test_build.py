@@ -24,6 +24,7 @@ from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.planning.plan import ConflictError, choose
 from tamiz.plugins import Plugins
+from tamiz.reporting.report import Report
 
 
 class ScaleConfig(TechniqueConfig):
@@ -64,7 +65,7 @@ def run(
     techniques: list[Technique],
     wanted: Mapping[str, Mapping[str, Any]],
     **options: Any,
-) -> dict[str, Any]:
+) -> Report:
     named = {technique.name: technique for technique in techniques}
     return build(source, source.parent / "out", choose(named, wanted), plugins, Options(**options))
 
@@ -77,9 +78,9 @@ def test_without_techniques_the_weights_stay_and_the_logits_too(
     assert out.manifest.kind == "built"
     assert out.manifest.kv_cache == "shared"
     assert set(Bundle.open(tiny_dense).manifest.files) < set(out.manifest.files)
-    assert report["totals"]["replaced"] == 0
-    assert report["check"]["max_relative_error"] < 1e-5
-    assert report["check"]["top1_agreement"] == 1
+    assert report.totals.replaced == 0
+    assert report.check["max_relative_error"] < 1e-5
+    assert report.check["top1_agreement"] == 1
 
 
 def test_a_technique_rewrites_its_sites_and_signs_the_nodes(
@@ -88,10 +89,10 @@ def test_a_technique_rewrites_its_sites_and_signs_the_nodes(
     report = run(plugins, tiny_dense, [rescaled()], {"rescaled": {}})
     out = Bundle.open(tiny_dense.parent / "out")
     assert out.manifest.techniques == {"rescaled": {"version": "7", "config": {"factor": 1.0}}}
-    assert out.manifest.policy == report["build"]["policy_hash"]
-    assert report["check"]["max_relative_error"] < 1e-5
+    assert out.manifest.policy == report.build.policy_hash
+    assert report.check["max_relative_error"] < 1e-5
     signed = [n for n in ir.load(out.model).graph if metadata.TECHNIQUE in n.metadata_props]
-    assert len(signed) == report["totals"]["replaced"] == 14
+    assert len(signed) == report.totals.replaced == 14
     for node in signed:
         assert node.metadata_props[metadata.TECHNIQUE] == "rescaled"
         assert node.metadata_props[metadata.VERSION] == "7"
@@ -102,13 +103,13 @@ def test_a_technique_rewrites_its_sites_and_signs_the_nodes(
 
 def test_what_the_gate_refuses_stays_dense(plugins: Plugins, tiny_dense: Path) -> None:
     report = run(plugins, tiny_dense, [rescaled()], {"rescaled": {"factor": 1.5}})
-    assert report["totals"]["replaced"] == 0
-    assert report["check"]["max_relative_error"] < 1e-5
-    site = report["sites"]["layers.0.ffn_up"]
-    assert site["bytes_after"] == site["bytes_before"]
-    decision = site["techniques"][0]["decision"]
-    assert not decision["applied"]
-    assert decision["reason"] == "refused: rel_l2 is 0.5000, the gate accepts at most 0.2"
+    assert report.totals.replaced == 0
+    assert report.check["max_relative_error"] < 1e-5
+    site = report.sites["layers.0.ffn_up"]
+    assert site.bytes_after == site.bytes_before
+    decision = site.techniques[0].decision
+    assert not decision.applied
+    assert decision.reason == "refused: rel_l2 is 0.5000, the gate accepts at most 0.2"
 
 
 def test_what_cannot_be_fitted_stays_dense(plugins: Plugins, tiny_dense: Path) -> None:
@@ -116,8 +117,8 @@ def test_what_cannot_be_fitted_stays_dense(plugins: Plugins, tiny_dense: Path) -
         raise FitError("it holds weights that are not finite")
 
     report = run(plugins, tiny_dense, [rescaled(fit=refuse)], {"rescaled": {}})
-    (attempt,) = report["sites"]["layers.1.attn_k"]["techniques"]
-    assert attempt["decision"]["reason"] == "refused: it holds weights that are not finite"
+    (attempt,) = report.sites["layers.1.attn_k"].techniques
+    assert attempt.decision.reason == "refused: it holds weights that are not finite"
 
 
 def marked(name: str, refusal: str | None = None) -> Technique:
@@ -148,11 +149,11 @@ def test_a_node_tells_all_techniques_that_rewrote_it(plugins: Plugins, tiny_dens
         assert node[metadata.TECHNIQUE] == "first,second"
         assert node[metadata.VERSION] == "7,7"
     # A rewrite that refuses leaves the site to those before it; those after it do not follow.
-    site = report["sites"]["layers.0.ffn_up"]
-    decisions = {t["name"]: t["decision"] for t in site["techniques"]}
-    assert [name for name, made in decisions.items() if made["applied"]] == ["first", "second"]
-    assert decisions["third"]["reason"] == "refused: the node does not want it"
-    assert decisions["zero"]["reason"] == "refused: third, which comes before it, was refused"
+    site = report.sites["layers.0.ffn_up"]
+    decisions = {t.name: t.decision for t in site.techniques}
+    assert [name for name, made in decisions.items() if made.applied] == ["first", "second"]
+    assert decisions["third"].reason == "refused: the node does not want it"
+    assert decisions["zero"].reason == "refused: third, which comes before it, was refused"
 
 
 def test_conflicts_are_an_error_or_dropped(plugins: Plugins, tiny_dense: Path) -> None:
@@ -162,8 +163,8 @@ def test_conflicts_are_an_error_or_dropped(plugins: Plugins, tiny_dense: Path) -
     assert len(caught.value.conflicts) == 14
     assert not (tiny_dense.parent / "out").exists()
     report = run(plugins, tiny_dense, both, {"one": {}, "two": {}}, on_conflict="drop")
-    assert len(report["dropped"]) == 14
-    names = [t["name"] for t in report["sites"]["layers.0.ffn_up"]["techniques"]]
+    assert len(report.dropped) == 14
+    names = [t.name for t in report.sites["layers.0.ffn_up"].techniques]
     assert names == ["one"]
 
 

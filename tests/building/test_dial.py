@@ -83,23 +83,23 @@ def test_the_largest_strength_that_holds(cost: float, power: float) -> None:
     best = (math.log1p(0.02) / cost) ** (1 / power)
     [strength] = strengths(found.slots)
     assert 0.6 * best <= strength <= best
-    assert found.result is not None
-    assert found.result["strength"] == pytest.approx(strength, rel=1e-3)
-    assert found.result["dppl"] <= 0.02
+    assert found.built is not None
+    assert found.trials[found.built].strength == pytest.approx(strength, rel=1e-3)
+    assert found.trials[found.built].dppl <= 0.02
 
 
 def test_nothing_stands_where_no_strength_holds() -> None:
     found = hold_and_turn(slots(), Trials(math.log1p(0.02), lambda _: {"dppl": math.nan}, fill))
     assert not strengths(found.slots)
-    assert found.result is None
-    assert not any(trial["holds"] for trial in found.trials)
-    assert np.all(np.diff([trial["strength"] for trial in found.trials]) < 0)
+    assert found.built is None
+    assert not any(trial.holds for trial in found.trials)
+    assert np.all(np.diff([trial.strength for trial in found.trials]) < 0)
 
 
 def test_a_field_that_is_set_decides_instead() -> None:
     assert not turnable(slots(k=0.5))
     found = hold_and_turn(slots(k=0.5), Trials(math.log1p(0.02), lambda _: {"dppl": 0.001}, fill))
-    assert all("strength" not in trial for trial in found.trials)
+    assert all(trial.strength is None for trial in found.trials)
     assert strengths(found.slots) == {1.0}
 
 
@@ -111,14 +111,14 @@ def test_the_first_guess_is_what_the_fits_foretell(allowed: float) -> None:
         }
 
     found = hold_and_turn(slots(FORETELLING, 20), Trials(math.log1p(allowed), evaluate, fill))
-    assert found.result is not None
+    assert found.built is not None
     first = found.trials[0]
-    assert allowed / 4 <= first["predicted"] <= allowed
-    assert first["predicted"] == pytest.approx(math.log1p(first["dppl"]), rel=1e-3)
+    assert allowed / 4 <= first.predicted <= allowed
+    assert first.predicted == pytest.approx(math.log1p(first.dppl), rel=1e-3)
 
 
 def test_what_is_not_foretold_begins_where_the_technique_says() -> None:
     trials = Trials(math.log1p(0.02), lambda _: {"dppl": 0.019}, fill)
     found = hold_and_turn(slots(), trials)
-    assert found.trials[0]["predicted"] is None
-    assert found.trials[0]["strength"] == 1.0
+    assert found.trials[0].predicted is None
+    assert found.trials[0].strength == 1.0

@@ -22,6 +22,7 @@ from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugin, Plugins, load
+from tamiz.reporting.report import Report
 
 
 def loaded(technique: Technique) -> Plugins:
@@ -36,7 +37,7 @@ def run(
     name: str = "out",
     technique: Technique | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> Report:
     plugins = loaded(technique or noisy())
     wanted = {} if config is None else {"noisy": config}
     chosen = choose(plugins.techniques(), wanted)
@@ -58,9 +59,9 @@ ANYTHING = {"gating": {}}
 
 def test_a_good_technique_stays(tiny_dense: Path) -> None:
     report = run(tiny_dense, {"noise": 1e-4})
-    assert report["gate"]["result"]["holds"]
-    applied = [s["techniques"][-1] for s in report["sites"].values()]
-    assert sum(t["name"] == "noisy" and t["decision"]["applied"] for t in applied) == 14
+    assert report.gate.result.holds
+    applied = [s.techniques[-1] for s in report.sites.values()]
+    assert sum(t.name == "noisy" and t.decision.applied for t in applied) == 14
     assert Bundle.open(tiny_dense.parent / "out").manifest.unsafe == {}
 
 
@@ -68,19 +69,19 @@ def test_a_bad_technique_is_backed_off_to_the_fallback(tiny_dense: Path) -> None
     """The thresholds of the single tensors are off, so only the whole model protects."""
     report = run(tiny_dense, {"noise": 3.0}, policy=policy(tiny_dense, **ANYTHING), max_dppl=1e-4)
     out = tiny_dense.parent / "out"
-    trials = report["gate"]["trials"]
-    assert all(not trial["holds"] for trial in trials[:-1])
-    assert report["check"]["max_relative_error"] < 0.05
-    entry = report["sites"]["layers.0.ffn_up"]["techniques"]
-    assert [(t["name"], t["decision"]["applied"]) for t in entry] == [
+    trials = report.gate.trials
+    assert all(not trial.holds for trial in trials[:-1])
+    assert report.check["max_relative_error"] < 0.05
+    entry = report.sites["layers.0.ffn_up"].techniques
+    assert [(t.name, t.decision.applied) for t in entry] == [
         ("noisy", False),
         ("block-quant", True),
     ]
-    assert "backed off by the gate of the whole model" in entry[0]["decision"]["reason"]
+    assert "backed off by the gate of the whole model" in entry[0].decision.reason
     assert Bundle.open(out).manifest.unsafe["layers.0.ffn_up"] == "noisy"
     plain = run(tiny_dense, None, "int4")
     skipped = "nothing that was applied loses anything"
-    assert plain["gate"]["skipped"] == skipped
+    assert plain.gate.skipped == skipped
     assert (out / "model.onnx.data").read_bytes() == (
         tiny_dense.parent / "int4" / "model.onnx.data"
     ).read_bytes()
@@ -89,17 +90,15 @@ def test_a_bad_technique_is_backed_off_to_the_fallback(tiny_dense: Path) -> None
 def test_what_acts_on_steps_only_is_scored_step_by_step(tiny_dense: Path) -> None:
     steps = noisy(rewrite=rewrite_steps, decode_only=True)
     loose = policy(tiny_dense, **ANYTHING)
-    plain = run(tiny_dense, {"noise": 0.3}, policy=loose, technique=steps, max_dppl=100.0)["gate"]
-    (trial,) = plain["trials"]
-    assert plain["decode"]
-    assert trial["ppl"] == pytest.approx(trial["ppl_dense"], rel=1e-3)
-    assert trial["dppl"] == pytest.approx(trial["ppl_decode"] / trial["ppl_decode_dense"] - 1, 0.01)
-    assert trial["kl_decode"] > 100 * trial["kl_mean"]
-    strict = run(
-        tiny_dense, {"noise": 0.3}, policy=loose, technique=steps, max_dppl=trial["dppl"] / 2
-    )
-    assert strict["gate"]["trials"][0]["refused"] or strict["gate"]["trials"][1]["refused"]
-    assert strict["gate"]["result"] is None or strict["gate"]["result"]["holds"]
+    plain = run(tiny_dense, {"noise": 0.3}, policy=loose, technique=steps, max_dppl=100.0).gate
+    (trial,) = plain.trials
+    assert plain.decode
+    assert trial.ppl == pytest.approx(trial.ppl_dense, rel=1e-3)
+    assert trial.dppl == pytest.approx(trial.ppl_decode / trial.ppl_decode_dense - 1, 0.01)
+    assert trial.kl_decode > 100 * trial.kl_mean
+    strict = run(tiny_dense, {"noise": 0.3}, policy=loose, technique=steps, max_dppl=trial.dppl / 2)
+    assert strict.gate.trials[0].refused or strict.gate.trials[1].refused
+    assert strict.gate.result is None or strict.gate.result.holds
 
 
 def test_steps_are_scored_on_longer_windows_of_the_same_text() -> None:
@@ -116,23 +115,23 @@ def test_the_worst_goes_first(tiny_dense: Path) -> None:
     worse = "layers.1.ffn_down"
     loose = policy(tiny_dense, **ANYTHING)
     everything = run(tiny_dense, {"noise": 0.3, "worse": worse}, policy=loose, max_dppl=100.0)
-    assert everything["gate"]["trials"][-1]["refused"] == []
-    full = everything["gate"]["trials"][-1]["dppl"]
+    assert everything.gate.trials[-1].refused == []
+    full = everything.gate.trials[-1].dppl
     report = run(
         tiny_dense, {"noise": 0.3, "worse": worse}, policy=loose, max_dppl=max(full * 0.8, 1e-5)
     )
-    refused = [trial["refused"] for trial in report["gate"]["trials"] if trial["refused"]]
+    refused = [trial.refused for trial in report.gate.trials if trial.refused]
     assert refused
     assert all(sites[0] == worse for sites in refused)
-    assert report["layers"]["1"]["tensors"]["ffn_down"]["decision"]["unsafe"] == ["noisy"]
+    assert report.sites["layers.1.ffn_down"].decision.refused == ["noisy"]
 
 
 def test_refused_fits_mark_their_nodes(tiny_dense: Path) -> None:
     report = run(tiny_dense, {"noise": 1.0})
-    decision = report["layers"]["0"]["tensors"]["attn_q"]["decision"]
-    assert decision["emit"] == ["block-quant"]
-    assert decision["unsafe"] == ["noisy"]
-    assert "noisy: refused: rel_l2 is" in decision["reason"]
+    decision = report.sites["layers.0.attn_q"].decision
+    assert decision.applied == ["block-quant"]
+    assert decision.refused == ["noisy"]
+    assert "noisy: refused: rel_l2 is" in decision.reason
     model = ir.load(tiny_dense.parent / "out" / "model.onnx")
     marked = ",".join(n.metadata_props.get(metadata.UNSAFE, "") for n in model.graph)
     assert "layers.0.attn_q:noisy" in marked.split(",")
@@ -141,26 +140,26 @@ def test_refused_fits_mark_their_nodes(tiny_dense: Path) -> None:
 
 def test_autotune_stops_at_the_first_that_passes(tiny_dense: Path) -> None:
     report = run(tiny_dense, {"noise": 9.0}, autotune=True, max_dppl=None)
-    tensor = report["layers"]["0"]["tensors"]["ffn_up"]
-    attempts = tensor["autotune"]["attempts"]
-    assert [a["config"]["noise"] for a in attempts] == [1.0, 0.5, 0.01]
-    assert [a["pass"] for a in attempts] == [False, False, True]
-    assert all(a["seconds"] >= 0 for a in attempts)
-    assert tensor["decision"]["emit"] == ["noisy"]
-    assert tensor["resolved"]["techniques"]["noisy"]["noise"] == 0.01
+    tensor = report.sites["layers.0.ffn_up"]
+    attempts = tensor.autotune.attempts
+    assert [a.config["noise"] for a in attempts] == [1.0, 0.5, 0.01]
+    assert [a.passed for a in attempts] == [False, False, True]
+    assert all(a.seconds >= 0 for a in attempts)
+    assert tensor.decision.applied == ["noisy"]
+    assert tensor.applied[0].config["noise"] == 0.01
     inside = Bundle.open(tiny_dense.parent / "out").json("report.json")
-    assert "seconds" not in inside["layers"]["0"]["tensors"]["ffn_up"]["autotune"]["attempts"][0]
+    assert inside["sites"]["layers.0.ffn_up"]["autotune"]["attempts"][0]["seconds"] is None
 
 
 def test_a_policys_schedule_and_best_effort(tiny_dense: Path) -> None:
     tuned = {"enabled": True, "schedule": [2.0, {"noise": 0.8}, 1.5, 0.001], "max_iters": 3}
     report = run(tiny_dense, {}, policy=policy(tiny_dense, autotune=tuned))
-    tensor = report["layers"]["1"]["tensors"]["attn_o"]
-    attempts = tensor["autotune"]["attempts"]
-    noises = [a["config"]["noise"] for a in attempts if a["technique"] == "noisy"]
+    tensor = report.sites["layers.1.attn_o"]
+    attempts = tensor.autotune.attempts
+    noises = [a.config["noise"] for a in attempts if a.technique == "noisy"]
     assert noises == [2.0, 0.8, 1.5]
-    best = report["sites"]["layers.1.attn_o"]["techniques"][0]
-    assert (best["config"]["noise"], best["decision"]["applied"]) == (0.8, False)
+    best = report.sites["layers.1.attn_o"].techniques[0]
+    assert (best.config["noise"], best.decision.applied) == (0.8, False)
 
 
 def test_the_dense_weight_stays_where_a_technique_can_use_it(tiny_dense: Path) -> None:
@@ -169,8 +168,8 @@ def test_the_dense_weight_stays_where_a_technique_can_use_it(tiny_dense: Path) -
         report = run(
             tiny_dense, {"noise": 1e-4}, technique=noisy(fallback=fallback), strip_dense=False
         )
-        decision = report["layers"]["0"]["tensors"]["ffn_up"]["decision"]
-        kept[str(fallback)] = decision["strip_applied"]
+        decision = report.sites["layers.0.ffn_up"].decision
+        kept[str(fallback)] = decision.strip_applied
     assert kept == {"True": False, "False": True}
 
 
@@ -178,12 +177,12 @@ def test_fits_see_the_calibration(tiny_dense: Path) -> None:
     path = tiny_dense.parent / "c.safetensors"
     calibrate_bundle(tiny_dense, path, load(), windows=2)
     report = run(tiny_dense, {"noise": 0.05}, calibration=path)
-    (entry,) = report["sites"]["layers.0.ffn_up"]["techniques"]
-    assert entry["metrics"]["tokens"] == 512
-    assert entry["metrics"]["cos_p05_x"] < entry["metrics"]["cos_mean_x"] <= 1
-    gating = report["layers"]["0"]["tensors"]["ffn_up"]["gating"]
-    assert (gating["judged"], gating["fallback"]) == ("cos_x_w", False)
-    assert report["gate"]["text"] == "calibration"
+    (entry,) = report.sites["layers.0.ffn_up"].techniques
+    assert entry.metrics["tokens"] == 512
+    assert entry.metrics["cos_p05_x"] < entry.metrics["cos_mean_x"] <= 1
+    gating = report.sites["layers.0.ffn_up"].gating
+    assert (gating.judged, gating.fallback) == ("cos_x_w", False)
+    assert report.gate.text == "calibration"
 
 
 def test_any_number_of_jobs_gives_the_same_bytes(tiny_dense: Path) -> None:
@@ -208,10 +207,11 @@ def test_a_report_of_something_else_is_refused(tiny_dense: Path) -> None:
     run(tiny_dense, {"noise": 1e-4})
     path = tiny_dense.parent / "out" / "report.json"
     report = json.loads(path.read_text())
+    site = report["sites"]["layers.0.ffn_up"]
     for change, reason in (
         ({"source_sha256": "0"}, "another model"),
-        ({"sites": {"layers.7.ffn_up": {}}}, "layers.7.ffn_up is no site"),
-        ({"build": {}}, "not a complete report"),
+        ({"sites": {"layers.7.ffn_up": site}}, "layers.7.ffn_up is no site"),
+        ({"build": {}}, "build: lacks the key 'policy_file'"),
         ({"build": {**report["build"], "calibration": "x"}}, "another calibration"),
     ):
         broken = tiny_dense.parent / "broken.json"
@@ -257,13 +257,13 @@ def test_a_killed_build_is_resumed(tiny_dense: Path) -> None:
 def test_the_next_configuration_comes_before_the_fallback(tiny_dense: Path) -> None:
     loose = policy(tiny_dense, gating={}, autotune={"enabled": True, "schedule": [2.0, 1e-5]})
     report = run(tiny_dense, {}, policy=loose, max_dppl=1e-4)
-    tensors = [t for layer in report["layers"].values() for t in layer["tensors"].values()]
-    assert all(t["decision"]["emit"] == ["noisy"] for t in tensors)
-    assert all(t["decision"]["unsafe"] == [] for t in tensors)
-    tuned = [t for t in tensors if t["resolved"]["techniques"]["noisy"]["noise"] == 1e-5]
+    tensors = [site for name, site in report.sites.items() if name.startswith("layers.")]
+    assert all(t.decision.applied == ["noisy"] for t in tensors)
+    assert all(t.decision.refused == [] for t in tensors)
+    tuned = [t for t in tensors if t.applied[0].config["noise"] == 1e-5]
     assert tuned
-    assert [a["config"]["noise"] for a in tuned[0]["autotune"]["attempts"]] == [2.0, 1e-5]
-    assert report["gate"]["result"]["dppl"] <= 1e-4
+    assert [a.config["noise"] for a in tuned[0].autotune.attempts] == [2.0, 1e-5]
+    assert report.gate.result.dppl <= 1e-4
 
 
 def test_a_dask_cluster_gives_the_same_bytes(tiny_dense: Path) -> None:

@@ -38,7 +38,11 @@ def test_where_every_setting_comes_from(tiny_dense: Path) -> None:
     bundle = built(tiny_dense, {"noise": 0.001, "worse": ""}, policy, max_dppl=None)
     entry = explained(bundle)["techniques"][0]
     assert entry["config"]["noise"] == 0.002
-    origins = {"noise": "layers[1].tensors[ffn_down]", "worse": "asked for"}
+    origins = {
+        "noise": "layers[1].tensors[ffn_down]",
+        "worse": "asked for",
+        "seconds": "default",
+    }
     assert entry["config_from"] == origins
     assert explained(bundle, "layers.0.ffn_up")["techniques"][0]["config_from"]["noise"] == (
         "asked for"
@@ -66,7 +70,7 @@ def test_every_key_of_the_policy_has_its_place(tiny_dense: Path) -> None:
 def test_what_was_tried_and_what_autotune_chose(tiny_dense: Path) -> None:
     bundle = built(tiny_dense, {"noise": 9.0}, autotune=True, max_dppl=None)
     found = explained(bundle)
-    assert [a["pass"] for a in found["autotune"]["attempts"]] == [False, False, True]
+    assert [a["passed"] for a in found["autotune"]["attempts"]] == [False, False, True]
     assert found["techniques"][0]["config_from"]["noise"] == "autotune"
     text = ok("explain", bundle, SITE)
     assert "noise 0.5" in text
@@ -78,7 +82,7 @@ def test_what_was_backed_off(tiny_dense: Path) -> None:
     found = explained(bundle)
     assert found["backed_off"]
     assert all(SITE in trial["refused"] for trial in found["backed_off"])
-    assert found["decision"]["emit"] == ["block-quant"]
+    assert found["decision"]["applied"] == ["block-quant"]
     assert "backed off with" in ok("explain", bundle, SITE)
 
 
@@ -126,7 +130,7 @@ def test_bundles_without_a_complete_report(tiny_dense: Path) -> None:
     (bundle / "report.json").write_text(json.dumps(report).ljust(size))
     result = tamiz("explain", bundle)
     assert result.exit_code == 2
-    assert "not a complete report of this version" in result.stderr
+    assert "lacks the key 'sites'" in result.stderr
 
 
 def test_equal_bundles(tiny_dense: Path) -> None:

@@ -1,14 +1,27 @@
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from tamiz.building.build import build
-from tamiz.files.bundle import Bundle
 from tamiz.planning.plan import choose
 from tamiz.plugins import load
 from tamiz.reporting.page import render
+from tamiz.reporting.report import (
+    Attempt,
+    Autotune,
+    Choices,
+    Gating,
+    Report,
+    ResolvedPolicy,
+    SiteDecision,
+    SiteReport,
+    Totals,
+    Trial,
+    WholeModelGate,
+)
 
 
 class Links(HTMLParser):
@@ -51,37 +64,79 @@ def test_it_needs_no_network(page: str) -> None:
     assert "prefers-color-scheme: dark" in page
 
 
+def report(sites: dict[str, SiteReport], gate: WholeModelGate, source: str = "tiny") -> Report:
+    """A report of nothing but sites and a gate."""
+    return Report(
+        source=source,
+        source_sha256=None,
+        build=Choices(
+            policy_file=None,
+            policy_hash="0" * 64,
+            policy_version=None,
+            policy=None,
+            techniques={},
+            calibration=None,
+            calibration_tokens=None,
+        ),
+        totals=Totals(sites=1, replaced=1, exact=0, bytes_before=9, bytes_after=1),
+        gate=gate,
+        check={},
+        sites=sites,
+        conflicts=[],
+        dropped=[],
+        notes=[],
+    )
+
+
+def site(tensor: str | None, attempts: Sequence[Attempt] = (), reason: str = "") -> SiteReport:
+    """A site of layer 0 at which the technique t is applied."""
+    return SiteReport(
+        kind="linear",
+        node="n",
+        layer=0,
+        tensor=tensor,
+        shape=(1, 9),
+        bytes_before=9,
+        bytes_after=1,
+        techniques=[],
+        resolved=ResolvedPolicy(enable=True, strip=True, policy={}, policy_from={}),
+        gating=Gating(
+            metric="cos_xw",
+            min_mean=None,
+            min_p05=None,
+            max_rel_l2=None,
+            judged="cos_x_w",
+            fallback=False,
+            mean=0.99,
+            p05=0.97,
+            passed=True,
+        ),
+        autotune=Autotune(enabled=True, attempts=list(attempts)),
+        decision=SiteDecision(applied=["t"], refused=[], strip_applied=True, reason=reason),
+    )
+
+
 def test_curves_and_hostile_names() -> None:
-    attempt = {
-        "technique": "t",
-        "config": {"k": 1, "name": "<script>"},
-        "metrics": {"cos_mean_x_w": 0.9},
-        "bits_per_weight": 2.0,
-        "bytes": 10,
-        "pass": False,
-        "reason": "too <b>far</b>",
-    }
-    better = {**attempt, "config": {"k": 2, "name": "<script>"}, "pass": True}
-    better |= {"bits_per_weight": 3.0, "metrics": {"cos_mean_x_w": 0.99}}
-    tensor = {
-        "resolved": {},
-        "gating": {"p05": 0.97, "mean": 0.99, "judged": "cos_x_w"},
-        "autotune": {"attempts": [attempt, better]},
-        "decision": {"emit": ["t"], "unsafe": [], "reason": "<i>", "strip_applied": True},
-    }
-    site = {"layer": 0, "tensor": "ffn_up", "techniques": [], "bytes_before": 9, "bytes_after": 1}
-    page = render(
-        {
-            "source": "<script>alert(1)</script>",
-            "tamiz": "0",
-            "build": {"policy_hash": "0" * 64, "policy_file": None},
-            "totals": {"replaced": 1, "sites": 1, "exact": 0, "bytes_before": 9, "bytes_after": 1},
-            "check": {},
-            "gate": {"skipped": "no"},
-            "sites": {"layers.0.ffn_up": site},
-            "layers": {"0": {"tensors": {"ffn_up": tensor}}},
+    attempt = Attempt(
+        technique="t",
+        config={"k": 1, "name": "<script>"},
+        metrics={"cos_mean_x_w": 0.9},
+        bits_per_weight=2.0,
+        bytes=10,
+        passed=False,
+        reason="too <b>far</b>",
+    )
+    better = attempt.model_copy(
+        update={
+            "config": {"k": 2, "name": "<script>"},
+            "metrics": {"cos_mean_x_w": 0.99},
+            "bits_per_weight": 3.0,
+            "passed": True,
         }
     )
+    tried = {"layers.0.ffn_up": site("ffn_up", [attempt, better], "<i>")}
+    gate = WholeModelGate(max_dppl=None, skipped="no")
+    page = render(report(tried, gate, "<script>alert(1)</script>"))
     assert "<script" not in page
     assert "<b>far" not in page
     assert page.count("<polyline") == 2  # of the tensor, and of its column
@@ -89,28 +144,21 @@ def test_curves_and_hostile_names() -> None:
     assert "t k 1: cosine 0.9000 at 2.00 bits" in page
 
 
-def test_composite_sites_share_a_column_and_decoding_is_shown(tiny_dense: Path) -> None:
-    build(tiny_dense, tiny_dense.parent / "out", choose(load().techniques(), {}), load())
-    report = Bundle.open(tiny_dense.parent / "out").json("report.json")
-    for layer in range(2):
-        about = {
-            "resolved": {},
-            "gating": {"p05": None, "judged": None, "min_mean": None},
-            "autotune": {"attempts": []},
-            "decision": {"emit": ["t"], "unsafe": [], "reason": "", "strip_applied": False},
-        }
-        report["sites"][f"layers.{layer}.attention"] = about | {
-            "layer": layer,
-            "tensor": None,
-            "techniques": [],
-            "bytes_before": 0,
-            "bytes_after": 0,
-        }
-    trial = {"refused": [], "predicted": 0.0, "dppl": 0.01, "kl_mean": 1e-9, "ppl": 9.0}
-    trial |= {"ppl_dense": 9.0, "kl_decode": 0.123, "ppl_decode": 9.1, "ppl_decode_dense": 9.0}
-    trial |= {"holds": True}
-    report["gate"] = {"skipped": None, "max_dppl": 0.02, "windows": 4, "window_tokens": 1024}
-    report["gate"] |= {"text": "calibration", "decode": True, "trials": [trial], "result": trial}
-    page = render(report)
+def test_composite_sites_share_a_column_and_decoding_is_shown() -> None:
+    sites = {
+        f"layers.{layer}.attention": site(None).model_copy(update={"layer": layer})
+        for layer in range(2)
+    }
+    trial = Trial(refused=[], predicted=0.0, dppl=0.01, kl_decode=0.123, holds=True)
+    gate = WholeModelGate(
+        max_dppl=0.02,
+        windows=4,
+        window_tokens=1024,
+        text="calibration",
+        decode=True,
+        trials=[trial],
+        built=0,
+    )
+    page = render(report(sites, gate))
     assert page.count("<th>attention</th>") == 1
     assert "0.123 token by token" in page

@@ -17,13 +17,14 @@ from tamiz.building.build import build
 from tamiz.files.bundle import Bundle, Source, write_manifest
 from tamiz.planning.plan import choose, make_plan, predict, totals
 from tamiz.plugins import Plugins
+from tamiz.reporting.report import Report
 from tamiz.survey.export import export
 from tamiz.survey.survey import survey
 from tamiz_block_quant.fit import quantise
 from tamiz_block_quant.unmasked import PackUnmasked
 
 
-def built(plugins: Plugins, source: Path, **fields: Any) -> tuple[Bundle, dict[str, Any]]:
+def built(plugins: Plugins, source: Path, **fields: Any) -> tuple[Bundle, Report]:
     out = source.parent / "built"
     report = build(source, out, choose(plugins.techniques(), {"block-quant": fields}), plugins)
     return Bundle.open(out), report
@@ -43,11 +44,11 @@ def packed_weights(bundle: Bundle) -> dict[str, ir.Value]:
 
 def test_a_q4_1_model_loses_nothing(plugins: Plugins, tiny_dense: Path) -> None:
     _, report = built(plugins, tiny_dense)
-    assert report["totals"]["replaced"] == report["totals"]["exact"] == 16
+    assert report.totals.replaced == report.totals.exact == 16
     # What is left is the rounding of activations to 16 bits.
-    assert report["check"]["max_relative_error"] < 1e-3
-    assert report["check"]["kl_mean"] < 1e-6
-    assert report["check"]["top1_agreement"] == 1
+    assert report.check["max_relative_error"] < 1e-3
+    assert report.check["kl_mean"] < 1e-6
+    assert report.check["top1_agreement"] == 1
 
 
 def test_a_tied_head_and_embedding_share_one_tensor(plugins: Plugins, tiny_dense: Path) -> None:
@@ -65,7 +66,7 @@ def test_the_bytes_are_those_of_the_plan(
     predictions = predict(found, make_plan(found.sites, choices), context=0)
     expected = {p.plan.site.id: p.after.stored for p in predictions if p.plan.site.weight}
     bundle, report = built(plugins, tiny_dense, **fields)
-    assert {s: entry["bytes_after"] for s, entry in report["sites"].items()} == expected
+    assert {s: entry.bytes_after for s, entry in report.sites.items()} == expected
     packed = sum(int(value.const_value.nbytes) for value in packed_weights(bundle).values())
     rest = totals(found, predictions)[1].stored - packed
     assert rest == sum(
@@ -77,19 +78,19 @@ def test_the_bytes_are_those_of_the_plan(
 
 def test_scales_of_8_bits(plugins: Plugins, tiny_dense: Path) -> None:
     bundle, report = built(plugins, tiny_dense, scale_bits=8)
-    attempt = report["sites"]["layers.0.ffn_up"]["techniques"][0]
-    assert attempt["bits_per_weight"] < 5
-    assert attempt["metrics"]["rel_l2"] < 0.01
-    assert report["check"]["kl_mean"] < 1e-2
+    attempt = report.sites["layers.0.ffn_up"].techniques[0]
+    assert attempt.bits_per_weight < 5
+    assert attempt.metrics["rel_l2"] < 0.01
+    assert report.check["kl_mean"] < 1e-2
     assert sum("embed" in name for name in packed_weights(bundle)) == 1
 
 
 def test_bits_of_8_everywhere(plugins: Plugins, tiny_dense: Path) -> None:
     _, report = built(plugins, tiny_dense, bits=8)
-    attempt = report["sites"]["layers.0.ffn_up"]["techniques"][0]
-    assert attempt["bits_per_weight"] == 8.5
-    assert attempt["metrics"]["rel_l2"] < 0.01
-    assert report["check"]["kl_mean"] < 1e-3
+    attempt = report.sites["layers.0.ffn_up"].techniques[0]
+    assert attempt.bits_per_weight == 8.5
+    assert attempt.metrics["rel_l2"] < 0.01
+    assert report.check["kl_mean"] < 1e-3
 
 
 def write_dense(folder: Path, model: onnx.ModelProto) -> Path:
@@ -118,7 +119,7 @@ def test_gemm_and_matmul_with_bias_in_any_graph(plugins: Plugins, tmp_path: Path
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     bundle, report = built(plugins, write_dense(tmp_path / "dense", model))
-    assert report["totals"]["replaced"] == 2
+    assert report.totals.replaced == 2
     x = generator.normal(size=(5, 72)).astype(np.float32)
     v1, v2 = quantise(w1, 4)[0].dequantize(), quantise(w2.T, 4)[0].dequantize()
     expected = (x.astype(np.float64) @ v1.T + b1) @ v2.T + b2
@@ -138,11 +139,11 @@ def test_a_weight_that_cannot_be_packed_stays_dense(plugins: Plugins, tmp_path: 
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     bundle, report = built(plugins, write_dense(tmp_path / "dense", model))
-    (entry,) = report["sites"].values()
-    assert not entry["techniques"][0]["decision"]["applied"]
-    assert "fp16's largest" in entry["techniques"][0]["decision"]["reason"]
+    (entry,) = report.sites.values()
+    assert not entry.techniques[0].decision.applied
+    assert "fp16's largest" in entry.techniques[0].decision.reason
     assert [node.op_type for node in ir.load(bundle.model).graph] == ["MatMul"]
-    assert report["check"]["max_relative_error"] == 0
+    assert report.check["max_relative_error"] == 0
 
 
 def test_a_q4_0_model_is_recovered_too(
@@ -153,7 +154,7 @@ def test_a_q4_0_model_is_recovered_too(
     make_gguf(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.Q4_0)
     source = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins).path
     _, report = built(plugins, source)
-    assert report["totals"]["exact"] == report["totals"]["replaced"] == 16
+    assert report.totals.exact == report.totals.replaced == 16
 
 
 @pytest.mark.parametrize("scale_bits", [16, 8])

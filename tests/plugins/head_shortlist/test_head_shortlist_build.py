@@ -16,13 +16,14 @@ from tamiz.building.build import Options, build
 from tamiz.files.bundle import Bundle
 from tamiz.planning.plan import ConflictError, choose, make_plan, predict, totals
 from tamiz.plugins import Plugins
+from tamiz.reporting.report import Report
 from tamiz.runtime.model import Model
 from tamiz.survey.survey import survey
 
 PROMPT = [5, 100, 30, 7]
 
 
-def built(plugins: Plugins, source: Path, **wanted: Any) -> tuple[Path, dict[str, Any]]:
+def built(plugins: Plugins, source: Path, **wanted: Any) -> tuple[Path, Report]:
     """Builds with calibration inputs as a final norm leaves them."""
     techniques = dict(plugins.techniques())
     declared = techniques["head-shortlist"]
@@ -46,10 +47,10 @@ def test_a_decode_step_mixes_exact_logits_with_estimates(
 ) -> None:
     base, _ = built(plugins, tiny_dense)
     short, report = built(plugins, tiny_dense, **{"head-shortlist": {"dims": 48, "keep": 64}})
-    applied = report["sites"]["output"]["techniques"]
-    assert [entry["name"] for entry in applied] == ["block-quant", "head-shortlist"]
-    assert all(entry["decision"]["applied"] for entry in applied)
-    assert set(applied[1]["metrics"]) == {"argmax_recall", "top10_recall", "kl"}
+    applied = report.sites["output"].techniques
+    assert [entry.name for entry in applied] == ["block-quant", "head-shortlist"]
+    assert all(entry.decision.applied for entry in applied)
+    assert set(applied[1].metrics) == {"argmax_recall", "top10_recall", "kl"}
     exact, mixed = step_logits(base), step_logits(short)
     assert ((mixed == exact).sum(axis=1) == 64).all()
     assert np.abs(mixed - exact).max() < 0.5 * np.abs(exact).max()
@@ -88,7 +89,7 @@ def test_its_bytes_are_known_before(plugins: Plugins, tiny_dense: Path, dims: in
     plan = make_plan(found.sites, choose(plugins.techniques(), wanted))
     whole = totals(found, predict(found, plan, context=1))[1]
     assert whole.exact
-    assert whole.stored == report["totals"]["bytes_after"]
+    assert whole.stored == report.totals.bytes_after
 
 
 def test_it_requires_packed_tiles(plugins: Plugins, tiny_dense: Path) -> None:
@@ -100,7 +101,7 @@ def test_without_calibration_the_model_writes_one(plugins: Plugins, tiny_dense: 
     out = tiny_dense.parent / "out"
     choices = choose(plugins.techniques(), {"head-shortlist": {}})
     report = build(tiny_dense, out, choices, plugins)
-    entry = report["sites"]["output"]["techniques"][1]
-    assert not entry["decision"]["applied"]
-    assert "needs 17 of its 17 tiles" in entry["decision"]["reason"]  # of a random head
+    entry = report.sites["output"].techniques[1]
+    assert not entry.decision.applied
+    assert "needs 17 of its 17 tiles" in entry.decision.reason  # of a random head
     assert "HeadShortlist" not in [stage.op for stage in stages(out)]

@@ -1,6 +1,5 @@
 """kwta through build: the graph that comes out, and what it computes."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tamiz.files.bundle import Bundle
 from tamiz.planning.plan import choose, make_plan
 from tamiz.planning.resolver import Choice
 from tamiz.plugins import Plugins
+from tamiz.reporting.report import Report
 from tamiz.runtime.model import Model
 
 IDS = np.random.default_rng(0).integers(2, 262, 40).tolist()
@@ -36,7 +36,7 @@ def built(
     calibration: Path | None = None,
     max_dppl: float | None = None,
     **techniques: Any,
-) -> tuple[Path, dict[str, Any]]:
+) -> tuple[Path, Report]:
     out = source.parent / name
     wanted = {key.replace("_", "-"): value for key, value in techniques.items()}
     choices = choose(plugins.techniques(), wanted)
@@ -128,7 +128,7 @@ def test_a_site_that_would_keep_much_is_plain_int4(
     assert "KwtaMask" not in program
     assert "ChannelMatMul" not in program
     refusal = r"it would keep 0\.9\d of its inputs, more than --kwta-max-keep 0\.75"
-    assert re.search(refusal, json.dumps(report))
+    assert re.search(refusal, report.model_dump_json())
     int4, _ = built(plugins, tiny_dense, "int4")
     np.testing.assert_array_equal(logits(Model.load(path), (20,)), logits(Model.load(int4), (20,)))
     some, _ = built(plugins, tiny_dense, "some", calibration, kwta={})
@@ -177,13 +177,13 @@ def test_the_dial_is_turned_up_to_the_budget_without_a_calibration(
     plugins: Plugins, tiny_dense: Path
 ) -> None:
     path, report = built(plugins, tiny_dense, "auto", None, 0.02, kwta={})
-    gate = report["gate"]
-    assert gate["text"] == "the model's own"
-    held = [trial for trial in gate["trials"] if trial["holds"]]
+    gate = report.gate
+    assert gate.text == "the model's own"
+    held = [trial for trial in gate.trials if trial.holds]
     assert held
-    assert gate["result"] == held[-1]
-    assert held[-1]["dppl"] <= 0.02
-    assert held[-1]["strength"] == max(trial["strength"] for trial in held)
+    assert gate.result == held[-1]
+    assert held[-1].dppl <= 0.02
+    assert held[-1].strength == max(trial.strength for trial in held)
     assert "KwtaMask" in fused_programs(path)
     assert Bundle.open(path).manifest.techniques["kwta"]
 

@@ -26,8 +26,8 @@ def test_a_q4_1_model_loses_nothing_when_everything_is_stored(
     out = tiny_dense.parent / "built"
     choices = choose(plugins.techniques(), {"proc-sparse": LOSSLESS, "block-quant": None})
     report = build(tiny_dense, out, choices, plugins)
-    assert report["check"]["max_relative_error"] < 1e-3
-    assert report["check"]["top1_agreement"] == 1
+    assert report.check["max_relative_error"] < 1e-3
+    assert report.check["top1_agreement"] == 1
     assert [stage.op for stage in stages(out)].count("ProcSparseMatMul") == 2 * 7
 
 
@@ -55,7 +55,7 @@ def test_the_plan_is_exact_where_nothing_is_shed(
     for prediction in predictions:
         site, after = prediction.plan.site, prediction.after
         if site.kind is SiteKind.LINEAR:
-            stored = report["sites"][site.id]["bytes_after"]
+            stored = report.sites[site.id].bytes_after
             assert stored == after.stored or (sheds and stored < after.stored)
             assert after.exact != sheds
 

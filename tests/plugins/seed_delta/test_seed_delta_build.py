@@ -31,7 +31,7 @@ def test_everything_stored_as_int8_is_close(plugins: Plugins, tiny_dense: Path, 
     out = tiny_dense.parent / "built"
     choices = choose(plugins.techniques(), wanted(base=base, base_bits=3, k=4096, perm_trials=1))
     report = build(tiny_dense, out, choices, plugins)
-    assert report["check"]["kl_mean"] < 1e-3
+    assert report.check["kl_mean"] < 1e-3
     assert [stage.op for stage in stages(out)].count("SeedDeltaMatMul") == 2 * 7 + 1  # the head
 
 

@@ -10,6 +10,7 @@ from tamiz.building.build import Options, build
 from tamiz.files.bundle import REPORT
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
+from tamiz.reporting.report import Report
 
 TENSORS = {f"ffn_{t}" for t in ("gate", "up", "down")} | {f"attn_{t}" for t in "qkvo"}
 #: 32 of 64 weights do not pass at 0.8, SeedLM's 3 bits do.
@@ -32,7 +33,7 @@ POLICY: dict[str, Any] = {
 }
 
 
-def built(plugins: Plugins, dense: Path, name: str, **options: Any) -> dict[str, Any]:
+def built(plugins: Plugins, dense: Path, name: str, **options: Any) -> Report:
     policy = dense.parent / "policy.json"
     policy.write_text(json.dumps(POLICY))
     choices = choose(plugins.techniques(), {})
@@ -42,30 +43,30 @@ def built(plugins: Plugins, dense: Path, name: str, **options: Any) -> dict[str,
 
 def test_the_report_explains_every_tensor(plugins: Plugins, tiny_dense: Path) -> None:
     report = built(plugins, tiny_dense, "built")
-    assert set(report["layers"]) == {"0", "1"}
     emitted = 0
-    for number, layer in report["layers"].items():
-        assert set(layer["tensors"]) == TENSORS
-        for name, tensor in layer["tensors"].items():
-            decision, attempts = tensor["decision"], tensor["autotune"]["attempts"]
-            assert set(tensor) == {"resolved", "gating", "autotune", "decision"}
-            assert decision["emit"] in (["seed-delta"], ["block-quant"]), name
-            assert attempts[-1]["pass"]
-            assert all(a["pass"] or "the gate accepts at least" in a["reason"] for a in attempts)
-            for technique in {a["technique"] for a in attempts}:
-                assert f"{technique}: " in decision["reason"]
-            emitted += decision["emit"] == ["seed-delta"]
+    for number in ("0", "1"):
+        names = {site.tensor: site for site in report.sites.values() if site.layer == int(number)}
+        tensors = {name: site for name, site in names.items() if name is not None}
+        assert set(tensors) == TENSORS
+        for name, tensor in tensors.items():
+            decision, attempts = tensor.decision, tensor.autotune.attempts
+            assert decision.applied in (["seed-delta"], ["block-quant"]), name
+            assert attempts[-1].passed
+            assert all(a.passed or "the gate accepts at least" in a.reason for a in attempts)
+            for technique in {a.technique for a in attempts}:
+                assert f"{technique}: " in decision.reason
+            emitted += decision.applied == ["seed-delta"]
             wanted = name.startswith("ffn_") and (number, name) != ("1", "ffn_down")
-            assert (attempts[0]["technique"] == "seed-delta") == wanted
+            assert (attempts[0].technique == "seed-delta") == wanted
     ops = [stage.op for stage in stages(tiny_dense.parent / "built")]
     assert emitted == ops.count("SeedDeltaMatMul")
-    tuned = report["layers"]["1"]["tensors"]["ffn_up"]
-    assert [attempt["pass"] for attempt in tuned["autotune"]["attempts"]] == [False, True]
-    assert tuned["resolved"]["techniques"]["seed-delta"]["base"] == "seedlm"
-    assert tuned["decision"]["strip_applied"]
-    refused = report["layers"]["0"]["tensors"]["ffn_up"]
-    assert refused["decision"]["unsafe"] == ["seed-delta"]
-    assert refused["resolved"]["techniques"].keys() == {"block-quant"}
+    tuned = report.sites["layers.1.ffn_up"]
+    assert [attempt.passed for attempt in tuned.autotune.attempts] == [False, True]
+    assert tuned.applied[0].config["base"] == "seedlm"
+    assert tuned.decision.strip_applied
+    refused = report.sites["layers.0.ffn_up"]
+    assert refused.decision.refused == ["seed-delta"]
+    assert [fitted.name for fitted in refused.applied] == ["block-quant"]
 
 
 def test_two_builds_and_one_from_the_report_have_the_same_bytes(
@@ -88,9 +89,9 @@ def test_where_the_whole_model_refuses_everything_the_bundle_is_the_int4_one(
     plugins: Plugins, tiny_dense: Path
 ) -> None:
     report = built(plugins, tiny_dense, "built", max_dppl=0.0)
-    tuned = report["layers"]["1"]["tensors"]["ffn_up"]["decision"]
-    assert tuned["emit"] == ["block-quant"]
-    assert "seed-delta: refused: backed off by the gate of the whole model" in tuned["reason"]
+    tuned = report.sites["layers.1.ffn_up"].decision
+    assert tuned.applied == ["block-quant"]
+    assert "seed-delta: refused: backed off by the gate of the whole model" in tuned.reason
     build(tiny_dense, tiny_dense.parent / "int4", choose(plugins.techniques(), {}), plugins)
     folders = [tiny_dense.parent / name for name in ("built", "int4")]
     data = [(folder / "model.onnx.data").read_bytes() for folder in folders]

@@ -150,8 +150,8 @@ def test_a_build_leaves_what_it_cannot_represent_to_int4(tiny_dense: Path) -> No
     choices = choose(plugins.techniques(), {"tt": {}})
     report = build(tiny_dense, out, choices, plugins, Options(max_dppl=None))
     for name in ("attn_q", "ffn_down"):
-        refused, applied = report["sites"][f"layers.0.{name}"]["techniques"]
-        assert "times the weight's bytes" in refused["decision"]["reason"]
-        assert (applied["name"], applied["decision"]["applied"]) == ("block-quant", True)
+        refused, applied = report.sites[f"layers.0.{name}"].techniques
+        assert "times the weight's bytes" in refused.decision.reason
+        assert (applied.name, applied.decision.applied) == ("block-quant", True)
     ops = {node.op_type for node in ir.load(Bundle.open(out).model).graph}
     assert "Transpose" not in ops

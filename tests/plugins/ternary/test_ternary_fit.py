@@ -15,6 +15,7 @@ from tamiz.api.technique import FitError
 from tamiz.building.build import Options, build
 from tamiz.planning.plan import choose
 from tamiz.plugins import load
+from tamiz.reporting.report import Report
 from tamiz_ternary.config import TernaryConfig
 from tamiz_ternary.fit import cost, dequantize, fit
 
@@ -103,7 +104,7 @@ def test_two_and_a_half_bits() -> None:
     assert cost(site(weight), ANY).stored == sum(t.nbytes for t in made.tensors.values())
 
 
-def built_with(dense: Path, fields: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def built_with(dense: Path, fields: dict[str, Any]) -> tuple[Report, list[str]]:
     """The report, and the ops of the stages."""
     plugins, out = load(), dense.parent / "out"
     choices = choose(plugins.techniques(), {"ternary": fields})
@@ -116,9 +117,9 @@ def built_with(dense: Path, fields: dict[str, Any]) -> tuple[dict[str, Any], lis
 def test_a_build_leaves_what_is_not_ternary_to_int4(tiny_dense: Path) -> None:
     report, ops = built_with(tiny_dense, {})
     for name in ("attn_q", "ffn_down"):
-        refused, applied = report["sites"][f"layers.0.{name}"]["techniques"]
-        assert "its relative error is 0.4" in refused["decision"]["reason"]
-        assert (applied["name"], applied["decision"]["applied"]) == ("block-quant", True)
+        refused, applied = report.sites[f"layers.0.{name}"].techniques
+        assert "its relative error is 0.4" in refused.decision.reason
+        assert (applied.name, applied.decision.applied) == ("block-quant", True)
     assert "TernaryMatMul" not in ops
 
 

@@ -1,0 +1,121 @@
+"""Takes the decisions of a build from the report of an earlier one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tamiz.api.site import Site
+from tamiz.api.technique import Technique
+from tamiz.building.decider import CandidateTools, Tools
+from tamiz.building.selection import Slot
+from tamiz.calibration import file as calibrations
+from tamiz.calibration.file import Calibration
+from tamiz.files.errors import TamizError
+from tamiz.planning.plan import Plan
+from tamiz.planning.policy import Gating, Rules
+from tamiz.planning.resolver import Choice, resolve
+from tamiz.reporting.report import Report, WholeModelGate
+
+#: The decisions were gated when they were made.
+_ANYTHING = Gating("cos_w", None, None, None)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A decider that follows a report; see `tamiz.building.decider.Decider`.
+
+    Attributes:
+        file: The report's file.
+        report: The report.
+        techniques: The declared techniques by name.
+        calibration_file: The calibration's file that the reported build used.
+    """
+
+    file: Path
+    report: Report
+    techniques: Mapping[str, Technique]
+    calibration_file: Path | None
+
+    def calibration(self, tools: Tools) -> Calibration | None:
+        """The calibration that was given; it must be that of the reported build.
+
+        Raises:
+            TamizError: Another calibration, or a file that cannot be read.
+        """
+        file, known = self.calibration_file, None
+        if file is not None:
+            known = calibrations.load(file, tools.found.bundle)
+        if self.report.build.calibration != (known.digest if known else None):
+            raise TamizError(f"{self.file}: the build it reports used another calibration file")
+        return known
+
+    def plan(self, tools: Tools, known: Calibration | None) -> Plan:
+        """The plan that applies what the report says was applied, and nothing else.
+
+        Raises:
+            TamizError: The report is of another model, or a technique is not installed in the
+                version that the report names, or refuses its configuration.
+        """
+        report, dense, sites = self.report, tools.found.bundle, tools.found.sites
+        if report.source_sha256 != dense.manifest.source.sha256:
+            raise TamizError(f"{self.file}: reports a build of another model than {dense.path}")
+        if unknown := sorted(set(report.sites) - {site.id for site in sites}):
+            raise TamizError(f"{self.file}: sites.{unknown[0]} is no site of the model")
+        base = tuple(
+            self._choice(f"build.techniques.{name}", name, entry.config)
+            for name, entry in sorted(report.build.techniques.items())
+        )
+        resolution = resolve(sites, {site.id: self._choices(site) for site in sites})
+        if resolution.conflicts:
+            raise TamizError(f"{self.file}: {resolution.conflicts[0].reason}")
+        rules = {site.id: self._rules(site) for site in sites}
+        return Plan(resolution.plans, (), (), report.build.policy_hash, base, rules)
+
+    def _choices(self, site: Site) -> list[Choice]:
+        """What was applied at a site."""
+        entry = self.report.sites.get(site.id)
+        return [
+            self._choice(f"sites.{site.id}.techniques.{fitted.name}", fitted.name, fitted.config)
+            for fitted in (entry.applied if entry else ())
+        ]
+
+    def _rules(self, site: Site) -> Rules:
+        """Rules under which every configuration of the report passes."""
+        if (entry := self.report.sites.get(site.id)) is None:
+            return Rules(gating=_ANYTHING)
+        origins = {
+            fitted.name: dict.fromkeys(fitted.config, self.file.name) for fitted in entry.applied
+        }
+        return Rules(strip=entry.resolved.strip, gating=_ANYTHING, field_origins=origins)
+
+    def _choice(self, field: str, name: str, config: Mapping[str, object]) -> Choice:
+        reported = self.report.build.techniques.get(name)
+        if reported is None:
+            raise TamizError(f"{self.file}: {field}: build.techniques lacks {name!r}")
+        technique = self.techniques.get(name)
+        if technique is None or technique.version != reported.version:
+            found = "is not installed" if technique is None else f"is version {technique.version}"
+            raise TamizError(
+                f"{self.file}: was built with {name} version {reported.version}, which {found} here"
+            )
+        try:
+            return Choice.of(technique, config)
+        except TamizError as error:
+            raise TamizError(f"{self.file}: {field}.config: {error}") from error
+
+    def gate(
+        self,
+        slots: list[Slot],
+        tools: Tools,
+        known: Calibration | None,
+        candidates: CandidateTools,
+    ) -> tuple[list[Slot], WholeModelGate]:
+        """Keeps all slots: the reported build has passed the gate."""
+        return slots, WholeModelGate(max_dppl=None, skipped="the decisions are those of a report")
+
+    def refused(self, slots: Sequence[Slot]) -> dict[str, list[str]]:
+        """Techniques that the reported build refused."""
+        sites = self.report.sites.items()
+        return {name: site.decision.refused for name, site in sites if site.decision.refused}

@@ -1,0 +1,115 @@
+"""Finds the decisions of a build: plans by policy and choices, holds the model to its budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tamiz.api.technique import Technique
+from tamiz.building.candidates import Candidates, decodes, gate_windows
+from tamiz.building.decider import CandidateTools, Tools
+from tamiz.building.dial import hold_and_turn, turnable
+from tamiz.building.selection import Slot, refused
+from tamiz.building.whole_model import Trials, lossy
+from tamiz.calibration import file as calibrations
+from tamiz.calibration.calibrate import measure, text_windows
+from tamiz.calibration.file import Calibration
+from tamiz.files.errors import TamizError
+from tamiz.planning.plan import Plan, make_plan
+from tamiz.planning.policy import Rules, Tuning, read_policy
+from tamiz.planning.resolver import Choice
+from tamiz.reporting.report import WholeModelGate
+
+
+@dataclass(frozen=True)
+class Search:
+    """A decider that searches; see `tamiz.building.decider.Decider`.
+
+    Attributes:
+        techniques: The declared techniques by name.
+        choices: Techniques to use wherever they can act.
+        on_conflict: ``error`` or ``drop``; see `tamiz.planning.plan.make_plan`.
+        policy_file: A policy's file.
+        calibration_file: A calibration's file.
+        autotune: Whether to try several configurations where the policy does not say.
+        strip_dense: Whether dense weights are removed where the policy does not say.
+        max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
+    """
+
+    techniques: Mapping[str, Technique]
+    choices: Sequence[Choice]
+    on_conflict: str
+    policy_file: Path | None
+    calibration_file: Path | None
+    autotune: bool
+    strip_dense: bool
+    max_dppl: float | None
+
+    def calibration(self, tools: Tools) -> Calibration | None:
+        """The calibration that was given, or one of the model's own text where a fit needs it."""
+        found = tools.found
+        if self.calibration_file is not None:
+            return calibrations.load(self.calibration_file, found.bundle)
+        if not any(choice.technique.calibrated for choice in self.choices):
+            return None
+        file = tools.work / "calibration.safetensors"
+        with suppress(TamizError):  # an interrupted build has left none, or a damaged one
+            return calibrations.load(file, found.bundle)
+        cuts = text_windows(found.bundle, (), progress=tools.progress)
+        known = measure(found, cuts, file, progress=tools.progress)
+        calibrations.save(known, file)
+        return known
+
+    def plan(self, tools: Tools, known: Calibration | None) -> Plan:
+        """The plan of choices and policy."""
+        sites, policy = tools.found.sites, None
+        if self.policy_file is not None:
+            policy = read_policy(self.policy_file, self.techniques, sites)
+        base = Rules(strip=self.strip_dense, tuning=Tuning(enabled=self.autotune))
+        return make_plan(sites, self.choices, self.on_conflict, policy, base)
+
+    def gate(
+        self,
+        slots: list[Slot],
+        tools: Tools,
+        known: Calibration | None,
+        candidates: CandidateTools,
+    ) -> tuple[list[Slot], WholeModelGate]:
+        """Holds the whole model to its budget by building and measuring candidates."""
+        from tamiz.evaluation.evaluate import Reference
+        from tamiz.runtime.model import Model
+
+        budget, skipped = self.max_dppl, None
+        if budget is None:
+            skipped = "switched off"
+        elif not lossy(slots):
+            skipped = "nothing that was applied loses anything"
+        else:
+            try:
+                dense = Model.load(tools.found.bundle.path, threads=1)
+            except TamizError as error:
+                skipped = f"the dense model cannot be scored: {error}"
+        if skipped is not None or budget is None:
+            return slots, WholeModelGate(max_dppl=budget, skipped=skipped)
+        decode = decodes(slots)
+        windows = gate_windows(dense, known, decode or bool(turnable(slots)), tools.progress)
+        reference, folder = Reference(dense, tools.work), tools.work / "candidate"
+        scored = Candidates(reference, windows, decode, folder, candidates.write, tools.progress)
+        gated = hold_and_turn(slots, Trials(math.log1p(budget), scored.score, candidates.fill))
+        given = known is not None and self.calibration_file is not None
+        return gated.slots, WholeModelGate(
+            max_dppl=budget,
+            text="calibration" if given else "the model's own",
+            windows=len(windows),
+            window_tokens=len(windows[0]),
+            decode=decode,
+            trials=gated.trials,
+            built=gated.built,
+        )
+
+    def refused(self, slots: Sequence[Slot]) -> dict[str, list[str]]:
+        """Techniques that a gate, their fit or their rewrite refused."""
+        return refused(slots)

@@ -1,0 +1,411 @@
+"""The report of a build: typed, written by the build, read by everything that shows or repeats one.
+
+`Report.sites` is the one place for what was decided at a site. `read_report` is the one reader: it
+refuses unknown and missing fields, other types, and reports of another format.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tamiz import __version__
+from tamiz.api.site import SiteKind
+from tamiz.files.bundle import REPORT, Bundle
+from tamiz.files.errors import TamizError
+from tamiz.files.text_file import read_json
+from tamiz.files.validation import first_error
+
+#: Version of the report's format. 1 had no version, and two places for a site's decision.
+FORMAT: Literal[2] = 2
+
+Count = Annotated[int, Field(ge=0)]
+Metrics = dict[str, float | None]
+
+
+class Record(BaseModel):
+    """A part of the report: frozen, and strict about names and types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class TechniqueChoice(Record):
+    """Version and configuration of a technique that the build as a whole used."""
+
+    version: str
+    config: dict[str, Any]
+
+
+class Choices(Record):
+    """What the build was asked to do.
+
+    Attributes:
+        policy_file: Name of the policy's file; None where there was none.
+        policy_hash: SHA-256 of techniques and policy, equal for builds that follow the same ones.
+        policy_version: Version of the policy's format.
+        policy: The policy's contents.
+        techniques: The techniques that were chosen for the whole model, by name.
+        calibration: Identifies the calibration; None where there was none.
+        calibration_tokens: Tokens that the calibration has read.
+    """
+
+    policy_file: str | None
+    policy_hash: str
+    policy_version: int | None
+    policy: dict[str, Any] | None
+    techniques: dict[str, TechniqueChoice]
+    calibration: str | None
+    calibration_tokens: int | None
+
+
+class Totals(Record):
+    """Counts over the sites that have a weight, and bytes of all constants of the model.
+
+    Attributes:
+        sites: Sites that have a weight.
+        replaced: Sites of which a technique replaced the weight, or acts on it.
+        exact: Replaced sites whose weight is kept bit for bit.
+        bytes_before: Bytes of all constants of the dense model.
+        bytes_after: Bytes of all constants of the built model.
+    """
+
+    sites: Count
+    replaced: Count
+    exact: Count
+    bytes_before: Count
+    bytes_after: Count
+
+
+class Trial(Record):
+    """A candidate that the gate of the whole model built and measured against dense.
+
+    Attributes:
+        refused: Ids of the sites at which the candidate did without the technique.
+        predicted: Predicted Δppl; None where there was no prediction.
+        strength: Value of the techniques' common strength; None where the trial set none.
+        dppl: Measured Δppl; None where the perplexity was not finite.
+        kl_mean: Mean over positions of KL(dense ‖ candidate), in nats.
+        ppl: Perplexity of the candidate.
+        ppl_dense: Perplexity of the dense model.
+        ppl_decode: Perplexity of the candidate, fed token by token, from position 16 on.
+        ppl_decode_dense: Perplexity of the dense model from position 16 on.
+        kl_decode: As `kl_mean`, with the candidate fed token by token.
+        holds: Whether `dppl` is within the budget.
+    """
+
+    refused: list[str]
+    predicted: float | None
+    strength: float | None = None
+    dppl: float | None = None
+    kl_mean: float | None = None
+    ppl: float | None = None
+    ppl_dense: float | None = None
+    ppl_decode: float | None = None
+    ppl_decode_dense: float | None = None
+    kl_decode: float | None = None
+    holds: bool
+
+
+class WholeModelGate(Record):
+    """The gate of the whole model: Δppl of the built model on a text, held to a budget.
+
+    Attributes:
+        max_dppl: Largest accepted Δppl; None where the gate was switched off.
+        skipped: Why the gate did not run; None where it ran.
+        text: What was read: ``calibration``, or ``the model's own``.
+        windows: Windows of text that each trial read.
+        window_tokens: Tokens of a window.
+        decode: Whether trials were also fed token by token.
+        trials: The candidates, in order.
+        built: Index in `trials` of the candidate that was built; None where nothing lossy was
+            left, or the gate did not run.
+    """
+
+    max_dppl: float | None
+    skipped: str | None = None
+    text: Literal["calibration", "the model's own"] | None = None
+    windows: Count | None = None
+    window_tokens: Count | None = None
+    decode: bool = False
+    trials: list[Trial] = []
+    built: Count | None = None
+
+    @model_validator(mode="after")
+    def _built_is_a_trial(self) -> WholeModelGate:
+        if self.built is not None and self.built >= len(self.trials):
+            most = len(self.trials)
+            raise ValueError(f"Input should be an index below the number of trials, {most}")
+        return self
+
+    @property
+    def result(self) -> Trial | None:
+        """The trial of the model that was built."""
+        return None if self.built is None else self.trials[self.built]
+
+
+class Decision(Record):
+    """Whether a fit is used, and why."""
+
+    applied: bool
+    reason: str
+
+
+class FittedTechnique(Record):
+    """The fit of one technique at one site: the one that passed, else the closest.
+
+    Attributes:
+        name: The technique.
+        config: The configuration of the fit.
+        config_from: What set each field of `config`: ``autotune``, a place in the policy,
+            ``asked for``, or ``default``.
+        metrics: Quality of the fit; None for what was not finite.
+        bits_per_weight: Stored bits for each weight; None where the technique refused to fit.
+        decision: Whether the fit is used.
+    """
+
+    name: str
+    config: dict[str, Any]
+    config_from: dict[str, str]
+    metrics: Metrics
+    bits_per_weight: float | None
+    decision: Decision
+
+
+class ResolvedPolicy(Record):
+    """The policy at one site.
+
+    Attributes:
+        enable: False where no technique that was asked for may act.
+        strip: Whether the dense weight is removed where a technique could fall back to it.
+        policy: The merged entries, as they are written.
+        policy_from: Place in the policy that set each dotted key of `policy`.
+    """
+
+    enable: bool
+    strip: bool
+    policy: dict[str, Any]
+    policy_from: dict[str, str]
+
+
+class Gating(Record):
+    """The gate of one tensor: what it asked for, and what it found.
+
+    Attributes:
+        metric: The cosine that was asked for.
+        min_mean: Smallest accepted mean of the cosine.
+        min_p05: Smallest accepted 5 % quantile of the cosine.
+        max_rel_l2: Largest accepted ‖W − Ŵ‖ / ‖W‖.
+        judged: The cosine that was judged; None where the fit has none.
+        fallback: Whether `judged` stands in for `metric`, which could not be measured.
+        mean: Mean of the judged cosine.
+        p05: Its 5 % quantile.
+        passed: Whether the fit was accepted.
+    """
+
+    metric: str
+    min_mean: float | None
+    min_p05: float | None
+    max_rel_l2: float | None
+    judged: str | None
+    fallback: bool
+    mean: float | None
+    p05: float | None
+    passed: bool
+
+
+class Attempt(Record):
+    """One configuration that was fitted.
+
+    Attributes:
+        technique: The technique.
+        config: The configuration.
+        metrics: Quality of the fit; None for what was not finite.
+        bits_per_weight: Stored bits for each weight; None where the technique refused to fit.
+        bytes: Bytes of the fit's tensors.
+        passed: Whether the tensor's gate accepted the fit.
+        reason: Why it did not.
+        seconds: How long the fit took; None in the bundle's copy of the report.
+    """
+
+    technique: str
+    config: dict[str, Any]
+    metrics: Metrics
+    bits_per_weight: float | None
+    bytes: Count
+    passed: bool
+    reason: str | None
+    seconds: float | None = None
+
+
+class Autotune(Record):
+    """Every configuration that was fitted at a site, in order; one each without autotune."""
+
+    enabled: bool
+    attempts: list[Attempt]
+
+
+class SiteDecision(Record):
+    """What was decided at a site.
+
+    Attributes:
+        applied: Techniques that act there, in order; none where the site stays dense.
+        refused: Techniques that a gate, their own fit or their rewrite refused.
+        strip_applied: Whether the dense weight was removed.
+        reason: One clause for each fit.
+    """
+
+    applied: list[str]
+    refused: list[str]
+    strip_applied: bool
+    reason: str
+
+
+class SiteReport(Record):
+    """Everything about one site.
+
+    Attributes:
+        kind: The site's kind.
+        node: Name of its node in the recognised graph.
+        layer: Its layer; None outside of layers.
+        tensor: Its tensor id; None for a site of several tensors.
+        shape: Outputs and inputs of its weight.
+        bytes_before: Bytes of its dense weight.
+        bytes_after: Bytes of what the applied techniques store.
+        techniques: What was fitted there, in order.
+        resolved: The policy there.
+        gating: The tensor's gate, for the first applied technique.
+        autotune: What was tried.
+        decision: What was decided.
+    """
+
+    kind: Literal[tuple(kind.value for kind in SiteKind)]  # type: ignore[valid-type]
+    node: str
+    layer: Count | None
+    tensor: str | None
+    shape: tuple[Count, Count]
+    bytes_before: Count
+    bytes_after: Count
+    techniques: list[FittedTechnique]
+    resolved: ResolvedPolicy
+    gating: Gating
+    autotune: Autotune
+    decision: SiteDecision
+
+    @property
+    def applied(self) -> list[FittedTechnique]:
+        """The fits that are used, in order."""
+        return [fitted for fitted in self.techniques if fitted.decision.applied]
+
+
+class ConflictReport(Record):
+    """Why techniques cannot act together at a site; see `tamiz.planning.resolver.Conflict`."""
+
+    site: str
+    techniques: tuple[str, ...]
+    rule: str
+    reason: str
+    remedies: tuple[str, ...]
+
+
+class Dropped(Record):
+    """A technique that was left out at a site to resolve a conflict."""
+
+    site: str
+    technique: str
+
+
+class NoteReport(Record):
+    """Why a pass left a node as it was; see `tamiz.api.passes.Note`."""
+
+    pass_name: str
+    node: str
+    reason: str
+
+
+class Report(Record):
+    """The report of a build.
+
+    Attributes:
+        format: Version of this format.
+        tamiz: Version of tamiz that made the build.
+        source: What the dense bundle was exported from.
+        source_sha256: SHA-256 of that file; None where it is no file.
+        build: What the build was asked to do.
+        totals: Counts and bytes of the whole model.
+        gate: The gate of the whole model.
+        check: Comparison of built and dense on a random input; see `tamiz.building.selfcheck`.
+        sites: What was decided at every site, by its id, in graph order.
+        conflicts: Techniques that could not act together.
+        dropped: What was left out to resolve the conflicts.
+        notes: What graph passes left as it was.
+        seconds: Seconds by step of the build; None in the bundle's copy of the report.
+    """
+
+    format: Literal[2] = FORMAT
+    tamiz: str = __version__
+    source: str
+    source_sha256: str | None
+    build: Choices
+    totals: Totals
+    gate: WholeModelGate
+    check: dict[str, float]
+    sites: dict[str, SiteReport]
+    conflicts: list[ConflictReport]
+    dropped: list[Dropped]
+    notes: list[NoteReport]
+    seconds: dict[str, float] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as a JSON object."""
+        return self.model_dump(mode="json")
+
+    def without_seconds(self) -> Report:
+        """The report without times, which differ between equal builds."""
+        sites = {
+            name: site.model_copy(update={"autotune": _without_seconds(site.autotune)})
+            for name, site in self.sites.items()
+        }
+        return self.model_copy(update={"sites": sites, "seconds": None})
+
+
+def _without_seconds(autotune: Autotune) -> Autotune:
+    attempts = [a.model_copy(update={"seconds": None}) for a in autotune.attempts]
+    return autotune.model_copy(update={"attempts": attempts})
+
+
+def read_report(path: Path) -> Report:
+    """Reads a report.
+
+    Raises:
+        TamizError: The file cannot be read, is no report, is of another format, or a field is
+            missing, unknown or of another type.
+    """
+    return _validated(path, read_json(path))
+
+
+def bundle_report(bundle: Bundle) -> Report:
+    """The report of a built bundle.
+
+    Raises:
+        TamizError: The bundle is dense, so nothing was decided, or as `read_report`.
+    """
+    if bundle.manifest.kind != "built":
+        raise TamizError(f"{bundle.path}: is a dense bundle, expected a built one")
+    return _validated(bundle.path / REPORT, bundle.json(REPORT))
+
+
+def _validated(path: Path, value: Mapping[str, Any]) -> Report:
+    found = value.get("format", 1)
+    if type(found) is not int or found != FORMAT:
+        raise TamizError(
+            f"{path}: is a report of format {found!r:.60}, this tamiz ({__version__}) reads format "
+            f"{FORMAT}; build the bundle again with 'tamiz build'"
+        )
+    try:
+        return Report.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        raise TamizError(f"{path}: {first_error(error, value)}") from error
