@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tamiz.building.dial import hold_and_turn, turnable
 from tamiz.building.selection import Slot, refused
 from tamiz.building.whole_model import Trials, lossy
 from tamiz.calibration import file as calibrations
-from tamiz.calibration.calibrate import measure, text_windows
+from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.calibration.file import Calibration
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import Plan, make_plan
@@ -55,13 +54,8 @@ class Search:
             return calibrations.load(self.calibration_file, found.bundle)
         if not any(choice.technique.calibrated for choice in self.choices):
             return None
-        file = tools.work / "calibration.safetensors"
-        with suppress(TamizError):  # an interrupted build has left none, or a damaged one
-            return calibrations.load(file, found.bundle)
-        cuts = text_windows(found.bundle, (), progress=tools.progress)
-        known = measure(found, cuts, file, progress=tools.progress)
-        calibrations.save(known, file)
-        return known
+        own = tools.work / "calibration.safetensors"
+        return calibrate_on_own_text(found, own, tools.progress)
 
     def plan(self, tools: Tools, known: Calibration | None) -> Plan:
         """The plan of choices and policy."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamiz.building.build import Options, build
+from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.evaluation.bench import bundle_child, check_context, measure, medians, ratios
 from tamiz.evaluation.evaluate import evaluate
 from tamiz.evaluation.windows import read_windows
@@ -21,14 +22,13 @@ from tamiz.files.errors import TamizError
 from tamiz.files.text_file import write_json
 from tamiz.planning.machine import cores
 from tamiz.planning.plan import choose, parse_value
+from tamiz.reporting.sweep_curve import draw
 from tamiz.runtime.model import Model
+from tamiz.survey.survey import Survey, survey
 
 if TYPE_CHECKING:
     from tamiz.planning.resolver import Choice
     from tamiz.plugins import Plugins
-
-#: Of the curve: size, and room for the axes.
-_WIDTH, _HEIGHT, _MARGIN = 480, 300, 56
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,10 @@ def run_sweep(
     model = Model.load(dense, threads=1)
     check_context(str(dense), context, model.limit)
     cuts = read_windows(text, model.bundle, windows)
+    found = survey(model.bundle, plugins)
     with bundles.writing(target) as folder:
         paths = [folder / name for name in chosen]
-        _build(dense, folder, chosen, calibration, plugins, tell)
+        _build(found, folder, chosen, calibration, plugins, tell)
         tell("score")
         quality = [_score(path, model, cuts) for path in paths]
         tell("time")
@@ -127,17 +128,25 @@ def _choices(sweep: Sweep, plugins: Plugins) -> dict[str, list[Choice]]:
 
 
 def _build(
-    dense: Path,
+    found: Survey,
     folder: Path,
     chosen: Mapping[str, Sequence[Choice]],
     calibration: Path | None,
     plugins: Plugins,
     tell: Callable[[str], None],
 ) -> None:
+    """Builds all bundles from one survey and, where fits need one and none is given, from one
+    calibration on the model's own text."""
+    own = folder / "calibration.safetensors"
     for name, choices in chosen.items():
+        known = calibration
+        if known is None and any(choice.technique.calibrated for choice in choices):
+            tell("calibrate")
+            calibrate_on_own_text(found, known := own)
         tell(f"build {name}")
-        options = Options(calibration=calibration, max_dppl=None)
-        build(dense, folder / name, choices, plugins, options)
+        options = Options(calibration=known, max_dppl=None)
+        build(found, folder / name, choices, plugins, options)
+    own.unlink(missing_ok=True)
 
 
 def _score(built: Path, dense: Model, windows: Sequence[Sequence[int]]) -> dict[str, float]:
@@ -164,48 +173,3 @@ def _time(
         }
         for result in results
     ]
-
-
-def draw(report: dict[str, Any]) -> str:
-    """The curve as SVG: decode speed over that without the technique, against Δppl in percent."""
-    points = [(100 * p["dppl"], p["speed"], p["value"]) for p in report["points"]]
-    right = max(x for x, _, _ in points) * 1.1 or 1.0
-    low = min(0.9, *(y for _, y, _ in points))
-    high = max(1.1, *(y for _, y, _ in points))
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        across = _MARGIN + (_WIDTH - 2 * _MARGIN) * max(x, 0.0) / right
-        return across, _HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * (y - low) / (high - low)
-
-    places = [place(x, y) for x, y, _ in points]
-    curve = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    labels = [
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
-        f'<text x="{x + 6:.1f}" y="{y - 6:.1f}">{value or "without"}</text>'
-        for (x, y), (_, _, value) in zip(places, points, strict=True)
-    ]
-    ticks = [
-        f'<text x="{_MARGIN - 8}" y="{place(0, y)[1] + 4:.1f}" text-anchor="end">{y:.2f}</text>'
-        for y in (low, 1.0, high)
-    ]
-    ticks += [
-        f'<text x="{place(x, low)[0]:.1f}" y="{_HEIGHT - _MARGIN + 18}" '
-        f'text-anchor="middle">{x:.1f} %</text>'
-        for x in (0.0, right / 2, right)
-    ]
-    axes = f"M{_MARGIN},{_MARGIN}V{_HEIGHT - _MARGIN}H{_WIDTH - _MARGIN}"
-    title = f"{report['sweep']}: decode speed, times that without, against Δppl"
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-            'font-family="sans-serif" font-size="12">',
-            f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
-            f'<text x="{_WIDTH / 2}" y="24" text-anchor="middle">{title}</text>',
-            f'<path d="{axes}" fill="none" stroke="black"/>',
-            f'<polyline points="{curve}" fill="none" stroke="black"/>',
-            *ticks,
-            *labels,
-            "</svg>",
-            "",
-        ]
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,6 +123,26 @@ def measure(
 
     start = _interrupted(found.bundle, target, empty, cuts)
     return files.calibrate(start, cuts, run, every)
+
+
+def calibrate_on_own_text(
+    found: Survey, target: Path, progress: Progress = lambda what, done, total: None
+) -> Calibration:
+    """Measures the inputs of a model's sites on text that the model writes.
+
+    Args:
+        found: The dense bundle's graph.
+        target: The file that keeps the calibration. One of this model that is there already is
+            taken as it is; a damaged one is replaced.
+        progress: Called with every step.
+    """
+    with suppress(TamizError):
+        return files.load(target, found.bundle)
+    cuts = text_windows(found.bundle, (), progress=progress)
+    known = measure(found, cuts, target, progress=progress)
+    files.save(known, target)
+    _part(target).unlink(missing_ok=True)
+    return known
 
 
 def _limits(found: Survey, run: Activations, samples: int, memory: int) -> dict[str, int]:

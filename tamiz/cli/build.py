@@ -27,7 +27,7 @@ from tamiz.files.errors import TamizError, UnwritableError, naming
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
-    from tamiz.reporting.report import Report
+    from tamiz.reporting import report as reports
 
 
 @click.command("build", cls=TechniqueCommand)
@@ -198,7 +198,7 @@ def _budget(ctx: click.Context, text: str, recipe: str | None) -> float | None:
     return value
 
 
-def _print(output: Path, report: Report) -> None:
+def _print(output: Path, report: reports.Report) -> None:
     totals = report.totals
     click.echo(
         f"{output}: {totals.replaced} of {totals.sites} weights replaced, "

@@ -15,9 +15,9 @@ SITE = "layers.0.ffn_up"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory, _exported: Path) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory, dense_dir: Path) -> Path:
     out = tmp_path_factory.mktemp("report") / "built"
-    ok("build", _exported, "-o", out, "--max-dppl=off")
+    ok("build", dense_dir, "-o", out, "--max-dppl=off")
     return out
 
 
