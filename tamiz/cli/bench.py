@@ -12,6 +12,9 @@ from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._techniques import plugins
 
+#: Cores kept busy by other programs from which on a warning says so.
+_BUSY = 0.3
+
 
 class Lengths(click.ParamType[tuple[int, ...]]):
     """Numbers of tokens, ``128,2000,8000``."""
@@ -80,6 +83,12 @@ def command(
         raise click.UsageError("--text, --output and --calibration belong to --sweep")
     with status("memory bandwidth") as progress:
         report = bench(directory, against, contexts, threads, progress)
+    if report["busy_cores"] >= _BUSY:
+        click.echo(
+            f"warning: other programs kept {report['busy_cores']:.1f} cores busy before the "
+            "measurement; speeds are too low and vary, measure again on an idle machine",
+            err=True,
+        )
     if as_json:
         print_json(report)
     else:
@@ -129,9 +138,10 @@ def _print(report: dict[str, Any], directory: Path, against: Path | None) -> Non
     rows = []
     for key, name in (("decode_tok_s", "decode at"), ("prefill_tok_s", "prefill of")):
         for length, speed in report[key].items():
-            row = [f"{name} {length}, tok/s", f"{speed:.1f}"]
+            row = [f"{name} {length}, tok/s", _with_spread(speed, report, key, length)]
             if other is not None:
-                row += [f"{other[key][length]:.1f}", f"{report['ratio'][key][length]:.2f} ×"]
+                row.append(_with_spread(other[key][length], other, key, length))
+                row.append(f"{report['ratio'][key][length]:.2f} ×")
             rows.append(row)
     for key, name in (
         ("load_s", "load, s"),
@@ -141,3 +151,8 @@ def _print(report: dict[str, Any], directory: Path, against: Path | None) -> Non
         rows.append([name, f"{report[key]:g}", *([f"{other[key]:g}", ""] if other else [])])
     title = f"{report['threads']} threads; memory read {report['read_gb_s']} GB/s"
     print_table(columns, rows, title)
+    click.echo("±: half of the range over the rounds, relative to the median")
+
+
+def _with_spread(speed: float, report: dict[str, Any], key: str, length: str) -> str:
+    return f"{speed:.1f} ± {50 * report['spread'][key][length]:.0f} %"

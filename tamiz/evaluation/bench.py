@@ -12,6 +12,8 @@ Definitions (all speeds in tokens per second of wall time, one sequence):
 - ``read_gb_s``: bytes that the same number of threads read per second from a buffer larger than
   the last-level cache: the bound of a decode step.
 - ``ratio``: median over rounds of this bundle's speed divided by the other's in the same round.
+- ``spread``: of each speed, its largest minus its smallest round, divided by the median.
+- ``busy_cores``: cores that other programs kept busy in the half second before the measurement.
 """
 
 from __future__ import annotations
@@ -37,8 +39,10 @@ from tamiz.files.errors import TamizError
 PREFILL = 512
 ROUNDS = 5
 TOKENS = 32
-#: Seconds between turns: thread pools of the one that just ran still spin for a while.
+#: Seconds between turns: the thread pool of the previous engine spins for a while.
 PAUSE = 0.15
+#: Seconds in which the load by other programs is measured.
+LOAD_SECONDS = 0.5
 
 
 class Child:
@@ -140,6 +144,10 @@ class Measurement:
         return {
             "decode_tok_s": medians(self.decode),
             "prefill_tok_s": medians(self.prefill),
+            "spread": {
+                "decode_tok_s": spreads(self.decode),
+                "prefill_tok_s": spreads(self.prefill),
+            },
             "load_s": round(self.load_s, 4),
             "peak_rss_mb": round(self.peak_rss / 1e6, 1),
         }
@@ -201,6 +209,21 @@ def medians(rounds: Mapping[int, Sequence[float]]) -> dict[str, float]:
     return {str(length): round(statistics.median(values), 2) for length, values in rounds.items()}
 
 
+def spreads(rounds: Mapping[int, Sequence[float]]) -> dict[str, float]:
+    """(largest − smallest) / median of each list, keyed by the length as a string."""
+    return {
+        str(length): round((max(values) - min(values)) / statistics.median(values), 3)
+        for length, values in rounds.items()
+    }
+
+
+def busy_cores() -> float:
+    """Cores that are busy while this process waits for `LOAD_SECONDS`."""
+    import psutil
+
+    return float(psutil.cpu_percent(LOAD_SECONDS)) / 100 * (psutil.cpu_count() or 1)
+
+
 def ratios(
     ours: Mapping[int, Sequence[float]], theirs: Mapping[int, Sequence[float]]
 ) -> dict[str, float]:
@@ -245,6 +268,7 @@ def bench(
     """
     directories = [directory] if against is None else [directory, against]
     bundles = [Bundle.open(path) for path in directories]
+    busy = busy_cores()
     read_gb_s = read_bandwidth(threads)
     children: list[Child] = []
     try:
@@ -258,7 +282,12 @@ def bench(
         {**result.summary(), "bundle_mb": round(bundle.size / 1e6, 1)}
         for result, bundle in zip(results, bundles, strict=True)
     ]
-    report: dict[str, Any] = {**summaries[0], "threads": threads, "read_gb_s": round(read_gb_s, 1)}
+    report: dict[str, Any] = {
+        **summaries[0],
+        "threads": threads,
+        "read_gb_s": round(read_gb_s, 1),
+        "busy_cores": round(busy, 2),
+    }
     if against is not None:
         report["against"] = summaries[1]
         report["ratio"] = {

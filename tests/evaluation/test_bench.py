@@ -1,3 +1,4 @@
+import subprocess
 import sys
 
 import pytest
@@ -33,6 +34,7 @@ def test_a_bundle_against_another(quick, dense_dir, shared_dir):
     assert set(report["against"]) == {
         "decode_tok_s",
         "prefill_tok_s",
+        "spread",
         "load_s",
         "peak_rss_mb",
         "bundle_mb",
@@ -44,6 +46,20 @@ def test_ratios_compare_within_a_round():
     ours, theirs = {128: [10.0, 100.0, 12.0]}, {128: [5.0, 50.0, 4.0]}
     assert bench.ratios(ours, theirs) == {"128": 2.0}
     assert bench.medians(ours) == {"128": 12.0}
+
+
+def test_the_spread_is_the_range_relative_to_the_median():
+    assert bench.spreads({128: [10.0, 11.0, 12.0], 512: [7.0]}) == {"128": 0.182, "512": 0.0}
+
+
+def test_load_by_other_programs_is_measured(quick, dense_dir, monkeypatch):
+    monkeypatch.setattr(bench, "LOAD_SECONDS", 0.3)
+    command = [sys.executable, "-c", "while True: pass"]
+    with subprocess.Popen(command) as busy:
+        report = bench.bench(dense_dir, None, (16,), 1)
+        busy.kill()
+    assert report["busy_cores"] > 0.3
+    assert set(report["spread"]["decode_tok_s"]) == {"16"}
 
 
 def test_a_context_beyond_the_limit_is_refused(quick, dense_dir):

@@ -7,7 +7,16 @@ import pytest
 from pydantic import Field
 
 from tamiz.api.site import Site, SiteKind
-from tamiz.api.technique import Autotune, Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.api.technique import (
+    Autotune,
+    Claim,
+    Fit,
+    Mode,
+    Resource,
+    Standing,
+    Technique,
+    TechniqueConfig,
+)
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose, make_plan
 from tamiz.planning.policy import Gating, Policy, Rules, Tuning, read_policy
@@ -317,7 +326,13 @@ def test_the_examples_hold(path: Path) -> None:
         for n in range(LAYERS[path.name.split(".")[2]])
         for tensor in ("attn_k", "ffn_up")
     ]
-    policy = read_policy(path, load().techniques(), sites)
+    techniques = load().techniques()
+    policy = read_policy(path, techniques, sites)
+    named = policy.value["defaults"]["techniques"]
+    assert {techniques[name].standing for name in named} <= {
+        Standing.RECOMMENDED,
+        Standing.SITUATIONAL,
+    }
     assert policy.rules(sites[-1], Rules()).resolved
 
 
