@@ -1,42 +1,46 @@
-"""Conversations: chat templates in jinja2's sandbox."""
+"""Conversations: chat templates, rendered by a process of their own."""
 
 from __future__ import annotations
 
-import datetime
+import contextlib
 import json
-from typing import Any, NoReturn
-
-import jinja2
-import jinja2.exceptions
-import jinja2.ext
-import jinja2.sandbox
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
 
 from tamiz.files.errors import TamizError
-from tamiz.runtime.bounded import bounded
 from tamiz.runtime.tokenizer import Tokenizer
 
 Message = dict[str, str]
-#: What rendering may take; templates of real models take milliseconds and kilobytes.
-_SECONDS, _MEMORY = 5.0, 256 << 20
+#: What compiling, and each rendering, may take: seconds of work and bytes of memory. Templates of
+#: real models take milliseconds and kilobytes.
+_SECONDS, _MEMORY = 1.5, 256 << 20
+#: How much longer the template may take by the clock, where other programs keep the cores busy.
+_PATIENCE = 20
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 class ChatTemplate:
-    """The chat template of a ``tokenizer_config.json``, compiled in a sandbox.
+    """The chat template of a ``tokenizer_config.json``.
 
-    A template comes with the model, so it is not trusted: jinja2's immutable sandbox refuses
-    access to attributes through which Python could be reached, and changes to its arguments; time
-    and memory are bounded. The functions and filters are those that transformers gives templates.
+    A template comes with the model, so it is not trusted. A process of its own, which starts with
+    the first rendering and ends with this object, compiles and renders it in jinja2's immutable
+    sandbox, within bounds of time and memory. The functions and filters are those that
+    transformers gives templates.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        """Compiles the template.
+        """Takes the template; compiling it is part of the first rendering.
 
         Args:
             settings: Contents of tokenizer_config.json.
 
         Raises:
-            TamizError: There is no template, or it is malformed.
+            TamizError: There is no template.
         """
         source = settings.get("chat_template")
         if isinstance(source, list):  # several, by name
@@ -47,17 +51,9 @@ class ChatTemplate:
                 "tokenizer_config.json: has no chat_template, so this model cannot chat; use"
                 " tamiz run --raw"
             )
-        environment = _Sandbox(
-            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-        )
-        environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _raise_exception
-        environment.globals["strftime_now"] = _strftime_now
+        self._source = source
         self._special = {key: _content(settings.get(key)) for key in _SPECIAL}
-        try:
-            self._template = environment.from_string(source)
-        except jinja2.TemplateError as error:
-            raise TamizError(f"tokenizer_config.json: chat_template: {error}") from error
+        self._process: _Process | None = None
 
     def render(self, messages: list[Message]) -> str:
         """The prompt for the assistant's next message.
@@ -66,15 +62,103 @@ class ChatTemplate:
             messages: ``{"role": "system" | "user" | "assistant", "content": …}``, oldest first.
 
         Raises:
-            TamizError: The template refuses the messages, or tries what the sandbox forbids.
+            TamizError: The template is malformed, refuses the messages, tries what the sandbox
+                forbids, or takes too much time or memory.
         """
+        values = {"messages": messages, "add_generation_prompt": True, **self._special}
+        process, self._process = self._process, None
         try:
-            with bounded("rendering", _SECONDS, _MEMORY):
-                return self._template.render(
-                    messages=messages, add_generation_prompt=True, **self._special
-                )
-        except Exception as error:  # a template can raise anything that its expressions raise
-            raise TamizError(f"tokenizer_config.json: chat_template: {error}") from error
+            if process is None or not process.alive:
+                process = _Process(self._source)
+            text = process.ask({"values": values})
+        except _Refused as error:
+            raise TamizError(f"tokenizer_config.json: chat_template: {error}") from None
+        finally:
+            if process is not None and process.alive:
+                self._process = process
+        return text
+
+
+class _Refused(Exception):
+    """What the process says against a template."""
+
+
+class _Process:
+    """The process that renders one template; it is ended with this object."""
+
+    def __init__(self, source: str) -> None:
+        """Starts it and compiles the template.
+
+        Raises:
+            _Refused: The template cannot be compiled within the bounds.
+        """
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "tamiz.runtime.template_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self.alive = True
+        self.ask({"source": source, "seconds": _SECONDS, "memory": _MEMORY})
+
+    def ask(self, request: dict[str, Any]) -> str:
+        """The text of the process' answer; whatever else happens, the process is ended.
+
+        Raises:
+            _Refused: The answer is an error, or the process ended instead.
+        """
+        answer = None
+        try:
+            answer = self._exchange(json.dumps(request).encode() + b"\n")
+        finally:
+            if answer is None:
+                self.end()
+        if "error" in answer:
+            raise _Refused(answer["error"])
+        return str(answer["text"])
+
+    def _exchange(self, request: bytes) -> dict[str, Any]:
+        pipes = self._child.stdin, self._child.stdout
+        assert pipes[0] is not None
+        assert pipes[1] is not None
+        try:
+            pipes[0].write(request)
+            pipes[0].flush()
+        except BrokenPipeError:  # the process has ended; its exit code tells why
+            pass
+        end = time.monotonic() + _PATIENCE
+        data = bytearray()
+        while not data.endswith(b"\n"):
+            ready, _, _ = select.select([pipes[1]], [], [], max(0, end - time.monotonic()))
+            part = os.read(pipes[1].fileno(), 1 << 20) if ready else b""
+            if not part:
+                raise _Refused(self._reason(late=not ready))
+            data += part
+        answer: dict[str, Any] = json.loads(data)
+        return answer
+
+    def _reason(self, late: bool) -> str:
+        """Why there is no answer."""
+        if late:
+            return f"takes more than {_PATIENCE} s"
+        if (code := self._child.wait()) == -signal.SIGPROF:
+            return f"takes more than {_SECONDS:g} s"
+        return f"ended the process that renders it (exit code {code})"
+
+    def end(self) -> None:
+        """Ends the process."""
+        self.alive = False
+        self._child.kill()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+    def __del__(self) -> None:
+        """Ends the process; where `__init__` failed, there may be none."""
+        if getattr(self, "alive", False):
+            self.end()
 
 
 def encode_chat(
@@ -100,29 +184,8 @@ def encode_chat(
     return tokenizer.encode(template.render(messages), bos=False, control_tokens=True)
 
 
-class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """jinja2 lets a forbidden attribute pass as undefined until it is used; here it ends all."""
-
-    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
-        """Refuses the attribute."""
-        kind = type(obj).__name__
-        raise jinja2.exceptions.SecurityError(f"access to {attribute!r} of a {kind} is unsafe")
-
-
 def _content(token: Any) -> str:
     """Text of a special token, which transformers writes as a string or as an object."""
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else ""
-
-
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.datetime.now().strftime(form)

@@ -2,6 +2,7 @@ import datetime
 import resource
 import sys
 
+import psutil
 import pytest
 
 from tamiz.files.errors import TamizError
@@ -111,7 +112,10 @@ LIST = "[" + "0," * 200 + "]"
     [
         ("{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3, "takes more than 0.2 s"),
         (f"{{% for a in {LIST} %}}" * 6 + "{% endfor %}" * 6, "takes more than 0.2 s"),
-        ("{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}", "recursion|takes more"),
+        (
+            "{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+            "nested too deeply|takes more",
+        ),
         (
             "{% set n = namespace(x='x') %}"
             "{% for a in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
@@ -120,6 +124,14 @@ LIST = "[" + "0," * 200 + "]"
         ("{{ 'x' * 10 ** 11 }}", "takes more than 64 MB"),
         ("{{ 'x'.ljust(10 ** 11) }}", "takes more than 64 MB"),
         ("{{ '%99999999999d' % 1 }}", "takes more than 64 MB"),
+        ("{{ 2 ** (10 ** 10) }}", "takes more than|exceeds the limit"),
+        ("{{ 7 ** (10 ** 8) % 10 }}", "takes more than 0.2 s"),
+        ("{% set a = 10 ** 8 %}{{ 7 ** a % 10 }}", "takes more than 0.2 s"),
+        ("{{ 'a' * 1000000000 }}", "takes more than 64 MB"),
+        ("{{ [0] * 10 ** 12 }}", "takes more than 64 MB"),
+        ("{{ ('a' * 10 ** 7) | replace('a', 'a' * 10 ** 4) }}", "takes more than"),
+        ("{{ 'a'.center(10 ** 12) | length }}", "takes more than 64 MB"),
+        ("{{ range(10 ** 5) | list | string * 10 ** 6 }}", "takes more than"),
     ],
 )
 def test_a_template_that_takes_too_much_is_ended(template, reason, monkeypatch):
@@ -129,9 +141,52 @@ def test_a_template_that_takes_too_much_is_ended(template, reason, monkeypatch):
         render(template)
 
 
-def test_the_bounds_end_with_the_rendering():
+NESTED = {
+    "parentheses": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+    "lists": "{{ " + "[" * 5000 + "]" * 5000 + " }}",
+    "not": "{{ " + "not " * 20000 + "1 }}",
+    "if": "{% if 1 %}" * 500 + "{% endif %}" * 500,
+    "for": "{% for i in [1] %}" * 50 + "{% endfor %}" * 50,
+    "sum": "{{ messages" + " + 1" * 20000 + " }}",
+    "power": "{{ 2" + " ** 2" * 5000 + " }}",
+    "attributes": "{{ messages" + ".a" * 20000 + " }}",
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_deeply_nested_template_costs_one_sentence(name):
+    with pytest.raises(TamizError, match="chat_template: ") as error:
+        render(NESTED[name])
+    assert len(str(error.value)) < 1200
+
+
+def test_a_prompt_has_a_longest_length():
+    with pytest.raises(TamizError, match="writes 20971520 characters, expected at most 16777216"):
+        render("{{ 'x' * (20 * 2 ** 20) }}")
+
+
+def test_one_process_renders_all_turns_and_an_ended_one_is_replaced():
+    source = "{{ 'x' * messages[0].n }}{% if messages[0].n < 0 %}{{ 7 ** 10 ** 9 }}{% endif %}"
+    template = ChatTemplate({"chat_template": source})
+    assert template.render([{"n": 2}]) == "xx"
+    first = _children()
+    assert template.render([{"n": 3}]) == "xxx"
+    assert _children() == first
+    with pytest.raises(TamizError, match="takes more than"):
+        template.render([{"n": 10**11}])
+    assert template.render([{"n": 4}]) == "xxxx"
+    del template
+    assert first.isdisjoint(_children())
+
+
+def _children():
+    """Processes that render templates."""
+    own = psutil.Process().children()
+    live = (child for child in own if child.status() != psutil.STATUS_ZOMBIE)
+    return {child.pid for child in live if "tamiz.runtime.template_child" in child.cmdline()}
+
+
+def test_this_process_is_not_limited():
     before = resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()
     assert render("fine") == "fine"
-    with pytest.raises(TamizError):
-        render("{{ raise_exception('no') }}")
     assert (resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()) == before
