@@ -9,9 +9,9 @@ from typing import Any
 import click
 import onnx_ir as ir
 import pytest
-from command_line import ok
 from pydantic import Field, create_model
 
+from kit.command_line import ok
 from tamiz.api.hookspecs import Exporter, hookimpl
 from tamiz.api.passes import GraphPass, Phase
 from tamiz.api.site import SiteKind

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as common
@@ -26,7 +28,8 @@ class RecogniseAttention(GraphPass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
-        modified, proved = False, {}
+        modified = False
+        proved: dict[tuple[Hashable, ...], Parameters] = {}
         for node in list(model.graph):
             if node.op_type == "Softmax" and node.domain == "" and node.graph is model.graph:
                 try:

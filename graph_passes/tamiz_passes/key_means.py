@@ -91,7 +91,8 @@ def _run(model: ir.Model, names: list[str]) -> list[Any]:
             if name.startswith(PAST) and (state := State.of(value)):
                 feeds[name] = state.zeros()
         # Nothing but the keys is asked for, so that the head runs for one position at most.
-        return session.run(names, feeds, _only_path())
+        outputs: list[Any] = session.run(names, feeds, _only_path())
+        return outputs
 
 
 def _only_path() -> ort.RunOptions:

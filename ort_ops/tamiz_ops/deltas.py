@@ -40,10 +40,13 @@ def splitmix64(seed: int, counters: Array) -> npt.NDArray[np.uint64]:
         uint64, the shape of `counters`.
     """
     with np.errstate(over="ignore"):
-        z = np.uint64(seed % 2**64) + (counters.astype(np.uint64) + np.uint64(1)) * _GAMMA
+        z: npt.NDArray[np.uint64] = (
+            np.uint64(seed % 2**64) + (counters.astype(np.uint64) + np.uint64(1)) * _GAMMA
+        )
         z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-        return z ^ z >> np.uint64(31)
+        z ^= z >> np.uint64(31)
+        return z
 
 
 def hash_weights(n: int, k: int, seed: int = 0) -> npt.NDArray[np.int8]:
@@ -65,7 +68,8 @@ def hash_weights(n: int, k: int, seed: int = 0) -> npt.NDArray[np.int8]:
     both = z.astype("<u8").view(np.uint8).reshape(*z.shape, 2, 1, 4)
     nibbles = np.concatenate([both & 15, both >> 4], axis=3)  # [pairs, words, 2 rows, 2, 4]
     rows = nibbles.transpose(0, 2, 1, 3, 4).reshape(2 * len(z), -1)[:n, :k]
-    return (2 * rows.astype(np.int8) - 15).astype(np.int8)
+    weights: npt.NDArray[np.int8] = (2 * rows.astype(np.int8) - 15).astype(np.int8)
+    return weights
 
 
 def quantize_groups(weight: Array, bits: int) -> tuple[Array, Halves, Halves | None]:
@@ -252,7 +256,7 @@ def in_places(matrix: Array) -> Array:
 def from_places(places: Array, n: int, k: int) -> Array:
     """Undoes `in_places`."""
     tiles, groups, _ = places.shape
-    split = places.reshape(tiles, groups, GROUP // 4, TILE, 4).transpose(0, 3, 1, 2, 4)
+    split: Array = places.reshape(tiles, groups, GROUP // 4, TILE, 4).transpose(0, 3, 1, 2, 4)
     return split.reshape(tiles * TILE, groups * GROUP)[:n, :k]
 
 
@@ -288,5 +292,5 @@ def _join(values: Array, bits: int) -> Bytes:
         return values.view(np.uint8)
     padded = np.zeros(len(values) + len(values) % 2, np.uint8)
     padded[: len(values)] = values
-    pairs: Bytes = padded[::2] | padded[1::2] << 4
+    pairs: Bytes = padded[::2] | padded[1::2] << np.uint8(4)
     return pairs

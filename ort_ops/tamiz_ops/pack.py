@@ -60,6 +60,8 @@ def unpack_int4(packed: Bytes, n: int, k: int) -> tuple[Bytes, Halves, Halves]:
         ValueError: `packed` has another type or shape.
     """
     parts = formats.unpack_parts(FORMATS["q4_1"], packed, n, k)
+    assert parts.scales is not None
+    assert parts.minima is not None
     return parts.quants, parts.scales, parts.minima
 
 
@@ -98,6 +100,9 @@ def unpack_int4_in_units(packed: Bytes, n: int, k: int) -> tuple[Bytes, Bytes, B
         ValueError: `packed` has another type or shape.
     """
     parts = formats.unpack_parts(FORMATS["q4_units"], packed, n, k)
+    assert parts.scales is not None
+    assert parts.minima is not None
+    assert parts.d is not None
     return parts.quants, parts.scales, parts.minima, parts.d[:, 0]
 
 
@@ -136,6 +141,7 @@ def unpack_int8(packed: Bytes, n: int, k: int) -> tuple[npt.NDArray[np.int8], Ha
         ValueError: `packed` has another type or shape.
     """
     parts = formats.unpack_parts(FORMATS["q8_0"], packed, n, k)
+    assert parts.scales is not None
     return (parts.quants ^ np.uint8(128)).view(np.int8), parts.scales
 
 

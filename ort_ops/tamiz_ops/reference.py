@@ -38,7 +38,8 @@ def run(op: str, inputs: Sequence[Array | None], **attributes: Any) -> list[Any]
     Returns:
         All outputs in order.
     """
-    return _OPS[op](*inputs, **attributes)
+    outputs: list[Any] = _OPS[op](*inputs, **attributes)
+    return outputs
 
 
 def dequantize(packed: Array, bits: int, n: int, k: int, scale_bits: int = 16) -> Array:
@@ -64,7 +65,7 @@ def dequantize(packed: Array, bits: int, n: int, k: int, scale_bits: int = 16) -
     tiles = packed.shape[0]
     whole = packed.shape[1] // group_bytes * group_bytes
     units = np.ascontiguousarray(packed[:, whole:]).view(np.float16).astype(np.float64) / 256
-    group = np.ascontiguousarray(packed[:, :whole]).reshape(tiles, -1, group_bytes)
+    group: Array = np.ascontiguousarray(packed[:, :whole]).reshape(tiles, -1, group_bytes)
     quants = group[:, :, :quant_bytes].reshape(tiles, group.shape[1], -1, _TILE, 4)
     if bits == 4:  # one vector: inputs 0..3 in the low nibbles, 4..7 in the high ones
         quants = np.stack([quants & 15, quants >> 4], axis=3)
@@ -72,7 +73,7 @@ def dequantize(packed: Array, bits: int, n: int, k: int, scale_bits: int = 16) -
     else:
         quants = quants.astype(np.float64) - 128
     quants = quants.transpose(0, 3, 1, 2, 4).reshape(tiles, _TILE, group.shape[1], _GROUP)
-    constants = np.ascontiguousarray(group[:, :, quant_bytes:])
+    constants: Array = np.ascontiguousarray(group[:, :, quant_bytes:])
     constants = constants.view(np.float16 if scale_bits == 16 else np.uint8)
     constants = constants.astype(np.float64).reshape(tiles, group.shape[1], -1, _TILE)
     constants = constants.transpose(2, 0, 3, 1)[..., np.newaxis]
@@ -81,7 +82,8 @@ def dequantize(packed: Array, bits: int, n: int, k: int, scale_bits: int = 16) -
         weight *= units.reshape(-1, 1)
     else:
         weight = constants[0] * quants + (constants[1] if bits == 4 else 0)
-    return weight.reshape(tiles * _TILE, -1)[:n, :k]
+    padded: Array = weight.reshape(tiles * _TILE, -1)
+    return padded[:n, :k]
 
 
 def block_matmul(

@@ -57,7 +57,8 @@ def _flipped(bits: int) -> Array:
         x = np.arange(1, bits + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (x ^ (x >> np.uint64(31))) & np.uint64(1) == 1
+    flipped: Array = (x ^ (x >> np.uint64(31))) & np.uint64(1) == 1
+    return flipped
 
 
 def _sum(sizes: Array) -> Array:

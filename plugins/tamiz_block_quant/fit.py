@@ -289,7 +289,8 @@ def _cut(q: Float, rows: Float, kind: type[np.integer[Any]]) -> NDArray[Any]:
 def _inverse(scales: NDArray[np.float16]) -> Float:
     """1 / scale, 0 where the scale is 0."""
     s = scales.astype(np.float32)
-    return np.divide(np.float32(1), s, out=np.zeros_like(s), where=s != 0)
+    inverse: Float = np.divide(np.float32(1), s, out=np.zeros_like(s), where=s != 0)
+    return inverse
 
 
 def _quants(groups: Float, scales: NDArray[np.float16], minima: NDArray[np.float16]) -> Float:

@@ -27,6 +27,7 @@ has the right mass, and tokens that the sketch knows badly are looked at sooner.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ class Sketch:
         refinement: R', ``[N, K − dims]``.
     """
 
-    tensors: dict[str, NDArray[np.generic]]
+    tensors: dict[str, NDArray[Any]]
     project: Float
     weight: Float
     refinement: Float
@@ -116,7 +117,7 @@ def make_sketch(weight: Float, x: Float, dims: int, bits: int) -> Sketch:
     sketch = pack(weight @ p[:dims].T, bits)
     s = tamiz_ops.dequantize(sketch, bits, n, dims)
     error = weight - s @ p[:dims]
-    tensors = {"project": project, "sketch": sketch}
+    tensors: dict[str, NDArray[Any]] = {"project": project, "sketch": sketch}
     planes = [np.empty((n, 0), np.float32)] * 2
     if dims < k:
         left = error @ squeeze.T

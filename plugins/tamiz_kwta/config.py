@@ -79,7 +79,7 @@ class KwtaConfig(TechniqueConfig):
             return min(1.0, self.k_abs / -(-site.in_features // self.block))
         if self.k is not None:
             return self.k
-        return max(0.1, 1 - _SKIPPED.get(site.tensor or "", _OTHERS) * self.strength**0.5)
+        return max(0.1, 1 - _SKIPPED.get(site.tensor or "", _OTHERS) * float(self.strength**0.5))
 
     def centers(self, site: Site) -> bool:
         """Whether the mean input is taken off at `site`."""

@@ -156,8 +156,10 @@ def _worth(weight: Float, losses: Float | None, block: int) -> Float:
     """What blocks of columns of the weight are worth, ``[blocks]``."""
     if losses is None:
         return _norms(np.ascontiguousarray(weight), block, axis=0)
-    members = np.add.reduceat(np.ones_like(losses), np.arange(0, len(losses), block))
-    return _norms(np.sqrt(losses)[np.newaxis], block, axis=0) / np.sqrt(members)
+    members: Float = np.add.reduceat(np.ones_like(losses), np.arange(0, len(losses), block))
+    worth: Float = _norms(np.sqrt(losses)[np.newaxis], block, axis=0)
+    worth /= np.sqrt(members)
+    return worth
 
 
 def _costs(samples: Float, half: Float) -> Float:

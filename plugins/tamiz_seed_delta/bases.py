@@ -78,11 +78,12 @@ def base_weight(attributes: dict[str, Any], tensors: dict[str, Any]) -> Float:
         return np.zeros((n, k), np.float32)
     if name == "seedlm":
         return tamiz_ops.unpack_seedlm(tensors["seedlm"], attributes["base_bits"], n, k)
-    r = tensors["row_scale"].astype(np.float64)[:, None]
+    r: Double = tensors["row_scale"].astype(np.float64)[:, None]
     if name == "hadamard":
-        return (r * stack(n, k, attributes["depth"], attributes["seed"])).astype(np.float32)
-    c = hadamard(tensors["spectrum"].astype(np.float64))
-    return (r * c[_xor(n, k)]).astype(np.float32)
+        factors = stack(n, k, attributes["depth"], attributes["seed"])
+    else:
+        factors = hadamard(tensors["spectrum"].astype(np.float64))[_xor(n, k)]
+    return (r * factors).astype(np.float32)
 
 
 def hadamard(v: Double) -> Double:
@@ -135,8 +136,8 @@ def _xor(n: int, k: int) -> NDArray[np.int64]:
 
 def _row_scale(weight: Double, base: Double, m: Double, each: bool) -> Double:
     """r ``[N]``; one value in all where not `each`."""
-    dot = np.einsum("nk,nk,k->n", weight, base, m)
-    square = np.einsum("nk,nk,k->n", base, base, m)
+    dot: Double = np.einsum("nk,nk,k->n", weight, base, m)
+    square: Double = np.einsum("nk,nk,k->n", base, base, m)
     if not each:
         dot, square = np.full_like(dot, dot.sum()), np.full_like(square, square.sum())
     return np.divide(dot, square, out=np.zeros_like(dot), where=square > 0)

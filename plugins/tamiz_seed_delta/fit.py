@@ -81,8 +81,8 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: SeedDe
     root_m = importance(statistics, k)
     try:
         base = fit_base(weight, root_m, config)
-    except ValueError as error:
-        raise FitError(str(error)) from error
+    except ValueError as refusal:
+        raise FitError(str(refusal)) from refusal
     residual = _fit_residual(weight - base.weight, root_m, samples, config)
     tensors = {**residual.tensors, **base.tensors}
     error = float(np.linalg.norm(weight - base.weight - residual.weight))

@@ -57,8 +57,9 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: Tensor
 
 def decompose(weight: Float, config: TensorTrainConfig) -> list[Float]:
     """The cores of ``[N, K]``; see the top of this file."""
-    n, m = dimensions(*weight.shape, config.cores)
     d = config.cores
+    outputs, inputs = weight.shape
+    n, m = dimensions(outputs, inputs, d)
     pairs = [axis for index in range(d) for axis in (index, d + index)]
     left = weight.astype(np.float64).reshape(*n, *m).transpose(pairs)
     budget = config.tolerance * float(np.linalg.norm(left)) / math.sqrt(max(d - 1, 1))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops.formats.declared import SUPER_BLOCK, Format
-from tamiz_ops.formats.parts import Array, Parts
+from tamiz_ops.formats.parts import Parts
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -41,15 +41,13 @@ def read_blocks(format: Format, data: Bytes, k: int) -> Parts:
     blocks = np.ascontiguousarray(data).reshape(-1, format.block_bytes)
     parts = reader(blocks)
     n = len(data)
-    return Parts(*(None if array is None else array.reshape(n, -1) for array in _arrays(parts)))
+    others = (parts.scales, parts.minima, parts.d, parts.dmin)
+    rows = (None if array is None else array.reshape(n, -1) for array in others)
+    return Parts(parts.quants.reshape(n, -1), *rows)
 
 
 def _names() -> str:
     return ", ".join(_READERS)
-
-
-def _arrays(parts: Parts) -> tuple[Array | None, ...]:
-    return parts.quants, parts.scales, parts.minima, parts.d, parts.dmin
 
 
 def _half(fields: Bytes) -> npt.NDArray[np.float16]:
@@ -58,14 +56,17 @@ def _half(fields: Bytes) -> npt.NDArray[np.float16]:
 
 def _nibbles(fields: Bytes, run: int) -> Bytes:
     """Low nibbles of `run` bytes, then their high nibbles, and so on."""
-    runs = fields.reshape(len(fields), -1, 1, run) >> np.array([[0], [4]], np.uint8)
-    return (runs & 15).reshape(len(fields), -1)
+    runs: Bytes = fields.reshape(len(fields), -1, 1, run) >> np.array([[0], [4]], np.uint8)
+    nibbles: Bytes = (runs & np.uint8(15)).reshape(len(fields), -1)
+    return nibbles
 
 
 def _pairs(fields: Bytes) -> Bytes:
     """The four 2-bit fields of 32 bytes, one field of all bytes after the other."""
-    runs = fields.reshape(len(fields), -1, 1, 32) >> np.array([[0], [2], [4], [6]], np.uint8)
-    return (runs & 3).reshape(len(fields), -1)
+    shifts = np.array([[0], [2], [4], [6]], np.uint8)
+    runs: Bytes = fields.reshape(len(fields), -1, 1, 32) >> shifts
+    pairs: Bytes = (runs & np.uint8(3)).reshape(len(fields), -1)
+    return pairs
 
 
 def _single_bits(fields: Bytes) -> Bytes:

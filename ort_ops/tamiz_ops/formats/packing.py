@@ -155,7 +155,7 @@ def _block(format: Format) -> np.dtype[Any]:
     halves = [(name, "<f2", (1, TILE)) for name in ["d"] + ["dmin"] * format.minimum]
     count = (format.block_bytes - 2 * len(halves)) - format.block * format.bits // 8
     scales = [("scales", "u1", (count, TILE))] if count else []
-    return np.dtype(scales + halves + planes)  # type: ignore[operator]
+    return np.dtype(scales + halves + planes)
 
 
 def _stored(format: Format, parts: Parts) -> dict[str, Array]:
