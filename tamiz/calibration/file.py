@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from tamiz.api.statistics import Statistics
 from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
-from tamiz.files.errors import TamizError
+from tamiz.files.errors import TamizError, printable
 from tamiz.files.tensor_file import write_tensors
+from tamiz.files.text_file import check_characters, check_regular
 
 #: Tokens of a window.
 WINDOW = 512
@@ -175,12 +176,14 @@ def load(path: Path, bundle: Bundle) -> Calibration:
     """
     from safetensors import SafetensorError, safe_open
 
+    check_regular(path)
     try:
         with safe_open(path, "np") as file:
             about = json.loads((file.metadata() or {})["tamiz-calibration"])
+            check_characters(about)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        result = _read(about, tensors)
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+        result = _read(about, tensors, _vocabulary(bundle))
+    except (OSError, SafetensorError, KeyError, ValueError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise TamizError(f"{path}: not a complete calibration file: {reason}") from error
     if result.model != fingerprint(bundle):
@@ -188,25 +191,94 @@ def load(path: Path, bundle: Bundle) -> Calibration:
     return result
 
 
-def _read(about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Calibration:
-    if about["version"] != VERSION:
-        raise ValueError(f"version is {about['version']}, expected {VERSION}")
-    names = ("model", "inputs", "limits", "count", "windows", "origins")
-    result = Calibration(*(about[name] for name in names))
-    result.tokens, result.run_window = tensors[_TOKENS].tolist(), about["run_window"]
-    result.priorities, result.places = tensors[_PRIORITIES], tensors[_PLACES]
-    for name in sorted(set(result.inputs.values())):
-        total, samples = tensors[f"sum/{name}"], tensors[f"samples/{name}"]
-        run = tensors[f"run/{name}"]
-        kept = min(len(result.priorities), result.limits[name])
-        if samples.shape != (kept, len(total)):
-            raise ValueError(f"samples of {name} have shape {samples.shape}")
-        if run.ndim != 2 or run.shape[1] != len(total):
-            raise ValueError(f"consecutive inputs of {name} have shape {run.shape}")
-        if not all(np.isfinite(part).all() for part in (total, samples, run)):
-            raise ValueError(f"what was measured at {name} is not finite")
-        result.sums[name], result.samples[name], result.runs[name] = total, samples, run
+def _vocabulary(bundle: Bundle) -> int:
+    """Number of tokens of the model; a large one where its configuration does not say."""
+    size = bundle.json("config.json").get("vocab_size")
+    return size if isinstance(size, int) and size > 0 else 1 << 31
+
+
+def _read(about: Any, tensors: Mapping[str, NDArray[Any]], vocabulary: int) -> Calibration:
+    """The calibration that a file holds, every field checked.
+
+    Raises:
+        ValueError: A field is of another kind, or does not fit the others.
+        KeyError: One is missing.
+    """
+    _expect(isinstance(about, dict), "the description", "an object", about)
+    _expect(about["version"] == VERSION, "version", str(VERSION), about["version"])
+    inputs, limits = about["inputs"], about["limits"]
+    _expect(_is_object(inputs, str), "inputs", "an object of names", inputs)
+    _expect(_is_object(limits, int), "limits", "an object of counts", limits)
+    used = set(inputs.values())
+    _expect(
+        set(limits) == used and all(n > 0 for n in limits.values()), "limits", "inputs'", limits
+    )
+    for name in ("windows", "origins"):
+        right = isinstance(about[name], list) and all(type(item) is str for item in about[name])
+        _expect(right, name, "a list of strings", about[name])
+    windows, origins = about["windows"], about["origins"]
+    _expect(len(origins) == len(windows), "origins", f"{len(windows)} names", len(origins))
+    for name, kind in (("model", str), ("run_window", str), ("count", int)):
+        _expect(type(about[name]) is kind, name, kind.__name__, about[name])
+    _expect(0 <= about["count"] < 1 << 53, "count", "a count", about["count"])
+    result = Calibration(about["model"], inputs, limits, about["count"], windows, origins)
+    result.run_window = about["run_window"]
+
+    tokens = _tensor(tensors, _TOKENS, np.int32, 2)
+    _expect(len(tokens) <= len(windows), _TOKENS, f"{len(windows)} windows", len(tokens))
+    _check_range(tokens, _TOKENS, vocabulary)
+    result.tokens = tokens.tolist()
+    result.priorities = _tensor(tensors, _PRIORITIES, np.uint64, 1)
+    rises = bool(np.all(result.priorities[1:] >= result.priorities[:-1]))
+    _expect(rises, _PRIORITIES, "ascending numbers", "others")
+    result.places = _tensor(tensors, _PLACES, np.int32, 1)
+    places, samples = len(result.places), len(result.priorities)
+    _expect(places == samples, _PLACES, f"{samples} of them", places)
+    _check_range(result.places, _PLACES, len(windows))
+    for name in sorted(used):
+        _read_input(result, tensors, name)
     return result
+
+
+def _read_input(result: Calibration, tensors: Mapping[str, NDArray[Any]], name: str) -> None:
+    """Takes what was measured at one input into `result`."""
+    total = _tensor(tensors, f"sum/{name}", np.float64, 1)
+    samples = _tensor(tensors, f"samples/{name}", np.float32, 2)
+    run = _tensor(tensors, f"run/{name}", np.float32, 2)
+    kept = min(len(result.priorities), result.limits[name])
+    if samples.shape != (kept, len(total)):
+        raise ValueError(f"samples of {name} have shape {samples.shape}")
+    if run.shape[1] != len(total):
+        raise ValueError(f"consecutive inputs of {name} have shape {run.shape}")
+    if not all(np.isfinite(part).all() for part in (total, samples, run)):
+        raise ValueError(f"what was measured at {name} is not finite")
+    result.sums[name], result.samples[name], result.runs[name] = total, samples, run
+
+
+def _expect(right: bool, field: str, expected: str, found: Any) -> None:
+    if not right:
+        raise ValueError(f"{field} is {printable(repr(found), 100)}, expected {expected}")
+
+
+def _is_object(value: Any, kind: type) -> bool:
+    """Whether it is a JSON object whose values are all of one kind."""
+    return isinstance(value, dict) and all(type(entry) is kind for entry in value.values())
+
+
+def _tensor(
+    tensors: Mapping[str, NDArray[Any]], name: str, kind: type[np.generic], rank: int
+) -> NDArray[Any]:
+    tensor = tensors[name]
+    if tensor.dtype != kind or tensor.ndim != rank:
+        found = f"{tensor.dtype} of rank {tensor.ndim}"
+        raise ValueError(f"{name} is {found}, expected {np.dtype(kind)} of rank {rank}")
+    return tensor
+
+
+def _check_range(numbers: NDArray[np.int32], name: str, end: int) -> None:
+    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < end:
+        found = f"{numbers.min()} to {numbers.max()}"
+        raise ValueError(f"{name} holds {found}, expected 0 to {end - 1}")
 
 
 def calibrate(

@@ -7,6 +7,7 @@ usage; 130 interrupted; 143 terminated, which cleans up as an interruption does.
 from __future__ import annotations
 
 import importlib
+import io
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from tamiz import __version__
-from tamiz.files.errors import TamizError, did_you_mean
+from tamiz.files.errors import TamizError, did_you_mean, printable
 
 COMMANDS = (
     "export",
@@ -66,7 +67,9 @@ class LazyGroup(click.Group):
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> NoReturn:
         """Runs a command line and exits."""
         extra["standalone_mode"] = False
+        _escape_what_cannot_be_written()
         try:
+            _check_arguments(sys.argv[1:] if args is None else args)
             with _terminable():
                 result = super().main(args, *more, **extra)
         except click.exceptions.NoArgsIsHelpError as error:  # its message is the help
@@ -85,6 +88,22 @@ class LazyGroup(click.Group):
         sys.exit(result if isinstance(result, int) else 0)
 
 
+def _escape_what_cannot_be_written() -> None:
+    """A character that the terminal's encoding lacks is printed as its number."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _check_arguments(arguments: Sequence[str]) -> None:
+    """Refuses paths that are not UTF-8, which neither JSON nor onnxruntime can hold."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise TamizError(f"{argument}: is not UTF-8, expected another name") from error
+
+
 @contextmanager
 def _terminable() -> Iterator[None]:
     """Lets SIGTERM unwind the stack, so that nothing half-written is left behind."""
@@ -96,7 +115,7 @@ def _terminable() -> Iterator[None]:
 
 
 def _fail(message: str) -> NoReturn:
-    click.echo(f"error: {message}", err=True)
+    click.echo(f"error: {printable(message)}", err=True)
     sys.exit(2)
 
 

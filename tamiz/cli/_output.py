@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tamiz.files.errors import printable
+
 if TYPE_CHECKING:
     from tamiz.api.site import Site
 
@@ -35,7 +37,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
             no_wrap=index == 0 or column.startswith(">"),
         )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     console.print(table)
 
 

@@ -1,6 +1,7 @@
 """The one exception that means "the user can fix this"."""
 
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -8,12 +9,45 @@ from contextlib import contextmanager
 class TamizError(Exception):
     """Bad input, told in one sentence that names file, field, what was found and what was expected.
 
-    The CLI prints it without a traceback and exits with code 2.
+    The CLI prints it without a traceback and exits with code 2. Its text may quote what a file
+    holds, so it is escaped and shortened; see `printable`.
     """
+
+    def __str__(self) -> str:
+        """The sentence, safe to print."""
+        return printable(super().__str__())
 
 
 class UnwritableError(TamizError):
     """A file that cannot be written: no space, no permission, no such folder."""
+
+
+#: Characters of a text that `printable` keeps.
+_LONGEST = 1000
+
+
+def printable(text: str, longest: int = _LONGEST) -> str:
+    """A text without what a terminal would obey, and without the middle of a very long one.
+
+    Args:
+        text: May come from a file that is not trusted.
+        longest: Most characters to keep.
+    """
+    if not text.isprintable():
+        text = "".join(_escaped(character) for character in _shortened(text, longest))
+    return _shortened(text, longest)
+
+
+def _shortened(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    end = longest // 3
+    return f"{text[: longest - end]} … {text[-end:]}"
+
+
+def _escaped(character: str) -> str:
+    kept = character.isprintable() or unicodedata.category(character) == "Zs"
+    return character if kept else character.encode("unicode_escape").decode("ascii")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tamiz.files.errors import TamizError
-from tamiz.files.text_file import read_text
+from tamiz.files.text_file import check_characters, read_text
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 32
@@ -37,12 +37,7 @@ class LocatedJson:
                 twice in one object; with the line.
         """
         self.path = path
-        try:
-            if path.stat().st_size > _MAX_BYTES:
-                raise TamizError(f"{path}: larger than {_MAX_BYTES >> 20} MB, expected a policy")
-        except OSError as error:
-            raise TamizError(f"{path}: cannot be read: {error}") from error
-        self._text = read_text(path)
+        self._text = read_text(path, _MAX_BYTES)
         self._offsets: dict[Place, int] = {}
         self.value, end = self._read(self._skip(0), ())
         if self._skip(end) != len(self._text):
@@ -127,6 +122,7 @@ class LocatedJson:
     def _string(self, at: int) -> tuple[str, int]:
         try:
             value, end = scanstring(self._text, at + 1, True)
+            check_characters(value)
         except ValueError as error:
             raise self._error(at, str(error)) from error
         return value, end

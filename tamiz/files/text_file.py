@@ -3,23 +3,51 @@
 from __future__ import annotations
 
 import json
+import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tamiz.files.errors import TamizError
 
+_MAX_TEXT_BYTES = 1 << 30
 _MAX_JSON_BYTES = 64 << 20
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def read_text(path: Path) -> str:
-    """The contents of a text file.
+def check_regular(path: Path) -> None:
+    """Refuses what never ends or never begins: devices, pipes, sockets; folders as well.
 
     Raises:
-        TamizError: It cannot be read as UTF-8.
+        TamizError: It is missing, or no regular file.
     """
     try:
-        return path.read_text("utf-8")
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TamizError(f"{path}: cannot be read: {reason}") from error
+    if not stat.S_ISREG(mode):
+        raise TamizError(f"{path}: is no regular file; copy its contents into one")
+
+
+def read_text(path: Path, longest: int = _MAX_TEXT_BYTES) -> str:
+    """The contents of a text file.
+
+    Args:
+        path: A regular file.
+        longest: Most bytes.
+
+    Raises:
+        TamizError: It cannot be read as UTF-8, is no regular file, or is longer.
+    """
+    check_regular(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(longest + 1)
+        if len(data) > longest:
+            raise TamizError(f"{path}: larger than {longest >> 20} MB")
+        return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TamizError(f"{path}: cannot be read as UTF-8 text: {error}") from error
 
@@ -28,7 +56,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object strictly.
 
     Raises:
-        TamizError: Over 64 MB, not UTF-8, no JSON object, a duplicate key, or NaN or infinity.
+        TamizError: Over 64 MB, no regular file, not UTF-8, no JSON object, a duplicate key, half a
+            character (``\\ud800``), or NaN or infinity.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -42,17 +71,29 @@ def read_json(path: Path) -> dict[str, Any]:
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
 
-    if path.stat().st_size > _MAX_JSON_BYTES:
-        raise TamizError(
-            f"{path}: larger than {_MAX_JSON_BYTES >> 20} MB, expected a small JSON file"
-        )
+    text = read_text(path, _MAX_JSON_BYTES)
     try:
-        value = json.loads(path.read_text("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+        if _HALF_CHARACTER.search(text):
+            check_characters(value)
     except (ValueError, RecursionError) as error:
         raise TamizError(f"{path}: not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise TamizError(f"{path}: expected a JSON object, found {type(value).__name__}")
     return value
+
+
+def check_characters(value: Any) -> None:
+    """Refuses half characters, which JSON can escape and no text in UTF-8 can hold.
+
+    Raises:
+        ValueError: A string of `value`, at any depth, holds one.
+    """
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise ValueError(f"a string holds {half!r}, half a character") from error
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

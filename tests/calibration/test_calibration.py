@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors
+import safetensors.numpy
 
 from tamiz.calibration import calibrate as module
 from tamiz.calibration.calibrate import calibrate_bundle
@@ -173,7 +175,7 @@ def test_refusals(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None
         broken.write_bytes(content)
         with pytest.raises(TamizError, match="broken: not a complete calibration file"):
             load(broken, bundle)
-    with pytest.raises(TamizError, match="not a complete calibration file"):
+    with pytest.raises(TamizError, match="none: cannot be read: No such file"):
         load(tiny_dense.parent / "none", bundle)
     model = tiny_dense / "model.onnx"
     model.write_bytes(model.read_bytes() + b"\x82\x01\x00")
@@ -196,7 +198,11 @@ def test_texts_that_cannot_be_read(plugins: Plugins, tiny_dense: Path, tmp_path:
     short, binary = tmp_path / "short", tmp_path / "binary"
     short.write_text("hello")
     binary.write_bytes(b"\xff\xfe\xff")
-    for path, reason in ((short, "expected at least 256"), (binary, "UTF-8"), (tmp_path, "UTF-8")):
+    for path, reason in (
+        (short, "expected at least 256"),
+        (binary, "UTF-8"),
+        (tmp_path, "regular"),
+    ):
         with pytest.raises(TamizError, match=reason):
             run(tiny_dense, plugins, "c", texts=[path])
     assert not (tiny_dense.parent / "c").exists()
@@ -207,3 +213,71 @@ def test_a_calibration_is_plain_data(plugins: Plugins, tiny_dense: Path, texts: 
     assert json.dumps(dataclasses.asdict(found)["inputs"])
     assert found.priorities.dtype == np.uint64
     assert (np.diff(found.priorities.astype(np.float64)) >= 0).all()
+
+
+DESCRIPTIONS: dict[str, Any] = {
+    "version": [1, "3", None],
+    "model": [1, None, []],
+    "inputs": [[], "x", {"a": 1}, {"a": []}, {"layers.0.attn_q": "missing"}],
+    "limits": [[], {}, {"x": 1}, {"x": "1"}, None],
+    "count": ["1", 1.5, -1, True, 2**70, None],
+    "windows": ["x", {}, [1], [["x"]], None],
+    "origins": ["x", {}, [1], [], ["a", "b", "c", "d"], None, ["\ud800"] * 3],
+    "run_window": [1, None],
+}
+TENSORS: dict[str, Any] = {
+    "tokens": [[-1, "all"], [10**6, "all"], "rank", "float", "more"],
+    "places": [[-1, "all"], [99, "all"], "rank", "float", "fewer"],
+    "priorities": ["rank", "float", "fewer", "falling"],
+}
+
+
+def changed_tensor(tensor: np.ndarray, how: Any) -> np.ndarray:
+    if how == "rank":
+        return tensor[None]
+    if how == "float":
+        return tensor.astype(np.float32)
+    if how == "fewer":
+        return tensor[:-1]
+    if how == "more":
+        return np.concatenate([tensor] * 5)
+    if how == "falling":
+        return tensor[::-1].copy()
+    return np.full_like(tensor, how[0])
+
+
+def test_a_file_that_was_changed_costs_one_sentence(
+    plugins: Plugins, tiny_dense: Path, texts: list[Path], tmp_path: Path
+) -> None:
+    run(tiny_dense, plugins, "c", texts=texts[:1])
+    path, bundle = tiny_dense.parent / "c", Bundle.open(tiny_dense)
+    with safetensors.safe_open(path, "np") as file:
+        about = json.loads(file.metadata()["tamiz-calibration"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    changes = [({**about, key: value}, tensors) for key in about for value in DESCRIPTIONS[key]]
+    changes += [({k: v for k, v in about.items() if k != key}, tensors) for key in about]
+    changes += [(whole, tensors) for whole in ([], "x", None, 1)]
+    changes += [
+        (about, {**tensors, name: changed_tensor(tensors[name], how)})
+        for name, hows in TENSORS.items()
+        for how in hows
+    ]
+    for name in ("sum", "samples", "run"):
+        key = next(k for k in tensors if k.startswith(f"{name}/"))
+        changes += [(about, {k: v for k, v in tensors.items() if k != key})]
+        for how in ("rank", [np.nan, "all"]):
+            changes += [(about, {**tensors, key: changed_tensor(tensors[key], how)})]
+    for description, arrays in changes:
+        text = json.dumps(description)
+        safetensors.numpy.save_file(arrays, tmp_path / "d", {"tamiz-calibration": text})
+        with pytest.raises(TamizError, match="d: not a complete calibration file: "):
+            load(tmp_path / "d", bundle)
+    deep = "[" * 10**5 + "]" * 10**5
+    safetensors.numpy.save_file(tensors, tmp_path / "d", {"tamiz-calibration": deep})
+    with pytest.raises(TamizError, match="d: not a complete calibration file: RecursionError"):
+        load(tmp_path / "d", bundle)
+
+
+def test_a_calibration_is_a_regular_file(tiny_dense: Path) -> None:
+    with pytest.raises(TamizError, match="/dev/zero: is no regular file"):
+        load(Path("/dev/zero"), Bundle.open(tiny_dense))

@@ -335,7 +335,7 @@ def test_calibrate_then_build_with_a_policy(tiny_dense: Path, tmp_path: Path) ->
         (["--max-dppl", "nan"], "expected a fraction"),
         (["--jobs", "0"], "0 is not in the range"),
         (["--policy", "none.json"], "none.json: cannot be read"),
-        (["--calibration", "none"], "none: not a complete calibration file"),
+        (["--calibration", "none"], "none: cannot be read: No such file"),
         (["--from-report", "none", "--block-quant=off"], "--from-report decides everything"),
         (["--from-report", "none"], "none"),
     ],
@@ -482,3 +482,19 @@ def test_without_a_terminal_progress_is_a_line(
     lines = result.stderr.splitlines()
     assert lines
     assert all(re.fullmatch(r"\d+ s: .+", line) for line in lines)
+
+
+def test_a_path_that_is_not_utf8_costs_one_sentence(tiny_dense: Path) -> None:
+    for arguments in (["run", b"caf\xe9", "hi"], ["build", b"caf\xe9", b"-o", b"x"]):
+        command = [sys.executable, "-m", "tamiz", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "error: caf\\udce9: is not UTF-8, expected another name\n"
+
+
+def test_what_the_terminals_encoding_lacks_is_printed_as_its_number(tiny_dense: Path) -> None:
+    command = [sys.executable, "-m", "tamiz", "run", "漢\x1b[31m", "hi"]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: \\u6f22\\x1b[31m: no such folder")

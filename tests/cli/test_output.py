@@ -33,3 +33,8 @@ def test_sizes(count: int, text: str) -> None:
 def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["site"], [("linear.[bold]w[/bold] :smile:",)])
     assert "linear.[bold]w[/bold] :smile:" in capsys.readouterr().out
+
+
+def test_tables_print_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["site"], [("a\x1b[2Jb\nc",)])
+    assert "a\\x1b[2Jb\\nc" in capsys.readouterr().out
