@@ -18,34 +18,38 @@ _OPTIONS = (
     click.option(
         "--max-new-tokens",
         type=click.IntRange(1),
-        help="Stop after so many tokens.  [default: as many as the model's limit leaves]",
+        help="Largest number of tokens in an answer.  [default: what the context leaves]",
     ),
     click.option(
         "--temperature",
         type=click.FloatRange(0),
         default=0.0,
         show_default=True,
-        help="Divides the logits; 0 always takes the likeliest token.",
+        help="Divisor of the logits. Higher is more random; 0 always takes the likeliest token.",
     ),
     click.option(
         "--top-k",
         type=click.IntRange(0),
         default=0,
         show_default=True,
-        help="Draw among the k likeliest tokens; 0 for all.",
+        help="Draw from the K likeliest tokens; 0 draws from all.",
     ),
     click.option(
         "--top-p",
         type=click.FloatRange(0, 1, min_open=True),
         default=1.0,
         show_default=True,
-        help="Draw among the likeliest tokens that together have this probability.",
+        help="Draw from the likeliest tokens that together have this probability.",
     ),
-    click.option("--seed", type=click.IntRange(0), help="The same seed draws the same tokens."),
     click.option(
-        "--stop", multiple=True, help="Text that ends the answer; may be given several times."
+        "--seed",
+        type=click.IntRange(0),
+        help="Seed of the random draws; equal seeds give equal answers.",
     ),
-    click.option("--threads", type=Workers(), help="Threads.  [default: the physical cores]"),
+    click.option(
+        "--stop", multiple=True, help="Text at which an answer ends; may be given several times."
+    ),
+    click.option("--threads", type=Workers(), help="Number of threads.  [default: physical cores]"),
     click.option(
         "--allow-control-tokens",
         is_flag=True,

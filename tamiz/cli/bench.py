@@ -34,7 +34,9 @@ class Lengths(click.ParamType[tuple[int, ...]]):
 @click.command("bench")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--against", type=click.Path(path_type=Path), help="Bundle to measure in turn with DIR."
+    "--against",
+    type=click.Path(path_type=Path),
+    help="Bundle to compare DIR with; rounds of both alternate.",
 )
 @click.option(
     "--context",
@@ -43,21 +45,32 @@ class Lengths(click.ParamType[tuple[int, ...]]):
     default="128,2000,8000",
     show_default=True,
     metavar="N,…",
-    help="Tokens of context to decode from, and prompt lengths; prefill of 512 is always measured.",
+    help="Context lengths, in tokens, at which decode and prefill are measured. A prefill of 512 "
+    "tokens is always measured.",
 )
 @click.option(
     "--sweep",
     metavar="TECHNIQUE.FIELD=V,…",
-    help="Build the dense bundle DIR once a value, kwta.k=0.9,0.8, and plot speed against Δppl.",
-)
-@click.option("--text", type=click.Path(path_type=Path), help="Of --sweep: text to score on.")
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="Of --sweep: folder for the result."
+    help="Build the dense bundle DIR with each value, as in kwta.k=0.9,0.8. Plots speed over Δppl "
+    "(relative increase in perplexity).",
 )
 @click.option(
-    "--calibration", type=click.Path(path_type=Path), help="Of --sweep: a calibration's file."
+    "--text",
+    type=click.Path(path_type=Path),
+    help="With --sweep: UTF-8 text on which Δppl is measured.",
 )
-@click.option("--threads", type=Workers(), default=2, show_default=True, help="Threads.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    help="With --sweep: new folder for bundles and plot.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    help="With --sweep: calibration file of 'tamiz calibrate'.",
+)
+@click.option("--threads", type=Workers(), default=2, show_default=True, help="Number of threads.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
@@ -72,7 +85,11 @@ def command(
     threads: int,
     as_json: bool,
 ) -> None:
-    """Measure speed, memory and load time of the bundle DIR."""
+    """Measure speed, memory and load time.
+
+    DIR is the bundle. Each speed is the median over rounds, with its spread. A warning says if
+    other programs kept the processor busy.
+    """
     from tamiz.evaluation.bench import bench
 
     if sweep is not None:

@@ -33,57 +33,63 @@ if TYPE_CHECKING:
 @click.command("build", cls=TechniqueCommand)
 @click.argument("source", metavar="SRC")
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the bundle."
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder of the new bundle.",
 )
 @click.option(
     "--report-json",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write the report to this file.",
+    help="File to which the report is written as well.",
 )
 @recipe
 @policy
 @click.option(
     "--calibration",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="What 'tamiz calibrate' measured; fits and gates use it.",
+    help="Calibration file of 'tamiz calibrate', used to fit weights and to measure quality.",
 )
 @click.option(
     "--max-dppl",
     default="0.02",
     show_default=True,
     metavar="FRACTION|off",
-    help="How much worse than dense the perplexity on calibration text may be.",
+    help="Quality budget of the whole model: largest accepted relative increase in perplexity on "
+    "the calibration text. 'off' skips the check.",
 )
 @click.option(
     "--autotune",
     type=click.Choice(["on", "off"]),
     default="off",
     show_default=True,
-    help="Try several configurations where the policy does not say.",
+    help="Try several configurations per site and keep the first that passes the gate. A policy "
+    "overrides this option.",
 )
 @click.option(
     "--strip-dense",
     type=click.Choice(["on", "off"]),
     default="on",
     show_default=True,
-    help="Drop replaced dense weights where the policy does not say; off keeps those that a "
-    "technique can fall back to.",
+    help="Drop dense weights that a technique replaced. 'off' keeps them where the technique can "
+    "fall back to them. A policy overrides this option.",
 )
 @click.option(
     "--from-report",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Follow the decisions of this report instead of making them.",
+    help="Repeat the decisions of this report of an earlier build.",
 )
-@click.option("--jobs", type=Workers(), help="Processes that fit.  [default: 1]")
+@click.option("--jobs", type=Workers(), help="Number of processes that fit weights.  [default: 1]")
 @click.option(
     "--backend",
     type=click.Choice(["loky", "dask", "ray"]),
     default="loky",
     show_default=True,
-    help="Who fits: processes of this machine, or the cluster that DASK_SCHEDULER_ADDRESS or "
-    "RAY_ADDRESS names.",
+    help="Where weights are fitted. loky: processes of this machine; dask, ray: the cluster at "
+    "DASK_SCHEDULER_ADDRESS or RAY_ADDRESS.",
 )
-@click.option("--resume", is_flag=True, help="Go on with an interrupted build of the same folder.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted build of OUTPUT.")
 @on_conflict
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
@@ -107,10 +113,10 @@ def command(
     as_json: bool,
     **flags: str | None,
 ) -> None:
-    """Make a dense bundle smaller and faster.
+    """Make a model smaller and faster.
 
-    SRC is a dense bundle of 'tamiz export', or anything that 'tamiz export' reads. Such a source
-    is exported to a temporary folder beside OUTPUT first.
+    SRC is a dense bundle, or a source that 'tamiz export' reads; the build then exports SRC to a
+    temporary folder beside OUTPUT first.
 
     An interrupted build keeps its finished fits in .OUTPUT.work; --resume continues from there.
     """

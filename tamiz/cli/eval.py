@@ -18,25 +18,28 @@ from tamiz.cli._techniques import acts_on_steps_only
     "--text",
     required=True,
     type=click.Path(path_type=Path),
-    help="UTF-8 text to score; see the docs for how it is cut.",
+    help="UTF-8 text to score, cut into windows of 1,024 tokens.",
 )
-@click.option("--against", type=click.Path(path_type=Path), help="Dense bundle to compare with.")
+@click.option(
+    "--against", type=click.Path(path_type=Path), help="Dense bundle to compare DIR with."
+)
 @click.option(
     "--windows",
     type=click.IntRange(1),
     default=8,
     show_default=True,
-    help="Windows of 1,024 tokens to score.",
+    help="Number of windows to score, from the start of the text.",
 )
 @click.option(
     "--decode/--prompt-only",
     default=None,
-    help="Score token by token as well.  [default: where a technique of DIR acts there only]",
+    help="Also score token by token, as decoding does.  [default: if a technique of DIR acts on "
+    "single-token steps only]",
 )
 @click.option(
     "--threads",
     type=Workers(),
-    help="Windows to score side by side, a thread each.  [default: the physical cores]",
+    help="Number of windows scored at once, one thread each.  [default: physical cores]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
@@ -50,7 +53,11 @@ def command(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Measure the perplexity of the bundle DIR on a text, and its distance from dense."""
+    """Measure quality on a text: perplexity and distance from dense.
+
+    DIR is the bundle. With --against the result also has the relative increase in perplexity
+    (dppl), the KL divergence (kl_mean, in nats per token) and how often the likeliest token agrees.
+    """
     from tamiz.evaluation.evaluate import evaluate
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.machine import cores

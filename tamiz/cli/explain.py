@@ -24,10 +24,11 @@ _NUMBER = re.compile(r"\d[\d.]*")
 @click.argument("site", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
 def command(directory: Path, site: str | None, as_json: bool) -> None:
-    """Show why a built bundle is what it is.
+    """Show why a site was optimised or left dense.
 
-    For SITE: where every setting comes from, what the gates measured, what was tried, what was
-    backed off, what stood against it. Without SITE one line a site. Reads the bundle's report.
+    BUNDLE is a built bundle; its report is read. With SITE: the origin of each setting, the
+    quality that the gates measured, the configurations that were tried, and the conflicts.
+    Without SITE: one line per site.
     """
     from tamiz.files.bundle import Bundle
     from tamiz.reporting.explain import explain, overview

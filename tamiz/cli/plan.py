@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=128,
     show_default=True,
-    help="Tokens that the decoded token attends to.",
+    help="Context of the predicted decode step, in tokens.",
 )
 @on_conflict
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
@@ -54,11 +54,11 @@ def command(
     as_json: bool,
     **flags: str | None,
 ) -> None:
-    """Show what a build would do, and write nothing.
+    """Show what a build would do; write nothing.
 
-    For every site of the dense bundle DIR: techniques in their order, the block that they share,
-    exact bytes, bytes read for a decoded token, and its time on this machine. The time needs the
-    machine's profile, which 'tamiz doctor --profile' measures once.
+    DIR is a dense bundle. Prints for each site the techniques in the order of their rewrites, the
+    block size that they share, the bytes stored, and the bytes read per decoded token. Predicts
+    the decode speed if 'tamiz doctor --profile' has measured this machine.
     """
     from tamiz.files.bundle import Bundle
     from tamiz.planning import machine, speed

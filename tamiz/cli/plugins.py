@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, as_json: bool) -> None:
     """List the installed plugins.
 
-    Shows the distribution of each plugin, what the plugin offers and claims, and why a broken
-    plugin is skipped.
+    Shows for each plugin its distribution, its techniques with their claims, its exporters and
+    graph passes, and why a broken plugin is skipped.
     """
     plugins = sorted(installed(ctx).installed, key=_rank)
     if as_json:

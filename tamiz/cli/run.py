@@ -39,9 +39,9 @@ def command(
     allow_control_tokens: bool,
     as_json: bool,
 ) -> None:
-    """Answer one prompt with the bundle DIR.
+    """Answer one prompt.
 
-    PROMPT is the text to answer; - reads it from stdin.
+    DIR is the bundle. PROMPT is the text to answer; - reads the prompt from stdin.
     """
     from tamiz.runtime.chat import ChatTemplate, Message, encode_chat
     from tamiz.runtime.model import Model

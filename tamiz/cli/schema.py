@@ -12,7 +12,10 @@ from tamiz.cli._techniques import find_technique, plugins
 @click.argument("technique", metavar="TECHNIQUE|policy")
 @click.pass_context
 def command(ctx: click.Context, technique: str) -> None:
-    """Print the JSON Schema of a technique's configuration, or of a policy."""
+    """Print the JSON Schema of a technique or a policy.
+
+    Editors complete and check a policy that names the printed file under "$schema".
+    """
     techniques = plugins(ctx).techniques()
     if technique == "policy":
         from tamiz.planning.policy_schema import policy_model
