@@ -18,16 +18,16 @@ class BlockQuantConfig(TechniqueConfig):
     )
     scale_bits: Literal[16, 8] = Field(
         16,
-        description="Bits of the scale and of the minimum of a group of 32 int4 weights. With 8 a "
-        "weight takes 4.5 bits instead of 5, and weights that came from Q4_1 are no longer "
-        "recovered bit for bit.",
+        description="Bits of the scale and of the minimum of each group of 32 int4 weights. 8 "
+        "stores 4.5 bits per weight instead of 5, but does not reproduce a Q4_1 source bit for "
+        "bit.",
     )
 
     mask_block: int | None = Field(
         None,
         ge=1,
-        description="Inputs that a mask leaves out together; the plan sets it where one acts. "
-        "Below 32, int4 is packed by input channel, so that what is left out is not read.",
+        description="Inputs that a mask skips together; set by the plan. Below 32, int4 weights "
+        "are packed by input channel, so that skipped inputs are not read.",
     )
 
     def by_channel(self, site: Site) -> bool:

@@ -44,23 +44,27 @@ class EventAttentionConfig(TechniqueConfig):
     theta: float = Field(
         _THETA,
         ge=0,
-        description="A key is attended to where a query head of those that share it gives it more "
-        "than theta / sqrt(keys) of its softmax: what is left out then adds up to a gap of about "
+        description="Threshold of attended keys: a key is attended if a query head gives it more "
+        "than theta / √keys of its softmax. The keys that are skipped then leave a gap of about "
         "theta.",
     )
     least_keys: int = Field(
-        512, ge=0, description="With fewer tokens of context a step attends to all keys."
+        512,
+        ge=0,
+        description="Smallest context, in tokens, at which keys are skipped; below it a step "
+        "attends to all keys.",
     )
     age_max: int = Field(
         32,
         ge=1,
-        description="Tokens after which all keys are attended to; layers take turns.",
+        description="Tokens between two steps in which a layer attends to all keys. Different "
+        "layers do so in different steps.",
     )
     gap_tol: float = Field(
         0.25,
         ge=0,
-        description="Largest gap ‖y − y_full‖ / ‖y_full‖, measured where all keys are attended to; "
-        "above it the layer attends to all of them until the sequence ends.",
+        description="Largest accepted gap ‖y − y_full‖ / ‖y_full‖, measured whenever a layer "
+        "attends to all keys. Beyond it the layer attends to all keys until the sequence ends.",
     )
 
 

@@ -18,89 +18,93 @@ class EventDrivenConfig(TechniqueConfig):
 
     target: Literal["mlp", "attn", "both"] = Field(
         "both",
-        description="Linears to act on: gate, up and down; q, k, v and o; all. Linears of neither "
-        "kind belong to both.",
+        description="Layers that are computed by events. mlp: gate, up and down; attn: q, k, v "
+        "and o; both: all linear layers.",
         json_schema_extra=_flag("target"),
     )
     reference: Literal["auto", "zero", "mean", "last", "ar1", "decay"] = Field(
         "auto",
-        description="What an input that is not computed counts as: 0; its mean; what it was last "
-        "computed with; its mean and the part of the last deviation that calibration calls for; "
-        "what it was last computed with, decayed by stale_lambda a step. auto: zero, mean, ar1 or "
-        "last, whichever leaves the smallest error on the calibration text.",
+        description="Value of an input that is not computed. zero: 0; mean: its mean; last: its "
+        "last computed value; ar1: its mean plus a fitted share of its last deviation; decay: "
+        "its last computed value, decayed by `stale_lambda` per step; auto: zero, mean, last or "
+        "ar1, whichever has the smallest error on the calibration text.",
         json_schema_extra=_flag("reference"),
     )
     topk: float = Field(
         0.7,
         gt=0,
         le=1,
-        description="Fraction of the inputs to compute.",
+        description="Fraction of the inputs that are computed per step.",
         json_schema_extra=_flag("topk"),
     )
     select: Literal["threshold", "topk"] = Field(
         "threshold",
-        description="threshold: a least score for each tensor, which keeps that fraction on "
-        "average on the calibration text, without a sort; topk: exactly that fraction, in each "
-        "step.",
+        description="Rule that picks the computed inputs. threshold: a smallest score per "
+        "tensor, which holds `topk` on average over the calibration text; topk: exactly `topk` "
+        "in each step, which needs a sort.",
         json_schema_extra=_flag("select"),
     )
     delta_theta: float | None = Field(
         None,
         ge=0,
-        description="Least score |x − expected|·‖W_k‖ that is computed; by default what topk asks "
-        "for, or 0 with --event-select=topk.",
+        description="Smallest score |x − expected| · ‖W column‖ at which an input is computed. "
+        "By default derived from `topk`, or 0 with select=topk.",
         json_schema_extra=_flag("delta-theta"),
     )
     budget_ms: float | None = Field(
         None,
         ge=0,
-        description="Milliseconds that the products of a step may take, shared in proportion to "
-        "their weights. The result then depends on the speed of the machine.",
+        description="Time limit of the products of a step, in ms, shared in proportion to the "
+        "weights' sizes. Results then depend on the speed of the machine.",
         json_schema_extra=_flag("budget-ms"),
     )
     quorum: float = Field(
         0.6,
         ge=0,
         le=1,
-        description="Fraction of the chosen inputs that the budget cannot take away.",
+        description="Fraction of the picked inputs that are computed even if `budget_ms` is "
+        "exceeded.",
         json_schema_extra=_flag("quorum"),
     )
     gap_every: int = Field(
         256,
         ge=0,
-        description="Tokens between two dense computations that measure the gap; 0 for none.",
+        description="Tokens between two dense computations that measure the gap ‖y − y_full‖ / "
+        "‖y_full‖; 0 never measures the gap.",
         json_schema_extra=_flag("gap-every"),
     )
     gap_tol: float | None = Field(
         None,
         ge=0,
-        description="Largest gap ‖y − y_full‖ / ‖y_full‖; above it the site is dense until the "
-        "sequence ends. By default 1.5 times the largest gap on the calibration text, 0.03 without "
-        "calibration.",
+        description="Largest accepted gap ‖y − y_full‖ / ‖y_full‖; beyond it the site stays "
+        "dense until the sequence ends. By default 1.5 times the largest gap on the calibration "
+        "text, or 0.03 without calibration.",
         json_schema_extra=_flag("gap-tol"),
     )
     age_max: int = Field(
         0,
         ge=0,
-        description="Tokens after which an input is computed in any case, all in turn; 0 for none.",
+        description="Largest age of an input, in tokens; older inputs are computed again, some "
+        "in each step. 0 sets no limit.",
         json_schema_extra=_flag("age-max"),
     )
     stale_beta: float = Field(
         1.0,
         ge=0,
         le=1,
-        description="Weight of what is not computed. Other values than 1 need a second sum over "
-        "the chosen inputs, and the reference decay.",
+        description="Weight of the inputs that are not computed. Values other than 1 need "
+        "reference=decay and a second sum over the computed inputs.",
         json_schema_extra=_flag("stale-beta"),
     )
     stale_lambda: float = Field(
         0.0,
         ge=0,
-        description="Decay a step of the reference decay.",
+        description="Decay rate per step of reference=decay.",
         json_schema_extra=_flag("stale-lambda"),
     )
     anywhere: bool = Field(
         False,
-        description="Also where choosing and adding up takes longer than what it saves to read.",
+        description="Also act at sites where picking inputs takes longer than the skipped reads "
+        "save.",
         json_schema_extra=_flag("anywhere"),
     )

@@ -16,46 +16,47 @@ class HeadShortlistConfig(TechniqueConfig):
         64,
         ge=1,
         le=8192,
-        description="Principal axes of the sketch, at most the dimensions of the head's input.",
+        description="Principal axes of the sketch; at most the width of the head's input.",
         json_schema_extra={"flag": "--head-dims"},
     )
     sketch_bits: Literal[4, 8] = Field(
         4,
-        description="Bits per number along these axes.",
+        description="Bits per number of the sketch.",
         json_schema_extra={"flag": "--head-sketch-bits"},
     )
     keep: int | None = Field(
         None,
         ge=1,
-        description="Logits that are computed exactly, rounded up to tiles of 16; by default as "
-        "many as the recall and the divergence ask for.",
+        description="Number of logits that are computed exactly, rounded up to a multiple of 16. "
+        "By default the smallest number that reaches `recall` and `kl`.",
         json_schema_extra={"flag": "--head-keep"},
     )
     recall: float = Field(
         0.995,
         gt=0,
         le=1,
-        description="Fraction of the held-out calibration tokens whose largest logit has to be "
-        "among the exact ones, on every text.",
+        description="Smallest accepted fraction of held-out calibration tokens whose largest "
+        "logit is computed exactly. Checked on every calibration text.",
         json_schema_extra={"flag": "--head-recall"},
     )
     kl: float = Field(
         0.0175,
         gt=0,
-        description="Largest mean KL divergence, in nats, of the softmax with estimates from the "
-        "exact one, on every text; holds where the other logits are estimates.",
+        description="Largest accepted mean KL divergence of the softmax with estimates from the "
+        "exact one, in nats, on every calibration text. Used with fill=estimate.",
         json_schema_extra={"flag": "--head-kl"},
     )
     fill: Literal["estimate", "-inf"] = Field(
         "estimate",
-        description="What the other logits are.",
+        description="Value of the logits that are not computed exactly: an estimate from the "
+        "sketch, or minus infinity.",
         json_schema_extra={"flag": "--head-fill"},
     )
     rows: int = Field(
         8,
         ge=1,
         le=128,
-        description="Most positions of a run that take the shortlist; a run that asks for the "
-        "logits of more gets exact ones.",
+        description="Largest number of positions per run that use the shortlist. A run that "
+        "requests the logits of more positions gets exact logits.",
         json_schema_extra={"flag": "--head-rows"},
     )

@@ -23,48 +23,79 @@ class KwtaConfig(TechniqueConfig):
         None,
         gt=0,
         le=1,
-        description="Fraction of the blocks of inputs to keep; by default shared out over the "
-        "sites as --kwta-strength says.",
+        description="Fraction of the input blocks that are kept. Unset: the build chooses the "
+        "fraction of each site from `strength`.",
     )
-    k_abs: int | None = Field(None, ge=1, description="Blocks of inputs to keep, instead of k.")
+    k_abs: int | None = Field(
+        None, ge=1, description="Number of input blocks that are kept, instead of `k`."
+    )
     strength: float = Field(
         1.0,
         gt=0,
-        description="Without k: how much of its inputs a site skips, o 0.4 times the square root "
-        "of this and others a fixed part of it, or whatever costs the model too little, where that "
-        "can be measured; the gate of the whole model turns it as far as --max-dppl allows.",
+        description="Sparsity level, used when `k` is not set. Higher skips more inputs. By "
+        "default the build raises it until `--max-dppl` is reached.",
     )
     max_keep: float = Field(
         0.75,
         gt=0,
         le=1,
-        description="Without k: a site that would keep more than this stays dense, as choosing "
-        "and skipping take time, too.",
+        description="Largest kept fraction at which a site is masked, used when `k` is not set. "
+        "Sites that would keep more stay dense, because selecting and skipping take time.",
     )
     select: Literal["threshold", "topk", "mass"] = Field(
         "threshold",
-        description="threshold: a constant of each site, k holds on average; without k moved for "
-        "each token by what its errors cost; topk: exactly the "
-        "k best of each token; mass: the fewest that hold --kwta-mass of softmax(score / temp).",
+        description="Rule that picks the kept blocks. threshold: a constant per site, which "
+        "holds `k` on average and without `k` adapts to each token; topk: exactly `k` for each "
+        "token; mass: the fewest blocks that hold `mass` of softmax(score / `temp`).",
     )
-    mass: float = Field(0.9, gt=0, le=1, description="Of select=mass.")
+    mass: float = Field(
+        0.9,
+        gt=0,
+        le=1,
+        description="Share of softmax(score / `temp`) that the kept blocks hold, used by "
+        "select=mass.",
+    )
     temp: float = Field(
-        1.0, gt=0, description="Of select=mass, relative to the mean score of the site."
+        1.0,
+        gt=0,
+        description="Temperature of the softmax of select=mass, relative to the mean score "
+        "of the site.",
     )
-    block: int = Field(1, ge=1, le=64, description="Inputs that win or lose together.")
-    target: Literal["mlp", "attn", "both"] = Field("both", description="Which linear layers.")
+    block: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Inputs per block; the inputs of a block are kept or skipped together.",
+    )
+    target: Literal["mlp", "attn", "both"] = Field(
+        "both",
+        description="Layers that are masked. mlp: gate, up and down; attn: q, k, v and o; both: "
+        "all of these.",
+    )
     duty: int = Field(
-        1, ge=1, description="Only positions that are multiples of it are masked, others dense."
+        1,
+        ge=1,
+        description="Interval between masked positions, in tokens: positions that are "
+        "multiples of `duty` are masked, others are computed densely.",
     )
-    first: int = Field(4, ge=0, description="First positions of a sequence that stay dense.")
-    weighted: bool = Field(True, description="Score |x|·‖W‖ of the column instead of |x|.")
+    first: int = Field(
+        4,
+        ge=0,
+        description="Number of positions at the start of a sequence that are computed densely.",
+    )
+    weighted: bool = Field(
+        True, description="Score an input by |x| · ‖W column‖. false: by |x| only."
+    )
     center: bool | None = Field(
         None,
-        description="Take the mean input off first: what loses counts as its mean, not 0. By "
-        "default at o, whose inputs are averages themselves.",
+        description="Subtract the mean input before masking, so that a skipped input counts as "
+        "its mean instead of 0. By default only attn_o does, where centring allows more sparsity "
+        "at equal loss.",
     )
     renorm: bool = Field(
-        False, description="Multiply the product by blocks / winners, as if what loses were alike."
+        False,
+        description="Multiply the product by blocks / kept blocks, to compensate for the "
+        "skipped inputs.",
     )
 
     @model_validator(mode="after")

@@ -17,24 +17,24 @@ class ProcSparseConfig(TechniqueConfig):
 
     target: Literal["mlp", "attn", "both"] = Field(
         "both",
-        description="Feed-forward weights, attention's, or both.",
+        description="Layers whose weights are replaced. mlp: feed-forward; attn: attention; "
+        "both: all of these.",
         json_schema_extra={"flag": "--proc-target"},
     )
     fanout: int = Field(
         64,
         ge=1,
-        description="Most blocks of inputs that an output reads; the others are 0.",
+        description="Largest number of input blocks that an output reads; the weights of other "
+        "blocks are 0.",
         json_schema_extra={"flag": "--proc-fanout"},
     )
     head_size: int = Field(
         0,
         ge=0,
         multiple_of=32,
-        description=(
-            "Width of an attention head: the fanout of attn_o then counts for each head of inputs, "
-            "and the outputs of a head of attn_q, attn_k and attn_v read the same blocks. 0: rows "
-            "as a whole."
-        ),
+        description="Width of an attention head, in inputs. `fanout` then counts per head of "
+        "attn_o, and the outputs of a head of attn_q, attn_k and attn_v read equal blocks. 0 "
+        "treats each row as a whole.",
         json_schema_extra={"flag": "--proc-head-size"},
     )
     block: int = Field(
@@ -42,34 +42,34 @@ class ProcSparseConfig(TechniqueConfig):
         ge=32,
         le=4096,
         multiple_of=32,
-        description="Inputs of a block.",
+        description="Inputs per block.",
         json_schema_extra={"flag": "--proc-block"},
     )
     base_scale: float = Field(
         0.05,
         ge=0,
         le=1,
-        description=(
-            "Standard deviation of the hash weights, as a share of the weight's; 0 switches the "
-            "hash off."
-        ),
+        description="Standard deviation of the hashed weights, relative to that of the weight. 0 "
+        "switches hashing off.",
         json_schema_extra={"flag": "--proc-base-scale"},
     )
     watermark: int = Field(
         4096,
         ge=0,
-        description="Most deltas of an output that are stored; the smallest go first.",
+        description="Largest number of stored deltas per output; the smallest deltas are dropped "
+        "first.",
         json_schema_extra={"flag": "--proc-watermark"},
     )
     shed_eps: float = Field(
         1e-3,
         ge=0,
-        description="Deltas below this share of the output's root mean square are not stored.",
+        description="Smallest stored delta, relative to the root mean square of the output's "
+        "weights.",
         json_schema_extra={"flag": "--proc-shed-eps"},
     )
     bits: Literal[4, 8] = Field(
         4,
-        description="Bits of a stored weight.",
+        description="Bits per stored weight.",
         json_schema_extra={"flag": "--proc-bits"},
     )
 
