@@ -1,28 +1,21 @@
 // Kernels for x86-64 with AVX2, FMA and F16C. No STL in here: it would leak wide instructions.
-#define TAMIZ_TARGET avx2
 #define TAMIZ_AVX2 1
 
 #include "kernels/attention/attention-inl.h"
 #include "kernels/basic/elementwise-inl.h"
+#include "kernels/channels/channels-inl.h"
+#include "kernels/deltas/deltas-inl.h"
+#include "kernels/deltas/seedlm-inl.h"
 #include "kernels/events/events-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/products/matmul-inl.h"
 #include "kernels/selection/select-inl.h"
 #include "kernels/selection/shortlist-inl.h"
 #include "kernels/selection/signs-inl.h"
-#include "kernels/sketch/sketch-inl.h"
-
-// after the sketches, whose parts they use
 #include "kernels/sketch/key_scores-inl.h"
-
-// after the product, whose parts they use
-#include "kernels/channels/channels-inl.h"
-#include "kernels/deltas/deltas-inl.h"
-#include "kernels/deltas/seedlm-inl.h"
-#include "kernels/ternary/ternary-inl.h"
-
-// after the weight whose planes it counts
+#include "kernels/sketch/sketch-inl.h"
 #include "kernels/ternary/popcount-inl.h"
+#include "kernels/ternary/ternary-inl.h"
 
 namespace tamiz {
 

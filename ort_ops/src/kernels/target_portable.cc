@@ -1,27 +1,21 @@
 // The scalar reference: every kernel as its equation reads, for any CPU.
-#define TAMIZ_TARGET portable
+#define TAMIZ_PORTABLE 1
 
 #include "kernels/attention/attention-inl.h"
 #include "kernels/basic/elementwise-inl.h"
+#include "kernels/channels/channels-inl.h"
+#include "kernels/deltas/deltas-inl.h"
+#include "kernels/deltas/seedlm-inl.h"
 #include "kernels/events/events-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/products/matmul-inl.h"
 #include "kernels/selection/select-inl.h"
 #include "kernels/selection/shortlist-inl.h"
 #include "kernels/selection/signs-inl.h"
-#include "kernels/sketch/sketch-inl.h"
-
-// after the sketches, whose parts they use
 #include "kernels/sketch/key_scores-inl.h"
-
-// after the product, whose parts they use
-#include "kernels/channels/channels-inl.h"
-#include "kernels/deltas/deltas-inl.h"
-#include "kernels/deltas/seedlm-inl.h"
-#include "kernels/ternary/ternary-inl.h"
-
-// after the weight whose planes it counts
+#include "kernels/sketch/sketch-inl.h"
 #include "kernels/ternary/popcount-inl.h"
+#include "kernels/ternary/ternary-inl.h"
 
 namespace tamiz {
 

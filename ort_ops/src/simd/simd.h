@@ -1,11 +1,11 @@
 // Vectors of floats: 16 lanes on AVX-512, 8 on AVX2, 1 on the portable target. A kernel written
 // with them is written once for every target. `+ - * /` are the compiler's own.
-//
-// Included once per target, before the kernels; TAMIZ_TARGET names the namespace.
 #pragma once
 
 #include <math.h>
 #include <stdint.h>
+
+#include "simd/target.h"
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 // GCC 12 warns about its own _mm512_undefined_ps (bug 105593).
 #pragma GCC diagnostic push

@@ -1,7 +1,5 @@
 // Vectors of 32-bit integers and pairs of 16-bit ones, as wide as the vectors of simd/simd.h;
 // not on the portable target.
-//
-// Included once per target.
 #pragma once
 
 #include "simd/simd.h"
@@ -84,7 +82,7 @@ inline Ints wide_bytes(const uint8_t* p) {
 /// Of integers whose low words are fp16.
 inline Vec halves_to_float(Ints x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
 
-#else
+#elif defined(TAMIZ_AVX2)
 
 using Ints = __m256i;
 

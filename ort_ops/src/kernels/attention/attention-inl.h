@@ -6,11 +6,12 @@
 //
 // Few rows and a tile of rows are worked in different ways. Both read visible keys only, so hidden
 // ones may hold anything.
-//
-// Included once per target.
+#pragma once
+
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_rows-inl.h"
 #include "kernels/attention/attention_tile-inl.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

@@ -1,6 +1,4 @@
 // What the two ways of attention have in common: a block of keys, rows of the output.
-//
-// Included once per target.
 #pragma once
 
 #include <float.h>

@@ -4,8 +4,6 @@
 //
 // so that s q_d stands for x_d. s and q are 0 where s would be no normal float; where x is not
 // finite, q is 0 and s NaN, and so is what attends to the row.
-//
-// Included once per target.
 #pragma once
 
 #include <float.h>

@@ -1,11 +1,10 @@
 // Attention of few rows (decode); the equations stand in attention-inl.h. Lanes run along the head
 // dimension, and each key and value is read once for all rows. The scale of a row of bytes
 // multiplies its score, and its weight for the value.
-//
-// Included once per target.
 #pragma once
 
 #include "kernels/attention/attention_block-inl.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

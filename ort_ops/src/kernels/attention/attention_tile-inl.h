@@ -2,11 +2,10 @@
 // the rows: q and y are transposed, both products are matrix products with the element of a key or
 // a value broadcast, and the softmax needs no step across lanes. Rows of bytes become floats, a
 // block at a time.
-//
-// Included once per target.
 #pragma once
 
 #include "kernels/attention/attention_block-inl.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -89,7 +88,7 @@ inline void tile_softmax(int count, const Vec* top, Tile<V>& w) {
 
 /// y[d][row] = rescale_row y[d][row] + sum_j v_j[d] p[j][row] for I dimensions from d on.
 template <int I, int V>
-inline void tile_values(const AttendArgs& a, const Block& block, int64_t d, Tile<V>& w) {
+inline void tile_values(const Block& block, int64_t d, Tile<V>& w) {
   Vec y[I][V];
   float* to = w.y + d * w.kRows;
   for (int i = 0; i < I; ++i) {
@@ -141,9 +140,9 @@ inline void tile_block(const AttendArgs& a, const Block& block, Tile<V>& w) {
   tile_softmax(block.count, top, w);
   int64_t d = 0;
   for (; d + kTileBroadcast <= a.dim; d += kTileBroadcast) {
-    tile_values<kTileBroadcast>(a, block, d, w);
+    tile_values<kTileBroadcast>(block, d, w);
   }
-  for (; d < a.dim; ++d) tile_values<1>(a, block, d, w);
+  for (; d < a.dim; ++d) tile_values<1>(block, d, w);
 }
 
 template <int V>

@@ -1,7 +1,7 @@
 // RMSNorm:  s = x + residual,  y = s / sqrt(mean(s^2) + epsilon) * weight
 // SwiGLU:   y = gate / (1 + exp(-gate)) * up
-//
-// Included once per target.
+#pragma once
+
 #include <string.h>
 
 #include "kernels/basic/elementwise.h"

@@ -1,13 +1,15 @@
 // One group of a panel of kernels/channels/channels.h with AVX2: half of the outputs of 32 bytes at
 // a time.
-//
-// Included once per target, after kernels/products/matmul-inl.h.
 #pragma once
 
 #include <stdint.h>
 #include <string.h>
 
 #include "kernels/channels/channels.h"
+#include "kernels/channels/channels_panel-inl.h"
+#include "simd/target.h"
+
+#if defined(TAMIZ_AVX2)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -92,3 +94,5 @@ inline void multiply_group(const PanelAt<P, Units>& panel, const ActiveInputs& l
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz
+
+#endif

@@ -2,14 +2,16 @@
 //
 // Of a byte 16 h + l two sums are taken, that of the byte and that of l, as VPDPBUSD multiplies
 // unsigned bytes up to 255: sum x h = (sum x byte - sum x l) / 16.
-//
-// Included once per target, after kernels/products/matmul-inl.h.
 #pragma once
 
 #include <stdint.h>
 #include <string.h>
 
 #include "kernels/channels/channels.h"
+#include "kernels/channels/channels_panel-inl.h"
+#include "simd/target.h"
+
+#if defined(TAMIZ_AVX512)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -124,3 +126,5 @@ __attribute__((always_inline)) inline void multiply_group(const PanelAt<P, Units
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz
+
+#endif

@@ -1,10 +1,13 @@
 // The product over active inputs as its equation reads, for any CPU: see
 // kernels/channels/channels.h.
+#pragma once
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "kernels/channels/channels.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

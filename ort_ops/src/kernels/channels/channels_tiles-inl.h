@@ -1,10 +1,13 @@
 // A panel of kernels/channels/channels.h as tiles of kernels/products/packing.h.
-//
-// Included once per target.
+#pragma once
+
 #include <stdint.h>
 #include <string.h>
 
 #include "kernels/channels/channels.h"
+#include "simd/simd_int.h"
+
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -66,3 +69,5 @@ inline void channels_to_tiles(const uint8_t* panel, const PanelLayout& layout, u
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz
+
+#endif

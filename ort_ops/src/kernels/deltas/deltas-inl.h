@@ -3,13 +3,15 @@
 // A record is expanded into panels of 512 signed bytes in the L1 cache: the stored quants, where
 // they are stored (for minima) and the hash where they are not. Then all rows pass over each panel.
 // Full records are multiplied as they lie.
-//
-// Included once per target, after kernels/products/matmul-inl.h.
+#pragma once
+
 #include <stdint.h>
 #include <string.h>
 
 #include "kernels/deltas/deltas.h"
 #include "kernels/deltas/half_deltas-inl.h"
+#include "kernels/products/matmul-inl.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

@@ -1,13 +1,14 @@
 // y[r, o] += sum_i x[r, i] value[o, i]: a record of fp16 values, kernels/deltas/deltas.h.
 //
 // Expanded into a panel of floats in the L1 cache; then all rows pass over it.
-//
-// Included once per target.
+#pragma once
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "kernels/deltas/deltas.h"
+#include "simd/simd.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

@@ -6,13 +6,15 @@
 //
 // as two products of unsigned and signed bytes; the rest is the product of
 // kernels/products/matmul-inl.h.
-//
-// Included once per target, after matmul-inl.h.
+#pragma once
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "kernels/deltas/seedlm.h"
+#include "kernels/products/matmul-inl.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

@@ -3,10 +3,13 @@
 // y = dy + alpha y_before + base
 //
 // Loops that a compiler vectorises for every target. Included once per target.
+#pragma once
+
 #include <math.h>
 #include <stdint.h>
 
 #include "kernels/events/events.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

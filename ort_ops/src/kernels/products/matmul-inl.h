@@ -11,12 +11,13 @@
 // Few rows (decode): weights are unpacked in registers. Many rows (prefill): some groups of two
 // strips are unpacked once into a panel in the L1 cache, then the rows pass over it, a block of
 // registers at a time.
-//
-// Included once per target.
+#pragma once
+
 #include <stdint.h>
 #include <string.h>
 
 #include "kernels/products/matmul.h"
+#include "simd/target.h"
 #if !defined(TAMIZ_AVX512) && !defined(TAMIZ_AVX2)
 #include "kernels/products/matmul_scalar-inl.h"
 #else

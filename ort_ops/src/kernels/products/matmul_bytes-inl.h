@@ -13,6 +13,9 @@
 #include <string.h>
 
 #include "kernels/products/matmul_weights-inl.h"
+#include "simd/target.h"
+
+#if defined(TAMIZ_AVX512)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -85,3 +88,5 @@ inline void sum_bytes(Ints (&sum)[T], const uint8_t* const (&group)[T], const in
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz
+
+#endif

@@ -1,8 +1,11 @@
 // The product as its equation reads, for any CPU: see kernels/products/matmul.h.
+#pragma once
+
 #include <math.h>
 #include <stdint.h>
 
 #include "kernels/products/matmul.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

@@ -1,13 +1,13 @@
 // How the kernels read a block-quantised weight (kernels/products/packing.h): vectors of packed
 // inputs, as 16-bit words or as bytes, and what scales them.
-//
-// Included once per target.
 #pragma once
 
 #include <stdint.h>
 
 #include "kernels/products/packing.h"
 #include "simd/simd_int.h"
+
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -122,3 +122,5 @@ struct Panel {
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz
+
+#endif

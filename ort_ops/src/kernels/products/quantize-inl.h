@@ -1,11 +1,13 @@
 // scale = max|x| / 32512, quant = round(x / scale), in every group of 32 inputs
-//
-// Included once per target.
+#pragma once
+
 #include <stdint.h>
 #include <string.h>
 
 #include "kernels/products/matmul.h"
 #include "simd/simd_int.h"
+
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -79,3 +81,5 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz
+
+#endif

@@ -2,13 +2,14 @@
 // A token's threshold: threshold * exp(-(sum x[i] * slope[i] + offset))
 //
 // Plain loops, which the compiler turns into vectors of each target; the bits are the same on all.
-//
-// Included once per target.
+#pragma once
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "kernels/selection/select.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

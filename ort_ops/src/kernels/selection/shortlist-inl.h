@@ -1,12 +1,14 @@
 // ranks[t] = max over the outputs o of tile t of order(estimate[o]);  y[o] exact for chosen tiles.
 //
 // Selection bisects the threshold: at most 32 passes over the ranks, each a compare and a count.
-//
-// Included once per target, after matmul-inl.h.
+#pragma once
+
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/products/matmul-inl.h"
 #include "kernels/selection/shortlist.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

@@ -3,16 +3,15 @@
 // The signs of four inputs choose one of the 16 sums that these can have. AVX-512 looks 64 of them
 // up with one VPERMB (four tables in a register, for the four bytes of an output) and adds the four
 // of an output with one VPDPBUSD.
-//
-// Included once per target, after matmul-inl.h.
+#pragma once
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/products/matmul-inl.h"
 #include "kernels/selection/signs.h"
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
-#include "simd/simd_int.h"
-#endif
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

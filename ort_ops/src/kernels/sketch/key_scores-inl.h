@@ -7,14 +7,16 @@
 //
 // A key is kept where a query of the group gives it a weight above a least one. The sums of
 // products are integers below 2^24, so that they are exact as floats in any order.
-//
-// Included once per target, after sketch-inl.h.
+#pragma once
+
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "kernels/attention/attention_cache-inl.h"
 #include "kernels/sketch/key_scores.h"
+#include "kernels/sketch/sketch_choice-inl.h"
+#include "kernels/sketch/sketch_pack-inl.h"
 #include "simd/simd.h"
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 #include "simd/simd_int.h"

@@ -15,8 +15,8 @@
 // A ternary query (two planes) gives P.P + N.N - P.N - N.P. The sums are integers, and floats are
 // added in an order of their own, never in one instruction with a product: every target gives the
 // same bits.
-//
-// Included once per target.
+#pragma once
+
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -24,6 +24,7 @@
 #include "kernels/sketch/sketch.h"
 #include "kernels/sketch/sketch_choice-inl.h"
 #include "kernels/sketch/sketch_pack-inl.h"
+#include "kernels/sketch/sketch_scan-inl.h"
 #include "simd/simd.h"
 
 namespace tamiz {
@@ -70,12 +71,6 @@ inline void scan_key(const SketchScanArgs& a, int64_t key) {
     a.scores[i * a.stride + key] = whole_score(gamma * static_cast<float>(dot) * q.scale);
   }
 }
-
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
-#include "kernels/sketch/sketch_scan-inl.h"
-#else
-inline int64_t scan_many(const SketchScanArgs&) { return 0; }
-#endif
 
 /// Marks what the mask hides, and finds the largest of the other scores.
 inline void finish_scan(const SketchScanArgs& a) {

@@ -5,8 +5,6 @@
 //
 // Within a factor of the group it orders as the sum of the queries' softmaxes does, and takes
 // integers only: every target chooses the same keys.
-//
-// Included once per target.
 #pragma once
 
 #include <string.h>

@@ -8,8 +8,18 @@
 // add up without overflow. A half word of a key has four bytes, and so four groups of low nibbles
 // and four of high ones: their tables lie in one vector of 64 entries, and a byte permutation looks
 // all four up, for 16 keys at once.
-//
-// Included once per target that has byte permutations, after sketch_scan-inl.h.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/sketch/sketch.h"
+#include "kernels/sketch/sketch_rows-inl.h"
+#include "simd/simd.h"
+
+#if defined(TAMIZ_AVX512)
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
 
 constexpr int kLookupBits = 4;  // of a query at most
 constexpr int kEntryOffset = 28;
@@ -116,3 +126,8 @@ inline int64_t scan_by_tables(const SketchScanArgs& a) {
   if (key < a.keys) scan_lanes<W, P>(a, table, a.keys - kLanes);
   return a.keys;
 }
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz
+
+#endif

@@ -1,6 +1,4 @@
 // Packing of sketches and of queries; the equations stand in sketch-inl.h.
-//
-// Included once per target.
 #pragma once
 
 #include <float.h>

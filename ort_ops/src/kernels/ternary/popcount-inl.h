@@ -1,13 +1,15 @@
 // y[o] = unit[o] sum_g gamma[g] ws[o,g] (popcount(w & a) - popcount(w & exchanged a)) + bias[o]
 //
 // Every lane counts the bits of an output's word: VPOPCNTD, or a table of nibbles on AVX2.
-//
-// Included once per target, after ternary-inl.h.
+#pragma once
+
 #include <math.h>
 #include <stdint.h>
 
 #include "kernels/ternary/popcount.h"
+#include "kernels/ternary/ternary-inl.h"
 #include "kernels/ternary/ternary.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

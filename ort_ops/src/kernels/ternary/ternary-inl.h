@@ -3,12 +3,14 @@
 // The two bits of a level, 01 for +1 and 10 for -1, become the signed number they stand for when
 // the lower one is set wherever the higher one is; two shifts then make a pair of 16-bit words of
 // them. The rest is the product of kernels/products/matmul-inl.h.
-//
-// Included once per target, after matmul-inl.h.
+#pragma once
+
 #include <math.h>
 #include <stdint.h>
 
+#include "kernels/products/matmul-inl.h"
 #include "kernels/ternary/ternary.h"
+#include "simd/target.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

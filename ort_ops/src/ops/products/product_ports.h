@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/shapes.h"
+#include "engine/op_spec.h"
 #include "ops/products/packed_weight.h"
 #include "ops/products/quantised_rows.h"
 

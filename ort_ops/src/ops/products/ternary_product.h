@@ -2,6 +2,7 @@
 // its inputs, their shapes, the rows of x in scratch memory, and the tasks.
 #pragma once
 
+#include "engine/stage.h"
 #include "kernels/kernels.h"
 #include "ops/products/product.h"
 #include "ops/products/product_ports.h"
