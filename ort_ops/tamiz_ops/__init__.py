@@ -7,6 +7,7 @@ from tamiz_ops.channels import (
     unpack_channels,
     unpack_channels_in_units,
 )
+from tamiz_ops.declarations import OpMetric, Ports, op_metrics, ports
 from tamiz_ops.deltas import (
     DELTA_PADDING,
     hash_weights,
@@ -34,6 +35,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DELTA_PADDING",
+    "OpMetric",
+    "Ports",
     "cpu",
     "dequantize",
     "dequantize_signs",
@@ -41,6 +44,7 @@ __all__ = [
     "hash_weights",
     "library_path",
     "metrics",
+    "op_metrics",
     "pack_channels",
     "pack_channels_in_units",
     "pack_deltas",
@@ -49,6 +53,7 @@ __all__ = [
     "pack_int8",
     "pack_signs",
     "pack_ternary",
+    "ports",
     "quantize_groups",
     "register",
     "reset_metrics",

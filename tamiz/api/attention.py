@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.convenience import convert_attribute
 
+import tamiz_ops
 from tamiz.api.metadata import DOMAIN
 from tamiz.api.site import Site
 from tamiz.api.technique import Cost, Fit, FitError
@@ -20,9 +21,13 @@ SINKS, RECENT = 4, 64
 #: for each byte of the key and its value (`benchmarks/work.py`).
 _SCAN = 0.2
 
-#: Where tamiz.Attention has its keys, their sketches and mean, and what it knows of the others.
-PAST_KEY, PAST_SKETCH, KEY_MEAN, PAST_EVENT = 3, 8, 9, 10
-PRESENT_KEY, PRESENT_SKETCH, PRESENT_EVENT = 1, 3, 4
+_INPUTS, _OUTPUTS = tamiz_ops.ports("Attention")
+#: Port numbers of tamiz.Attention: the keys, their sketches and mean, and the state of
+#: event-attention.
+PAST_KEY, PAST_SKETCH = _INPUTS["past_key"], _INPUTS["past_sketch"]
+KEY_MEAN, PAST_EVENT = _INPUTS["key_mean"], _INPUTS["past_event"]
+PRESENT_KEY, PRESENT_SKETCH = _OUTPUTS["present_key"], _OUTPUTS["present_sketch"]
+PRESENT_EVENT = _OUTPUTS["present_event"]
 
 
 def find_attention(model: ir.Model, site: Site) -> ir.Node:

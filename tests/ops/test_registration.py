@@ -100,3 +100,25 @@ def test_schemas_describe_every_op_and_port():
     epsilon = schemas["RMSNorm"]["attributes"][0]
     assert epsilon["name"] == "epsilon"
     assert epsilon["default"] == pytest.approx(1e-5)
+
+
+def test_ports_are_numbered_as_declared():
+    for op, schema in tamiz_ops.schemas().items():
+        ports = tamiz_ops.ports(op)
+        assert list(ports.inputs) == [port["name"] for port in schema["inputs"]]
+        assert list(ports.outputs) == [port["name"] for port in schema["outputs"]]
+        assert list(ports.inputs.values()) == list(range(len(ports.inputs)))
+    attention = tamiz_ops.ports("Attention")
+    assert attention.inputs["past_key"] == 3
+    assert attention.outputs["present_sketch"] == 3
+
+
+def test_op_metrics_are_those_of_the_declaration():
+    (kept, *_) = tamiz_ops.op_metrics("KwtaMask")
+    assert (kept.name, kept.unit) == ("kwta.kept", "blocks")
+    assert kept.description
+
+
+def test_ports_of_an_unknown_op():
+    with pytest.raises(ValueError, match="no op of the tamiz domain is named 'Attn': BlockMatMul"):
+        tamiz_ops.ports("Attn")

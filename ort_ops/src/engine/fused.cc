@@ -46,10 +46,8 @@ class Parser {
  public:
   explicit Parser(size_t inputs) : next_(static_cast<int>(inputs)) {}
 
-  Step parse(const std::string& line) {
-    std::vector<std::string> words;
-    std::istringstream stream(line);
-    for (std::string word; stream >> word;) words.push_back(word);
+  /// `words`: a line's words, at least one.
+  Step parse(const std::vector<std::string>& words) {
     Step step{&find_op(words[0]), {}, {}, {}, "", ""};
     size_t w = 1;
     for (; w < words.size() && words[w] != ":"; ++w) parse_attribute(words[w], step);
@@ -117,19 +115,27 @@ class Parser {
   int next_;
 };
 
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words;
+  std::istringstream stream(line);
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
 std::vector<Step> parse_program(const std::string& text, Parser& parser) {
   std::vector<Step> steps;
   std::string part;
   const std::vector<std::string> lines = split(text, '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::vector<std::string> words = words_of(lines[i]);
+    if (words.empty()) continue;
     if (lines[i].back() == ':') {
       part = lines[i].substr(0, lines[i].size() - 1);
       continue;
     }
     const std::string line = "line " + std::to_string(i + 1);
     try {
-      steps.push_back(parser.parse(lines[i]));
+      steps.push_back(parser.parse(words));
     } catch (const Error& error) {
       throw Error("program " + line + ": " + error.what());
     }
