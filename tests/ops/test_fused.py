@@ -278,3 +278,24 @@ def test_threads_that_stay_together(threads):
         for t in (1, threads)
     )
     assert_same_bits(many, one)
+
+
+@pytest.mark.parametrize("blank", ["\f", "\v", " \f\t", "\r"])
+def test_lines_of_blanks(blank):
+    x = np.ones((2, 4), F)
+    program = f"{blank}\nSwiGLU : 0 0 -> 1\n{blank}"
+    found = tamiz_ops.run("Fused", [x], program=program, outputs=[1])
+    assert_same_bits(found, tamiz_ops.run("SwiGLU", [x, x]))
+    with pytest.raises(ValueError, match="attribute 'program' has no stage"):
+        tamiz_ops.run("Fused", [x], program=blank, outputs=[1])
+
+
+@pytest.mark.parametrize("count", [-(2**63), -1, 0, 2**20 + 1, 2**63 - 1])
+def test_stacks_of_impossible_size(count):
+    x = np.ones((2, 4), F)
+    attributes = {"program": "SwiGLU : 0 1 -> 2", "outputs": [2], "stacks": [count]}
+    with pytest.raises(ValueError, match=f"'stacks' has {count}, expected 1 to 1048576"):
+        tamiz_ops.run("Fused", [x, x], **attributes)
+    fused = node("Fused", ["x", "y"], ["z"], **attributes)
+    with pytest.raises(Exception, match=f"'stacks' has {count}, expected 1 to 1048576"):
+        session(model([fused], ["x", "y"], ["z"]))
