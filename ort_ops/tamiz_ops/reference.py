@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tamiz_ops.attention_reference import attention
 from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
+from tamiz_ops.mask_reference import kwta_mask, zero_mask
 from tamiz_ops.masked import masked
 from tamiz_ops.program import read_program
 from tamiz_ops.seedlm import unpack_seedlm
@@ -159,71 +160,6 @@ def dequantize_channels(packed: Array, n: int, k: int, scale_bits: int = 16) -> 
             weight[first : first + outputs] *= units[:, None] / 256
             panel_start += len(rest)
     return weight[:n, :k]
-
-
-def kwta_mask(
-    x: Array,
-    weight: Array | None = None,
-    position_ids: Array | None = None,
-    candidates: Array | None = None,
-    center: Array | None = None,
-    slope: Array | None = None,
-    *,
-    block: int = 1,
-    threshold: float = 0.0,
-    keep: int = 0,
-    duty: int = 1,
-    first: int = 4,
-    renorm: int = 0,
-    offset: float = 0.0,
-    range: float = 2.0,
-) -> list[Array]:
-    """score = |x of a block|_2 * weight; kept where score >= threshold, or the `keep` largest.
-
-    With `slope` the threshold of a token is threshold * exp(-(x . slope + offset)), within a factor
-    of `range`. With `renorm` the centred x is multiplied by blocks / winners.
-    """
-    k = x.shape[-1]
-    centred = x.astype(np.float64) - (0 if center is None else center)
-    padded = np.pad(centred, [(0, 0)] * (x.ndim - 1) + [(0, -k % block)])
-    scores = np.sqrt(np.square(padded.reshape(*x.shape[:-1], -1, block)).sum(axis=-1))
-    scores *= 1 if weight is None else weight
-    allowed = np.ones(scores.shape, bool) if candidates is None else candidates != 0
-    if keep:
-        ranked = np.argsort(np.where(allowed, -scores, np.inf), axis=-1, kind="stable")
-        kept = np.zeros(scores.shape, bool)
-        np.put_along_axis(kept, ranked[..., :keep], True, axis=-1)
-    else:
-        least = np.full((*x.shape[:-1], 1), threshold, np.float64)
-        if slope is not None:
-            told = x.astype(np.float64) @ slope.astype(np.float64) + offset
-            told = np.clip(np.where(np.isnan(told), 0, told), -np.log(range), np.log(range))
-            least *= np.exp(-told)[..., np.newaxis]
-        kept = scores >= least
-    if position_ids is not None:
-        kept |= ((position_ids < first) | (position_ids % duty != 0))[..., np.newaxis]
-    winners = (kept & allowed).astype(np.uint8)
-    if renorm:
-        centred = centred * (kept.shape[-1] / np.maximum(winners.sum(axis=-1, keepdims=True), 1))
-    return [winners, centred]
-
-
-def zero_mask(
-    x: Array,
-    candidates: Array | None = None,
-    *,
-    block: int = 1,
-    epsilon: float = 0.0,
-    density: float = 1.0,
-) -> list[Array]:
-    """Of the candidates the blocks with |x|_2 > epsilon; all where these are too many."""
-    k = x.shape[-1]
-    padded = np.pad(x.astype(np.float64), [(0, 0)] * (x.ndim - 1) + [(0, -k % block)])
-    sizes = np.sqrt(np.square(padded.reshape(*x.shape[:-1], -1, block)).sum(axis=-1))
-    allowed = np.ones(sizes.shape, bool) if candidates is None else candidates != 0
-    kept = allowed & ~(sizes <= np.float32(epsilon))
-    sparse = kept.sum(axis=-1, keepdims=True) <= density * kept.shape[-1]
-    return [np.where(sparse, kept, allowed).astype(np.uint8)]
 
 
 def proc_sparse_matmul(

@@ -1,21 +1,21 @@
 """Imports run one way: between distributions, between the rooms of `tamiz`, between its modules."""
 
-import ast
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from kit.rooms import (
+    CPP_ROOMS,
+    PACKAGES,
+    ROOMS,
+    ROOT,
+    cpp_arrows,
+    file_of,
+    imports,
+    modules,
+    room_of,
+)
 
-PACKAGES = {
-    "tamiz_ops": ROOT / "ort_ops" / "tamiz_ops",
-    "tamiz": ROOT / "tamiz",
-    "tamiz_passes": ROOT / "graph_passes" / "tamiz_passes",
-    "tamiz_exporters": ROOT / "exporters" / "tamiz_exporters",
-    **{path.name: path for path in sorted((ROOT / "plugins").glob("tamiz_*"))},
-}
 ALLOWED = {
     "tamiz_ops": set(),
     "tamiz": {"tamiz_ops"},
@@ -24,72 +24,12 @@ ALLOWED = {
 }
 TECHNIQUE_MAY = {"tamiz_ops", "tamiz", "tamiz_passes", "tamiz_exporters"}
 
-#: The rooms of `tamiz` from the ground up: a room imports itself and those before it.
-ROOMS = (
-    "files",
-    "runtime",
-    "api",
-    "plugins",
-    "survey",
-    "planning",
-    "evaluation",
-    "calibration",
-    "reporting",
-    "building",
-    "testing",
-    "cli",
-)
 #: What packages other than `tamiz` may import of it.
 PUBLIC = {"tamiz.api", "tamiz.testing"}
 
 #: Modules that are imported where a model runs, and what must stay out of that process.
 RUNTIME = ("runtime.model", "runtime.text", "files.bundle", "files.errors")
 HEAVY = {"onnx", "onnx_ir", "onnxscript", "pydantic", "pluggy", "rich"}
-
-
-def imports(path: Path, *, top_level: bool = False) -> Iterator[str]:
-    """Full names of the modules that a file imports, submodules of a package included."""
-    tree = ast.parse(path.read_text("utf-8"))
-    for node in tree.body if top_level else ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            module = node.module or ""
-            names = [f"{module}.{alias.name}" for alias in node.names]
-            inner = [name for name in names if file_of(name) is not None]
-            yield from inner
-            if len(inner) < len(names):
-                yield module
-
-
-def file_of(module: str) -> Path | None:
-    """The file of a module of `tamiz`; None where there is no such module."""
-    parts = module.split(".")
-    if parts[0] != "tamiz":
-        return None
-    place = ROOT / Path(*parts)
-    path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    return path if path.exists() else None
-
-
-def module_of(path: Path) -> str:
-    name = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
-    return name.removesuffix(".__init__")
-
-
-def modules() -> dict[str, set[str]]:
-    """Modules of `tamiz`, and those of `tamiz` that each imports."""
-    return {
-        module_of(path): {name for name in imports(path) if file_of(name) is not None}
-        for path in sorted((ROOT / "tamiz").rglob("*.py"))
-    }
-
-
-def room_of(module: str) -> str | None:
-    """The room of a module; None for `tamiz` itself, whose `__init__` and `__main__` are none."""
-    parts = module.split(".")
-    return None if len(parts) == 1 or parts[1] == "__main__" else parts[1]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -137,6 +77,18 @@ def test_rooms_import_downwards_only() -> None:
             continue
         above = ROOMS[ROOMS.index(room) + 1 :]
         wrong += [f"{module} imports {name}" for name in imported if room_of(name) in above]
+    assert wrong == []
+
+
+def test_rooms_of_the_native_sources_include_downwards_only() -> None:
+    arrows = cpp_arrows()
+    assert set(arrows) == set(CPP_ROOMS)
+    wrong = [
+        f"{room} includes {name}"
+        for room, included in arrows.items()
+        for name in included
+        if CPP_ROOMS.index(name) > CPP_ROOMS.index(room)
+    ]
     assert wrong == []
 
 

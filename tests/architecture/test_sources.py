@@ -1,0 +1,73 @@
+"""What holds for every source file: its size, its place, what tests import."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from kit.rooms import ROOT
+from tamiz.cli import COMMANDS
+
+TESTS = ROOT / "tests"
+LINES = 400
+#: Longer files, each of which is to be split.
+LONGER = {
+    "ort_ops/src/ops/attention/attention.cc",
+    "tamiz/reporting/report.py",
+    "tests/cli/test_cli.py",
+}
+#: Folders of sources; others hold what was built or installed.
+SOURCES = ("tamiz", "plugins", "exporters", "graph_passes", "ort_ops", "tests", "benchmarks",
+           "docs", "examples")  # fmt: skip
+
+
+def sources(*suffixes: str) -> list[Path]:
+    """The source files of the repository."""
+    return [
+        path
+        for folder in SOURCES
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in suffixes and "build" not in path.relative_to(ROOT).parts
+    ]
+
+
+def test_files_are_short() -> None:
+    files = sources(".py", ".cc", ".h")
+    assert len(files) > 300
+    lines = {str(path.relative_to(ROOT)): len(path.read_bytes().splitlines()) for path in files}
+    long = {name: count for name, count in lines.items() if count >= LINES}
+    assert {name: count for name, count in long.items() if name not in LONGER} == {}
+
+
+def test_no_test_imports_a_test() -> None:
+    tests = {path.stem for path in TESTS.rglob("test_*.py")} | {"conftest"}
+    wrong = []
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or "", *(alias.name for alias in node.names)]
+            wrong += [f"{path.name} imports {n}" for n in names if set(n.split(".")) & tests]
+    assert wrong == []
+
+
+def test_helpers_of_tests_are_in_the_kit() -> None:
+    others = {
+        path.relative_to(TESTS).as_posix()
+        for path in TESTS.rglob("*.py")
+        if not path.name.startswith("test_") and path.name != "conftest.py"
+    }
+    assert {name for name in others if not name.startswith("kit/")} == set()
+
+
+def test_every_folder_of_tests_is_run_by_tox() -> None:
+    tox = (ROOT / "tox.ini").read_text("utf-8")
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in TESTS.rglob("test_*.py")}
+    assert {folder for folder in folders - {"tests"} if folder not in tox} == set()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_has_its_own_file(command: str) -> None:
+    source = (ROOT / "tamiz" / "cli" / f"{command}.py").read_text("utf-8")
+    assert source.count("@click.command(") == 1
+    assert f'@click.command("{command}"' in source
