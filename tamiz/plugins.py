@@ -1,15 +1,22 @@
 """Loads plugins: exporters, graph passes and techniques, built-in and third-party alike.
 
-A plugin that cannot be loaded, or declares something wrong, is reported by name and skipped.
+All hooks are called by pluggy, so that ``tryfirst``, ``firstresult`` and wrappers mean what pluggy
+says. A plugin that cannot be loaded, or declares something wrong, is reported by name and skipped.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Collection, Iterable
+import signal
+import threading
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
 
 GROUP = "tamiz"
 DISABLE = "TAMIZ_DISABLE_PLUGINS"
+#: Hooks that return lists, of techniques, exporters and graph passes.
+_LISTS = ("tamiz_techniques", "tamiz_exporters", "tamiz_graph_passes")
 
 
 @dataclass
@@ -79,22 +88,28 @@ class Plugins:
 
     def passes(self, phase: Phase) -> list[type[GraphPass]]:
         """The graph passes of one phase in the order in which they run."""
-        found = (graph_pass for plugin in self.installed for graph_pass in plugin.passes)
-        return sorted((p for p in found if p.phase == phase), key=lambda p: (p.order, p.name))
+        from tamiz.api.passes import in_order
+
+        found = in_order([p for plugin in self.installed for p in plugin.passes])
+        return [graph_pass for graph_pass in found if graph_pass.phase == phase]
 
     def find_sites(self, model: ir.Model) -> tuple[list[Site], list[Note]] | None:
-        """What the first plugin that knows the model says of it, the latest by name first.
+        """What the first plugin that knows the model says of it; None where none does.
 
         Raises:
             TamizError: A plugin's hook fails.
         """
-        hook = self.manager.hook.tamiz_find_sites
-        for implementation in reversed(hook.get_hookimpls()):
-            with blaming(f"plugin {implementation.plugin_name}"):
-                found = cast("tuple[list[Site], list[Note]] | None", implementation.function(model))
-                if found is not None:
-                    return found
-        return None
+        try:
+            found: tuple[list[Site], list[Note]] | None
+            found = self.manager.hook.tamiz_find_sites(model=model)
+        except HookError as error:
+            with blaming(f"plugin {error.plugin}"):
+                raise error.reason from error
+        return found
+
+    def working(self) -> list[Plugin]:
+        """Plugins that are neither disabled nor broken."""
+        return [p for p in self.installed if not p.disabled and p.error is None]
 
     def broken(self) -> list[Plugin]:
         """Plugins that were skipped because something is wrong with them."""
@@ -128,11 +143,11 @@ def load(points: Iterable[EntryPoint] | None = None, own_flags: Collection[str] 
             disabled=point.name in disabled,
         )
         if not plugin.disabled:
-            try:
-                _register(loaded, plugin, point, own_flags)
-            except (Exception, SystemExit) as error:  # whatever a stranger's module raises
-                plugin.error = " ".join(f"{type(error).__name__}: {error}".split())
+            _register(manager, plugin, point)
         loaded.installed.append(plugin)
+    # A plugin that is skipped contributes nothing, so the others are collected again without it.
+    while (error := _collect(loaded, own_flags)) is not None:
+        _skip(manager, next(p for p in loaded.working() if p.name == error.plugin), error.reason)
     return loaded
 
 
@@ -146,66 +161,185 @@ def _disabled(installed: set[str]) -> set[str]:
     return names
 
 
-def _register(
-    loaded: Plugins, plugin: Plugin, point: EntryPoint, own_flags: Collection[str]
-) -> None:
-    """Imports and registers one plugin, and collects and checks what it contributes."""
-    manager = loaded.manager
+class HookError(Exception):
+    """What a plugin's hook raised, or what is wrong with what it declares.
+
+    Attributes:
+        plugin: The plugin's name.
+        reason: The error.
+    """
+
+    def __init__(self, plugin: str, reason: Exception) -> None:
+        super().__init__(plugin, reason)
+        self.plugin, self.reason = plugin, reason
+
+
+def _register(manager: pluggy.PluginManager, plugin: Plugin, point: EntryPoint) -> None:
+    """Imports and registers one plugin."""
     if manager.has_plugin(plugin.name):
-        raise ValueError("another installed distribution has a plugin of this name")
-    module = point.load()
+        plugin.error = "another installed distribution has a plugin of this name"
+        return
     try:
-        manager.register(module, plugin.name)
+        with _signals_held():
+            module = point.load()
+        manager.register(_hooks(module, plugin.name), plugin.name)
         manager.check_pending()
-        techniques = _contributions(manager, plugin, "tamiz_techniques")
-        exporters = _contributions(manager, plugin, "tamiz_exporters")
-        passes = _contributions(manager, plugin, "tamiz_graph_passes")
-        _check(techniques, Technique, set(loaded.techniques()))
-        _check_flags(techniques, loaded.techniques().values(), own_flags)
-        _check(exporters, Exporter, {exporter.name for exporter in loaded.exporters()})
-        _check_passes(passes, {p.name for there in loaded.installed for p in there.passes})
-    except (Exception, SystemExit):
-        if manager.has_plugin(plugin.name):
-            manager.unregister(name=plugin.name)
-        raise
-    plugin.techniques, plugin.exporters, plugin.passes = techniques, exporters, passes
+    except Exception as error:  # whatever a stranger's module raises
+        _skip(manager, plugin, error)
 
 
-def _contributions(manager: pluggy.PluginManager, plugin: Plugin, hook: str) -> list[Any]:
-    """Calls one hook of one plugin, so that an error is blamed on the right one."""
-    caller = getattr(manager.hook, hook)
-    return [
-        item
-        for implementation in caller.get_hookimpls()
-        if implementation.plugin_name == plugin.name
-        for item in implementation.function()
-    ]
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Holds back SIGINT and SIGTERM: an import that they break off leaves half a module behind."""
+    if threading.current_thread() is not threading.main_thread():  # handlers run in the main one
+        yield
+        return
+    held: list[int] = []
+    before = {
+        number: signal.signal(number, lambda received, _: held.append(received))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for received in held:
+            signal.raise_signal(received)
 
 
-def _check(items: list[Any], kind: type[Any], taken: set[str]) -> None:
-    word = kind.__name__.lower()
+def _skip(manager: pluggy.PluginManager, plugin: Plugin, error: Exception) -> None:
+    plugin.error = " ".join(f"{type(error).__name__}: {error}".split())
+    if manager.has_plugin(plugin.name):
+        manager.unregister(name=plugin.name)
+
+
+class _Declared(list[Any]):
+    """What one plugin's hook returned."""
+
+    def __init__(self, plugin: str, items: Iterable[Any]) -> None:
+        super().__init__(items)
+        self.plugin = plugin
+
+
+def _hooks(module: object, plugin: str) -> SimpleNamespace:
+    """A plugin's hooks, which raise `HookError` and return `_Declared` in place of lists."""
+    mark = f"{hookspecs.PROJECT}_impl"
+    members = {key: getattr(module, key, None) for key in dir(module)}
+    return SimpleNamespace(
+        **{
+            key: _signed(hook, plugin, (getattr(hook, mark)["specname"] or key) in _LISTS)
+            for key, hook in members.items()
+            if hasattr(hook, mark)
+        }
+    )
+
+
+def _signed(hook: Any, plugin: str, is_list: bool) -> Callable[..., Any]:
+    """A hook that bears its plugin's name; a wrapper of other hooks stays a generator."""
+
+    @contextmanager
+    def blame() -> Iterator[None]:
+        try:
+            yield
+        except HookError:  # of a hook inside of a wrapper
+            raise
+        except Exception as error:
+            raise HookError(plugin, error) from error
+
+    @functools.wraps(hook)
+    def wrapper(*args: Any) -> Generator[Any, Any, Any]:
+        with blame():
+            return (yield from hook(*args))
+
+    @functools.wraps(hook)
+    def plain(*args: Any) -> Any:
+        with blame():
+            return _Declared(plugin, hook(*args)) if is_list else hook(*args)
+
+    return wrapper if inspect.isgeneratorfunction(hook) else plain
+
+
+def _contributions(manager: pluggy.PluginManager, name: str) -> dict[str, list[Any]]:
+    """What a hook returns, by plugin; a wrapper answers for lists that it has made itself."""
+    hook = getattr(manager.hook, name)
+    found: dict[str, list[Any]] = {}
+    for part in hook():
+        owner = part.plugin if isinstance(part, _Declared) else hook.get_hookimpls()[-1].plugin_name
+        found.setdefault(owner, []).extend(part)
+    return found
+
+
+def _collect(loaded: Plugins, own_flags: Collection[str]) -> HookError | None:
+    """Sets what each plugin contributes; returns the first thing that is wrong."""
+    working = loaded.working()
+    for plugin in loaded.installed:
+        plugin.techniques, plugin.exporters, plugin.passes = [], [], []
+    try:
+        declared = {name: _contributions(loaded.manager, name) for name in _LISTS}
+        for plugin in working:
+            techniques, exporters, passes = (declared[n].get(plugin.name, []) for n in _LISTS)
+            with _answerable(plugin):
+                _check(techniques, Technique, loaded.techniques())
+                _check_flags(techniques, loaded.techniques().values(), own_flags)
+                _check(exporters, Exporter, {exporter.name for exporter in loaded.exporters()})
+                _check_passes(passes, [p for other in working for p in other.passes])
+            plugin.techniques, plugin.exporters, plugin.passes = techniques, exporters, passes
+        for plugin in working:
+            with _answerable(plugin):
+                _check_needs(plugin.passes, [p for other in working for p in other.passes])
+    except HookError as error:
+        return error
+    return None
+
+
+@contextmanager
+def _answerable(plugin: Plugin) -> Iterator[None]:
+    """Blames a plugin for what is wrong with its contributions."""
+    try:
+        yield
+    except Exception as error:
+        raise HookError(plugin.name, error) from error
+
+
+def _check(items: Iterable[Any], kind: type[Any], others: Collection[str]) -> None:
+    """Holds contributions to their type, and names to one owner."""
+    word, taken = kind.__name__.lower(), set(others)
     for item in items:
         if not isinstance(item, kind):
             raise TypeError(f"declares {item!r} as {word}")
-        name: str = item.name
-        if name in taken:
-            raise ValueError(f"declares the {word} {name!r}, which another plugin declares")
-        taken.add(name)
+        _check_name(word, item.name, taken)
 
 
-def _check_passes(passes: list[Any], taken: set[str]) -> None:
+def _check_name(word: str, name: str, taken: set[str]) -> None:
+    if name in taken:
+        raise ValueError(f"declares the {word} {name!r}, which another plugin declares")
+    taken.add(name)
+
+
+def _check_passes(passes: Sequence[Any], others: Sequence[type[GraphPass]]) -> None:
+    """Holds passes to their type, names to one owner, and the order of all to no circle."""
     if not passes:
         return
-    from tamiz.api.passes import GraphPass
+    from tamiz.api.passes import GraphPass, in_order
 
+    taken = {other.name for other in others}
     for item in passes:
         if not (isinstance(item, type) and issubclass(item, GraphPass)):
             raise TypeError(f"declares {item!r} as graph pass")
-        if item.name in taken:
+        _check_name("graph pass", item.name, taken)
+    in_order([*others, *passes])
+
+
+def _check_needs(passes: Iterable[type[GraphPass]], everything: Iterable[type[GraphPass]]) -> None:
+    """Refuses a pass that needs what no pass provides."""
+    provided = {state for other in everything for state in other.provides}
+    for graph_pass in passes:
+        if lacking := sorted(graph_pass.needs - provided):
             raise ValueError(
-                f"declares the graph pass {item.name!r}, which another plugin declares"
+                f"declares the graph pass {graph_pass.name!r}, which needs {lacking[0]!r}, "
+                "and no installed pass provides it"
             )
-        taken.add(item.name)
 
 
 def _check_flags(

@@ -1,6 +1,8 @@
 import json
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +34,8 @@ def install() -> Iterator[Install]:
     def make(name: str, **hooks: Any) -> EntryPoint:
         module = ModuleType(f"fake_{name.replace('-', '_')}")
         for hook, value in hooks.items():
-            setattr(module, hook, hookimpl(value) if callable(value) else value)
+            marked = hasattr(value, "tamiz_impl") or not callable(value)
+            setattr(module, hook, value if marked else hookimpl(value))
         sys.modules[module.__name__] = module
         made.append(module.__name__)
         return EntryPoint(name, module.__name__, "tamiz")
@@ -129,7 +132,7 @@ def test_two_plugins_of_one_name(install: Install) -> None:
     loaded = load([first, EntryPoint("same", "os", "tamiz")])
     assert list(loaded.techniques()) == ["first"]
     assert [p.error for p in loaded.broken()] == [
-        "ValueError: another installed distribution has a plugin of this name"
+        "another installed distribution has a plugin of this name"
     ]
 
 
@@ -170,6 +173,81 @@ def test_the_first_plugin_that_knows_a_model_finds_its_sites(install: Install) -
     assert load([knows, not_asked, later]).find_sites(object()) == ([], [])
 
 
+def test_tryfirst_goes_first(install: Install) -> None:
+    first = hookimpl(tryfirst=True)(lambda model: (["first"], []))
+    plugins = load(
+        [install("a", tamiz_find_sites=first), install("z", tamiz_find_sites=lambda model: 1 / 0)]
+    )
+    assert plugins.find_sites(object()) == (["first"], [])
+
+
+def test_a_wrapper_changes_what_others_offer(install: Install) -> None:
+    def off(*_: object) -> Generator[None, list[list[Technique]], list[list[Technique]]]:
+        offered = yield
+        return [[replace(one, default=False) for one in part] for part in offered]
+
+    on = replace(technique("eager"), default=True)
+    wrapping = install("wrapping", tamiz_techniques=hookimpl(wrapper=True)(off))
+    loaded = load([install("offers", tamiz_techniques=lambda: [on]), wrapping])
+    assert loaded.broken() == []
+    assert not loaded.techniques()["eager"].default
+    assert [t.name for t in loaded.installed[1].techniques] == ["eager"]  # it answers for its list
+
+
+def test_a_wrapper_that_raises_is_the_one_to_blame(install: Install) -> None:
+    def broken(model: object) -> Generator[None, object, object]:
+        yield
+        raise IndexError("no luck")
+
+    wrapping = install("wrapping", tamiz_find_sites=hookimpl(wrapper=True)(broken))
+    knows = install("knows", tamiz_find_sites=lambda model: ([], []))
+    with pytest.raises(TamizError, match=r"^plugin wrapping is broken .* IndexError: no luck"):
+        load([knows, wrapping]).find_sites(object())
+
+
+def a_pass(name: str, needs: str = "", provides: str = "") -> type[GraphPass]:
+    """A pass of phase `recognise` that changes nothing."""
+
+    def call(self: GraphPass, model: ir.Model) -> ir.passes.PassResult:
+        return ir.passes.PassResult(model, modified=False)
+
+    members: dict[str, Any] = {
+        "needs": frozenset(needs.split()),
+        "provides": frozenset(provides.split()),
+    }
+    return type(
+        name, (GraphPass,), {"name": name, "phase": Phase.RECOGNISE, "call": call, **members}
+    )
+
+
+def test_passes_run_after_those_that_provide_what_they_need(install: Install) -> None:
+    a, b, c, d = a_pass("a", "x y"), a_pass("b", "y", "x"), a_pass("c", "", "y"), a_pass("d")
+    for name, offered in (("one", [a, b, c, d]), ("two", [d, c, b, a])):
+        loaded = load([install(name, tamiz_graph_passes=lambda offered=offered: offered)])
+        assert loaded.broken() == []
+        assert [p.name for p in loaded.passes(Phase.RECOGNISE)] == ["c", "b", "a", "d"]
+
+
+@pytest.mark.parametrize(
+    ("offered", "reason"),
+    [
+        (a_pass("b", "x", "y"), "the graph passes a → b → a need each other"),
+        (a_pass("b", "z"), "the graph pass 'b', which needs 'z', and no installed pass provides"),
+        (a_pass("a"), "the graph pass 'a', which another plugin declares"),
+    ],
+)
+def test_passes_that_cannot_be_ordered(
+    install: Install, offered: type[GraphPass], reason: str
+) -> None:
+    first = [a_pass("a", "y", "x"), a_pass("c", "", "y")]
+    one = install("one", tamiz_graph_passes=lambda: first)
+    two = install("two", tamiz_graph_passes=lambda: [offered])
+    (broken,) = load([one, two]).broken()
+    assert broken.name == "two"
+    assert broken.error is not None
+    assert reason in broken.error
+
+
 def test_a_pass_that_raises_is_blamed(install: Install) -> None:
     class Broken(GraphPass):
         name, phase = "broken-pass", Phase.FUSE
@@ -183,11 +261,37 @@ def test_a_pass_that_raises_is_blamed(install: Install) -> None:
         run_passes(model, loaded, Phase.FUSE)
 
 
-def test_a_module_that_exits_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "leaves_early.py").write_text("raise SystemExit('bye')")
+@pytest.mark.parametrize(
+    ("statement", "raised"),
+    [("raise SystemExit('bye')", SystemExit), ("raise KeyboardInterrupt", KeyboardInterrupt)],
+)
+def test_what_ends_the_program_is_no_plugins_fault(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    statement: str,
+    raised: type[BaseException],
+) -> None:
+    (tmp_path / "leaves_early.py").write_text(statement)
     monkeypatch.syspath_prepend(tmp_path)
-    (broken,) = load([EntryPoint("early", "leaves_early", "tamiz")]).broken()
-    assert broken.error == "SystemExit: bye"
+    with pytest.raises(raised):
+        load([EntryPoint("early", "leaves_early", "tamiz")])
+
+
+def test_a_signal_waits_until_a_plugin_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not leave half a module behind, nor be taken for a broken plugin."""
+    module = tmp_path / "terminated.py"
+    module.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nwhole = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        with pytest.raises(SystemExit) as caught:
+            load([EntryPoint("terminated", "terminated", "tamiz")])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught.value.code == 143
+    assert sys.modules["terminated"].whole
 
 
 def test_a_name_that_no_switch_can_carry_is_refused() -> None:

@@ -24,7 +24,8 @@ class RecogniseAttention(GraphPass):
 
     name = "attention"
     phase = Phase.RECOGNISE
-    order = 30
+    needs = frozenset({"rms-norm"})
+    provides = frozenset({"attention"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""

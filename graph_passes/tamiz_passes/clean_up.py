@@ -18,7 +18,7 @@ class CleanUp(GraphPass):
 
     name = "clean-up"
     phase = Phase.RECOGNISE
-    order = 0
+    provides = frozenset({"clean"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Cleans `model` in place."""

@@ -45,6 +45,7 @@ class FuseNodes(GraphPass):
 
     name = "fuse-nodes"
     phase = Phase.FUSE
+    needs = frozenset({"ops-final"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""

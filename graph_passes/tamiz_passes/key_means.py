@@ -43,7 +43,7 @@ class KeyMeans(GraphPass):
 
     name = "key-means"
     phase = Phase.FUSE
-    order = -10
+    provides = frozenset({"ops-final"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""

@@ -24,7 +24,8 @@ class LogitsToKeep(GraphPass):
 
     name = "logits-to-keep"
     phase = Phase.RECOGNISE
-    order = 50
+    needs = frozenset({"residual"})  # the last pass that moves nodes near the head
+    provides = frozenset({"logits-to-keep"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""

@@ -16,7 +16,8 @@ class AbsorbResidual(GraphPass):
 
     name = "residual"
     phase = Phase.RECOGNISE
-    order = 40
+    needs = frozenset({"rms-norm"})
+    provides = frozenset({"residual"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""

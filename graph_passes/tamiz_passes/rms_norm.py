@@ -20,7 +20,8 @@ class RecogniseRMSNorm(GraphPass):
 
     name = "rms-norm"
     phase = Phase.RECOGNISE
-    order = 10
+    needs = frozenset({"clean"})
+    provides = frozenset({"rms-norm"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""

@@ -19,7 +19,8 @@ class RecogniseSwiGLU(GraphPass):
 
     name = "swiglu"
     phase = Phase.RECOGNISE
-    order = 20
+    needs = frozenset({"clean"})
+    provides = frozenset({"swiglu"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""

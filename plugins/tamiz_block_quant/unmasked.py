@@ -18,7 +18,7 @@ class PackUnmasked(GraphPass):
 
     name = "pack-unmasked"
     phase = Phase.FUSE
-    order = -5  # before layers are fused
+    provides = frozenset({"ops-final"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""

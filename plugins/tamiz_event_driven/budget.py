@@ -13,7 +13,7 @@ class ShareBudget(GraphPass):
 
     name = "share-event-budget"
     phase = Phase.FUSE
-    order = -10  # before layers are fused
+    provides = frozenset({"ops-final"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""

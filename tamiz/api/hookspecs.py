@@ -61,7 +61,7 @@ def tamiz_exporters() -> Sequence[Exporter]:
 
 @hookspec
 def tamiz_graph_passes() -> Sequence[type[GraphPass]]:
-    """Graph passes that every build runs, in order of their phase and `order`."""
+    """Graph passes that every build runs, in order of their phase and of what they need."""
     raise NotImplementedError
 
 

@@ -1,9 +1,11 @@
-"""Graph passes: their base class, when they run, and the notes that they leave."""
+"""Graph passes: their base class, when they run, in which order, and the notes that they leave."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from graphlib import CycleError, TopologicalSorter
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -34,13 +36,21 @@ class Note:
 class GraphPass(ir.passes.InPlacePass):
     """A pass that plugins contribute through the hook `tamiz_graph_passes`.
 
-    Subclasses set `name`, `phase` and `order`, implement `call`, and append to `notes` a reason
-    for every candidate they leave alone. A pass object is used for one model.
+    Subclasses set `name` and `phase`, implement `call`, and append to `notes` a reason for every
+    candidate they leave alone. A pass object is used for one model.
+
+    Attributes:
+        needs: States of the graph, by name. The pass runs after all passes that provide one.
+        provides: States of the graph that hold once all passes that provide them have run. Those of
+            tamiz' own passes: ``clean``, ``rms-norm``, ``swiglu``, ``attention``, ``residual``,
+            ``logits-to-keep`` (what the pass of this name recognises is recognised) and
+            ``ops-final`` (nodes of the domain stay as they are and can be fused).
     """
 
     name: ClassVar[str]
     phase: ClassVar[Phase]
-    order: ClassVar[int] = 0
+    needs: ClassVar[frozenset[str]] = frozenset()
+    provides: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self) -> None:
         self.notes: list[Note] = []
@@ -48,3 +58,32 @@ class GraphPass(ir.passes.InPlacePass):
     def note(self, node: ir.Node, reason: str) -> None:
         """Records why `node` was not rewritten."""
         self.notes.append(Note(self.name, node.name or node.op_type, reason))
+
+
+def in_order(passes: Iterable[type[GraphPass]]) -> list[type[GraphPass]]:
+    """Sorts passes by phase, then by what they need; those that may swap go by name.
+
+    Raises:
+        ValueError: Passes need each other.
+    """
+    known = sorted(passes, key=lambda p: (list(Phase).index(p.phase), p.name))
+    sorter: TopologicalSorter[type[GraphPass]] = TopologicalSorter()
+    for graph_pass in known:
+        before = [p for p in known if p.provides & graph_pass.needs or _is_earlier(p, graph_pass)]
+        sorter.add(graph_pass, *before)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        names = " → ".join(p.name for p in error.args[1])
+        raise ValueError(f"the graph passes {names} need each other") from error
+    found: list[type[GraphPass]] = []
+    ready: list[type[GraphPass]] = []
+    while sorter.is_active():
+        ready = sorted([*ready, *sorter.get_ready()], key=known.index)
+        found.append(ready.pop(0))
+        sorter.done(found[-1])
+    return found
+
+
+def _is_earlier(a: type[GraphPass], b: type[GraphPass]) -> bool:
+    return a.phase is Phase.RECOGNISE and b.phase is Phase.FUSE

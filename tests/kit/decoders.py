@@ -10,7 +10,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 import tamiz_ops
-from tamiz.api.passes import GraphPass, Note, Phase
+from tamiz.api.passes import GraphPass, Note, Phase, in_order
 from tamiz_exporters.decoder_graph import DecoderConfig, build_decoder
 from tamiz_passes.plugin import tamiz_find_sites, tamiz_graph_passes
 
@@ -95,8 +95,7 @@ def run_passes(model: ir.Model, phase: Phase = Phase.RECOGNISE) -> list[Note]:
 
 
 def ordered(phase: Phase) -> list[type[GraphPass]]:
-    kinds = [kind for kind in tamiz_graph_passes() if kind.phase is phase]
-    return sorted(kinds, key=lambda kind: kind.order)
+    return [kind for kind in in_order(tamiz_graph_passes()) if kind.phase is phase]
 
 
 def ops(model: ir.Model) -> list[str]:
