@@ -40,7 +40,7 @@ def resolved(pair: Sequence[Technique], techniques: Mapping[str, Technique]) -> 
     """Both techniques as they come, with the defaults."""
     choices = [Choice(technique, technique.config()) for technique in pair]
     choices += [
-        Choice(technique, technique.config(), asked=False)
+        Choice(technique, technique.config(), requested=False)
         for technique in techniques.values()
         if technique.default and technique not in pair
     ]

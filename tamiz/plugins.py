@@ -82,7 +82,7 @@ class Plugins:
         return dict(sorted(found.items()))
 
     def exporters(self) -> list[Exporter]:
-        """All exporters in the order in which they are asked."""
+        """All exporters in the order in which they are tried."""
         found = (exporter for plugin in self.installed for exporter in plugin.exporters)
         return sorted(found, key=lambda exporter: (exporter.order, exporter.name))
 

@@ -189,14 +189,14 @@ def _config(attempt: Attempt) -> dict[str, Any]:
 
 
 def _config_from(plan: Plan, site: Site, fitted: Fitted) -> dict[str, str]:
-    """What set each field: ``autotune``, a place in the policy, ``asked for``, or ``default``."""
+    """What set each field: ``autotune``, a place in the policy, ``requested``, or ``default``."""
     technique = fitted.choice.technique
     planned, tried = fitted.choice.config, fitted.attempt.choice.config
     placed = plan.rules[site.id].field_origins.get(technique.name, {})
     base = next((c.config for c in plan.choices if c.technique.name == technique.name), planned)
-    asked = dict.fromkeys(base.model_fields_set, "asked for") | dict(placed)
+    origins = dict.fromkeys(base.model_fields_set, "requested") | dict(placed)
     return {
-        name: asked.get(name, "default")
+        name: origins.get(name, "default")
         if getattr(planned, name) == getattr(tried, name)
         else "autotune"
         for name in technique.config.model_fields

@@ -71,8 +71,8 @@ def calibrate_bundle(
         result = others.pop(0)
     else:
         cuts = text_windows(bundle, texts, windows, threads, progress)
-        found = survey(bundle, plugins)
-        result = measure(found, cuts, target, samples, memory, threads, progress)
+        surveyed = survey(bundle, plugins)
+        result = measure(surveyed, cuts, target, samples, memory, threads, progress)
     for other in others:
         pairs = result.limits.items()
         result.limits = {name: min(limit, other.limits[name]) for name, limit in pairs}
@@ -87,7 +87,7 @@ def _part(target: Path) -> Path:
 
 
 def measure(
-    found: Survey,
+    surveyed: Survey,
     cuts: Sequence[Window],
     target: Path,
     samples: int = _SAMPLES,
@@ -98,7 +98,7 @@ def measure(
     """Measures the inputs of a model's sites on windows of text.
 
     Args:
-        found: The dense bundle's graph.
+        surveyed: The dense bundle's graph.
         cuts: The windows; see `text_windows`.
         target: Where the calibration is going to be written; ``<target>.part`` beside it holds what
             an interrupted run has measured, and this one goes on with it.
@@ -112,46 +112,46 @@ def measure(
     """
     from tamiz.survey.activations import Activations
 
-    run = Activations(found, threads)
-    limits = _limits(found, run, samples, memory)
-    empty = Calibration(fingerprint(found.bundle), run.inputs, limits)
+    run = Activations(surveyed, threads)
+    limits = _limits(surveyed, run, samples, memory)
+    empty = Calibration(fingerprint(surveyed.bundle), run.inputs, limits)
 
     def every(state: Calibration, done: int) -> None:
         progress("calibrate", done, len(cuts))
         if done % _SAVE_EVERY == 0 and done < len(cuts):
             files.save(state, _part(target))
 
-    start = _interrupted(found.bundle, target, empty, cuts)
+    start = _interrupted(surveyed.bundle, target, empty, cuts)
     return files.calibrate(start, cuts, run, every)
 
 
 def calibrate_on_own_text(
-    found: Survey, target: Path, progress: Progress = lambda what, done, total: None
+    surveyed: Survey, target: Path, progress: Progress = lambda what, done, total: None
 ) -> Calibration:
     """Measures the inputs of a model's sites on text that the model writes.
 
     Args:
-        found: The dense bundle's graph.
+        surveyed: The dense bundle's graph.
         target: The file that keeps the calibration. One of this model that is there already is
             taken as it is; a damaged one is replaced.
         progress: Called with every step.
     """
     with suppress(TamizError):
-        return files.load(target, found.bundle)
-    cuts = text_windows(found.bundle, (), progress=progress)
-    known = measure(found, cuts, target, progress=progress)
+        return files.load(target, surveyed.bundle)
+    cuts = text_windows(surveyed.bundle, (), progress=progress)
+    known = measure(surveyed, cuts, target, progress=progress)
     files.save(known, target)
     _part(target).unlink(missing_ok=True)
     return known
 
 
-def _limits(found: Survey, run: Activations, samples: int, memory: int) -> dict[str, int]:
+def _limits(surveyed: Survey, run: Activations, samples: int, memory: int) -> dict[str, int]:
     """How many samples are kept of each input: of a head's more, in a quarter of the memory.
 
     Raises:
         TamizError: The memory does not hold one of each.
     """
-    sites = [site for site in found.sites if site.id in run.inputs]
+    sites = [site for site in surveyed.sites if site.id in run.inputs]
     heads = {run.inputs[site.id] for site in sites if site.kind == SiteKind.HEAD}
     sizes = {run.inputs[site.id]: 4 * site.in_features for site in sites}
     # Samples, and as many inputs that follow each other; of a head those of one window at most.
@@ -205,10 +205,10 @@ def text_windows(
     if not texts:
         model = Model.load(bundle.path, threads)
 
-        def tell(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             progress("write a text", done, total)
 
-        return generate_windows(model, min(windows, _GENERATED), length, tell)
+        return generate_windows(model, min(windows, _GENERATED), length, report)
     tokenizer = Tokenizer(bundle)
     cuts: list[Window] = []
     for path in texts:

@@ -1,7 +1,7 @@
 """Calibration: what the inputs of the linear sites are on a text, and the file that holds it.
 
 For every site the mean of x² (imatrix) and some of its inputs x, a uniform sample of the tokens.
-Each token draws a number from what stands before it in its window; the tokens with the smallest
+Each token draws a number from the tokens before it in its window; the tokens with the smallest
 numbers are the sample; a site that keeps fewer has the first of those of a site that keeps more. So
 merged files hold the sample of both texts together, whatever the order (bottom-k sampling), and two
 runs on one text hold the same.

@@ -46,7 +46,7 @@ class Turns:
 
 def find_turns(model: Model) -> Turns | None:
     """The turns of a model's chats; None if it has no chat template whose turns end with a stop
-    token, so that the model could not tell that the user is done."""
+    token, so that the end of the user's message is unmarked."""
     tokenizer = Tokenizer(model.bundle)
     try:
         template = ChatTemplate(tokenizer.settings)
@@ -88,7 +88,7 @@ class _Writer:
     user: bool = True
 
     def __post_init__(self) -> None:
-        """Begins with what stands before the first message."""
+        """Starts with the tokens before the first message."""
         if self.turns is not None:
             self.ahead = list(self.turns.start)
 
@@ -107,15 +107,15 @@ def generate_windows(
     model: Model,
     windows: int,
     length: int,
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Window]:
-    """Windows that the model writes, prose and chat in turn; the same ones every time.
+    """Windows of text that the model generates, prose and chat alternately; deterministic.
 
     Args:
         model: The dense model.
-        windows: How many.
-        length: Tokens of each.
-        tell: Called with tokens of a window written so far, and `length`.
+        windows: Number of windows.
+        length: Tokens per window.
+        progress: Takes the tokens generated per window so far, and `length`.
     """
     random = np.random.default_rng(_SEED)
     turns = find_turns(model)
@@ -125,7 +125,7 @@ def generate_windows(
     cache = {state.past: state.zeros(windows) for state in model.states}
     rows = ids
     for written in range(1, length):
-        tell(written, length)
+        progress(written, length)
         feeds = {
             **cache,
             "input_ids": ids,

@@ -1,4 +1,4 @@
-"""How many threads or processes an option may ask for."""
+"""The numbers of threads or processes that an option accepts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-#: For each core of the machine; more only wait for each other, and far more never come to an end.
+#: Limit per core of the machine; more threads only wait for each other.
 _PER_CORE = 16
 
 

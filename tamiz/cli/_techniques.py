@@ -129,10 +129,10 @@ def _with_values(args: list[str], techniques: Mapping[str, Technique]) -> list[s
 
 
 def choices(ctx: click.Context, values: Mapping[str, Any], name: str | None = None) -> list[Choice]:
-    """The choices that a recipe and the values of the techniques' options stand for.
+    """The choices that a recipe and the values of the techniques' options make.
 
-    Setting a field switches its technique on. Options override the recipe. Where a setting shares
-    the flag of the technique's switch, its values stand beside on and off.
+    Setting a field switches its technique on. Options override the recipe. A setting that shares
+    the flag of the technique's switch adds its values to on and off.
 
     Args:
         ctx: The running command.
@@ -188,7 +188,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def recipe_flags(ctx: click.Context, recipe: Recipe) -> list[str]:
-    """The command-line options that a recipe stands for."""
+    """The command-line options that a recipe sets."""
     techniques = plugins(ctx).techniques()
     flags = []
     for name, fields in recipe.techniques.items():

@@ -25,33 +25,33 @@ def command(ctx: click.Context, a: Path, b: Path, as_json: bool) -> None:
     from tamiz.files.bundle import Bundle
     from tamiz.reporting.diff import differences
 
-    found = differences(Bundle.open(a), Bundle.open(b))
+    differing = differences(Bundle.open(a), Bundle.open(b))
     if as_json:
-        print_json(found)
-    elif found["equal"]:
+        print_json(differing)
+    elif differing["equal"]:
         click.echo("equal")
     else:
-        _print(found)
-    ctx.exit(0 if found["equal"] else 1)
+        _print(differing)
+    ctx.exit(0 if differing["equal"] else 1)
 
 
-def _print(found: Mapping[str, Any]) -> None:
-    nodes, total = found["nodes"], found["bytes"]
+def _print(differing: Mapping[str, Any]) -> None:
+    nodes, total = differing["nodes"], differing["bytes"]
     click.echo(f"bytes: {size(total['a'])} and {size(total['b'])}")
     click.echo(f"nodes: {nodes['a']} and {nodes['b']}")
-    if found["files"]:
-        click.echo(f"files that differ: {', '.join(found['files'])}")
-    for name, pair in found["techniques"].items():
+    if differing["files"]:
+        click.echo(f"files that differ: {', '.join(differing['files'])}")
+    for name, pair in differing["techniques"].items():
         one, two = (_technique(pair[x], pair[y]) for x, y in ("ab", "ba"))
         click.echo(f"{name}: {one} and {two}")
-    for key, pair in found["gate"].items():
+    for key, pair in differing["gate"].items():
         click.echo(f"whole-model gate, {key}:")
         click.echo(f"  A: {_gate(pair['a'])}\n  B: {_gate(pair['b'])}")
-    if found["ops"]:
-        rows = [(op, str(p["a"] or 0), str(p["b"] or 0)) for op, p in found["ops"].items()]
+    if differing["ops"]:
+        rows = [(op, str(p["a"] or 0), str(p["b"] or 0)) for op, p in differing["ops"].items()]
         print_table(["op", ">A", ">B"], rows)
-    if found["sites"]:
-        _print_sites(found["sites"])
+    if differing["sites"]:
+        _print_sites(differing["sites"])
 
 
 def _print_sites(sites: Mapping[str, Mapping[str, Any]]) -> None:

@@ -176,7 +176,7 @@ def _profile() -> str:
 
 
 def _extras() -> str:
-    """Never broken: what is absent is not needed until it is asked for."""
+    """Never broken: an optional package that is absent breaks only the feature that needs it."""
     found = []
     for name in _EXTRAS:
         try:

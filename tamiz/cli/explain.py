@@ -41,11 +41,11 @@ def command(directory: Path, site: str | None, as_json: bool) -> None:
         else:
             _print_overview(report)
     else:
-        found = explain(report, site)
+        explanation = explain(report, site)
         if as_json:
-            print_json(found.as_json())
+            print_json(explanation.as_json())
         else:
-            _print_site(found)
+            _print_site(explanation)
 
 
 def _print_overview(report: Report) -> None:
@@ -77,7 +77,7 @@ def _print_sites(report: Report) -> None:
 
 
 def _alike(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """Joins rows whose sentences differ in numbers only; the first one stands for all."""
+    """Joins rows whose sentences differ in numbers only; the first row represents all."""
     counts = Counter((name, _NUMBER.sub("", text)) for name, text in rows)
     first = {(name, _NUMBER.sub("", text)): text for name, text in reversed(rows)}
     return [(key[0], str(count), first[key]) for key, count in counts.items()]
@@ -92,12 +92,12 @@ def _print_gate(gate: WholeModelGate) -> None:
     click.echo(f"whole-model gate: Δppl at most {gate.max_dppl}, {built}")
 
 
-def _print_site(found: Explanation) -> None:
-    entry = found.entry
+def _print_site(explanation: Explanation) -> None:
+    entry = explanation.entry
     n, k = entry.shape
     shape = f", {n} × {k}" if n else ""
     before, after = size(entry.bytes_before), size(entry.bytes_after)
-    click.echo(f"{found.site}: {entry.kind}{shape}, {before} → {after}")
+    click.echo(f"{explanation.site}: {entry.kind}{shape}, {before} → {after}")
     stays = "" if entry.decision.applied else "stays dense: "
     click.echo(f"{stays}{entry.decision.reason}")
     for fitted in entry.techniques:
@@ -108,16 +108,16 @@ def _print_site(found: Explanation) -> None:
         print_table(["policy", "value", "comes from"], rows)
     _print_gating(entry.gating)
     _print_attempts(entry.autotune)
-    for trial in found.backed_off:
+    for trial in explanation.backed_off:
         click.echo(
             f"backed off with {len(trial.refused) - 1} others: Δppl {trial.predicted} "
             f"predicted, {trial.dppl} measured without them"
         )
-    for conflict in found.conflicts:
+    for conflict in explanation.conflicts:
         click.echo(f"conflict: {conflict.reason}; {' or '.join(conflict.remedies)}")
-    for name in found.dropped:
+    for name in explanation.dropped:
         click.echo(f"dropped: {name}")
-    for note in found.notes:
+    for note in explanation.notes:
         click.echo(f"left as it was by {note.pass_name}: {note.reason}")
 
 
@@ -132,10 +132,10 @@ def _print_gating(gating: Gating) -> None:
     if gating.judged is None:
         return
     wanted = f" in place of {gating.metric}" if gating.fallback else ""
-    found = (("mean", gating.mean, gating.min_mean), ("p05", gating.p05, gating.min_p05))
+    explanation = (("mean", gating.mean, gating.min_mean), ("p05", gating.p05, gating.min_p05))
     parts = [
         f"{name} {value:.5f}" + ("" if least is None else f" (at least {least})")
-        for name, value, least in found
+        for name, value, least in explanation
         if value is not None
     ]
     verdict = "passed" if gating.passed else "refused"

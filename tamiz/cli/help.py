@@ -84,7 +84,7 @@ def _print_recipes(ctx: click.Context) -> None:
         (recipe.name, recipe.summary, recipe.pays, "\n".join(recipe_flags(ctx, recipe)))
         for recipe in recipes().values()
     ]
-    print_table(["recipe", "what it does", "pays for", "stands for"], rows)
+    print_table(["recipe", "what it does", "pays for", "flags"], rows)
 
 
 def _print(title: str, rows: tuple[tuple[str, str], ...]) -> None:

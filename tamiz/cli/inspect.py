@@ -29,38 +29,38 @@ def command(ctx: click.Context, directory: Path, as_json: bool) -> None:
     from tamiz.files.bundle import Bundle
     from tamiz.survey.survey import survey
 
-    found = survey(Bundle.open(directory), plugins(ctx))
+    surveyed = survey(Bundle.open(directory), plugins(ctx))
     if as_json:
-        print_json(_as_dict(found))
+        print_json(_as_dict(surveyed))
     else:
-        _print(found)
+        _print(surveyed)
 
 
-def _as_dict(found: Survey) -> dict[str, Any]:
+def _as_dict(surveyed: Survey) -> dict[str, Any]:
     return {
-        "bundle": str(found.bundle.path),
-        "kind": found.bundle.manifest.kind,
-        "bytes": found.bundle.size,
-        "nodes": len(found.model.graph),
-        "recognised": dict(found.recognised),
-        "sites": [{**asdict(s), "bytes": found.weight_bytes(s)} for s in found.sites],
-        "notes": [asdict(note) for note in found.notes],
+        "bundle": str(surveyed.bundle.path),
+        "kind": surveyed.bundle.manifest.kind,
+        "bytes": surveyed.bundle.size,
+        "nodes": len(surveyed.model.graph),
+        "recognised": dict(surveyed.recognised),
+        "sites": [{**asdict(s), "bytes": surveyed.weight_bytes(s)} for s in surveyed.sites],
+        "notes": [asdict(note) for note in surveyed.notes],
     }
 
 
-def _print(found: Survey) -> None:
-    manifest = found.bundle.manifest
-    click.echo(f"{manifest.kind} bundle of {manifest.source.name}, {size(found.bundle.size)}")
+def _print(surveyed: Survey) -> None:
+    manifest = surveyed.bundle.manifest
+    click.echo(f"{manifest.kind} bundle of {manifest.source.name}, {size(surveyed.bundle.size)}")
     rows = [
         (
             site,
             (
                 site.kind.value,
                 f"{site.out_features} × {site.in_features}" if site.weight else "",
-                size(found.weight_bytes(site)) if site.weight else "",
+                size(surveyed.weight_bytes(site)) if site.weight else "",
             ),
         )
-        for site in found.sites
+        for site in surveyed.sites
     ]
     for name, technique in manifest.techniques.items():
         config = technique["config"].items()
@@ -68,11 +68,13 @@ def _print(found: Survey) -> None:
         click.echo(f"{name}: {fields}")
     if rows:
         print_table(["site", ">sites", "kind", ">outputs × inputs", ">bytes each"], fold(rows))
-    ops = ", ".join(f"{count} {op}" for op, count in sorted(found.recognised.items())) or "nothing"
-    click.echo(f"recognised: {ops}; {len(found.model.graph)} nodes in all")
-    reasons = Counter((note.pass_name, note.reason) for note in found.notes)
+    ops = (
+        ", ".join(f"{count} {op}" for op, count in sorted(surveyed.recognised.items())) or "nothing"
+    )
+    click.echo(f"recognised: {ops}; {len(surveyed.model.graph)} nodes in all")
+    reasons = Counter((note.pass_name, note.reason) for note in surveyed.notes)
     if reasons:
-        examples = {(n.pass_name, n.reason): n.node for n in reversed(found.notes)}
+        examples = {(n.pass_name, n.reason): n.node for n in reversed(surveyed.notes)}
         print_table(
             ["pass", ">nodes", "left as it was because", "for example"],
             [(p, str(n), reason, examples[p, reason]) for (p, reason), n in reasons.items()],

@@ -69,19 +69,19 @@ def command(
     chosen = choices(ctx, flags, recipe)
     bundle = Bundle.open_dense(directory)
     _check_context(bundle, context)
-    found = survey(bundle, plugins(ctx))
+    surveyed = survey(bundle, plugins(ctx))
     rules = None
     if policy is not None:
-        rules = read_policy(policy, plugins(ctx).techniques(), found.sites)
+        rules = read_policy(policy, plugins(ctx).techniques(), surveyed.sites)
     try:
-        plan = make_plan(found.sites, chosen, on_conflict, rules)
+        plan = make_plan(surveyed.sites, chosen, on_conflict, rules)
     except ConflictError as error:
         if as_json:
             print_json({"conflicts": [asdict(conflict) for conflict in error.conflicts]})
         raise
-    predictions = predict(found, plan, context)
-    total = totals(found, predictions)
-    speeds = speed.predict(found, predictions, total, machine.load())
+    predictions = predict(surveyed, plan, context)
+    total = totals(surveyed, predictions)
+    speeds = speed.predict(surveyed, predictions, total, machine.load())
     if as_json:
         print_json(_as_dict(plan, predictions, total, speeds, context))
         return

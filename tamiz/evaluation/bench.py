@@ -104,7 +104,7 @@ class Child:
             self._process.stdin.write(json.dumps(command) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # _answer tells why
+            pass  # _answer reports why
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -317,6 +317,6 @@ def read_bandwidth(threads: int) -> float:
 
 
 def last_level_cache() -> int:
-    """Bytes of the last-level cache; 0 where the system does not tell."""
+    """Bytes of the last-level cache; 0 where the system does not report it."""
     caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     return max((int(cache.read_text().rstrip("K\n")) << 10 for cache in caches), default=0)

@@ -86,8 +86,8 @@ def evaluate(
             "top1_agreement_decode": compared.top1_agreement_decode,
             "top10_recall_decode": compared.top10_recall_decode,
         }
-    told = {name: value for name, value in result.items() if value is not None}
-    return {**told, "windows": len(windows)}
+    measured = {name: value for name, value in result.items() if value is not None}
+    return {**measured, "windows": len(windows)}
 
 
 @dataclass(frozen=True)
@@ -172,12 +172,12 @@ def _read(
     progress: Callable[[int], None],
 ) -> list[Float64]:
     """The scores of every window, in order."""
-    found = []
+    scores = []
     with ThreadPoolExecutor(at_once) as pool:
         for rows in pool.map(score, windows):
-            found.append(rows)
-            progress(len(found))
-    return found
+            scores.append(rows)
+            progress(len(scores))
+    return scores
 
 
 #: Scores of some positions: their nll ``[n]`` and all log p ``[n, V]``.
@@ -192,8 +192,8 @@ class Reference:
 
     Attributes:
         model: The dense model.
-        folder: Where log p is kept, rounded to float16, if the file system has room: each window
-            then runs once however often it is asked for.
+        folder: Folder that keeps log p, rounded to float16, if the file system has room. Each
+            window then runs once, however often its scores are read.
     """
 
     model: Model
@@ -211,23 +211,23 @@ class Reference:
         if self.folder is None or shutil.disk_usage(self.folder).free < 2 * needed:
             return self._run(window)
         file = self.folder / f"dense-{window_hash(window)[:16]}.float16"
-        told = []
+        kept = []
         with file.open("wb") as stream:
             for nll, log_p, likely in self._run(window):
                 stream.write(log_p.astype(np.float16).tobytes())
-                told.append((nll, likely))
-        self._kept[key] = file, told
-        return self._load(file, told)
+                kept.append((nll, likely))
+        self._kept[key] = file, kept
+        return self._load(file, kept)
 
     def _run(self, window: Ids[int]) -> Iterator[_DenseScores]:
         for nll, log_p in _scores(window, _prompt(self.model, window)):
             yield nll, log_p, _likeliest(log_p)
 
     def _load(
-        self, file: Path, told: Iterable[tuple[Float64, NDArray[np.int64]]]
+        self, file: Path, kept: Iterable[tuple[Float64, NDArray[np.int64]]]
     ) -> Iterator[_DenseScores]:
         with file.open("rb") as stream:
-            for nll, likely in told:
+            for nll, likely in kept:
                 rows = np.fromfile(stream, np.float16, len(nll) * self.model.vocabulary)
                 yield nll, rows.reshape(len(nll), -1).astype(np.float64), likely
 
@@ -288,8 +288,8 @@ def _distances(dense: _DenseScores, *others: _Scores) -> Float64:
         divergence = np.einsum("nv,nv->n", p_dense, log_p_dense - log_p)
         built = _likeliest(log_p)
         agrees = built[:, 0] == likely[:, 0]
-        found = (likely[:, :, None] == built[:, None]).any(axis=2).mean(axis=1)
-        rows += [nll, divergence, agrees.astype(np.float64), found]
+        recall = (likely[:, :, None] == built[:, None]).any(axis=2).mean(axis=1)
+        rows += [nll, divergence, agrees.astype(np.float64), recall]
     return np.stack(rows)
 
 

@@ -1,4 +1,4 @@
-"""Small graphs of tamiz's operators in onnxruntime, whose times tell how fast a machine is.
+"""Small graphs of tamiz's operators in onnxruntime, whose times measure the speed of a machine.
 
 Arrays lie as those of a loaded bundle do, in large pages where the system gives them.
 """

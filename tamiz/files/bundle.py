@@ -190,7 +190,7 @@ def sha256(path: Path) -> str:
 def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iterator[Path]:
     """A folder to write a bundle into, which takes the place of `target` when all went well.
 
-    Nothing stands at `target` until the end, and nothing is left behind on failure. An older
+    `target` does not exist until the end, and a failure leaves nothing behind. An older
     bundle at `target` is replaced.
 
     Args:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class TamizError(Exception):
-    """Bad input, told in one sentence that names file, field, what was found and what was expected.
+    """Bad input. The message is one sentence with file, field, found and expected value.
 
     The CLI prints it without a traceback and exits with code 2. Its text may quote what a file
     holds, so it is escaped and shortened; see `printable`.

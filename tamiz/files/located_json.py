@@ -33,8 +33,8 @@ class LocatedJson:
         """Reads and parses a file.
 
         Raises:
-            TamizError: Not readable, over 1 MB, not UTF-8, not JSON (NaN is not), or a key stands
-                twice in one object; with the line.
+            TamizError: Not readable, over 1 MB, not UTF-8, not JSON (NaN is not), or a key is
+                duplicated in one object; with the line.
         """
         self.path = path
         self._text = read_text(path, _MAX_BYTES)
@@ -90,7 +90,7 @@ class LocatedJson:
                 raise self._error(item, "expected a key in double quotes")
             key, end = self._string(item)
             if key in values:
-                raise self.error_at(item, place, f"the key {key!r} stands twice")
+                raise self.error_at(item, place, f"duplicate key {key!r}")
             here = (*place, key)
             self._offsets[here] = item
             colon = self._skip(end)

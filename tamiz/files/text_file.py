@@ -65,7 +65,7 @@ def read_json(path: Path) -> dict[str, Any]:
         if len(seen) != len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise ValueError(f"the key {twice!r} stands twice")
+            raise ValueError(f"duplicate key {twice!r}")
         return seen
 
     def refuse(constant: str) -> None:

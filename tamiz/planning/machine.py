@@ -13,7 +13,7 @@ for each machine. Rates, in 10^9 a second:
 
 What a node costs beside that, in microseconds:
 
-- ``product_us``: a product: what is left of small ones where large ones tell how long a byte takes.
+- ``product_us``: a product: the time of a small product minus its bytes at the rate of large ones.
 - ``attention_us``: an attention of a single key, and what a run does for its keys and values, after
   a run of products that left nothing of either in the caches.
 - ``node_us``: a norm.

@@ -1,4 +1,4 @@
-"""From what the user chose to a plan for every site, with its exact cost in bytes."""
+"""Makes the plan of every site from the user's choices, with its cost in bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Cost, Technique
-from tamiz.files.errors import TamizError, blaming
+from tamiz.files.errors import TamizError, blaming, did_you_mean
 from tamiz.planning.policy import Policy, Rules
 from tamiz.planning.resolver import Choice, Conflict, Resolution, SitePlan, resolve
 from tamiz.survey.survey import Survey
@@ -20,10 +20,10 @@ _ANYWHERE = Rules()
 
 
 class ConflictError(TamizError):
-    """The chosen techniques cannot act together; `conflicts` says all that stands against it."""
+    """The chosen techniques cannot act together; `conflicts` has every reason."""
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
-        """Tells the first conflict in one sentence, and how many more there are."""
+        """States the first conflict in one sentence, and the number of others."""
         first, others = conflicts[0], len(conflicts) - 1
         more = f" (and {others} more conflicts)" if others else ""
         super().__init__(f"{first.reason}{more}; {' or '.join(first.remedies)}")
@@ -87,12 +87,13 @@ def choose(
     wanted = wanted or {}
     if unknown := sorted(set(wanted) - set(techniques)):
         known = ", ".join(techniques) or "none"
-        raise TamizError(f"unknown technique {unknown[0]!r}, installed: {known}")
+        close = did_you_mean(unknown[0], techniques)
+        raise TamizError(f"unknown technique {unknown[0]!r}, installed: {known}{close}")
     chosen = []
     for name, technique in techniques.items():
         fields = wanted.get(name, {} if technique.default else None)
         if fields is not None:
-            chosen.append(Choice.of(technique, fields, asked=name in wanted))
+            chosen.append(Choice.of(technique, fields, requested=name in wanted))
     return chosen
 
 
@@ -116,8 +117,8 @@ def make_plan(
     Args:
         sites: The sites of a model.
         choices: The techniques to use wherever they can act.
-        on_conflict: ``error``, or ``drop``: what the user asked for wins over defaults, then the
-            earlier name wins.
+        on_conflict: ``error``, or ``drop``: requested techniques win over defaults, then the
+            alphabetically first wins.
         policy: What to change at which layer and tensor.
         base: What holds where the policy does not say.
 
@@ -130,7 +131,7 @@ def make_plan(
     everywhere = set(chosen)
     if policy is not None:
         for name, technique in policy.techniques.items():
-            if any(found.switched.get(name) for found in rules.values()):
+            if any(at_site.switched.get(name) for at_site in rules.values()):
                 chosen.setdefault(name, Choice.of(technique, {}))
         policy.check_reach(chosen, rules)
     base_choices = tuple(chosen[name] for name in sorted(chosen))
@@ -175,8 +176,8 @@ def _partitioned(site_plan: SitePlan) -> SitePlan:
 
 
 def _is_on(choice: Choice, rules: Rules, everywhere: bool) -> bool:
-    """Whether a technique may act at a site; `everywhere` if it is on but for the policy."""
-    if choice.asked and not rules.enable:
+    """Whether a technique may act at a site; `everywhere` is the answer without a policy."""
+    if choice.requested and not rules.enable:
         return False
     return rules.switched.get(choice.technique.name, everywhere)
 

@@ -26,7 +26,7 @@ from tamiz.planning.policy_schema import KEY_OF_SCHEMA, PATTERN, SHORT, check, l
 
 @dataclass(frozen=True)
 class Gating:
-    """What a fit must reach; None for what is not asked. The defaults hold without a policy.
+    """Quality that a fit must reach; None for no limit. The defaults apply without a policy.
 
     Attributes:
         metric: ``cos_xw``, ``cos_x`` or ``cos_w``; see `tamiz.building.quality`.
@@ -46,10 +46,10 @@ class Tuning:
     """Whether several configurations are tried at a site, and which.
 
     Attributes:
-        enabled: Whether.
+        enabled: Whether several configurations are tried.
         schedule: Fields of the configuration, or bare numbers for the technique's main one; None
             for the technique's own schedule.
-        max_iters: At most so many attempts.
+        max_iters: Largest number of attempts; None for no limit.
     """
 
     enabled: bool = False
@@ -62,10 +62,10 @@ class Rules:
     """The policy resolved for one site.
 
     Attributes:
-        enable: False where no technique that was asked for may act.
-        strip: Whether the dense weight goes where a technique could fall back to it.
-        gating: What a fit must reach.
-        tuning: What is tried.
+        enable: False where no requested technique may act.
+        strip: Whether the dense weight is dropped where a technique could fall back to it.
+        gating: Quality that a fit must reach.
+        tuning: Configurations that are tried.
         fields: Fields of the configuration by technique.
         switched: Techniques that this policy switches on or off by name.
         resolved: The merged entry as it is written, for the report.
@@ -100,7 +100,7 @@ class Policy:
     techniques: Mapping[str, Technique]
 
     def rules(self, site: Site, base: Rules) -> Rules:
-        """The rules at one site; `base` holds where the policy does not say."""
+        """The rules at one site; `base` has the values that the policy does not set."""
         parts = self._entries(site)
         entry: dict[str, Any] = reduce(_merge, (part for _, part in parts), {})
         origins = _origins(parts)
@@ -126,12 +126,12 @@ class Policy:
         )
 
     def check_reach(self, on: Collection[str], rules: Mapping[str, Rules]) -> None:
-        """Refuses short keys that no technique of the build takes.
+        """Refuses short keys that belong to no technique of the build.
 
         Raises:
             TamizError: Names the key and a technique that would take it.
         """
-        written = {key for found in rules.values() for key in found.resolved}
+        written = {key for at_site in rules.values() for key in at_site.resolved}
         taken = {key for name in on for key in self.techniques[name].policy_keys}
         for name, technique in self.techniques.items():
             if stray := sorted((set(technique.policy_keys) & written) - taken):
@@ -141,20 +141,20 @@ class Policy:
                 )
 
     def _entries(self, site: Site) -> list[tuple[str, Mapping[str, Any]]]:
-        """What applies to a site, in order, each with its place in the policy."""
-        found = [("defaults", self.value.get("defaults", {}))]
+        """Entries that apply to a site, in order, each with its place in the policy."""
+        entries = [("defaults", self.value.get("defaults", {}))]
         if site.layer is not None:
             for index, part in enumerate(self.value.get("ranges", [])):
                 if site.layer in layers_of(part["layers"]):
                     entry = {k: v for k, v in part.items() if k != "layers"}
-                    found.append((f"ranges[{index}]", entry))
+                    entries.append((f"ranges[{index}]", entry))
             layer = self.value.get("layers", {}).get(str(site.layer), {})
             place = f"layers[{site.layer}]"
-            found.append((place, {k: v for k, v in layer.items() if k != "tensors"}))
+            entries.append((place, {k: v for k, v in layer.items() if k != "tensors"}))
             tensor = layer.get("tensors", {}).get(site.tensor, {})
-            found.append((f"{place}.tensors[{site.tensor}]", tensor))
+            entries.append((f"{place}.tensors[{site.tensor}]", tensor))
         sites = self.value.get("sites", {}).items()
-        return found + [(f"sites[{name}]", entry) for name, entry in sites if _names(name, site)]
+        return entries + [(f"sites[{name}]", entry) for name, entry in sites if _names(name, site)]
 
 
 def read_policy(path: Path, techniques: Mapping[str, Technique], sites: Sequence[Site]) -> Policy:
@@ -215,7 +215,7 @@ def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _origins(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """Place of the entry that set it, by dotted key; what `_merge` replaces is forgotten."""
+    """Place of the entry that set it, by dotted key; keys that `_merge` replaces are removed."""
     origins: dict[str, str] = {}
     for place, entry in parts:
         for key in _keys(entry):
@@ -231,11 +231,11 @@ def _origins(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
 
 def _keys(entry: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Dotted keys of an entry's values; an empty object is one."""
-    found = []
+    keys = []
     for key, value in entry.items():
         inner = _keys(value, f"{prefix}{key}.") if isinstance(value, dict) else []
-        found += inner or [f"{prefix}{key}"]
-    return found
+        keys += inner or [f"{prefix}{key}"]
+    return keys
 
 
 def _origin(origins: Mapping[str, str], technique: Technique, field: str, site: Site) -> str:

@@ -225,14 +225,14 @@ def _or_by_tensor(kind: Any) -> Any:
 
 
 def _all_entries(value: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], Any]]:
-    found: list[tuple[tuple[str | int, ...], Any]] = [(("defaults",), value.get("defaults", {}))]
-    found += [(("ranges", i), part) for i, part in enumerate(value.get("ranges", []))]
+    entries: list[tuple[tuple[str | int, ...], Any]] = [(("defaults",), value.get("defaults", {}))]
+    entries += [(("ranges", i), part) for i, part in enumerate(value.get("ranges", []))]
     for name, layer in value.get("layers", {}).items():
-        found.append((("layers", name), layer))
+        entries.append((("layers", name), layer))
         tensors = layer.get("tensors", {})
-        found += [(("layers", name, "tensors", t), entry) for t, entry in tensors.items()]
-    found += [(("sites", name), entry) for name, entry in value.get("sites", {}).items()]
-    return found
+        entries += [(("layers", name, "tensors", t), entry) for t, entry in tensors.items()]
+    entries += [(("sites", name), entry) for name, entry in value.get("sites", {}).items()]
+    return entries
 
 
 def layers_of(text: str) -> range:

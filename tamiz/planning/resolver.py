@@ -1,4 +1,4 @@
-"""Resolves which techniques may act together at every site.
+"""Decides which techniques act together at every site.
 
 The resolver knows no technique by name: everything follows from the claims, `provides` and
 `requires` of the declarations. Rules:
@@ -7,13 +7,13 @@ The resolver knows no technique by name: everything follows from the claims, `pr
   site nor at the members of a composite site.
 - ``one-partition``: blocks along the input share one partition at a site. The finest block is the
   partition, the others are multiples of it, and no mask is finer than what the weights can skip.
-- ``required-capability``: what a technique requires, another one at the site provides.
-- ``excluded-capability``: what a technique excludes, no other one provides at its site, at a
-  composite site over it, or at a member of it.
+- ``required-capability``: another technique at the site provides what a technique requires.
+- ``excluded-capability``: no other technique provides what a technique excludes, neither at its
+  site, nor at a composite site that holds it, nor at a member of it.
 
-A default that owns weights yields to an owner that was asked for, and stands by as its fallback.
+A default owner of weights yields to a requested owner and becomes its fallback.
 
-The result depends on the declarations only, never on the order in which they are given.
+The result depends on the declarations only, not on their order.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from pydantic import ValidationError
 
 from tamiz.api.site import Site
 from tamiz.api.technique import Claim, Mode, Resource, Technique, TechniqueConfig
-from tamiz.files.errors import TamizError
+from tamiz.files.errors import TamizError, did_you_mean
 
-#: What leaves inputs out.
+#: Resources whose claims skip inputs.
 MASKS = (Resource.CANDIDATES, Resource.BUDGET)
 _RANK = {
     Resource.WEIGHTS: 0,
@@ -44,42 +44,46 @@ _RANK = {
 
 @dataclass(frozen=True)
 class Choice:
-    """A technique with its configuration, wanted at some site.
+    """A technique with its configuration, to be used at a site.
 
     Attributes:
         technique: The declaration.
         config: Its configuration.
-        asked: True if the user named it, False if it is there by default. Where conflicts are
-            dropped, what was asked for wins over defaults, then the earlier name wins.
+        requested: True if the user named the technique, False if it is on by default. Where
+            conflicts are dropped, requested techniques win over defaults, then the alphabetically
+            first wins.
     """
 
     technique: Technique
     config: TechniqueConfig
-    asked: bool = True
+    requested: bool = True
 
     @classmethod
-    def of(cls, technique: Technique, fields: Mapping[str, Any], *, asked: bool = True) -> Choice:
+    def of(
+        cls, technique: Technique, fields: Mapping[str, Any], *, requested: bool = True
+    ) -> Choice:
         """Makes a choice from fields of the technique's configuration; others have their defaults.
 
         Raises:
             TamizError: An unknown field, or a value outside of its range.
         """
         try:
-            return cls(technique, technique.config.model_validate(dict(fields)), asked)
+            return cls(technique, technique.config.model_validate(dict(fields)), requested)
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][0]) if first["loc"] else ""
+            if first["type"] == "extra_forbidden":
+                close = did_you_mean(name, technique.config.model_fields)
+                raise TamizError(f"{technique.name}: unknown setting {name!r}{close}") from error
             if name not in technique.config.model_fields:
-                raise TamizError(
-                    f"{technique.name}: {name or 'configuration'}: {first['msg']}"
-                ) from error
+                raise TamizError(f"{technique.name}: {first['msg']}") from error
             expected = first["msg"].replace("Input should be", "expected")
             raise TamizError(f"{technique.flag(name)}={first['input']}: {expected}") from error
 
     def with_fields(self, fields: Mapping[str, Any]) -> Choice:
         """The choice with other values of some fields; raises as `of`."""
         given = {**self.config.model_dump(), **fields}
-        return Choice.of(self.technique, given, asked=self.asked)
+        return Choice.of(self.technique, given, requested=self.requested)
 
     def block(self, claim: Claim) -> int | None:
         """The block size of one of the technique's claims."""
@@ -95,12 +99,11 @@ class SitePlan:
 
     Attributes:
         site: The site.
-        choices: Techniques in the order in which they rewrite: the owner of the weights, then
-            what narrows the candidates, then the budget, what narrows the keys, what chooses
-            outputs, what stores keys and values.
+        choices: Techniques in the order of their rewrites. Claims order them: weights, candidates,
+            budget, keys, outputs, sketch, cache.
         block: Size of the common partition of the input; None where no claim has a block.
-        fallbacks: Owners of the weights to take, in order, where the fit of the chosen one is
-            refused: defaults that yielded to what was asked for.
+        fallbacks: Owners of the weights that are tried, in order, if the chosen owner's fit is
+            refused: defaults that yielded to a requested technique.
     """
 
     site: Site
@@ -135,9 +138,9 @@ class Resolution:
 
     Attributes:
         plans: One plan a site, in the order of the sites. Free of conflicts.
-        conflicts: What stood against what was wanted, in the order of the sites.
-        dropped: ``(site id, technique name)`` that had to go so that the plans are free of
-            conflicts; empty if and only if there are no conflicts.
+        conflicts: Reasons why requested techniques cannot act, in the order of the sites.
+        dropped: ``(site id, technique name)`` of the techniques removed to resolve the conflicts;
+            empty if and only if there are no conflicts.
     """
 
     plans: tuple[SitePlan, ...]
@@ -172,7 +175,7 @@ def resolve(sites: Sequence[Site], wanted: Mapping[str, Iterable[Choice]]) -> Re
     """
     wishes = sorted(
         (
-            _Wish(site, choice, (not choice.asked, choice.technique.name, site.id))
+            _Wish(site, choice, (not choice.requested, choice.technique.name, site.id))
             for site in sites
             for choice in wanted.get(site.id, ())
             if choice.technique.fits(site)
@@ -184,7 +187,7 @@ def resolve(sites: Sequence[Site], wanted: Mapping[str, Iterable[Choice]]) -> Re
     firm = [wish for wish in wishes if wish not in yielding]
     conflicts = [clash for _, _, clash in _clashes(firm)] + _unmet(firm)
     kept = _keep(wishes, [(a, b) for a, b, _ in _clashes(wishes)]) if conflicts else firm
-    owned = {wish.site.id for wish in kept if wish.choice.asked and _owns_weights(wish)}
+    owned = {wish.site.id for wish in kept if wish.choice.requested and _owns_weights(wish)}
     fallbacks = {w for w in yielding if w not in kept and w.site.id in owned}
     dropped = [(wish.site.id, wish.name) for wish in set(wishes) - set(kept) - fallbacks]
 
@@ -204,9 +207,9 @@ def _owns_weights(wish: _Wish) -> bool:
 
 
 def _yielding(wishes: Sequence[_Wish]) -> set[_Wish]:
-    """The defaults that own weights where an owner was asked for."""
-    owned = {wish.site.id for wish in wishes if wish.choice.asked and _owns_weights(wish)}
-    defaults = (wish for wish in wishes if not wish.choice.asked and wish.site.id in owned)
+    """The default owners of weights at sites where another owner was requested."""
+    owned = {wish.site.id for wish in wishes if wish.choice.requested and _owns_weights(wish)}
+    defaults = (wish for wish in wishes if not wish.choice.requested and wish.site.id in owned)
     return {wish for wish in defaults if _owns_weights(wish)}
 
 
@@ -215,20 +218,20 @@ def _clashes(wishes: Sequence[_Wish]) -> list[tuple[_Wish, _Wish, Conflict]]:
 
 
 def _footprint(site: Site) -> set[str]:
-    """Sites at which a claim made at `site` stands."""
+    """Sites that a claim made at `site` covers."""
     return {site.id, *site.members}
 
 
 def _neighbours(wishes: Sequence[_Wish]) -> list[tuple[_Wish, _Wish]]:
     """Pairs of different techniques whose sites overlap, each once, higher rank first."""
-    standing: dict[str, list[_Wish]] = {}
+    wishes_at: dict[str, list[_Wish]] = {}
     for wish in wishes:
         for place in _footprint(wish.site):
-            standing.setdefault(place, []).append(wish)
+            wishes_at.setdefault(place, []).append(wish)
     return list(
         {
             pair: None
-            for there in standing.values()
+            for there in wishes_at.values()
             for pair in combinations(there, 2)
             if pair[0].name != pair[1].name
         }
@@ -245,8 +248,8 @@ def _clash(a: _Wish, b: _Wish) -> Conflict | None:
                 site.id,
                 (a.name, b.name),
                 "excluded-capability",
-                f"{one.name} cannot stand at {site.id} beside {capability}, which {other.name} "
-                "provides",
+                f"{one.name} cannot act at {site.id} together with {capability}, which "
+                f"{other.name} provides",
                 (f"switch {a.name} off there", f"switch {b.name} off there"),
             )
     for mine in a.choice.technique.claims:
@@ -304,8 +307,8 @@ def _unmet(wishes: Sequence[_Wish]) -> list[Conflict]:
 def _lacking(wishes: Sequence[_Wish]) -> list[tuple[_Wish, str]]:
     """Wishes with a capability they lack.
 
-    A capability stands at the site itself, at a composite site that holds it, or at every one of
-    its members.
+    A capability counts if it is provided at the site itself, at a composite site that holds the
+    site, or at every member of the site.
     """
     providers: dict[tuple[str, str], set[str]] = {}
     for wish in wishes:

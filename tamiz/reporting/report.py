@@ -41,7 +41,7 @@ class TechniqueChoice(Record):
 
 
 class Choices(Record):
-    """What the build was asked to do.
+    """The request of the build.
 
     Attributes:
         policy_file: Name of the policy's file; None where there was none.
@@ -161,7 +161,7 @@ class FittedTechnique(Record):
         name: The technique.
         config: The configuration of the fit.
         config_from: What set each field of `config`: ``autotune``, a place in the policy,
-            ``asked for``, or ``default``.
+            ``requested``, or ``default``.
         metrics: Quality of the fit; None for what was not finite.
         bits_per_weight: Stored bits for each weight; None where the technique refused to fit.
         decision: Whether the fit is used.
@@ -179,7 +179,7 @@ class ResolvedPolicy(Record):
     """The policy at one site.
 
     Attributes:
-        enable: False where no technique that was asked for may act.
+        enable: False where no requested technique may act.
         strip: Whether the dense weight is removed where a technique could fall back to it.
         policy: The merged entries, as they are written.
         policy_from: Place in the policy that set each dotted key of `policy`.
@@ -192,10 +192,10 @@ class ResolvedPolicy(Record):
 
 
 class Gating(Record):
-    """The gate of one tensor: what it asked for, and what it found.
+    """The gate of one tensor: its limits and its measurements.
 
     Attributes:
-        metric: The cosine that was asked for.
+        metric: The requested cosine.
         min_mean: Smallest accepted mean of the cosine.
         min_p05: Smallest accepted 5 % quantile of the cosine.
         max_rel_l2: Largest accepted ‖W − Ŵ‖ / ‖W‖.
@@ -334,7 +334,7 @@ class Report(Record):
         tamiz: Version of tamiz that made the build.
         source: What the dense bundle was exported from.
         source_sha256: SHA-256 of that file; None where it is no file.
-        build: What the build was asked to do.
+        build: The request of the build.
         totals: Counts and bytes of the whole model.
         gate: The gate of the whole model.
         check: Comparison of built and dense on a random input; see `tamiz.building.selfcheck`.

@@ -70,7 +70,7 @@ class ChatTemplate:
         try:
             if process is None or not process.alive:
                 process = _Process(self._source)
-            text = process.ask({"values": values})
+            text = process.request({"values": values})
         except _Refused as error:
             raise TamizError(f"tokenizer_config.json: chat_template: {error}") from None
         finally:
@@ -99,9 +99,9 @@ class _Process:
             stderr=subprocess.DEVNULL,
         )
         self.alive = True
-        self.ask({"source": source, "seconds": _SECONDS, "memory": _MEMORY})
+        self.request({"source": source, "seconds": _SECONDS, "memory": _MEMORY})
 
-    def ask(self, request: dict[str, Any]) -> str:
+    def request(self, request: dict[str, Any]) -> str:
         """The text of the process' answer; whatever else happens, the process is ended.
 
         Raises:
@@ -124,7 +124,7 @@ class _Process:
         try:
             pipes[0].write(request)
             pipes[0].flush()
-        except BrokenPipeError:  # the process has ended; its exit code tells why
+        except BrokenPipeError:  # the process has ended; its exit code says why
             pass
         end = time.monotonic() + _PATIENCE
         data = bytearray()

@@ -2,7 +2,7 @@
 
 A step reads every weight once, from pages all over the file. onnxruntime maps it, in pages of 4 kB,
 whose addresses no core keeps for tens of megabytes: every page costs a lookup, most of all where a
-product leaves out lines. Linux has pages of 2 MB for memory that asks for them, not for mapped
+product leaves out lines. Linux gives pages of 2 MB to memory that requests them, not to mapped
 files; so the weights are read instead, once, into memory of the process's own.
 """
 
@@ -32,7 +32,7 @@ _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def available() -> bool:
-    """Whether the system gives large pages to memory that asks for them."""
+    """Whether the system gives large pages to memory that requests them."""
     return hasattr(mmap, "MADV_HUGEPAGE") and _SETTING.is_file() and "[never]" not in _text()
 
 

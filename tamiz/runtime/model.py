@@ -57,7 +57,7 @@ class Model:
         if not self.states:
             raise TamizError(f"{path}: has no inputs past_key_values.*, expected a KV cache")
         if missing := [s.present for s in self.states if s.present not in outputs]:
-            raise TamizError(f"{path}: has no output {missing[0]}, which its past input asks for")
+            raise TamizError(f"{path}: has no output {missing[0]}, which its past input needs")
         self.has_positions = "position_ids" in inputs
         optional = {value.name for value in session.get_overridable_initializers()}
         self.can_keep = "logits_to_keep" in optional
@@ -198,7 +198,7 @@ def session_options(threads: int | None) -> ort.SessionOptions:
     options.intra_op_num_threads = threads or 0
     # A pattern is kept for every new shape, and the mask's shape is new in every step.
     options.enable_mem_pattern = False
-    options.log_severity_level = 4  # errors are raised, and told once
+    options.log_severity_level = 4  # errors are raised, so they are not logged as well
     return options
 
 

@@ -102,7 +102,7 @@ class Sequence(ABC):
     def truncate(self, length: int) -> None:
         """Forgets all tokens after the first `length`.
 
-        State of fixed size knows no way back: with such, the sequence then is empty.
+        State of fixed size cannot be truncated: a sequence that has such state is emptied.
         """
         if length < len(self.tokens):
             fixed = any(state.axis is None for state in self._decoder.states)
@@ -179,8 +179,8 @@ class SharedSequence(Sequence):
         _bind(self._binding.bind_output, "logits", self._next)
 
     def _bind_mask(self, length: int) -> None:
-        """Tells the model how many tokens there will be after the run."""
-        # Not `_bind`: numpy takes 25 µs to tell an address when the caches are cold.
+        """Sets the number of tokens after the run, which is the mask's length."""
+        # Not `_bind`: numpy takes 25 µs to return an address when the caches are cold.
         self._binding.bind_input(
             "attention_mask", "cpu", 0, np.int64, (1, length), self._mask_address
         )

@@ -28,11 +28,11 @@ class Values:
         names: The values.
     """
 
-    def __init__(self, found: Survey, names: Sequence[str], threads: int | None = None) -> None:
+    def __init__(self, survey: Survey, names: Sequence[str], threads: int | None = None) -> None:
         """Makes the session.
 
         Args:
-            found: A dense model.
+            survey: A dense model.
             names: Names of floating-point values of its recognised graph.
             threads: Threads of onnxruntime.
 
@@ -42,7 +42,7 @@ class Values:
         import onnx_ir as ir
         from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-        model = found.model.clone()
+        model = survey.model.clone()
         values = {value.name: value for node in model.graph for value in node.outputs}
         self.names = list(names)
         model.graph.outputs.clear()
@@ -52,7 +52,8 @@ class Values:
         RemoveUnusedNodesPass()(model)
         options = session_options(threads)
         options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", str(found.bundle.path.resolve())
+            "session.model_external_initializers_file_folder_path",
+            str(survey.bundle.path.resolve()),
         )
         tamiz_ops.register(options)
         try:
@@ -61,7 +62,7 @@ class Values:
             )
         except Exception as error:  # onnxruntime raises a class for every status
             raise TamizError(
-                f"{found.bundle.model}: onnxruntime cannot load it: {error}"
+                f"{survey.bundle.model}: onnxruntime cannot load it: {error}"
             ) from error
 
     def __call__(self, window: Sequence[int]) -> dict[str, NDArray[np.float32]]:
@@ -82,26 +83,26 @@ class Activations(Values):
         inputs: Name of the graph's value by site id.
     """
 
-    def __init__(self, found: Survey, threads: int | None = None) -> None:
+    def __init__(self, survey: Survey, threads: int | None = None) -> None:
         """Makes the session.
 
         Raises:
             TamizError: The model has no linear sites, or onnxruntime refuses it.
         """
-        self.inputs = linear_inputs(found)
+        self.inputs = linear_inputs(survey)
         if not self.inputs:
-            raise TamizError(f"{found.bundle.model}: has no linear sites to calibrate")
-        super().__init__(found, list(dict.fromkeys(self.inputs.values())), threads)
+            raise TamizError(f"{survey.bundle.model}: has no linear sites to calibrate")
+        super().__init__(survey, list(dict.fromkeys(self.inputs.values())), threads)
 
 
-def linear_inputs(found: Survey) -> dict[str, str]:
+def linear_inputs(survey: Survey) -> dict[str, str]:
     """Name of the graph's value that each linear site and head reads, by site id."""
     from tamiz.api.editing import find_linear
 
     inputs = {}
-    for site in found.sites:
+    for site in survey.sites:
         if site.kind in (SiteKind.LINEAR, SiteKind.HEAD):
-            name = find_linear(found.model, site).input.name
+            name = find_linear(survey.model, site).input.name
             assert name is not None
             inputs[site.id] = name
     return inputs

@@ -2,7 +2,7 @@
 
 Each function takes a node, the values of the graph by name (``[T, width]``, T tokens of one text
 that nothing precedes) and what the loss changes by with each of the node's outputs (None: with
-none), and gives what it changes by with each of its inputs (None: with none, or nobody asks).
+none), and gives what it changes by with each of its inputs (None: with none, or not requested).
 """
 
 from __future__ import annotations

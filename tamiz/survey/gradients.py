@@ -1,11 +1,11 @@
-"""What errors at the inputs of a decoder's linear sites cost, by going back through its graph.
+"""Costs of errors at the inputs of a decoder's linear sites, from a backward pass.
 
     loss_k = ½ E[(∂ log p(token) / ∂x_k)²]                  token: drawn from the model's own p
 
-Small errors e at a site's input cost Σ_k loss_k · e_k² nats a token of KL divergence from the model
-without them, where they are as good as unrelated between inputs and tokens: half the diagonal of
-the Fisher information. Of one token they cost c_t times that (`tamiz.survey.token_costs`).
-onnxruntime reads the text, `tamiz.survey.backward` goes back.
+Small errors e at a site's input cost Σ_k loss_k · e_k² nats per token of KL divergence, if errors
+are nearly uncorrelated between inputs and tokens. loss is half the diagonal of the Fisher
+information. At token t an error costs c_t times that (`tamiz.survey.token_costs`). onnxruntime
+runs the forward pass, `tamiz.survey.backward` the backward pass.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from tamiz.survey.token_costs import TokenCosts
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-#: First positions of a text, which are unlike all others.
+#: First positions of a text, which are left out: their activations differ from all others.
 _FIRST = 4
-#: Windows that are read.
+#: Largest number of windows that are read.
 _WINDOWS = 8
 
-#: Called with what is being done, steps done and steps in all.
+#: Takes the running step, steps done and steps in all.
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What errors at the input of a site cost.
+    """Costs of errors at the input of a site.
 
     Attributes:
-        inputs: loss_k, float32 ``[K]``, nats a token for the squared error of each input.
-        tokens: What the input foretells of log c_t, float32 ``[K + 1]``, the last one a constant;
-            None where it foretells too little.
+        inputs: loss_k, float32 ``[K]``: nats per token and squared error of input k.
+        tokens: Weights w and constant b that predict log c_t, float32 ``[K + 1]``; None where the
+            input does not predict the cost.
     """
 
     inputs: Float
@@ -50,36 +50,36 @@ class Loss:
 
 
 def losses(
-    found: Survey, windows: Sequence[Sequence[int]], progress: Progress
+    survey: Survey, windows: Sequence[Sequence[int]], progress: Progress
 ) -> Mapping[str, Loss]:
-    """What errors at the inputs of linear sites cost.
+    """Costs of errors at the inputs of linear sites.
 
     Args:
-        found: A dense decoder.
-        windows: Tokens of some text; the first eight windows are read.
-        progress: Told of every window.
+        survey: A dense decoder.
+        windows: Tokens of a text; the first eight windows are read.
+        progress: Called for every window.
 
     Returns:
         By site id.
 
     Raises:
-        UnknownOpError: The graph has an op that there is no way back through.
+        UnknownOpError: The backward pass does not know an op of the graph.
     """
     from threadpoolctl import threadpool_limits
 
-    sites = {site.node: site.id for site in found.sites if site.kind == SiteKind.LINEAR}
-    nodes, logits = list(found.model.graph), found.model.graph.outputs[0].name
+    sites = {site.node: site.id for site in survey.sites if site.kind == SiteKind.LINEAR}
+    nodes, logits = list(survey.model.graph), survey.model.graph.outputs[0].name
     if logits != "logits":
         raise UnknownOpError(f"{logits}, expected logits")
-    inputs = {site: name for site, name in linear_inputs(found).items() if site in sites.values()}
+    inputs = {site: name for site, name in linear_inputs(survey).items() if site in sites.values()}
     read = (name for node in nodes for name in wanted(node))
     names = dict.fromkeys([logits, *read, *inputs.values()])
-    run = Values(found, list(names), threads=1)
+    run = Values(survey, list(names), threads=1)
     windows, count = windows[:_WINDOWS], 0
     sums: dict[str, NDArray[np.float64]] = {}
     tokens = TokenCosts(inputs, len(windows))
-    # One thread: sums must not depend on how many work.
-    with reading(found.bundle), threadpool_limits(1):
+    # One thread: sums must not depend on the number of threads.
+    with reading(survey.bundle), threadpool_limits(1):
         for done, window in enumerate(windows):
             progress("weigh inputs", done, len(windows))
             values = run(window)
@@ -92,9 +92,9 @@ def losses(
                     lengths[site] = squares.sum(axis=1)
             tokens.add({name: values[name][_FIRST:] for name in inputs.values()}, lengths)
             count += max(1, len(window) - _FIRST)
-    told = tokens.foretold()
+    predictors = tokens.predictors()
     return {
-        site: Loss((total / (2 * count)).astype(np.float32), told.get(site))
+        site: Loss((total / (2 * count)).astype(np.float32), predictors.get(site))
         for site, total in sums.items()
     }
 

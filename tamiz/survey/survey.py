@@ -24,7 +24,7 @@ class Survey:
 
     Attributes:
         bundle: The bundle.
-        model: Its graph; the weights stay in the file until they are asked for.
+        model: Its graph; weights are read from the file when they are used.
         sites: Where techniques may act, in graph order.
         notes: What was not recognised, and why.
         recognised: How many nodes of each op of the domain `tamiz` the passes made.

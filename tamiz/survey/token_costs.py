@@ -1,11 +1,11 @@
-"""What a token's errors at a site cost beside other tokens', foretold from the site's own input.
+"""Predicts from a site's input how much an error at one token costs relative to other tokens.
 
     c_t = |g_t|² / mean of |g|²      g_t = ∂ log p / ∂x of token t        log c_t ≈ w·x_t + b
 
-An error in x_t costs c_t times what it costs on average (`tamiz.survey.gradients`). w is ridge
-regression's on the first three quarters of the windows. The others tell how much of it holds for
-tokens that it has not seen: w is multiplied by the slope of log c against w·x there, b makes the
-mean of what is foretold 1, and a site where w·x explains next to nothing is left out.
+An error in x_t costs c_t times the average cost (`tamiz.survey.gradients`). Ridge regression on the
+first three quarters of the windows gives w. The last quarter is held out and calibrates w: w is
+multiplied by the slope of log c over w·x there, and b makes the mean predicted cost 1. Sites where
+the correlation is below `_EXPLAINS` are left out.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tamiz.api.statistics import usual
 Float = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
-#: Every how many tokens one is read to fit: neighbours are alike, and half the time is saved.
+#: The fit reads every second token: neighbours are similar, and this halves the time.
 _STEP = 2
 #: Ridge penalty, as a part of the mean variance of the inputs.
 _RIDGE = 1.0
-#: Smaller costs are not told apart, as a part of the window's mean: log c has no lower end.
+#: Smaller costs are not predicted apart, as a part of the window's mean: log c has no lower end.
 _LEAST = 1e-4
-#: Correlation between what is foretold and what is found from which on it is used.
+#: Smallest correlation between predicted and measured cost at which a prediction is used.
 _EXPLAINS = 0.2
 
 
@@ -36,8 +36,8 @@ class TokenCosts:
     """Regressions of the sites of a model, window by window.
 
     Attributes:
-        inputs: Name of the input by site id; sites that read the same one share its moments.
-        windows: How many windows will be added.
+        inputs: Name of the input by site id; sites with one input share its moments.
+        windows: Number of windows that will be added.
     """
 
     inputs: Mapping[str, str]
@@ -46,7 +46,7 @@ class TokenCosts:
     _moments: dict[str, Float] = field(default_factory=dict)
     _products: dict[str, Float] = field(default_factory=dict)
     _weights: dict[str, Float64] = field(default_factory=dict)
-    _found: dict[str, list[Float64]] = field(default_factory=dict)
+    _held_out: dict[str, list[Float64]] = field(default_factory=dict)
 
     def add(self, values: Mapping[str, Float], squares: Mapping[str, Float64]) -> None:
         """Adds one window.
@@ -71,23 +71,26 @@ class TokenCosts:
                     self._products[site] = self._products.get(site, 0) + product
                 else:
                     pair = np.stack([x @ self._weights[site], cost])
-                    self._found.setdefault(site, []).append(pair)
+                    self._held_out.setdefault(site, []).append(pair)
         self._added += 1
 
-    def foretold(self) -> dict[str, Float]:
-        """w and b, float32 ``[K + 1]`` by site, of the sites where they explain something."""
+    def predictors(self) -> dict[str, Float]:
+        """w and b, float32 ``[K + 1]`` by site id, of the sites whose costs can be predicted."""
         result = {}
-        for site, pairs in self._found.items():
-            told, cost = np.concatenate(pairs, axis=1)
-            if min(told.std(), cost.std()) == 0 or np.corrcoef(told, cost)[0, 1] < _EXPLAINS:
+        for site, pairs in self._held_out.items():
+            predicted, cost = np.concatenate(pairs, axis=1)
+            if (
+                min(predicted.std(), cost.std()) == 0
+                or np.corrcoef(predicted, cost)[0, 1] < _EXPLAINS
+            ):
                 continue
-            slope = np.cov(told, cost)[0, 1] / told.var(ddof=1)
-            b = -np.log(np.exp(slope * told).mean())
+            slope = np.cov(predicted, cost)[0, 1] / predicted.var(ddof=1)
+            b = -np.log(np.exp(slope * predicted).mean())
             result[site] = np.append(slope * self._weights[site], b).astype(np.float32)
         return result
 
     def _solve(self) -> None:
-        """Ridge regression of every site; the constant is not held back."""
+        """Ridge regression of every site; the constant is not penalised."""
         for name in list(self._moments):
             moments = self._moments.pop(name).astype(np.float64)
             k, count = len(moments) - 1, moments[-1, -1]

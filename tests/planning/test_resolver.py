@@ -42,8 +42,8 @@ def technique(
     )
 
 
-def choice(made: Technique, block: int | None = None, asked: bool = True) -> Choice:
-    return Choice(made, BlockConfig(block=block), asked)
+def choice(made: Technique, block: int | None = None, requested: bool = True) -> Choice:
+    return Choice(made, BlockConfig(block=block), requested)
 
 
 def weights(block: int | None = 1) -> Claim:
@@ -87,7 +87,7 @@ def test_two_owners_of_the_weights_conflict() -> None:
 
 def test_what_was_asked_for_wins_over_defaults() -> None:
     a, b = technique("a", weights()), technique("b", weights())
-    found = everywhere(choice(a, asked=False), choice(b))
+    found = everywhere(choice(a, requested=False), choice(b))
     assert names(found.plans[0]) == ["b"]
 
 
@@ -198,7 +198,7 @@ def choices(draw: st.DrawFn) -> list[Choice]:
                 excludes=draw(st.sets(st.sampled_from(["skip", "refine", "bits"]), max_size=1)),
                 kinds=frozenset(draw(kinds)),
             ),
-            asked=draw(st.booleans()),
+            requested=draw(st.booleans()),
         )
         for index in range(draw(st.integers(0, 6)))
     ]
@@ -290,7 +290,7 @@ def broken_rules(there: dict[str, list[Choice]]) -> set[tuple[str, frozenset[str
 
 
 def asked_only(wanted: list[Choice]) -> list[Choice]:
-    return [Choice(c.technique, c.config, asked=True) for c in wanted]
+    return [Choice(c.technique, c.config, requested=True) for c in wanted]
 
 
 @given(choices())
@@ -342,7 +342,7 @@ def test_what_has_no_conflicts_is_never_changed(wanted: list[Choice]) -> None:
 
 
 def test_a_default_owner_yields_to_one_that_was_asked_for() -> None:
-    default = choice(technique("default", weights()), asked=False)
+    default = choice(technique("default", weights()), requested=False)
     asked = choice(technique("wanted", weights()))
     found = everywhere(default, asked)
     assert found.conflicts == ()

@@ -40,12 +40,12 @@ def test_where_every_setting_comes_from(tiny_dense: Path) -> None:
     assert entry["config"]["noise"] == 0.002
     origins = {
         "noise": "layers[1].tensors[ffn_down]",
-        "worse": "asked for",
+        "worse": "requested",
         "seconds": "default",
     }
     assert entry["config_from"] == origins
     assert explained(bundle, "layers.0.ffn_up")["techniques"][0]["config_from"]["noise"] == (
-        "asked for"
+        "requested"
     )
     assert explained(bundle, "output")["techniques"][0]["config_from"]["bits"] == "default"
     text = ok("explain", bundle, SITE)
