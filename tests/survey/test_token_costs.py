@@ -21,7 +21,7 @@ def foretold(noise: float, windows: int = WINDOWS, scale: float = 1.0) -> dict[s
         x[5] *= 1e4  # a token unlike all others
         squares = {"a": scale * np.exp(log), "b": np.exp(random.normal(size=TOKENS))}
         costs.add({"x": x}, squares)
-    return costs.foretold()
+    return costs.predictors()
 
 
 def test_it_finds_what_the_costs_depend_on() -> None:
@@ -51,4 +51,4 @@ def test_costs_and_inputs_that_are_all_zero_foretell_nothing() -> None:
     costs = TokenCosts({"a": "x"}, 4)
     for _ in range(4):
         costs.add({"x": np.zeros((9, K), np.float32)}, {"a": np.zeros(9)})
-    assert costs.foretold() == {}
+    assert costs.predictors() == {}
