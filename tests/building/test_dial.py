@@ -43,14 +43,14 @@ TURNED = Technique(
 )
 
 
-FORETELLING = replace(TURNED, dial=Dial("strength", ("k",), 1.0, loss="loss"))
+PREDICTING = replace(TURNED, dial=Dial("strength", ("k",), 1.0, loss="loss"))
 
 
 def fitted(slot: Slot) -> Slot:
     choice = slot.waiting[0][0]
     verdict = Verdict(None, None, None, None)
-    foretold = {"loss": 0.001 * choice.config.strength**2}  # type: ignore[attr-defined]
-    attempt = Attempt(choice, Path("x"), foretold, 0.0, 0, verdict, 0.0)
+    predicted = {"loss": 0.001 * choice.config.strength**2}  # type: ignore[attr-defined]
+    attempt = Attempt(choice, Path("x"), predicted, 0.0, 0, verdict, 0.0)
     result = Fitted(slot.site_plan.site.id, (attempt,), 0, True, choice, 1, 0)
     return Slot(slot.site_plan, slot.waiting[1:], (*slot.fitted, result))
 
@@ -110,7 +110,7 @@ def test_the_first_guess_is_what_the_fits_foretell(allowed: float) -> None:
             "dppl": math.expm1(sum(s.accepted.metrics["loss"] for s in candidate if s.accepted))
         }
 
-    found = hold_and_turn(slots(FORETELLING, 20), Trials(math.log1p(allowed), evaluate, fill))
+    found = hold_and_turn(slots(PREDICTING, 20), Trials(math.log1p(allowed), evaluate, fill))
     assert found.built is not None
     first = found.trials[0]
     assert allowed / 4 <= first.predicted <= allowed

@@ -208,7 +208,7 @@ def test_the_way_back_through_a_whole_decoder(tiny: Survey, monkeypatch: Any) ->
             assert not site.transposed
             weight.const_value = ir.tensor(rows * (1 + step * direction)[:, np.newaxis])
             losses.append(loss(model))
-        foretold = float((x[run.inputs[site.id]] * found[site.node] * direction).sum())
-        assert (losses[0] - losses[1]) / 0.01 == pytest.approx(foretold, rel=5e-3, abs=2e-3), (
+        predicted = float((x[run.inputs[site.id]] * found[site.node] * direction).sum())
+        assert (losses[0] - losses[1]) / 0.01 == pytest.approx(predicted, rel=5e-3, abs=2e-3), (
             site.id
         )

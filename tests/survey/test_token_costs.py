@@ -11,7 +11,7 @@ K, TOKENS, WINDOWS = 12, 400, 8
 SLOPE = np.linspace(-0.5, 0.5, K)
 
 
-def foretold(noise: float, windows: int = WINDOWS, scale: float = 1.0) -> dict[str, np.ndarray]:
+def predicted(noise: float, windows: int = WINDOWS, scale: float = 1.0) -> dict[str, np.ndarray]:
     """Of two sites that read one input; costs of the first depend on it, those of the other not."""
     random = np.random.default_rng(0)
     costs = TokenCosts({"a": "x", "b": "x"}, windows)
@@ -25,26 +25,26 @@ def foretold(noise: float, windows: int = WINDOWS, scale: float = 1.0) -> dict[s
 
 
 def test_it_finds_what_the_costs_depend_on() -> None:
-    told = foretold(0.5)
-    assert set(told) == {"a"}
-    assert told["a"].dtype == np.float32
-    np.testing.assert_allclose(told["a"][:-1], SLOPE, atol=0.05)
+    found = predicted(0.5)
+    assert set(found) == {"a"}
+    assert found["a"].dtype == np.float32
+    np.testing.assert_allclose(found["a"][:-1], SLOPE, atol=0.05)
 
 
 def test_what_it_foretells_is_one_on_average() -> None:
-    told = foretold(0.5, scale=100.0)["a"]
+    found = predicted(0.5, scale=100.0)["a"]
     x = np.random.default_rng(1).normal(size=(20000, K)) + 3
-    assert np.exp(x @ told[:-1] + told[-1]).mean() == pytest.approx(1, abs=0.1)
-    np.testing.assert_allclose(told, foretold(0.5)["a"], rtol=1e-4, atol=1e-5)
+    assert np.exp(x @ found[:-1] + found[-1]).mean() == pytest.approx(1, abs=0.1)
+    np.testing.assert_allclose(found, predicted(0.5)["a"], rtol=1e-4, atol=1e-5)
 
 
 def test_what_does_not_hold_for_other_windows_is_left_out() -> None:
-    assert foretold(100.0) == {}
+    assert predicted(100.0) == {}
 
 
 @pytest.mark.parametrize("windows", [1, 3])
 def test_without_windows_to_check_it_on_nothing_is_foretold(windows: int) -> None:
-    assert foretold(0.5, windows) == {}
+    assert predicted(0.5, windows) == {}
 
 
 def test_costs_and_inputs_that_are_all_zero_foretell_nothing() -> None:
