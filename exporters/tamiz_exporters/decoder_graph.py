@@ -4,11 +4,15 @@ For every layer, with x the residual stream, and norm(x) = w · x / sqrt(mean(x�
 
     q, k, v = norm(x)·Wq, norm(x)·Wk, norm(x)·Wv        (+ biases)
     q, k    = rotary(q), rotary(k)                      rotary(u) = u·cos θ + rotate_half(u)·sin θ
-    x       = x + softmax(q·Kᵀ / sqrt(D) + mask)·V·Wo   K = [past, k], V = [past, v]
-    x       = x + (silu(norm(x)·Wg) · norm(x)·Wu)·Wd
+    x       = x + softmax(q·Kᵀ · scale + mask)·V·Wo     K = [past, k], V = [past, v]
+    x       = x + (f(norm(x)·Wg) · norm(x)·Wu)·Wd
+
+Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
+feed-forward add to x and a factor on the embedding (Gemma), layers that see a window of the last
+keys, layers without rotary embedding.
 
 The query heads that share a key/value head are one matrix of G·S rows, so keys and values are
-never repeated in memory; the mask has G·S rows to match and is made once for all layers.
+never repeated in memory; a mask has G·S rows to match and is made once for all layers of a window.
 """
 
 from __future__ import annotations
@@ -24,25 +28,55 @@ OPSET = 18
 _FLOAT_MIN = float(np.finfo(np.float32).min)
 
 
+@dataclass(frozen=True, eq=False)
+class Rotary:
+    """A rotary embedding.
+
+    Attributes:
+        inverse_frequency: ``float32 [R/2]``, radians per position of the rotary pairs; R ≤ D.
+        factor: Of cosine and sine.
+    """
+
+    inverse_frequency: np.ndarray
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """How one layer attends.
+
+    Attributes:
+        rotary: The rotary embedding of q and k; None for none.
+        window: Keys that a query sees at most, itself included; 0 for all before it.
+    """
+
+    rotary: Rotary | None
+    window: int = 0
+
+
 @dataclass(frozen=True)
 class DecoderConfig:
     """Shape of a decoder.
 
     Attributes:
-        layers: Number of layers.
         heads: Number of query heads.
         kv_heads: Number of key/value heads; divides `heads`.
         head_dim: Length D of one head.
         epsilon: ε of the norms.
-        inverse_frequency: ``float32 [R/2]``, radians per position of the rotary pairs; R ≤ D.
+        layers: How each layer attends. Layers with the same `Rotary` share its tables.
+        scale: Factor on the scores; 0 for 1/sqrt(D).
+        embedding_scale: Factor on the embedding.
+        activation: f of the feed-forward block, ``silu`` or ``gelu_tanh``.
     """
 
-    layers: int
     heads: int
     kv_heads: int
     head_dim: int
     epsilon: float
-    inverse_frequency: np.ndarray
+    layers: tuple[LayerAttention, ...]
+    scale: float = 0.0
+    embedding_scale: float = 1.0
+    activation: str = "silu"
 
 
 def build_decoder(config: DecoderConfig, weights: Mapping[str, ir.TensorProtocol]) -> ir.Model:
@@ -51,8 +85,9 @@ def build_decoder(config: DecoderConfig, weights: Mapping[str, ir.TensorProtocol
     Args:
         config: The decoder's shape.
         weights: Tensors under Hugging Face's names. Weights of linear layers are ``[K, N]``, the
-            embedding is ``[V, H]``. Biases, ``q_norm``/``k_norm`` and ``lm_head.weight`` are
-            optional: without the last the head is the transposed embedding.
+            embedding is ``[V, H]``. Biases, ``q_norm``/``k_norm``, ``lm_head.weight`` and, for a
+            norm around each block, ``pre_feedforward_layernorm``/``post_feedforward_layernorm``
+            are optional. Without a weight of its own the head is the transposed embedding.
 
     Returns:
         The model; inputs ``input_ids, attention_mask, position_ids, past_key_values.N.key/value``,
@@ -81,14 +116,18 @@ class _Decoder:
         embedding = self.initializers["model.embed_tokens.weight"]
         inputs, outputs = [ids, self.attention_mask, self.position_ids], []
         x = self.op("Gather", "/model/embed_tokens/Gather", embedding, ids, axis=0)
-        self.cos, self.sin = self.rotary_table()
-        self.mask = self.causal_mask(ids)
-        for layer in range(config.layers):
+        if config.embedding_scale != 1:
+            factor = self.constant(config.embedding_scale, np.float32)
+            x = self.op("Mul", "/model/embed_tokens/Mul", x, factor)
+        rotaries = dict.fromkeys(at.rotary for at in config.layers if at.rotary is not None)
+        self.tables = {r: self.rotary_table(r, n) for n, r in enumerate(rotaries)}
+        self.masks = self.attention_masks(ids)
+        for layer in range(len(config.layers)):
             past = [self.cache(f"past_key_values.{layer}.{part}") for part in ("key", "value")]
             present = [self.cache(f"present.{layer}.{part}", length) for part in ("key", "value")]
             inputs += past
             outputs += present
-            x = self.layer(f"/model/layers.{layer}", x, past, present)
+            x = self.layer(layer, x, past, present)
         x = self.norm("/model/norm", x)
         logits = _value(
             "logits", ir.DataType.FLOAT, "batch_size", "sequence_length", self.vocabulary
@@ -142,25 +181,30 @@ class _Decoder:
         self.nodes.append(ir.Node("", op_type, inputs, attributes, outputs=[output], name=name))
         return output
 
-    def rotary_table(self) -> tuple[ir.Value, ir.Value]:
+    def rotary_table(self, rotary: Rotary, number: int) -> tuple[ir.Value, ir.Value]:
         """Returns cos θ and sin θ, ``[B, 1, S, R]``, θ = position · inverse frequency."""
-        name = "/model/rotary_emb"
-        frequency = self.initialize(
-            "model.rotary_emb.inv_freq",
-            ir.tensor(self.config.inverse_frequency, name="model.rotary_emb.inv_freq"),
-        )
+        which = f".{number}" if number else ""
+        name, constant = f"/model/rotary_emb{which}", f"model.rotary_emb{which}.inv_freq"
+        frequency = self.initialize(constant, ir.tensor(rotary.inverse_frequency, name=constant))
         position = self.op(
             "Unsqueeze", f"{name}/Unsqueeze", self.position_ids, self.constant([1, 3])
         )
         position = self.op("Cast", f"{name}/Cast", position, to=ir.DataType.FLOAT)
         angle = self.op("Mul", f"{name}/Mul", position, frequency)
         angle = self.op("Concat", f"{name}/Concat", angle, angle, axis=-1)
-        return self.op("Cos", f"{name}/Cos", angle), self.op("Sin", f"{name}/Sin", angle)
+        cos, sin = self.op("Cos", f"{name}/Cos", angle), self.op("Sin", f"{name}/Sin", angle)
+        if rotary.factor == 1:
+            return cos, sin
+        factor = self.constant(rotary.factor, np.float32)
+        return self.op("Mul", f"{name}/Mul_1", cos, factor), self.op(
+            "Mul", f"{name}/Mul_2", sin, factor
+        )
 
-    def causal_mask(self, ids: ir.Value) -> ir.Value:
-        """Returns what is added to the scores, ``[B, 1, G·S, L]``: 0 where visible, else -max.
+    def attention_masks(self, ids: ir.Value) -> dict[int, ir.Value]:
+        """Returns by window what is added to the scores, ``[B, 1, G·S, L]``: 0 or -max.
 
-        Query i stands at position L - S + i of the mask and sees the keys up to itself.
+        Query i stands at position L - S + i of the mask and sees the keys up to itself, of a
+        window W the last W of them.
         """
         group = self.config.heads // self.config.kv_heads
         zero, one = self.constant(0), self.constant(1)
@@ -178,18 +222,33 @@ class _Decoder:
         given = self.op("Cast", "/model/Cast", self.attention_mask, to=ir.DataType.BOOL)
         given = self.op("Unsqueeze", "/model/Unsqueeze_1", given, self.constant([1, 2]))
         visible = self.op("And", "/model/And", causal, given)
-        hidden = self.constant(_FLOAT_MIN, np.float32)
-        return self.op("Where", "/model/Where", visible, self.constant(0.0, np.float32), hidden)
+        masks = {}
+        for window in dict.fromkeys(at.window for at in self.config.layers):
+            name, seen = "/model", visible
+            if window:
+                name = f"/model/window.{window}"
+                begin = self.op("Sub", f"{name}/Sub", query, self.constant(window))
+                near = self.op("Greater", f"{name}/Greater", key, begin)
+                seen = self.op("And", f"{name}/And", visible, near)
+            shown, hidden = (self.constant(number, np.float32) for number in (0.0, _FLOAT_MIN))
+            masks[window] = self.op("Where", f"{name}/Where", seen, shown, hidden)
+        return masks
 
     def layer(
-        self, name: str, x: ir.Value, past: list[ir.Value], present: list[ir.Value]
+        self, number: int, x: ir.Value, past: list[ir.Value], present: list[ir.Value]
     ) -> ir.Value:
-        attended = self.attention(
-            f"{name}/self_attn", self.norm(f"{name}/input_layernorm", x), past, present
-        )
-        x = self.op("Add", f"{name}/Add", x, attended)
-        hidden = self.mlp(f"{name}/mlp", self.norm(f"{name}/post_attention_layernorm", x))
-        return self.op("Add", f"{name}/Add_1", x, hidden)
+        name = f"/model/layers.{number}"
+        y = self.norm(f"{name}/input_layernorm", x)
+        y = self.attention(f"{name}/self_attn", self.config.layers[number], y, past, present)
+        before, after = "post_attention_layernorm", ""
+        if self.has(f"{name}/pre_feedforward_layernorm"):
+            y = self.norm(f"{name}/post_attention_layernorm", y)
+            before, after = "pre_feedforward_layernorm", "post_feedforward_layernorm"
+        x = self.op("Add", f"{name}/Add", x, y)
+        y = self.mlp(f"{name}/mlp", self.norm(f"{name}/{before}", x))
+        if after:
+            y = self.norm(f"{name}/{after}", y)
+        return self.op("Add", f"{name}/Add_1", x, y)
 
     def norm(self, name: str, x: ir.Value) -> ir.Value:
         square = self.op("Pow", f"{name}/Pow", x, self.constant(2.0, np.float32))
@@ -203,9 +262,12 @@ class _Decoder:
     def weight(self, name: str, part: str = "weight") -> ir.Value:
         return self.initializers[f"{name[1:].replace('/', '.')}.{part}"]
 
+    def has(self, name: str, part: str = "weight") -> bool:
+        return f"{name[1:].replace('/', '.')}.{part}" in self.initializers
+
     def linear(self, name: str, x: ir.Value) -> ir.Value:
         y = self.op("MatMul", f"{name}/MatMul", x, self.weight(name))
-        if f"{name[1:].replace('/', '.')}.bias" in self.initializers:
+        if self.has(name, "bias"):
             y = self.op("Add", f"{name}/Add", self.weight(name, "bias"), y)
         return y
 
@@ -213,13 +275,14 @@ class _Decoder:
         """Returns ``[B, S, count·D]`` as ``[B, count, S, D]``, each head normed where asked."""
         shape = self.constant([0, 0, count, self.config.head_dim])
         x = self.op("Reshape", f"{name}/Reshape{suffix}", x, shape)
-        if norm and f"{name[1:].replace('/', '.')}.{norm}.weight" in self.initializers:
+        if norm and self.has(f"{name}/{norm}"):
             x = self.norm(f"{name}/{norm}", x)
         return self.op("Transpose", f"{name}/Transpose{suffix}", x, perm=[0, 2, 1, 3])
 
-    def rotary(self, name: str, x: ir.Value) -> ir.Value:
+    def rotary(self, name: str, rotary: Rotary, x: ir.Value) -> ir.Value:
         """Rotates the first R of D channels; channel i pairs with channel i + R/2."""
-        half = len(self.config.inverse_frequency)
+        half = len(rotary.inverse_frequency)
+        cos, sin = self.tables[rotary]
         rest = None
         if 2 * half < self.config.head_dim:
             rest = self.slice(f"{name}/Slice_rest", x, 2 * half, self.config.head_dim)
@@ -228,8 +291,8 @@ class _Decoder:
         high = self.slice(f"{name}/Slice_1", x, half, 2 * half)
         turned = self.op("Neg", f"{name}/Neg", high)
         turned = self.op("Concat", f"{name}/Concat", turned, low, axis=-1)
-        straight = self.op("Mul", f"{name}/Mul", x, self.cos)
-        turned = self.op("Mul", f"{name}/Mul_1", turned, self.sin)
+        straight = self.op("Mul", f"{name}/Mul", x, cos)
+        turned = self.op("Mul", f"{name}/Mul_1", turned, sin)
         y = self.op("Add", f"{name}/Add", straight, turned)
         if rest is not None:
             y = self.op("Concat", f"{name}/Concat_rest", y, rest, axis=-1)
@@ -240,16 +303,23 @@ class _Decoder:
         return self.op("Slice", name, x, self.constant([begin]), self.constant([end]), axis)
 
     def attention(
-        self, name: str, x: ir.Value, past: list[ir.Value], present: list[ir.Value]
+        self,
+        name: str,
+        layer: LayerAttention,
+        x: ir.Value,
+        past: list[ir.Value],
+        present: list[ir.Value],
     ) -> ir.Value:
         config = self.config
         q = self.heads(name, "", self.linear(f"{name}/q_proj", x), config.heads, "q_norm")
         k = self.heads(name, "_1", self.linear(f"{name}/k_proj", x), config.kv_heads, "k_norm")
         v = self.heads(name, "_2", self.linear(f"{name}/v_proj", x), config.kv_heads)
-        q, k = self.rotary(f"{name}/rotary_q", q), self.rotary(f"{name}/rotary_k", k)
+        if layer.rotary is not None:
+            q = self.rotary(f"{name}/rotary_q", layer.rotary, q)
+            k = self.rotary(f"{name}/rotary_k", layer.rotary, k)
         keys = self.op("Concat", f"{name}/Concat", past[0], k, output=present[0], axis=2)
         values = self.op("Concat", f"{name}/Concat_1", past[1], v, output=present[1], axis=2)
-        scale = self.constant(config.head_dim**-0.5, np.float32)
+        scale = self.constant(config.scale or config.head_dim**-0.5, np.float32)
         q = self.op("Mul", f"{name}/Mul", q, scale)
         grouped = config.heads != config.kv_heads
         if grouped:
@@ -257,7 +327,7 @@ class _Decoder:
             q = self.op("Reshape", f"{name}/Reshape_3", q, shape)
         keys = self.op("Transpose", f"{name}/Transpose_3", keys, perm=[0, 1, 3, 2])
         scores = self.op("MatMul", f"{name}/MatMul", q, keys)
-        scores = self.op("Add", f"{name}/Add", scores, self.mask)
+        scores = self.op("Add", f"{name}/Add", scores, self.masks[layer.window])
         scores = self.op("Softmax", f"{name}/Softmax", scores, axis=-1)
         y = self.op("MatMul", f"{name}/MatMul_1", scores, values)
         if grouped:
@@ -270,10 +340,30 @@ class _Decoder:
 
     def mlp(self, name: str, x: ir.Value) -> ir.Value:
         gate = self.linear(f"{name}/gate_proj", x)
-        sigmoid = self.op("Sigmoid", f"{name}/act_fn/Sigmoid", gate)
-        gate = self.op("Mul", f"{name}/act_fn/Mul", gate, sigmoid)
+        gate = (self.silu if self.config.activation == "silu" else self.gelu)(name, gate)
         hidden = self.op("Mul", f"{name}/Mul", gate, self.linear(f"{name}/up_proj", x))
         return self.linear(f"{name}/down_proj", hidden)
+
+    def silu(self, name: str, x: ir.Value) -> ir.Value:
+        sigmoid = self.op("Sigmoid", f"{name}/act_fn/Sigmoid", x)
+        return self.op("Mul", f"{name}/act_fn/Mul", x, sigmoid)
+
+    def gelu(self, name: str, x: ir.Value) -> ir.Value:
+        """Returns x / 2 · (1 + tanh(sqrt(2/π) · (x + 0.044715 x³)))."""
+
+        def number(value: float) -> ir.Value:
+            return self.constant(value, np.float32)
+
+        name = f"{name}/act_fn"
+        cube = self.op("Pow", f"{name}/Pow", x, number(3.0))
+        cube = self.op("Mul", f"{name}/Mul", cube, number(0.044715))
+        inner = self.op("Add", f"{name}/Add", x, cube)
+        inner = self.op("Mul", f"{name}/Mul_1", inner, number((2 / np.pi) ** 0.5))
+        tanh = self.op("Tanh", f"{name}/Tanh", inner)
+        half = self.op("Mul", f"{name}/Mul_2", x, number(0.5))
+        return self.op(
+            "Mul", f"{name}/Mul_3", half, self.op("Add", f"{name}/Add_1", tanh, number(1.0))
+        )
 
     def head(self, embedding: ir.Value) -> ir.Value:
         if "lm_head.weight" in self.initializers:

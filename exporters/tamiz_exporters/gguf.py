@@ -70,5 +70,5 @@ def export(source: str, directory: Path) -> str:
     write_json(directory / TOKENIZER, tokenizer.tokenizer_json())
     write_json(directory / TOKENIZER_CONFIG, tokenizer.tokenizer_config(model.context))
     write_tokenizer(directory)
-    save_model(build_decoder(model.config, model.weights()), directory)
+    save_model(build_decoder(model.config, model.tensors()), directory)
     return str(path)

@@ -70,17 +70,29 @@ class GgufTensor:
             return False
         return True
 
-    def dequantize(self) -> np.ndarray:
-        """Returns the values as ``float32 [*shape]``, bit for bit those of `gguf.dequantize`.
+    def dequantize(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """Returns values as float32, bit for bit those of `gguf.dequantize`.
 
         Works through the rows in chunks, so that memory stays close to the result's own size.
+
+        Args:
+            rows: Numbers of the rows wanted, in their order; all by default. Of a vector, the
+                numbers of its elements.
+
+        Returns:
+            ``float32 [*shape]``, or as many of the first dimension as there are `rows`.
         """
-        out = np.empty((len(self.data), self.shape[-1]), np.float32)
+        if rows is not None and len(self.shape) == 1:
+            return np.asarray(self.dequantize()[rows])
+        count = len(self.data) if rows is None else len(rows)
+        out = np.empty((count, self.shape[-1]), np.float32)
         step = max(1, _CHUNK_WEIGHTS // self.shape[-1])
         with np.errstate(invalid="ignore", over="ignore"):
-            for row in range(0, len(self.data), step):
-                out[row : row + step] = dequantize(self.data[row : row + step], self.type)
-        return out.reshape(self.shape)
+            for row in range(0, count, step):
+                part = slice(row, row + step)
+                stored = self.data[part if rows is None else rows[part]]
+                out[part] = dequantize(stored, self.type)
+        return out.reshape(self.shape if rows is None else (count, *self.shape[1:]))
 
 
 class GgufFile:

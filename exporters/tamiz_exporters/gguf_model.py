@@ -6,43 +6,55 @@ are permuted so that rotary pairs are neighbours (2i, 2i+1); the graph pairs i w
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from tamiz_exporters.decoder_graph import DecoderConfig
+from tamiz_exporters import gguf_rope
+from tamiz_exporters.decoder_graph import DecoderConfig, LayerAttention
+from tamiz_exporters.gguf_architectures import ARCHITECTURES
 from tamiz_exporters.gguf_file import GgufFile, GgufTensor
+from tamiz_exporters.gguf_hyperparameters import Hyperparameters
+from tamiz_exporters.gguf_rope import Rope
 
-#: Architecture in GGUF → model class in transformers.
-ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
 #: Metadata that changes the arithmetic in ways the graph does not have; 0 or absence is harmless.
 _UNSUPPORTED = (
     "expert_count",
-    "attention.sliding_window",
     "attention.scale",
     "attention.max_alibi_bias",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
     "logit_scale",
     "residual_scale",
     "embedding_scale",
 )
-_NAMES = {
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-}
+#: Tensors beside the text model: pictures and sound, and heads that predict tokens further ahead.
+_BESIDE = re.compile(r"(?:v|a|mm)\.|.*\.nextn\.")
+#: Gemma 3 of this many layers divides scores by the square root of hidden size / heads.
+_GEMMA3_27B_LAYERS = 62
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Where a weight of the graph lies in the file.
+
+    Attributes:
+        target: Its name in transformers.
+        tensor: The tensor.
+        rows: The tensor's rows that it has, in their order; None for all as they are.
+        embedding: Whether rows are looked up in it: then it is ``[V, H]`` in the graph.
+    """
+
+    target: str
+    tensor: GgufTensor
+    rows: np.ndarray | None = None
+    embedding: bool = False
 
 
 class GgufModel:
@@ -50,7 +62,7 @@ class GgufModel:
 
     Attributes:
         file: The checked file.
-        architecture: ``llama``, ``qwen2`` or ``qwen3``.
+        architecture: Value of `general.architecture`.
         config: The decoder's shape.
         vocabulary: V, rows of the embedding.
         context: Longest sequence the model was made for, in tokens.
@@ -68,71 +80,70 @@ class GgufModel:
         self.file = file
         self.architecture = file.get("general.architecture", str)
         if self.architecture not in ARCHITECTURES:
-            self.file.fail("general.architecture", self.architecture, " or ".join(ARCHITECTURES))
+            known = f"one of {', '.join(ARCHITECTURES)}"
+            file.fail("general.architecture", self.architecture, known)
+        self.traits = ARCHITECTURES[self.architecture]
+        self.of = of = Hyperparameters(file, self.architecture)
         for key in _UNSUPPORTED:
-            if value := file.metadata.get(f"{self.architecture}.{key}"):
-                self._reject(key, value, "0 or no such key")
-        self.hidden = self._positive("embedding_length")
-        self.ffn = self._positive("feed_forward_length")
-        self.context = self._positive("context_length")
-        self.vocabulary = self._tensor("token_embd.weight", (None, self.hidden)).shape[0]
-        heads = self._positive("attention.head_count")
-        kv_heads = self._positive("attention.head_count_kv", heads)
+            if value := of.given(key):
+                of.reject(key, value, "0 or no such key")
+        self.hidden = of.positive("embedding_length")
+        self.ffn = of.positive("feed_forward_length")
+        self.vocabulary = of.tensor("token_embd.weight", (None, self.hidden)).shape[0]
+        heads = of.positive("attention.head_count")
+        kv_heads = of.positive("attention.head_count_kv", heads)
         if heads % kv_heads:
-            self._reject("attention.head_count_kv", kv_heads, f"a divisor of {heads}")
-        head_dim = self._positive("attention.key_length", max(1, self.hidden // heads))
-        if (value_dim := self._positive("attention.value_length", head_dim)) != head_dim:
-            self._reject("attention.value_length", value_dim, f"{head_dim}, as for keys")
-        self.rotary_dim = self._positive("rope.dimension_count", head_dim)
-        if self.rotary_dim > head_dim or self.rotary_dim % 2:
-            self._reject(
-                "rope.dimension_count",
-                self.rotary_dim,
-                f"an even number up to {head_dim}",
-            )
+            of.reject("attention.head_count_kv", kv_heads, f"a divisor of {heads}")
+        head_dim = of.positive("attention.key_length", max(1, self.hidden // heads))
+        if (value_dim := of.positive("attention.value_length", head_dim)) != head_dim:
+            of.reject("attention.value_length", value_dim, f"{head_dim}, as for keys")
         # Before anything of that size is made: a damaged head count must not cost memory.
-        self._tensor("blk.0.attn_q.weight", (heads * head_dim, self.hidden))
-        self.rope_base = self._number("rope.freq_base", 10000.0)
-        self.rope_scaling = self._rope_scaling()
+        if self.traits.fused:
+            of.tensor("blk.0.attn_qkv.weight", ((heads + 2 * kv_heads) * head_dim, self.hidden))
+        else:
+            of.tensor("blk.0.attn_q.weight", (heads * head_dim, self.hidden))
+        self.rope = Rope(of, head_dim)
+        self.context = self.rope.context
+        layers = self._layers()
+        scale = 0.0
+        if self.architecture == "gemma3" and len(layers) == _GEMMA3_27B_LAYERS:
+            scale = (self.hidden / heads) ** -0.5
         self.config = DecoderConfig(
-            layers=self._positive("block_count"),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
-            epsilon=self._number("attention.layer_norm_rms_epsilon"),
-            inverse_frequency=self._inverse_frequency(),
+            epsilon=of.number("attention.layer_norm_rms_epsilon"),
+            layers=layers,
+            scale=scale,
+            embedding_scale=self.hidden**0.5 if self.traits.scales_embedding else 1.0,
+            activation=self.traits.activation,
         )
 
-    def weights(self) -> dict[str, ir.TensorProtocol]:
-        """Returns the graph's weights under Hugging Face's names, dequantised when written.
+    def weights(self) -> list[Weight]:
+        """Returns where the graph's weights lie, under Hugging Face's names.
 
         Raises:
             TamizError: If a tensor is missing, has another shape, or belongs to nothing.
         """
-        out: dict[str, ir.TensorProtocol] = {}
-        used = {"rope_freqs.weight"}
-
-        def add(target: str, name: str, shape: tuple[int, ...], needed: bool = True) -> None:
-            if needed or name in self.file.tensors:
-                used.add(name)
-                out[target] = self._lazy(self._tensor(name, shape))
-
-        add("model.embed_tokens.weight", "token_embd.weight", (self.vocabulary, self.hidden))
-        for layer in range(self.config.layers):
-            source, target = f"blk.{layer}", f"model.layers.{layer}"
-            for name, shape in self._shapes().items():
-                linear, needed = len(shape) == 2, not name.endswith(("q_norm", "k_norm"))
-                add(f"{target}.{_NAMES[name]}.weight", f"{source}.{name}.weight", shape, needed)
-                if linear:
-                    bias = f"{source}.{name}.bias"
-                    add(f"{target}.{_NAMES[name]}.bias", bias, shape[:1], needed=False)
-        add("model.norm.weight", "output_norm.weight", (self.hidden,))
-        add("lm_head.weight", "output.weight", (self.vocabulary, self.hidden), needed=False)
-        if left := [name for name in self.file.tensors if name not in used]:
+        used: set[str] = {"rope_freqs.weight", gguf_rope.SHORT, gguf_rope.LONG}
+        weights = list(self._weights(used))
+        beside = [name for name in self.file.tensors if _BESIDE.match(name)]
+        if beside:
+            _log.warning(
+                "%s: %d tensors are ignored, such as %s: they are no part of the text model",
+                self.file.path,
+                len(beside),
+                beside[0],
+            )
+        if left := [name for name in self.file.tensors if name not in used | {*beside}]:
             self.file.fail(
                 f"tensor {left[0]}", "the tensor", f"none but those of {self.architecture}"
             )
-        return out
+        return weights
+
+    def tensors(self) -> dict[str, ir.TensorProtocol]:
+        """Returns `weights` as float32, dequantised when they are written."""
+        return {weight.target: self._lazy(weight) for weight in self.weights()}
 
     def hf_config(self) -> dict[str, Any]:
         """Returns what ``config.json`` holds, in Hugging Face's terms.
@@ -141,129 +152,153 @@ class GgufModel:
         """
         config = self.config
         out: dict[str, Any] = {
-            "architectures": [ARCHITECTURES[self.architecture]],
-            "model_type": self.architecture,
+            "architectures": [self.traits.model_class],
+            "model_type": self.traits.model_type,
             "attention_bias": "blk.0.attn_q.bias" in self.file.tensors,
             "attention_dropout": 0.0,
             "head_dim": config.head_dim,
-            "hidden_act": "silu",
+            "hidden_act": "silu" if config.activation == "silu" else "gelu_pytorch_tanh",
             "hidden_size": self.hidden,
             "initializer_range": 0.02,
             "intermediate_size": self.ffn,
             "max_position_embeddings": self.context,
             "mlp_bias": "blk.0.ffn_up.bias" in self.file.tensors,
             "num_attention_heads": config.heads,
-            "num_hidden_layers": config.layers,
+            "num_hidden_layers": len(config.layers),
             "num_key_value_heads": config.kv_heads,
             "rms_norm_eps": config.epsilon,
-            "rope_scaling": self.rope_scaling,
-            "rope_theta": self.rope_base,
+            "rope_scaling": self.rope.scaling,
+            "rope_theta": self.rope.base,
             "tie_word_embeddings": "output.weight" not in self.file.tensors,
             "torch_dtype": "float32",
             "use_cache": True,
             "vocab_size": self.vocabulary,
         }
-        if self.rotary_dim != config.head_dim:
-            out["partial_rotary_factor"] = self.rotary_dim / config.head_dim
+        if self.rope.dimensions != config.head_dim:
+            out["partial_rotary_factor"] = self.rope.dimensions / config.head_dim
+        if window := max(layer.window for layer in config.layers):
+            out["sliding_window"] = window
+            out["layer_types"] = [
+                "sliding_attention" if layer.window else "full_attention" for layer in config.layers
+            ]
         return out
 
+    def _layers(self) -> tuple[LayerAttention, ...]:
+        """How each layer attends."""
+        of, traits = self.of, self.traits
+        count = of.positive("block_count")
+        if f"blk.{count - 1}.ffn_norm.weight" not in self.file.tensors:
+            of.reject("block_count", count, "as many layers as the file has")
+        window = of.positive("attention.sliding_window", 1) if self._has_window() else 0
+        if window >= self.context:
+            window = 0
+        rotary = self.rope.scaled()
+        local = self.rope.local(traits.local_rope_base) if traits.local_rope_base else rotary
+        layers = []
+        for number in range(1, count + 1):
+            sees_all = not window or (traits.global_every and number % traits.global_every == 0)
+            turns = not traits.no_rope_every or number % traits.no_rope_every
+            layers.append(
+                LayerAttention(
+                    (rotary if sees_all else local) if turns else None, 0 if sees_all else window
+                )
+            )
+        return tuple(layers)
+
+    def _has_window(self) -> bool:
+        window = self.of.given("attention.sliding_window")
+        if window and self.traits.global_every is None:
+            self.of.reject("attention.sliding_window", window, "0 or no such key")
+        return bool(window)
+
+    def _weights(self, used: set[str]) -> Iterator[Weight]:
+        def find(
+            target: str, name: str, shape: tuple[int, ...], rows: np.ndarray | None = None
+        ) -> Weight:
+            used.add(name)
+            return Weight(target, self.of.tensor(name, shape), rows)
+
+        embedding = self.of.tensor("token_embd.weight", (self.vocabulary, self.hidden))
+        used.add(embedding.name)
+        yield Weight("model.embed_tokens.weight", embedding, embedding=True)
+        for layer in range(len(self.config.layers)):
+            source, target = f"blk.{layer}", f"model.layers.{layer}"
+            for name, shape in self._shapes().items():
+                stored, stored_shape, rows = self._stored(name, shape)
+                tensor = f"{source}.{stored}.weight"
+                if name.endswith(("q_norm", "k_norm")) and tensor not in self.file.tensors:
+                    continue
+                name = f"{target}.{self.traits.names[name]}"
+                yield find(f"{name}.weight", tensor, stored_shape, rows)
+                bias = f"{source}.{stored}.bias"
+                if len(shape) == 2 and bias in self.file.tensors:
+                    yield find(f"{name}.bias", bias, stored_shape[:1], rows)
+        yield find("model.norm.weight", "output_norm.weight", (self.hidden,))
+        if "output.weight" in self.file.tensors:
+            yield find("lm_head.weight", "output.weight", (self.vocabulary, self.hidden))
+
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """Returns the shapes of a layer's weights as stored."""
+        """Returns the shapes of a layer's weights."""
         config, hidden, ffn = self.config, self.hidden, self.ffn
         q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        return {
-            "attn_norm": (hidden,),
+        matrices = {
             "attn_q": (q, hidden),
             "attn_k": (kv, hidden),
             "attn_v": (kv, hidden),
-            "attn_q_norm": (config.head_dim,),
-            "attn_k_norm": (config.head_dim,),
             "attn_output": (hidden, q),
-            "ffn_norm": (hidden,),
             "ffn_gate": (ffn, hidden),
             "ffn_up": (ffn, hidden),
             "ffn_down": (hidden, ffn),
         }
+        norms = {"attn_q_norm": (config.head_dim,), "attn_k_norm": (config.head_dim,)}
+        return {
+            name: matrices.get(name) or norms.get(name, (hidden,)) for name in self.traits.names
+        }
 
-    def _tensor(self, name: str, shape: tuple[int | None, ...]) -> GgufTensor:
-        wanted = " x ".join("any" if dim is None else str(dim) for dim in shape)
-        if (tensor := self.file.tensors.get(name)) is None:
-            self.file.fail(f"tensor {name}", "no such tensor", f"shape {wanted}")
-        fits = len(tensor.shape) == len(shape) and all(
-            want in (None, dim) for dim, want in zip(tensor.shape, shape, strict=True)
-        )
-        if not fits:
-            self.file.fail(f"tensor {name}", " x ".join(map(str, tensor.shape)), f"shape {wanted}")
-        if not tensor.readable:
-            self.file.fail(f"tensor {name}: type", tensor.type.name, "a type that gguf dequantises")
-        return tensor
+    def _stored(
+        self, name: str, shape: tuple[int, ...]
+    ) -> tuple[str, tuple[int, ...], np.ndarray | None]:
+        """Returns the tensor that holds a layer's weight, that tensor's shape, and which rows."""
+        if self.traits.pairs and name in ("attn_q", "attn_k"):
+            return name, shape, half_split(shape[0], self.config.head_dim, self.rope.dimensions)
+        if self.traits.fused:
+            for tensor, parts in (
+                ("attn_qkv", ("attn_q", "attn_k", "attn_v")),
+                ("ffn_up", ("ffn_gate", "ffn_up")),
+            ):
+                if name in parts:
+                    sizes = [self._shapes()[part][0] for part in parts]
+                    begin = sum(sizes[: parts.index(name)])
+                    rows = np.arange(begin, begin + shape[0])
+                    return tensor, (sum(sizes), *shape[1:]), rows
+        return name, shape, None
 
-    def _lazy(self, tensor: GgufTensor) -> ir.LazyTensor:
-        """Wraps a stored tensor; a linear layer's weight comes out as ``[K, N]``."""
-        interleaved = self.architecture == "llama" and ".attn_q." in tensor.name
-        interleaved |= self.architecture == "llama" and ".attn_k." in tensor.name
-        linear = len(tensor.shape) == 2 and tensor.name != "token_embd.weight"
+    def _lazy(self, weight: Weight) -> ir.LazyTensor:
+        """Wraps a weight; a linear layer's comes out as ``[K, N]``."""
+        tensor, rows = weight.tensor, weight.rows
+        linear = len(tensor.shape) == 2 and not weight.embedding
 
         def read() -> ir.TensorProtocol:
-            values = tensor.dequantize()
+            values = tensor.dequantize(rows)
             if not np.isfinite(values).all():
                 self.file.fail(f"tensor {tensor.name}", "NaN or infinity", "finite values")
-            if interleaved:
-                values = half_split_rows(values, self.config.head_dim, self.rotary_dim)
             return ir.Tensor(np.ascontiguousarray(values.T) if linear else values)
 
-        shape = tensor.shape[::-1] if linear else tensor.shape
-        return ir.LazyTensor(read, ir.DataType.FLOAT, ir.Shape(shape))
-
-    def _positive(self, key: str, default: int | None = None) -> int:
-        value = self.file.get(f"{self.architecture}.{key}", int, default)
-        if value <= 0:
-            self._reject(key, value, "a positive number")
-        return int(value)
-
-    def _number(self, key: str, default: float | None = None) -> float:
-        value = self.file.get(f"{self.architecture}.{key}", float, default)
-        if not (np.isfinite(value) and value > 0):
-            self._reject(key, value, "a positive number")
-        # The shortest decimal of the stored float32: 1e-05, not 9.999999747378752e-06.
-        return float(str(np.float32(value)))
-
-    def _reject(self, key: str, found: Any, expected: str) -> NoReturn:
-        self.file.fail(f"{self.architecture}.{key}", found, expected)
-
-    def _rope_scaling(self) -> dict[str, Any] | None:
-        kind = self.file.get(f"{self.architecture}.rope.scaling.type", str, "none")
-        if kind == "linear":
-            return {"rope_type": "linear", "factor": self._number("rope.scaling.factor")}
-        if kind != "none":
-            self._reject("rope.scaling.type", kind, "none or linear")
-        return None
-
-    def _inverse_frequency(self) -> np.ndarray:
-        """Returns ``base^(-2i/R)``, divided by the linear factor and by `rope_freqs.weight`."""
-        exponent = np.arange(0, self.rotary_dim, 2) / self.rotary_dim
-        frequency = self.rope_base**-exponent
-        if self.rope_scaling:
-            frequency = frequency / self.rope_scaling["factor"]
-        if "rope_freqs.weight" in self.file.tensors:
-            factors = self._tensor("rope_freqs.weight", (self.rotary_dim // 2,)).dequantize()
-            if not (np.isfinite(factors) & (factors > 0)).all():
-                self.file.fail("tensor rope_freqs.weight", "other values", "positive numbers")
-            frequency = frequency / factors
-        return np.asarray(frequency, np.float32)
+        shape = tensor.shape if rows is None else (len(rows), *tensor.shape[1:])
+        return ir.LazyTensor(read, ir.DataType.FLOAT, ir.Shape(shape[::-1] if linear else shape))
 
 
-def half_split_rows(w: np.ndarray, head_dim: int, rotary_dim: int) -> np.ndarray:
-    """Moves the rotary rows of every head from pairs (2i, 2i+1) to pairs (i, i + R/2).
+def half_split(rows: int, head_dim: int, rotary_dim: int) -> np.ndarray:
+    """Order of rows that moves rotary pairs from (2i, 2i+1) to (i, i + R/2) in every head.
 
     Args:
-        w: ``[heads·D, ...]``.
+        rows: heads·D.
         head_dim: D.
         rotary_dim: R, the first rows of each head that rotate.
 
     Returns:
-        The same rows in the other order.
+        ``int64 [rows]``, the old number of each new row.
     """
     order = np.arange(head_dim)
     order[:rotary_dim] = order[:rotary_dim].reshape(rotary_dim // 2, 2).T.ravel()
-    return w.reshape(-1, head_dim, *w.shape[1:])[:, order].reshape(w.shape)
+    return (np.arange(0, rows, head_dim)[:, None] + order).ravel()

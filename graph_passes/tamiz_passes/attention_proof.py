@@ -1,8 +1,9 @@
 """Proves on sample inputs that a region of the graph computes what tamiz.Attention computes.
 
 Three questions, so that a refusal can say which one fails: is the mask the causal one of
-attention_mask, are the rotary tables those of fixed frequencies, and does the whole region give
-the op's results (heads, groups, scale, partial rotation, caches).
+attention_mask, perhaps with a window of the last keys, are the rotary tables those of fixed
+frequencies, and does the whole region give the op's results (heads, groups, scale, partial
+rotation, caches).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Parameters:
     scale: float
     rotary_scale: float
     inverse_frequency: np.ndarray | None
+    window: int = 0
 
     def attributes(self) -> dict[str, int | float]:
         """The attributes of the op that differ from its defaults."""
@@ -42,6 +44,8 @@ class Parameters:
             found["scale"] = self.scale
         if self.rotary_scale != 1.0:
             found["rotary_scale"] = self.rotary_scale
+        if self.window:
+            found |= {"window": self.window, "sinks": 0}
         return found
 
 
@@ -119,9 +123,9 @@ class _Proof:
         self.counts = all(value.name != POSITION_INPUT for value in self.probe.inputs)
 
     def parameters(self) -> Parameters:
-        self.check_mask()
+        window = self.window()
         frequency, factor = self.rotary() if self.tables else (None, 1.0)
-        found = Parameters(self.heads, self.kv_heads, self.scale(), factor, frequency)
+        found = Parameters(self.heads, self.kv_heads, self.scale(), factor, frequency, window)
         for case in _CASES:
             self.check_results(found, case.counted() if self.counts else case)
         return found
@@ -144,8 +148,11 @@ class _Proof:
                 given[value] = given[value].reshape(*tokens, -1, self.head_size)
         return self.probe.run(outputs, case, given), inputs
 
-    def check_mask(self) -> None:
-        """Compares what the masks keep with `_visible`, for queries that see anything at all."""
+    def window(self) -> int:
+        """The last keys that a query sees, itself included; 0 where it sees all before it.
+
+        Compares what the masks keep with `_visible`, for queries that see anything at all.
+        """
         masks = self.region.masks
         if not masks:
             raise Refusal("the scores have no mask, expected the causal one")
@@ -153,21 +160,28 @@ class _Proof:
         longest = max((n for n in numbers if n < 1 << 30), default=0) + 2
         if longest > _LONGEST:
             raise Refusal(f"the constant {longest - 2} may be a sliding window too long to test")
-        long_case = _case([[1] * longest], 1)
-        for case in (*_CASES, long_case):
-            arrays, _ = self.run([mask.value for mask in masks], case)
-            expected = _visible(case)[:, None]
-            kept = np.ones_like(expected)
-            for mask, array in zip(masks, arrays, strict=True):
-                kept = kept & _kept(mask, array, case)
-            if ((kept == expected) | ~expected.any(-1, keepdims=True)).all():
-                continue
-            if (kept <= expected).all():
+        last = _case([[1] * longest], 1)
+        kept = self.kept(last)
+        seen = int(kept.sum(-1).max())
+        window = 0 if seen == longest else seen
+        padded = _case([[1] * (longest + 2), [0, *[1] * (longest + 1)]], 3)
+        for case in (*_CASES, last, padded):
+            kept, expected = self.kept(case), _visible(case, window)[:, None]
+            if not ((kept == expected) | ~expected.any(-1, keepdims=True)).all():
                 raise Refusal(
-                    "the mask hides keys before the query, as a sliding window does: of "
-                    f"{case.mask.shape[1]} keys a query sees at most {kept.sum(-1).max()}"
+                    "the mask is not the causal mask of attention_mask"
+                    + (f" with a window: of {longest} keys a query sees {seen}" if window else "")
                 )
-            raise Refusal("the mask is not the causal mask of attention_mask")
+        return window
+
+    def kept(self, case: Case) -> np.ndarray:
+        """Which scores all masks keep, ``[1 or B, heads, 1 or S, P + S]``."""
+        masks = self.region.masks
+        arrays, _ = self.run([mask.value for mask in masks], case)
+        kept = np.ones((1, 1, 1, case.mask.shape[1]), bool)
+        for mask, array in zip(masks, arrays, strict=True):
+            kept = kept & _kept(mask, array, case)
+        return kept
 
     def rotary(self) -> tuple[np.ndarray, float]:
         """Frequencies ``[R/2]`` and the factor on cos and sin."""
@@ -216,7 +230,7 @@ class _Proof:
             [*inputs, case.mask, case.positions, parameters.inverse_frequency],
             **parameters.attributes(),
         )
-        sees = _visible(case).any(-1)
+        sees = _visible(case, parameters.window).any(-1)
         found[0], expected[0] = found[0][sees], expected[0][sees]
         names = ("output", "present key", "present value")
         for what, a, b in zip(names, found, expected, strict=True):
@@ -242,11 +256,12 @@ def _head_counts(region: Region) -> tuple[int, int, int]:
     return heads, kv_heads, head_size
 
 
-def _visible(case: Case) -> np.ndarray:
+def _visible(case: Case, window: int = 0) -> np.ndarray:
     """Which keys each query attends, ``[B, S, P + S]``: those before it that are not padding."""
-    queries = case.past + np.arange(case.length)
-    causal = np.arange(case.mask.shape[1]) <= queries[:, None]
-    return np.asarray(causal & (case.mask[:, None, :] != 0))
+    queries = case.past + np.arange(case.length)[:, None]
+    keys = np.arange(case.mask.shape[1])
+    near = (keys <= queries) & (not window or keys > queries - window)
+    return np.asarray(near & (case.mask[:, None, :] != 0))
 
 
 def _kept(mask: Mask, array: np.ndarray, case: Case) -> np.ndarray:

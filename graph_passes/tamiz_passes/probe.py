@@ -78,7 +78,8 @@ class Probe:
 
         self.inputs = [v for v in _leaves(outputs, boundary) if not v.is_initializer()]
         graph = ir.convenience.extract(model.graph, list(self.inputs), list(outputs))
-        proto = ir.to_proto(ir.Model(graph, ir_version=model.ir_version))
+        part = ir.external_data.load_to_model(ir.Model(graph, ir_version=model.ir_version))
+        proto = ir.to_proto(part)
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = 1

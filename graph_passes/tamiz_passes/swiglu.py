@@ -1,21 +1,25 @@
-"""Recognises SwiGLU, the gated activation of a feed-forward block.
+"""Recognises the gated activation of a feed-forward block.
 
 y = silu(gate) · up,   silu(g) = g · sigmoid(g)       (Shazeer 2020)
+y = gelu(gate) · up,   gelu(g) = g/2 · (1 + tanh(sqrt(2/π) · (g + 0.044715 g³)))
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 from onnxscript.rewriter.pattern import MatchResult, OrValue
 
 from tamiz.api import DOMAIN, GraphPass, Phase
 from tamiz_passes.rules import Rule, apply
+from tamiz_passes.values import scalar
 
 
 class RecogniseSwiGLU(GraphPass):
-    """Puts tamiz.SwiGLU for silu(gate) · up."""
+    """Puts tamiz.SwiGLU for silu(gate) · up and gelu(gate) · up."""
 
     name = "swiglu"
     phase = Phase.RECOGNISE
@@ -24,19 +28,21 @@ class RecogniseSwiGLU(GraphPass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
-        modified = apply(self, model, _SwiGLU)
+        modified = apply(self, model, _SwiGLU, _GeGLU, _GeGLUHalvedLast, _GeluOperator)
         for node in model.graph:
             if node.op_type in ("Tanh", "Erf", "Gelu", "Relu", "Sigmoid") and node.domain == "":
-                self.note(node, f"Activation {node.op_type} is not part of silu(gate) · up.")
+                self.note(
+                    node, f"{node.op_type} is not part of silu(gate) · up or gelu(gate) · up."
+                )
         return ir.passes.PassResult(model, modified=modified)
 
 
-class _SwiGLU(Rule):
-    def pattern(self, op: Any, gate: Any, up: Any) -> Any:
-        silu = OrValue([op.Mul(gate, op.Sigmoid(gate)), op.Swish(gate)])
-        return op.Mul(silu, up, _outputs=["y"])
+class _Gated(Rule):
+    """Checks and the rewrite that all activations share."""
 
-    def check(self, _: Any, y: ir.Value, gate: ir.Value, up: ir.Value) -> MatchResult:
+    activation = ""
+
+    def accept(self, y: ir.Value, gate: ir.Value, up: ir.Value) -> MatchResult:
         if y.dtype is not None and y.dtype != ir.DataType.FLOAT:
             return self.refuse(y, f"The activation works on {y.dtype.name}, expected FLOAT.")
         if gate.shape is None or up.shape is None or gate.shape[-1] != up.shape[-1]:
@@ -44,4 +50,58 @@ class _SwiGLU(Rule):
         return MatchResult()
 
     def rewrite(self, op: Any, gate: ir.Value, up: ir.Value, **_: Any) -> Any:
-        return op.SwiGLU(gate, up, _domain=DOMAIN)
+        attributes = {"activation": self.activation} if self.activation else {}
+        return op.SwiGLU(gate, up, **attributes, _domain=DOMAIN)
+
+
+class _SwiGLU(_Gated):
+    def pattern(self, op: Any, gate: Any, up: Any) -> Any:
+        silu = OrValue([op.Mul(gate, op.Sigmoid(gate)), op.Swish(gate)])
+        return op.Mul(silu, up, _outputs=["y"])
+
+    def check(self, _: Any, y: ir.Value, gate: ir.Value, up: ir.Value, **__: Any) -> MatchResult:
+        return self.accept(y, gate, up)
+
+
+#: Constants of the tanh approximation by their names in the pattern.
+_GELU = {"three": 3.0, "cubic": 0.044715, "root": (2 / np.pi) ** 0.5, "one": 1.0, "half": 0.5}
+
+
+class _GeGLU(_Gated):
+    activation = "gelu_tanh"
+
+    def pattern(
+        self, op: Any, gate: Any, up: Any, three: Any, cubic: Any, root: Any, one: Any, half: Any
+    ) -> Any:
+        tanh = self.tanh(op, gate, three, cubic, root)
+        return op.Mul(op.Mul(op.Mul(gate, half), op.Add(tanh, one)), up, _outputs=["y"])
+
+    def tanh(self, op: Any, gate: Any, three: Any, cubic: Any, root: Any) -> Any:
+        cube = op.Mul(op.Pow(gate, three), cubic)
+        return op.Tanh(op.Mul(op.Add(gate, cube), root))
+
+    def check(self, _: Any, y: ir.Value, gate: ir.Value, up: ir.Value, **found: Any) -> MatchResult:
+        for name, expected in _GELU.items():
+            number = scalar(found[name])
+            if number is None or not math.isclose(number, expected, rel_tol=1e-6):
+                return self.refuse(y, f"Gelu has {number} for {name}, expected {expected}.")
+        return self.accept(y, gate, up)
+
+
+class _GeGLUHalvedLast(_GeGLU):
+    def pattern(
+        self, op: Any, gate: Any, up: Any, three: Any, cubic: Any, root: Any, one: Any, half: Any
+    ) -> Any:
+        tanh = self.tanh(op, gate, three, cubic, root)
+        return op.Mul(op.Mul(op.Mul(gate, op.Add(tanh, one)), half), up, _outputs=["y"])
+
+
+class _GeluOperator(_Gated):
+    activation = "gelu_tanh"
+
+    def pattern(self, op: Any, gate: Any, up: Any) -> Any:
+        gelu = op.Gelu(gate, approximate="tanh")
+        return op.Mul(gelu, up, _outputs=["y"])
+
+    def check(self, _: Any, y: ir.Value, gate: ir.Value, up: ir.Value, **__: Any) -> MatchResult:
+        return self.accept(y, gate, up)

@@ -320,11 +320,12 @@ def rms_norm(
     return [y.reshape(s.shape), s]
 
 
-def swiglu(gate: Array, up: Array) -> list[Array]:
-    """y = gate / (1 + exp(-gate)) * up."""
+def swiglu(gate: Array, up: Array, *, activation: str = "silu") -> list[Array]:
+    """y = gate / (1 + exp(-u)) * up, u = gate, or of gelu_tanh sqrt(8 / pi) (gate + c gate^3)."""
     gate = gate.astype(np.float64)
     with np.errstate(over="ignore"):
-        return [gate / (1 + np.exp(-gate)) * up]
+        u = gate if activation == "silu" else np.sqrt(8 / np.pi) * (gate + 0.044715 * gate**3)
+        return [gate / (1 + np.exp(-u)) * up]
 
 
 def last_positions(x: Array, count: Array) -> list[Array]:

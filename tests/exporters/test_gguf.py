@@ -26,6 +26,22 @@ MODELS = {
     "llama, biases": {"biases": True},
     "qwen2": {"architecture": "qwen2", "biases": True, "rope_base": 1e6},
     "qwen3": {"architecture": "qwen3", "head_dim": 32, "rotary_dim": 32, "tied": False},
+    "mistral, sliding window": {"window": 9, "tied": False},
+    "phi3, fused tensors": {"architecture": "phi3", "tied": False, "window": 20},
+    "phi3, long rope": {
+        "architecture": "phi3",
+        "long_factors": np.linspace(1, 3, 8, dtype=np.float32),
+    },
+    "smollm3, layers without rope": {"architecture": "smollm3", "layers": 4},
+    "qwen2, yarn": {"architecture": "qwen2", "yarn": (2.0, 128)},
+    "gemma": {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},
+    "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8, "rope_base": 1e6},
+    "gemma3, linear rope scaling": {
+        "architecture": "gemma3",
+        "layers": 6,
+        "window": 8,
+        "rope_factor": 8.0,
+    },
 }
 
 
@@ -180,11 +196,17 @@ def test_configuration_files(tmp_path):
 
 
 REFUSED = {
-    "yarn": ({"llama__rope__scaling__type": "yarn"}, "rope.scaling.type: found yarn"),
+    "yarn": ({"llama__rope__scaling__type": "yarn"}, "rope.scaling.factor: found nothing"),
+    "other scaling": ({"llama__rope__scaling__type": "su"}, "rope.scaling.type: found su"),
+    "soft cap": ({"llama__attn_logit_softcapping": 50.0}, "attn_logit_softcapping: found 50"),
     "experts": ({"llama__expert_count": 8}, "llama.expert_count: found 8"),
-    "window": ({"llama__attention__sliding_window": 64}, "sliding_window: found 64"),
     "end of turn": ({"tokenizer__ggml__eot_token_id": 9999}, "eot_token_id: found 9999"),
 }
+
+
+def test_refuses_a_window_that_the_architecture_has_not(tmp_path):
+    with pytest.raises(TamizError, match="sliding_window: found 64, expected 0"):
+        export(tmp_path, tiny_gguf.random_model(architecture="qwen2", window=64))
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -195,7 +217,9 @@ def test_refuses_what_the_graph_does_not_have(tmp_path, name):
 
 
 def test_refuses_an_unknown_architecture(tmp_path):
-    with pytest.raises(TamizError, match=r"general\.architecture: found gpt7, expected llama or"):
+    with pytest.raises(
+        TamizError, match=r"general\.architecture: found gpt7, expected one of llama"
+    ):
         export(tmp_path, tiny_gguf.random_model(architecture="gpt7"))
 
 

@@ -36,11 +36,27 @@ class TinyModel:
     rope_factor: float = 1.0
     rope_freqs: np.ndarray | None = None
     epsilon: float = 1e-5
+    window: int = 0
+    yarn: tuple[float, int] | None = None  # factor, original context
+    long_factors: np.ndarray | None = None  # of rotary frequencies, short and long contexts alike
     weights: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def vocabulary(self) -> int:
         return len(byte_level_tokens())
+
+    @property
+    def norms_around(self) -> bool:
+        return self.architecture == "gemma3"
+
+    @property
+    def neighbours(self) -> bool:
+        """Whether rotary pairs are neighbours in the file."""
+        return self.architecture in ("llama", "smollm3")
+
+    def window_of(self, layer: int) -> int:
+        sees_all = self.architecture == "gemma3" and layer % 6 == 5
+        return 0 if sees_all else self.window
 
 
 _NAMES = {
@@ -77,9 +93,12 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
         weights[f"{name}.mlp.gate_proj.weight"] = normal(model.ffn, model.hidden)
         weights[f"{name}.mlp.up_proj.weight"] = normal(model.ffn, model.hidden)
         weights[f"{name}.mlp.down_proj.weight"] = normal(model.hidden, model.ffn)
-        for norm in ("input_layernorm", "post_attention_layernorm"):
+        norms = ["input_layernorm", "post_attention_layernorm"]
+        if model.norms_around:
+            norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
+        for norm in norms:
             weights[f"{name}.{norm}.weight"] = 1 + normal(model.hidden)
-        if model.architecture == "qwen3":
+        if model.architecture in ("qwen3", "gemma3"):
             for norm in ("q_norm", "k_norm"):
                 weights[f"{name}.self_attn.{norm}.weight"] = 1 + normal(model.head_dim)
     weights["model.norm.weight"] = 1 + normal(model.hidden)
@@ -120,6 +139,16 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
     if model.rope_factor != 1:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(model.rope_factor)
+    if model.window:
+        writer.add_sliding_window(model.window)
+    if model.yarn:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(model.yarn[0])
+        writer.add_rope_scaling_orig_ctx_len(model.yarn[1])
+    if model.long_factors is not None:
+        writer.add_rope_scaling_orig_ctx_len(128)
+        for length in ("short", "long"):
+            writer.add_tensor(f"rope_factors_{length}.weight", model.long_factors)
     add_tokenizer(writer)
     for key, value in metadata.items():
         name = key.replace("__", ".")
@@ -128,13 +157,19 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
         )
     held = dict(model.weights)
     for name, source in gguf_names(model).items():
-        permuted = model.architecture == "llama" and source.startswith("blk.")
+        permuted = model.neighbours and source.startswith("blk.")
         permuted = permuted and (".attn_q." in source or ".attn_k." in source)
+        if model.architecture == "phi3" and name.endswith(_FUSED_AWAY):
+            continue
         rows = interleave(model, model.weights[name]) if permuted else model.weights[name]
+        if model.architecture == "phi3":
+            source, rows = _fused(model, name, source, rows)
         tensor_kind = kind if rows.ndim == 2 else Type.F32
         stored = gguf.quants.quantize(rows, tensor_kind)
         writer.add_tensor(source, stored, raw_dtype=tensor_kind)
         rows = gguf.dequantize(stored, tensor_kind).reshape(rows.shape)
+        if source.endswith(("attn_qkv.weight", "ffn_up.weight")) and model.architecture == "phi3":
+            continue  # written in float32 only
         held[name] = deinterleave(model, rows) if permuted else rows
     if model.rope_freqs is not None:
         writer.add_tensor("rope_freqs.weight", model.rope_freqs)
@@ -143,6 +178,18 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
     writer.write_tensors_to_file()
     writer.close()
     return replace(model, weights=held)
+
+
+#: Weights that phi3 files keep in the tensor of another one.
+_FUSED_AWAY = ("k_proj.weight", "v_proj.weight", "gate_proj.weight")
+
+
+def _fused(model: TinyModel, name: str, source: str, rows: np.ndarray) -> tuple[str, np.ndarray]:
+    parts = {"q_proj": ("q_proj", "k_proj", "v_proj"), "up_proj": ("gate_proj", "up_proj")}
+    for first, names in parts.items():
+        if name.endswith(f"{first}.weight"):
+            rows = np.concatenate([model.weights[name.replace(first, part)] for part in names])
+    return source.replace("attn_q.", "attn_qkv."), rows
 
 
 def add_tokenizer(writer: gguf.GGUFWriter) -> None:
@@ -165,8 +212,11 @@ def gguf_names(model: TinyModel) -> dict[str, str]:
         "model.norm.weight": "output_norm.weight",
         "lm_head.weight": "output.weight",
     }
+    norms = {"ffn_norm": "pre_feedforward_layernorm"} if model.norms_around else {}
+    norms |= {"post_attention_norm": "post_attention_layernorm"} if model.norms_around else {}
+    norms |= {"post_ffw_norm": "post_feedforward_layernorm"} if model.norms_around else {}
     for layer in range(model.layers):
-        for source, name in _NAMES.items():
+        for source, name in (_NAMES | norms).items():
             for part in ("weight", "bias"):
                 names[f"model.layers.{layer}.{name}.{part}"] = f"blk.{layer}.{source}.{part}"
     return {name: source for name, source in names.items() if name in model.weights}
@@ -177,36 +227,68 @@ def logits(
 ) -> np.ndarray:
     """Computes ``[B, S, V]`` in float64; queries that see no key come out as they may."""
     weights = {name: value.astype(np.float64) for name, value in model.weights.items()}
-    visible = np.tril(np.ones((ids.shape[1], ids.shape[1]), bool)) & (mask[:, None, :] != 0)
-    x = weights["model.embed_tokens.weight"][ids]
+    tokens = np.arange(ids.shape[1])
+    gemma = model.architecture.startswith("gemma")
+    x = weights["model.embed_tokens.weight"][ids] * (model.hidden**0.5 if gemma else 1)
     for layer in range(model.layers):
         name = f"model.layers.{layer}"
-        normed = _norm(model, x, weights[f"{name}.input_layernorm.weight"])
-        x = x + _attention(model, weights, f"{name}.self_attn", normed, visible, positions)
-        normed = _norm(model, x, weights[f"{name}.post_attention_layernorm.weight"])
-        gate = normed @ weights[f"{name}.mlp.gate_proj.weight"].T
-        up = normed @ weights[f"{name}.mlp.up_proj.weight"].T
-        x = x + (gate / (1 + np.exp(-gate)) * up) @ weights[f"{name}.mlp.down_proj.weight"].T
+        near = tokens > tokens[:, None] - (model.window_of(layer) or len(tokens))
+        seen = np.tril(near) & (mask[:, None, :] != 0)
+        turn = _turns(model, layer, positions)
+
+        def norm(part: str, values: np.ndarray, name: str = name) -> np.ndarray:
+            return _norm(model, values, weights[f"{name}.{part}_layernorm.weight"])
+
+        y = _attention(model, weights, f"{name}.self_attn", norm("input", x), seen, turn)
+        x = x + (norm("post_attention", y) if model.norms_around else y)
+        y = norm("pre_feedforward" if model.norms_around else "post_attention", x)
+        gate = y @ weights[f"{name}.mlp.gate_proj.weight"].T
+        up = y @ weights[f"{name}.mlp.up_proj.weight"].T
+        y = (_gelu(gate) if gemma else gate / (1 + np.exp(-gate))) * up
+        y = y @ weights[f"{name}.mlp.down_proj.weight"].T
+        x = x + (norm("post_feedforward", y) if model.norms_around else y)
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
     return _norm(model, x, weights["model.norm.weight"]) @ head.T
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 def _norm(model: TinyModel, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return x / np.sqrt((x**2).mean(-1, keepdims=True) + model.epsilon) * weight
 
 
-def _rotate(model: TinyModel, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Rotates ``[B, S, D]`` as complex numbers."""
-    half = model.rotary_dim // 2
-    frequency = model.rope_base ** (-np.arange(half) / half) / model.rope_factor
+def _turns(model: TinyModel, layer: int, positions: np.ndarray) -> np.ndarray:
+    """What rotary pairs of a layer are multiplied by, as complex numbers ``[B, S, R/2]``."""
+    half, length, base = model.rotary_dim // 2, 1.0, model.rope_base
+    if model.architecture == "smollm3" and layer % 4 == 3:
+        return np.ones((*positions.shape, half), complex)
+    if model.window_of(layer) and model.architecture == "gemma3":
+        return np.exp(1j * positions[..., None] * 1e4 ** (-np.arange(half) / half))
+    frequency = base ** (-np.arange(half) / half) / model.rope_factor
     if model.rope_freqs is not None:
         frequency = frequency / model.rope_freqs
-    turn = np.exp(1j * positions[..., None] * frequency)
+    if model.long_factors is not None:  # of a context of 512 tokens, 128 originally
+        frequency, length = frequency / model.long_factors, np.sqrt(1 + np.log(4) / np.log(128))
+    if model.yarn:
+        factor, context = model.yarn
+        pair = [half * np.log(context / (n * 2 * np.pi)) / np.log(base) for n in (32, 1)]
+        low, high = max(np.floor(pair[0]), 0), min(np.ceil(pair[1]), 2 * half - 1)
+        ramp = np.clip((np.arange(half) - low) / (high - low), 0, 1)
+        frequency = frequency / factor * ramp + frequency * (1 - ramp)
+        length = 0.1 * np.log(factor) + 1
+    return length * np.exp(1j * positions[..., None] * frequency)
+
+
+def _rotate(x: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """Rotates ``[B, S, D]`` as complex numbers."""
+    half = turn.shape[-1]
     turned = (x[..., :half] + 1j * x[..., half : 2 * half]) * turn
     return np.concatenate([turned.real, turned.imag, x[..., 2 * half :]], axis=-1)
 
 
-def _attention(model, weights, name, x, visible, positions) -> np.ndarray:
+def _attention(model, weights, name, x, visible, turn) -> np.ndarray:
     def project(part: str) -> np.ndarray:
         bias = weights.get(f"{name}.{part}_proj.bias", 0)
         y = x @ weights[f"{name}.{part}_proj.weight"].T + bias
@@ -219,8 +301,7 @@ def _attention(model, weights, name, x, visible, positions) -> np.ndarray:
     out = np.zeros_like(q)
     for head in range(model.heads):
         kv_head = head // (model.heads // model.kv_heads)
-        turned = _rotate(model, q[:, :, head], positions)
-        scores = turned @ _rotate(model, k[:, :, kv_head], positions).swapaxes(1, 2)
+        scores = _rotate(q[:, :, head], turn) @ _rotate(k[:, :, kv_head], turn).swapaxes(1, 2)
         scores = np.where(visible, scores / np.sqrt(model.head_dim), -1e30)
         share = np.exp(scores - scores.max(-1, keepdims=True))
         out[:, :, head] = share / share.sum(-1, keepdims=True) @ v[:, :, kv_head]

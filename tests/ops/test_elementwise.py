@@ -64,6 +64,22 @@ def test_swiglu(isa, width, rows):
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_gated_gelu(isa, width):
+    gate, up = random(5, width, scale=4), random(5, width, seed=1)
+    got = tamiz_ops.run("SwiGLU", [gate, up], isa=isa, activation="gelu_tanh")[0]
+    expected = reference.run("SwiGLU", [gate, up], activation="gelu_tanh")[0]
+    # Far below 0, u has a rounding error of its size times 2^-24.
+    np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-7)
+
+
+def test_unknown_activation():
+    gate = random(1, 4)
+    with pytest.raises(ValueError, match="activation is 'relu', expected silu or gelu_tanh"):
+        tamiz_ops.run("SwiGLU", [gate, gate], activation="relu")
+
+
+@pytest.mark.parametrize("isa", ISAS)
 def test_swiglu_covers_the_whole_range_of_the_exponential(isa):
     gate = np.concatenate([np.linspace(-110, 110, 4001), [-1e30, 1e30, 0.0, -0.0]])
     gate = gate.astype(np.float32)

@@ -1,5 +1,6 @@
 // RMSNorm:  s = x + residual,  y = s / sqrt(mean(s^2) + epsilon) * weight
 // SwiGLU:   y = gate / (1 + exp(-gate)) * up
+// GeGLU:    y = gate / (1 + exp(-2u)) * up,  u = sqrt(2 / pi) * (gate + 0.044715 gate^3)
 #pragma once
 
 #include <string.h>
@@ -70,16 +71,27 @@ inline Vec silu(Vec x) {
   return x / (one + exp(broadcast(0.0f) - x));
 }
 
-inline void swiglu(const float* gate, const float* up, int64_t count, float* y) {
+/// x / 2 (1 + tanh(u)), since 1 + tanh(u) = 2 / (1 + exp(-2u)).
+inline Vec gelu(Vec x) {
+  const Vec one = broadcast(1.0f);
+  const Vec cubic = fma(broadcast(0.044715f) * x, x * x, x);
+  return x / (one + exp(broadcast(-1.5957691216f) * cubic));
+}
+
+template <Vec (*kActivation)(Vec)>
+void gated(const float* gate, const float* up, int64_t count, float* y) {
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(y + i, silu(load(gate + i)) * load(up + i));
+  for (; i + kLanes <= count; i += kLanes) {
+    store(y + i, kActivation(load(gate + i)) * load(up + i));
+  }
   const int64_t rest = count - i;
   if (rest) {
-    store_partial(y + i, silu(load_partial(gate + i, rest)) * load_partial(up + i, rest), rest);
+    const Vec activation = kActivation(load_partial(gate + i, rest));
+    store_partial(y + i, activation * load_partial(up + i, rest), rest);
   }
 }
 
-constexpr ElementwiseKernels elementwise_kernels = {rms_norm, swiglu};
+constexpr ElementwiseKernels elementwise_kernels = {rms_norm, gated<silu>, gated<gelu>};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

@@ -13,6 +13,10 @@ struct ElementwiseKernels {
 
   /// y = gate / (1 + exp(-gate)) * up, for `count` elements. (Shazeer 2020.)
   void (*swiglu)(const float* gate, const float* up, int64_t count, float* y);
+
+  /// y = gate / (1 + exp(-2u)) * up, u = sqrt(2 / pi) * (gate + 0.044715 gate^3): the tanh
+  /// approximation of GELU. (Hendrycks and Gimpel 2016; Shazeer 2020.)
+  void (*geglu)(const float* gate, const float* up, int64_t count, float* y);
 };
 
 }  // namespace tamiz

@@ -12,7 +12,8 @@ constexpr int64_t kTaskElements = 8192;
 
 class SwiGLU : public Stage {
  public:
-  explicit SwiGLU(const Kernels& kernels) : kernels_(kernels.elementwise) {}
+  SwiGLU(const Attributes& attributes, const Kernels& kernels)
+      : gated_(choose(attributes.strings.at("activation"), kernels.elementwise)) {}
 
   void infer(Ports inputs, Ports outputs) const override {
     expect_shape("up", inputs[1], inputs[0].shape, "the shape of gate");
@@ -25,29 +26,39 @@ class SwiGLU : public Stage {
 
   void run(const Call& call, int, size_t task) const override {
     const int64_t at = task * kTaskElements;
-    kernels_.swiglu(call.inputs[0].as<float>() + at, call.inputs[1].as<float>() + at,
-                    std::min(kTaskElements, call.inputs[0].shape.count() - at),
-                    call.outputs[0].as<float>() + at);
+    gated_(call.inputs[0].as<float>() + at, call.inputs[1].as<float>() + at,
+           std::min(kTaskElements, call.inputs[0].shape.count() - at),
+           call.outputs[0].as<float>() + at);
   }
 
  private:
-  const ElementwiseKernels& kernels_;
+  using Gated = void (*)(const float* gate, const float* up, int64_t count, float* y);
+
+  static Gated choose(const std::string& activation, const ElementwiseKernels& kernels) {
+    if (activation.empty() || activation == "silu") return kernels.swiglu;
+    if (activation == "gelu_tanh") return kernels.geglu;
+    throw Error("activation is '" + activation + "', expected silu or gelu_tanh");
+  }
+
+  const Gated gated_;
 };
 
-std::unique_ptr<Stage> make(const Attributes&, const Kernels& kernels) {
-  return std::make_unique<SwiGLU>(kernels);
+std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
+  return std::make_unique<SwiGLU>(attributes, kernels);
 }
 
 }  // namespace
 
 const OpSpec& swiglu_spec() {
   static const OpSpec spec = {"SwiGLU",
-                              "y = gate / (1 + exp(-gate)) * up.",
+                              "y = f(gate) * up.",
                               {{"gate", Type::float32, false, "[..., width]"},
                                {"up", Type::float32, false, "[..., width]"}},
                               {{"y", Type::float32, false, "[..., width]"}},
                               false,
-                              {},
+                              {{"activation", AttributeSpec::Kind::text, false, 0,
+                                "f: silu, x / (1 + exp(-x)), the default; or gelu_tanh, x / (1 + "
+                                "exp(-2u)) with u = sqrt(2 / pi) (x + 0.044715 x^3)"}},
                               {},
                               make};
   return spec;

@@ -1,0 +1,87 @@
+"""Checked access to the hyperparameters and tensors of one architecture in a GGUF file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tamiz_exporters.gguf_file import GgufFile, GgufTensor
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """The keys of a file that begin with its architecture.
+
+    Attributes:
+        file: The checked file.
+        architecture: Value of `general.architecture`.
+    """
+
+    file: GgufFile
+    architecture: str
+
+    def positive(self, key: str, default: int | None = None) -> int:
+        """A positive integer.
+
+        Args:
+            key: Key without the architecture.
+            default: Value where the key is absent; None makes the key required.
+
+        Raises:
+            TamizError: It is absent and required, or not positive.
+        """
+        value = self.file.get(f"{self.architecture}.{key}", int, default)
+        if value <= 0:
+            self.reject(key, value, "a positive number")
+        return int(value)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number: the shortest decimal of the stored float32, so 1e-05.
+
+        Raises:
+            TamizError: It is absent and required, or not positive and finite.
+        """
+        value = self.file.get(f"{self.architecture}.{key}", float, default)
+        if not (np.isfinite(value) and value > 0):
+            self.reject(key, value, "a positive number")
+        return float(str(np.float32(value)))
+
+    def text(self, key: str, default: str) -> str:
+        """A string.
+
+        Raises:
+            TamizError: The file holds another type.
+        """
+        return str(self.file.get(f"{self.architecture}.{key}", str, default))
+
+    def given(self, key: str) -> Any:
+        """A value of any type; None where the key is absent."""
+        return self.file.metadata.get(f"{self.architecture}.{key}")
+
+    def reject(self, key: str, found: Any, expected: str) -> NoReturn:
+        """Raises the TamizError that says what is wrong with a key."""
+        self.file.fail(f"{self.architecture}.{key}", found, expected)
+
+    def tensor(self, name: str, shape: tuple[int | None, ...]) -> GgufTensor:
+        """A tensor of the file.
+
+        Args:
+            name: Its name.
+            shape: Expected shape; None for any size.
+
+        Raises:
+            TamizError: It is missing, has another shape, or a type that cannot be read.
+        """
+        wanted = " x ".join("any" if dim is None else str(dim) for dim in shape)
+        if (tensor := self.file.tensors.get(name)) is None:
+            self.file.fail(f"tensor {name}", "no such tensor", f"shape {wanted}")
+        fits = len(tensor.shape) == len(shape) and all(
+            want in (None, dim) for dim, want in zip(tensor.shape, shape, strict=True)
+        )
+        if not fits:
+            self.file.fail(f"tensor {name}", " x ".join(map(str, tensor.shape)), f"shape {wanted}")
+        if not tensor.readable:
+            self.file.fail(f"tensor {name}: type", tensor.type.name, "a type that gguf dequantises")
+        return tensor
