@@ -17,6 +17,7 @@ from tamiz.api import (
     Claim,
     Cost,
     Fit,
+    FitError,
     Mode,
     Resource,
     Site,
@@ -46,9 +47,12 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """Sets the window of the attention at `site`; the node stays.
 
     Raises:
-        FitError: The attention was not recognised.
+        FitError: The attention was not recognised, or the model itself has a window there.
     """
     node = find_attention(model, site)
+    own = node.attributes.get("window")
+    if own is not None and 0 < own.as_int() <= fit.attributes["window"]:
+        raise FitError(f"the model's own window of {own.as_int()} keys is not longer")
     set_attributes(node, fit.attributes)
     return [node]
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tamiz.api.attention import SINKS
+
 if TYPE_CHECKING:
     import onnx_ir as ir
 
@@ -20,8 +22,8 @@ Float = NDArray[np.float32]
 Values = Mapping[str, Float]
 Gradients = list["Float | None"]
 
-#: Attributes of an attention over all keys with the usual scale.
-_PLAIN = {"num_heads", "kv_heads", "scale", "rotary_scale"}
+#: Attributes of an attention over all keys, or over a window of the last ones.
+_PLAIN = {"num_heads", "kv_heads", "scale", "rotary_scale", "window", "sinks"}
 
 
 class UnknownOpError(Exception):
@@ -115,13 +117,28 @@ def _swiglu(node: ir.Node, values: Values, given: Gradients) -> Gradients:
     """y = gate · σ(gate) · up."""
     gate, up, g = values[_name(node, 0)], values[_name(node, 1)], given[0]
     assert g is not None
+    activation = node.attributes.get("activation")
+    if activation is not None and activation.as_string() != "silu":
+        return _geglu(gate, up, g)
     with np.errstate(over="ignore"):
         sigmoid = (1 / (1 + np.exp(-gate))).astype(np.float32)
     return [g * up * sigmoid * (1 + gate * (1 - sigmoid)), g * gate * sigmoid]
 
 
+def _geglu(gate: Float, up: Float, g: Float) -> Gradients:
+    """y = gate · σ(u) · up, u = sqrt(8/π) (gate + 0.044715 gate³)."""
+    root = np.float32((8 / np.pi) ** 0.5)
+    with np.errstate(over="ignore"):
+        sigmoid = 1 / (1 + np.exp(-root * (gate + np.float32(0.044715) * gate**3)))
+    slope = root * (1 + np.float32(3 * 0.044715) * gate**2)
+    return [g * up * sigmoid * (1 + gate * slope * (1 - sigmoid)), g * gate * sigmoid]
+
+
 def _attention(node: ir.Node, values: Values, given: Gradients) -> Gradients:
-    """y = softmax(scale · q kᵀ) v over the keys so far, q and k turned by their positions."""
+    """y = softmax(scale · q kᵀ) v over the keys so far, q and k turned by their positions.
+
+    With a window W a query sees the last W keys and the first ones, as many as there are sinks.
+    """
     own = {name: attribute.value for name, attribute in node.attributes.items()}
     if given[0] is None or set(own) - _PLAIN:
         raise UnknownOpError(f"{node.name} with {', '.join(sorted(set(own) - _PLAIN))}")
@@ -135,6 +152,10 @@ def _attention(node: ir.Node, values: Values, given: Gradients) -> Gradients:
     g = given[0].reshape(tokens, heads, dim)
     g_q, g_k, g_v = np.zeros_like(queries), np.zeros_like(keys), np.zeros_like(of_values)
     hidden = np.triu(np.ones((tokens, tokens), bool), 1)
+    if window := own.get("window", 0):
+        far = np.tril(np.ones((tokens, tokens), bool), -window)
+        far[:, : own.get("sinks", SINKS)] = False
+        hidden |= far
     for head in range(heads):
         shared = head * kv_heads // heads
         score = scale * (queries[:, head] @ keys[:, shared].T)

@@ -6,12 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from gguf.constants import GGMLQuantizationType as Type
 
+import tamiz_ops
 from kit import tiny_gguf
+from tamiz import plugins
+from tamiz.files import bundle as bundles
+from tamiz.files.bundle import Bundle, Source
 from tamiz.files.errors import TamizError
+from tamiz.survey.survey import survey
 from tamiz_exporters import gguf
 
 RELATIVE_ERROR = 2e-6
@@ -55,12 +61,15 @@ def export(tmp_path: Path, model: tiny_gguf.TinyModel, kind: Type = Type.F32, **
 
 
 def run(folder: Path, ids, mask=None, positions=None, past=None) -> list[np.ndarray]:
-    session = ort.InferenceSession(folder / "model.onnx")
+    options = ort.SessionOptions()
+    tamiz_ops.register(options)
+    session = ort.InferenceSession(folder / "model.onnx", options)
     mask = np.ones_like(ids) if mask is None else mask
     if positions is None:
         positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
     feeds = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
-    for index, node in enumerate(session.get_inputs()[3:]):
+    caches = [value for value in session.get_inputs() if value.name.startswith("past_")]
+    for index, node in enumerate(caches):
         empty = np.zeros((len(ids), node.shape[1], 0, node.shape[3]), np.float32)
         feeds[node.name] = empty if past is None else past[index]
     return session.run(None, feeds)
@@ -83,6 +92,24 @@ def test_logits_equal_the_model_in_numpy(tmp_path, name):
     assert relative_error(run(folder, ids)[0], expected) < RELATIVE_ERROR
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_every_layer_is_recognised_and_computes_the_same(tmp_path, name):
+    held, folder = export(tmp_path, tiny_gguf.random_model(**MODELS[name]))
+    bundles.write_manifest(folder, "dense", Source("tiny.gguf"))
+    found = survey(Bundle.open(folder), plugins.load())
+    assert found.recognised["Attention"] == held.layers, found.notes
+    assert found.recognised["SwiGLU"] == held.layers, found.notes
+    nodes = [node for node in found.model.graph if node.op_type == "Attention"]
+    windows = [node.attributes.get("window") for node in nodes]
+    windows = [0 if window is None else window.as_int() for window in windows]
+    assert windows == [held.window_of(layer) for layer in range(held.layers)]
+    ids = random_ids(2, 33)
+    positions = np.broadcast_to(np.arange(33), ids.shape)
+    expected = tiny_gguf.logits(held, ids, np.ones_like(ids), positions)
+    ir.save(found.model, folder / "model.onnx", external_data="recognised.data")
+    assert relative_error(run(folder, ids)[0], expected) < RELATIVE_ERROR
+
+
 @pytest.mark.parametrize(
     "kind",
     [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1],
@@ -90,8 +117,6 @@ def test_logits_equal_the_model_in_numpy(tmp_path, name):
 )
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 def test_initializers_are_the_dequantised_weights_bit_for_bit(tmp_path, kind, architecture):
-    import onnx_ir as ir
-
     model = tiny_gguf.random_model(architecture=architecture, tied=False)
     model, folder = export(tmp_path, model, kind)
     initializers = ir.load(folder / "model.onnx").graph.initializers
@@ -103,8 +128,6 @@ def test_initializers_are_the_dequantised_weights_bit_for_bit(tmp_path, kind, ar
 
 
 def test_tied_head_is_stored_once(tmp_path):
-    import onnx_ir as ir
-
     model, folder = export(tmp_path, tiny_gguf.random_model())
     initializers = ir.load(folder / "model.onnx").graph.initializers
     shapes = [tuple(value.shape) for value in initializers.values()]
@@ -166,8 +189,6 @@ def test_holes_in_the_attention_mask(tmp_path):
 
 
 def test_weights_lie_aligned_in_one_file_beside_the_model(tmp_path):
-    import onnx_ir as ir
-
     _, folder = export(tmp_path, tiny_gguf.random_model())
     tensors = [v.const_value for v in ir.load(folder / "model.onnx").graph.initializers.values()]
     external = [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -35,5 +36,8 @@ def test_token_ids_equal_those_of_llama_cpp(name):
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(description))
     rows = json.loads((EXPECTED / f"{name}.json").read_text("utf-8"))
     assert len(rows) == 400
+    if name == "qwen2":  # whose tokenizer composes characters, which llama.cpp leaves out
+        rows = [row for row in rows if unicodedata.is_normalized("NFC", row[0])]
+        assert len(rows) > 380
     found = [[text, tokenizer.encode(text, add_special_tokens=False).ids] for text, _ in rows]
     assert found == rows

@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 import tamiz_ops
 from tamiz.api.passes import GraphPass, Note, Phase, in_order
-from tamiz_exporters.decoder_graph import DecoderConfig, build_decoder
+from tamiz_exporters.decoder_graph import DecoderConfig, LayerAttention, Rotary, build_decoder
 from tamiz_passes.plugin import tamiz_find_sites, tamiz_graph_passes
 
 HIDDEN, FFN, VOCABULARY, HEAD_DIM = 64, 96, 250, 16
@@ -77,7 +77,8 @@ def decoder(
     norm("model.norm")
     if not tied:
         linear("lm_head", HIDDEN, VOCABULARY)
-    config = DecoderConfig(layers, heads, kv_heads, HEAD_DIM, 1e-5, FREQUENCY[: rotary // 2])
+    attention = LayerAttention(Rotary(FREQUENCY[: rotary // 2]))
+    config = DecoderConfig(heads, kv_heads, HEAD_DIM, 1e-5, (attention,) * layers)
     tensors = {k: ir.tensor(v.astype(np.float32), name=k) for k, v in weights.items()}
     return build_decoder(config, tensors)
 

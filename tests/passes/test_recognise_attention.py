@@ -188,6 +188,20 @@ def sliding_window(model: ir.Model) -> None:
     insert_before(model, "/model/And", 0, inside)
 
 
+def first_keys(model: ir.Model) -> None:
+    """Hides the keys from the fifth on."""
+    key = node_named(model, "/model/Range").outputs[0]
+    four = constant(model, "four", 4, np.int64)
+
+    def inside(causal: ir.Value) -> list[ir.Node]:
+        first = ir.node("Less", [key, four])
+        both = ir.node("And", [causal, first.outputs[0]])
+        first.outputs[0].name, both.outputs[0].name = "first", "first.and"
+        return [first, both]
+
+    insert_before(model, "/model/And", 0, inside)
+
+
 def no_mask(model: ir.Model) -> None:
     add = node_named(model, "/model/layers.0/self_attn/Add")
     add.outputs[0].replace_all_uses_with(add.inputs[0])
@@ -316,8 +330,8 @@ def norm_of_transposed_heads(model: ir.Model) -> None:
 REFUSALS: dict[Callable[[ir.Model], None], str] = {
     soft_cap: "The scores are soft-capped by Tanh, which tamiz.Attention has not.",
     constant_bias: "The mask adds a bias to scores that it keeps (ALiBi?).",
-    sliding_window: "The mask hides keys before the query, as a sliding window does: of 5 keys a "
-    "query sees at most 4.",
+    first_keys: "The mask is not the causal mask of attention_mask with a window: of 6 keys a "
+    "query sees 4.",
     no_mask: "The scores have no mask, expected the causal one.",
     mask_without_padding: "The mask is not the causal mask of attention_mask.",
     interleaved: "Rotary embedding: expected x·cos + concat(−x₂, x₁)·sin (half-split); interleaved "
@@ -371,12 +385,25 @@ def test_what_onnxruntime_cannot_run_is_refused():
     assert "Unheard" in note.reason
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_sliding_window_is_an_attribute(case):
+    model = decoder(layers=1)
+    sliding_window(model)
+    expected = decoder(layers=1)
+    sliding_window(expected)
+    run_passes(model)
+    (node,) = attentions(model)
+    assert (node.attributes["window"].as_int(), node.attributes["sinks"].as_int()) == (4, 0)
+    assert largest_error(session(expected), session(model), case) < TOLERANCE
+
+
 def test_a_window_longer_than_the_samples_is_found_by_its_constant():
     model = decoder(layers=1)
     sliding_window(model)
     model.graph.initializers["four"].const_value = ir.tensor(np.array(4096), name="four")
-    (note,) = (n for n in run_passes(model) if n.pass_name == "attention")
-    assert note.reason.endswith("of 4098 keys a query sees at most 4096.")
+    run_passes(model)
+    (node,) = attentions(model)
+    assert node.attributes["window"].as_int() == 4096
 
 
 def test_only_the_layer_that_differs_is_left():

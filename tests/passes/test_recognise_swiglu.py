@@ -9,9 +9,17 @@ from kit.decoders import ops, session
 from tamiz_passes.clean_up import CleanUp
 from tamiz_passes.swiglu import RecogniseSwiGLU
 
+_GELU = (
+    "three = Constant<value_float = 3.0>() c = Constant<value_float = 0.044715>()"
+    " root = Constant<value_float = 0.7978845608>() half = Constant<value_float = 0.5>()"
+    " one = Constant<value_float = 1.0>() g3 = Pow(gate, three) g4 = Mul(c, g3) g5 = Add(gate, g4)"
+    " g6 = Mul(g5, root) t = Tanh(g6) t1 = Add(one, t)"
+)
 SPELLINGS = {
     "silu first": "s = Sigmoid(gate) a = Mul(gate, s) y = Mul(a, up)",
     "up first": "s = Sigmoid(gate) a = Mul(s, gate) y = Mul(up, a)",
+    "gelu, halved first": f"{_GELU} h = Mul(half, gate) a = Mul(h, t1) y = Mul(a, up)",
+    "gelu, halved last": f"{_GELU} h = Mul(gate, t1) a = Mul(half, h) y = Mul(up, a)",
 }
 
 
@@ -43,6 +51,22 @@ def test_silu_times_up_becomes_one_node_with_the_same_results(spelling: str):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("approximate", "count"), [("tanh", 1), ("none", 0)])
+def test_the_gelu_operator_must_be_the_approximation_by_tanh(approximate: str, count: int):
+    model = graph(f'a = Gelu<approximate = "{approximate}">(gate) y = Mul(a, up)')
+    model.graph.opset_imports[""] = 20
+    recognise(model)
+    assert ops(model).count("SwiGLU") == count
+
+
+def test_another_constant_of_gelu_is_noted():
+    body = _GELU.replace("0.044715", "0.05") + " h = Mul(half, gate) a = Mul(h, t1) y = Mul(a, up)"
+    notes = recognise(graph(body)).notes
+    assert [n.reason for n in notes if "cubic" in n.reason] == [
+        "Gelu has 0.05000000074505806 for cubic, expected 0.044715."
+    ]
+
+
 def test_opset_24_spells_silu_as_swish():
     model = graph("a = Abs(gate) y = Mul(a, up)")
     model.graph[0].op_type = "Swish"
@@ -54,7 +78,7 @@ def test_opset_24_spells_silu_as_swish():
 def test_another_activation_is_noted():
     model = graph("a = Tanh(gate) y = Mul(a, up)")
     (note,) = recognise(model).notes
-    assert note.reason == "Activation Tanh is not part of silu(gate) · up."
+    assert note.reason == "Tanh is not part of silu(gate) · up or gelu(gate) · up."
     assert ops(model) == ["Tanh", "Mul"]
 
 

@@ -42,6 +42,8 @@ def node(op: str, inputs: dict[str, Any], outputs: int = 1, **attributes: Any) -
 
 
 def _kind(value: Any) -> ir.AttributeType:
+    if isinstance(value, str):
+        return ir.AttributeType.STRING
     return ir.AttributeType.INT if isinstance(value, int) else ir.AttributeType.FLOAT
 
 
@@ -89,22 +91,29 @@ def test_swiglu() -> None:
           lambda g, u: reference.swiglu(g, u), (0, 1))  # fmt: skip
 
 
+def test_gated_gelu() -> None:
+    at = node("SwiGLU", {"g": None, "u": None}, activation="gelu_tanh")
+    check(at, {"g": rows(), "u": rows()},
+          lambda g, u: reference.swiglu(g, u, activation="gelu_tanh"), (0, 1))  # fmt: skip
+
+
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 1), (2, 2)])
 @pytest.mark.parametrize("rotary", [False, True])
-def test_attention(heads: int, kv_heads: int, rotary: bool) -> None:
+@pytest.mark.parametrize("choice", [{}, {"window": 2, "sinks": 1}, {"window": 3, "sinks": 0}])
+def test_attention(heads: int, kv_heads: int, rotary: bool, choice: dict[str, int]) -> None:
     dim = 4
     frequency = np.array([1.0, 0.3], np.float32) if rotary else None
     inputs: Arrays = {"q": None, "k": None, "v": None}
     inputs |= {name: None for name in ("past_key", "past_value", "mask", "positions")}
     inputs |= {"frequency": frequency} if rotary else {}
-    at = node("Attention", inputs, 3, num_heads=heads, kv_heads=kv_heads)
+    at = node("Attention", inputs, 3, num_heads=heads, kv_heads=kv_heads, **choice)
 
     def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
         past = np.zeros((1, kv_heads, 0, dim))
         mask, positions = np.ones((1, TOKENS), np.int64), np.arange(TOKENS)[None]
         made = reference.attention(
             q[None], k[None], v[None], past, past, mask, positions, frequency,
-            num_heads=heads, kv_heads=kv_heads,
+            num_heads=heads, kv_heads=kv_heads, **choice,
         )  # fmt: skip
         return [made[0][0]]
 
@@ -127,11 +136,11 @@ def test_products_and_sums() -> None:
     [
         node("Erf", {"x": None}),
         node("MatMul", {"x": None, "y": None}),
-        node("Attention", {"q": None, "k": None, "v": None}, num_heads=1, kv_heads=1, window=4),
+        node("Attention", {"q": None, "k": None, "v": None}, num_heads=1, kv_heads=1, keep=4),
     ],
 )
 def test_an_op_without_a_way_back_is_named(at: ir.Node) -> None:
-    with pytest.raises(UnknownOpError, match=r"Erf|product with y|window"):
+    with pytest.raises(UnknownOpError, match=r"Erf|product with y|keep"):
         back(at, {name: rows() for name in "qkvxy"}, [rows()])
 
 
