@@ -59,7 +59,7 @@ class _SwiGLU(_Gated):
         silu = OrValue([op.Mul(gate, op.Sigmoid(gate)), op.Swish(gate)])
         return op.Mul(silu, up, _outputs=["y"])
 
-    def check(self, _: Any, y: ir.Value, gate: ir.Value, up: ir.Value, **__: Any) -> MatchResult:
+    def check(self, _: Any, y: ir.Value, gate: ir.Value, up: ir.Value) -> MatchResult:
         return self.accept(y, gate, up)
 
 
@@ -80,7 +80,19 @@ class _GeGLU(_Gated):
         cube = op.Mul(op.Pow(gate, three), cubic)
         return op.Tanh(op.Mul(op.Add(gate, cube), root))
 
-    def check(self, _: Any, y: ir.Value, gate: ir.Value, up: ir.Value, **found: Any) -> MatchResult:
+    def check(
+        self,
+        _: Any,
+        y: ir.Value,
+        gate: ir.Value,
+        up: ir.Value,
+        three: ir.Value,
+        cubic: ir.Value,
+        root: ir.Value,
+        one: ir.Value,
+        half: ir.Value,
+    ) -> MatchResult:
+        found = {"three": three, "cubic": cubic, "root": root, "one": one, "half": half}
         for name, expected in _GELU.items():
             number = scalar(found[name])
             if number is None or not math.isclose(number, expected, rel_tol=1e-6):
@@ -103,5 +115,5 @@ class _GeluOperator(_Gated):
         gelu = op.Gelu(gate, approximate="tanh")
         return op.Mul(gelu, up, _outputs=["y"])
 
-    def check(self, _: Any, y: ir.Value, gate: ir.Value, up: ir.Value, **__: Any) -> MatchResult:
+    def check(self, _: Any, y: ir.Value, gate: ir.Value, up: ir.Value) -> MatchResult:
         return self.accept(y, gate, up)

@@ -51,7 +51,7 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """
     node = find_attention(model, site)
     own = node.attributes.get("window")
-    if own is not None and 0 < own.as_int() <= fit.attributes["window"]:
+    if own is not None and 0 < own.as_int() <= int(fit.attributes["window"]):
         raise FitError(f"the model's own window of {own.as_int()} keys is not longer")
     set_attributes(node, fit.attributes)
     return [node]
