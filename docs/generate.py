@@ -2,12 +2,10 @@
 
 docs/reference/ops.md from the native op table, techniques.md from the techniques' declarations,
 interactions.md from what the resolver says of them, hooks.md from the hook specifications, cli.md
-from the commands, policy.schema.json from the model of a policy. Nothing in them is written by
-hand, and nothing may lack its description.
+from the commands. Nothing in them is written by hand, and nothing may lack its description.
 """
 
 import inspect
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +18,6 @@ from tamiz.api import hookspecs
 from tamiz.api.technique import Technique
 from tamiz.cli import main as cli
 from tamiz.cli._settings import by_standing, settings
-from tamiz.planning.policy_schema import policy_model
 from tamiz.plugins import load
 
 PAGES = Path(__file__).parent / "reference"
@@ -122,12 +119,6 @@ def commands() -> str:
     return "\n\n".join(parts)
 
 
-def policy_schema() -> str:
-    """The JSON Schema of a policy with all built-in techniques, for editors."""
-    schema = policy_model(load().techniques()).model_json_schema()
-    return json.dumps(schema, indent=1, ensure_ascii=False)
-
-
 def hooks() -> str:
     """Every hook that a plugin can implement."""
     parts = ["# Hooks", (hookspecs.__doc__ or "").strip()]
@@ -174,7 +165,6 @@ def main() -> None:
         "interactions.md": interactions.page(load().techniques()),
         "hooks.md": hooks(),
         "cli.md": commands(),
-        "policy.schema.json": policy_schema(),
     }
     PAGES.mkdir(exist_ok=True)
     stale = []
