@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tamiz_ops import formats
 from tamiz_ops.attention_reference import attention
 from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
+from tamiz_ops.formats import GROUP, TILE
 from tamiz_ops.mask_reference import kwta_mask, zero_mask
 from tamiz_ops.masked import masked
 from tamiz_ops.program import read_program
@@ -23,9 +25,6 @@ from tamiz_ops.signs import dequantize_signs
 from tamiz_ops.ternary_reference import popcount_matmul, ternary_matmul
 
 Array = npt.NDArray[Any]
-
-_TILE = 16  # outputs of a tile
-_GROUP = 32  # inputs that share a scale
 
 
 def run(op: str, inputs: Sequence[Array | None], **attributes: Any) -> list[Any]:
@@ -61,30 +60,37 @@ def dequantize(packed: Array, bits: int, n: int, k: int, scale_bits: int = 16) -
     Returns:
         float64 [n, k].
     """
-    quant_bytes = _TILE * _GROUP * bits // 8
-    group_bytes = quant_bytes + scale_bits // 8 * _TILE * (2 if bits == 4 else 1)
+    quant_bytes = TILE * GROUP * bits // 8
+    group_bytes = quant_bytes + scale_bits // 8 * TILE * (2 if bits == 4 else 1)
     tiles = packed.shape[0]
     whole = packed.shape[1] // group_bytes * group_bytes
     units = np.ascontiguousarray(packed[:, whole:]).view(np.float16).astype(np.float64) / 256
     group: Array = np.ascontiguousarray(packed[:, :whole]).reshape(tiles, -1, group_bytes)
-    quants = group[:, :, :quant_bytes].reshape(tiles, group.shape[1], -1, _TILE, 4)
+    quants = group[:, :, :quant_bytes].reshape(tiles, group.shape[1], -1, TILE, 4)
     if bits == 4:  # one vector: inputs 0..3 in the low nibbles, 4..7 in the high ones
         quants = np.stack([quants & 15, quants >> 4], axis=3)
-        quants = quants.reshape(tiles, group.shape[1], -1, _TILE, 4).astype(np.float64)
+        quants = quants.reshape(tiles, group.shape[1], -1, TILE, 4).astype(np.float64)
     else:
         quants = quants.astype(np.float64) - 128
-    quants = quants.transpose(0, 3, 1, 2, 4).reshape(tiles, _TILE, group.shape[1], _GROUP)
+    quants = quants.transpose(0, 3, 1, 2, 4).reshape(tiles, TILE, group.shape[1], GROUP)
     constants: Array = np.ascontiguousarray(group[:, :, quant_bytes:])
     constants = constants.view(np.float16 if scale_bits == 16 else np.uint8)
-    constants = constants.astype(np.float64).reshape(tiles, group.shape[1], -1, _TILE)
+    constants = constants.astype(np.float64).reshape(tiles, group.shape[1], -1, TILE)
     constants = constants.transpose(2, 0, 3, 1)[..., np.newaxis]
     if scale_bits == 8:
-        weight = (constants[0] * quants - 8 * constants[1]).reshape(tiles * _TILE, -1)
+        weight = (constants[0] * quants - 8 * constants[1]).reshape(tiles * TILE, -1)
         weight *= units.reshape(-1, 1)
     else:
         weight = constants[0] * quants + (constants[1] if bits == 4 else 0)
-    padded: Array = weight.reshape(tiles * _TILE, -1)
+    padded: Array = weight.reshape(tiles * TILE, -1)
     return padded[:n, :k]
+
+
+def _weight(packed: Array, bits: int, n: int, k: int, scale_bits: int, format: str) -> Array:
+    """The weight, float64 [n, k], of an op with these attributes."""
+    if format:
+        return formats.dequantize(formats.find_format(format), packed, n, k).astype(np.float64)
+    return dequantize(packed, bits, n, k, scale_bits)
 
 
 def block_matmul(
@@ -93,15 +99,16 @@ def block_matmul(
     mask: Array | None = None,
     bias: Array | None = None,
     *,
-    bits: int,
+    bits: int = 0,
     n: int,
     k: int,
     block: int = 32,
     scale_bits: int = 16,
+    format: str = "",
 ) -> list[Array]:
     """y = (x * mask) W^T + bias, `mask` one byte for every `block` inputs."""
     x = masked(x.astype(np.float64), mask, block)
-    y = x @ dequantize(weight, bits, n, k, scale_bits).T
+    y = x @ _weight(weight, bits, n, k, scale_bits, format).T
     return [y if bias is None else y + bias]
 
 
@@ -129,7 +136,7 @@ def dequantize_channels(packed: Array, n: int, k: int, scale_bits: int = 16) -> 
     groups = packed.shape[2] // (288 if in_units else 320)
     in_stream = 4 if in_units else 5  # records of a group
     data = np.ascontiguousarray(packed).reshape(-1)
-    weight = np.zeros((packed.shape[0] * half_outputs, groups * _GROUP))
+    weight = np.zeros((packed.shape[0] * half_outputs, groups * GROUP))
     panel_start = 0
     for first in range(0, len(weight), 2 * half_outputs):
         outputs = min(2 * half_outputs, len(weight) - first)
@@ -144,7 +151,7 @@ def dequantize_channels(packed: Array, n: int, k: int, scale_bits: int = 16) -> 
             record = np.arange(8 * in_stream)
             number = (record % 8 * groups + g) * in_stream + record // 8
             group = panel[number].reshape(-1)
-            records = group[: 16 * outputs].reshape(_GROUP, outputs // 2)
+            records = group[: 16 * outputs].reshape(GROUP, outputs // 2)
             quants = (records[:, byte] >> shift & 15).T.astype(np.float64)
             if in_units:
                 factors = rest[g * 2 * outputs :][: 2 * outputs].astype(np.float64)
@@ -152,7 +159,7 @@ def dequantize_channels(packed: Array, n: int, k: int, scale_bits: int = 16) -> 
             else:
                 factors = group[16 * outputs :].view(np.float16).astype(np.float64)
                 scale, minimum = factors.reshape(2, outputs, 1)
-            columns = slice(g * _GROUP, (g + 1) * _GROUP)
+            columns = slice(g * GROUP, (g + 1) * GROUP)
             weight[first : first + outputs, columns] = scale * quants + minimum
         panel_start += streams
         if in_units:
@@ -237,10 +244,17 @@ def seed_delta_matmul(
 
 
 def block_gather(
-    ids: Array, weight: Array, *, bits: int, n: int, k: int, scale_bits: int = 16
+    ids: Array,
+    weight: Array,
+    *,
+    bits: int = 0,
+    n: int,
+    k: int,
+    scale_bits: int = 16,
+    format: str = "",
 ) -> list[Array]:
     """y = W[ids]."""
-    return [dequantize(weight, bits, n, k, scale_bits)[ids]]
+    return [_weight(weight, bits, n, k, scale_bits, format)[ids]]
 
 
 def head_shortlist(
@@ -283,23 +297,23 @@ def head_shortlist(
     (both,) = block_matmul(x, project, mask, bits=8, n=dims + sign_dims, k=k, block=block)
     z, r = both[..., :dims], both[..., dims:]
     (e,) = block_matmul(z, sketch, None, offset, bits=sketch_bits, n=n, k=dims)
-    among = np.ones((*e.shape[:-1], -(-n // _TILE)), bool)
+    among = np.ones((*e.shape[:-1], -(-n // TILE)), bool)
     if signs is not None and refinement is not None and refined_offset is not None:
         step = np.abs(r).max(-1, keepdims=True) / 31
         q = np.rint(r / np.where(step == 0, 1, step)) * step
         e = e + q @ dequantize_signs(signs, n, sign_dims).T.astype(np.float64)
         finer = e + q @ dequantize_signs(refinement, n, sign_dims).T.astype(np.float64)
         among = _highest_tiles(e, max(refined, tiles), among)
-        e = np.where(np.repeat(among, _TILE, axis=-1)[..., :n], finer + refined_offset, e)
-    exact = np.repeat(_highest_tiles(e, tiles, among), _TILE, axis=-1)[..., :n]
+        e = np.where(np.repeat(among, TILE, axis=-1)[..., :n], finer + refined_offset, e)
+    exact = np.repeat(_highest_tiles(e, tiles, among), TILE, axis=-1)[..., :n]
     return [np.where(exact, y, e if estimate else -np.inf)]
 
 
 def _highest_tiles(e: Array, count: int, among: Array) -> Array:
     """Which tiles, bool [..., tiles], have the `count` highest maxima of those in `among`."""
-    padding = [(0, 0)] * (e.ndim - 1) + [(0, -e.shape[-1] % _TILE)]
+    padding = [(0, 0)] * (e.ndim - 1) + [(0, -e.shape[-1] % TILE)]
     padded = np.pad(e, padding, constant_values=-np.inf)
-    highest = padded.reshape(*e.shape[:-1], -1, _TILE).max(-1)  # NaN where one is NaN
+    highest = padded.reshape(*e.shape[:-1], -1, TILE).max(-1)  # NaN where one is NaN
     highest = np.where(np.isnan(highest), np.inf, highest)
     order = np.lexsort((-highest, ~among), axis=-1)
     chosen = np.zeros(highest.shape, bool)

@@ -13,49 +13,13 @@ from hypothesis import given, settings
 
 tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
 from tamiz_ops import formats  # noqa: E402
+from tests.kit.gguf_blocks import HALVES, random_blocks  # noqa: E402
 
 OF_GGUF = [f for f in formats.FORMATS.values() if f.gguf]
-#: Where the fp16 factors of a block lie, in bytes.
-HALVES = {
-    "q4_0": [0],
-    "q4_1": [0, 2],
-    "q5_0": [0],
-    "q5_1": [0, 2],
-    "q8_0": [0],
-    "iq4_nl": [0],
-    "mxfp4": [],
-    "q2_k": [80, 82],
-    "q3_k": [108],
-    "q4_k": [0, 2],
-    "q5_k": [0, 2],
-    "q6_k": [208],
-    "iq4_xs": [0],
-    "tq2_0": [64],
-    "f16": [0],
-    "bf16": [],
-}
-#: Zeros of both signs, the smallest and the largest subnormal, the largest finite, 1 and -1.
-ODD = np.array([0, 0x8000, 1, 0x8001, 0x3FF, 0x7BFF, 0xFBFF, 0x3C00, 0xBC00], np.uint16)
 
 
 def bits(values):
     return values.view(np.uint32)
-
-
-def random_blocks(format, n, k, seed=0, odd=0.2):
-    """Rows of blocks of any bytes but finite factors, some of them odd ones."""
-    rng = np.random.default_rng([seed, n, k])
-    blocks = rng.integers(0, 256, (n, k // format.block, format.block_bytes), dtype=np.uint8)
-    for at in HALVES[format.name]:
-        half = rng.integers(0, 1 << 16, (n, k // format.block), dtype=np.uint16)
-        half = np.where(half & 0x7C00 == 0x7C00, half & 0x83FF, half)
-        half = np.where(rng.random(half.shape) < odd, rng.choice(ODD, half.shape), half)
-        blocks[:, :, at], blocks[:, :, at + 1] = half & 255, half >> 8
-    if format.name == "mxfp4":
-        blocks[:, :, 0] = rng.choice([0, 1, 2, 100, 127, 252], (n, k // format.block))
-    if format.name == "bf16":
-        blocks[:, :, 1] = np.where(blocks[:, :, 1] & 127 == 127, 0, blocks[:, :, 1])
-    return blocks.reshape(n, -1)
 
 
 def expected(format, data):
@@ -156,7 +120,10 @@ TILE = np.zeros((1, Q4_K.tile_bytes(256)), np.uint8)
     [
         (lambda: formats.find_format("q9"), "format is 'q9', expected one of: q4_0"),
         (lambda: formats.pack_blocks(Q4_K, TILE, 255), "k is 255, expected a multiple of 256"),
-        (lambda: formats.pack_blocks(Q4_K, TILE, 256), "data is uint8 [1, 2304], expected"),
+        (
+            lambda: formats.pack_blocks(Q4_K, TILE, 256),
+            "data is uint8 [1, 2304], expected uint8 [N, 144]",
+        ),
         (lambda: formats.pack_blocks(Q4_K, TILE[:, :144].view(np.int8), 256), "data is int8"),
         (
             lambda: formats.pack_blocks(formats.FORMATS["q4_units"], TILE, 256),
@@ -203,7 +170,7 @@ def test_every_tensor_of_real_models(path):
         format = formats.gguf_format(name)
         assert format, f"{tensor.name}: no format holds {name}"
         k = int(tensor.shape[0])
-        data = tensor.data.view(np.uint8).reshape(-1, format.row_bytes(k))
+        data = tensor.data.view(np.uint8).reshape(-1, tensor.n_bytes * k // tensor.n_elements)
         for rows in (slice(0, 333), slice(-100, None)):
             part = data[rows]
             packed = formats.pack_blocks(format, part, k)

@@ -39,6 +39,7 @@ inline Vec load_halves(const uint8_t* p) {
 }
 
 inline Ints float_bits(Vec x) { return _mm512_castps_si512(x); }
+inline Vec bits_float(Ints x) { return _mm512_castsi512_ps(x); }
 inline Ints to_ints(Vec x) { return _mm512_cvtps_epi32(x); }
 inline Ints ints_max(Ints a, Ints b) { return _mm512_max_epi32(a, b); }
 inline int largest_int(Ints x) { return _mm512_reduce_max_epi32(x); }
@@ -65,6 +66,11 @@ inline Ints ints_right(Ints x) {
 template <int Bits>
 inline Ints ints_left(Ints x) {
   return _mm512_slli_epi32(x, Bits);
+}
+/// The byte of `table` that every byte of x, 0 .. 15, numbers.
+inline Ints look_up(const uint8_t* table, Ints x) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), x);
 }
 /// Unsigned bytes of a times signed bytes of b, added in pairs.
 inline Ints dot_bytes(Ints a, Ints b) { return _mm512_maddubs_epi16(a, b); }
@@ -116,6 +122,7 @@ inline Vec load_halves(const uint8_t* p) {
 }
 
 inline Ints float_bits(Vec x) { return _mm256_castps_si256(x); }
+inline Vec bits_float(Ints x) { return _mm256_castsi256_ps(x); }
 inline Ints to_ints(Vec x) { return _mm256_cvtps_epi32(x); }
 inline Ints ints_max(Ints a, Ints b) { return _mm256_max_epi32(a, b); }
 inline int largest_int(Ints x) {
@@ -150,6 +157,10 @@ inline Ints ints_right(Ints x) {
 template <int Bits>
 inline Ints ints_left(Ints x) {
   return _mm256_slli_epi32(x, Bits);
+}
+inline Ints look_up(const uint8_t* table, Ints x) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), x);
 }
 inline Ints dot_bytes(Ints a, Ints b) { return _mm256_maddubs_epi16(a, b); }
 inline Ints low_words_twice(Ints x) {

@@ -48,7 +48,7 @@ class Format:
             16 stands for a whole float.
         scales: How scales are stored.
         group: Inputs that share a scale: 32, 16, or a whole super-block.
-        block: Inputs of a block: 32, or 256 for a super-block; 1 for floats.
+        block: Inputs of a block: 32, or 256 for a super-block. K is padded to whole blocks.
         offset: What is subtracted from a quant.
         codebook: Value of each quant, in place of subtracting; None where values are linear.
         minimum: Whether every scale comes with a minimum.
@@ -125,8 +125,8 @@ _ALL = (
     Format("q6_k", (4, 2), Scales.SIGNED_BYTE, 16, SUPER_BLOCK, offset=32, gguf="Q6_K"),
     Format("iq4_xs", (4,), Scales.SIX_SIGNED, 32, SUPER_BLOCK, codebook=_NON_LINEAR, gguf="IQ4_XS"),
     Format("tq2_0", (2,), Scales.NONE, SUPER_BLOCK, SUPER_BLOCK, offset=1, gguf="TQ2_0"),
-    Format("f16", (16,), Scales.FLOAT, 1, 1, gguf="F16"),
-    Format("bf16", (16,), Scales.FLOAT, 1, 1, gguf="BF16"),
+    Format("f16", (16,), Scales.FLOAT, gguf="F16"),
+    Format("bf16", (16,), Scales.FLOAT, gguf="BF16"),
 )
 
 #: Every format by name.

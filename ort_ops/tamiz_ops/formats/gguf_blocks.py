@@ -27,27 +27,19 @@ def read_blocks(format: Format, data: Bytes, k: int) -> Parts:
     Raises:
         ValueError: The bytes have another shape or type, or `k` is no multiple.
     """
-    reader = _READERS.get(format.name)
-    if reader is None:
-        raise ValueError(f"format {format.name} holds no GGUF type, expected one of: " + _names())
+    if format.gguf is None:
+        raise ValueError(f"format {format.name} holds no GGUF type, expected q4_k or the like")
+    if format.is_float:
+        return _read_floats(data, k)
     if k < 1 or k % format.block:
         raise ValueError(f"k is {k}, expected a multiple of {format.block} for {format.name}")
-    expected = k // format.block * format.block_bytes
-    if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != expected:
-        raise ValueError(
-            f"data is {data.dtype} {list(data.shape)}, expected uint8 [N, {expected}] "
-            f"for {format.name} with {k} inputs"
-        )
+    _check_rows(data, format.row_bytes(k))
     blocks = np.ascontiguousarray(data).reshape(-1, format.block_bytes)
-    parts = reader(blocks)
+    parts = _READERS[format.name](blocks)
     n = len(data)
     others = (parts.scales, parts.minima, parts.d, parts.dmin)
     rows = (None if array is None else array.reshape(n, -1) for array in others)
     return Parts(parts.quants.reshape(n, -1), *rows)
-
-
-def _names() -> str:
-    return ", ".join(_READERS)
 
 
 def _half(fields: Bytes) -> npt.NDArray[np.float16]:
@@ -149,8 +141,16 @@ def _read_tq2_0(blocks: Bytes) -> Parts:
     return Parts(_pairs(blocks[:, : SUPER_BLOCK // 4]), d=_half(blocks[:, SUPER_BLOCK // 4 :]))
 
 
-def _read_float(blocks: Bytes) -> Parts:
-    return Parts(blocks.view("<u2"))
+def _read_floats(data: Bytes, k: int) -> Parts:
+    _check_rows(data, 2 * k)
+    return Parts(np.ascontiguousarray(data).view("<u2"))
+
+
+def _check_rows(data: Bytes, row_bytes: int) -> None:
+    if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != row_bytes:
+        raise ValueError(
+            f"data is {data.dtype} {list(data.shape)}, expected uint8 [N, {row_bytes}]"
+        )
 
 
 _READERS: dict[str, Callable[[Bytes], Parts]] = {
@@ -168,6 +168,4 @@ _READERS: dict[str, Callable[[Bytes], Parts]] = {
     "q6_k": _read_q6_k,
     "iq4_xs": _read_iq4_xs,
     "tq2_0": _read_tq2_0,
-    "f16": _read_float,
-    "bf16": _read_float,
 }

@@ -87,7 +87,8 @@ def pack_parts(format: Format, parts: Parts) -> Bytes:
     parts.check_finite(format)
     tiles = -(-n // TILE)
     if format.is_float:
-        columns = _pad(parts.quants.astype("<u2")).reshape(tiles, TILE, k)
+        quants = _pad(pad_columns(parts.quants.astype("<u2"), format.block))
+        columns = quants.reshape(tiles, TILE, -1)
         return np.ascontiguousarray(columns.transpose(0, 2, 1)).view(np.uint8).reshape(tiles, -1)
     quants = _pad(pad_columns(parts.quants, format.block, format.offset), format.offset)
     blocks = np.empty((tiles, format.blocks(k)), _block(format))
@@ -113,8 +114,8 @@ def unpack_parts(format: Format, packed: Bytes, n: int, k: int) -> Parts:
     tiles = len(packed)
     packed = np.ascontiguousarray(packed)
     if format.is_float:
-        columns = packed.view("<u2").reshape(tiles, k, TILE).transpose(0, 2, 1)
-        return Parts(np.ascontiguousarray(columns.reshape(-1, k)[:n]))
+        columns = packed.view("<u2").reshape(tiles, -1, TILE).transpose(0, 2, 1)
+        return Parts(np.ascontiguousarray(columns.reshape(tiles * TILE, -1)[:n, :k]))
     units = None
     if format.scales is Scales.UNITS:
         units = np.ascontiguousarray(packed[:, -2 * TILE :]).view(np.float16).reshape(-1, 1)[:n]

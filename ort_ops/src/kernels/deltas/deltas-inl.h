@@ -171,8 +171,7 @@ inline Ints odd_bytes(Ints x) { return _mm256_srai_epi16(x, 8); }
 #endif
 
 /// A BytePanel as `multiply_block` reads a weight.
-struct SignedBytes {
-  static constexpr int64_t kGroupBytes = sizeof(BytePanel);
+struct SignedBytes : PlainGroups<sizeof(BytePanel)> {
   static constexpr bool kFromMemory = false;
   static constexpr int kVectors = 8;
   static constexpr bool kMinima = false;

@@ -26,8 +26,7 @@ namespace TAMIZ_TARGET {
 /// A group as `multiply_block` and its kin read a weight (kernels/products/matmul-inl.h): a vector
 /// is the words of a block, its pairs of inputs are made from them.
 template <int Bits>
-struct Seeded {
-  static constexpr int64_t kGroupBytes = seedlm_group_bytes(Bits);
+struct Seeded : PlainGroups<seedlm_group_bytes(Bits)> {
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = kSeedBlocks;
   static constexpr bool kMinima = false;

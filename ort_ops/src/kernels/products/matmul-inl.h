@@ -25,10 +25,14 @@
 #include "kernels/products/matmul_bytes-inl.h"
 #endif
 #include "kernels/products/matmul_weights-inl.h"
+#include "kernels/products/planar-inl.h"
 #include "kernels/products/quantize-inl.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
+
+/// `multiply` of formats other than integers, compiled apart: kernels/target_*_formats.cc.
+void multiply_format(const MultiplyArgs& a);
 
 /// `x`: the pair of activations in every lane.
 inline Ints pair(const int16_t* x) {
@@ -51,19 +55,21 @@ inline void dot_vector(Ints (&sum)[R][S], const Ints (&raw)[S], const int16_t* x
   }
 }
 
-/// sum[r][s] = the products of one group with R rows, whose quants lie at x.
-template <class W, int R, int T>
-inline void sum_group(Ints (&sum)[R][T * kStrips], const uint8_t* const (&group)[T],
-                      const int16_t* x) {
+/// sum[r][s] = the products of one part of a group with R rows, whose quants lie at x; `bytes` are
+/// those of a single row, split.
+template <class W, int R, int T, int Part>
+inline void sum_part(Ints (&sum)[R][T * kStrips], const uint8_t* const (&group)[T],
+                     const int16_t* x, [[maybe_unused]] const int8_t* bytes) {
 #if defined(TAMIZ_AVX512)
-  if constexpr (R == 1 && kIsBytes<W>) return sum_bytes<W>(sum[0], group, x);
+  if constexpr (R == 1 && kIsBytes<W>) return sum_bytes<W, T, Part>(sum[0], group, x, bytes);
 #endif
   constexpr int S = T * kStrips;
+  constexpr int kVectors = W::kVectors / W::kParts;
   for (int r = 0; r < R; ++r) {
     for (int s = 0; s < S; ++s) sum[r][s] = all_ints(0);
   }
 #pragma GCC unroll 16
-  for (int v = 0; v < W::kVectors; ++v) {
+  for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
     Ints raw[S];
     for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
     dot_vector<W>(sum, raw, x + v * (kGroup / W::kVectors));
@@ -76,18 +82,75 @@ __attribute__((always_inline)) inline void prefetch(const uint8_t* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
 }
 
-/// total[r][s] += what the sums of a group stand for.
-template <class W, int R, int T>
-inline void add_group(Vec (&total)[R][T * kStrips], const Ints (&sum)[R][T * kStrips],
-                      const uint8_t* const (&group)[T], const QuantRows& x, int64_t at) {
+/// Scales and minima of the super-blocks of T tiles, where W has them.
+template <class W, int T>
+struct Spread {
+  /// Reads those of group g, the first of a super-block.
+  void read(const uint8_t* const (&tile)[T], int64_t g) {
+    if constexpr (W::kSuper) {
+      for (int t = 0; t < T; ++t) W::spread(tile[t] + g * W::kGroupBytes, numbers[t]);
+    }
+  }
+  template <int Part>
+  const float* at(int64_t g, int t) const {
+    if constexpr (W::kSuper) return numbers[t] + (g % 8 * W::kParts + Part) * W::kStep;
+    return nullptr;
+  }
+
+  static constexpr int64_t size() {
+    if constexpr (W::kSuper) return 8 * W::kParts * W::kStep;
+    return 1;
+  }
+  alignas(64) float numbers[T][size()];
+};
+
+/// x scale * sum of the quants, of one part of a group.
+template <class W, int Part>
+inline float part_sum(const QuantRows& x, int64_t at) {
+  if constexpr (W::kParts == 1) return x.sums[at];
+  int32_t sum = 0;
+  constexpr int64_t kInputs = kGroup / W::kParts;
+  const int16_t* const quants = x.quants + at * kGroup + Part * kInputs;
+  for (int64_t i = 0; i < kInputs; ++i) sum += quants[i];
+  return x.scales[at] * static_cast<float>(sum);
+}
+
+/// total[r][s] += what the sums of a part of group g stand for.
+template <class W, int R, int T, int Part>
+inline void add_part(Vec (&total)[R][T * kStrips], const Ints (&sum)[R][T * kStrips],
+                     const uint8_t* const (&group)[T], const Spread<W, T>& spread,
+                     const QuantRows& x, int64_t at, int64_t g) {
+  float sums[R];
+  for (int r = 0; W::kMinima && r < R; ++r) sums[r] = part_sum<W, Part>(x, at + r);
   for (int s = 0; s < T * kStrips; ++s) {
-    const Vec scales = W::scales(group[s / kStrips], s % kStrips);
-    const Vec minima = W::minima(group[s / kStrips], s % kStrips);
+    Vec scales, minima = broadcast(0.0f);
+    if constexpr (W::kSuper) {
+      const float* const numbers = spread.template at<Part>(g, s / kStrips);
+      scales = load(numbers + s % kStrips * kLanes);
+      if (W::kMinima) minima = load(numbers + kTile + s % kStrips * kLanes);
+    } else {  // a part of a Panel has its own
+      const uint8_t* const from = group[s / kStrips] + Part * kPartFactors;
+      scales = W::scales(from, s % kStrips);
+      minima = W::minima(from, s % kStrips);
+    }
     for (int r = 0; r < R; ++r) {
       const Vec scaled = to_float(sum[r][s]) * broadcast(x.scales[at + r]);
       total[r][s] = fma(scaled, scales, total[r][s]);
-      if (W::kMinima) total[r][s] = fma(broadcast(x.sums[at + r]), minima, total[r][s]);
+      if (W::kMinima) total[r][s] = fma(broadcast(sums[r]), minima, total[r][s]);
     }
+  }
+}
+
+/// total[r][s] += one group of R rows, part by part.
+template <class W, int R, int T, int Part = 0>
+inline void add_group(Vec (&total)[R][T * kStrips], const uint8_t* const (&group)[T],
+                      const Spread<W, T>& spread, const QuantRows& x, int64_t at, int64_t g,
+                      const int8_t* bytes) {
+  if constexpr (Part < W::kParts) {
+    Ints sum[R][T * kStrips];
+    sum_part<W, R, T, Part>(sum, group, x.quants + at * kGroup, bytes);
+    add_part<W, R, T, Part>(total, sum, group, spread, x, at, g);
+    add_group<W, R, T, Part + 1>(total, group, spread, x, at, g, bytes);
   }
 }
 
@@ -103,19 +166,23 @@ inline void multiply_block(const uint8_t* const (&tile)[T], const uint8_t* const
   for (int r = 0; r < R; ++r) {
     for (int s = 0; s < S; ++s) total[r][s] = load(y + (r * S + s) * kLanes);
   }
+  Spread<W, T> spread;
   for (int64_t g = 0; g < groups; ++g, at += together) {
     const uint8_t* group[T];
     for (int t = 0; t < T; ++t) {
-      group[t] = tile[t] + g * W::kGroupBytes;
+      group[t] = W::group(tile[t], g);
       if constexpr (W::kFromMemory) {  // two groups on, or where the next tiles begin
         const uint8_t* const later = (g + 2 < groups ? tile[t] + (g + 2) * W::kGroupBytes
                                                      : next[t] + (g + 2 - groups) * W::kGroupBytes);
         for (int64_t i = 0; i < W::kGroupBytes; i += 64) prefetch(later + i);
       }
     }
-    Ints sum[R][S];
-    sum_group<W, R, T>(sum, group, x.quants + at * kGroup);
-    add_group<W>(total, sum, group, x, at);
+    if (W::kSuper && g % 8 == 0) spread.read(tile, g);
+    alignas(64) int8_t bytes[2 * kGroup];
+#if defined(TAMIZ_AVX512)
+    if constexpr (R == 1 && kIsBytes<W>) split_quants(x.quants + at * kGroup, bytes);
+#endif
+    add_group<W, R, T>(total, group, spread, x, at, g, bytes);
   }
   for (int r = 0; r < R; ++r) {
     for (int s = 0; s < S; ++s) store(y + (r * S + s) * kLanes, total[r][s]);
@@ -137,7 +204,14 @@ inline bool is_kept(uint8_t kept, int v) {
 
 template <class W, int T>
 __attribute__((always_inline)) inline void prefetch_kept(const uint8_t* const (&tile)[T],
-                                                         int64_t offset, uint8_t kept) {
+                                                         int64_t next, int64_t g, uint8_t kept) {
+  if constexpr (!W::kEveryRows) {  // inputs of all vectors share the planes
+    for (int64_t i = 0; i < W::kGroupBytes; i += 64) {
+      for (int t = 0; t < T; ++t) prefetch(W::group(tile[t] + next, g) + i);
+    }
+    return;
+  }
+  const int64_t offset = next + g * W::kGroupBytes;
   for (int v = 0; v < W::kVectors; ++v) {
     if (!is_kept<W>(kept, v)) continue;
     for (int t = 0; t < T; ++t) {
@@ -149,6 +223,27 @@ __attribute__((always_inline)) inline void prefetch_kept(const uint8_t* const (&
   for (int t = 0; t < T; ++t) prefetch(tile[t] + offset + W::kGroupBytes - 1);  // scales
 }
 
+/// total[s] += the kept vectors of one group of one row, part by part.
+template <class W, int T, int Part = 0>
+inline void add_kept(Vec (&total)[1][T * kStrips], const uint8_t* const (&group)[T],
+                     const Spread<W, T>& spread, const QuantRows& x, int64_t g) {
+  if constexpr (Part < W::kParts) {
+    constexpr int S = T * kStrips;
+    constexpr int kVectors = W::kVectors / W::kParts;
+    Ints sum[1][S];
+    for (int s = 0; s < S; ++s) sum[0][s] = all_ints(0);
+#pragma GCC unroll 8
+    for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
+      if (!is_kept<W>(x.kept[g], v)) continue;
+      Ints raw[S];
+      for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
+      dot_vector<W>(sum, raw, x.quants + g * kGroup + v * (kGroup / W::kVectors));
+    }
+    add_part<W, 1, T, Part>(total, sum, group, spread, x, g, g);
+    add_kept<W, T, Part + 1>(total, group, spread, x, g);
+  }
+}
+
 /// y[s] += one row times T tiles, without reading weight vectors whose inputs are not kept.
 template <class W, int T>
 inline void multiply_kept(const uint8_t* const (&tile)[T], const QuantRows& x, float* y) {
@@ -157,26 +252,22 @@ inline void multiply_kept(const uint8_t* const (&tile)[T], const QuantRows& x, f
   for (int s = 0; s < S; ++s) total[0][s] = load(y + s * kLanes);
   const int64_t begin = next_kept(x, -1);
   int64_t later = next_kept(x, begin);  // is asked for two groups on
-  int64_t next = 0;
+  int64_t next = 0, block = -1;
+  Spread<W, T> spread;
   for (int64_t g = begin; g < x.groups; g = next_kept(x, g)) {
     later = next_kept(x, later);
     if (later >= x.groups) {  // where the T tiles after these begin
       later = begin;
       next = T * tile_bytes_of<W>(x.groups);
     }
-    prefetch_kept<W>(tile, next + later * W::kGroupBytes, x.kept[later]);
-    const uint8_t* group[T];
-    for (int t = 0; t < T; ++t) group[t] = tile[t] + g * W::kGroupBytes;
-    Ints sum[1][S];
-    for (int s = 0; s < S; ++s) sum[0][s] = all_ints(0);
-#pragma GCC unroll 8
-    for (int v = 0; v < W::kVectors; ++v) {
-      if (!is_kept<W>(x.kept[g], v)) continue;
-      Ints raw[S];
-      for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
-      dot_vector<W>(sum, raw, x.quants + g * kGroup + v * (kGroup / W::kVectors));
+    prefetch_kept<W>(tile, next, later, x.kept[later]);
+    if (W::kSuper && g / 8 != block) {
+      block = g / 8;
+      spread.read(tile, 8 * block);
     }
-    add_group<W>(total, sum, group, x, g);
+    const uint8_t* group[T];
+    for (int t = 0; t < T; ++t) group[t] = W::group(tile[t], g);
+    add_kept<W, T>(total, group, spread, x, g);
   }
   for (int s = 0; s < S; ++s) store(y + s * kLanes, total[0][s]);
 }
@@ -239,7 +330,7 @@ struct Tiles {
 template <class W, int R = kRowRegisters>
 inline void few_rows(const MultiplyArgs& a, int64_t row, int64_t rows) {
   if (rows < R) {
-    if constexpr (R > 1) few_rows<W, R - 1>(a, row, rows);
+    if constexpr (R > 1) few_rows<W, W::kEveryRows ? R - 1 : R / 2>(a, row, rows);
     return;
   }
   constexpr int T = (2 * R <= kRowRegisters ? 4 : 2) / kStrips;
@@ -252,6 +343,7 @@ inline void few_rows(const MultiplyArgs& a, int64_t row, int64_t rows) {
     multiply_block<W, R, T>(tiles.at, next, a.x, a.first_row + row, 0, a.x.groups, y[0]);
     for (int r = 0; r < R; ++r) tiles.finish(y[r], tiles.y + (row + r) * a.y_stride);
   }
+  if (rows > R) few_rows<W, R>(a, row + R, rows - R);
 }
 
 /// One row, with a mask.
@@ -275,20 +367,42 @@ inline void unpack_vector(Ints raw, uint8_t* to) {
   }
 }
 
+/// Scales and minima of the parts of group g to where a strip of the panel has them.
+template <class W, int Part = 0>
+inline void unpack_factors(const uint8_t* group, const Spread<W, 1>& spread, int64_t g, int strip,
+                           float* to) {
+  if constexpr (Part < W::kParts) {
+    if constexpr (W::kSuper) {
+      const float* const numbers = spread.template at<Part>(g, 0) + strip * kLanes;
+      store(to, load(numbers));
+      if (W::kMinima) store(to + kLanes, load(numbers + kTile));
+    } else {
+      store(to, W::scales(group, strip));
+      store(to + kLanes, W::minima(group, strip));
+    }
+    unpack_factors<W, Part + 1>(group, spread, g, strip, to + 2 * kLanes);
+  }
+}
+
+/// `tile`: of a super-block its beginning.
 template <class W>
 inline void unpack(const uint8_t* tile, int64_t groups, uint8_t* panel) {
-  for (int64_t g = 0; g < groups; ++g, tile += W::kGroupBytes) {
+  Spread<W, 1> spread;
+  const uint8_t* const tiles[1] = {tile};
+  for (int64_t g = 0; g < groups; ++g) {
     for (int64_t i = 0; i < W::kGroupBytes; i += 64) {
-      prefetch(tile + groups * W::kGroupBytes + i);
+      prefetch(tile + (g + groups) * W::kGroupBytes + i);
     }
+    if (W::kSuper && g % 8 == 0) spread.read(tiles, g);
+    const uint8_t* const group = W::group(tile, g);
     for (int strip = 0; strip < kStrips; ++strip, panel += Panel<W>::kStripBytes) {
+#pragma GCC unroll 16
       for (int v = 0; v < W::kVectors; ++v) {
-        unpack_vector<W>(W::vector(tile, strip, v),
+        unpack_vector<W>(W::vector(group, strip, v),
                          panel + v * (kPairs / W::kVectors) * sizeof(Ints));
       }
-      float* factors = reinterpret_cast<float*>(panel + Panel<W>::kWordBytes);
-      store(factors, W::scales(tile, strip));
-      store(factors + kLanes, W::minima(tile, strip));
+      float* const factors = reinterpret_cast<float*>(panel + Panel<W>::kWordBytes);
+      unpack_factors<W>(group, spread, g, strip, factors);
     }
   }
 }
@@ -331,6 +445,7 @@ inline void multiply_packed(const MultiplyArgs& a) {
 }
 
 inline void multiply(const MultiplyArgs& a) {
+  if (a.format != Format::integers) return multiply_format(a);
   if (a.bits == 8) return multiply_packed<Int8>(a);
   if (a.scale_bits == 8) return multiply_packed<Int4InUnits>(a);
   multiply_packed<Int4>(a);

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "kernels/products/packing.h"
+#include "kernels/products/formats.h"
 
 namespace tamiz {
 
@@ -34,10 +34,17 @@ struct QuantRows {
   }
 };
 
+/// Where input i lies among the quants of its group: of every four in the order 0, 2, 1, 3.
+static inline int64_t place(int64_t i) {
+  constexpr int kOrder[] = {0, 2, 1, 3};
+  return i / 4 * 4 + kOrder[i % 4];
+}
+
 struct MultiplyArgs {
-  const uint8_t* weight;  // the first tile
-  int bits;               // 4 or 8
-  int scale_bits = 16;    // with 4 bits 16 or 8
+  const uint8_t* weight;             // the first tile
+  int bits;                          // 4 or 8
+  int scale_bits = 16;               // with 4 bits 16 or 8
+  Format format = Format::integers;  // or else of bits and scale_bits nothing counts
   int64_t tiles;
   QuantRows x;
   int64_t first_row;  // a multiple of kRowsTogether

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "kernels/products/matmul_weights-inl.h"
+#include "kernels/products/planar-inl.h"
 #include "simd/target.h"
 
 #if defined(TAMIZ_AVX512)
@@ -28,6 +29,8 @@ template <>
 constexpr bool kIsBytes<Int4InUnits> = true;
 template <>
 constexpr bool kIsBytes<Int8> = true;
+template <Format F>
+constexpr bool kIsBytes<Planar<F>> = true;
 
 /// The quants of a group of one row as bytes, x = 256 high + low, both signed: high ones of the
 /// quad of inputs q at 4q, low ones at 32 + 4q.
@@ -63,22 +66,30 @@ inline void dot_bytes_of(Ints (&high)[T], Ints (&low)[T], const Ints (&raw)[T], 
   }
 }
 
-/// sum[t] = the products of one group with one row, whose quants lie at x.
-template <class W, int T>
-inline void sum_bytes(Ints (&sum)[T], const uint8_t* const (&group)[T], const int16_t* x) {
-  alignas(64) int8_t bytes[2 * kGroup];
-  split_quants(x, bytes);
+/// The sum of one part of a group's quants times `number`, in every lane.
+template <class W, int Part>
+inline Ints times_sum(const int16_t* x, int number) {
+  const Ints products = dot_pairs(all_ints(0), load_ints(x), all_words(number));
+  if constexpr (W::kParts == 1) return all_ints(sum_ints(products));
+  constexpr __mmask16 kLanesOfPart = Part == 0 ? 0x00ff : 0xff00;
+  return all_ints(_mm512_mask_reduce_add_epi32(kLanesOfPart, products));
+}
+
+/// sum[t] = the products of one part of a group with one row, whose quants lie at x, split as
+/// `bytes`.
+template <class W, int T, int Part>
+inline void sum_bytes(Ints (&sum)[T], const uint8_t* const (&group)[T], const int16_t* x,
+                      const int8_t* bytes) {
+  constexpr int kVectors = W::kVectors / W::kParts;
   Ints offset = all_ints(0);
-  if constexpr (W::kByteOffset != 0) {
-    offset = all_ints(sum_ints(dot_pairs(offset, load_ints(x), all_words(-W::kByteOffset))));
-  }
+  if constexpr (W::kByteOffset != 0) offset = times_sum<W, Part>(x, -W::kByteOffset);
   Ints high[T];
   for (int t = 0; t < T; ++t) {
     high[t] = all_ints(0);
     sum[t] = offset;
   }
 #pragma GCC unroll 8
-  for (int v = 0; v < W::kVectors; ++v) {
+  for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
     Ints raw[T];
     for (int t = 0; t < T; ++t) raw[t] = W::vector(group[t], 0, v);
     dot_bytes_of<W>(high, sum, raw, bytes + v * (kGroup / W::kVectors));

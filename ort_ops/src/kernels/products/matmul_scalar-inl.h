@@ -10,12 +10,6 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-/// Where input i lies among the quants of its group: of every four in the order 0, 2, 1, 3.
-inline int64_t place(int64_t i) {
-  constexpr int kOrder[] = {0, 2, 1, 3};
-  return i / 4 * 4 + kOrder[i % 4];
-}
-
 /// The sum over one group of a row; `quant` gives the weight's quant of an input.
 template <class Quant>
 inline int32_t dot_group(const QuantRows& x, int64_t at, Quant quant) {
@@ -55,7 +49,52 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
   }
 }
 
+/// y + the products of one output of a tile with one row, whose group g is number `at(g)`.
+template <class At>
+inline float add_format(const MultiplyArgs& a, const uint8_t* tile, int64_t o, At at, float y) {
+  const FormatSpec& f = spec_of(a.format);
+  for (int64_t g = 0; g < a.x.groups; ++g) {
+    const int64_t group = at(g);
+    const int16_t* const x = a.x.quants + group * kGroup;
+    if (a.skip && a.x.kept[group] == 0) continue;
+    if (f.number()) {
+      float sum = 0.0f;
+      for (int64_t i = 0; i < kGroup; ++i) {
+        const float w = format_number(a.format, tile, g * kGroup + i, o);
+        sum = fmaf(w, static_cast<float>(x[place(i)]), sum);
+      }
+      y = fmaf(sum, a.x.scales[group], y);
+      continue;
+    }
+    const uint8_t* const planes = tile + f.planes_of(g);
+    for (int64_t part = 0; part < f.parts(); ++part) {
+      int32_t sum = 0, x_sum = 0;
+      for (int64_t i = part * f.part; i < (part + 1) * f.part; ++i) {
+        sum += x[place(i)] * format_value(f, planes, o, i);
+        x_sum += x[place(i)];
+      }
+      const Factors factors = format_factors(f, tile, g, part, o);
+      y = fmaf(static_cast<float>(sum) * a.x.scales[group], factors.scale, y);
+      if (f.minimum) y = fmaf(a.x.scales[group] * static_cast<float>(x_sum), factors.minimum, y);
+    }
+  }
+  return y;
+}
+
+inline void multiply_format(const MultiplyArgs& a) {
+  const int64_t tile_size = a.x.groups * spec_of(a.format).group_bytes();
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const auto at = [&](int64_t g) { return a.x.at(a.first_row + r, g); };
+    for (int64_t output = 0; output < a.outputs; ++output) {
+      const uint8_t* const tile = a.weight + output / kTile * tile_size;
+      const float bias = a.bias ? a.bias[output] : 0.0f;
+      a.y[r * a.y_stride + output] = add_format(a, tile, output % kTile, at, bias);
+    }
+  }
+}
+
 inline void multiply(const MultiplyArgs& a) {
+  if (a.format != Format::integers) return multiply_format(a);
   const int64_t group_size = group_bytes(a.bits, a.scale_bits);
   const int64_t tile_size = tile_bytes(a.x.groups, a.bits, a.scale_bits);
   const bool units = a.scale_bits == 8;

@@ -16,10 +16,20 @@ constexpr int kStrips = kTile / kLanes;    // of a tile
 constexpr int kPairs = kGroup / 2;         // of inputs in a group
 constexpr int kRowRegisters = kLanes / 2;  // rows of a block whose sums fit the registers
 
+/// A weight whose groups follow each other, each with the scales of its 32 inputs.
+template <int64_t GroupBytes>
+struct PlainGroups {
+  static constexpr int64_t kGroupBytes = GroupBytes;
+  static constexpr bool kSuper = false;     // scales of 8 groups lie together
+  static constexpr int kParts = 1;          // of a group, with a scale each
+  static constexpr bool kEveryRows = true;  // kernels exist for every number of few rows
+
+  static const uint8_t* group(const uint8_t* tile, int64_t g) { return tile + g * kGroupBytes; }
+};
+
 /// Where the parts of a group of one tile lie: vector `v` of a strip, its pairs of inputs as words,
 /// its quads of inputs as unsigned bytes that are kByteOffset too large, its scales and minima.
-struct Int4 {
-  static constexpr int64_t kGroupBytes = group_bytes(4);
+struct Int4 : PlainGroups<group_bytes(4)> {
   static constexpr bool kUnits = false;
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 4;
@@ -52,6 +62,8 @@ struct Int4InUnits : Int4 {
   static constexpr int64_t kGroupBytes = group_bytes(4, 8);
   static constexpr bool kUnits = true;
 
+  static const uint8_t* group(const uint8_t* tile, int64_t g) { return tile + g * kGroupBytes; }
+
   static Vec scales(const uint8_t* group, int strip) {
     return to_float(wide_bytes(group + 256 + kLanes * strip));
   }
@@ -64,8 +76,7 @@ struct Int4InUnits : Int4 {
   }
 };
 
-struct Int8 {
-  static constexpr int64_t kGroupBytes = group_bytes(8);
+struct Int8 : PlainGroups<group_bytes(8)> {
   static constexpr bool kUnits = false;
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 8;
@@ -95,12 +106,20 @@ constexpr int64_t tile_bytes_of(int64_t groups) {
   return groups * W::kGroupBytes + (W::kUnits ? unit_bytes(8) : 0);
 }
 
-/// Any of them unpacked: strip by strip 16 vectors of words, then scales and minima as floats.
+/// Bytes of the scales and minima of a part in a Panel.
+constexpr int64_t kPartFactors = 2 * sizeof(Vec);
+
+/// A strip of a group in a Panel.
 template <class Packed>
-struct Panel {
+constexpr int64_t kPanelStrip = kPairs * sizeof(Ints) + Packed::kParts * kPartFactors;
+
+/// Any of them unpacked: strip by strip 16 vectors of words, then scales and minima of each part as
+/// floats.
+template <class Packed>
+struct Panel : PlainGroups<kStrips * kPanelStrip<Packed>> {
   static constexpr int64_t kWordBytes = kPairs * sizeof(Ints);
-  static constexpr int64_t kStripBytes = kWordBytes + 2 * sizeof(Vec);
-  static constexpr int64_t kGroupBytes = kStrips * kStripBytes;
+  static constexpr int64_t kStripBytes = kPanelStrip<Packed>;
+  static constexpr int kParts = Packed::kParts;
   static constexpr bool kFromMemory = false;
   static constexpr int kVectors = kPairs;
   static constexpr bool kMinima = Packed::kMinima;

@@ -89,6 +89,21 @@ inline void select_tiles(const int32_t* ranks, int64_t size, int64_t keep, int32
   }
 }
 
+/// `multiply` tile by tile.
+inline void multiply_each(const MultiplyArgs& a, int64_t tile_size, const int32_t* tiles,
+                          int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t output = tiles[i] * kTile;
+    MultiplyArgs tile = a;
+    tile.weight += tiles[i] * tile_size;
+    tile.tiles = 1;
+    tile.bias = a.bias ? a.bias + output : nullptr;
+    tile.outputs = a.outputs - output < kTile ? a.outputs - output : kTile;
+    tile.y += output;
+    multiply(tile);
+  }
+}
+
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
 /// Asks for the first groups of T tiles, from where the products ask for the others.
@@ -141,7 +156,11 @@ inline void multiply_listed(const MultiplyArgs& a, const int32_t* tiles, int64_t
   }
 }
 
+/// `multiply_tiles` of formats other than integers, compiled apart.
+void multiply_format_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t count);
+
 inline void multiply_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t count) {
+  if (a.format != Format::integers) return multiply_format_tiles(a, tiles, count);
   if (a.bits == 8) return multiply_listed<Int8>(a, tiles, count);
   if (a.scale_bits == 8) return multiply_listed<Int4InUnits>(a, tiles, count);
   multiply_listed<Int4>(a, tiles, count);
@@ -150,16 +169,9 @@ inline void multiply_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t 
 #else
 
 inline void multiply_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t output = tiles[i] * kTile;
-    MultiplyArgs tile = a;
-    tile.weight += tiles[i] * tile_bytes(a.x.groups, a.bits, a.scale_bits);
-    tile.tiles = 1;
-    tile.bias = a.bias ? a.bias + output : nullptr;
-    tile.outputs = a.outputs - output < kTile ? a.outputs - output : kTile;
-    tile.y += output;
-    multiply(tile);
-  }
+  const int64_t size = a.format == Format::integers ? tile_bytes(a.x.groups, a.bits, a.scale_bits)
+                                                    : a.x.groups * spec_of(a.format).group_bytes();
+  multiply_each(a, size, tiles, count);
 }
 
 #endif

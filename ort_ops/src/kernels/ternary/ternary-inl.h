@@ -18,8 +18,7 @@ namespace TAMIZ_TARGET {
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
 /// A group as `multiply_block` and its kin read a weight (kernels/products/matmul-inl.h).
-struct Ternary {
-  static constexpr int64_t kGroupBytes = group_bytes(kTernaryBits);
+struct Ternary : PlainGroups<group_bytes(kTernaryBits)> {
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = kGroup / kTernaryInputs;
   static constexpr bool kMinima = false;

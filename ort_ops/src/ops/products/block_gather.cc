@@ -1,4 +1,4 @@
-// y[i] = W[ids[i]], of a weight packed as kernels/products/packing.h says.
+// y[i] = W[ids[i]], of a weight packed as kernels/products/packing.h and formats.h say.
 #include "ops/products/block_gather.h"
 
 #include <algorithm>
@@ -51,8 +51,9 @@ class BlockGather : public Stage {
   int64_t task_ids() const { return std::max(kTaskElements / weight_.k, int64_t{1}); }
 
   void gather(const uint8_t* weight, int64_t row, float* y) const {
-    const int bits = weight_.bits, scale_bits = weight_.scale_bits;
     const uint8_t* const tile = weight + row / kTile * weight_.tile_bytes();
+    if (weight_.format != Format::integers) return gather_format(tile, row % kTile, y);
+    const int bits = weight_.bits, scale_bits = weight_.scale_bits;
     const uint8_t* group = tile;
     const int64_t o = row % kTile;
     const float unit = weight_unit(tile, weight_.groups(), o, scale_bits);
@@ -62,7 +63,26 @@ class BlockGather : public Stage {
       const int64_t count = std::min(kGroup, weight_.k - i);
       for (int64_t j = 0; j < count; ++j) {
         const int quant = weight_quant(group, bits, o, j);
-        y[i + j] = unit * (scale * static_cast<float>(quant) + minimum);
+        const float scaled = scale * static_cast<float>(quant);
+        y[i + j] = bits == 8 ? scaled : unit * (scaled + minimum);
+      }
+    }
+  }
+
+  void gather_format(const uint8_t* tile, int64_t o, float* y) const {
+    const FormatSpec& spec = weight_.spec();
+    if (spec.number()) {
+      for (int64_t i = 0; i < weight_.k; ++i) y[i] = format_number(weight_.format, tile, i, o);
+      return;
+    }
+    for (int64_t i = 0; i < weight_.k; i += spec.part) {
+      const int64_t g = i / kGroup, first = i % kGroup;
+      const uint8_t* const planes = tile + spec.planes_of(g);
+      const Factors factors = format_factors(spec, tile, g, first / spec.part, o);
+      for (int64_t j = 0; j < spec.part; ++j) {
+        const float value = static_cast<float>(format_value(spec, planes, o, first + j));
+        const float scaled = factors.scale * value;
+        y[i + j] = spec.minimum ? scaled + factors.minimum : scaled;
       }
     }
   }
@@ -82,13 +102,15 @@ const OpSpec& block_gather_spec() {
       "BlockGather",
       "y = W[ids], W block-quantised: the embedding.",
       {{"ids", Type::int64, false, "[...], 0 to n - 1"},
-       {"weight", Type::uint8, false, "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_*"}},
+       {"weight", Type::uint8, false,
+        "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_* or tamiz_ops.formats"}},
       {{"y", Type::float32, false, "[..., k]"}},
       false,
       {kBits,
        {"n", Kind::integer, true, 0, "rows of the weight"},
        {"k", Kind::integer, true, 0, "columns of the weight"},
-       kScaleBits},
+       kScaleBits,
+       kFormat},
       {},
       make};
   return spec;

@@ -103,16 +103,16 @@ std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels
 const OpSpec& block_matmul_spec() {
   static const OpSpec spec = {
       "BlockMatMul",
-      "y = (x * mask) W^T + bias, W block-quantised. x is quantised to 16 bits in every group of "
-      "32 "
-      "inputs; products are exact.",
+      "y = (x * mask) W^T + bias, W block-quantised or of 16-bit floats. x is quantised to 16 bits "
+      "in every group of 32 inputs; products of integers are exact.",
       {kProductX,
-       {"weight", Type::uint8, false, "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_*"},
+       {"weight", Type::uint8, false,
+        "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_* or tamiz_ops.formats"},
        kProductMask,
        kProductBias},
       {kProductY},
       false,
-      {kBits, kOutputs, kInputs, kMaskBlock, kScaleBits},
+      {kBits, kOutputs, kInputs, kMaskBlock, kScaleBits, kFormat},
       {{"matmul.bytes_read", "bytes", "of weight that calls read"},
        {"matmul.bytes_dense", "bytes", "of weight that they would read without a mask"}},
       make};

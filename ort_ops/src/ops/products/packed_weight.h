@@ -1,11 +1,12 @@
-// The packed weight of an op: its attributes and its shape. Shared by BlockMatMul and BlockGather.
+// The packed weight of an op: its attributes and its shape. Shared by all ops that multiply with
+// one.
 #pragma once
 
 #include "base/attributes.h"
 #include "base/error.h"
 #include "base/shapes.h"
 #include "base/tensor.h"
-#include "kernels/products/packing.h"
+#include "kernels/products/formats.h"
 
 namespace tamiz {
 
@@ -13,11 +14,27 @@ struct PackedWeight {
   int bits;
   int64_t n, k;
   int scale_bits = 16;
+  Format format = Format::integers;  // others are not of `bits` and `scale_bits`
 
+  /// Of an op with the attributes bits, scale_bits, format, n and k.
   explicit PackedWeight(const Attributes& attributes)
-      : PackedWeight(four_or_eight(attributes, "bits"), positive(attributes, "n"),
-                     positive(attributes, "k")) {
-    scale_bits = scale_bits_of(attributes, bits);
+      : PackedWeight(0, positive(attributes, "n"), positive(attributes, "k")) {
+    const std::string& name = attributes.strings.at("format");
+    if (name.empty()) {
+      bits = four_or_eight(attributes, "bits");
+      scale_bits = scale_bits_of(attributes, bits);
+      return;
+    }
+    if (attributes.ints.at("bits") != 0) {
+      throw Error("attribute 'bits' is " + std::to_string(attributes.ints.at("bits")) +
+                  ", expected none beside 'format'");
+    }
+    set_format(name);
+    const int64_t block = spec().block();
+    if (format != Format::integers && k % block != 0 && !spec().number()) {
+      throw Error("attribute 'k' is " + std::to_string(k) + ", expected a multiple of " +
+                  std::to_string(block) + " for format " + name);
+    }
   }
 
   PackedWeight(int weight_bits, int64_t outputs, int64_t inputs)
@@ -25,16 +42,23 @@ struct PackedWeight {
 
   int64_t groups() const { return group_count(k); }
   int64_t tiles() const { return tile_count(n); }
-  int64_t tile_bytes() const { return tamiz::tile_bytes(groups(), bits, scale_bits); }
+  const FormatSpec& spec() const { return spec_of(format); }
+  int64_t tile_bytes() const {
+    if (format != Format::integers) return groups() * spec().group_bytes();
+    return tamiz::tile_bytes(groups(), bits, scale_bits);
+  }
   int64_t bytes() const { return tiles() * tile_bytes(); }
 
   void check(const Tensor& weight) const { check("weight", weight); }
 
   void check(const char* name, const Tensor& weight) const {
     if (weight.shape == Shape{2, {tiles(), tile_bytes()}}) return;
-    const std::string meaning = "tiles and tile bytes of n = " + std::to_string(n) +
-                                ", k = " + std::to_string(k) + ", bits = " + std::to_string(bits) +
-                                (scale_bits == 16 ? "" : ", scale_bits = 8");
+    const std::string kind =
+        format != Format::integers
+            ? std::string(", format = ") + spec().name
+            : ", bits = " + std::to_string(bits) + (scale_bits == 16 ? "" : ", scale_bits = 8");
+    const std::string meaning =
+        "tiles and tile bytes of n = " + std::to_string(n) + ", k = " + std::to_string(k) + kind;
     expect_shape(name, weight, Shape{2, {tiles(), tile_bytes()}}, meaning.c_str());
   }
 
@@ -61,6 +85,29 @@ struct PackedWeight {
     if (value >= 1 && value < kMost) return value;
     throw Error("attribute '" + std::string(name) + "' is " + std::to_string(value) +
                 ", expected 1 to 2^31 - 1");
+  }
+
+ private:
+  /// Throws Error where no format has this name.
+  void set_format(const std::string& name) {
+    const struct {
+      const char* name;
+      int bits, scale_bits;
+    } integers[] = {{"q4_1", 4, 16}, {"q4_units", 4, 8}, {"q8_0", 8, 16}};
+    std::string known;
+    for (const auto& one : integers) {
+      known += one.name + std::string(", ");
+      if (name != one.name) continue;
+      bits = one.bits;
+      scale_bits = one.scale_bits;
+      return;
+    }
+    for (int i = 1; i < static_cast<int>(Format::count); ++i) {
+      format = static_cast<Format>(i);
+      if (name == spec().name) return;
+      known += (i == 1 ? "" : ", ") + std::string(spec().name);
+    }
+    throw Error("attribute 'format' is '" + name + "', expected one of: " + known);
   }
 };
 

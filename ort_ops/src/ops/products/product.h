@@ -18,9 +18,14 @@ inline int64_t task_tiles(const PackedWeight& weight) {
   return std::max(kBytes / (kTiles * weight.tile_bytes()), int64_t{1}) * kTiles;
 }
 
-/// What one row reads: of every group with an input kept the vectors of 64 bytes that hold one, and
-/// the scales; and all units.
+/// What one row reads of a weight of `bits`: of every group with an input kept the vectors of 64
+/// bytes that hold one, and the scales; and all units.
 inline int64_t bytes_kept(const PackedWeight& weight, const uint8_t* kept) {
+  if (weight.format != Format::integers) {  // inputs of all vectors share the planes
+    int64_t groups = 0;
+    for (int64_t g = 0; g < weight.groups(); ++g) groups += kept[g] != 0;
+    return groups * weight.spec().group_bytes() * weight.tiles();
+  }
   constexpr int64_t kVectorBytes = 64;
   const int together = 8 / weight.bits;  // bits of `kept` that share a vector
   int64_t bytes = 0;
@@ -43,6 +48,7 @@ inline MultiplyArgs product(const PackedWeight& weight, const Tensor& packed, co
   args.weight = packed.as<uint8_t>() + tile * weight.tile_bytes();
   args.bits = weight.bits;
   args.scale_bits = weight.scale_bits;
+  args.format = weight.format;
   args.tiles = std::min(tiles, weight.tiles() - tile);
   args.x = x;
   args.first_row = row;

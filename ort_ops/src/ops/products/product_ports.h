@@ -20,8 +20,11 @@ constexpr PortSpec kDeltaStarts = {"starts", Type::int64, false,
 
 constexpr AttributeSpec kOutputs = {"n", AttributeSpec::Kind::integer, true, 0, "outputs"};
 constexpr AttributeSpec kInputs = {"k", AttributeSpec::Kind::integer, true, 0, "inputs"};
-constexpr AttributeSpec kBits = {"bits", AttributeSpec::Kind::integer, true, 0,
-                                 "of a weight: 4 or 8"};
+constexpr AttributeSpec kBits = {"bits", AttributeSpec::Kind::integer, false, 0,
+                                 "of a weight without a format: 4 or 8"};
+constexpr AttributeSpec kFormat = {"format", AttributeSpec::Kind::text, false, 0,
+                                   "of the weight: a name in tamiz_ops.formats, such as q4_k; "
+                                   "bits and scale_bits are then left out"};
 constexpr AttributeSpec kScaleBits = {"scale_bits", AttributeSpec::Kind::integer, false, 16,
                                       "of a scale and of a minimum: 16, or 8 where bits is 4"};
 constexpr AttributeSpec kMaskBlock = {"block", AttributeSpec::Kind::integer, false, 32,

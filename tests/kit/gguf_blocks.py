@@ -1,0 +1,56 @@
+"""Random blocks of GGUF tensors."""
+
+import numpy as np
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+#: Where the fp16 factors of a block lie, in bytes.
+HALVES = {
+    "q4_0": [0],
+    "q4_1": [0, 2],
+    "q5_0": [0],
+    "q5_1": [0, 2],
+    "q8_0": [0],
+    "iq4_nl": [0],
+    "mxfp4": [],
+    "q2_k": [80, 82],
+    "q3_k": [108],
+    "q4_k": [0, 2],
+    "q5_k": [0, 2],
+    "q6_k": [208],
+    "iq4_xs": [0],
+    "tq2_0": [64],
+    "f16": [0],
+    "bf16": [],
+}
+#: Zeros of both signs, the smallest and the largest subnormal, the largest finite, 1 and -1.
+ODD = np.array([0, 0x8000, 1, 0x8001, 0x3FF, 0x7BFF, 0xFBFF, 0x3C00, 0xBC00], np.uint16)
+
+
+def random_blocks(format, n, k, seed=0, odd=0.2, plain=False):
+    """Rows of blocks of any bytes but finite factors, uint8 [n, row bytes].
+
+    Args:
+        format: The format.
+        n: Rows.
+        k: Columns.
+        seed: Of the random numbers.
+        odd: Share of the factors that are `ODD`.
+        plain: Factors from 0.001 to 0.02, as those of real models.
+    """
+    rng = np.random.default_rng([seed, n, k])
+    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[format.gguf]]
+    blocks = rng.integers(0, 256, (n, k // block, block_bytes), dtype=np.uint8)
+    for at in HALVES[format.name]:
+        half = rng.integers(0, 1 << 16, (n, k // block), dtype=np.uint16)
+        half = np.where(half & 0x7C00 == 0x7C00, half & 0x83FF, half)
+        half = np.where(rng.random(half.shape) < odd, rng.choice(ODD, half.shape), half)
+        if plain:
+            half = rng.uniform(0.001, 0.02, half.shape).astype(np.float16).view(np.uint16)
+        blocks[:, :, at], blocks[:, :, at + 1] = half & 255, half >> 8
+    if format.name == "mxfp4":
+        exponents = [119, 120, 121] if plain else [0, 1, 2, 100, 127, 252]
+        blocks[:, :, 0] = rng.choice(exponents, (n, k // block))
+    if format.name == "bf16":
+        high = blocks[:, :, 1] & 0x80 | rng.integers(56, 64, (n, k // block), dtype=np.uint8)
+        blocks[:, :, 1] = high if plain else np.where(high & 127 == 127, 0, high)
+    return blocks.reshape(n, -1)
