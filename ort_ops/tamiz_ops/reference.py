@@ -269,13 +269,14 @@ def head_shortlist(
     refinement: Array | None = None,
     refined_offset: Array | None = None,
     *,
-    bits: int,
+    bits: int = 0,
     n: int,
     k: int,
     dims: int,
     tiles: int,
     block: int = 32,
     scale_bits: int = 16,
+    format: str = "",
     sketch_bits: int = 4,
     sign_dims: int = 0,
     refined: int = 0,
@@ -290,8 +291,8 @@ def head_shortlist(
     Elsewhere it is -infinity with `estimate` = 0; with more than `rows` rows of x all of it is
     exact.
     """
-    sizes = {"n": n, "k": k, "block": block, "scale_bits": scale_bits}
-    (y,) = block_matmul(x, weight, mask, bias, bits=bits, **sizes)
+    kind: dict[str, Any] = {"bits": bits, "scale_bits": scale_bits, "format": format}
+    (y,) = block_matmul(x, weight, mask, bias, n=n, k=k, block=block, **kind)
     if np.prod(x.shape[:-1]) > rows:
         return [y]
     (both,) = block_matmul(x, project, mask, bits=8, n=dims + sign_dims, k=k, block=block)

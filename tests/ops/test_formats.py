@@ -11,9 +11,8 @@ from gguf import dequantize
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from hypothesis import given, settings
 
-tamiz_ops = pytest.importorskip("tamiz_ops", reason="tamiz-ops is not installed")
-from tamiz_ops import formats  # noqa: E402
-from tests.kit.gguf_blocks import HALVES, random_blocks  # noqa: E402
+from kit.gguf_blocks import HALVES, random_blocks
+from tamiz_ops import formats
 
 OF_GGUF = [f for f in formats.FORMATS.values() if f.gguf]
 
