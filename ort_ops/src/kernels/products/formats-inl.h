@@ -5,10 +5,16 @@
 //
 // in fp32, the inputs of a group in order.
 //
-// Included once per target, after shortlist-inl.h, in a source of its own.
+// Only for target_*_formats.cc: its functions are not inline.
+#pragma once
+
 #include <stdint.h>
 
-#include "kernels/products/matmul.h"
+#include "kernels/products/matmul-inl.h"
+#include "kernels/selection/shortlist-inl.h"
+#include "simd/target.h"
+
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -116,3 +122,5 @@ void multiply_format_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t 
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz
+
+#endif

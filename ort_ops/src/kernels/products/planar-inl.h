@@ -1,13 +1,15 @@
 // How the kernels read a weight in a format of kernels/products/formats.h: the quad of inputs v of
 // a group as unsigned bytes, and the scales and minima of a group or a super-block as floats.
-//
-// Included once per target.
 #pragma once
 
 #include <stdint.h>
 
 #include "kernels/products/formats.h"
 #include "kernels/products/matmul_weights-inl.h"
+#include "simd/simd_int.h"
+#include "simd/target.h"
+
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -166,3 +168,5 @@ struct Planar {
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz
+
+#endif
