@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import onnx_ir as ir
 
-from tamiz.api import DATA, MODEL, TamizError
+from tamiz.api import DATA, MODEL, TamizError, inside, map_tensors
 
 #: Offsets in the data file, in bytes: a page, so that every mapped tensor starts on one.
 ALIGNMENT = 4096
 #: Tensors up to this many bytes stay in the .onnx file.
 INLINE_BYTES = 256
+#: Values of a tensor, more than any machine holds.
+_MOST_VALUES = 1 << 48
 
 
 def save_model(model: ir.Model, directory: Path) -> None:
-    """Writes ``model.onnx`` and ``model.onnx.data``, one tensor in memory at a time."""
-    ir.save(
-        model,
-        directory / MODEL,
-        external_data=DATA,
-        size_threshold_bytes=INLINE_BYTES,
-        alignment=ALIGNMENT,
-        align_threshold=0,
-    )
+    """Writes ``model.onnx`` and ``model.onnx.data``, one tensor in memory at a time.
+
+    Raises:
+        TamizError: If reading a tensor raises it.
+    """
+    try:
+        ir.save(
+            model,
+            directory / MODEL,
+            external_data=DATA,
+            size_threshold_bytes=INLINE_BYTES,
+            alignment=ALIGNMENT,
+            align_threshold=0,
+        )
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:  # onnx_ir wraps what a tensor raises in its own errors
+            if isinstance(cause, (TamizError, OSError)):
+                raise cause from error
+            cause = cause.__cause__ or cause.__context__
+        raise
 
 
 def load_model(path: Path) -> ir.Model:
@@ -37,8 +52,8 @@ def load_model(path: Path) -> ir.Model:
         The model; external tensors are mapped when used.
 
     Raises:
-        TamizError: If the file is no ONNX model, or external data is missing, too short, or
-            outside of the model's folder.
+        TamizError: If the file is no ONNX model or holds a Loop, or external data is missing, too
+            short, or outside of the model's folder.
     """
     try:
         model = ir.load(path)
@@ -46,9 +61,26 @@ def load_model(path: Path) -> ir.Model:
         raise TamizError(f"{path}: cannot be read: {error.strerror}") from error
     except Exception as error:
         raise TamizError(f"{path}: not an ONNX model ({_first_line(error)})") from error
+    if any(node.op_type == "Loop" for node in _nodes(model)):
+        raise TamizError(
+            f"{path}: holds a node with the operator Loop, which may never end; export the model"
+            " without loops"
+        )
     for tensor in _external_tensors(model):
         _check_external(path, tensor)
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in graph.initializers.values():
+            if value.dtype == ir.DataType.STRING:
+                raise TamizError(f"{path}: tensor {value.name} holds strings, expected numbers")
+    map_tensors(model, path.absolute().parent)
     return model
+
+
+def _nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Nodes of the graph, of the graphs in it, and of functions."""
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
 
 
 def _first_line(error: Exception) -> str:
@@ -56,10 +88,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
-    nodes = [*model.graph.all_nodes()]
-    for function in model.functions.values():
-        nodes += function.all_nodes()
-    for node in nodes:
+    for node in _nodes(model):
         for attribute in node.attributes.values():
             if isinstance(attribute.value, ir.ExternalTensor):
                 yield attribute.value
@@ -72,12 +101,13 @@ def _external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
 def _check_external(path: Path, tensor: ir.ExternalTensor) -> None:
     field = f"{path}: external data of {tensor.name}"
     location = str(tensor.location)
-    folder = path.resolve().parent
-    file = (folder / location).resolve()
-    if Path(location).is_absolute() or not file.is_relative_to(folder):
-        raise TamizError(f"{field}: found location {location}, expected a file inside {folder}")
-    if not file.is_file():
-        raise TamizError(f"{field}: found no file {location}, expected it beside the model")
+    folder = path.absolute().parent
+    try:
+        file = inside(folder, location)
+    except TamizError as error:
+        raise TamizError(f"{field}: {error}") from error
+    if math.prod(tensor.shape.numpy()) >= _MOST_VALUES:
+        raise TamizError(f"{field}: found dimensions {list(tensor.shape)}, expected fewer values")
     offset, length = tensor.offset or 0, tensor.length
     if length is not None and length != tensor.nbytes:
         raise TamizError(f"{field}: found length {length}, expected {tensor.nbytes} bytes")

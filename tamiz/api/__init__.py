@@ -65,6 +65,8 @@ from tamiz.api.technique import (
 )
 from tamiz.files.bundle import DATA, MODEL
 from tamiz.files.errors import TamizError
+from tamiz.files.external_data import inside
+from tamiz.files.mapping import map_tensors
 from tamiz.files.text_file import read_json, read_text, write_json
 from tamiz.runtime.states import KEY_VALUES, PAST, State, present_of, stacked
 
@@ -124,9 +126,11 @@ __all__ = [
     "importance",
     "input_at",
     "insert",
+    "inside",
     "largest",
     "largest_blocks",
     "linear_at",
+    "map_tensors",
     "present_of",
     "read_json",
     "read_text",

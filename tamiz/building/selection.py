@@ -127,19 +127,13 @@ class Workshop:
         return sum(site.in_features * site.out_features for site in linear)
 
     def _job(self, slot: Slot) -> Job:
-        import numpy as np
-        import onnx_ir as ir
-
         site, (choice, skip) = slot.site_plan.site, slot.waiting[0]
         weight = None
         if site.weight is not None:
             tensor = self.found.model.graph.initializers[site.weight].const_value
             assert tensor is not None
-            with reading(self.found.bundle):
+            with reading(self.found.bundle):  # mapped: another process gets its place in the file
                 weight = tensor.numpy()
-            if isinstance(tensor, ir.ExternalTensor):
-                # A mapped file reaches another process by name, not by value.
-                weight = np.memmap(tensor.path, np.float32, "r", tensor.offset or 0, weight.shape)
         known = self.calibration
         statistics = None if known is None else known.statistics(site.id)
         if statistics is not None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tamiz import __version__
 from tamiz.files.errors import TamizError, UnwritableError
-from tamiz.files.external_data import External, external_tensors, locations
+from tamiz.files.external_data import External, external_tensors, inside, locations
 from tamiz.files.text_file import read_json, write_json
 
 MANIFEST = "tamiz.json"
@@ -154,10 +154,10 @@ class Bundle:
         path = self.path / name
         if name not in self.manifest.files:
             raise TamizError(f"{path}: not among the files of the bundle's {MANIFEST}")
-        if not path.is_file():
-            raise TamizError(f"{path}: missing, though the bundle's {MANIFEST} lists it")
-        if not path.resolve().is_relative_to(self.path.resolve()):
-            raise TamizError(f"{path}: leads out of the bundle's folder")
+        try:
+            inside(self.path, name)
+        except TamizError as error:
+            raise TamizError(f"{path}: is listed in the bundle's {MANIFEST}: {error}") from error
         return path
 
     def json(self, name: str) -> dict[str, Any]:

@@ -8,12 +8,14 @@ tensor and steps over everything else.
 from __future__ import annotations
 
 import dataclasses
+import math
 import mmap
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tamiz.files.errors import TamizError
+from tamiz.files.errors import TamizError, printable
 
 #: Message → field number → message it holds, from onnx.proto. Fields that lead to no tensor are
 #: left out.
@@ -37,10 +39,15 @@ _MESSAGES = {
 _KEY, _VALUE = 1, 2
 #: Fields of a Tensor.
 _DIMS, _TYPE, _NAME = 1, 2, 8
+#: Field of a Node, and the operator whose number of rounds its own graph decides: onnxruntime does
+#: not stop it, not even for SIGTERM.
+_OPERATOR, _ENDLESS = 4, b"Loop"
 #: Nesting of the graph's own initializers: in a Graph in the Model.
 _INITIALIZER = 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_DEPTH = 64
+#: Values of a tensor, more than any machine holds; bytes of a path.
+_MOST_VALUES, _LONGEST_PATH = 1 << 48, 4096
 
 
 @dataclass(frozen=True)
@@ -70,15 +77,53 @@ def external_tensors(model: Path) -> tuple[External, ...]:
     """The tensors of a model that lie outside of its file.
 
     Raises:
-        TamizError: The file is empty or no well-formed protobuf.
+        TamizError: The file is empty or no well-formed protobuf, or it holds a Loop.
     """
     tensors: list[_Tensor] = []
     try:
         with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             _walk(data, 0, len(data), "Model", tensors, 0)
         return tuple(tensor.external() for tensor in tensors if b"location" in tensor.entries)
+    except _EndlessError as error:
+        raise TamizError(
+            f"{model}: holds a node with the operator Loop, which may never end; export the model"
+            " without loops"
+        ) from error
     except (ValueError, IndexError) as error:
         raise TamizError(f"{model}: not a well-formed ONNX model ({error})") from error
+
+
+def inside(folder: Path, location: str) -> Path:
+    """The regular file at a location in a folder, links followed.
+
+    A link may lead to a file in the folder. In the cache of Hugging Face's hub, where the files of
+    ``<repository>/snapshots/<revision>`` are links, it may lead to ``<repository>/blobs``.
+
+    Raises:
+        TamizError: The location leads out of the folder, or to no regular file.
+    """
+    shown = printable(repr(location), 200)
+    if not location or "\0" in location or len(location) > _LONGEST_PATH:
+        raise TamizError(f"location {shown} is no path, expected a file in {folder}")
+    place = Path(os.path.normpath(folder.absolute() / location))
+    if os.path.isabs(location) or not place.is_relative_to(folder.absolute()):
+        raise TamizError(f"location {shown} leads out of the folder, expected a file in {folder}")
+    try:
+        file, home = place.resolve(), folder.resolve()
+        if not file.is_file():
+            raise TamizError(f"location {shown} is missing or no file, expected one in {folder}")
+    except (OSError, RuntimeError) as error:  # a name that is too long, links in a circle
+        raise TamizError(f"location {shown} cannot be read, expected a file in {folder}") from error
+    homes = [home]
+    if home.parent.name == "snapshots":
+        homes.append(home.parent.parent / "blobs")
+    if not any(file.is_relative_to(allowed) for allowed in homes):
+        raise TamizError(f"location {shown} is a link out of the folder, expected a file there")
+    return file
+
+
+class _EndlessError(Exception):
+    """A model that may never end."""
 
 
 def locations(tensors: Iterable[External]) -> dict[str, int]:
@@ -102,6 +147,8 @@ class _Tensor:
 
     def external(self) -> External:
         """It, if it has a location."""
+        if math.prod(self.shape) >= _MOST_VALUES:
+            raise ValueError(f"a tensor has the dimensions {self.shape}")
         return External(
             self.name.decode("utf-8"),
             self.depth == _INITIALIZER,
@@ -152,6 +199,12 @@ def _walk(
             entry[field] = data[position : position + size]
         elif message == "Tensor" and field == _NAME:
             tensors[-1].name = data[position : position + size]
+        elif (
+            message == "Node"
+            and field == _OPERATOR
+            and data[position : position + size] == _ENDLESS
+        ):
+            raise _EndlessError
         position += size
     if message == "Entry":
         tensors[-1].entries[entry.get(_KEY, b"")] = entry.get(_VALUE, b"")

@@ -10,7 +10,6 @@ that the installed techniques declare. Numbers may differ by tensor: ``{"gate": 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
@@ -21,7 +20,7 @@ from tamiz.api.site import Site
 from tamiz.api.technique import Technique
 from tamiz.files.errors import TamizError, did_you_mean
 from tamiz.files.located_json import LocatedJson
-from tamiz.planning.policy_schema import KEY_OF_SCHEMA, PATTERN, SHORT, check, layers_of
+from tamiz.planning.policy_schema import KEY_OF_SCHEMA, PATTERN, SHORT, check, layers_of, matches
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,7 @@ def _check_layer(
 def _names(name: str, site: Site) -> bool:
     """Whether a key of ``sites`` names the site."""
     if name.startswith(PATTERN):
-        return re.fullmatch(name.removeprefix(PATTERN), site.id) is not None
+        return matches(name.removeprefix(PATTERN), site.id)
     return name == site.id
 
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
+from pydantic_core import SchemaError
 
 from tamiz.api.site import TENSOR_IDS
 from tamiz.api.technique import Technique
@@ -47,13 +56,43 @@ def check(value: Any, located: LocatedJson, techniques: Mapping[str, Technique])
     for name in value.get("sites", {}):
         if name.startswith(PATTERN):
             try:
-                re.compile(name.removeprefix(PATTERN))
-            except re.error as error:
+                matches(name.removeprefix(PATTERN), "")
+            except ValueError as error:
                 raise located.error(("sites", name), f"no regular expression: {error}") from error
     for place, entry in _all_entries(value):
         if entry.get("enable") is False and entry.get("strip") is True:
             message = "strips the dense weight where 'enable': false leaves nothing in its place"
             raise located.error((*place, "strip"), message)
+
+
+def matches(pattern: str, site: str) -> bool:
+    """Whether a regular expression matches a whole site id, in time linear in its length.
+
+    Raises:
+        ValueError: No regular expression of the crate regex (as Python's, but without look-around
+            and backreferences), or a huge one.
+    """
+    return _whole(pattern)(site)
+
+
+@lru_cache(maxsize=256)
+def _whole(pattern: str) -> Callable[[str], bool]:
+    try:
+        # The pattern alone first: ``a)(b`` becomes one in the group.
+        for text in (pattern, rf"\A(?:{pattern})\z"):
+            adapter = TypeAdapter(Annotated[str, StringConstraints(pattern=text)])
+    except SchemaError as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise ValueError(reason.removeprefix("SchemaError: ").removeprefix("error: ")) from error
+
+    def matched(site: str) -> bool:
+        try:
+            adapter.validate_python(site)
+        except ValidationError:
+            return False
+        return True
+
+    return matched
 
 
 def _known_keys(place: Sequence[str | int], techniques: Mapping[str, Technique]) -> list[str]:
@@ -113,7 +152,8 @@ def policy_model(techniques: Mapping[str, Technique]) -> type[BaseModel]:
             Field(
                 None,
                 description="Rules by site id as 'tamiz inspect' prints it, or by 're:' and a "
-                "regular expression that matches the whole id. Override everything else.",
+                "regular expression, without look-around and backreferences, that matches the "
+                "whole id. Override everything else.",
             ),
         ),
     )

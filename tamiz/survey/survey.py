@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tamiz.api.site import Site, SiteKind
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, blaming
+from tamiz.files.mapping import map_tensors
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -70,6 +71,9 @@ def survey(bundle: Bundle, plugins: Plugins) -> Survey:
 
     try:
         model = ir.load(bundle.model)
+        map_tensors(model, bundle.path)
+    except TamizError:
+        raise
     except Exception as error:  # protobuf, serde and numpy each raise their own
         raise TamizError(f"{bundle.model}: cannot be read as an ONNX model: {error}") from error
     notes = run_passes(model, plugins, Phase.RECOGNISE)

@@ -25,6 +25,7 @@ from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.planning.plan import ConflictError, choose
 from tamiz.plugins import Plugins
 from tamiz.reporting.report import Report
+from tamiz.survey.survey import reading, survey
 
 
 class ScaleConfig(TechniqueConfig):
@@ -247,14 +248,24 @@ def test_a_built_bundle_is_not_built_again(plugins: Plugins, tiny_dense: Path) -
 
 
 @pytest.mark.parametrize("technique", [[], [rescaled()]])
-def test_weights_that_onnx_ir_refuses_to_read(
+def test_weights_behind_links_are_read(
     plugins: Plugins, tiny_dense: Path, technique: list[Technique]
 ) -> None:
-    """It takes a second hard link of the data for an attack."""
-    os.link(tiny_dense / "model.onnx.data", tiny_dense.parent / "link")
-    with pytest.raises(TamizError, match="hard link"):
-        run(plugins, tiny_dense, technique, {t.name: {} for t in technique})
-    assert not (tiny_dense.parent / "out").exists()
+    os.link(tiny_dense / "model.onnx.data", tiny_dense / "link")
+    (tiny_dense / "model.onnx.data").unlink()
+    (tiny_dense / "model.onnx.data").symlink_to("link")
+    run(plugins, tiny_dense, technique, {t.name: {} for t in technique})
+    assert Bundle.open(tiny_dense.parent / "out").manifest.kind == "built"
+
+
+def test_weights_that_are_cut_off_while_they_are_read_cost_one_sentence(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    found = survey(Bundle.open(tiny_dense), plugins)
+    os.truncate(tiny_dense / "model.onnx.data", 8)
+    site = next(site for site in found.sites if site.weight is not None)
+    with pytest.raises(TamizError, match=r"model\.onnx: "), reading(found.bundle):
+        found.model.graph.initializers[site.weight].const_value.numpy()
 
 
 @pytest.mark.parametrize(

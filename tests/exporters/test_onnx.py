@@ -108,9 +108,18 @@ def test_a_chat_template_that_is_not_utf8_is_told(tmp_path):
 
 
 BAD_DATA = {
-    "missing": ({}, None, "found no file weights.bin, expected it beside the model"),
-    "parent": ({"location": "../weights.bin"}, None, r"found location \.\./weights\.bin, expected"),
-    "absolute": ({"location": "/etc/passwd"}, None, "found location /etc/passwd, expected"),
+    "missing": ({}, None, r"location 'weights\.bin' is missing or no file, expected one in"),
+    "parent": ({"location": "../weights.bin"}, None, r"location '\.\./weights\.bin' leads out of"),
+    "absolute": (
+        {"location": "/etc/passwd"},
+        None,
+        "location '/etc/passwd' leads out of the folder",
+    ),
+    "nul": ({"location": "a\0b"}, None, r"location 'a\\x00b' is no path"),
+    "long": ({"location": "a" * 10**5}, None, "location 'aaa.* is no path"),
+    "long name": ({"location": "a" * 3000}, None, "location 'aaa.* cannot be read"),
+    "empty": ({"location": ""}, None, "location '' is no path"),
+    "device": ({"location": "/dev/zero"}, None, "leads out of the folder"),
     "short": ({}, WEIGHT.tobytes()[:-4], "of 6140 bytes, expected at least 6144"),
     "offset": ({"offset": "4"}, WEIGHT.tobytes(), "of 6144 bytes, expected at least 6148"),
     "length": ({"length": "6140"}, WEIGHT.tobytes(), "found length 6140, expected 6144 bytes"),
@@ -131,8 +140,59 @@ def test_external_data_behind_a_link_that_leads_out(tmp_path):
     (tmp_path / "outside.bin").write_bytes(WEIGHT.tobytes())
     source = write(tmp_path / "in", make_model(), None)
     (source / "weights.bin").symlink_to(tmp_path / "outside.bin")
-    with pytest.raises(TamizError, match=r"found location weights\.bin, expected a file inside"):
+    with pytest.raises(TamizError, match=r"'weights\.bin' is a link out of the folder"):
         export(source, tmp_path)
+
+
+def test_the_cache_of_hugging_faces_hub_is_read(tmp_path):
+    """There, ``snapshots/<revision>`` holds links to ``blobs``."""
+    source = write(tmp_path / "in", make_model())
+    (source / "config.json").write_text('{"model_type": "x"}')
+    repository = tmp_path / "hub" / "models--a--b"
+    snapshot = repository / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    for number, path in enumerate(sorted(source.iterdir())):
+        path.rename(repository / "blobs" / f"{number:040x}")
+        (snapshot / path.name).symlink_to(Path("../../blobs") / f"{number:040x}")
+    target = export(snapshot, tmp_path)
+    (w,) = onnx.load(target / "model.onnx").graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(w), WEIGHT)
+    assert (target / "config.json").is_file()
+
+
+def test_a_hard_link_is_read(tmp_path):
+    source = write(tmp_path / "in", make_model())
+    (tmp_path / "other").hardlink_to(source / "weights.bin")
+    (w,) = onnx.load(export(source, tmp_path) / "model.onnx").graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(w), WEIGHT)
+
+
+def test_a_loop_that_may_never_end_is_refused(tmp_path):
+    """onnxruntime cannot be stopped while it runs one."""
+    model = make_model()
+    inner = helper.make_node("Identity", ["go"], ["more"])
+    types = [helper.make_tensor_value_info(n, TensorProto.BOOL, []) for n in ("go", "more")]
+    count = helper.make_tensor_value_info("i", TensorProto.INT64, [])
+    body = helper.make_graph([inner], "body", [count, types[0]], [types[1]])
+    model.graph.node.append(helper.make_node("Loop", ["", ""], [], body=body))
+    with pytest.raises(TamizError, match="operator Loop, which may never end"):
+        export(write(tmp_path / "in", model), tmp_path)
+
+
+@pytest.mark.parametrize("dims", [[2**62], [2**32, 2**32], [2**31, 2**31, 2**31], [2**63 - 1]])
+def test_impossible_dimensions_are_refused(tmp_path, dims):
+    model = make_model(length=str(2**62))
+    model.graph.initializer[0].dims[:] = dims
+    with pytest.raises(TamizError, match=r"model\.onnx: external data of w: "):
+        export(write(tmp_path / "in", model), tmp_path)
+
+
+def test_tensors_of_strings_are_refused(tmp_path):
+    model = make_model()
+    model.graph.initializer.append(helper.make_tensor("s", TensorProto.STRING, [1], [b"a"]))
+    with pytest.raises(TamizError, match="tensor s holds strings, expected numbers"):
+        export(write(tmp_path / "in", model), tmp_path)
 
 
 def test_what_is_no_model(tmp_path):

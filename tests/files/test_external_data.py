@@ -20,7 +20,7 @@ def test_finds_every_place_that_can_hold_a_tensor(tmp_path: Path) -> None:
     body = helper.make_graph([], "body", [], [], initializer=[external("b", "in-a-subgraph")])
     nodes = [
         helper.make_node("Constant", [], ["c"], value=external("", "in-an-attribute")),
-        helper.make_node("Loop", [], ["d"], body=body),
+        helper.make_node("Scan", [], ["d"], body=body),
     ]
     graph = helper.make_graph(nodes, "g", [], [], initializer=[external("a", "initializer")])
     function = helper.make_function(
@@ -65,7 +65,7 @@ def test_tells_what_the_graphs_own_initializers_are(tmp_path: Path) -> None:
     weight.external_data[0].value = "64"
     weight.external_data.add(key="length", value="2100")
     body = helper.make_graph([], "body", [], [], initializer=[external("b", "data")])
-    nodes = [helper.make_node("Loop", [], ["d"], body=body)]
+    nodes = [helper.make_node("Scan", [], ["d"], body=body)]
     model = helper.make_model(helper.make_graph(nodes, "g", [], [], initializer=[weight]))
     onnx.save_model(model, tmp_path / "model.onnx")
     assert external_tensors(tmp_path / "model.onnx") == (
@@ -100,3 +100,20 @@ def test_refuses_messages_that_nest_without_end(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(field(7, graph))
     with pytest.raises(TamizError, match="messages nest too deep"):
         external_tensors(tmp_path / "model.onnx")
+
+
+def test_a_loop_is_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Loop", [], ["d"], body=helper.make_graph([], "body", [], []))]
+    onnx.save_model(helper.make_model(helper.make_graph(nodes, "g", [], [])), tmp_path / "m.onnx")
+    with pytest.raises(TamizError, match="operator Loop, which may never end"):
+        external_tensors(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("dims", [[2**62], [2**32, 2**32], [2**63 - 1]])
+def test_impossible_dimensions_are_refused(tmp_path: Path, dims: list[int]) -> None:
+    tensor = external("w", "data")
+    tensor.dims[:] = dims
+    model = helper.make_model(helper.make_graph([], "g", [], [], initializer=[tensor]))
+    onnx.save_model(model, tmp_path / "m.onnx")
+    with pytest.raises(TamizError, match="a tensor has the dimensions"):
+        external_tensors(tmp_path / "m.onnx")

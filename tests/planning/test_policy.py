@@ -20,7 +20,7 @@ from tamiz.api.technique import (
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose, make_plan
 from tamiz.planning.policy import Gating, Policy, Rules, Tuning, read_policy
-from tamiz.planning.policy_schema import policy_model
+from tamiz.planning.policy_schema import matches, policy_model
 from tamiz.plugins import load
 
 
@@ -246,7 +246,15 @@ REFUSED = [
         r"did you mean 'block'\?$",
     ),
     ('{"version": 1, "layers": {"5": {"tensor": {}}}}', r"did you mean 'tensors'\?$"),
-    ('{"version": 1, "sites": {"re:(": {}}}', "no regular expression"),
+    ('{"version": 1, "sites": {"re:(": {}}}', "no regular expression: unclosed group"),
+    ('{"version": 1, "sites": {"re:a)(b": {}}}', "no regular expression: unopened group"),
+    ('{"version": 1, "sites": {"re:(a)\\\\1": {}}}', "backreferences are not supported"),
+    ('{"version": 1, "sites": {"re:(?=a)": {}}}', r"look-around, .* is not supported"),
+    ('{"version": 1, "sites": {"re:(a{999}){999}": {}}}', "exceeds size limit"),
+    (
+        f'{{"version": 1, "sites": {{"re:{"(" * 5000}{")" * 5000}": {{}}}}}}',
+        "no regular expression: ",
+    ),
     (
         '{"version": 1,\n"layers": {"5": {"enable": false,\n"strip": true}}}',
         ":3: .*strips the dense",
@@ -371,3 +379,12 @@ def test_a_key_that_is_replaced_forgets_its_parts(tmp_path: Path) -> None:
     assert found.origins == {"K": "layers[5]"}
     elsewhere = rules(read(tmp_path, {"version": 1, **policy}), "layers.6.ffn_up")
     assert elsewhere.origins == {"K.up": "defaults", "K.down": "defaults"}
+
+
+def test_a_pattern_takes_time_that_is_linear_in_the_site():
+    """`re` would take 2**400 steps."""
+    assert not matches("(a+)+b", "a" * 400)
+    assert not matches("(a|a)*b", "a" * 400)
+    assert matches("(a+)+b", "a" * 400 + "b")
+    assert not matches("a|b", "ab")
+    assert not matches("a", "a\n")
