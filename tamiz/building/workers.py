@@ -5,9 +5,13 @@ A cluster's machines see the folders of the build under the same paths.
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TypeVar
 
 from tamiz.files.errors import TamizError
@@ -23,10 +27,12 @@ class Workers:
     Attributes:
         jobs: How many; -1 for as many as the cluster has.
         one_by_one: Whether results come as they are made, and not all in the end.
+        ours: Whether they are processes that this one starts.
     """
 
     jobs: int = 1
     one_by_one: bool = True
+    ours: bool = True
 
     def map(
         self, function: Callable[[_Item], _Result], items: Iterable[_Item]
@@ -41,8 +47,30 @@ class Workers:
             return_as="generator" if self.one_by_one else "list",
             pre_dispatch="2*n_jobs",
         )
+        if self.ours:
+            function = partial(_while_parent_lives, os.getpid(), function)
         results: Iterable[_Result] = parallel(delayed(function)(item) for item in items)
         return results
+
+
+def _while_parent_lives(parent: int, function: Callable[[_Item], _Result], item: _Item) -> _Result:
+    """The function's result, from a process that ends soon after its parent."""
+    if os.getppid() != parent:
+        os._exit(1)
+    _watch(parent)
+    return function(item)
+
+
+@cache
+def _watch(parent: int) -> None:
+    """Ends this process when its parent was killed, which closes no pool."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="tamiz-parent", daemon=True).start()
 
 
 @contextmanager
@@ -69,7 +97,7 @@ def workers(backend: str, jobs: int) -> Iterator[Workers]:
     try:
         with parallel_config(backend=backend):
             # ray's pool has no generator.
-            yield Workers(-1, one_by_one=backend == "dask")
+            yield Workers(-1, one_by_one=backend == "dask", ours=False)
     finally:
         release()
 

@@ -190,8 +190,9 @@ def sha256(path: Path) -> str:
 def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iterator[Path]:
     """A folder to write a bundle into, which takes the place of `target` when all went well.
 
-    `target` does not exist until the end, and a failure leaves nothing behind. An older
-    bundle at `target` is replaced.
+    `target` does not exist until the end, and a failure leaves nothing behind; what a killed
+    process left is removed by the next one that writes there. An older bundle at `target` is
+    replaced.
 
     Args:
         target: Where the bundle goes.
@@ -209,12 +210,14 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
     place = Path(target).resolve()
     place.parent.mkdir(parents=True, exist_ok=True)
     import shutil  # not for reading: with tempfile 1 MB, where memory is measured
-    import tempfile
+
+    from tamiz.files.scratch import WRITTEN, held_folder
 
     if scratch is None:
-        scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
-    else:
-        shutil.rmtree(scratch, ignore_errors=True)
+        with held_folder(place) as held, writing(target, held / WRITTEN) as folder:
+            yield folder
+        return
+    shutil.rmtree(scratch, ignore_errors=True)
     folder, old = scratch / "new", scratch / "old"
     try:
         folder.mkdir(parents=True)

@@ -1,0 +1,67 @@
+"""Scratch folders beside what is written, which outlive no run but one that was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+#: The folder in a scratch folder where `tamiz.files.bundle.writing` works.
+WRITTEN = "bundle"
+
+
+@contextmanager
+def held_folder(place: Path) -> Iterator[Path]:
+    """A scratch folder beside `place`, removed in the end; those of dead processes go first.
+
+    Every process holds a lock on its folder, which the system releases when the process ends.
+
+    Args:
+        place: What is to be written. If a killed process had moved an older one aside, it returns.
+
+    Yields:
+        A new folder, ``.<name>.tamiz-xxxxxxxx``.
+    """
+    prefix = f".{place.name}.tamiz-"
+    for stale in sorted(place.parent.glob(f"{_literal(prefix)}????????")):
+        _remove_if_dead(stale, place)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
+        handle = os.open(folder, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if folder.exists():  # no other process took it for a dead one's before it was locked
+            break
+        os.close(handle)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _literal(name: str) -> str:
+    """A pattern of glob that matches the name."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+
+
+def _remove_if_dead(folder: Path, place: Path) -> None:
+    """Removes a folder that nobody holds and that holds nothing but what is written here."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # gone, or no folder of ours
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if {path.name for path in folder.iterdir()} <= {WRITTEN}:
+            old = folder / WRITTEN / "old"
+            if old.is_dir() and not place.exists():
+                old.rename(place)
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:  # held by a live process, or gone
+        pass
+    finally:
+        os.close(handle)
