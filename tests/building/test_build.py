@@ -272,7 +272,7 @@ def test_weights_that_are_cut_off_while_they_are_read_cost_one_sentence(
     ("wanted", "reason"),
     [
         ({"none": {}}, "unknown technique 'none', installed: rescaled"),
-        ({"rescaled": {"fctr": 1}}, "rescaled: fctr: Extra inputs are not permitted"),
+        ({"rescaled": {"fctr": 1}}, "rescaled: unknown setting 'fctr'; did you mean 'factor'"),
         ({"rescaled": {"factor": "x"}}, "--rescaled-factor=x: expected a valid number"),
         ({"rescaled": {"factor": float("inf")}}, "--rescaled-factor=inf: expected a finite number"),
     ],
