@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tamiz.files.bundle import MODEL, Bundle
 from tamiz.files.errors import TamizError
 from tamiz.runtime.large_pages import load_constants
+from tamiz.runtime.opset import check_opset
 from tamiz.runtime.sampling import Sampler, Sampling
 from tamiz.runtime.sequence import CHUNK, Decoder, ExactSequence, Logits, Sequence, SharedSequence
 from tamiz.runtime.states import PAST, TYPES, State
@@ -85,6 +86,8 @@ class Model:
             )
         options = session_options(threads)
         built = bundle.manifest.kind == "built"
+        if built:
+            check_opset(bundle.model)
         constants = load_constants(bundle.path, bundle.external, options) if built else ()
         try:
             if built:

@@ -1,0 +1,202 @@
+// The vectors of simd/simd.h and simd/simd_int.h against plain loops. CMake compiles this file once
+// per instruction set, with TAMIZ_AVX512, TAMIZ_AVX2 or TAMIZ_PORTABLE defined.
+#include "simd/simd.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "simd/simd_int.h"
+#include "tests/check.h"
+#include "tests/tests.h"
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+namespace {
+
+constexpr int kMost = 16;  // lanes of any instruction set
+
+const float kValues[kMost] = {1.5f,  -2.25f, 0.0f,   -0.0f, 3e5f,   -7e-3f, 0.5f,  2.5f,
+                              -1.5f, 100.0f, -0.25f, 9.75f, -64.0f, 1e-20f, 31.0f, -8.5f};
+const float kOthers[kMost] = {-1.0f, 2.0f,   4.0f, 0.5f,  -3.0f, 1e3f,  -0.5f, 2.5f,
+                              7.0f,  -99.5f, 1.0f, -2.0f, 0.75f, 11.0f, 3.0f,  -8.0f};
+
+/// Whether a vector has the bits of `expected`, lane by lane.
+bool same(Vec found, const float* expected) {
+  float lanes[kLanes];
+  store(lanes, found);
+  return !memcmp(lanes, expected, sizeof lanes);
+}
+
+#define CHECK_LANES(found, formula, context)                  \
+  do {                                                        \
+    float expected[kLanes];                                   \
+    for (int i = 0; i < kLanes; ++i) expected[i] = (formula); \
+    CHECK(same((found), expected), context);                  \
+  } while (false)
+
+void test_floats(const float* a, const float* b) {
+  const Vec x = load(a), y = load(b);
+  CHECK_LANES(x, a[i], "load");
+  CHECK_LANES(broadcast(2.5f), 2.5f, "broadcast");
+  CHECK_LANES(max(x, y), a[i] > b[i] ? a[i] : b[i], "max");
+  CHECK_LANES(min(x, y), a[i] < b[i] ? a[i] : b[i], "min");
+  CHECK_LANES(round(x), rintf(a[i]), "round");
+  CHECK_LANES(select_le(x, y, x, broadcast(5.0f)), a[i] <= b[i] ? a[i] : 5.0f, "select_le");
+#if !defined(TAMIZ_PORTABLE)  // which adds after rounding the product, and lacks the others
+  CHECK_LANES(fma(x, y, broadcast(1.0f)), fmaf(a[i], b[i], 1.0f), "fma");
+  CHECK_LANES(abs(x), fabsf(a[i]), "abs");
+  CHECK_LANES(floor(x), floorf(a[i]), "floor");
+  CHECK_LANES(times_power_of_two(x, broadcast(-3.0f)), ldexpf(a[i], -3), "times_power_of_two");
+#endif
+  float top = a[0], total = 0, size = 0;
+  for (int i = 0; i < kLanes; ++i) {
+    top = a[i] > top ? a[i] : top;
+    total += a[i];
+    size += fabsf(a[i]);
+  }
+  CHECK(largest(x) == top, "largest");
+  CHECK(fabsf(sum(x) - total) <= size * 1e-6f, "sum");
+}
+
+void test_partial() {
+  for (int64_t n = 1; n < kLanes; ++n) {
+    float memory[kLanes];
+    CHECK_LANES(load_partial(kValues, n), i < n ? kValues[i] : 0.0f, "load_partial");
+    for (float& value : memory) value = 42.0f;
+    store_partial(memory, load(kValues), n);
+    for (int i = 0; i < kLanes; ++i) {
+      const float expected = i < n ? kValues[i] : 42.0f;
+      CHECK(memcmp(&memory[i], &expected, sizeof expected) == 0, "store_partial");
+    }
+  }
+}
+
+/// The documented errors of exp (relative 2e-7) and of sine and cosine (absolute 2e-7), and one
+/// rounding of the expected value.
+void test_functions() {
+  for (float start = -80.0f; start < 80.0f; start += 0.37f) {
+    float x[kLanes], found[kLanes], sines[kLanes], cosines[kLanes];
+    for (int i = 0; i < kLanes; ++i) x[i] = start + 0.013f * static_cast<float>(i);
+    store(found, exp(load(x)));
+    Vec sine, cosine;
+    sincos(load(x), sine, cosine);
+    store(sines, sine);
+    store(cosines, cosine);
+    for (int i = 0; i < kLanes; ++i) {
+      const double expected = ::exp(static_cast<double>(x[i]));
+      CHECK(fabs(found[i] - expected) <= 3e-7 * expected, "exp");
+      CHECK(fabs(sines[i] - ::sin(static_cast<double>(x[i]))) <= 3e-7, "sine");
+      CHECK(fabs(cosines[i] - ::cos(static_cast<double>(x[i]))) <= 3e-7, "cosine");
+    }
+  }
+  const float limits[] = {-INFINITY, INFINITY, NAN, 1000.0f};
+  for (const float limit : limits) {
+    float found[kLanes];
+    store(found, exp(broadcast(limit)));
+    const float expected = ::expf(limit);
+    CHECK(found[0] == expected || (found[0] != found[0] && expected != expected), "limits of exp");
+  }
+}
+
+void test_sum_each() {
+  float rows[kMost * kMost];
+  for (int i = 0; i < kLanes * kLanes; ++i) rows[i] = static_cast<float>(i * 37 % 101 - 50);
+  float found[kLanes];
+  store(found, sum_each(rows));
+  for (int r = 0; r < kLanes; ++r) {
+    float total = 0;  // whole numbers: any order gives the same sum
+    for (int i = 0; i < kLanes; ++i) total += rows[r * kLanes + i];
+    CHECK(found[r] == total, "sum_each");
+  }
+}
+
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+
+struct Bytes {
+  int8_t bytes[64];
+  int16_t words[32];
+  int32_t ints[16];
+};
+
+Bytes pattern(int factor) {
+  Bytes made;
+  for (int i = 0; i < 64; ++i) made.bytes[i] = static_cast<int8_t>(i * factor % 251 - 125);
+  memcpy(made.words, made.bytes, 64);
+  memcpy(made.ints, made.bytes, 64);
+  return made;
+}
+
+#define CHECK_INTS(found, formula, context)                                 \
+  do {                                                                      \
+    int32_t lanes[kLanes];                                                  \
+    store_ints(lanes, (found));                                             \
+    for (int i = 0; i < kLanes; ++i) CHECK(lanes[i] == (formula), context); \
+  } while (false)
+
+void test_ints() {
+  const Bytes p = pattern(7), q = pattern(13);
+  const Ints x = load_ints(p.ints), y = load_ints(q.ints);
+  const int32_t *a = p.ints, *b = q.ints;
+  CHECK_INTS(all_ints(-9), -9, "all_ints");
+  CHECK_INTS(bits_and(x, y), (a[i] & b[i]), "bits_and");
+  CHECK_INTS(bits_or(x, y), (a[i] | b[i]), "bits_or");
+  CHECK_INTS(bits_xor(x, y), (a[i] ^ b[i]), "bits_xor");
+  CHECK_INTS(ints_plus(x, y), static_cast<int32_t>(uint32_t(a[i]) + uint32_t(b[i])), "ints_plus");
+  CHECK_INTS(ints_times(x, y), static_cast<int32_t>(uint32_t(a[i]) * uint32_t(b[i])), "ints_times");
+  CHECK_INTS(ints_max(x, y), (a[i] > b[i] ? a[i] : b[i]), "ints_max");
+  CHECK_INTS(ints_right<5>(x), static_cast<int32_t>(uint32_t(a[i]) >> 5), "ints_right");
+  CHECK_INTS(ints_left<5>(x), static_cast<int32_t>(uint32_t(a[i]) << 5), "ints_left");
+  const int16_t *u = p.words, *v = q.words;
+  CHECK_INTS(dot_pairs(x, x, y),
+             static_cast<int32_t>(uint32_t(a[i]) + uint32_t(u[2 * i] * v[2 * i]) +
+                                  uint32_t(u[2 * i + 1] * v[2 * i + 1])),
+             "dot_pairs");
+  int32_t top = a[0];
+  uint32_t total = 0;
+  for (int i = 0; i < kLanes; ++i) {
+    top = a[i] > top ? a[i] : top;
+    total += uint32_t(a[i]);
+  }
+  CHECK(largest_int(x) == top, "largest_int");
+  CHECK(sum_ints(x) == static_cast<int32_t>(total), "sum_ints");
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(p.bytes);
+  CHECK_INTS(wide_bytes(bytes), bytes[i], "wide_bytes");
+  CHECK_INTS(wide_words(bytes), static_cast<uint16_t>(u[i]), "wide_words");
+  CHECK_LANES(to_float(all_ints(-12345)), -12345.0f, "to_float");
+  CHECK_INTS(to_ints(load(kValues)), static_cast<int32_t>(lrintf(kValues[i])), "to_ints");
+  CHECK_LANES(keep_lanes(load(kValues), 0x5a5a), (0x5a5a >> i & 1 ? kValues[i] : 0.0f),
+              "keep_lanes");
+  CHECK_LANES(bytes_to_float(p.bytes), static_cast<float>(p.bytes[i]), "bytes_to_float");
+}
+
+#else
+
+void test_ints() {}
+
+#endif
+
+void test_all() {
+  test_floats(kValues, kOthers);
+  test_floats(kOthers, kValues);
+  test_partial();
+  test_functions();
+  test_sum_each();
+  test_ints();
+}
+
+}  // namespace
+}  // namespace TAMIZ_TARGET
+
+namespace test {
+
+#if defined(TAMIZ_AVX512)
+void test_simd_avx512() { avx512::test_all(); }
+#elif defined(TAMIZ_AVX2)
+void test_simd_avx2() { avx2::test_all(); }
+#else
+void test_simd_portable() { portable::test_all(); }
+#endif
+
+}  // namespace test
+}  // namespace tamiz
