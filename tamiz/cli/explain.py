@@ -110,8 +110,8 @@ def _print_site(explanation: Explanation) -> None:
     _print_attempts(entry.autotune)
     for trial in explanation.backed_off:
         click.echo(
-            f"backed off with {len(trial.refused) - 1} others: Δppl {trial.predicted} "
-            f"predicted, {trial.dppl} measured without them"
+            f"backed off with {len(trial.refused) - 1} others: "
+            f"Δppl {_predicted(trial.predicted)}, {trial.dppl} measured without them"
         )
     for conflict in explanation.conflicts:
         click.echo(f"conflict: {conflict.reason}; {' or '.join(conflict.remedies)}")
@@ -119,6 +119,13 @@ def _print_site(explanation: Explanation) -> None:
         click.echo(f"dropped: {name}")
     for note in explanation.notes:
         click.echo(f"left as it was by {note.pass_name}: {note.reason}")
+
+
+def _predicted(dppl: float | None) -> str:
+    """A predicted Δppl; a large one says no more than that it is large."""
+    if dppl is None:
+        return "not predicted"
+    return f"{dppl} predicted" if dppl <= 1 else "predicted to be above 1"
 
 
 def _at(entry: Any, key: str) -> Any:

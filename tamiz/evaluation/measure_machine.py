@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from tamiz.api.technique import INT4_FACTORS
 from tamiz.evaluation import probes
 from tamiz.evaluation.probes import Bytes, Probe
+from tamiz.files.errors import TamizError
 from tamiz.planning.machine import Profile, Speed, cores, identity
 
 #: Working sets to read, in MB.
@@ -26,16 +28,34 @@ _NODES = 256
 #: Seconds that a graph runs before and while it is measured each time, how often it does so at
 #: least, and how often all graphs are measured in turn.
 _WARM_UP, _MEASURE, _LEAST_RUNS, _ROUNDS = 0.02, 0.04, 3, 3
+#: Measurements to try before the machine is too busy.
+_TRIES = 3
 
 
 def measure() -> Profile:
-    """Measures this machine; takes three seconds a number of threads where nothing else runs."""
+    """Measures this machine; takes three seconds a number of threads where nothing else runs.
+
+    Raises:
+        TamizError: The numbers are impossible, again and again: other programs use the cores.
+    """
     weights = probes.weights(max(WORKING_SETS) * 1_000_000)
-    speeds = [_speed(threads, weights) for threads in sorted({1, cores()})]
-    return Profile(identity(), tuple(speeds))
+    for _ in range(_TRIES):
+        load = os.getloadavg()[0]
+        measured = [_speed(threads, weights) for threads in sorted({1, cores()})]
+        speeds = tuple(speed for speed, _ in measured)
+        spread = max(spread for _, spread in measured)
+        profile = Profile(identity(), speeds, round(load, 2), round(spread, 3))
+        reason = profile.impossible()
+        if reason is None:
+            return profile
+    raise TamizError(
+        f"this machine cannot be measured now: {reason}; the load is {load:.1f} on {cores()} cores,"
+        " try again while nothing else runs"
+    )
 
 
-def _speed(threads: int, weights: Bytes) -> Speed:
+def _speed(threads: int, weights: Bytes) -> tuple[Speed, float]:
+    """The speed of so many threads, and its spread; see `Profile`."""
     half, middle = _SIZE // 2, sorted(WORKING_SETS)[len(WORKING_SETS) // 2]
     sets = {mb: weights[: mb * 1_000_000] for mb in WORKING_SETS}
     graphs = {
@@ -50,7 +70,10 @@ def _speed(threads: int, weights: Bytes) -> Speed:
         "norm": probes.norms(_SIZE, _NODES, threads),
     }
     cold = ["one key", *(f"chosen {n}" for n in _CHOSEN)]
-    spent = _seconds(graphs, dict.fromkeys(cold, graphs[f"read {middle}"]))
+    rounds = _seconds(graphs, dict.fromkeys(cold, graphs[f"read {middle}"]))
+    spent = {name: statistics.median(seconds) for name, seconds in rounds.items()}
+    reading = [rounds[f"read {mb}"] for mb in WORKING_SETS]
+    spread = max(max(seconds) / min(seconds) - 1 for seconds in reading)
     sizes = [probes.weight_bytes(8, size) for size in (half, _SIZE)]
     # t = node + bytes / rate, for two sizes
     large, small = spent[f"read {middle}"], spent["half"]
@@ -66,7 +89,7 @@ def _speed(threads: int, weights: Bytes) -> Speed:
         records[str(mb)] = _giga(kept, skip - product - scales)
     few, many = (spent[f"chosen {n}"] for n in _CHOSEN)
     key = probes.KEY_BYTES
-    return Speed(
+    speed = Speed(
         threads=threads,
         read_gb_s=reads,
         records_gb_s=records,
@@ -77,6 +100,7 @@ def _speed(threads: int, weights: Bytes) -> Speed:
         attention_us=round(1e6 * spent["one key"], 3),
         node_us=round(1e6 * spent["norm"], 3),
     )
+    return speed, spread
 
 
 def _slope(less: float, more: float) -> float:
@@ -88,8 +112,8 @@ def _giga(count: float, seconds: float) -> float:
     return round(count / max(seconds, 1e-9) / 1e9, 2)
 
 
-def _seconds(graphs: Mapping[str, Probe], cold: Mapping[str, Probe]) -> dict[str, float]:
-    """Seconds a step of each, medians.
+def _seconds(graphs: Mapping[str, Probe], cold: Mapping[str, Probe]) -> dict[str, list[float]]:
+    """Seconds a step of each graph: the median of each round.
 
     Args:
         graphs: By name. All are measured in turn, so that a moment in which the machine does
@@ -99,8 +123,8 @@ def _seconds(graphs: Mapping[str, Probe], cold: Mapping[str, Probe]) -> dict[str
     spent: dict[str, list[float]] = {name: [] for name in graphs}
     for _ in range(_ROUNDS):
         for name, graph in graphs.items():
-            spent[name] += _runs(graph, cold.get(name))
-    return {name: statistics.median(runs) / graphs[name].steps for name, runs in spent.items()}
+            spent[name].append(statistics.median(_runs(graph, cold.get(name))) / graph.steps)
+    return spent
 
 
 def _runs(graph: Probe, before: Probe | None) -> list[float]:

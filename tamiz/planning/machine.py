@@ -26,13 +26,16 @@ import math
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import read_json, write_json
+
+#: What no core of any machine reaches: rates in 10^9 a second, and what a node may cost.
+_MOST_A_THREAD, _MOST_US = 1000.0, 1e5
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,19 @@ class Speed:
     product_us: float
     attention_us: float
     node_us: float
+
+    def impossible(self) -> str | None:
+        """Says which number no machine can have; None if all are possible."""
+        most = _MOST_A_THREAD * self.threads
+        for field in fields(self)[1:]:
+            value = getattr(self, field.name)
+            limit = _MOST_US if field.name.endswith("_us") else most
+            least = 0.0 if field.name.endswith("_us") else 1e-3
+            for name, number in value.items() if isinstance(value, dict) else [("", value)]:
+                if not least <= number <= limit:
+                    place = f"{field.name} at {name} MB" if name else field.name
+                    return f"{place} is {number:g} with {self.threads} threads, at most {limit:g}"
+        return None
 
     def read_rate(self, working_set: int) -> float:
         """Bytes per second, linear in the logarithm of the working set (bytes)."""
@@ -65,10 +81,19 @@ class Profile:
     Attributes:
         machine: What it was measured on; a profile of anything else is stale.
         speeds: With one thread, and with one a core.
+        load: Processes that wanted a core when the measurement began, on average over a minute.
+        spread: How much longer the slowest round took than the fastest, as a fraction: the largest
+            of all graphs that read weights.
     """
 
     machine: dict[str, str]
     speeds: tuple[Speed, ...]
+    load: float = 0.0
+    spread: float = 0.0
+
+    def impossible(self) -> str | None:
+        """See `Speed.impossible`."""
+        return next((reason for s in self.speeds if (reason := s.impossible())), None)
 
 
 def _rate(measured: Mapping[str, float], working_set: int) -> float:
@@ -88,15 +113,19 @@ def path() -> Path:
 
 
 def load() -> Profile | None:
-    """The profile of this machine; None if there is none, or one of another machine or version."""
+    """The profile of this machine; None if there is none, or a wrong one.
+
+    A profile of another machine or version is wrong, and one with impossible numbers.
+    """
     file = path()
     try:
         value = read_json(file)
         speeds = tuple(Speed(**speed) for speed in value["speeds"])
-        profile = Profile(value["machine"], speeds)
-    except (OSError, TamizError, KeyError, TypeError):
+        profile = Profile(value["machine"], speeds, value["load"], value["spread"])
+        wrong = profile.impossible()
+    except (OSError, TamizError, AttributeError, KeyError, TypeError):
         return None
-    return profile if profile.machine == identity() else None
+    return profile if profile.machine == identity() and not wrong else None
 
 
 def save(profile: Profile) -> Path:

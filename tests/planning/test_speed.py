@@ -12,6 +12,7 @@ from tamiz.api.technique import Cost
 from tamiz.cli import main
 from tamiz.evaluation import measure_machine
 from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
 from tamiz.planning import machine, speed
 from tamiz.planning.machine import Profile, Speed
 from tamiz.planning.plan import choose, make_plan, predict, totals
@@ -145,11 +146,52 @@ def test_a_profile_is_kept_for_this_machine_only(cache: Path) -> None:
     assert machine.load() is None
 
 
+IMPOSSIBLE: list[dict[str, Any]] = [
+    {"read_gb_s": {"16": 1114112.0, "256": 1.0}},
+    {"records_gb_s": {"16": 1.0, "256": 0.0}},
+    {"products_g_s": float("inf")},
+    {"attention_gb_s": float("nan")},
+    {"chosen_gb_s": -1.0},
+    {"product_us": 1e9},
+    {"node_us": -1.0},
+]
+
+
+@pytest.mark.parametrize("change", IMPOSSIBLE)
+def test_an_impossible_profile_is_none(cache: Path, change: dict[str, Any]) -> None:
+    wrong = Profile(machine.identity(), (UNITS, dataclasses.replace(UNITS, **change)))
+    assert next(iter(change)) in (wrong.impossible() or "")
+    cache.parent.mkdir(parents=True)
+    cache.write_text(json.dumps(dataclasses.asdict(wrong)))
+    assert machine.load() is None
+
+
+def test_a_machine_that_gives_impossible_numbers_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fast = dataclasses.replace(UNITS, read_gb_s={"16": 1114112.0})
+    answers = [fast] * 2
+    monkeypatch.setattr(machine, "cores", lambda: 1)
+    monkeypatch.setattr(measure_machine, "cores", lambda: 1)
+    monkeypatch.setattr(measure_machine, "WORKING_SETS", (2,))
+    monkeypatch.setattr(
+        measure_machine, "_speed", lambda *_: (answers.pop(), 0.1) if answers else (UNITS, 0.2)
+    )
+    made = measure_machine.measure()
+    assert (made.speeds, made.spread) == ((UNITS,), 0.2)
+    assert made.load >= 0
+    answers += [fast] * 3
+    with pytest.raises(TamizError, match=r"read_gb_s at 16 MB is 1.11411e.06 .* try again while"):
+        measure_machine.measure()
+
+
 def test_measuring_gives_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure_machine, "WORKING_SETS", (2, 4))
     monkeypatch.setattr(measure_machine, "_WARM_UP", 0.0)
     monkeypatch.setattr(measure_machine, "_MEASURE", 0.0)
     monkeypatch.setattr(measure_machine, "_ROUNDS", 1)
+    # Rounds of no length on a machine that does other work may give anything.
+    monkeypatch.setattr(Profile, "impossible", lambda _: None)
     made = measure_machine.measure()
     assert made.speeds[0].threads == 1
     for found in made.speeds:
@@ -159,6 +201,7 @@ def test_measuring_gives_rates(monkeypatch: pytest.MonkeyPatch) -> None:
         assert min(*rates, found.products_g_s, found.attention_gb_s, found.chosen_gb_s) > 0
         assert min(found.attention_us, found.node_us) > 0 <= found.product_us
     assert made.machine == machine.identity()
+    assert made.spread >= 0
 
 
 def test_plan_tells_speed_where_there_is_a_profile(cache: Path, tiny_dense: Path) -> None:
