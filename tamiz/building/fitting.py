@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +28,13 @@ from tamiz.building.gate import Verdict, judge
 from tamiz.building.quality import PERFECT, measure
 from tamiz.building.workers import Workers
 from tamiz.files.errors import TamizError, blaming
-from tamiz.files.tensor_file import write_tensors
+from tamiz.files.tensor_file import is_intact, write_tensors
 from tamiz.planning.policy import Rules
 from tamiz.planning.resolver import Choice
 
+#: Key of the metadata in a fit's file.
+_KIND = "tamiz-fit"
+_LOGGER = logging.getLogger(__name__)
 _FITTING = threading.Lock()
 
 #: Fits that one configuration may try; a technique's own schedule ends here at the latest.
@@ -180,9 +184,12 @@ def _configurations(job: Job) -> list[Choice]:
 
 
 def _attempt(job: Job, choice: Choice, key: str) -> Attempt:
-    """Makes one fit and measures it, or finds it in the folder."""
+    """Makes one fit and measures it, or finds it in the folder; a damaged one is made again."""
     name = _digest([key, choice.technique.name, choice.technique.version, _dump(choice)])
     file = job.folder / f"{name}.safetensors"
+    if file.exists() and not is_intact(file, _KIND):
+        _LOGGER.warning("%s: the fit of %s is damaged and is made again", file, job.site.id)
+        file.unlink()
     if not file.exists():
         _make(job, choice, file)
     fit, about = _read(file)
@@ -217,14 +224,14 @@ def _make(job: Job, choice: Choice, file: Path) -> None:
         "seconds": round(time.perf_counter() - start, 3),
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_tensors(file, fit.tensors, {"tamiz-fit": json.dumps(about)})
+    write_tensors(file, fit.tensors, _KIND, about)
 
 
 def _read(file: Path) -> tuple[Fit, dict[str, Any]]:
     from safetensors import safe_open
 
     with safe_open(file, "np") as opened:
-        about = json.loads(opened.metadata()["tamiz-fit"])
+        about = json.loads(opened.metadata()[_KIND])
         names = sorted(opened.keys())
         tensors = {name: opened.get_tensor(name) for name in names}
     fit = Fit(tensors, about["attributes"], about["metrics"], about["bits_per_weight"])

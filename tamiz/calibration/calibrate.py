@@ -13,7 +13,8 @@ from tamiz.calibration.file import WINDOW, Calibration, fingerprint
 from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
-from tamiz.files.tensor_file import check_writable
+from tamiz.files.outputs import check_output
+from tamiz.files.tensor_file import is_intact
 from tamiz.files.text_file import read_text
 from tamiz.survey.survey import Survey, survey
 
@@ -65,7 +66,8 @@ def calibrate_bundle(
             `target` cannot be written.
     """
     bundle = Bundle.open_dense(source)
-    check_writable(target)
+    read = [source, *(path for path in (*texts, *merged) if not path.is_dir())]
+    check_output(target, "a calibration", files.is_calibration, read)
     others = [files.load(path, bundle) for path in merged]
     if others and not texts:
         result = others.pop(0)
@@ -136,8 +138,9 @@ def calibrate_on_own_text(
             taken as it is; a damaged one is replaced.
         progress: Called with every step.
     """
-    with suppress(TamizError):
-        return files.load(target, surveyed.bundle)
+    if is_intact(target, files.KIND):
+        with suppress(TamizError):  # of another model
+            return files.load(target, surveyed.bundle)
     cuts = text_windows(surveyed.bundle, (), progress=progress)
     known = measure(surveyed, cuts, target, progress=progress)
     files.save(known, target)
@@ -171,7 +174,7 @@ def _interrupted(
     bundle: Bundle, target: Path, empty: Calibration, cuts: Sequence[Window]
 ) -> Calibration:
     """What an interrupted run of the same calibration has left, else `empty`."""
-    if not _part(target).is_file():
+    if not is_intact(_part(target), files.KIND):
         return empty
     try:
         state = files.load(_part(target), bundle)

@@ -31,6 +31,8 @@ WINDOW = 512
 #: Windows whose tokens a file keeps, for the gate of the whole model.
 KEPT_WINDOWS = 16
 VERSION = 3
+#: Key of the metadata in a calibration's file.
+KIND = "tamiz-calibration"
 
 _TOKENS = "tokens"
 _PRIORITIES, _PLACES = "priorities", "places"
@@ -165,7 +167,7 @@ def save(calibration: Calibration, path: Path) -> None:
         "origins": calibration.origins,
         "run_window": calibration.run_window,
     }
-    write_tensors(path, tensors, {"tamiz-calibration": json.dumps(about)})
+    write_tensors(path, tensors, KIND, about)
 
 
 def load(path: Path, bundle: Bundle) -> Calibration:
@@ -179,7 +181,7 @@ def load(path: Path, bundle: Bundle) -> Calibration:
     check_regular(path)
     try:
         with safe_open(path, "np") as file:
-            about = json.loads((file.metadata() or {})["tamiz-calibration"])
+            about = json.loads((file.metadata() or {})[KIND])
             check_characters(about)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         result = _read(about, tensors, _vocabulary(bundle))
@@ -189,6 +191,17 @@ def load(path: Path, bundle: Bundle) -> Calibration:
     if result.model != fingerprint(bundle):
         raise TamizError(f"{path}: calibrates another model than {bundle.path}")
     return result
+
+
+def is_calibration(path: Path) -> bool:
+    """Whether a file was written by `save`, of whatever model and however damaged inside."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np") as file:
+            return KIND in (file.metadata() or {})
+    except (OSError, SafetensorError):
+        return False
 
 
 def _vocabulary(bundle: Bundle) -> int:

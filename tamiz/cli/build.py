@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -23,7 +23,7 @@ from tamiz.cli._techniques import (
     policy,
     recipe,
 )
-from tamiz.files.errors import TamizError, UnwritableError, naming
+from tamiz.files.errors import TamizError, UnwritableError
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
@@ -121,9 +121,12 @@ def command(
     An interrupted build keeps its finished fits in .OUTPUT.work; --resume continues from there.
     """
     from tamiz.building.build import Options, build
+    from tamiz.files.outputs import check_output
+    from tamiz.reporting.report import is_report
 
-    if report_json is not None and not report_json.parent.is_dir():
-        raise TamizError(f"{report_json}: its folder does not exist")
+    if report_json is not None:
+        read = [path for path in (policy, calibration, from_report) if path is not None]
+        check_output(report_json, "a report", is_report, [Path(source), output, *read])
     chosen = choices(ctx, flags, recipe)
     if from_report is not None and (policy or recipe or any(flags.values())):
         raise TamizError(
@@ -147,7 +150,7 @@ def command(
     with progress_bar() as progress, _dense(source, output, loaded, progress) as dense:
         report = build(dense, output, chosen, loaded, options, progress=progress)
     if report_json is not None:
-        _write(report_json, report.as_json(), output)
+        _write(report_json, report, output)
     if as_json:
         print_json(report.as_json())
     else:
@@ -176,12 +179,12 @@ def _dense(source: str, output: Path, loaded: Plugins, progress: Report) -> Iter
         yield Path(scratch) / "dense"
 
 
-def _write(file: Path, report: dict[str, Any], bundle: Path) -> None:
-    from tamiz.files.text_file import write_json
+def _write(file: Path, report: reports.Report, bundle: Path) -> None:
+    from tamiz.files.outputs import write_whole
+    from tamiz.files.text_file import json_text
 
     try:
-        with naming(file):
-            write_json(file, report)
+        write_whole(file, json_text(report.as_json()))
     except UnwritableError as error:
         raise TamizError(f"{error}; the bundle {bundle} is complete") from error
 

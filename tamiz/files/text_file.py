@@ -97,5 +97,10 @@ def check_characters(value: Any) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a JSON object, indented, keys in their order."""
-    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", "utf-8")
+    """Writes a JSON object; see `json_text`."""
+    path.write_text(json_text(value), "utf-8")
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """A JSON object as text, indented, keys in their order."""
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"

@@ -387,6 +387,14 @@ def read_report(path: Path) -> Report:
     return _validated(path, read_json(path))
 
 
+def is_report(path: Path) -> bool:
+    """Whether a file holds a report of any format."""
+    try:
+        return {"tamiz", "build", "gate", "sites"} <= set(read_json(path))
+    except TamizError:
+        return False
+
+
 def bundle_report(bundle: Bundle) -> Report:
     """The report of a built bundle.
 

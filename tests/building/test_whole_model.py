@@ -254,6 +254,39 @@ def test_a_killed_build_is_resumed(tiny_dense: Path) -> None:
     assert not work.exists()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[: len(data) // 2],
+        lambda data: bytes(len(data)),
+        lambda data: data[:-4] + b"\0\0\x80?",
+    ],
+    ids=["empty", "truncated", "zeros", "another value"],
+)
+def test_a_damaged_fit_is_made_again(
+    tiny_dense: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    damage: Callable[[bytes], bytes],
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("crash")
+
+    run(tiny_dense, {"noise": 0.01}, "whole", max_dppl=None)
+    monkeypatch.setattr("tamiz.building.build.write_model", fail)
+    with pytest.raises(RuntimeError, match="crash"):
+        run(tiny_dense, {"noise": 0.01}, max_dppl=None)
+    monkeypatch.undo()
+    fit = sorted((tiny_dense.parent / ".out.work" / "fits").glob("*.safetensors"))[0]
+    fit.write_bytes(damage(fit.read_bytes()))
+    run(tiny_dense, {"noise": 0.01}, max_dppl=None, resume=True)
+    assert contents(tiny_dense.parent / "out") == contents(tiny_dense.parent / "whole")
+    (said,) = caplog.messages
+    assert f"{fit}: the fit of " in said
+    assert "is damaged and is made again" in said
+
+
 def test_the_next_configuration_comes_before_the_fallback(tiny_dense: Path) -> None:
     loose = policy(tiny_dense, gating={}, autotune={"enabled": True, "schedule": [2.0, 1e-5]})
     report = run(tiny_dense, {}, policy=loose, max_dppl=1e-4)

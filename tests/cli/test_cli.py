@@ -240,7 +240,7 @@ def test_build_refuses_a_place_it_must_not_write(tiny_dense: Path, tmp_path: Pat
     assert "/proc/x: No such file" in refused("build", tiny_dense, "-o", "/proc/x/y")
     gone = tmp_path / "gone" / "report.json"
     reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--report-json", gone)
-    assert "its folder does not exist" in reason
+    assert f"{gone}: cannot be written: No such file or directory" in reason
     assert not (tmp_path / "out").exists()
 
 

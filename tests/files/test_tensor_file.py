@@ -25,7 +25,7 @@ def no_space() -> Iterator[None]:
 @pytest.mark.usefixtures("no_space")
 def test_without_space_the_file_is_named_and_nothing_left(tmp_path: Path) -> None:
     with pytest.raises(UnwritableError, match=r"fit\.safetensors: cannot be written: ") as caught:
-        write_tensors(tmp_path / "fit.safetensors", TENSORS, {})
+        write_tensors(tmp_path / "fit.safetensors", TENSORS, "kind", {})
     assert os.listdir(tmp_path) == []
     # From a process that fits it has to come whole.
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
@@ -33,4 +33,4 @@ def test_without_space_the_file_is_named_and_nothing_left(tmp_path: Path) -> Non
 
 def test_without_the_folder_the_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnwritableError, match=r"none/fit\.safetensors: cannot be written: "):
-        write_tensors(tmp_path / "none" / "fit.safetensors", TENSORS, {})
+        write_tensors(tmp_path / "none" / "fit.safetensors", TENSORS, "kind", {})
