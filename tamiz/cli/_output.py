@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,9 @@ from tamiz.files.errors import printable
 
 if TYPE_CHECKING:
     from tamiz.api.site import Site
+
+
+_NUMBER = re.compile(r"\d[\d.]*")
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -49,6 +54,20 @@ def size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.2f} GB"
+
+
+def alike(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Joins rows whose sentences differ in numbers only.
+
+    Args:
+        rows: A name and a sentence each.
+
+    Returns:
+        The name, the number of rows joined, and the sentence of the first row.
+    """
+    counts = Counter((name, _NUMBER.sub("", text)) for name, text in rows)
+    first = {(name, _NUMBER.sub("", text)): text for name, text in reversed(rows)}
+    return [(key[0], str(count), first[key]) for key, count in counts.items()]
 
 
 def fold(rows: Iterable[tuple[Site, tuple[str, ...]]]) -> list[tuple[str, ...]]:

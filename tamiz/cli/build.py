@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from tamiz.cli._counts import Workers
-from tamiz.cli._output import print_json, size
+from tamiz.cli._output import alike, print_json, print_table, size
 from tamiz.cli._progress import Report, progress_bar
 from tamiz.cli._techniques import (
     TechniqueCommand,
@@ -214,20 +214,26 @@ def _print(output: Path, report: reports.Report) -> None:
         f"{totals.exact} of them exactly; "
         f"{size(totals.bytes_before)} → {size(totals.bytes_after)}"
     )
-    for site, entry in report.sites.items():
-        for fitted in entry.techniques:
-            if not fitted.decision.applied:
-                click.echo(f"{site}: {fitted.name} {fitted.decision.reason}")
+    refused = [
+        (fitted.name, fitted.decision.reason.removeprefix("refused: "))
+        for entry in report.sites.values()
+        for fitted in entry.techniques
+        if not fitted.decision.applied
+    ]
+    if refused:
+        print_table(["refused", ">sites", "because"], alike(refused))
     for dropped in report.dropped:
-        click.echo(f"{dropped.site}: {dropped.technique} dropped, it conflicts with another")
+        click.echo(
+            f"{dropped.site}: {dropped.technique} dropped, it conflicts with another technique"
+        )
     if (trial := report.gate.result) is not None:
         click.echo(
-            f"whole model: Δppl {trial.dppl}, mean KL {trial.kl_mean}, "
-            f"{len(trial.refused)} sites backed off"
+            f"whole model on the calibration text: Δppl {trial.dppl}, mean KL {trial.kl_mean} nats "
+            f"per token, {len(trial.refused)} sites backed off"
         )
     difference = report.check["max_relative_error"]
     click.echo(
         f"runs: outputs for a random input differ from dense by at most {100 * difference:.3g} %;"
         " 'tamiz eval --against' measures the quality"
     )
-    click.echo(f"{sum((report.seconds or {}).values()):.1f} s")
+    click.echo(f"{sum((report.seconds or {}).values()):.1f} s; run it with: tamiz chat {output}")

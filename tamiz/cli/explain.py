@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._output import fold, print_json, print_table, size
+from tamiz.cli._output import alike, fold, print_json, print_table, size
 
 if TYPE_CHECKING:
     from tamiz.reporting.explain import Explanation
     from tamiz.reporting.report import Autotune, Gating, Report, WholeModelGate
-
-_NUMBER = re.compile(r"\d[\d.]*")
 
 
 @click.command("explain")
@@ -58,7 +53,7 @@ def _print_overview(report: Report) -> None:
         click.echo(f"dropped: {drop.technique} at {drop.site}")
     if report.notes:
         notes = [(note.pass_name, note.reason) for note in report.notes]
-        print_table(["pass", ">nodes", "left as it was because"], _alike(notes))
+        print_table(["pass", ">nodes", "unchanged because"], alike(notes))
 
 
 def _print_sites(report: Report) -> None:
@@ -73,14 +68,7 @@ def _print_sites(report: Report) -> None:
         )
     print_table(["site", ">sites", "techniques", ">bytes each"], fold(rows))
     reasons = [(s.gating.judged or "", s.decision.reason) for s in report.sites.values()]
-    print_table(["judged by", ">sites", "because"], _alike(reasons))
-
-
-def _alike(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """Joins rows whose sentences differ in numbers only; the first row represents all."""
-    counts = Counter((name, _NUMBER.sub("", text)) for name, text in rows)
-    first = {(name, _NUMBER.sub("", text)): text for name, text in reversed(rows)}
-    return [(key[0], str(count), first[key]) for key, count in counts.items()]
+    print_table(["judged by", ">sites", "because"], alike(reasons))
 
 
 def _print_gate(gate: WholeModelGate) -> None:
@@ -88,7 +76,7 @@ def _print_gate(gate: WholeModelGate) -> None:
         click.echo(f"whole-model gate: not run, {gate.skipped}")
         return
     result = gate.result
-    built = f"built: {result.dppl}" if result else "nothing that loses anything was left"
+    built = f"measured {result.dppl}" if result else "no lossy fit was left to measure"
     click.echo(f"whole-model gate: Δppl at most {gate.max_dppl}, {built}")
 
 
@@ -118,7 +106,7 @@ def _print_site(explanation: Explanation) -> None:
     for name in explanation.dropped:
         click.echo(f"dropped: {name}")
     for note in explanation.notes:
-        click.echo(f"left as it was by {note.pass_name}: {note.reason}")
+        click.echo(f"unchanged by {note.pass_name}: {note.reason}")
 
 
 def _predicted(dppl: float | None) -> str:

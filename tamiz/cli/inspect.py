@@ -76,6 +76,6 @@ def _print(surveyed: Survey) -> None:
     if reasons:
         examples = {(n.pass_name, n.reason): n.node for n in reversed(surveyed.notes)}
         print_table(
-            ["pass", ">nodes", "left as it was because", "for example"],
+            ["pass", ">nodes", "unchanged because", "for example"],
             [(p, str(n), reason, examples[p, reason]) for (p, reason), n in reasons.items()],
         )
