@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as common
 
-from tamiz.api import DOMAIN, GraphPass, Phase, add_initializer, replace
+from tamiz.api import GraphEditor, GraphPass, Phase
 from tamiz_passes.attention_proof import Parameters, prove
 from tamiz_passes.attention_region import Region, find_region
 from tamiz_passes.positions import counted_positions
@@ -55,33 +55,35 @@ _OTHER_OPS = frozenset(
 
 
 def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
-    graph_inputs = {v.name: v for v in model.graph.inputs}
-    mask = graph_inputs[MASK_INPUT]  # without it, the mask would not have been proved
-    positions = graph_inputs.get(POSITION_INPUT) or counted_positions(model, mask)
+    graph = GraphEditor(model)
+    mask = graph.input(MASK_INPUT)
+    assert mask is not None  # without it, the mask would not have been proved
+    positions = graph.input(POSITION_INPUT) or counted_positions(model, mask)
     frequency = None
     if parameters.inverse_frequency is not None:
-        frequency = _table(model, parameters.inverse_frequency)
+        frequency = _table(graph, parameters.inverse_frequency)
     at = region.output.producer()
     assert at is not None
-    replace(
-        model,
+    graph.replace(
         at,
-        [region.output, region.keys.present, region.values.present],
         "Attention",
-        [
-            *(_joined(model, v) for v in (region.q, region.k, region.v)),
-            region.keys.past,
-            region.values.past,
-            mask,
-            positions,
-            frequency,
-        ],
+        {
+            "q": _joined(graph, region.q),
+            "k": _joined(graph, region.k),
+            "v": _joined(graph, region.v),
+            "past_key": region.keys.past,
+            "past_value": region.values.past,
+            "attention_mask": mask,
+            "position_ids": positions,
+            "inverse_frequency": frequency,
+        },
         parameters.attributes(),
+        [region.output, region.keys.present, region.values.present],
         name=name_in_scope(at, "Attention"),
     )
 
 
-def _joined(model: ir.Model, value: ir.Value) -> ir.Value:
+def _joined(graph: GraphEditor, value: ir.Value) -> ir.Value:
     """`value` as ``[B, S, H·D]``; a norm of split heads becomes one that works on joined heads."""
     if rank(value) == 3:
         return value
@@ -90,25 +92,18 @@ def _joined(model: ir.Model, value: ir.Value) -> ir.Value:
     split = producer(norm.inputs[0], "Reshape")
     assert split is not None
     joined = operands(split)[0]
-    node = ir.node(
-        "RMSNorm",
-        [joined, norm.inputs[1]],
-        {"epsilon": norm.attributes["epsilon"].as_float()},
-        domain=DOMAIN,
-        name=norm.name,
-    )
-    output = node.outputs[0]
-    output.name, output.type, output.shape = f"{value.name}.joined", joined.type, joined.shape
-    model.graph.insert_after(norm, node)
+    inputs, output = [joined, norm.inputs[1]], graph.value(f"{value.name}.joined", joined)
+    epsilon = {"epsilon": norm.attributes["epsilon"].as_float()}
+    graph.insert(norm, norm.name or "", "RMSNorm", inputs, epsilon, [output], after=True)
     return output
 
 
-def _table(model: ir.Model, frequency: np.ndarray) -> ir.Value:
+def _table(graph: GraphEditor, frequency: np.ndarray) -> ir.Value:
     """The constant of these frequencies, shared by the layers that have the same."""
     count = 0
     while True:
         name = "inverse_frequency" + (f".{count}" if count else "")
-        value = add_initializer(model, name, frequency)
+        value = graph.constant(name, frequency)
         existing = constant(value)
         if existing is not None and np.array_equal(existing, frequency):
             return value

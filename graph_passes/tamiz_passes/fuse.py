@@ -30,10 +30,10 @@ from tamiz.api import (
     TECHNIQUE,
     UNSAFE,
     VERSION,
+    GraphEditor,
     GraphPass,
     Phase,
     present_of,
-    replace,
     stacked,
 )
 from tamiz_ops.program import Stage, write_program
@@ -110,13 +110,12 @@ def _fuse(model: ir.Model, piece: list[ir.Node], name: str) -> None:
     stages = [_stage(node) for node in nodes]
     program = write_program([*inputs, *pasts], stages, [*outputs, *presents], sizes)
     whole_pasts, whole_presents = _stack(model, stacks)
-    fused = replace(
-        model,
+    fused = GraphEditor(model).replace(
         piece[-1],
-        [*outputs, *whole_presents],
         "Fused",
         [*inputs, *whole_pasts],
         program,
+        [*outputs, *whole_presents],
         name=name,
     )
     model.graph.outputs.extend(fused.outputs[len(outputs) :])

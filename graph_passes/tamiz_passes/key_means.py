@@ -21,15 +21,14 @@ import onnxruntime as ort
 import tamiz_ops
 from tamiz.api import (
     DOMAIN,
-    KEY_MEAN,
     PAST,
-    PAST_SKETCH,
-    PRESENT_KEY,
+    GraphEditor,
     GraphPass,
     Phase,
     State,
-    add_initializer,
-    input_at,
+    attribute_of,
+    input_of,
+    output_of,
 )
 from tamiz_ops.cache_rows import unpack_rows
 
@@ -47,18 +46,14 @@ class KeyMeans(GraphPass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
-        nodes = [node for node in model.graph if _lacks_mean(node)]
+        graph, nodes = GraphEditor(model), [node for node in model.graph if _lacks_mean(node)]
         if nodes:
-            names = [node.outputs[PRESENT_KEY].name or "" for node in nodes]
+            names = [output_of(node, "present_key").name or "" for node in nodes]
             for node, keys in zip(nodes, _run(model, names), strict=True):
-                bits = node.attributes.get("cache_bits")
-                if bits is not None and bits.as_int() == 8:
+                if attribute_of(node, "cache_bits") == 8:
                     keys = unpack_rows(keys).astype(np.float32)
                 mean = keys[0, :, _FIRST:].mean(axis=1)
-                node.resize_inputs(max(len(node.inputs), KEY_MEAN + 1))
-                node.replace_input_with(
-                    KEY_MEAN, add_initializer(model, f"{node.name}.key_mean", mean)
-                )
+                graph.connect(node, "key_mean", graph.constant(f"{node.name}.key_mean", mean))
         return ir.passes.PassResult(model, modified=bool(nodes))
 
 
@@ -66,7 +61,7 @@ def _lacks_mean(node: ir.Node) -> bool:
     """Whether the node is an attention that sketches its keys and knows no mean of them."""
     if (node.domain, node.op_type) != (DOMAIN, "Attention"):
         return False
-    return input_at(node, PAST_SKETCH) is not None and input_at(node, KEY_MEAN) is None
+    return input_of(node, "past_sketch") is not None and input_of(node, "key_mean") is None
 
 
 def _run(model: ir.Model, names: list[str]) -> list[Any]:

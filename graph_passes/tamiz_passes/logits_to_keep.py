@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import GraphPass, Phase, add_initializer, constant_weight, insert
+from tamiz.api import GraphEditor, GraphPass, Phase, constant_weight
 
 NAME = "logits_to_keep"
 #: What may stand between the head and the logits: a bias, a soft cap, a cast.
@@ -47,7 +47,7 @@ class LogitsToKeep(GraphPass):
         if hidden.dtype not in (None, ir.DataType.FLOAT):
             self.note(node, f"The head works on {hidden.dtype.name}, expected FLOAT.")
             return ir.passes.PassResult(model, modified=False)
-        node.replace_input_with(0, _last(model, node, hidden))
+        node.replace_input_with(0, _last(GraphEditor(model), node, hidden))
         return ir.passes.PassResult(model, modified=True)
 
 
@@ -56,12 +56,12 @@ def _is_head(node: ir.Node) -> bool:
     return matmul and constant_weight(node.inputs[1]) is not None
 
 
-def _last(model: ir.Model, head: ir.Node, hidden: ir.Value) -> ir.Value:
+def _last(graph: GraphEditor, head: ir.Node, hidden: ir.Value) -> ir.Value:
     """Adds the graph input, and in front of `head` what obeys it."""
-    count = add_initializer(model, NAME, np.zeros(1, np.int64))
-    model.graph.inputs.append(count)
+    count = graph.constant(NAME, np.zeros(1, np.int64))
+    graph.model.graph.inputs.append(count)
     value = ir.Value(name=f"{NAME}.hidden", type=hidden.type)
     if hidden.shape is not None:
         value.shape = ir.Shape([hidden.shape[0], None, hidden.shape[2]])
-    insert(model, head, NAME, "LastPositions", [hidden, count], {}, [value])
+    graph.insert(head, NAME, "LastPositions", {"x": hidden, "count": count}, {}, [value])
     return value

@@ -1,26 +1,28 @@
-"""What this plugin gives the core: its graph passes and the search for sites."""
+"""Graph passes and the search for sites, as the core loads them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import onnx_ir as ir
+from tamiz import api
 
-from tamiz.api import GraphPass, Note, Site, hookimpl
-from tamiz_passes.attention import RecogniseAttention
-from tamiz_passes.clean_up import CleanUp
-from tamiz_passes.fuse import FuseNodes
-from tamiz_passes.key_means import KeyMeans
-from tamiz_passes.logits_to_keep import LogitsToKeep
-from tamiz_passes.residual import AbsorbResidual
-from tamiz_passes.rms_norm import RecogniseRMSNorm
-from tamiz_passes.sites import find_sites
-from tamiz_passes.swiglu import RecogniseSwiGLU
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
-@hookimpl
-def tamiz_graph_passes() -> Sequence[type[GraphPass]]:
+@api.hookimpl
+def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
     """Passes of both phases."""
+    from tamiz_passes.attention import RecogniseAttention
+    from tamiz_passes.clean_up import CleanUp
+    from tamiz_passes.fuse import FuseNodes
+    from tamiz_passes.key_means import KeyMeans
+    from tamiz_passes.logits_to_keep import LogitsToKeep
+    from tamiz_passes.residual import AbsorbResidual
+    from tamiz_passes.rms_norm import RecogniseRMSNorm
+    from tamiz_passes.swiglu import RecogniseSwiGLU
+
     return (
         CleanUp,
         RecogniseRMSNorm,
@@ -33,7 +35,9 @@ def tamiz_graph_passes() -> Sequence[type[GraphPass]]:
     )
 
 
-@hookimpl
-def tamiz_find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
+@api.hookimpl
+def tamiz_find_sites(model: ir.Model) -> tuple[list[api.Site], list[api.Note]]:
     """Sites of any graph that has MatMul or Gemm nodes with constant weights."""
+    from tamiz_passes.sites import find_sites
+
     return find_sites(model)

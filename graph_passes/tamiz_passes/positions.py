@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import add_initializer
+from tamiz.api import GraphEditor
 from tamiz_passes.values import Refusal
 
 _NAME = "counted_position_ids"
@@ -36,7 +36,7 @@ def counted_positions(model: ir.Model, mask: ir.Value) -> ir.Value:
         output.name, output.type = name, ir.TensorType(ir.DataType.INT64)
         return output
 
-    one = add_initializer(model, f"{_NAME}.one", np.array(1, np.int64))
+    one = GraphEditor(model).constant(f"{_NAME}.one", np.array(1, np.int64))
     end = op("Squeeze", op("Shape", mask, start=1, end=2))
     length = op("Squeeze", op("Shape", ids, start=1, end=2))
     counted = op("Range", op("Sub", end, length), end, one)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tamiz.api import DOMAIN, GraphPass, Phase, replace
+from tamiz.api import DOMAIN, GraphEditor, GraphPass, Phase
 from tamiz_passes.values import last_dim, producer
 
 
@@ -33,14 +33,9 @@ class AbsorbResidual(GraphPass):
             if not _same_shape(x, residual):
                 self.note(norm, f"Add {add.name} before the norm may broadcast; it stays.")
                 continue
-            replace(
-                model,
-                norm,
-                [norm.outputs[0], total],
-                "RMSNorm",
-                [x, weight, residual],
-                {"epsilon": norm.attributes["epsilon"].as_float()},
-            )
+            epsilon = {"epsilon": norm.attributes["epsilon"].as_float()}
+            inputs, outputs = [x, weight, residual], [norm.outputs[0], total]
+            GraphEditor(model).replace(norm, "RMSNorm", inputs, epsilon, outputs)
             modified = True
         if modified:
             model.graph.sort()

@@ -15,12 +15,12 @@ import onnx_ir as ir
 from tamiz.api import (
     DOMAIN,
     LAYER,
-    PAST_KEY,
     SITE,
     Note,
     Site,
     SiteKind,
     constant_weight,
+    input_of,
     linear_at,
 )
 from tamiz_passes.clean_up import name_nodes
@@ -311,8 +311,8 @@ def _heads(node: ir.Node) -> tuple[int, int]:
     """Query heads of a tamiz.Attention and their size; 0 of another node."""
     if (node.domain, node.op_type) != (DOMAIN, "Attention"):
         return 0, 0
-    past_key = operands(node)[PAST_KEY]
-    size = past_key.shape[3] if past_key.shape is not None else 0
+    past_key = input_of(node, "past_key")
+    size = 0 if past_key is None or past_key.shape is None else past_key.shape[3]
     return node.attributes["num_heads"].as_int(), size if isinstance(size, int) else 0
 
 

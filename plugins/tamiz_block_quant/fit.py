@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.api import Cost, Fit, FitError, Site, SiteKind, Statistics
+from tamiz.api import Access, Cost, Fit, FitError, Part, Site, SiteKind, Statistics
 from tamiz_block_quant.config import BlockQuantConfig
+from tamiz_ops.formats import GROUP, TILE, int_format
 
-GROUP = 32
-TILE = 16
 #: Outputs that weights packed by channel are padded to.
 CHANNEL_TILE = 64
 #: What the units in the file are multiplied with, and the units that a minimum counts.
@@ -125,15 +124,14 @@ def dequantize(site: Site, fit: Fit) -> Float:
 
 def cost(site: Site, config: BlockQuantConfig) -> Cost:
     """Bytes of the packed weight; a lookup reads one row of one tile. A mask reads less."""
+    form = int_format(config.bits_at(site), config.scale_bits_at(site))
     tile = CHANNEL_TILE if config.by_channel(site) else TILE
-    bits, scale_bits = config.bits_at(site), config.scale_bits_at(site)
-    factors = (2 if bits == 4 else 1) * scale_bits // 8  # bytes of a group of one output
-    unit = 2 if scale_bits == 8 else 0
-    row = -(-site.in_features // GROUP) * (GROUP * bits // 8 + factors) + unit
-    stored = -(-site.out_features // tile) * tile * row
+    n, row = -(-site.out_features // tile) * tile, form.row_bytes(site.in_features)
     if site.kind is SiteKind.EMBEDDING:
-        return Cost(stored, row)
-    return Cost(stored, stored, site.out_features * site.in_features)
+        return Cost(n * row, row)
+    scales = n * (row - form.blocks(site.in_features) * GROUP * form.bits // 8)
+    work = site.out_features * site.in_features
+    return Cost(n * row, n * row, work, parts={Access.FIXED: Part(scales)})
 
 
 def quantise(weight: Float, bits: int, scale_bits: int = 16) -> tuple[Quantised, dict[str, float]]:

@@ -1,24 +1,27 @@
-"""Puts BlockMatMul, ChannelMatMul and BlockGather where the dense products and lookups stood."""
+"""Puts BlockMatMul, ChannelMatMul and BlockGather in place of dense products and lookups."""
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
-from tamiz.api import Fit, Site, SiteKind, add_initializer, find_linear, replace_linear
+from tamiz.api import Fit, GraphEditor, Site, SiteKind
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """Replaces the product or lookup at `site`; a tied head and embedding share one constant."""
-    linear = find_linear(model, site)
+    graph = GraphEditor(model)
+    linear = graph.linear(site)
     by_channel = "bits" not in fit.attributes
     form = "channels" if by_channel else f"int{fit.attributes['bits']}"
     if "scale_bits" in fit.attributes:
         form += "_in_units"
-    weight = add_initializer(model, f"{site.weight}.{form}", fit.tensors["weight"])
-    inputs: list[ir.Value | None] = [linear.input, weight]
+    weight = graph.constant(f"{site.weight}.{form}", fit.tensors["weight"])
     if site.kind is SiteKind.EMBEDDING:
-        op_type = "BlockGather"
-    else:
-        op_type = "ChannelMatMul" if by_channel else "BlockMatMul"
-        inputs += [None, linear.bias]  # no mask
-    return [replace_linear(model, linear, op_type, inputs, fit.attributes)]
+        inputs = {"ids": linear.input, "weight": weight}
+        return [graph.replace(linear, "BlockGather", inputs, fit.attributes)]
+    op_type = "ChannelMatMul" if by_channel else "BlockMatMul"
+    product = {"x": linear.input, "weight": weight, "bias": linear.bias}
+    return [graph.replace(linear, op_type, product, fit.attributes)]

@@ -1,8 +1,8 @@
-"""Packs weights that no mask skips any more the way that is faster to read whole.
+"""Packs weights that no mask skips in the layout that is faster to read whole.
 
 A weight is packed by input channel where a mask is planned. If the technique that would have
-written the mask was refused, what is left is ChannelMatMul without a mask; BlockMatMul computes the
-same bits.
+written the mask was refused, ChannelMatMul without a mask is left; BlockMatMul computes the same
+bits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 import tamiz_ops
-from tamiz.api import DOMAIN, GraphPass, Phase, add_initializer
+from tamiz.api import DOMAIN, GraphEditor, GraphPass, Phase, attribute_of, input_of
 
 
 class PackUnmasked(GraphPass):
@@ -23,27 +23,26 @@ class PackUnmasked(GraphPass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
         modified = False
+        graph = GraphEditor(model)
         for node in model.graph:
-            if node.domain != DOMAIN or node.op_type != "ChannelMatMul":
+            if node.domain != DOMAIN or node.op_type != "ChannelMatMul" or input_of(node, "mask"):
                 continue
-            _, weight, *mask_and_bias = node.inputs
-            if mask_and_bias and mask_and_bias[0] is not None:
-                continue
+            weight = input_of(node, "weight")
             if weight is None or weight.const_value is None or weight.name is None:
                 self.note(node, "Its weight is computed; expected a constant.")
                 continue
-            n, k = (node.attributes[name].as_int() for name in ("n", "k"))
+            n, k = (attribute_of(node, name) for name in ("n", "k"))
             found = weight.const_value.numpy()
-            if "scale_bits" in node.attributes and node.attributes["scale_bits"].as_int() == 8:
+            if attribute_of(node, "scale_bits") == 8:
                 parts = tamiz_ops.unpack_channels_in_units(found, n, k)
                 tiles = tamiz_ops.pack_int4_in_units(*parts)
             else:
                 tiles = tamiz_ops.pack_int4(*tamiz_ops.unpack_channels(found, n, k))
-            packed = add_initializer(model, weight.name.replace(".channels", ".int4"), tiles)
-            node.replace_input_with(1, packed)
+            packed = graph.constant(weight.name.replace(".channels", ".int4"), tiles)
+            graph.connect(node, "weight", packed)
             if not weight.uses():
                 del model.graph.initializers[weight.name]
             node.op_type = "BlockMatMul"
-            node.attributes["bits"] = ir.AttrInt64("bits", 4)
+            graph.set(node, {"bits": 4})
             modified = True
         return ir.passes.PassResult(model, modified=modified)

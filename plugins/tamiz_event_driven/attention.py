@@ -7,26 +7,27 @@ window, computed anew every `age_max` tokens (ort_ops' ``ops/event_attention.cc`
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import onnx_ir as ir
 from pydantic import Field
 
 from tamiz.api import (
-    PAST_EVENT,
-    PAST_KEY,
-    PRESENT_EVENT,
+    Access,
     Cost,
     Fit,
     FitError,
+    GraphEditor,
+    Part,
     Site,
     TechniqueConfig,
     add_sketch,
-    add_state,
-    find_attention,
-    set_attributes,
+    input_of,
+    set_attention,
     sketch_words,
 )
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 #: Bits of a key's element.
 _PLANES = 4
@@ -83,7 +84,7 @@ def fit(site: Site, weight: Any, statistics: Any, config: EventAttentionConfig) 
         "turn": site.layer % config.age_max,
         "gap_tol": config.gap_tol,
     }
-    return Fit({}, attributes, {}, 0.0)
+    return Fit(attributes=attributes)
 
 
 def effect(site: Site, config: EventAttentionConfig, cost: Cost, keys: int) -> Cost:
@@ -102,15 +103,9 @@ def effect(site: Site, config: EventAttentionConfig, cost: Cost, keys: int) -> C
     nibbles = round(cost.read * sketch_words(site.head_size, _PLANES) / (2 * site.head_size))
     known = nibbles + 4 * _width(site)
     mean = cost.read // keys // 2  # float32, as long as a key
-    return Cost(
-        cost.stored + mean,
-        rows + rest + known,
-        cost.work,
-        exact=False,
-        scattered=rows,
-        sketch=known,
-        choosing=round(_SCORED * cost.read),
-    )
+    index = Part(known, round(_SCORED * cost.read))
+    parts = {Access.RECORDS: Part(rows), Access.INDEX: index}
+    return Cost(cost.stored + mean, rows + rest + known, cost.work, exact=False, parts=parts)
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
@@ -119,15 +114,15 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     Raises:
         FitError: The attention was not recognised.
     """
-    node = find_attention(model, site)
-    past_key = node.inputs[PAST_KEY]
+    [node] = set_attention(site, fit, model)
+    add_sketch(model, node, _PLANES)
+    past_key = input_of(node, "past_key")
     assert past_key is not None
     assert past_key.shape is not None
-    set_attributes(node, fit.attributes)
-    add_sketch(model, node, _PLANES)
-    shape = ir.Shape([past_key.shape[0], _width(site)])
-    ports = (PAST_EVENT, PRESENT_EVENT)
-    add_state(model, node, f"event.{site.layer}.attention", ports, (shape, shape))
+    graph, shape = GraphEditor(model), [past_key.shape[0], _width(site)]
+    past = graph.add_past(f"event.{site.layer}.attention", shape)
+    graph.connect(node, "past_event", past)
+    graph.add_present(node, "present_event", past, shape)
     return [node]
 
 

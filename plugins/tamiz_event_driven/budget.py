@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-from onnx_ir.convenience import convert_attribute
 
-from tamiz.api import DOMAIN, GraphPass, Phase
+from tamiz.api import DOMAIN, GraphEditor, GraphPass, Phase
 
 
 class ShareBudget(GraphPass):
@@ -22,6 +21,5 @@ class ShareBudget(GraphPass):
         sizes = [n.attributes["k"].as_int() * n.attributes["n"].as_int() for n in bounded]
         for node, size in zip(bounded, sizes, strict=True):
             whole = node.attributes["budget_us"].as_float()
-            share = convert_attribute("budget_us", whole * size / sum(sizes))
-            node.attributes["budget_us"] = share
+            GraphEditor(model).set(node, {"budget_us": whole * size / sum(sizes)})
         return ir.passes.PassResult(model, modified=bool(bounded))

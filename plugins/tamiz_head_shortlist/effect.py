@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tamiz.api import Cost, Site
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.quantise import GROUP, TILE, refined_tiles
+from tamiz_head_shortlist.quantise import refined_tiles
+from tamiz_ops.formats import GROUP, TILE, int_format
 
 _OFFSET_BYTES = 4
 #: Tiles that are exact where a recall is asked for and the fit tells how many that takes.
@@ -19,13 +20,12 @@ def effect(site: Site, config: HeadShortlistConfig, cost: Cost, keys: int) -> Co
     n, k = site.out_features, site.in_features
     dims = min(config.dims, k)
     tiles = -(-n // TILE)
-    sketch = n * _OFFSET_BYTES + -(-k // TILE) * _groups(k) * TILE * (GROUP + 2)
-    factors = 4 if config.sketch_bits == 4 else 2  # bytes of scale and minimum
-    sketch += tiles * _groups(dims) * TILE * (GROUP * config.sketch_bits // 8 + factors)
+    sketch = n * _OFFSET_BYTES + int_format(8).bytes(k, k)
+    sketch += int_format(config.sketch_bits).bytes(n, dims)
     kept = min(_TYPICAL_TILES if config.keep is None else -(-config.keep // TILE), tiles)
     read, refined = sketch, 0
     if dims < k:
-        signs = TILE * (_groups(k - dims) * GROUP // 8 + 2)  # of a tile
+        signs = TILE * (-(-(k - dims) // GROUP) * GROUP // 8 + 2)  # of a tile
         refined = max(refined_tiles(tiles), kept)
         sketch += 2 * tiles * signs + n * _OFFSET_BYTES
         read += tiles * signs + refined * (signs + TILE * _OFFSET_BYTES)
@@ -33,7 +33,3 @@ def effect(site: Site, config: HeadShortlistConfig, cost: Cost, keys: int) -> Co
     signed = round(_SIGN * (k - dims) * (n + refined * TILE))
     work = k * k + dims * n + signed + round(cost.work * share)
     return Cost(cost.stored + sketch, read + round(cost.read * share), work)
-
-
-def _groups(k: int) -> int:
-    return -(-k // GROUP)

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from tamiz.api import Fit, FitError, Site, Statistics
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.quantise import GROUP, TILE, refined_tiles
+from tamiz_head_shortlist.quantise import refined_tiles
 from tamiz_head_shortlist.sketch import Sketch, make_sketch
+from tamiz_ops.formats import TILE, int_format
 
 #: Chosen tiles are multiplied so many at a time.
 _TILES_TOGETHER = 8
 _LEAST_SAMPLES = 64
-_HEAD_GROUP_BYTES = TILE * (GROUP + 2)  # of an int8 head, a group of one tile
 #: Rows of logits in memory at a time.
 _ROWS = 64
 
@@ -148,7 +148,7 @@ def _choose(
         tiles = min(-(-config.keep // TILE), total)
         return measure(max(refined_tiles(total), tiles)), tiles
     read = sum(t.nbytes for name, t in sketch.tensors.items() if name != "refinement")
-    most = total - read // (_HEAD_GROUP_BYTES * -(-k // GROUP))
+    most = total - read // int_format(8).tile_bytes(k)
     refined = refined_tiles(total)
     while True:
         measured = measure(refined)

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tamiz.api import Claim, Metric, Mode, Resource, SiteKind, Standing, Technique, hookimpl
+from tamiz import api
 from tamiz_head_shortlist.config import HeadShortlistConfig
 from tamiz_head_shortlist.effect import effect
 from tamiz_head_shortlist.fit import fit
 from tamiz_head_shortlist.rewrite import rewrite
 
-HEAD_SHORTLIST = Technique(
+HEAD_SHORTLIST = api.Technique(
     name="head-shortlist",
     version="2",
     summary="Exact logits of the tokens that a small sketch of the head favours, estimates of the "
     "others.",
-    standing=Standing.SITUATIONAL,
+    standing=api.Standing.SITUATIONAL,
     pays="Small models with a large vocabulary: SmolLM2-135M decodes 1.13 to 1.31 × as fast.",
     config=HeadShortlistConfig,
-    site_kinds=frozenset({SiteKind.HEAD}),
-    claims=(Claim(Resource.OUTPUTS, Mode.EXCLUSIVE),),
-    requires=frozenset({"packed-tiles"}),
+    site_kinds={api.SiteKind.HEAD},
+    claims=(api.Claim(api.Resource.OUTPUTS),),
+    requires={"packed-tiles"},
     decode_only=True,
     calibrated=True,
     effect=effect,
     fit=fit,
     rewrite=rewrite,
-    metrics=(Metric("head.shortlisted", "rows", "Positions that took the shortlist."),),
+    ops=("HeadShortlist.head",),
 )
 
-
-@hookimpl
-def tamiz_techniques() -> Sequence[Technique]:
-    """The one technique of this plugin."""
-    return [HEAD_SHORTLIST]
+tamiz_techniques = api.offer(HEAD_SHORTLIST)

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
+from tamiz_ops.formats import GROUP
 
-#: Inputs that share a scale, outputs of a tile.
-GROUP, TILE = 32, 16
 _REFINED = 6
 
 

@@ -28,7 +28,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.api import INT4_FACTORS, Cost, Fit, FitError, Site, Statistics, usual
+from tamiz.api import Access, Cost, Fit, FitError, Part, Site, Statistics, usual
 from tamiz_kwta.config import KwtaConfig
 
 Float = NDArray[np.float32]
@@ -112,7 +112,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
     attributes |= {"block": config.block, "duty": config.duty, "first": config.first}
     if config.renorm:
         attributes["renorm"] = 1
-    return Fit(tensors, attributes, metrics, 0.0)
+    return Fit(tensors, attributes, metrics)
 
 
 def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
@@ -131,10 +131,15 @@ def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
     own = 4 * (blocks * config.weighted + site.in_features * config.informed + constants)
     if not config.pays(keep):
         return replace(cost, stored=cost.stored + own, exact=False)
-    lines = round(cost.read * (1 - INT4_FACTORS) * share)
-    read = round(cost.read * INT4_FACTORS) + lines + own
-    work, exact = round(cost.work * share), cost.exact and not config.informed
-    return Cost(cost.stored + own, read, work, exact, scattered=lines)
+    left = cost.masked(share)
+    lines = left.read - cost.part(Access.FIXED).read
+    return replace(
+        left,
+        stored=cost.stored + own,
+        read=left.read + own,
+        exact=cost.exact and not config.informed,
+        parts={**cost.parts, Access.RECORDS: Part(lines)},
+    )
 
 
 def _check_pays(config: KwtaConfig, keep: float) -> None:

@@ -27,12 +27,11 @@ from numpy.typing import NDArray
 
 import tamiz_ops
 from tamiz.api import Cost, Fit, FitError, Site, Statistics, importance, largest, largest_blocks
+from tamiz_ops.formats import GROUP, TILE, int_format
 from tamiz_proc_sparse.config import ATTENTION, ProcSparseConfig
 
-GROUP = 32
-TILE = 16
 #: Bytes of a group of a tile that is stored whole, with its header, by bits.
-RECORD_BYTES = {4: 4 + 320, 8: 4 + 544}
+RECORD_BYTES = {bits: 4 + int_format(bits).tile_bytes(GROUP) for bits in (4, 8)}
 #: Standard deviation of the odd numbers −15 to 15.
 HASH_DEVIATION = np.sqrt(85.0)
 SEED = 0

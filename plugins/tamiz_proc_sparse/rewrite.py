@@ -1,18 +1,19 @@
-"""Puts ProcSparseMatMul where the dense products stood."""
+"""Puts ProcSparseMatMul in place of dense products."""
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
-from tamiz.api import Fit, Site, add_initializer, find_linear, replace_linear
+from tamiz.api import Fit, GraphEditor, Site
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """Replaces the product at `site`."""
-    linear = find_linear(model, site)
-    deltas, starts = (
-        add_initializer(model, f"{site.id}.{name}", fit.tensors[name])
-        for name in ("deltas", "starts")
-    )
-    inputs = [linear.input, deltas, starts, None, linear.bias]  # no mask
-    return [replace_linear(model, linear, "ProcSparseMatMul", inputs, fit.attributes)]
+    graph = GraphEditor(model)
+    linear = graph.linear(site)
+    packed = {role: graph.constant(f"{site.id}.{role}", fit.tensors[role]) for role in fit.tensors}
+    inputs = {"x": linear.input, **packed, "bias": linear.bias}
+    return [graph.replace(linear, "ProcSparseMatMul", inputs, fit.attributes)]

@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 
 import tamiz_ops
 from tamiz.api import Cost, Fit, FitError, Site, Statistics, importance, largest, largest_blocks
+from tamiz_ops.formats import GROUP, TILE, find_format, int_format
 from tamiz_seed_delta.bases import Base, base_weight, fit_base, length
 from tamiz_seed_delta.config import SeedDeltaConfig
 
-GROUP = 32
-TILE = 16
+_FORMATS = {4: int_format(4), 8: int_format(8), 16: find_format("f16")}
 #: Bytes of a group of a tile, stored whole, by bits.
-WHOLE_BYTES = {4: 320, 8: 544, 16: 1024}
+WHOLE_BYTES = {bits: form.tile_bytes(GROUP) for bits, form in _FORMATS.items()}
 #: Bytes of its scales and minima.
-FACTOR_BYTES = {4: 64, 8: 32, 16: 0}
+FACTOR_BYTES = {bits: whole - TILE * GROUP * bits // 8 for bits, whole in WHOLE_BYTES.items()}
 #: λ: the weight of the imatrix beside the samples' own covariance.
 RIDGE = 0.05
 #: How much longer a butterfly of a base's transform takes than a weight of an int4 product.

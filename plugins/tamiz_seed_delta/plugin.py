@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tamiz.api import (
-    Autotune,
-    Claim,
-    Metric,
-    Mode,
-    Resource,
-    SiteKind,
-    Standing,
-    Technique,
-    hookimpl,
-)
+from tamiz import api
 from tamiz_seed_delta.config import SeedDeltaConfig
 from tamiz_seed_delta.fit import cost, dequantize, fit, schedule
 from tamiz_seed_delta.rewrite import rewrite
 
-SEED_DELTA = Technique(
+SEED_DELTA = api.Technique(
     name="seed-delta",
-    version="1",
     summary="A base that a seed makes, and the largest part of the residual, stored.",
-    standing=Standing.EXPERIMENTAL,
+    standing=api.Standing.EXPERIMENTAL,
     pays="No situation was found where it is faster than int4; 3 bits a weight are smaller.",
     config=SeedDeltaConfig,
-    site_kinds=frozenset({SiteKind.LINEAR, SiteKind.HEAD}),
-    claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE, block="block"),),
-    provides=frozenset({"skippable-blocks"}),
+    site_kinds={api.SiteKind.LINEAR, api.SiteKind.HEAD},
+    claims=(api.Claim(api.Resource.WEIGHTS, block="block"),),
+    provides={"skippable-blocks"},
     fit=fit,
     rewrite=rewrite,
     cost=cost,
     dequantize=dequantize,
-    autotune=Autotune("k", schedule),
+    autotune=api.Autotune("k", schedule),
     policy_keys={"K": "k", "block": "block"},
     fallback=True,
-    metrics=(
-        Metric("seed_delta.bytes_read", "bytes", "Of what is stored that calls read."),
-        Metric("seed_delta.fallbacks", "rows", "That were not finite and were computed dense."),
-    ),
+    ops=("SeedDeltaMatMul",),
 )
 
-
-@hookimpl
-def tamiz_techniques() -> Sequence[Technique]:
-    """The one technique of this plugin."""
-    return [SEED_DELTA]
+tamiz_techniques = api.offer(SEED_DELTA)

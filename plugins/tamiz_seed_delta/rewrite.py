@@ -1,28 +1,23 @@
-"""Puts SeedDeltaMatMul where the dense products stood."""
+"""Puts SeedDeltaMatMul in place of dense products."""
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
-from tamiz.api import Fit, Site, add_initializer, find_linear, replace_linear
+from tamiz.api import Fit, GraphEditor, Site
 
-#: What a fit may hold.
-TENSORS = ("deltas", "starts", "row_scale", "spectrum", "seedlm")
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """Replaces the product at `site`; where dense is not stripped, it stays as the fallback."""
-    linear = find_linear(model, site)
-
-    def constant(name: str) -> ir.Value | None:
-        if name not in fit.tensors:
-            return None
-        return add_initializer(model, f"{site.id}.{name}", fit.tensors[name])
-
-    deltas, starts, row_scale, spectrum, seedlm = map(constant, TENSORS)
-    mask, dense = None, None if fit.strip else linear.weight
-    inputs = [linear.input, deltas, starts, row_scale, spectrum, mask, linear.bias, dense, seedlm]
+    graph = GraphEditor(model)
+    linear = graph.linear(site)
+    packed = {role: graph.constant(f"{site.id}.{role}", fit.tensors[role]) for role in fit.tensors}
+    inputs = {"x": linear.input, **packed, "bias": linear.bias}
     attributes = dict(fit.attributes)
-    if dense is not None:
+    if not fit.strip:
+        inputs["dense"] = linear.weight
         attributes["dense_is_kn"] = int(not site.transposed)
-    return [replace_linear(model, linear, "SeedDeltaMatMul", inputs, attributes)]
+    return [graph.replace(linear, "SeedDeltaMatMul", inputs, attributes)]

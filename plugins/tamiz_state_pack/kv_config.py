@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from tamiz.api import TechniqueConfig
+
+
+class Limits(NamedTuple):
+    """How many keys are kept for their score.
+
+    Attributes:
+        keep: Keys.
+        keep_fraction: Keys as a fraction of the context; the larger of the two limits counts.
+        late_part: Last part of the layers.
+        late_share: Factor of both limits in these layers.
+    """
+
+    keep: int
+    keep_fraction: float
+    late_part: float
+    late_share: float
+
+
+#: Where nothing is set, and where `keep` alone is: in every layer and context alike.
+_DEFAULT, _KEEP_ALONE = Limits(640, 0.08, 0.2, 0.625), Limits(0, 0.0, 0.0, 1.0)
 
 
 class StatePackConfig(TechniqueConfig):
@@ -14,49 +34,62 @@ class StatePackConfig(TechniqueConfig):
 
     mode: Literal["binary", "ternary"] = Field(
         "binary",
-        description="Bits of a key's element: its sign, or positive, zero and negative.",
+        description="Sketch of a key's element: `binary`, its sign; `ternary`, positive, zero or "
+        "negative.",
         json_schema_extra={"flag": "--state-pack"},
     )
     eps: float = Field(
         0.5,
         ge=0,
         le=4,
-        description="Ternary: elements up to eps times the key's mean size count as zero.",
+        description="With `ternary`: largest element that counts as zero, in mean sizes of the "
+        "key's elements.",
     )
     popcnt: bool = Field(
-        False, description="Pack the query as the keys are: faster scores, which choose worse."
+        False,
+        description="Pack the query as the keys are, instead of 4 bits an element. Scores are "
+        "faster and choose worse.",
     )
-    keep: int = Field(
-        640,
+    keep: int | None = Field(
+        None,
         ge=0,
-        description="Keys kept for their score, in tokens; set alone, in every layer and context.",
+        description="Keys kept for their score, in tokens. Set without the fraction and the late "
+        "layers' settings, it holds in every layer and context. By default 640.",
     )
-    keep_fraction: float = Field(
-        0.08,
+    keep_fraction: float | None = Field(
+        None,
         ge=0,
         le=1,
-        description="The same as a fraction of the context; the larger one counts.",
+        description="Keys kept for their score, as a fraction of the context; the larger of this "
+        "and `keep` counts. By default 0.08.",
     )
-    late_part: float = Field(
-        0.2, ge=0, le=1, description="Last part of the layers, which need fewer keys."
+    late_part: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Last part of the layers, in which fewer keys are kept. By default 0.2.",
     )
-    late_share: float = Field(
-        0.625, ge=0, le=1, description="Keys that they keep, as a share of what the others keep."
+    late_share: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Keys kept in the last part of the layers, as a share of those kept in the "
+        "others. By default 0.625.",
     )
     recent: int = Field(64, ge=1, description="Last keys that are always kept, in tokens.")
     density: float = Field(
         0.4,
         gt=0,
         le=1,
-        description="The filter rests in a step that would keep more than this fraction of keys.",
+        description="Largest fraction of the keys that the filter may keep. A step that would keep "
+        "more attends to all keys.",
     )
-    exact_layers: int = Field(0, ge=0, description="First layers that are left exact.")
+    exact_layers: int = Field(
+        0, ge=0, description="First layers that always attend to all keys, in layers."
+    )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _keep_alone(cls, fields: Any) -> Any:
-        """A number of keys that is asked for alone is the same in all layers at any context."""
-        others = {"keep_fraction", "late_part", "late_share"}
-        if isinstance(fields, dict) and "keep" in fields and not others & fields.keys():
-            return {"keep_fraction": 0.0, "late_part": 0.0, **fields}
-        return fields
+    def limits(self) -> Limits:
+        """The limits as set, with the defaults of the others."""
+        given = {name: getattr(self, name) for name in Limits._fields}
+        set_here = {name: value for name, value in given.items() if value is not None}
+        return (_KEEP_ALONE if set_here.keys() == {"keep"} else _DEFAULT)._replace(**set_here)

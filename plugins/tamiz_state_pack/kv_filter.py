@@ -27,14 +27,15 @@ def fit(site: Site, weight: Any, statistics: Any, config: StatePackConfig) -> Fi
         "epsilon": config.eps if ternary else 0.0,
         "query_bits": 2 if config.popcnt else 4,
     }
-    return Fit({}, attributes, {}, 0.0)
+    return Fit(attributes=attributes)
 
 
 def kept(site: Site, config: StatePackConfig) -> tuple[int, float]:
     """Keys that the layer keeps at least, and the fraction of the context."""
-    late = site.layer is not None and site.layer >= (1 - config.late_part) * site.layers
-    share = config.late_share if late else 1.0
-    return round(share * config.keep), share * config.keep_fraction
+    limits = config.limits()
+    late = site.layer is not None and site.layer >= (1 - limits.late_part) * site.layers
+    share = limits.late_share if late else 1.0
+    return round(share * limits.keep), share * limits.keep_fraction
 
 
 def effect(site: Site, config: StatePackConfig, cost: Cost, keys: int) -> Cost:

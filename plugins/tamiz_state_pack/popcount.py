@@ -9,16 +9,17 @@ eps = 0.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tamiz.api import Fit, FitError, Site, Statistics, TechniqueConfig, find_node, replace
+from tamiz.api import Fit, FitError, GraphEditor, Site, Statistics, TechniqueConfig
+from tamiz_ops.formats import GROUP
 
-_GROUP = 32
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 Float = NDArray[np.float32]
 
@@ -72,12 +73,12 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: Popcou
         }
         if not np.isfinite(list(metrics.values())).all():
             raise FitError("its products on the calibration text are not finite")
-    return Fit({}, {"epsilon": eps, "density": config.density}, metrics, 0.0)
+    return Fit(attributes={"epsilon": eps, "density": config.density}, metrics=metrics)
 
 
 def pack(x: NDArray[np.float64], eps: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """γ a of rows ``[S, K]``, and of each row the fraction of a that are not 0 ``[S]``."""
-    groups = np.pad(x, ((0, 0), (0, -x.shape[1] % _GROUP))).reshape(len(x), -1, _GROUP)
+    groups = np.pad(x, ((0, 0), (0, -x.shape[1] % GROUP))).reshape(len(x), -1, GROUP)
     sizes = np.abs(groups)
     chosen = sizes > eps * sizes.mean(axis=2, keepdims=True)
     count = chosen.sum(axis=2, keepdims=True)
@@ -92,12 +93,8 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     Raises:
         FitError: The weights that stand there are not packed in planes.
     """
-    node = find_node(model, site)
-    if node.op_type != "TernaryMatMul":
-        raise FitError(f"the op of its weights is {node.op_type}, expected TernaryMatMul")
+    graph = GraphEditor(model)
+    node = graph.op(site, "TernaryMatMul")
     attributes = {name: value.value for name, value in node.attributes.items()}
-    outputs = [node.outputs[0]]
-    made = replace(
-        model, node, outputs, "PopcountMatMul", node.inputs, {**attributes, **fit.attributes}
-    )
-    return [made]
+    attributes |= fit.attributes
+    return [graph.replace(node, "PopcountMatMul", node.inputs, attributes)]

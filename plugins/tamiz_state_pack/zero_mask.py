@@ -9,16 +9,16 @@ and at run time a token with more is computed whole.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 from pydantic import Field
 
-import tamiz_ops
-from tamiz.api import Cost, Fit, FitError, Site, Statistics, TechniqueConfig, find_node, insert
+from tamiz.api import Cost, Fit, FitError, GraphEditor, Site, Statistics, TechniqueConfig, input_of
 
-#: Of the bytes of int4 packed by channel those of scales and minima, which are read in any case.
-_FACTORS = 0.2
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 Float = NDArray[np.float32]
 
@@ -78,15 +78,12 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: ZeroMa
         if not np.isfinite(metrics["output_rel_l2"]):
             raise FitError("its products on the calibration text are not finite")
     attributes = {"block": config.block, "epsilon": config.eps, "density": config.density}
-    return Fit({}, attributes, metrics, 0.0)
+    return Fit(attributes=attributes, metrics=metrics)
 
 
 def effect(site: Site, config: ZeroMaskConfig, cost: Cost, keys: int) -> Cost:
-    """Of a weight packed by channel at most the records of `density` inputs, and the scales."""
-    share = _FACTORS + (1 - _FACTORS) * config.density
-    return Cost(
-        cost.stored, round(cost.read * share), round(cost.work * config.density), cost.exact
-    )
+    """A step reads the weights of at most `density` of the inputs, and all scales."""
+    return cost.masked(config.density)
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
@@ -95,14 +92,10 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     Raises:
         FitError: The op of the weights takes no mask.
     """
-    node = find_node(model, site)
-    schema = tamiz_ops.schemas().get(node.op_type) if node.domain == "tamiz" else None
-    ports = {} if schema is None else {p["name"]: i for i, p in enumerate(schema["inputs"])}
-    if "mask" not in ports or "x" not in ports:
-        raise FitError(f"{node.op_type}, the op of its weights, takes no mask")
-    mask = ir.Value(name=f"{site.id}.zero.mask", type=ir.TensorType(ir.DataType.UINT8))
-    x = node.inputs[ports["x"]]
-    made = insert(model, node, f"{site.id}.zero", "ZeroMask", [x], fit.attributes, [mask])
-    node.replace_input_with(ports["mask"], mask)
-    node.attributes["block"] = ir.AttrInt64("block", int(fit.attributes["block"]))
+    graph = GraphEditor(model)
+    node, mask = graph.masked(site), graph.value(f"{site.id}.zero.mask", "UINT8")
+    x = {"x": input_of(node, "x")}
+    made = graph.insert(node, f"{site.id}.zero", "ZeroMask", x, fit.attributes, [mask])
+    graph.connect(node, "mask", mask)
+    graph.set(node, {"block": int(fit.attributes["block"])})
     return [made, node]

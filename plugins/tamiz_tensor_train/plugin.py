@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tamiz.api import Autotune, Claim, Mode, Resource, SiteKind, Standing, Technique, hookimpl
+from tamiz import api
 from tamiz_tensor_train.config import TensorTrainConfig
 from tamiz_tensor_train.fit import cost, dequantize, fit, schedule
 from tamiz_tensor_train.rewrite import rewrite
 
-TENSOR_TRAIN = Technique(
+TENSOR_TRAIN = api.Technique(
     name="tt",
-    version="1",
     summary="Weights as tensor trains: products of small cores.",
-    standing=Standing.EXPERIMENTAL,
+    standing=api.Standing.EXPERIMENTAL,
     pays="Layers trained as tensor trains, of which none was tried; others are refused.",
     config=TensorTrainConfig,
-    site_kinds=frozenset({SiteKind.LINEAR}),
-    claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE),),
+    site_kinds={api.SiteKind.LINEAR},
+    claims=(api.Claim(api.Resource.WEIGHTS),),
     # Every core needs all of its input, so nothing can be skipped.
-    provides=frozenset({"whole-layer-only"}),
+    provides={"whole-layer-only"},
     fit=fit,
     rewrite=rewrite,
     cost=cost,
     dequantize=dequantize,
-    autotune=Autotune("tolerance", schedule),
+    autotune=api.Autotune("tolerance", schedule),
 )
 
-
-@hookimpl
-def tamiz_techniques() -> Sequence[Technique]:
-    """The one technique of this plugin."""
-    return [TENSOR_TRAIN]
+tamiz_techniques = api.offer(TENSOR_TRAIN)

@@ -9,10 +9,14 @@ What the next core contracts stands inside of P, so a Reshape and a Transpose co
 
 from __future__ import annotations
 
-import numpy as np
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
-from tamiz.api import Fit, FitError, Linear, Site, add_initializer, find_linear, replace
+import numpy as np
+
+from tamiz.api import Fit, FitError, GraphEditor, Linear, Site
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
@@ -21,10 +25,11 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     Raises:
         FitError: The rank of the input is not known.
     """
-    linear = find_linear(model, site)
+    graph = GraphEditor(model)
+    linear = graph.linear(site)
     if linear.input.shape is None:
         raise FitError("the rank of its input is not known")
-    chain = _Chain(model, site, linear, len(linear.input.shape) - 1)
+    chain = _Chain(graph, site, linear, len(linear.input.shape) - 1)
     cores = [fit.tensors[f"core.{index}"] for index in range(len(fit.tensors))]
     p, q, done = site.in_features, 1, (1, 1)  # done: n and r of the core before
     for index, core in reversed(list(enumerate(cores))):
@@ -46,14 +51,13 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
 class _Chain:
     """Nodes one after the other; the first `leading` dimensions of their values are dynamic."""
 
-    def __init__(self, model: ir.Model, site: Site, linear: Linear, leading: int) -> None:
-        self.model, self.site, self.linear, self.leading = model, site, linear, leading
+    def __init__(self, graph: GraphEditor, site: Site, linear: Linear, leading: int) -> None:
+        self.graph, self.site, self.linear, self.leading = graph, site, linear, leading
         self.nodes: list[ir.Node] = []
         self.value = linear.input
 
     def constant(self, name: str, array: np.ndarray) -> ir.Value:
-        name = f"{self.site.id}.{name}"
-        return add_initializer(self.model, name, np.ascontiguousarray(array))
+        return self.graph.constant(f"{self.site.id}.{name}", np.ascontiguousarray(array))
 
     def _shape(self, *sizes: int) -> ir.Value:
         name = "shape." + "x".join(map(str, sizes))
@@ -61,12 +65,11 @@ class _Chain:
 
     def add(self, op: str, *others: ir.Value, **attributes: list[int]) -> None:
         name = f"{self.site.node}.{len(self.nodes)}"
-        node = ir.node(op, [self.value, *others], attributes, name=name)
-        self.value = node.outputs[0]
-        self.value.name = f"{name}.output"
-        self.value.type = self.linear.output.type
-        self.model.graph.insert_before(self.linear.node, node)
-        self.nodes.append(node)
+        inputs, output = [self.value, *others], self.graph.value(f"{name}.output", "FLOAT")
+        at = self.linear.node
+        made = self.graph.insert(at, name, op, inputs, attributes, [output], domain="")
+        self.nodes.append(made)
+        self.value = output
 
     def reshape(self, *sizes: int) -> None:
         """To ``[leading…, *sizes]``; 0 copies a dimension."""
@@ -84,5 +87,4 @@ class _Chain:
         if linear.bias is not None:
             self.add(op, inputs[1])
             op, inputs = "Add", [self.value, linear.bias]
-        last = replace(self.model, linear.node, [linear.output], op, inputs, {}, domain="")
-        return [*self.nodes, last]
+        return [*self.nodes, self.graph.replace(linear, op, inputs, {}, domain="")]

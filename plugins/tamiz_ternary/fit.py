@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.api import Cost, Fit, FitError, Site, Statistics, importance
+from tamiz.api import Access, Cost, Fit, FitError, Part, Site, Statistics, importance
+from tamiz_ops.formats import GROUP, TILE
 from tamiz_ternary.config import TernaryConfig
 
-GROUP, TILE = 32, 16
-#: Two planes of 512 bits and 16 fp16 scales.
-GROUP_BYTES = 160
+#: Bytes of a group of a tile: two planes of bits, fp16 scales.
+_PLANES, _SCALES = 2 * TILE * GROUP // 8, 2 * TILE
 #: An input that the calibration text never used counts this much of the mean.
 _LEAST = 1e-6
 #: Outputs that are fitted at once.
@@ -82,8 +82,10 @@ def dequantize(site: Site, fit: Fit) -> Float:
 def cost(site: Site, config: TernaryConfig) -> Cost:
     """Bytes of the packed weight and the units."""
     tiles, groups = -(-site.out_features // TILE), -(-site.in_features // GROUP)
-    stored = tiles * groups * GROUP_BYTES + 4 * site.out_features
-    return Cost(stored, stored, site.out_features * site.in_features)
+    units, scales = 4 * site.out_features, tiles * groups * _SCALES
+    stored = tiles * groups * _PLANES + scales + units
+    work = site.out_features * site.in_features
+    return Cost(stored, stored, work, parts={Access.FIXED: Part(scales + units)})
 
 
 def _levels(rows: Float, m: NDArray[np.float64]) -> tuple[NDArray[np.int8], Float]:

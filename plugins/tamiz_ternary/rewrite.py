@@ -1,16 +1,20 @@
-"""Puts TernaryMatMul where the dense products stood."""
+"""Puts TernaryMatMul in place of dense products."""
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
-from tamiz.api import Fit, Site, add_initializer, find_linear, replace_linear
+from tamiz.api import Fit, GraphEditor, Site
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """Replaces the product at `site`."""
-    linear = find_linear(model, site)
-    weight = add_initializer(model, f"{site.id}.ternary", fit.tensors["weight"])
-    units = add_initializer(model, f"{site.id}.units", fit.tensors["units"])
-    inputs = [linear.input, weight, units, None, linear.bias]  # no mask
-    return [replace_linear(model, linear, "TernaryMatMul", inputs, fit.attributes)]
+    graph = GraphEditor(model)
+    linear = graph.linear(site)
+    weight = graph.constant(f"{site.id}.ternary", fit.tensors["weight"])
+    units = graph.constant(f"{site.id}.units", fit.tensors["units"])
+    inputs = {"x": linear.input, "weight": weight, "units": units, "bias": linear.bias}
+    return [graph.replace(linear, "TernaryMatMul", inputs, fit.attributes)]

@@ -1,37 +1,27 @@
 """All that plugins, exporters and graph passes import of tamiz.
 
-Everything named in ``__all__`` is public: it changes only with a note in the changelog, and is
-removed only after one release in which it warns. Other modules of tamiz may change at any time.
+Stable: every name in ``__all__``, its parameters and attributes, and the hooks of
+docs/reference/hooks.md. They change only with a note in CHANGELOG.md; what is removed warns for one
+release first. Not stable: other modules of tamiz, names with a leading underscore, the order of
+parameters that can be given by name, and the texts of messages.
+
+Importing this package does not import onnx_ir, so that commands which read no model start fast.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tamiz.api.attention import (
-    KEY_MEAN,
-    PAST_EVENT,
-    PAST_KEY,
-    PAST_SKETCH,
-    PRESENT_EVENT,
-    PRESENT_KEY,
     add_sketch,
-    add_state,
     filtered,
-    find_attention,
-    input_at,
     rewrite_filter,
-    set_attributes,
+    set_attention,
     sketch_words,
 )
-from tamiz.api.editing import (
-    Linear,
-    add_initializer,
-    constant_weight,
-    find_linear,
-    find_node,
-    insert,
-    linear_at,
-    replace,
-    replace_linear,
-)
-from tamiz.api.hookspecs import Exporter, hookimpl
+from tamiz.api.cost import Access, Cost, Part
+from tamiz.api.dense import replace_weight
+from tamiz.api.editing import GraphEditor, attribute_of, has_input, input_of, output_of
+from tamiz.api.hookspecs import Exporter, hookimpl, offer
+from tamiz.api.linear import Linear, constant_weight, linear_at
 from tamiz.api.metadata import (
     CACHE,
     DOMAIN,
@@ -43,20 +33,16 @@ from tamiz.api.metadata import (
     UNSAFE,
     VERSION,
 )
-from tamiz.api.passes import GraphPass, Note, Phase
+from tamiz.api.ops import Metric
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.sparsity import importance, largest, largest_blocks
 from tamiz.api.statistics import Statistics, usual
 from tamiz.api.technique import (
-    INT4_FACTORS,
-    PACKED_BYTES,
     Autotune,
     Claim,
-    Cost,
     Dial,
     Fit,
     FitError,
-    Metric,
     Mode,
     Resource,
     Standing,
@@ -70,28 +56,24 @@ from tamiz.files.mapping import map_tensors
 from tamiz.files.text_file import read_json, read_text, write_json
 from tamiz.runtime.states import KEY_VALUES, PAST, State, present_of, stacked
 
+if TYPE_CHECKING:
+    from tamiz.api.passes import GraphPass, Note, Phase
+
 __all__ = [
     "CACHE",
     "DATA",
     "DOMAIN",
-    "INT4_FACTORS",
-    "KEY_MEAN",
     "KEY_VALUES",
     "LAYER",
     "MODEL",
     "OPSET_VERSION",
-    "PACKED_BYTES",
     "PAST",
-    "PAST_EVENT",
-    "PAST_KEY",
-    "PAST_SKETCH",
     "POLICY",
-    "PRESENT_EVENT",
-    "PRESENT_KEY",
     "SITE",
     "TECHNIQUE",
     "UNSAFE",
     "VERSION",
+    "Access",
     "Autotune",
     "Claim",
     "Cost",
@@ -99,11 +81,13 @@ __all__ = [
     "Exporter",
     "Fit",
     "FitError",
+    "GraphEditor",
     "GraphPass",
     "Linear",
     "Metric",
     "Mode",
     "Note",
+    "Part",
     "Phase",
     "Resource",
     "Site",
@@ -114,32 +98,38 @@ __all__ = [
     "TamizError",
     "Technique",
     "TechniqueConfig",
-    "add_initializer",
     "add_sketch",
-    "add_state",
+    "attribute_of",
     "constant_weight",
     "filtered",
-    "find_attention",
-    "find_linear",
-    "find_node",
+    "has_input",
     "hookimpl",
     "importance",
-    "input_at",
-    "insert",
+    "input_of",
     "inside",
     "largest",
     "largest_blocks",
     "linear_at",
     "map_tensors",
+    "offer",
+    "output_of",
     "present_of",
     "read_json",
     "read_text",
-    "replace",
-    "replace_linear",
+    "replace_weight",
     "rewrite_filter",
-    "set_attributes",
+    "set_attention",
     "sketch_words",
     "stacked",
     "usual",
     "write_json",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what needs onnx_ir when it is first used."""
+    if name in ("GraphPass", "Note", "Phase"):
+        from tamiz.api import passes
+
+        return getattr(passes, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,249 +1,335 @@
-"""Edits of a graph at a site: find its node, replace it, insert nodes, add constants."""
+"""The editor of graphs: find what a site is, replace it, insert nodes, add constants and states.
+
+Ports of the domain `tamiz` have names, as its ops declare them (docs/reference/ops.md).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx_ir as ir
 
+from tamiz.api.linear import Linear, linear_at
 from tamiz.api.metadata import DOMAIN, LAYER, OPSET_VERSION, SITE, TECHNIQUE, VERSION
+from tamiz.api.ops import default_of, inputs_of, outputs_of
 from tamiz.api.site import Site
+from tamiz.api.technique import FitError
 from tamiz.files.errors import TamizError
+from tamiz.runtime.states import PAST, present_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    Attributes = Mapping[str, int | float | str | Sequence[int]]
+    #: Values by the names of ports, or in their order; None for one that is omitted.
+    Inputs = Mapping[str, "ir.Value | None"] | Sequence["ir.Value | None"]
 
 #: What a node inherits from the one that it replaces.
 _CARRIED = (LAYER, SITE, TECHNIQUE, VERSION)
 
 
-@dataclass(frozen=True)
-class Linear:
-    """A linear site (or an embedding's Gather) as it stands in the graph.
-
-    Attributes:
-        node: The MatMul, Gemm or Gather.
-        input: x ``[..., K]``; of a Gather the ids ``[...]``.
-        weight: The constant weight as stored (`Site.transposed` says how).
-        bias: Constant ``[N]`` that is added to the product, None where there is none.
-        output: y ``[..., N]``, after the bias; of a Gather ``[..., K]``.
-    """
-
-    node: ir.Node
-    input: ir.Value
-    weight: ir.Value
-    bias: ir.Value | None
-    output: ir.Value
+def has_input(node: ir.Node | None, port: str) -> bool:
+    """Whether a node is an op of the domain `tamiz` with an input of this name."""
+    return node is not None and node.domain == DOMAIN and port in inputs_of(node.op_type)
 
 
-def constant_weight(value: ir.Value | None) -> tuple[ir.Value, bool] | None:
-    """Follows `value` through Identity and 2-D Transpose to the initializer it comes from.
-
-    Returns:
-        The initializer, and whether it reaches `value` transposed; None if `value` is computed.
-    """
-    transposed = False
-    while value is not None and (node := value.producer()) is not None:
-        if node.op_type == "Transpose" and node.domain == "":
-            perm = node.attributes.get("perm")
-            if perm is not None and list(perm.as_ints()) != [1, 0]:
-                return None
-            transposed = not transposed
-        elif node.op_type != "Identity" or node.domain != "":
-            return None
-        value = node.inputs[0]
-    if value is None or not value.is_initializer() or value.const_value is None:
-        return None
-    return value, transposed
+def input_of(node: ir.Node, port: str) -> ir.Value | None:
+    """What an op of the domain `tamiz` takes at a port; None where that is omitted."""
+    index = inputs_of(node.op_type)[port]
+    return node.inputs[index] if index < len(node.inputs) else None
 
 
-def find_node(model: ir.Model, site: Site) -> ir.Node:
-    """The node that stands at `site` by now.
+def output_of(node: ir.Node, port: str) -> ir.Value:
+    """What an op of the domain `tamiz` gives at a port.
 
     Raises:
-        TamizError: If the graph has no such node.
+        IndexError: The node has fewer outputs.
     """
-    node = next((n for n in model.graph if n.name == site.node), None)
-    if node is None:
-        raise TamizError(f"site {site.id}: the graph has no node {site.node!r}")
-    return node
+    return node.outputs[outputs_of(node.op_type)[port]]
 
 
-def find_linear(model: ir.Model, site: Site) -> Linear:
-    """The linear or embedding at `site`.
-
-    Raises:
-        TamizError: If the graph has no such node, or the node has no constant weight.
-    """
-    return linear_at(find_node(model, site))
+def attribute_of(node: ir.Node, name: str) -> Any:
+    """The value of an attribute of an op of the domain `tamiz`, its default where none is set."""
+    given = node.attributes.get(name)
+    return default_of(node.op_type, name) if given is None else given.value
 
 
-def linear_at(node: ir.Node) -> Linear:
-    """The linear or embedding that `node`, a MatMul, Gemm or Gather, computes.
-
-    Raises:
-        TamizError: If the node has no constant weight.
-    """
-    data, weights = (1, 0) if node.op_type == "Gather" else (0, 1)
-    source = constant_weight(node.inputs[weights])
-    x = node.inputs[data]
-    if source is None or x is None:
-        raise TamizError(f"node {node.name!r} ({node.op_type}): expected a constant weight")
-    output = node.outputs[0]
-    if node.op_type == "Gemm":
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
-        return Linear(node, x, source[0], bias, output)
-    add = _bias_add(output) if node.op_type == "MatMul" else None
-    if add is None:
-        return Linear(node, x, source[0], None, output)
-    bias = add.inputs[0] if add.inputs[1] is output else add.inputs[1]
-    return Linear(node, x, source[0], bias, add.outputs[0])
-
-
-def _bias_add(product: ir.Value) -> ir.Node | None:
-    """The Add that alone consumes `product` and adds a constant [N] to it."""
-    consumers = product.consumers()
-    if len(consumers) != 1 or product.is_graph_output() or consumers[0].op_type != "Add":
-        return None
-    add = consumers[0]
-    other = add.inputs[0] if add.inputs[1] is product else add.inputs[1]
-    if other is None or not other.is_initializer() or other.shape is None:
-        return None
-    if product.shape is None or len(other.shape) != 1 or other.shape[0] != product.shape[-1]:
-        return None
-    return add
-
-
-def weight_array(linear: Linear, site: Site) -> np.ndarray:
-    """The weight of `site` as float32 ``[N, K]``.
-
-    Returns:
-        A read-only view of the mapped file where the weight is external; it may be strided.
-    """
-    assert linear.weight.const_value is not None
-    array = np.asarray(linear.weight.const_value.numpy(), dtype=np.float32)
-    return array if site.transposed else array.T
-
-
-def add_initializer(model: ir.Model, name: str, array: np.ndarray) -> ir.Value:
-    """Adds a constant under `name`; where the name is taken, returns the constant it names.
-
-    Sites that share a weight (a tied head and embedding) share the packed constant this way, so
-    the name must say everything that the contents depend on.
-    """
-    if name in model.graph.initializers:
-        return model.graph.initializers[name]
-    value = ir.Value(
-        name=name,
-        shape=ir.Shape(array.shape),
-        type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-        const_value=ir.tensor(array, name=name),
-    )
-    model.graph.register_initializer(value)
-    return value
-
-
-def replace(
-    model: ir.Model,
-    at: ir.Node,
-    outputs: Sequence[ir.Value | None],
-    op_type: str,
-    inputs: Sequence[ir.Value | None],
-    attributes: Mapping[str, int | float | str | Sequence[int]],
-    name: str | None = None,
-    domain: str = DOMAIN,
-) -> ir.Node:
-    """Puts one node into the graph, and removes what nothing needs then.
+class GraphEditor:
+    """Edits one model in place.
 
     Args:
-        model: The model; the opset import of the domain `tamiz` is added.
-        at: The new node stands after this one, and takes its name, its layer, and the signatures
-            of techniques that have rewritten it before.
-        outputs: The old values that the new node's outputs replace, in order; they keep their
-            names, types and shapes, also as outputs of the graph. None stands for an output
-            that is not wanted.
-        op_type: Op of the new node.
-        inputs: Inputs of the new node; None for an omitted one.
-        attributes: Attributes of the new node.
-        name: Name of the new node, if not that of `at`.
-        domain: Domain of the op; '' is ONNX's own.
-
-    Returns:
-        The new node.
+        model: The model.
     """
-    new_values = [_successor(old) for old in outputs]
-    node = ir.node(
-        op_type,
-        inputs,
-        dict(attributes),
-        domain=domain,
-        name=name or at.name,
-        outputs=new_values,
-        metadata_props={k: v for k, v in at.metadata_props.items() if k in _CARRIED},
-    )
-    model.graph.insert_after(at, node)
-    if domain == DOMAIN:
-        model.graph.opset_imports[DOMAIN] = OPSET_VERSION
-    for old, new in zip(outputs, new_values, strict=True):
-        if old is not None:
-            old.replace_all_uses_with(new, replace_graph_outputs=True)
-    _remove_unused(model, [v.producer() for v in outputs if v is not None])
-    return node
+
+    def __init__(self, model: ir.Model) -> None:
+        self.model = model
+
+    def node(self, site: Site) -> ir.Node:
+        """The node at `site`, whichever op it is after the techniques before.
+
+        Raises:
+            TamizError: The graph has no such node.
+        """
+        node = next((n for n in self.model.graph if n.name == site.node), None)
+        if node is None:
+            raise TamizError(f"site {site.id}: the graph has no node {site.node!r}")
+        return node
+
+    def linear(self, site: Site) -> Linear:
+        """The dense linear or embedding at `site`.
+
+        Raises:
+            TamizError: The graph has no such node, or the node has no constant weight.
+        """
+        return linear_at(self.node(site))
+
+    def op(self, site: Site, op_type: str) -> ir.Node:
+        """The op of the domain `tamiz` at `site`.
+
+        Raises:
+            TamizError: The graph has no such node.
+            FitError: It is another op.
+        """
+        node = self.node(site)
+        if (node.domain, node.op_type) != (DOMAIN, op_type):
+            raise FitError(f"the op of its weights is {node.op_type}, expected {op_type}")
+        return node
+
+    def masked(self, site: Site) -> ir.Node:
+        """The op of the domain `tamiz` at `site`, which takes a mask on its inputs.
+
+        Raises:
+            TamizError: The graph has no such node.
+            FitError: It takes no mask.
+        """
+        node = self.node(site)
+        if not (has_input(node, "mask") and has_input(node, "x")):
+            raise FitError(f"{node.op_type}, the op of its weights, takes no mask")
+        return node
+
+    def attention(self, site: Site) -> ir.Node:
+        """The tamiz.Attention at `site`.
+
+        Raises:
+            FitError: The graph has another node there, as the attention was not recognised.
+        """
+        node = next((n for n in self.model.graph if n.name == site.node), None)
+        if node is None or (node.domain, node.op_type) != (DOMAIN, "Attention"):
+            found = "no node" if node is None else node.op_type
+            raise FitError(
+                f"its attention was not recognised: found {found}, expected tamiz.Attention"
+            )
+        return node
+
+    def input(self, name: str) -> ir.Value | None:
+        """The input of the graph that is called `name`; None where there is none."""
+        return next((v for v in self.model.graph.inputs if v.name == name), None)
+
+    def value(self, name: str, like: ir.Value | str | None = None) -> ir.Value:
+        """A new value for an output of a new node.
+
+        Args:
+            name: Its name.
+            like: Its type and shape are those of this value; or the name of its type alone, such
+                as ``"UINT8"``.
+        """
+        import onnx_ir as ir
+
+        if isinstance(like, str):
+            return ir.Value(name=name, type=ir.TensorType(ir.DataType[like]))
+        if like is None:
+            return ir.Value(name=name)
+        return ir.Value(name=name, type=like.type, shape=like.shape)
+
+    def constant(self, name: str, array: np.ndarray) -> ir.Value:
+        """A constant called `name`; the one that is there where the name is taken.
+
+        Sites that share a weight (a tied head and embedding) share the packed constant this way, so
+        the name must say everything that the contents depend on.
+        """
+        import onnx_ir as ir
+
+        initializers = self.model.graph.initializers
+        if name not in initializers:
+            value = ir.Value(
+                name=name,
+                shape=ir.Shape(array.shape),
+                type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+                const_value=ir.tensor(array, name=name),
+            )
+            self.model.graph.register_initializer(value)
+        return initializers[name]
+
+    def connect(self, node: ir.Node, port: str, value: ir.Value | None) -> None:
+        """Gives an op of the domain `tamiz` another input."""
+        index = inputs_of(node.op_type)[port]
+        node.resize_inputs(max(len(node.inputs), index + 1))
+        node.replace_input_with(index, value)
+
+    def set(self, node: ir.Node, attributes: Attributes) -> None:
+        """Sets attributes of a node."""
+        from onnx_ir.convenience import convert_attribute
+
+        for name, value in attributes.items():
+            node.attributes[name] = convert_attribute(name, value)
+
+    def replace(
+        self,
+        at: Linear | ir.Node,
+        op_type: str,
+        inputs: Inputs,
+        attributes: Attributes,
+        outputs: Sequence[ir.Value | None] | None = None,
+        *,
+        name: str | None = None,
+        domain: str = DOMAIN,
+    ) -> ir.Node:
+        """Puts one node into the graph, and removes what nothing needs then.
+
+        Args:
+            at: The linear with the Add of its bias, or the node, that the new node replaces. The
+                new node stands after it, and takes its name, its layer, and the signatures of
+                techniques that have rewritten it before.
+            op_type: Op of the new node.
+            inputs: Its inputs, by name or in order.
+            attributes: Its attributes.
+            outputs: The old values that its outputs replace, in order; they keep their names,
+                types and shapes, also as outputs of the graph. None stands for an output that is
+                not wanted. By default the output of the linear, or the first one of the node.
+            name: Name of the new node, if not that of the old one.
+            domain: Domain of the op; '' is ONNX's own.
+
+        Returns:
+            The new node.
+        """
+        import onnx_ir as ir
+
+        node = at.node if isinstance(at, Linear) else at
+        if outputs is None:
+            outputs = [at.output if isinstance(at, Linear) else at.outputs[0]]
+        new_values = [_successor(old) for old in outputs]
+        new = ir.node(
+            op_type,
+            _in_order(op_type, inputs),
+            dict(attributes),
+            domain=domain,
+            name=name or node.name,
+            outputs=new_values,
+            metadata_props={k: v for k, v in node.metadata_props.items() if k in _CARRIED},
+        )
+        self.model.graph.insert_after(node, new)
+        self._import(domain)
+        for old, successor in zip(outputs, new_values, strict=True):
+            if old is not None:
+                old.replace_all_uses_with(successor, replace_graph_outputs=True)
+        self._remove_unused([v.producer() for v in outputs if v is not None])
+        return new
+
+    def insert(
+        self,
+        at: ir.Node,
+        name: str,
+        op_type: str,
+        inputs: Inputs,
+        attributes: Attributes,
+        outputs: Sequence[ir.Value],
+        *,
+        after: bool = False,
+        domain: str = DOMAIN,
+    ) -> ir.Node:
+        """Adds a node before another one, or after it, whose layer and site it gets.
+
+        The caller connects its outputs.
+
+        Returns:
+            The new node.
+        """
+        import onnx_ir as ir
+
+        node = ir.node(
+            op_type,
+            _in_order(op_type, inputs),
+            dict(attributes),
+            domain=domain,
+            name=name,
+            outputs=list(outputs),
+            metadata_props={k: v for k, v in at.metadata_props.items() if k in (LAYER, SITE)},
+        )
+        graph = self.model.graph
+        (graph.insert_after if after else graph.insert_before)(at, node)
+        self._import(domain)
+        return node
+
+    def follow(self, old: ir.Value, new: ir.Value, renamed: str) -> None:
+        """Lets what read `old` read `new`, which is computed from it.
+
+        Args:
+            old: Computed as before; of no known shape now.
+            new: Takes the name, type and shape of `old`, and all other uses.
+            renamed: The new name of `old`.
+        """
+        users = [use for use in old.uses() if use.node is not new.producer()]
+        new.name, new.shape, new.type = old.name, old.shape, old.type
+        new.metadata_props.update(old.metadata_props)
+        old.name, old.shape = renamed, None
+        for node, index in users:
+            node.replace_input_with(index, new)
+
+    def add_past(self, name: str, shape: Sequence[Any]) -> ir.Value:
+        """A new float32 input of the graph, ``past_NAME``: what is kept from run to run."""
+        import onnx_ir as ir
+
+        kind = ir.TensorType(ir.DataType.FLOAT)
+        past = ir.Value(name=f"{PAST}{name}", shape=ir.Shape(shape), type=kind)
+        self.model.graph.inputs.append(past)
+        return past
+
+    def add_present(self, node: ir.Node, port: str, past: ir.Value, shape: Sequence[Any]) -> None:
+        """Makes what a node gives at a port an output of the graph, the state after `past`."""
+        import onnx_ir as ir
+
+        index = outputs_of(node.op_type)[port]
+        node.resize_outputs(max(len(node.outputs), index + 1))
+        present = node.outputs[index]
+        present.name = present_of(past.name or "")
+        present.shape, present.type = ir.Shape(shape), past.type
+        self.model.graph.outputs.append(present)
+
+    def _import(self, domain: str) -> None:
+        if domain == DOMAIN:
+            self.model.graph.opset_imports[DOMAIN] = OPSET_VERSION
+
+    def _remove_unused(self, candidates: list[ir.Node | None]) -> None:
+        """Removes those of `candidates` that nothing uses, and then what only they used."""
+        graph = self.model.graph
+        while candidates:
+            node = candidates.pop()
+            if node is None or node.graph is not graph:
+                continue
+            if any(v.uses() or v.is_graph_output() for v in node.outputs):
+                continue
+            candidates += [v.producer() for v in node.inputs if v is not None]
+            graph.remove(node, safe=True)
+
+
+def _in_order(op_type: str, inputs: Inputs) -> list[ir.Value | None]:
+    """Values in the order of the ports, up to the last one that is named."""
+    if not isinstance(inputs, Mapping):
+        return list(inputs)
+    ports = inputs_of(op_type)
+    if unknown := inputs.keys() - ports.keys():
+        raise ValueError(f"{op_type} has no input {min(unknown)!r}; it has {', '.join(ports)}")
+    named = {ports[name]: value for name, value in inputs.items()}
+    return [named.get(index) for index in range(max(named, default=-1) + 1)]
 
 
 def _successor(old: ir.Value | None) -> ir.Value:
     """A value that is to replace another one; an unused output where there is none."""
+    import onnx_ir as ir
+
     if old is None:
         return ir.Value(name="")
     return ir.Value(
         name=old.name, type=old.type, shape=old.shape, metadata_props=old.metadata_props
     )
-
-
-def insert(
-    model: ir.Model,
-    before: ir.Node,
-    name: str,
-    op_type: str,
-    inputs: Sequence[ir.Value | None],
-    attributes: Mapping[str, int | float | str | Sequence[int]],
-    outputs: Sequence[ir.Value],
-) -> ir.Node:
-    """Adds a node of the domain `tamiz` before another one, whose layer and site it gets.
-
-    The caller gives its outputs to whom they are for.
-    """
-    node = ir.node(
-        op_type,
-        inputs,
-        dict(attributes),
-        domain=DOMAIN,
-        name=name,
-        outputs=list(outputs),
-        metadata_props={k: v for k, v in before.metadata_props.items() if k in (LAYER, SITE)},
-    )
-    model.graph.insert_before(before, node)
-    model.graph.opset_imports[DOMAIN] = OPSET_VERSION
-    return node
-
-
-def _remove_unused(model: ir.Model, candidates: list[ir.Node | None]) -> None:
-    """Removes those of `candidates` that nothing uses, and then what only they used."""
-    while candidates:
-        node = candidates.pop()
-        if node is None or node.graph is not model.graph:
-            continue
-        if any(v.uses() or v.is_graph_output() for v in node.outputs):
-            continue
-        candidates += [v.producer() for v in node.inputs if v is not None]
-        model.graph.remove(node, safe=True)
-
-
-def replace_linear(
-    model: ir.Model,
-    linear: Linear,
-    op_type: str,
-    inputs: Sequence[ir.Value | None],
-    attributes: Mapping[str, int | float | str | Sequence[int]],
-) -> ir.Node:
-    """Replaces a linear and the bias Add it absorbs by one node of the domain `tamiz`."""
-    return replace(model, linear.node, [linear.output], op_type, inputs, attributes)

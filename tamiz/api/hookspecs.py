@@ -27,6 +27,12 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
+def offer(*techniques: Technique) -> Callable[[], Sequence[Technique]]:
+    """The hook of a plugin with these techniques: ``tamiz_techniques = offer(MY_TECHNIQUE)``."""
+    hook: Callable[[], Sequence[Technique]] = hookimpl(lambda: techniques)
+    return hook
+
+
 @dataclass(frozen=True)
 class Exporter:
     """A way to turn a source into a dense bundle.

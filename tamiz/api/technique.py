@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
+from tamiz.api.cost import Cost
+from tamiz.api.ops import Metric, op_metrics
 from tamiz.api.site import Site, SiteKind
 
 if TYPE_CHECKING:
@@ -18,10 +21,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from tamiz.api.statistics import Statistics
-
-
-#: The part of int4 weights that is scales and minima, which are read whatever is skipped.
-INT4_FACTORS = 0.2
 
 
 class Resource(str, Enum):
@@ -76,7 +75,8 @@ class Claim:
 
     Attributes:
         resource: The resource.
-        mode: `EXCLUSIVE` (at most one technique a site) or `NARROWING` (several, in `order`).
+        mode: `EXCLUSIVE` (at most one technique a site) or `NARROWING` (several, in `order`; for
+            `candidates` and `keys` only).
         order: Rank among narrowing claims on one resource; lower narrows first, equal ranks go by
             the technique's name.
         block: Block size along the input that the claim works in, or the name of the
@@ -89,7 +89,7 @@ class Claim:
     """
 
     resource: Resource
-    mode: Mode
+    mode: Mode = Mode.EXCLUSIVE
     order: int = 0
     block: int | str | None = None
 
@@ -116,26 +116,8 @@ class TechniqueConfig(BaseModel):
         return False
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A run-time metric that the technique's ops report.
-
-    Attributes:
-        name: As the report and `tamiz_ops.metrics` name it, ``kwta.keep_ratio``.
-        unit: ``bytes``, ``fraction``, ``ms``, …
-        description: One sentence.
-    """
-
-    name: str
-    unit: str
-    description: str
-
-
-#: Of the ops that multiply with packed weights and leave out what a mask switches off.
-PACKED_BYTES = (
-    Metric("matmul.bytes_read", "bytes", "Of packed weights that calls read."),
-    Metric("matmul.bytes_dense", "bytes", "Of packed weights that they would read unmasked."),
-)
+class NoSettings(TechniqueConfig):
+    """Nothing to choose."""
 
 
 @dataclass(frozen=True)
@@ -154,37 +136,11 @@ class Fit:
             input of the new node. Only for techniques with a `fallback`.
     """
 
-    tensors: Mapping[str, np.ndarray]
-    attributes: Mapping[str, int | float | str]
-    metrics: Mapping[str, float]
-    bits_per_weight: float
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    attributes: Mapping[str, int | float | str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    bits_per_weight: float = 0.0
     strip: bool = True
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one site costs under a technique, known before the fit.
-
-    Attributes:
-        stored: Bytes in the bundle.
-        read: Bytes read from memory for one decoded token.
-        work: Weights multiplied for one decoded token, in units of a product of int4 weights that
-            are in the cache; it counts where it takes longer than reading.
-        exact: False where these are the most it may take, and the fit tells how much less it is.
-        scattered: Bytes of `read` that are single cache lines with gaps between them; of keys and
-            values, rows.
-        sketch: Bytes of `read` that are sketches of keys or what else is known of them; the others
-            are keys and values.
-        choosing: As `work`, of what chooses keys before any of them are read.
-    """
-
-    stored: int
-    read: int
-    work: int = 0
-    exact: bool = True
-    scattered: int = 0
-    sketch: int = 0
-    choosing: int = 0
 
 
 @dataclass(frozen=True)
@@ -230,80 +186,153 @@ CostFunction = Callable[[Site, Any], Cost]
 EffectFunction = Callable[[Site, Any, Cost, int], Cost]
 
 
-@dataclass(frozen=True)
-class Technique:
-    """Everything the core knows of a technique.
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What a technique is called, what can be set, and whether to use it.
 
     Attributes:
         name: ``block-quant``. Its switch on the command line is ``--<name>=on|off``.
-        version: Changes when the same configuration gives other tensors.
-        summary: One line for ``tamiz plugins`` and the docs.
+        summary: One sentence for help texts and the docs.
+        version: Changes when an unchanged configuration gives other tensors.
         config: Pydantic model of the configuration, a `TechniqueConfig`.
+        policy_keys: Short keys that a policy's entries may hold for this technique directly, and
+            the field of the configuration that each sets: ``{"K": "k"}``.
+        default: True if a build uses it unless the user switches it off.
+        standing: How far it is to be trusted.
+        pays: One sentence: the situation in which it pays, or that none was found; "" if unknown.
+    """
+
+    name: str
+    summary: str
+    version: str = "1"
+    config: type[TechniqueConfig] = NoSettings
+    policy_keys: Mapping[str, str] = field(default_factory=dict)
+    default: bool = False
+    standing: Standing = Standing.EXPERIMENTAL
+    pays: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Where a technique acts.
+
+    Attributes:
         site_kinds: Kinds of site it can act on.
         tensors: Tensor ids it can act on; empty means all of its kinds.
+        decode_only: True if it acts on single-token steps only.
+    """
+
+    site_kinds: AbstractSet[SiteKind]
+    tensors: AbstractSet[str] = frozenset()
+    decode_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claims:
+    """What a technique takes and needs; all that the resolver knows of it.
+
+    Attributes:
         claims: What it takes at each site.
         provides: Capabilities it gives others at the site, ``skippable-blocks``.
         requires: Capabilities that another technique must provide at the site.
         excludes: Capabilities that no other technique may provide at the site, nor where one of
             the two sites is made of the other: what acts on ``attn_q`` meets what acts on the
             attention of its layer.
-        default: True if a build uses it when the user asks for nothing.
-        decode_only: True if it acts on single-token steps only.
-        metrics: Run-time metrics of its ops.
+    """
+
+    claims: tuple[Claim, ...]
+    provides: AbstractSet[str] = frozenset()
+    requires: AbstractSet[str] = frozenset()
+    excludes: AbstractSet[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offline:
+    """What a technique makes of a weight in the build.
+
+    Attributes:
         fit: ``fit(site, weight, statistics, config)``: weight is float32 ``[N, K]``; statistics
             are `tamiz.api.statistics.Statistics` of the site's input, None without calibration.
             Deterministic, one thread, picklable (it may run in another process). Raises
             `FitError`.
+        dequantize: ``dequantize(site, fit)``: Ŵ, float32 ``[N, K]``, exactly what the op
+            multiplies with, so that the core can measure the fit; None if there is no Ŵ.
+        calibrated: True if it fits nothing without statistics: a build without a calibration
+            makes one of what the model itself writes.
+        autotune: What to try where the policy asks for autotune; None if nothing can be tuned.
+        dial: How strongly it acts at all sites together; None if nothing is to be searched.
+        partition: Field of the configuration that the plan sets to the block of the finest mask
+            on the site's input: an owner of weights packs them so that the mask pays.
+    """
+
+    fit: FitFunction
+    dequantize: DequantizeFunction | None = None
+    calibrated: bool = False
+    autotune: Autotune | None = None
+    dial: Dial | None = None
+    partition: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """What a technique puts into the graph.
+
+    Attributes:
         rewrite: ``rewrite(site, fit, model)`` replaces the site's node, keeps its name and its
             outputs, and returns the new nodes; the core adds the metadata.
+        ops: Ops of the domain `tamiz` whose run-time metrics are the technique's: ``KwtaMask``, or
+            ``Attention.pack`` for those of an op whose names start with ``pack.``
+        fallback: True if its ops can compute with the dense weight instead (`Fit.strip`).
+    """
+
+    rewrite: RewriteFunction
+    ops: tuple[str, ...] = ()
+    fallback: bool = False
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Run-time metrics of its ops, as these declare them.
+
+        Raises:
+            ValueError: `ops` names an op that does not exist.
+        """
+        found: dict[str, Metric] = {}
+        for entry in self.ops:
+            op_type, _, prefix = entry.partition(".")
+            for metric in op_metrics(op_type):
+                if metric.name.startswith(prefix):
+                    found.setdefault(metric.name, metric)
+        return tuple(found.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    """What a technique costs, known before the fit.
+
+    Attributes:
         cost: ``cost(site, config)``; None if the technique stores no weight.
         effect: ``effect(site, config, cost, keys)``: what becomes of the cost that the site has
             under the techniques before this one; None if nothing does. `keys` counts those that a
             decode step attends to so far where the site is an attention, else the whole context.
-        dequantize: ``dequantize(site, fit)``: Ŵ, float32 ``[N, K]``, exactly what the op
-            multiplies with, so that the core can measure the fit; None if there is no Ŵ.
-        autotune: What to try where the policy asks for autotune; None if nothing can be tuned.
-        policy_keys: Short keys that a policy's entries may hold for this technique directly, and
-            the field of the configuration that each sets: ``{"K": "k"}``.
-        fallback: True if its ops can compute with the dense weight instead (`Fit.strip`).
-        partition: Field of the configuration that the plan sets to the block of the finest mask
-            on the site's input: an owner of weights packs them so that the mask pays.
-        calibrated: True if it fits nothing without statistics: a build without a calibration
-            makes one of what the model itself writes.
-        dial: How strongly it acts at all sites together; None if nothing is to be searched.
-        standing: How far it is to be trusted.
-        pays: One sentence: the situation in which it pays, or that none was found; "" if unknown.
     """
 
-    name: str
-    version: str
-    summary: str
-    config: type[TechniqueConfig]
-    site_kinds: frozenset[SiteKind]
-    claims: tuple[Claim, ...]
-    fit: FitFunction
-    rewrite: RewriteFunction
     cost: CostFunction | None = None
     effect: EffectFunction | None = None
-    dequantize: DequantizeFunction | None = None
-    autotune: Autotune | None = None
-    policy_keys: Mapping[str, str] = field(default_factory=dict)
-    fallback: bool = False
-    tensors: frozenset[str] = field(default=frozenset())
-    provides: frozenset[str] = field(default=frozenset())
-    requires: frozenset[str] = field(default=frozenset())
-    excludes: frozenset[str] = field(default=frozenset())
-    default: bool = False
-    decode_only: bool = False
-    metrics: tuple[Metric, ...] = field(default=())
-    partition: str | None = None
-    calibrated: bool = False
-    dial: Dial | None = None
-    standing: Standing = Standing.EXPERIMENTAL
-    pays: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Technique(Identity, Where, Claims, Offline, Graph, Planning):
+    """Everything the core knows of a technique; its six groups say what each attribute means."""
 
     def __post_init__(self) -> None:
-        """Holds the name to what a command-line switch can carry, and names of fields to fields."""
+        """Holds the name to what a command-line switch can carry, and names of fields to fields.
+
+        Raises:
+            TypeError: The configuration is no `TechniqueConfig`.
+            ValueError: A name has another form, a field does not exist or has no default.
+        """
+        for sets in ("site_kinds", "tensors", "provides", "requires", "excludes"):
+            object.__setattr__(self, sets, frozenset(getattr(self, sets)))
         if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", self.name):
             raise ValueError(f"technique name {self.name!r} is not of the form 'block-quant'")
         if not (isinstance(self.config, type) and issubclass(self.config, TechniqueConfig)):

@@ -23,7 +23,7 @@ from tamiz.cli._techniques import (
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
-    from tamiz.api.technique import Cost
+    from tamiz.api.cost import Cost
     from tamiz.files.bundle import Bundle
     from tamiz.planning.plan import Plan, Prediction
     from tamiz.planning.speed import SpeedPrediction

@@ -7,11 +7,11 @@ import statistics
 import time
 from collections.abc import Mapping
 
-from tamiz.api.technique import INT4_FACTORS
 from tamiz.evaluation import probes
 from tamiz.evaluation.probes import Bytes, Probe
 from tamiz.files.errors import TamizError
 from tamiz.planning.machine import Profile, Speed, cores, identity
+from tamiz_ops.formats import GROUP, int_format
 
 #: Working sets to read, in MB.
 WORKING_SETS = (16, 64, 256)
@@ -25,6 +25,8 @@ _CHOSEN = (256, 768)
 _LAYERS = 30
 #: Products of one weight, which stays in the cache.
 _NODES = 256
+#: The part of int4 weights that is scales and minima, which a mask does not save.
+_SCALES = 1 - int_format(4).bits * GROUP / 8 / int_format(4).block_bytes
 #: Seconds that a graph runs before and while it is measured each time, how often it does so at
 #: least, and how often all graphs are measured in turn.
 _WARM_UP, _MEASURE, _LEAST_RUNS, _ROUNDS = 0.02, 0.04, 3, 3
@@ -83,8 +85,8 @@ def _speed(threads: int, weights: Bytes) -> tuple[Speed, float]:
     int4 = probes.weight_bytes(4, _SIZE)
     for mb in WORKING_SETS:
         reads[str(mb)] = _giga(sizes[1], spent[f"read {mb}"] - product)
-        scales = INT4_FACTORS * int4 / (reads[str(mb)] * 1e9)
-        kept = (1 - INT4_FACTORS) / 2 * int4
+        scales = _SCALES * int4 / (reads[str(mb)] * 1e9)
+        kept = (1 - _SCALES) / 2 * int4
         skip = spent[f"skip {mb}"] - spent["norm"]
         records[str(mb)] = _giga(kept, skip - product - scales)
     few, many = (spent[f"chosen {n}"] for n in _CHOSEN)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tamiz.api.cost import Cost
 from tamiz.api.site import Site, SiteKind
-from tamiz.api.technique import Cost, Technique
+from tamiz.api.technique import Technique
 from tamiz.files.errors import TamizError, blaming, did_you_mean
 from tamiz.planning.policy import Policy, Rules
 from tamiz.planning.resolver import Choice, Conflict, Resolution, SitePlan, resolve

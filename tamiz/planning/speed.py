@@ -2,14 +2,15 @@
 
 A decode step goes through the sites one after the other. At a weight it takes
 
-    t = max(in rows / read rate + scattered / record rate, work / product rate) + a product
+    t = max(streamed / read rate + records / record rate, work / product rate) + a product
 
 with the rates of a working set as large as all that a step reads, and at an attention
 
-    t = max(in rows / attention rate + scattered / chosen rate, work / product rate)
-        + max(sketches / read rate, choosing / product rate) + an attention
+    t = max(streamed / attention rate + records / chosen rate, work / product rate)
+        + max(index / read rate, work of the index / product rate) + an attention
 
-where *a product* and *an attention* are what these cost beside, see `tamiz.planning.machine`.
+with the parts of `tamiz.api.Access`, and *a product* and *an attention* the fixed time of each, see
+`tamiz.planning.machine`.
 Every other node of the recognised graph takes as long as a norm.
 """
 
@@ -18,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
-from tamiz.api.technique import Cost
 from tamiz.planning.machine import Profile, Speed
 from tamiz.planning.plan import Prediction
 from tamiz.survey.survey import Survey
@@ -82,10 +83,11 @@ def _seconds(site: Site, cost: Cost, working_set: int, speed: Speed) -> float:
     if cost.read == 0:
         return 0.0
     product, read = 1 / (speed.products_g_s * 1e9), 1 / speed.read_rate(working_set)
-    rows = cost.read - cost.scattered - cost.sketch
+    records, index = cost.part(Access.RECORDS), cost.part(Access.INDEX)
+    rows = cost.read - records.read - index.read
+    before = max(index.read * read, index.work * product)
     if site.kind is SiteKind.ATTENTION:
-        reading = 1e-9 * (rows / speed.attention_gb_s + cost.scattered / speed.chosen_gb_s)
-        choosing = max(cost.sketch * read, cost.choosing * product)
-        return max(reading, cost.work * product) + choosing + speed.attention_us * 1e-6
-    reading = rows * read + cost.scattered / speed.record_rate(working_set)
-    return max(reading, cost.work * product) + speed.product_us * 1e-6
+        reading = 1e-9 * (rows / speed.attention_gb_s + records.read / speed.chosen_gb_s)
+        return max(reading, cost.work * product) + before + speed.attention_us * 1e-6
+    reading = rows * read + records.read / speed.record_rate(working_set)
+    return max(reading, cost.work * product) + before + speed.product_us * 1e-6

@@ -97,12 +97,12 @@ class Activations(Values):
 
 def linear_inputs(survey: Survey) -> dict[str, str]:
     """Name of the graph's value that each linear site and head reads, by site id."""
-    from tamiz.api.editing import find_linear
+    from tamiz.api.editing import GraphEditor
 
     inputs = {}
     for site in survey.sites:
         if site.kind in (SiteKind.LINEAR, SiteKind.HEAD):
-            name = find_linear(survey.model, site).input.name
+            name = GraphEditor(survey.model).linear(site).input.name
             assert name is not None
             inputs[site.id] = name
     return inputs

@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tamiz.api.cost import Cost
 from tamiz.api.site import TENSOR_IDS, SiteKind
-from tamiz.api.technique import Cost, Fit, FitError, Resource, Technique
+from tamiz.api.technique import Fit, FitError, Resource, Technique
 from tamiz.planning.plan import ConflictError
 from tamiz.plugins import load
 from tamiz.testing.elsewhere import fit_in_another_process

@@ -188,11 +188,12 @@ class Trial:
 
     def _known(self, site: Site) -> tuple[NDArray[np.float32] | None, Any]:
         """Weight ``[N, K]`` and statistics of a site, as a build gives them to a fit."""
-        from tamiz.api.editing import find_linear, weight_array
+        from tamiz.api.editing import GraphEditor
+        from tamiz.api.linear import weight_array
 
         weight = None
         if site.weight is not None:
-            weight = np.array(weight_array(find_linear(self.found.model, site), site))
+            weight = np.array(weight_array(GraphEditor(self.found.model).linear(site), site))
         return weight, self.calibration.statistics(site.id)
 
 

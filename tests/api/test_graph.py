@@ -9,14 +9,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from tamiz.api.editing import (
-    add_initializer,
-    constant_weight,
-    find_linear,
-    replace,
-    replace_linear,
-    weight_array,
-)
+from tamiz.api.editing import GraphEditor, attribute_of, input_of, output_of
+from tamiz.api.linear import constant_weight, weight_array
 from tamiz.api.metadata import LAYER
 from tamiz.api.site import Site, SiteKind
 from tamiz.files.errors import TamizError
@@ -43,7 +37,7 @@ def site(node: str, transposed: bool = False) -> Site:
 @pytest.mark.parametrize("add", ["y = Add(h, b)", "y = Add(b, h)"])
 def test_the_bias_after_a_matmul_belongs_to_the_linear(add: str):
     model = graph(f"h = MatMul(x, w) {add}")
-    linear = find_linear(model, site("MatMul0"))
+    linear = GraphEditor(model).linear(site("MatMul0"))
     assert (linear.input.name, linear.weight.name, linear.output.name) == ("x", "w", "y")
     assert linear.bias is model.graph.initializers["b"]
 
@@ -54,7 +48,7 @@ def test_the_bias_after_a_matmul_belongs_to_the_linear(add: str):
     ids=["broadcast", "no constant", "product used elsewhere", "no Add"],
 )
 def test_other_additions_are_no_bias(rest: str):
-    linear = find_linear(graph(f"h = MatMul(x, w) {rest}"), site("MatMul0"))
+    linear = GraphEditor(graph(f"h = MatMul(x, w) {rest}")).linear(site("MatMul0"))
     assert linear.bias is None
     assert linear.output.name == "h"
 
@@ -67,7 +61,7 @@ def test_the_weight_is_a_view_of_the_mapped_file(tmp_path: Path):
         size_threshold_bytes=0,
     )
     model = ir.load(tmp_path / "model.onnx")
-    linear = find_linear(model, site("MatMul0"))
+    linear = GraphEditor(model).linear(site("MatMul0"))
     stored = model.graph.initializers["w"].const_value.numpy()
     array = weight_array(linear, site("MatMul0"))
     assert array.shape == (2, 4)
@@ -77,12 +71,12 @@ def test_the_weight_is_a_view_of_the_mapped_file(tmp_path: Path):
 
 def test_a_site_without_its_node_is_an_error():
     with pytest.raises(TamizError, match=r"site linear\.w: the graph has no node 'gone'"):
-        find_linear(graph("y = MatMul(x, w)"), site("gone"))
+        GraphEditor(graph("y = MatMul(x, w)")).linear(site("gone"))
 
 
 def test_a_node_without_a_constant_weight_is_an_error():
     with pytest.raises(TamizError, match=r"node 'MatMul1' \(MatMul\): expected a constant weight"):
-        find_linear(graph("h = Abs(x) y = MatMul(x, h)"), site("MatMul1"))
+        GraphEditor(graph("h = Abs(x) y = MatMul(x, h)")).linear(site("MatMul1"))
 
 
 def test_only_transposes_and_identities_lead_to_a_weight():
@@ -97,11 +91,10 @@ def test_only_transposes_and_identities_lead_to_a_weight():
 def test_replacing_a_linear_keeps_its_output_name_and_layer():
     model = graph("h = MatMul(x, w) y = Add(b, h)")
     model.graph[0].metadata_props[LAYER] = "7"
-    linear = find_linear(model, site("MatMul0"))
-    packed = add_initializer(model, "w.int4", np.zeros(3, np.uint8))
-    node = replace_linear(
-        model, linear, "BlockMatMul", [linear.input, packed, None, linear.bias], {"bits": 4}
-    )
+    linear = GraphEditor(model).linear(site("MatMul0"))
+    packed = GraphEditor(model).constant("w.int4", np.zeros(3, np.uint8))
+    inputs = {"x": linear.input, "weight": packed, "bias": linear.bias}
+    node = GraphEditor(model).replace(linear, "BlockMatMul", inputs, {"bits": 4})
     assert list(model.graph) == [node]
     assert (node.domain, node.op_type, node.name) == ("tamiz", "BlockMatMul", "MatMul0")
     assert node.metadata_props[LAYER] == "7"
@@ -114,12 +107,45 @@ def test_replacing_a_linear_keeps_its_output_name_and_layer():
 def test_replacing_removes_what_only_the_old_node_used():
     model = graph("a = Abs(x) c = Neg(a) h = Relu(a) y = MatMul(c, w)")
     matmul = model.graph[3]
-    replace(model, matmul, [matmul.outputs[0]], "Other", [model.graph.inputs[0]], {})
+    GraphEditor(model).replace(matmul, "Other", [model.graph.inputs[0]], {})
     assert [n.op_type for n in model.graph] == ["Abs", "Relu", "Other"]
 
 
 def test_an_initializer_is_added_once():
     model = graph("y = MatMul(x, w)")
-    first = add_initializer(model, "packed", np.ones(2, np.float16))
-    assert add_initializer(model, "packed", np.zeros(5)) is first
+    first = GraphEditor(model).constant("packed", np.ones(2, np.float16))
+    assert GraphEditor(model).constant("packed", np.zeros(5)) is first
     assert (first.dtype, list(first.shape)) == (ir.DataType.FLOAT16, [2])
+
+
+def test_a_port_that_the_op_does_not_have_is_an_error():
+    model = graph("y = MatMul(x, w)")
+    with pytest.raises(ValueError, match="BlockMatMul has no input 'weights'; it has x, weight,"):
+        GraphEditor(model).replace(model.graph[0], "BlockMatMul", {"weights": None}, {})
+
+
+def test_what_read_a_value_reads_the_one_that_follows_it():
+    model = graph("h = MatMul(x, w) a = Relu(h) y = Mul(h, a)")
+    editor, matmul = GraphEditor(model), model.graph[0]
+    new = editor.value("")
+    node = editor.insert(
+        matmul, "total", "Neg", [matmul.outputs[0]], {}, [new], after=True, domain=""
+    )
+    editor.follow(matmul.outputs[0], new, renamed="before")
+    assert (matmul.outputs[0].name, new.name) == ("before", "h")
+    assert list(node.inputs) == [matmul.outputs[0]]
+    assert [v is new for v in (model.graph[2].inputs[0], model.graph[3].inputs[0])] == [True, True]
+
+
+def test_a_state_is_an_input_and_an_output_of_the_graph():
+    model = graph("y = MatMul(x, w)")
+    editor = GraphEditor(model)
+    past = editor.add_past("event.0", ["B", 3])
+    inputs = {"dy": model.graph.inputs[0], "past": past}
+    node = editor.replace(model.graph[0], "EventSum", inputs, {})
+    editor.add_present(node, "present", past, ["B", 3])
+    assert [v.name for v in model.graph.inputs] == ["x", "past_event.0"]
+    assert [v.name for v in model.graph.outputs] == ["y", "present_event.0"]
+    assert model.graph.outputs[1] is output_of(node, "present")
+    assert input_of(node, "past") is past
+    assert attribute_of(node, "alpha") == 0.0

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from tamiz.api import add_initializer, find_linear, metadata
+from tamiz.api import GraphEditor, metadata
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import (
     Claim,
@@ -40,9 +40,9 @@ def rescaled(name: str = "rescaled", **changes: Any) -> Technique:
         return Fit({"weight": weight * np.float32(config.factor)}, {}, {"rel_l2": difference}, 32)
 
     def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
-        linear = find_linear(model, site)
+        linear = GraphEditor(model).linear(site)
         stored = fit.tensors["weight"] if site.transposed else fit.tensors["weight"].T
-        weight = add_initializer(model, f"{site.weight}.{name}", np.ascontiguousarray(stored))
+        weight = GraphEditor(model).constant(f"{site.weight}.{name}", np.ascontiguousarray(stored))
         linear.node.replace_input_with(list(linear.node.inputs).index(linear.weight), weight)
         return [linear.node]
 

@@ -7,12 +7,12 @@ import numpy as np
 import onnx_ir as ir
 from pydantic import Field
 
-from tamiz.api import editing as graph
+from tamiz.api.cost import Cost
+from tamiz.api.editing import GraphEditor
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import (
     Autotune,
     Claim,
-    Cost,
     Fit,
     Mode,
     Resource,
@@ -38,9 +38,10 @@ def fit(site: Site, weight: np.ndarray, statistics: Any, config: NoisyConfig) ->
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
-    linear = graph.find_linear(model, site)
+    graph = GraphEditor(model)
+    linear = graph.linear(site)
     stored = fit.tensors["weight"] if site.transposed else fit.tensors["weight"].T
-    weight = graph.add_initializer(model, f"{site.weight}.noisy", np.ascontiguousarray(stored))
+    weight = graph.constant(f"{site.weight}.noisy", np.ascontiguousarray(stored))
     linear.node.replace_input_with(list(linear.node.inputs).index(linear.weight), weight)
     if not fit.strip:
         linear.node.metadata_props["test.dense"] = "kept"
@@ -49,10 +50,11 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
 
 def rewrite_steps(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """The noisy weight where the input is one token, the dense one where it is more."""
-    linear = graph.find_linear(model, site)
+    graph = GraphEditor(model)
+    linear = graph.linear(site)
     stored = fit.tensors["weight"] if site.transposed else fit.tensors["weight"].T
-    noisy = graph.add_initializer(model, f"{site.weight}.noisy", np.ascontiguousarray(stored))
-    one = graph.add_initializer(model, f"{site.weight}.one", np.array([1], np.int64))
+    noisy = graph.constant(f"{site.weight}.noisy", np.ascontiguousarray(stored))
+    one = graph.constant(f"{site.weight}.one", np.array([1], np.int64))
     slot = list(linear.node.inputs).index(linear.weight)
     tokens = ir.node("Shape", [linear.node.inputs[1 - slot]], {"start": 1, "end": 2})
     step = ir.node("Equal", [tokens.outputs[0], one])

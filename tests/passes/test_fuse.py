@@ -8,8 +8,8 @@ import pytest
 
 import tamiz_ops
 from kit.decoders import CASES, LAYER_SITES, decoder, largest_error, ops, run_passes, session
-from tamiz.api.attention import PAST_KEY, add_sketch
-from tamiz.api.editing import add_initializer, find_linear, replace, replace_linear
+from tamiz.api.attention import add_sketch
+from tamiz.api.editing import GraphEditor, input_of
 from tamiz.api.metadata import CACHE, LAYER, SITE, TECHNIQUE
 from tamiz.api.site import SiteKind
 from tamiz.runtime.states import present_of
@@ -65,17 +65,13 @@ def packed(model: ir.Model, *, dense: tuple[str, ...] = (), pack: bool = False) 
     for site in find_sites(model)[0]:
         if site.kind is not SiteKind.LINEAR or site.id in dense:
             continue
-        linear = find_linear(model, site)
+        graph = GraphEditor(model)
+        linear = graph.linear(site)
         n, k = site.out_features, site.in_features
         weight = int8(linear.weight.const_value.numpy().T) if pack else np.zeros(1, np.uint8)
-        value = add_initializer(model, f"{site.weight}.int8", weight)
-        node = replace_linear(
-            model,
-            linear,
-            "BlockMatMul",
-            [linear.input, value, None, linear.bias],
-            {"bits": 8, "n": n, "k": k},
-        )
+        value = graph.constant(f"{site.weight}.int8", weight)
+        inputs = {"x": linear.input, "weight": value, "bias": linear.bias}
+        node = graph.replace(linear, "BlockMatMul", inputs, {"bits": 8, "n": n, "k": k})
         node.metadata_props[TECHNIQUE] = "test"
     return model
 
@@ -136,9 +132,9 @@ def test_a_fused_node_tells_its_layers_sites_and_techniques():
 def test_what_has_no_layer_joins_under_its_own_name():
     model = packed(decoder(layers=1))
     gather = next(node for node in model.graph if node.op_type == "Gather")
-    table = add_initializer(model, "table", np.zeros(1, np.uint8))
-    inputs, attributes = [gather.inputs[1], table], {"bits": 8, "k": 64}
-    replace(model, gather, gather.outputs, "BlockGather", inputs, attributes)
+    table = GraphEditor(model).constant("table", np.zeros(1, np.uint8))
+    inputs, attributes = {"ids": gather.inputs[1], "weight": table}, {"bits": 8, "k": 64}
+    GraphEditor(model).replace(gather, "BlockGather", inputs, attributes)
     fuse(model)
     node = fused(model)["fused"]
     assert stages(node)[:2] == ["BlockGather", "RMSNorm"]
@@ -181,7 +177,8 @@ def sketched(model: ir.Model, planes: dict[int, int]) -> ir.Model:
     attentions = [node for node in model.graph if node.op_type == "Attention"]
     for layer, count in planes.items():
         add_sketch(model, attentions[layer], count)
-        for past in attentions[layer].inputs[PAST_KEY : PAST_KEY + 2]:
+        for port in ("past_key", "past_value"):
+            past = input_of(attentions[layer], port)
             past.metadata_props[CACHE] = "test"
     return model
 

@@ -15,7 +15,8 @@ from kit.decoders import (
     node_named,
     run_passes,
 )
-from tamiz.api.editing import find_linear, weight_array
+from tamiz.api.editing import GraphEditor
+from tamiz.api.linear import weight_array
 from tamiz.api.metadata import LAYER, SITE
 from tamiz.api.site import Site, SiteKind
 from tamiz_passes.plugin import tamiz_find_sites
@@ -73,7 +74,7 @@ def test_a_tied_head_is_a_site_on_the_embedding_and_an_untied_one_on_its_own_wei
         head = sites_of(model)["output"]
         assert (head.kind, head.weight, head.transposed) == (SiteKind.HEAD, weight, transposed)
         assert (head.in_features, head.out_features) == (HIDDEN, VOCABULARY)
-        array = weight_array(find_linear(model, head), head)
+        array = weight_array(GraphEditor(model).linear(head), head)
         stored = model.graph.initializers[weight].const_value.numpy()
         np.testing.assert_array_equal(array, stored if tied else stored.T)
 
@@ -120,10 +121,10 @@ def test_names_are_enough_where_nothing_was_recognised():
 def test_a_bias_belongs_to_its_linear():
     model = decoder(layers=1, biases=True)
     run_passes(model)
-    linear = find_linear(model, sites_of(model)["layers.0.attn_q"])
+    linear = GraphEditor(model).linear(sites_of(model)["layers.0.attn_q"])
     assert linear.bias.name == "model.layers.0.self_attn.q_proj.bias"
     assert linear.output.producer().op_type == "Add"
-    assert find_linear(model, sites_of(model)["layers.0.attn_o"]).bias is None
+    assert GraphEditor(model).linear(sites_of(model)["layers.0.attn_o"]).bias is None
 
 
 def test_nodes_of_a_layer_and_of_a_site_are_marked():
@@ -203,7 +204,7 @@ def test_a_gemm_is_a_site(body: str, transposed: bool):
     model = graph(body)
     (site,) = find_sites(model)[0]
     assert (site.in_features, site.out_features, site.transposed) == (4, 2, transposed)
-    linear = find_linear(model, site)
+    linear = GraphEditor(model).linear(site)
     assert weight_array(linear, site).shape == (2, 4)
     assert (linear.bias.name if linear.bias else None) == ("b" if "b)" in body else None)
 

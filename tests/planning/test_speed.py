@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from tamiz.api.attention import filtered
+from tamiz.api.cost import Access, Cost
 from tamiz.api.site import SiteKind
-from tamiz.api.technique import Cost
 from tamiz.cli import main
 from tamiz.evaluation import measure_machine
 from tamiz.files.bundle import Bundle
@@ -63,10 +63,11 @@ def test_lines_with_gaps_take_longer(plugins: Plugins, tiny_dense: Path) -> None
     made, costs = predicted(found, plugins, **{"kwta": {"k": 0.5}})
     cost = costs["layers.0.ffn_down"]
     plain = predicted(found, plugins)[1]["layers.0.ffn_down"].read
-    assert cost.scattered == round(0.8 * plain / 2)  # of what is kept all but the scales
+    lines = cost.part(Access.RECORDS).read
+    assert lines == round(0.8 * plain / 2)  # of what is kept all but the scales
     [scores] = [4 * s.in_features for s in found.sites if s.id == "layers.0.ffn_down"]
-    assert cost.read == round(0.2 * plain) + cost.scattered + scores
-    expected = 1e-9 * (cost.read + cost.scattered) + 1e-6
+    assert cost.read == round(0.2 * plain) + lines + scores
+    expected = 1e-9 * (cost.read + lines) + 1e-6
     assert made.sites["layers.0.ffn_down"] == pytest.approx(expected, rel=1e-9)
 
 
@@ -99,11 +100,11 @@ def test_keys_are_chosen_before_they_are_read(plugins: Plugins, tiny_dense: Path
     found = survey(Bundle.open(tiny_dense), plugins)
     name = "layers.1.attention"
     made, costs = predicted(found, plugins, 4000, **{"key-filter": {"keep": 12}})
-    cost = costs[name]
-    rows = cost.read - cost.sketch
-    assert cost.scattered == rows > cost.work == 0
-    assert cost.choosing > cost.sketch > 0
-    expected = 1e-9 * (4 * rows + cost.choosing) + 2e-6
+    cost, index = costs[name], costs[name].part(Access.INDEX)
+    rows = cost.read - index.read
+    assert cost.part(Access.RECORDS).read == rows > cost.work == 0
+    assert index.work > index.read > 0
+    expected = 1e-9 * (4 * rows + index.work) + 2e-6
     assert made.sites[name] == pytest.approx(expected, rel=1e-12)
 
 
@@ -120,9 +121,10 @@ def test_bytes_of_keys_are_read_while_others_are_multiplied(
     assert made.sites[name] == pytest.approx(1e-9 * cost.work + 2e-6, rel=1e-12)
     both = predicted(found, plugins, 1000, **{"kv-int8": {}, "key-filter": {"keep": 12}})[1][name]
     alone = predicted(found, plugins, 1000, **{"key-filter": {"keep": 12}})[1][name]
-    assert both.sketch == alone.sketch
-    assert both.choosing == alone.choosing
-    assert both.scattered == both.read - both.sketch == round(alone.scattered * 5 / 16)
+    index = both.part(Access.INDEX)
+    assert index == alone.part(Access.INDEX)
+    rows = both.part(Access.RECORDS).read
+    assert rows == both.read - index.read == round(alone.part(Access.RECORDS).read * 5 / 16)
 
 
 def test_a_filter_does_nothing_for_an_attention_that_was_not_recognised() -> None:

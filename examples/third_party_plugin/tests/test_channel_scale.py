@@ -11,7 +11,7 @@ from tamiz.api import FitError, Site, SiteKind, Statistics
 from tamiz.cli import main
 from tamiz.plugins import load
 from tamiz.testing import Case, TechniqueTests, export_tiny_llama
-from tamiz_channel_scale.fit import ChannelScaleConfig, dequantize, fit
+from tamiz_channel_scale.plugin import ChannelScaleConfig, dequantize, fit
 
 README = Path(__file__).parents[1] / "README.md"
 

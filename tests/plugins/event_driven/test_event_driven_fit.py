@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tamiz.api.cost import Cost
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.statistics import Statistics
-from tamiz.api.technique import Cost, FitError
+from tamiz.api.technique import FitError
 from tamiz_event_driven.config import EventDrivenConfig
 from tamiz_event_driven.fit import effect, fit
 from tamiz_event_driven.selection import DENSE_FIRST, Reference, persistence, simulate

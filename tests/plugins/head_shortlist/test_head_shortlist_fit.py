@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 import tamiz_ops
+from tamiz.api.cost import Cost
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.statistics import Statistics
-from tamiz.api.technique import Cost, Fit, FitError
+from tamiz.api.technique import Fit, FitError
 from tamiz_head_shortlist.config import HeadShortlistConfig
 from tamiz_head_shortlist.effect import effect
 from tamiz_head_shortlist.fit import fit

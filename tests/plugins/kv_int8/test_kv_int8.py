@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from kit.decoding import IDS, built, distance, steps
+from tamiz.api.cost import Access, Cost, Part
 from tamiz.api.site import Site, SiteKind
-from tamiz.api.technique import Cost, FitError
+from tamiz.api.technique import FitError
 from tamiz.cli import main
 from tamiz.files.bundle import Bundle
 from tamiz.planning.plan import choose, make_plan, predict
@@ -106,9 +107,11 @@ def test_the_plan_knows_the_bytes(plugins: Plugins, tiny_dense: Path) -> None:
 
 def test_sketches_are_read_as_they_are() -> None:
     assert KV_INT8.effect is not None
-    cost = Cost(5, 6400 + 100, 7, scattered=3200, sketch=100, choosing=9)
+    parts = {Access.RECORDS: Part(3200), Access.INDEX: Part(100, 9)}
+    cost = Cost(5, 6400 + 100, 7, parts=parts)
     after = KV_INT8.effect(site(64), CONFIG, cost, 1000)
-    assert after == Cost(5, 1700 + 100, 7 + 13440, scattered=850, sketch=100, choosing=9)
+    left = parts | {Access.RECORDS: Part(850)}
+    assert after == Cost(5, 1700 + 100, 7 + 13440, parts=left)
 
 
 def test_a_head_size_that_is_no_multiple_of_4_is_refused() -> None:

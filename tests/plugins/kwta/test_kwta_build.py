@@ -13,11 +13,12 @@ from tamiz.api.site import Site, SiteKind
 from tamiz.building.build import Options, build
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
-from tamiz.planning.plan import choose, make_plan
+from tamiz.planning.plan import choose, make_plan, predict
 from tamiz.planning.resolver import Choice
 from tamiz.plugins import Plugins
 from tamiz.reporting.report import Report
 from tamiz.runtime.model import Model
+from tamiz.survey.survey import survey
 
 IDS = np.random.default_rng(0).integers(2, 262, 40).tolist()
 
@@ -118,6 +119,26 @@ def test_keep_ratio_is_what_was_asked_for(
         read = sum(node.get("matmul.bytes_read", 0) for node in counted if "kwta.kept" in node)
         dense = sum(node.get("matmul.bytes_dense", 0) for node in counted if "kwta.kept" in node)
         assert 0.55 < read / dense < 0.65 + tolerance  # half of 80 %, and the scales
+
+
+@pytest.mark.parametrize("scale_bits", [16, 8])
+def test_the_plan_predicts_the_bytes_that_masked_products_read(
+    plugins: Plugins, tiny_dense: Path, calibration: Path, scale_bits: int
+) -> None:
+    fields = {"k": 0.5, "select": "topk", "first": 0, "weighted": False, "center": False}
+    bits = {"scale_bits": scale_bits}
+    path, _ = built(plugins, tiny_dense, "read", calibration, kwta=fields, block_quant=bits)
+    model = Model.load(path)
+    tamiz_ops.reset_metrics(model.session)
+    logits(model, (1,))
+    counted = [n for n in tamiz_ops.metrics(model.session).values() if "kwta.kept" in n]
+    found = survey(Bundle.open(tiny_dense), plugins)
+    choices = choose(plugins.techniques(), {"kwta": fields, "block-quant": bits})
+    predictions = predict(found, make_plan(found.sites, choices), 1)
+    planned = sum(p.after.read for p in predictions if p.plan.site.kind is SiteKind.LINEAR)
+    assert sum(n["matmul.bytes_read"] for n in counted) / len(IDS) == pytest.approx(
+        planned, rel=0.01
+    )
 
 
 def test_a_site_that_would_keep_much_is_plain_int4(

@@ -10,7 +10,8 @@ import pytest
 
 import tamiz_ops
 from kit.decoding import stages
-from tamiz.api.editing import find_linear, weight_array
+from tamiz.api.editing import GraphEditor
+from tamiz.api.linear import weight_array
 from tamiz.api.site import SiteKind
 from tamiz.building.build import build
 from tamiz.files.bundle import Bundle
@@ -50,7 +51,7 @@ def test_dense_stays_as_the_fallback_where_it_is_not_stripped(
 ) -> None:
     found = survey(Bundle.open(tiny_dense), plugins)
     site = next(site for site in found.sites if site.tensor == "ffn_down")
-    linear = find_linear(found.model, site)
+    linear = GraphEditor(found.model).linear(site)
     dense = np.array(weight_array(linear, site))
     made = fit(site, dense, None, SeedDeltaConfig(k=4096))
     # scales of the first tile that overflow, whatever x is

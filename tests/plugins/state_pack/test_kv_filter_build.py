@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import tamiz_ops
 from kit.decoding import IDS, built, distance, steps
+from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
-from tamiz.api.technique import Cost
 from tamiz.building.build import Options, build
 from tamiz.cli import main
 from tamiz.files.bundle import Bundle
@@ -138,7 +138,7 @@ def test_late_layers_keep_fewer_as_the_plan_says(plugins: Plugins, tiny_dense: P
     for site, keys in zip(attention_sites(plugins, tiny_dense), attended, strict=True):
         without = Cost(0, 120 * 2 * row, 0)
         cost = effect(site, StatePackConfig(**fields), without, 120)
-        assert cost.read - cost.sketch == keys * row
+        assert cost.read - cost.part(Access.INDEX).read == keys * row
 
 
 def attention_sites(plugins: Plugins, source: Path) -> list[Site]:
@@ -148,11 +148,30 @@ def attention_sites(plugins: Plugins, source: Path) -> list[Site]:
 
 def test_a_number_of_keys_alone_is_the_same_in_all_layers() -> None:
     few = StatePackConfig(keep=8)
-    assert (few.keep, few.keep_fraction, few.late_part) == (8, 0.0, 0.0)
+    assert few.limits()[:3] == (8, 0.0, 0.0)
     both = StatePackConfig(keep=8, late_part=0.3)
-    assert (both.keep_fraction, both.late_part) == (0.08, 0.3)
+    assert both.limits() == (8, 0.08, 0.3, 0.625)
     assert StatePackConfig(**few.model_dump()) == few
-    assert StatePackConfig().late_part > 0
+    assert StatePackConfig().limits().late_part > 0
+
+
+def test_a_number_of_keys_means_in_a_policy_what_it_means_as_a_flag(tiny_dense: Path) -> None:
+    entry = {"techniques": {"state-pack": {"keep": 10}}}
+    policy = tiny_dense.parent / "keep.json"
+    policy.write_text(json.dumps({"version": 1, "defaults": entry}), "utf-8")
+
+    def planned(*flags: str) -> dict[str, dict[str, Any]]:
+        arguments = ["plan", str(tiny_dense), "--context=256", "--json", *flags]
+        result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == 0, result.output
+        sites = {site["site"]: site for site in json.loads(result.stdout)["sites"]}
+        return {name: sites[name] for name in ("layers.0.attention", "layers.1.attention")}
+
+    flag = planned("--state-pack-keep=10")
+    assert flag == planned("--state-pack=on", f"--policy={policy}")
+    reads = [site["read_per_token"]["after"] for site in flag.values()]
+    assert reads[0] == reads[1]
+    assert flag != planned("--state-pack=on")
 
 
 def test_a_policy_gives_layers_settings_of_their_own(plugins: Plugins, tiny_dense: Path) -> None:

@@ -4,10 +4,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from tamiz.api.editing import find_node
+from tamiz.api.cost import Access, Cost, Part
+from tamiz.api.editing import GraphEditor
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.statistics import Statistics
-from tamiz.api.technique import Cost, FitError
+from tamiz.api.technique import FitError
 from tamiz.testing.trial import gemm
 from tamiz_ops import reference
 from tamiz_state_pack import popcount, zero_mask
@@ -93,8 +94,11 @@ def test_what_is_small_counts_as_zero_and_what_that_loses_is_told() -> None:
 
 
 def test_the_plan_counts_the_records_of_rho_and_all_scales() -> None:
-    told = zero_mask.effect(SITE, ZeroMaskConfig(density=0.25), Cost(1000, 1000, 400), 0)
-    assert told == Cost(1000, 400, 100)
+    scales = {Access.FIXED: Part(200)}
+    told = zero_mask.effect(
+        SITE, ZeroMaskConfig(density=0.25), Cost(1000, 1000, 400, parts=scales), 0
+    )
+    assert told == Cost(1000, 400, 100, parts=scales)
 
 
 def test_an_op_without_a_mask_stays() -> None:
@@ -102,5 +106,5 @@ def test_an_op_without_a_mask_stays() -> None:
     fit = zero_mask.fit(SITE, WEIGHT, relu(0.1), ZeroMaskConfig())
     with pytest.raises(FitError, match="Gemm, the op of its weights, takes no mask"):
         zero_mask.rewrite(SITE, fit, model)
-    assert isinstance(find_node(model, SITE), ir.Node)
+    assert isinstance(GraphEditor(model).node(SITE), ir.Node)
     assert len(model.graph) == 1

@@ -1,0 +1,79 @@
+"""Techniques that only change dense weights: the shortest ones there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.api.cost import Cost
+from tamiz.api.editing import GraphEditor
+from tamiz.api.site import Site, SiteKind
+from tamiz.api.statistics import Statistics
+from tamiz.api.technique import Claim, Fit, FitError, Resource, Technique
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Change = Callable[[NDArray[np.float32], Any], NDArray[Any]]
+
+
+def replace_weight(name: str, summary: str, change: Change, **others: Any) -> Technique:
+    """A technique that stores another dense float32 weight for every linear layer.
+
+    Args:
+        name: Its name, ``hello-half``.
+        summary: One sentence.
+        change: ``change(weight, config)``: the new weight ``[N, K]`` for float32 ``[N, K]``. A
+            function of a module, as it may run in another process.
+        others: Other attributes of `Technique`, such as ``config`` or ``tensors``.
+    """
+    declared: dict[str, Any] = {
+        "name": name,
+        "summary": summary,
+        "site_kinds": {SiteKind.LINEAR},
+        "claims": (Claim(Resource.WEIGHTS),),
+        "fit": partial(_fit, change),
+        "rewrite": partial(_rewrite, name),
+        "cost": _cost,
+        "dequantize": _dequantize,
+    }
+    return Technique(**(declared | others))
+
+
+def _fit(
+    change: Change,
+    site: Site,
+    weight: NDArray[np.float32],
+    statistics: Statistics | None,
+    config: Any,
+) -> Fit:
+    changed = np.ascontiguousarray(change(weight, config), np.float32)
+    if changed.shape != weight.shape:
+        raise FitError(f"its new weight has shape {changed.shape}, expected {weight.shape}")
+    if not np.isfinite(changed).all():
+        raise FitError("its new weight is not finite")
+    exact = float(np.array_equal(changed, weight))
+    return Fit({"weight": changed}, metrics={"exact": exact}, bits_per_weight=32.0)
+
+
+def _rewrite(name: str, site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
+    graph = GraphEditor(model)
+    node = graph.linear(site).node
+    by_rows = "transB" in node.attributes and node.attributes["transB"].as_int() == 1
+    stored = fit.tensors["weight"] if by_rows else fit.tensors["weight"].T
+    node.replace_input_with(1, graph.constant(f"{site.id}.{name}", np.ascontiguousarray(stored)))
+    return [node]
+
+
+def _cost(site: Site, config: Any) -> Cost:
+    stored = 4 * site.out_features * site.in_features
+    return Cost(stored, stored)
+
+
+def _dequantize(site: Site, fit: Fit) -> NDArray[np.float32]:
+    weight: NDArray[np.float32] = fit.tensors["weight"]
+    return weight

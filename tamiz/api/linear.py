@@ -1,0 +1,101 @@
+"""Dense linears in a graph: their input, constant weight, bias and output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tamiz.api.site import Site
+from tamiz.files.errors import TamizError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear site (or an embedding's Gather) in the graph.
+
+    Attributes:
+        node: The MatMul, Gemm or Gather.
+        input: x ``[..., K]``; of a Gather the ids ``[...]``.
+        weight: The constant weight as stored (`Site.transposed` says how).
+        bias: Constant ``[N]`` that is added to the product, None where there is none.
+        output: y ``[..., N]``, after the bias; of a Gather ``[..., K]``.
+    """
+
+    node: ir.Node
+    input: ir.Value
+    weight: ir.Value
+    bias: ir.Value | None
+    output: ir.Value
+
+
+def constant_weight(value: ir.Value | None) -> tuple[ir.Value, bool] | None:
+    """Follows `value` through Identity and 2-D Transpose to the initializer it comes from.
+
+    Returns:
+        The initializer, and whether it reaches `value` transposed; None if `value` is computed.
+    """
+    transposed = False
+    while value is not None and (node := value.producer()) is not None:
+        if node.op_type == "Transpose" and node.domain == "":
+            perm = node.attributes.get("perm")
+            if perm is not None and list(perm.as_ints()) != [1, 0]:
+                return None
+            transposed = not transposed
+        elif node.op_type != "Identity" or node.domain != "":
+            return None
+        value = node.inputs[0]
+    if value is None or not value.is_initializer() or value.const_value is None:
+        return None
+    return value, transposed
+
+
+def linear_at(node: ir.Node) -> Linear:
+    """The linear or embedding that `node`, a MatMul, Gemm or Gather, computes.
+
+    Raises:
+        TamizError: If the node has no constant weight.
+    """
+    data, weights = (1, 0) if node.op_type == "Gather" else (0, 1)
+    source = constant_weight(node.inputs[weights])
+    x = node.inputs[data]
+    if source is None or x is None:
+        raise TamizError(f"node {node.name!r} ({node.op_type}): expected a constant weight")
+    output = node.outputs[0]
+    if node.op_type == "Gemm":
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        return Linear(node, x, source[0], bias, output)
+    add = _bias_add(output) if node.op_type == "MatMul" else None
+    if add is None:
+        return Linear(node, x, source[0], None, output)
+    bias = add.inputs[0] if add.inputs[1] is output else add.inputs[1]
+    return Linear(node, x, source[0], bias, add.outputs[0])
+
+
+def _bias_add(product: ir.Value) -> ir.Node | None:
+    """The Add that alone consumes `product` and adds a constant [N] to it."""
+    consumers = product.consumers()
+    if len(consumers) != 1 or product.is_graph_output() or consumers[0].op_type != "Add":
+        return None
+    add = consumers[0]
+    other = add.inputs[0] if add.inputs[1] is product else add.inputs[1]
+    if other is None or not other.is_initializer() or other.shape is None:
+        return None
+    if product.shape is None or len(other.shape) != 1 or other.shape[0] != product.shape[-1]:
+        return None
+    return add
+
+
+def weight_array(linear: Linear, site: Site) -> np.ndarray:
+    """The weight of `site` as float32 ``[N, K]``.
+
+    Returns:
+        A read-only view of the mapped file where the weight is external; it may be strided.
+    """
+    assert linear.weight.const_value is not None
+    array = np.asarray(linear.weight.const_value.numpy(), dtype=np.float32)
+    return array if site.transposed else array.T
