@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
+from tamiz.api import FitError
 from tamiz_ops.formats import GROUP
 
 _REFINED = 6
@@ -22,7 +23,11 @@ def refined_tiles(tiles: int) -> int:
 
 
 def pack(matrix: NDArray[np.float32], bits: int) -> NDArray[np.uint8]:
-    """The packed tensor of ``[N, K]`` in 4 or 8 bits."""
+    """The packed tensor of ``[N, K]`` in 4 or 8 bits.
+
+    Raises:
+        FitError: A scale is not finite, or too large for fp16.
+    """
     n, k = matrix.shape
     groups = np.pad(matrix, ((0, 0), (0, -k % GROUP)), mode="edge").reshape(n, -1, GROUP)
     low, high = groups.min(axis=-1), groups.max(axis=-1)
@@ -33,6 +38,8 @@ def pack(matrix: NDArray[np.float32], bits: int) -> NDArray[np.uint8]:
     q = (groups - minima.astype(np.float32)[..., None]) / np.where(step == 0, 1, step)
     q = np.clip(np.rint(q), 0 if bits == 4 else -127, 15 if bits == 4 else 127)
     q = np.ascontiguousarray(q.reshape(n, -1)[:, :k])
+    if not (np.isfinite(scales).all() and np.isfinite(minima).all()):
+        raise FitError("its weight holds numbers that are not finite or too large for a sketch")
     packed: NDArray[np.uint8]
     if bits == 4:
         packed = tamiz_ops.pack_int4(q.astype(np.uint8), scales, minima)

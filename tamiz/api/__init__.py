@@ -33,7 +33,6 @@ from tamiz.api.metadata import (
     UNSAFE,
     VERSION,
 )
-from tamiz.api.ops import Metric
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.sparsity import importance, largest, largest_blocks
 from tamiz.api.statistics import Statistics, usual
@@ -84,7 +83,6 @@ __all__ = [
     "GraphEditor",
     "GraphPass",
     "Linear",
-    "Metric",
     "Mode",
     "Note",
     "Part",

@@ -6,13 +6,14 @@ Ports of the domain `tamiz` have names, as its ops declare them (docs/reference/
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import tamiz_ops
 from tamiz.api.linear import Linear, linear_at
 from tamiz.api.metadata import DOMAIN, LAYER, OPSET_VERSION, SITE, TECHNIQUE, VERSION
-from tamiz.api.ops import default_of, inputs_of, outputs_of
 from tamiz.api.site import Site
 from tamiz.api.technique import FitError
 from tamiz.files.errors import TamizError
@@ -31,12 +32,12 @@ _CARRIED = (LAYER, SITE, TECHNIQUE, VERSION)
 
 def has_input(node: ir.Node | None, port: str) -> bool:
     """Whether a node is an op of the domain `tamiz` with an input of this name."""
-    return node is not None and node.domain == DOMAIN and port in inputs_of(node.op_type)
+    return node is not None and node.domain == DOMAIN and port in tamiz_ops.ports(node.op_type).inputs
 
 
 def input_of(node: ir.Node, port: str) -> ir.Value | None:
     """What an op of the domain `tamiz` takes at a port; None where that is omitted."""
-    index = inputs_of(node.op_type)[port]
+    index = tamiz_ops.ports(node.op_type).inputs[port]
     return node.inputs[index] if index < len(node.inputs) else None
 
 
@@ -46,13 +47,19 @@ def output_of(node: ir.Node, port: str) -> ir.Value:
     Raises:
         IndexError: The node has fewer outputs.
     """
-    return node.outputs[outputs_of(node.op_type)[port]]
+    return node.outputs[tamiz_ops.ports(node.op_type).outputs[port]]
 
 
 def attribute_of(node: ir.Node, name: str) -> Any:
     """The value of an attribute of an op of the domain `tamiz`, its default where none is set."""
     given = node.attributes.get(name)
-    return default_of(node.op_type, name) if given is None else given.value
+    return _defaults(node.op_type)[name] if given is None else given.value
+
+
+@cache
+def _defaults(op_type: str) -> Mapping[str, Any]:
+    declared = tamiz_ops.schemas()[op_type]["attributes"]
+    return {attribute["name"]: attribute["default"] for attribute in declared}
 
 
 class GraphEditor:
@@ -163,7 +170,7 @@ class GraphEditor:
 
     def connect(self, node: ir.Node, port: str, value: ir.Value | None) -> None:
         """Gives an op of the domain `tamiz` another input."""
-        index = inputs_of(node.op_type)[port]
+        index = tamiz_ops.ports(node.op_type).inputs[port]
         node.resize_inputs(max(len(node.inputs), index + 1))
         node.replace_input_with(index, value)
 
@@ -289,7 +296,7 @@ class GraphEditor:
         """Makes what a node gives at a port an output of the graph, the state after `past`."""
         import onnx_ir as ir
 
-        index = outputs_of(node.op_type)[port]
+        index = tamiz_ops.ports(node.op_type).outputs[port]
         node.resize_outputs(max(len(node.outputs), index + 1))
         present = node.outputs[index]
         present.name = present_of(past.name or "")
@@ -317,7 +324,7 @@ def _in_order(op_type: str, inputs: Inputs) -> list[ir.Value | None]:
     """Values in the order of the ports, up to the last one that is named."""
     if not isinstance(inputs, Mapping):
         return list(inputs)
-    ports = inputs_of(op_type)
+    ports = tamiz_ops.ports(op_type).inputs
     if unknown := inputs.keys() - ports.keys():
         raise ValueError(f"{op_type} has no input {min(unknown)!r}; it has {', '.join(ports)}")
     named = {ports[name]: value for name, value in inputs.items()}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
+import tamiz_ops
 from tamiz.api.cost import Cost
-from tamiz.api.ops import Metric, op_metrics
 from tamiz.api.site import Site, SiteKind
 
 if TYPE_CHECKING:
@@ -290,16 +290,16 @@ class Graph:
     fallback: bool = False
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def metrics(self) -> tuple[tamiz_ops.OpMetric, ...]:
         """Run-time metrics of its ops, as these declare them.
 
         Raises:
             ValueError: `ops` names an op that does not exist.
         """
-        found: dict[str, Metric] = {}
+        found: dict[str, tamiz_ops.OpMetric] = {}
         for entry in self.ops:
             op_type, _, prefix = entry.partition(".")
-            for metric in op_metrics(op_type):
+            for metric in tamiz_ops.op_metrics(op_type):
                 if metric.name.startswith(prefix):
                     found.setdefault(metric.name, metric)
         return tuple(found.values())
@@ -321,7 +321,7 @@ class Planning:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Technique(Identity, Where, Claims, Offline, Graph, Planning):
+class Technique(Planning, Graph, Offline, Claims, Where, Identity):
     """Everything the core knows of a technique; its six groups say what each attribute means."""
 
     def __post_init__(self) -> None:

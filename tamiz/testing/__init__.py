@@ -1,6 +1,6 @@
 """What the tests of a plugin need: the contract of a technique as tests, and a tiny model.
 
-Needs pytest (``pip install "tamiz[testing]"``). See docs/plugins.md.
+Needs pytest (``pip install "tamiz[testing]"``). See docs/guides/write-a-technique.md.
 """
 
 from tamiz.testing.conformance import TechniqueTests

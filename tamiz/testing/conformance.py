@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -85,8 +86,11 @@ class TechniqueTests:
                     assert bounds & set(part), f"field {name} is a number without a bound"
 
     def test_it_has_a_readme(self, case: Case, trial: Trial) -> None:
-        """A README stands beside the configuration, or where the case says."""
-        beside = Path(inspect.getfile(trial.technique.config)).with_name("README.md")
+        """A README lies beside the plugin's module, or where the case says."""
+        name = trial.technique.name
+        [plugin] = [p for p in trial.plugins.installed if name in {t.name for t in p.techniques}]
+        module = import_module(plugin.target.partition(":")[0])
+        beside = Path(inspect.getfile(module)).with_name("README.md")
         path = case.readme or beside
         assert path.is_file(), f"{path} is not there"
         text = path.read_text("utf-8")

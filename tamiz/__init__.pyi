@@ -1,0 +1,3 @@
+from tamiz.api import *  # noqa: F403
+
+__version__: str
