@@ -32,7 +32,9 @@ _CARRIED = (LAYER, SITE, TECHNIQUE, VERSION)
 
 def has_input(node: ir.Node | None, port: str) -> bool:
     """Whether a node is an op of the domain `tamiz` with an input of this name."""
-    return node is not None and node.domain == DOMAIN and port in tamiz_ops.ports(node.op_type).inputs
+    return (
+        node is not None and node.domain == DOMAIN and port in tamiz_ops.ports(node.op_type).inputs
+    )
 
 
 def input_of(node: ir.Node, port: str) -> ir.Value | None:

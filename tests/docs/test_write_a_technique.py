@@ -1,4 +1,4 @@
-"""The tutorial's technique works as it is written on the page: installed, built, held to the tests."""
+"""The technique of the tutorial works as it is written on the page."""
 
 import json
 import os
