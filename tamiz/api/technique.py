@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 import tamiz_ops
 from tamiz.api.cost import Cost
@@ -99,15 +99,26 @@ class Claim:
             raise ValueError(f"a claim on {self.resource.value} must be exclusive")
 
 
+#: Largest whole number in a configuration.
+_LARGEST = 2**31 - 1
+
+
 class TechniqueConfig(BaseModel):
     """Base of every technique's configuration. Unknown keys are errors.
 
     Each field carries a description with its unit, its range as pydantic constraints, and
     optionally ``json_schema_extra={"flag": "--its-flag"}`` where the flag's name is not
-    ``--<technique>-<field>``.
+    ``--<technique>-<field>``. Whole numbers are at most 2³¹ − 1, which is what ops compute with.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _fits_an_op(cls, value: Any) -> Any:
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise ValueError(f"Input should be at most {_LARGEST}")
+        return value
 
     @property
     def informed(self) -> bool:

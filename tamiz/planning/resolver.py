@@ -77,7 +77,8 @@ class Choice:
                 raise TamizError(f"{technique.name}: unknown setting {name!r}{close}") from error
             if name not in technique.config.model_fields:
                 raise TamizError(f"{technique.name}: {first['msg']}") from error
-            expected = first["msg"].replace("Input should be", "expected")
+            expected = first["msg"].removeprefix("Value error, ")
+            expected = expected.replace("Input should be", "expected")
             raise TamizError(f"{technique.flag(name)}={first['input']}: {expected}") from error
 
     def with_fields(self, fields: Mapping[str, Any]) -> Choice:

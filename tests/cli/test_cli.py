@@ -498,3 +498,15 @@ def test_what_the_terminals_encoding_lacks_is_printed_as_its_number(tiny_dense: 
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 2
     assert done.stderr.startswith("error: \\u6f22\\x1b[31m: no such folder")
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31), 2**63 - 1, 2**200])
+def test_whole_numbers_fit_an_op(tiny_dense: Path, tmp_path: Path, value: int) -> None:
+    reason = refused("build", tiny_dense, "-o", tmp_path / "out", f"--win-attn-tokens={value}")
+    assert f"--win-attn-tokens={value}: expected " in reason
+    policy = tmp_path / "policy.json"
+    techniques = {"state-pack": {"enable": True, "keep": value}}
+    policy.write_text(json.dumps({"version": 1, "defaults": {"techniques": techniques}}))
+    reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--policy", policy)
+    assert "expected " in reason
+    assert not (tmp_path / "out").exists()
