@@ -19,7 +19,7 @@ from tamiz.building.replay import Replay
 from tamiz.building.report import Outcome, make_report
 from tamiz.building.rewriting import Written, constant_bytes, write_model
 from tamiz.building.search import Search
-from tamiz.building.selection import Slot, Workshop, accepted, leave_out
+from tamiz.building.selection import Fitter, Slot, accepted, leave_out
 from tamiz.building.workers import workers
 from tamiz.calibration.file import Calibration
 from tamiz.files import bundle as bundles
@@ -51,7 +51,7 @@ class Options:
         autotune: Whether to try several configurations where the policy does not say.
         strip_dense: Whether dense weights go where the policy does not say.
         max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
-        backend: Who drives the processes that fit; see `tamiz.building.workers`.
+        backend: What runs the processes that fit; see `tamiz.building.workers`.
         jobs: Processes that fit, where the backend does not decide.
         resume: Whether to go on with what an interrupted build of the same target has left.
         report: A report whose decisions to follow instead of making them.
@@ -105,7 +105,7 @@ def build(
             written.
         RuntimeError: The built model does not run, or gives other than finite numbers.
     """
-    found = source if isinstance(source, Survey) else None
+    surveyed = source if isinstance(source, Survey) else None
     dense = source.bundle if isinstance(source, Survey) else Bundle.open_dense(source)
     target = Path(target)
     bundles.check_target(target, dense.path)
@@ -115,7 +115,7 @@ def build(
         if not options.resume:
             _empty(work)
         try:
-            report = _Build(dense, target, work, decider, plugins, options, progress).run(found)
+            report = _Build(dense, target, work, decider, plugins, options, progress).run(surveyed)
         except BaseException as error:
             refused = isinstance(error, TamizError) and not isinstance(error, UnwritableError)
             if (refused and not options.resume) or not any(work.iterdir()):
@@ -126,7 +126,7 @@ def build(
 
 
 def _decider(choices: list[Choice], plugins: Plugins, options: Options) -> Decider:
-    """Who decides: an earlier build's report, or a search."""
+    """The decider: an earlier build's report, or a search."""
     techniques = plugins.techniques()
     if options.report is not None:
         return Replay(options.report, read_report(options.report), techniques, options.calibration)
@@ -195,40 +195,40 @@ class _Build:
     progress: Progress
     clock: _Clock = field(default_factory=_Clock)
 
-    def run(self, found: Survey | None) -> Report:
+    def run(self, surveyed: Survey | None) -> Report:
         """Everything from the dense bundle, or its survey, to the built one."""
         clock = self.clock
         self.progress("recognise", 0, 1)
         with clock("recognise"):
-            found = found or survey(self.dense, self.plugins)
-            tools = Tools(found, self.work, self.progress)
+            surveyed = surveyed or survey(self.dense, self.plugins)
+            tools = Tools(surveyed, self.work, self.progress)
             known = self.decider.calibration(tools)
             plan = self.decider.plan(tools, known)
         with workers(self.options.backend, self.options.jobs) as crew:
             with clock("weigh"):
-                losses, notes = self._losses(found, plan, known)
+                losses, notes = self._losses(surveyed, plan, known)
             folder = self.work / "fits"
-            workshop = Workshop(found, plan, known, losses, folder, crew, self.progress)
+            fitter = Fitter(surveyed, plan, known, losses, folder, crew, self.progress)
             with clock("fit"):
-                slots = workshop.slots()
+                slots = fitter.slots()
             with clock("gate"):
-                slots, gate = self._gate(tools, plan, workshop, slots)
+                slots, gate = self._gate(tools, plan, fitter, slots)
         with bundles.writing(self.target, self.work / "bundle") as folder:
             self.progress("save", 0, 1)
             with clock("save"):
-                written = self._write(found, plan, slots, folder)
+                written = self._write(surveyed, plan, slots, folder)
             slots = leave_out(slots, written.refused)
             self.progress("check", 0, 1)
             with clock("check"):
-                check = self._check(found, folder)
+                check = self._check(surveyed, folder)
             outcome = Outcome(
-                found,
+                surveyed,
                 plan,
                 known,
                 slots,
                 self.decider.refused(slots),
-                [*found.notes, *notes, *written.notes],
-                (constant_bytes(found.model), written.constant_bytes),
+                [*surveyed.notes, *notes, *written.notes],
+                (constant_bytes(surveyed.model), written.constant_bytes),
                 check,
                 gate,
                 clock.seconds,
@@ -242,7 +242,7 @@ class _Build:
         return report
 
     def _losses(
-        self, found: Survey, plan: Plan, known: Calibration | None
+        self, surveyed: Survey, plan: Plan, known: Calibration | None
     ) -> tuple[Mapping[str, Loss], list[Note]]:
         """What errors at the inputs of sites cost, where a fit reads it; or why it is not known."""
         read = any(choice.config.informed for site in plan.sites for choice in site.choices)
@@ -251,28 +251,28 @@ class _Build:
         from tamiz.api.passes import Note
 
         try:
-            return gradients.losses(found, known.tokens, self.progress), []
+            return gradients.losses(surveyed, known.tokens, self.progress), []
         except UnknownOpError as error:
             return {}, [Note("gradients", "", f"no way back is known through {error}")]
 
     def _gate(
-        self, tools: Tools, plan: Plan, workshop: Workshop, slots: list[Slot]
+        self, tools: Tools, plan: Plan, fitter: Fitter, slots: list[Slot]
     ) -> tuple[list[Slot], WholeModelGate]:
         def write(candidate: Sequence[Slot], folder: Path) -> None:
-            written = self._write(tools.found, plan, candidate, folder)
+            written = self._write(tools.survey, plan, candidate, folder)
             self._manifest(folder, plan, candidate, written)
 
-        candidates = CandidateTools(write, workshop.fill)
-        return self.decider.gate(slots, tools, workshop.calibration, candidates)
+        candidates = CandidateTools(write, fitter.fill)
+        return self.decider.gate(slots, tools, fitter.calibration, candidates)
 
-    def _write(self, found: Survey, plan: Plan, slots: Sequence[Slot], folder: Path) -> Written:
+    def _write(self, surveyed: Survey, plan: Plan, slots: Sequence[Slot], folder: Path) -> Written:
         refused = self.decider.refused(slots)
-        return write_model(found, plan, accepted(slots), refused, self.plugins, folder)
+        return write_model(surveyed, plan, accepted(slots), refused, self.plugins, folder)
 
-    def _check(self, found: Survey, folder: Path) -> dict[str, float]:
+    def _check(self, surveyed: Survey, folder: Path) -> dict[str, float]:
         from tamiz.building.selfcheck import compare
 
-        rows = [site.out_features for site in found.sites if site.kind == SiteKind.EMBEDDING]
+        rows = [site.out_features for site in surveyed.sites if site.kind == SiteKind.EMBEDDING]
         return compare(self.dense.model, folder / bundles.MODEL, min(rows, default=2))
 
     def _manifest(self, folder: Path, plan: Plan, slots: Sequence[Slot], written: Written) -> None:

@@ -59,10 +59,10 @@ class Candidates:
         from tamiz.evaluation.evaluate import compare
         from tamiz.runtime.model import Model
 
-        def tell(done: int) -> None:
+        def report(done: int) -> None:
             self.progress("score a candidate", done, len(self.windows))
 
-        tell(0)
+        report(0)
         shutil.rmtree(self.folder, ignore_errors=True)
         with naming(self.folder):
             self.folder.mkdir(parents=True)
@@ -71,24 +71,24 @@ class Candidates:
             candidate = Model.load(self.folder, threads=1)
         except TamizError as error:
             raise RuntimeError(f"the built model does not run: {error}") from error
-        result = compare(candidate, self.reference, self.windows, self.decode, cores(), tell)
-        found = {
+        result = compare(candidate, self.reference, self.windows, self.decode, cores(), report)
+        measured = {
             "dppl": result.dppl,
             "kl_mean": result.kl_mean,
             "ppl": result.built.ppl,
             "ppl_dense": result.dense.ppl,
         }
         if result.built.ppl_decode is not None and result.kl_decode is not None:
-            found |= {
+            measured |= {
                 "ppl_decode": result.built.ppl_decode,
                 "ppl_decode_dense": result.dense.ppl_from_16,
                 "kl_decode": result.kl_decode,
             }
-        return found
+        return measured
 
 
 def decodes(slots: Sequence[Slot]) -> bool:
-    """Whether anything that stands acts on single-token steps only."""
+    """Whether an applied technique acts on single-token steps only."""
     return any(slot.accepted and slot.accepted.choice.technique.decode_only for slot in slots)
 
 

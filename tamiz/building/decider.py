@@ -24,12 +24,12 @@ class Tools:
     """What a decider works with.
 
     Attributes:
-        found: The dense bundle's graph.
+        survey: The dense bundle's graph.
         work: Folder for files that live as long as the build.
         progress: Called with every step.
     """
 
-    found: Survey
+    survey: Survey
     work: Path
     progress: Progress
 

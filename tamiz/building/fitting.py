@@ -134,7 +134,7 @@ def fit_all(
 
     Args:
         jobs: What to fit.
-        workers: Who fits; the result does not depend on it.
+        workers: Processes or cluster that fit; the result does not depend on them.
         progress: Told of every job that is done, how many are, and how many there are.
 
     Returns:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tamiz.planning.policy import Gating
 
-#: Suffix of the metrics that stand for what a policy asks for, best first.
+#: Suffixes of the metrics that can replace a policy's metric, best first.
 _FALLBACKS = {"cos_xw": ("x_w", "w"), "cos_x": ("x", "w"), "cos_w": ("w",)}
 
 

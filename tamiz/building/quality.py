@@ -7,7 +7,7 @@ cos_*_x_w    : over samples x,   Σ_k x_k² ⟨W_k, Ŵ_k⟩ / √(Σ_k x_k² ‖
 
 with W_k column k. The last one weights every input channel with the sample's own energy and leaves
 out what is common to all samples (their mean makes cos(W x, Ŵ x) look good); it is exact for errors
-that do not depend on each other between channels. Without samples the imatrix stands for them.
+that do not depend on each other between channels. Without samples the imatrix replaces them.
 ``mean`` is the mean, ``p05`` the 5 % quantile (the tail predicts collapse better than the mean).
 Two vectors of zeros are alike (1), one vector of zeros is not (0).
 """
@@ -69,14 +69,14 @@ def measure(weight: Float32, fitted: Float32, statistics: Statistics | None) -> 
             for i, (a, b) in enumerate(((y, z), (y, y), (z, z))):
                 products[i] += np.einsum("sn,sn->s", a, b, dtype=np.float64)
     norm = float(rows[1].sum())
-    found = {"rel_l2": float(np.sqrt(error / norm)) if norm else float(error > 0)}
-    found |= _summary("w", _cosines(rows))
+    metrics = {"rel_l2": float(np.sqrt(error / norm)) if norm else float(error > 0)}
+    metrics |= _summary("w", _cosines(rows))
     if statistics is not None:
         energy = statistics.imatrix[None] if samples is None else np.square(samples)
-        found |= _summary("x_w", _cosines((energy.astype(np.float64) @ columns.T).T))
+        metrics |= _summary("x_w", _cosines((energy.astype(np.float64) @ columns.T).T))
     if samples is not None:
-        found |= _summary("x", _cosines(products))
-    return {key: float(f"{value:.{_DIGITS}g}") for key, value in found.items()}
+        metrics |= _summary("x", _cosines(products))
+    return {key: float(f"{value:.{_DIGITS}g}") for key, value in metrics.items()}
 
 
 def _cosines(sums: Float64) -> Float64:

@@ -46,7 +46,7 @@ class Replay:
         """
         file, known = self.calibration_file, None
         if file is not None:
-            known = calibrations.load(file, tools.found.bundle)
+            known = calibrations.load(file, tools.survey.bundle)
         if self.report.build.calibration != (known.digest if known else None):
             raise TamizError(f"{self.file}: the build it reports used another calibration file")
         return known
@@ -58,7 +58,7 @@ class Replay:
             TamizError: The report is of another model, or a technique is not installed in the
                 version that the report names, or refuses its configuration.
         """
-        report, dense, sites = self.report, tools.found.bundle, tools.found.sites
+        report, dense, sites = self.report, tools.survey.bundle, tools.survey.sites
         if report.source_sha256 != dense.manifest.source.sha256:
             raise TamizError(f"{self.file}: reports a build of another model than {dense.path}")
         if unknown := sorted(set(report.sites) - {site.id for site in sites}):
@@ -96,9 +96,9 @@ class Replay:
             raise TamizError(f"{self.file}: {field}: build.techniques lacks {name!r}")
         technique = self.techniques.get(name)
         if technique is None or technique.version != reported.version:
-            found = "is not installed" if technique is None else f"is version {technique.version}"
+            state = "is not installed" if technique is None else f"is version {technique.version}"
             raise TamizError(
-                f"{self.file}: was built with {name} version {reported.version}, which {found} here"
+                f"{self.file}: was built with {name} version {reported.version}, which {state} here"
             )
         try:
             return Choice.of(technique, config)

@@ -28,7 +28,7 @@ class Outcome:
     """What a build has made.
 
     Attributes:
-        found: The dense bundle's graph.
+        survey: The dense bundle's graph.
         plan: What was planned.
         calibration: The calibration that was used.
         slots: The slots as they were written.
@@ -40,7 +40,7 @@ class Outcome:
         seconds: Seconds by step.
     """
 
-    found: Survey
+    survey: Survey
     plan: Plan
     calibration: Calibration | None
     slots: Sequence[Slot]
@@ -54,7 +54,7 @@ class Outcome:
 
 def make_report(made: Outcome) -> Report:
     """Makes the report; a composite site is part of it where something was chosen for it."""
-    plan, source = made.plan, made.found.bundle.manifest.source
+    plan, source = made.plan, made.survey.bundle.manifest.source
     there = by_site(made.slots)
     sites = {
         p.site.id: _site(p.site, made, there.get(p.site.id, []))
@@ -107,7 +107,7 @@ def _totals(
 
 
 def _site(site: Site, made: Outcome, slots: Sequence[Slot]) -> reports.SiteReport:
-    plan, before = made.plan, made.found.weight_bytes(site)
+    plan, before = made.plan, made.survey.weight_bytes(site)
     rules = plan.rules[site.id]
     applied = [slot.accepted for slot in slots if slot.accepted is not None]
     owned = [a.stored for a in applied if a.choice.technique.cost is not None]

@@ -48,7 +48,7 @@ class Written:
 
 
 def write_model(
-    found: Survey,
+    survey: Survey,
     plan: Plan,
     accepted: Mapping[str, Sequence[Attempt]],
     refused: Mapping[str, Sequence[str]],
@@ -58,7 +58,7 @@ def write_model(
     """Rewrites a copy of the recognised graph, fuses it and writes it with the bundle's files.
 
     Args:
-        found: The dense bundle's graph; it stays as it is.
+        survey: The dense bundle's graph; it stays as it is.
         plan: What was planned.
         accepted: Fits to apply by site id, in order.
         refused: Techniques that were refused, by site id; their nodes are marked.
@@ -68,7 +68,7 @@ def write_model(
     from tamiz.api import metadata
     from tamiz.api.passes import Phase
 
-    model = found.model.clone()
+    model = survey.model.clone()
     nodes = {node.name: node for node in model.graph}
     left: dict[tuple[str, str], str] = {}
     for site_plan in plan.sites:
@@ -90,9 +90,9 @@ def write_model(
                 if site.id in refused:
                     node.metadata_props[metadata.UNSAFE] = mark
     notes = run_passes(model, plugins, Phase.FUSE)
-    with reading(found.bundle):
+    with reading(survey.bundle):
         _save(model, folder)
-    dense = found.bundle
+    dense = survey.bundle
     for name in sorted(set(dense.manifest.files) - {bundles.MODEL, *locations(dense.external)}):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(dense.file(name), folder / name)

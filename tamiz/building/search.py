@@ -49,17 +49,17 @@ class Search:
 
     def calibration(self, tools: Tools) -> Calibration | None:
         """The calibration that was given, or one of the model's own text where a fit needs it."""
-        found = tools.found
+        survey = tools.survey
         if self.calibration_file is not None:
-            return calibrations.load(self.calibration_file, found.bundle)
+            return calibrations.load(self.calibration_file, survey.bundle)
         if not any(choice.technique.calibrated for choice in self.choices):
             return None
         own = tools.work / "calibration.safetensors"
-        return calibrate_on_own_text(found, own, tools.progress)
+        return calibrate_on_own_text(survey, own, tools.progress)
 
     def plan(self, tools: Tools, known: Calibration | None) -> Plan:
         """The plan of choices and policy."""
-        sites, policy = tools.found.sites, None
+        sites, policy = tools.survey.sites, None
         if self.policy_file is not None:
             policy = read_policy(self.policy_file, self.techniques, sites)
         base = Rules(strip=self.strip_dense, tuning=Tuning(enabled=self.autotune))
@@ -83,7 +83,7 @@ class Search:
             skipped = "nothing that was applied loses anything"
         else:
             try:
-                dense = Model.load(tools.found.bundle.path, threads=1)
+                dense = Model.load(tools.survey.bundle.path, threads=1)
             except TamizError as error:
                 skipped = f"the dense model cannot be scored: {error}"
         if skipped is not None or budget is None:

@@ -1,4 +1,4 @@
-"""Which fit stands at which site: the chosen technique's, its fallback's, or none (dense)."""
+"""Decides which fit each site gets: the chosen technique's, a fallback's, or none (dense)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tamiz.survey.survey import Survey, reading
 if TYPE_CHECKING:
     from tamiz.survey.gradients import Loss
 
-#: What a site is refused for after its fit has passed.
+#: Reason of a refusal after the fit of the site has passed its own gate.
 _BACKED_OFF = "backed off by the gate of the whole model"
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One place for a technique at a site, and who may take it.
+    """One place for a technique at a site, and the candidates for it.
 
     Attributes:
         site_plan: The site's plan.
-        waiting: Who may take it where nobody stands: the chosen technique, then its fallbacks,
-            each with the number of its configurations that were tried before.
+        waiting: Candidates that are not fitted yet: the chosen technique, then its fallbacks, each
+            with the number of its configurations that were tried before.
         fitted: Results so far.
-        backed_off: How many of the passed fits the gate of the whole model has refused.
-        left_out: Why what stands here was not written after all.
+        backed_off: Number of passed fits that the gate of the whole model has refused.
+        left_out: Reason why the accepted fit was not written after all; None if it was.
     """
 
     site_plan: SitePlan
@@ -50,16 +50,16 @@ class Slot:
 
     @property
     def accepted(self) -> Attempt | None:
-        """The fit that stands here."""
+        """The fit that this slot applies; None if the slot is empty."""
         return self.passed[0].attempt if self.passed and self.left_out is None else None
 
     @property
     def needs_fit(self) -> bool:
-        """Whether nothing stands here and there is something to try."""
+        """Whether the slot is empty and a candidate is left to try."""
         return not self.passed and bool(self.waiting)
 
     def back_off(self) -> Slot:
-        """Refuses what stands here; autotune's next configuration comes before the fallbacks."""
+        """Refuses the accepted fit; autotune's next configuration comes before the fallbacks."""
         refused = self.passed[0]
         more = ((refused.choice, refused.tried),) if refused.left else ()
         return replace(self, backed_off=self.backed_off + 1, waiting=(*more, *self.waiting))
@@ -82,20 +82,20 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """What fits are made with.
+class Fitter:
+    """Fits the slots of a plan.
 
     Attributes:
-        found: The dense bundle's graph.
+        survey: The dense bundle's graph.
         plan: The plan.
-        calibration: What is known of the inputs.
-        losses: What errors of the inputs cost, by site, as far as it is known.
-        folder: Where fits are kept.
-        workers: Who fits.
-        progress: Told of every fit.
+        calibration: Statistics of the inputs; None without calibration.
+        losses: Costs of input errors by site id, of the sites where they are known.
+        folder: Folder that keeps the fits.
+        workers: Processes or cluster that fit.
+        progress: Called for every fit.
     """
 
-    found: Survey
+    survey: Survey
     plan: Plan
     calibration: Calibration | None
     losses: Mapping[str, Loss]
@@ -108,7 +108,7 @@ class Workshop:
         return self.fill([slot for plan in self.plan.sites for slot in _slots(plan)])
 
     def fill(self, slots: Sequence[Slot]) -> list[Slot]:
-        """Fits candidates until something stands at every slot or none is left."""
+        """Fits candidates until every slot has an accepted fit or no candidate is left."""
         slots = list(slots)
         while todo := [index for index, slot in enumerate(slots) if slot.needs_fit]:
             jobs = [self._job(slots[index]) for index in todo]
@@ -123,16 +123,16 @@ class Workshop:
     @cached_property
     def _linear_weights(self) -> int:
         """Weights of all linear sites."""
-        linear = (site for site in self.found.sites if site.kind == SiteKind.LINEAR)
+        linear = (site for site in self.survey.sites if site.kind == SiteKind.LINEAR)
         return sum(site.in_features * site.out_features for site in linear)
 
     def _job(self, slot: Slot) -> Job:
         site, (choice, skip) = slot.site_plan.site, slot.waiting[0]
         weight = None
         if site.weight is not None:
-            tensor = self.found.model.graph.initializers[site.weight].const_value
+            tensor = self.survey.model.graph.initializers[site.weight].const_value
             assert tensor is not None
-            with reading(self.found.bundle):  # mapped: another process gets its place in the file
+            with reading(self.survey.bundle):  # mapped: another process gets its place in the file
                 weight = tensor.numpy()
         known = self.calibration
         statistics = None if known is None else known.statistics(site.id)
@@ -165,32 +165,32 @@ def _slots(site_plan: SitePlan) -> list[Slot]:
 def accepted(slots: Iterable[Slot]) -> dict[str, list[Attempt]]:
     """Fits to apply by site id, in order; none after a slot that stays empty.
 
-    What follows may need what the empty slot would have provided.
+    Techniques after an empty slot may need what that slot would have provided.
     """
-    found: dict[str, list[Attempt]] = {}
+    attempts: dict[str, list[Attempt]] = {}
     closed: set[str] = set()
     for slot in slots:
         site = slot.site_plan.site.id
         if slot.accepted is None:
             closed.add(site)
         elif site not in closed:
-            found.setdefault(site, []).append(slot.accepted)
-    return found
+            attempts.setdefault(site, []).append(slot.accepted)
+    return attempts
 
 
 def leave_out(slots: Iterable[Slot], refused: Mapping[tuple[str, str], str]) -> list[Slot]:
-    """The slots as the rewrites left them: what follows at a site after an empty slot is empty.
+    """The slots after the rewrites: at a site, all slots after an empty slot are empty.
 
     Args:
         slots: The slots that were written.
-        refused: Why a rewrite left its site as it was, by site id and technique's name.
+        refused: Reason why a rewrite changed nothing, by site id and technique's name.
     """
     result = []
     closed: dict[str, str] = {}
     for slot in slots:
         site = slot.site_plan.site.id
-        standing = slot.accepted or slot.fitted[0].attempt
-        name = standing.choice.technique.name
+        candidate = slot.accepted or slot.fitted[0].attempt
+        name = candidate.choice.technique.name
         reason = refused.get((site, name))
         if site in closed:
             reason = f"{closed[site]}, which comes before it, was refused"
@@ -203,18 +203,18 @@ def leave_out(slots: Iterable[Slot], refused: Mapping[tuple[str, str], str]) -> 
 
 def refused(slots: Iterable[Slot]) -> dict[str, list[str]]:
     """Techniques that a gate, their own fit or their rewrite refused, by site id."""
-    found: dict[str, list[str]] = {}
+    names_at: dict[str, list[str]] = {}
     for slot in slots:
         decisions = [(f.choice.technique.name, applied) for f, applied, _ in slot.decisions()]
         names = dict.fromkeys(name for name, _ in decisions if (name, True) not in decisions)
         if names:
-            found.setdefault(slot.site_plan.site.id, []).extend(names)
-    return found
+            names_at.setdefault(slot.site_plan.site.id, []).extend(names)
+    return names_at
 
 
 def by_site(slots: Iterable[Slot]) -> Mapping[str, list[Slot]]:
     """Slots by site id, in order."""
-    found: dict[str, list[Slot]] = {}
+    slots_at: dict[str, list[Slot]] = {}
     for slot in slots:
-        found.setdefault(slot.site_plan.site.id, []).append(slot)
-    return found
+        slots_at.setdefault(slot.site_plan.site.id, []).append(slot)
+    return slots_at

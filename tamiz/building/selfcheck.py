@@ -60,7 +60,7 @@ def _run(model: Path, vocabulary: int) -> tuple[str, Any]:
     options = ort.SessionOptions()
     # Deterministic, and without a second copy of the weights.
     options.intra_op_num_threads = 1
-    options.log_severity_level = 4  # errors are raised, and told once
+    options.log_severity_level = 4  # errors are raised, so they are not logged as well
     options.add_session_config_entry("session.disable_prepacking", "1")
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     tamiz_ops.register(options)

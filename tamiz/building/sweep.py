@@ -70,7 +70,7 @@ def run_sweep(
     windows: int = 8,
     context: int = 128,
     threads: int = 2,
-    tell: Callable[[str], None] = lambda what: None,
+    progress: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:
     """Builds, scores and times one bundle a value.
 
@@ -84,7 +84,7 @@ def run_sweep(
         windows: Windows of 1,024 tokens to score.
         context: Tokens of context to decode from.
         threads: Threads of each engine.
-        tell: Called with what is done next.
+        progress: Takes the name of the step that begins.
 
     Raises:
         TamizError: No dense bundle, an unknown technique, field or value, too short a text, a
@@ -95,14 +95,14 @@ def run_sweep(
     model = Model.load(dense, threads=1)
     check_context(str(dense), context, model.limit)
     cuts = read_windows(text, model.bundle, windows)
-    found = survey(model.bundle, plugins)
+    surveyed = survey(model.bundle, plugins)
     with bundles.writing(target) as folder:
         paths = [folder / name for name in chosen]
-        _build(found, folder, chosen, calibration, plugins, tell)
-        tell("score")
+        _build(surveyed, folder, chosen, calibration, plugins, progress)
+        progress("score")
         quality = [_score(path, model, cuts) for path in paths]
-        tell("time")
-        points = _time(paths, context, threads, tell)
+        progress("time")
+        points = _time(paths, context, threads, progress)
         for point, value, scored in zip(points, (None, *sweep.values), quality, strict=True):
             point |= {"value": value, **scored}
         report = {
@@ -128,12 +128,12 @@ def _choices(sweep: Sweep, plugins: Plugins) -> dict[str, list[Choice]]:
 
 
 def _build(
-    found: Survey,
+    surveyed: Survey,
     folder: Path,
     chosen: Mapping[str, Sequence[Choice]],
     calibration: Path | None,
     plugins: Plugins,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> None:
     """Builds all bundles from one survey and, where fits need one and none is given, from one
     calibration on the model's own text."""
@@ -141,11 +141,11 @@ def _build(
     for name, choices in chosen.items():
         known = calibration
         if known is None and any(choice.technique.calibrated for choice in choices):
-            tell("calibrate")
-            calibrate_on_own_text(found, known := own)
-        tell(f"build {name}")
+            progress("calibrate")
+            calibrate_on_own_text(surveyed, known := own)
+        progress(f"build {name}")
         options = Options(calibration=known, max_dppl=None)
-        build(found, folder / name, choices, plugins, options)
+        build(surveyed, folder / name, choices, plugins, options)
     own.unlink(missing_ok=True)
 
 
@@ -155,13 +155,13 @@ def _score(built: Path, dense: Model, windows: Sequence[Sequence[int]]) -> dict[
 
 
 def _time(
-    paths: Sequence[Path], context: int, threads: int, tell: Callable[[str], None]
+    paths: Sequence[Path], context: int, threads: int, progress: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     children = []
     try:
         for path in paths:
             children.append(bundle_child(path, threads))
-        results = measure(children, [context], tell)
+        results = measure(children, [context], progress)
     finally:
         for child in children:
             child.close()

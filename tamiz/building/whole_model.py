@@ -27,7 +27,7 @@ _TRIALS = 6
 #: A trial that uses this much of what is allowed is not improved on.
 _GOOD = 0.5
 _MARGIN = 0.9
-#: Smaller losses are not told apart.
+#: Losses below this are treated as equal.
 _NOISE = 1e-6
 
 #: Quality of a candidate with these slots, as `tamiz.evaluation.evaluate.Comparison` has it.
@@ -57,13 +57,13 @@ class Gated:
 
 
 def lossy(slots: Sequence[Slot]) -> list[int]:
-    """Indices of the slots where a fit stands that loses something, worst first."""
-    found = [
+    """Indices of the slots whose fit is lossy, worst first."""
+    indices = [
         index
         for index, slot in enumerate(slots)
         if slot.accepted is not None and not slot.accepted.exact
     ]
-    return sorted(found, key=lambda index: (-_damage(slots[index].accepted), index))
+    return sorted(indices, key=lambda index: (-_damage(slots[index].accepted), index))
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Who fits: this process, several of this machine, or a cluster that dask or ray drives.
+"""Workers that fit: this process, several on this machine, or a cluster of dask or ray.
 
 A cluster's machines see the folders of the build under the same paths.
 """
@@ -22,7 +22,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Workers:
-    """Who works.
+    """Workers of a build.
 
     Attributes:
         jobs: How many; -1 for as many as the cluster has.

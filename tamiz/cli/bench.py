@@ -136,7 +136,7 @@ def _sweep(
             calibration,
             context=context,
             threads=threads,
-            tell=progress,
+            progress=progress,
         )
     if as_json:
         return print_json(report)

@@ -34,7 +34,7 @@ def curves(attempts: Sequence[Attempt]) -> list[list[Point]]:
     by_technique: dict[str, list[Attempt]] = {}
     for attempt in attempts:
         by_technique.setdefault(attempt.technique, []).append(attempt)
-    found = []
+    series = []
     for name, tried in by_technique.items():
         tuned = [key for key in tried[0].config if len({str(a.config.get(key)) for a in tried}) > 1]
         points = [
@@ -43,8 +43,8 @@ def curves(attempts: Sequence[Attempt]) -> list[list[Point]]:
             if a.bits_per_weight is not None and (cosine := _cosine(a.metrics)) is not None
         ]
         if len(points) > 1:
-            found.append(sorted(points, key=lambda point: point.bits))
-    return found
+            series.append(sorted(points, key=lambda point: point.bits))
+    return series
 
 
 def _label(technique: str, config: Mapping[str, Any], tuned: Sequence[str]) -> str:
@@ -53,8 +53,8 @@ def _label(technique: str, config: Mapping[str, Any], tuned: Sequence[str]) -> s
 
 def _cosine(metrics: Mapping[str, float | None]) -> float | None:
     """The cosine that gates judge first."""
-    found = (metrics.get(f"cos_mean_{name}") for name in ("x_w", "x", "w"))
-    return next((value for value in found if value is not None), None)
+    means = (metrics.get(f"cos_mean_{name}") for name in ("x_w", "x", "w"))
+    return next((value for value in means if value is not None), None)
 
 
 def chart(lines: Sequence[Sequence[Point]], threshold: float | None) -> dict[str, Any] | None:

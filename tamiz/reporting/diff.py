@@ -33,16 +33,16 @@ def differences(a: Bundle, b: Bundle) -> dict[str, Any]:
         }
         for x in (a, b)
     ]
-    found: dict[str, Any] = {
+    differing: dict[str, Any] = {
         "files": _differing(*files),
         "ops": _differing(*(ops for _, ops in counts)),
         "techniques": _differing(a.manifest.techniques, b.manifest.techniques),
         "gate": _differing(*(gate for gate, _ in reports)),
         "sites": _differing(*(sites for _, sites in reports)),
     }
-    equal = not any(found.values())
+    equal = not any(differing.values())
     nodes = {side: count for side, (count, _) in zip("ab", counts, strict=True)}
-    return {**found, "nodes": nodes, "bytes": {"a": a.size, "b": b.size}, "equal": equal}
+    return {**differing, "nodes": nodes, "bytes": {"a": a.size, "b": b.size}, "equal": equal}
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

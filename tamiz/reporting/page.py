@@ -44,7 +44,7 @@ def _tensor(site: str, entry: SiteReport) -> dict[str, Any]:
     applied, gating = entry.decision.applied, entry.gating
     attempts = entry.autotune.attempts
     exact = any(fitted.metrics.get("exact") == 1 for fitted in entry.techniques)
-    found = curves(attempts)
+    drawn = curves(attempts)
     return {
         "site": site,
         "layer": entry.layer,
@@ -60,8 +60,8 @@ def _tensor(site: str, entry: SiteReport) -> dict[str, Any]:
         "before": entry.bytes_before,
         "after": entry.bytes_after,
         "attempts": attempts,
-        "curves": found,
-        "chart": chart(found, gating.min_mean),
+        "curves": drawn,
+        "chart": chart(drawn, gating.min_mean),
     }
 
 
@@ -74,9 +74,9 @@ def _hue(p05: float | None, applied: Sequence[str]) -> int | None:
 
 def _autotune(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:
     """For every column of the map where something was tuned, the curves of all layers in one."""
-    found = []
+    charts = []
     for column in columns:
         here = [curve for t in tensors if t["column"] == column for curve in t["curves"]]
         if (made := chart(here, None)) is not None:
-            found.append({"column": column, "chart": made})
-    return found
+            charts.append({"column": column, "chart": made})
+    return charts

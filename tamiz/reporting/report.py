@@ -200,7 +200,7 @@ class Gating(Record):
         min_p05: Smallest accepted 5 % quantile of the cosine.
         max_rel_l2: Largest accepted ‖W − Ŵ‖ / ‖W‖.
         judged: The cosine that was judged; None where the fit has none.
-        fallback: Whether `judged` stands in for `metric`, which could not be measured.
+        fallback: Whether `judged` replaces `metric`, which could not be measured.
         mean: Mean of the judged cosine.
         p05: Its 5 % quantile.
         passed: Whether the fit was accepted.
