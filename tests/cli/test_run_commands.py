@@ -140,7 +140,7 @@ def test_eval_decodes_what_it_does_not_know(tamiz, shared_dir, tmp_path, monkeyp
 def test_eval_refuses_unreadable_text(tamiz, dense_dir, tmp_path):
     code, _, err = tamiz("eval", dense_dir, "--text", tmp_path / "missing.txt")
     assert code == 2
-    assert "missing.txt: cannot be read as UTF-8 text" in err
+    assert "missing.txt: cannot be read: No such file" in err
     (tmp_path / "latin.txt").write_bytes(b"\xff\xfe\xfa")
     code, _, err = tamiz("eval", dense_dir, "--text", tmp_path / "latin.txt")
     assert code == 2
