@@ -1,0 +1,91 @@
+"""Builds that are ended at random moments write nothing half, and are resumed byte for byte."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+#: Times that a build is ended by each signal; TAMIZ_KILLS sets another number.
+KILLS = int(os.environ.get("TAMIZ_KILLS", "3"))
+
+
+def start(dense: Path, out: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tamiz", "build", str(dense), "-o", str(out)]
+    return subprocess.Popen(
+        [*command, "--jobs", "2", "--resume"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files but those that hold how long the build took, and the manifest with their hashes."""
+    timed = {"report.json", "report.html", "tamiz.json"}
+    files = (path for path in sorted(folder.rglob("*")) if path.name not in timed)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
+def test_a_build_that_is_ended_is_resumed(tiny_dense: Path, tmp_path: Path, number: int) -> None:
+    began = time.monotonic()
+    whole = start(tiny_dense, tmp_path / "whole")
+    assert whole.communicate()[1].count("Traceback") == 0
+    assert whole.returncode == 0
+    seconds = time.monotonic() - began
+    out, choice = tmp_path / "out", random.Random(int(number))
+    for kill in range(KILLS):
+        build = start(tiny_dense, out)
+        # The first second is when plugins are imported.
+        time.sleep(choice.uniform(0, min(1, seconds) if kill % 3 == 0 else seconds))
+        workers = descendants(build.pid)
+        build.send_signal(number)
+        _, stderr = build.communicate()
+        # Before Python has begun, the signal itself ends the process; 0 if the build was faster.
+        assert build.returncode in (128 + number, -number, 0), stderr
+        assert "Traceback" not in stderr
+        assert "broken" not in stderr
+        if out.exists():  # whole or not at all
+            assert contents(out) == contents(tmp_path / "whole")
+            shutil.rmtree(out)
+        _, alive = psutil.wait_procs(workers, timeout=30)
+        assert not alive
+        assert {path.name for path in tmp_path.iterdir()} <= {"tiny-dense", "whole", ".out.work"}
+    resumed = start(tiny_dense, out)
+    assert "Traceback" not in resumed.communicate()[1]
+    assert resumed.returncode == 0
+    assert contents(out) == contents(tmp_path / "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"tiny-dense", "whole", "out"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
+def test_an_export_that_is_ended_leaves_nothing_for_long(
+    tiny_gguf: Path, tmp_path: Path, number: int
+) -> None:
+    out, choice = tmp_path / "out", random.Random(int(number))
+    command = [sys.executable, "-m", "tamiz", "export", str(tiny_gguf), "-o", str(out)]
+    for _ in range(KILLS):
+        export = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        time.sleep(choice.uniform(0, 1.5))
+        export.send_signal(number)
+        _, stderr = export.communicate()
+        assert b"Traceback" not in stderr
+        assert export.returncode in (0, 128 + number, -number)
+    subprocess.run(command, check=True, capture_output=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
