@@ -78,7 +78,7 @@ def mutate_json(value: Any, choice: random.Random) -> str:
         elif kind == 1 and isinstance(holder, dict):
             holder[str(choice.choice(ODD_VALUES))] = holder.pop(key)
         else:
-            holder[key] = choice.choice(ODD_VALUES)
+            holder[key] = copy.deepcopy(choice.choice(ODD_VALUES))
     text = json.dumps(changed)
     return mutate_text(text, choice) if choice.random() < 0.2 else text
 
