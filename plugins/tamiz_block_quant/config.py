@@ -10,7 +10,7 @@ from tamiz.api import Site, SiteKind, TechniqueConfig
 
 
 class BlockQuantConfig(TechniqueConfig):
-    """How many bits a weight gets, and how it lies."""
+    """How many bits a weight takes, and how it is packed."""
 
     bits: Literal[4, 8] = Field(4, description="Bits per weight of the linear layers.")
     head_bits: Literal[4, 8] = Field(

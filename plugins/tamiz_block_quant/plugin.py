@@ -9,7 +9,7 @@ from tamiz_block_quant.rewrite import rewrite
 
 BLOCK_QUANT = api.Technique(
     name="block-quant",
-    summary="Weights as int4 or int8 in groups of 32 inputs with fp16 scales.",
+    summary="Stores weights as int4 or int8 in groups of 32 inputs, each with a scale.",
     standing=api.Standing.RECOMMENDED,
     pays="Nearly every model: smaller and faster; Q4_1 and Q8_0 sources lose nothing.",
     config=BlockQuantConfig,

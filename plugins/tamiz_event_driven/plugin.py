@@ -10,7 +10,7 @@ from tamiz_event_driven.rewrite import rewrite
 
 EVENT_DRIVEN = api.Technique(
     name="event-driven",
-    summary="Decode steps compute the inputs that moved away from what is expected of them.",
+    summary="Computes only the inputs that changed since the step before.",
     standing=api.Standing.EXPERIMENTAL,
     pays="No situation was found: SmolLM2-135M decodes at 0.86 to 0.93 × the speed of int4.",
     config=EventDrivenConfig,
@@ -31,7 +31,7 @@ EVENT_DRIVEN = api.Technique(
 EVENT_ATTENTION = api.Technique(
     name="event-attention",
     version="2",
-    summary="Keys that weigh little keep the mean value that they had last.",
+    summary="Attends to the keys that matter; the others keep their last mean value.",
     standing=api.Standing.SITUATIONAL,
     pays="Contexts from 1,500 tokens: SmolLM2-135M decodes 1.3 × as fast, 2.3 × at 8,000.",
     config=attention.EventAttentionConfig,

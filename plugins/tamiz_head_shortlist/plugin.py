@@ -11,8 +11,7 @@ from tamiz_head_shortlist.rewrite import rewrite
 HEAD_SHORTLIST = api.Technique(
     name="head-shortlist",
     version="2",
-    summary="Exact logits of the tokens that a small sketch of the head favours, estimates of the "
-    "others.",
+    summary="Computes exact logits of the likely tokens only, and estimates the others.",
     standing=api.Standing.SITUATIONAL,
     pays="Small models with a large vocabulary: SmolLM2-135M decodes 1.13 to 1.31 × as fast.",
     config=HeadShortlistConfig,

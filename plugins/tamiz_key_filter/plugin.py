@@ -49,7 +49,7 @@ def effect(site: api.Site, config: KeyFilterConfig, cost: api.Cost, keys: int) -
 
 KEY_FILTER = api.Technique(
     name="key-filter",
-    summary="Decode steps attend to the keys that overlap most as sparse sets of bits.",
+    summary="Attends to the keys whose sparse bits overlap most with those of the query.",
     standing=api.Standing.SITUATIONAL,
     pays="Contexts of thousands of tokens; its speed was not measured, see state-pack.",
     config=KeyFilterConfig,

@@ -79,7 +79,7 @@ def effect(site: api.Site, config: KvInt8Config, cost: api.Cost, keys: int) -> a
 
 KV_INT8 = api.Technique(
     name="kv-int8",
-    summary="The KV cache holds keys and values in 8 bits.",
+    summary="Stores keys and values of the KV cache in 8 bits.",
     standing=api.Standing.SITUATIONAL,
     pays="Contexts from 2,000 tokens: half the cache; SmolLM2-135M decodes 1.38 × as fast.",
     config=KvInt8Config,

@@ -17,7 +17,7 @@ _OTHERS = 0.16
 
 
 class KwtaConfig(TechniqueConfig):
-    """Which inputs win."""
+    """Which inputs are kept (k winners take all)."""
 
     k: float | None = Field(
         None,
@@ -105,7 +105,7 @@ class KwtaConfig(TechniqueConfig):
         return self
 
     def keep_at(self, site: Site) -> float:
-        """Fraction of the blocks to keep at `site`; what `mass` keeps is not known before."""
+        """Fraction of the blocks to keep at `site`; not known before the fit with `mass`."""
         if self.k_abs is not None:
             return min(1.0, self.k_abs / -(-site.in_features // self.block))
         if self.k is not None:
@@ -118,12 +118,12 @@ class KwtaConfig(TechniqueConfig):
 
     @property
     def shared_out(self) -> bool:
-        """Whether what is kept is decided site by site."""
+        """Whether each site has its own fraction to keep."""
         return self.k is None and self.k_abs is None and self.select != "mass"
 
     @property
     def informed(self) -> bool:
-        """Whether what errors cost the model decides what is kept, where that is known."""
+        """Whether the measured cost of errors decides what is kept, where it is known."""
         return self.shared_out and self.select == "threshold"
 
     def pays(self, keep: float) -> bool:
@@ -131,6 +131,6 @@ class KwtaConfig(TechniqueConfig):
         return not self.shared_out or keep <= self.max_keep
 
     def targets(self, site: Site) -> bool:
-        """Whether `site` is one of those asked for."""
+        """Whether `target` includes `site`."""
         part = "attn" if (site.tensor or "").startswith("attn") else "mlp"
         return self.target in (part, "both")

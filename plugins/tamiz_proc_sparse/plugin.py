@@ -9,7 +9,7 @@ from tamiz_proc_sparse.rewrite import rewrite
 
 PROC_SPARSE = api.Technique(
     name="proc-sparse",
-    summary="Blocks of large weights are stored, small weights come from a hash, the rest is 0.",
+    summary="Stores large weights of a few blocks, makes small ones from a hash; the rest is 0.",
     standing=api.Standing.EXPERIMENTAL,
     pays="No situation was found: slower than int4 and less exact on SmolLM2-135M.",
     config=ProcSparseConfig,

@@ -9,7 +9,7 @@ from tamiz_seed_delta.rewrite import rewrite
 
 SEED_DELTA = api.Technique(
     name="seed-delta",
-    summary="A base that a seed makes, and the largest part of the residual, stored.",
+    summary="Makes weights from a seed and stores the largest part of the residual.",
     standing=api.Standing.EXPERIMENTAL,
     pays="No situation was found where it is faster than int4; 3 bits a weight are smaller.",
     config=SeedDeltaConfig,

@@ -8,7 +8,7 @@ from tamiz_state_pack.kv_config import StatePackConfig
 
 STATE_PACK = api.Technique(
     name="state-pack",
-    summary="Decode steps attend to the keys whose packed bits score best, exactly.",
+    summary="Attends exactly to the keys whose packed bits score best.",
     standing=api.Standing.SITUATIONAL,
     pays="Contexts from 2,000 tokens: SmolLM2-135M decodes 1.25 × as fast, 2.56 × at 8,000.",
     config=StatePackConfig,
@@ -29,7 +29,7 @@ MLP = {"ffn_gate", "ffn_up", "ffn_down"}
 
 STATE_PACK_MLP = api.Technique(
     name="state-pack-mlp",
-    summary="Feed-forward products of packed activations and packed weights, by popcounts.",
+    summary="Multiplies packed activations by packed weights by counting set bits (popcount).",
     standing=api.Standing.EXPERIMENTAL,
     pays="No situation was found: more than half of the output is lost on SmolLM2-135M.",
     config=popcount.PopcountConfig,
@@ -45,7 +45,7 @@ STATE_PACK_MLP = api.Technique(
 
 STATE_PACK_MASK = api.Technique(
     name="state-pack-mask",
-    summary="The weights of inputs that a ReLU made 0 are not read.",
+    summary="Skips the weights of inputs that a ReLU made 0.",
     standing=api.Standing.SITUATIONAL,
     pays="Feed-forward blocks with a ReLU that leaves at most 0.3 of the activations.",
     config=zero_mask.ZeroMaskConfig,

@@ -29,20 +29,22 @@ class PopcountConfig(TechniqueConfig):
 
     mode: Literal["binary", "ternary"] = Field(
         "ternary",
-        description="Bits of an activation: its sign, or positive, zero and negative.",
+        description="Levels of an activation. binary: its sign; ternary: positive, zero or "
+        "negative.",
         json_schema_extra={"flag": "--state-pack-mlp"},
     )
     eps: float = Field(
         1.0,
         ge=0,
         le=4,
-        description="Ternary: inputs up to eps times the mean size of their group count as zero.",
+        description="Largest input that counts as zero, in mean sizes of its group of 32 inputs, "
+        "used with `ternary`.",
     )
     density: float = Field(
         1.0,
         ge=0,
         le=1,
-        description="A token with a larger fraction of inputs that are not zero is computed "
+        description="Largest fraction of inputs that are not zero. A token with more is computed "
         "exactly.",
     )
 

@@ -31,14 +31,14 @@ class ZeroMaskConfig(TechniqueConfig):
         1,
         ge=1,
         le=4096,
-        description="Inputs that are left out together, where their length is at most eps.",
+        description="Inputs that are skipped together, if their length is at most `eps`.",
     )
     density: float = Field(
         0.3,
         ge=0,
         le=1,
-        description="The mask is off for a token with a larger fraction of blocks that are not "
-        "zero, and at a site where the calibration text has one.",
+        description="Largest fraction of blocks that are not zero. A token with more is computed "
+        "whole; a site with more on the calibration text is refused.",
     )
 
 

@@ -9,7 +9,7 @@ from tamiz_tensor_train.rewrite import rewrite
 
 TENSOR_TRAIN = api.Technique(
     name="tt",
-    summary="Weights as tensor trains: products of small cores.",
+    summary="Stores weights as tensor trains (TT), products of small cores.",
     standing=api.Standing.EXPERIMENTAL,
     pays="Layers trained as tensor trains, of which none was tried; others are refused.",
     config=TensorTrainConfig,

@@ -14,6 +14,6 @@ class TernaryConfig(TechniqueConfig):
         0.1,
         ge=0,
         le=1,
-        description="Largest relative error ‖W − Ŵ‖ / ‖W‖, inputs weighted by the imatrix; a "
-        "weight that was not trained ternary has about 0.45.",
+        description="Largest relative error ‖W − Ŵ‖ / ‖W‖, with inputs weighted by the imatrix. "
+        "Weights that were not trained ternary have about 0.45 and are refused.",
     )

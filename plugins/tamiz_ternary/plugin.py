@@ -9,7 +9,7 @@ from tamiz_ternary.rewrite import rewrite
 
 TERNARY = api.Technique(
     name="ternary",
-    summary="Weights of the levels −1, 0 and +1 in two planes of bits.",
+    summary="Stores weights as −1, 0 and +1 in two planes of bits.",
     standing=api.Standing.EXPERIMENTAL,
     pays="Models trained with ternary weights, of which none was tried; others are refused.",
     config=TernaryConfig,

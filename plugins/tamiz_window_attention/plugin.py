@@ -31,7 +31,7 @@ def effect(site: api.Site, config: WindowConfig, cost: api.Cost, keys: int) -> a
 
 WINDOW_ATTENTION = api.Technique(
     name="win-attn",
-    summary="Attention sees a window of the last tokens and the first few.",
+    summary="Attends to the last tokens and the first few only.",
     standing=api.Standing.SITUATIONAL,
     pays="Models trained with a window, or before a filter of keys such as state-pack.",
     config=WindowConfig,
