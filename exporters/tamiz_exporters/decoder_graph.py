@@ -18,76 +18,31 @@ never repeated in memory; a mask has G·S rows to match and is made once for all
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from tamiz.api import DOMAIN, OPSET_VERSION
+from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed, Rotary
+
 OPSET = 18
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _FLOAT_MIN = float(np.finfo(np.float32).min)
 
 
-@dataclass(frozen=True, eq=False)
-class Rotary:
-    """A rotary embedding.
-
-    Attributes:
-        inverse_frequency: ``float32 [R/2]``, radians per position of the rotary pairs; R ≤ D.
-        factor: Of cosine and sine.
-    """
-
-    inverse_frequency: np.ndarray
-    factor: float = 1.0
-
-
-@dataclass(frozen=True)
-class LayerAttention:
-    """How one layer attends.
-
-    Attributes:
-        rotary: The rotary embedding of q and k; None for none.
-        window: Keys that a query sees at most, itself included; 0 for all before it.
-    """
-
-    rotary: Rotary | None
-    window: int = 0
-
-
-@dataclass(frozen=True)
-class DecoderConfig:
-    """Shape of a decoder.
-
-    Attributes:
-        heads: Number of query heads.
-        kv_heads: Number of key/value heads; divides `heads`.
-        head_dim: Length D of one head.
-        epsilon: ε of the norms.
-        layers: How each layer attends. Layers with the same `Rotary` share its tables.
-        scale: Factor on the scores; 0 for 1/sqrt(D).
-        embedding_scale: Factor on the embedding.
-        activation: f of the feed-forward block, ``silu`` or ``gelu_tanh``.
-    """
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    epsilon: float
-    layers: tuple[LayerAttention, ...]
-    scale: float = 0.0
-    embedding_scale: float = 1.0
-    activation: str = "silu"
-
-
-def build_decoder(config: DecoderConfig, weights: Mapping[str, ir.TensorProtocol]) -> ir.Model:
+def build_decoder(
+    config: DecoderConfig, weights: Mapping[str, ir.TensorProtocol | Packed]
+) -> ir.Model:
     """Builds the graph.
 
     Args:
         config: The decoder's shape.
         weights: Tensors under Hugging Face's names. Weights of linear layers are ``[K, N]``, the
-            embedding is ``[V, H]``. Biases, ``q_norm``/``k_norm``, ``lm_head.weight`` and, for a
-            norm around each block, ``pre_feedforward_layernorm``/``post_feedforward_layernorm``
-            are optional. Without a weight of its own the head is the transposed embedding.
+            embedding is ``[V, H]``; packed ones are multiplied by ``tamiz.BlockMatMul``. Biases,
+            ``q_norm``/``k_norm``, ``lm_head.weight`` and, for a norm around each block,
+            ``pre_feedforward_layernorm``/``post_feedforward_layernorm`` are optional. Without a
+            weight of its own the head is the transposed embedding.
 
     Returns:
         The model; inputs ``input_ids, attention_mask, position_ids, past_key_values.N.key/value``,
@@ -97,13 +52,19 @@ def build_decoder(config: DecoderConfig, weights: Mapping[str, ir.TensorProtocol
 
 
 class _Decoder:
-    def __init__(self, config: DecoderConfig, weights: Mapping[str, ir.TensorProtocol]) -> None:
+    def __init__(
+        self, config: DecoderConfig, weights: Mapping[str, ir.TensorProtocol | Packed]
+    ) -> None:
         self.config = config
-        self.vocabulary = weights["model.embed_tokens.weight"].shape[0]
         self.nodes: list[ir.Node] = []
         self.initializers: dict[str, ir.Value] = {}
-        for name, tensor in weights.items():
-            self.initialize(name, tensor)
+        self.packed = {name: w for name, w in weights.items() if isinstance(w, Packed)}
+        for name, weight in weights.items():
+            self.initialize(name, weight.tensor if isinstance(weight, Packed) else weight)
+        packed = self.packed.get(_EMBEDDING)
+        table = self.initializers[_EMBEDDING].const_value
+        assert table is not None
+        self.vocabulary = packed.n if packed else table.shape[0]
 
     def build(self) -> ir.Model:
         config = self.config
@@ -113,9 +74,8 @@ class _Decoder:
         self.position_ids = _value(
             "position_ids", ir.DataType.INT64, "batch_size", "sequence_length"
         )
-        embedding = self.initializers["model.embed_tokens.weight"]
         inputs, outputs = [ids, self.attention_mask, self.position_ids], []
-        x = self.op("Gather", "/model/embed_tokens/Gather", embedding, ids, axis=0)
+        x = self.embedding(ids)
         if config.embedding_scale != 1:
             factor = self.constant(config.embedding_scale, np.float32)
             x = self.op("Mul", "/model/embed_tokens/Mul", x, factor)
@@ -132,13 +92,13 @@ class _Decoder:
         logits = _value(
             "logits", ir.DataType.FLOAT, "batch_size", "sequence_length", self.vocabulary
         )
-        self.op("MatMul", "/lm_head/MatMul", x, self.head(embedding), output=logits)
+        self.head(x, logits)
         graph = ir.Graph(
             inputs,
             [logits, *outputs],
             nodes=self.nodes,
             initializers=tuple(self.initializers.values()),
-            opset_imports={"": OPSET},
+            opset_imports={"": OPSET, **({DOMAIN: OPSET_VERSION} if self.packed else {})},
             name="main_graph",
         )
         return ir.Model(graph, ir_version=8, producer_name="tamiz")
@@ -180,6 +140,35 @@ class _Decoder:
         attributes = [ir.convenience.convert_attribute(key, attrs[key]) for key in attrs]
         self.nodes.append(ir.Node("", op_type, inputs, attributes, outputs=[output], name=name))
         return output
+
+    def packed_op(
+        self,
+        op_type: str,
+        name: str,
+        x: ir.Value,
+        weight: str,
+        bias: ir.Value | None = None,
+        output: ir.Value | None = None,
+    ) -> ir.Value:
+        """A product with a packed weight, or a lookup; its shape is said, as ONNX infers none."""
+        packed = self.packed[weight]
+        width = packed.n if op_type == "BlockMatMul" else packed.k
+        output = output or _value(
+            f"{name}_output_0", ir.DataType.FLOAT, "batch_size", "sequence_length", width
+        )
+        attributes = [
+            ir.convenience.convert_attribute(*pair) for pair in packed.attributes().items()
+        ]
+        inputs = [x, self.initializers[weight], *([] if bias is None else [None, bias])]
+        node = ir.Node(DOMAIN, op_type, inputs, attributes, outputs=[output], name=name)
+        self.nodes.append(node)
+        return output
+
+    def embedding(self, ids: ir.Value) -> ir.Value:
+        if _EMBEDDING in self.packed:
+            return self.packed_op("BlockGather", "/model/embed_tokens/Gather", ids, _EMBEDDING)
+        table = self.initializers[_EMBEDDING]
+        return self.op("Gather", "/model/embed_tokens/Gather", table, ids, axis=0)
 
     def rotary_table(self, rotary: Rotary, number: int) -> tuple[ir.Value, ir.Value]:
         """Returns cos θ and sin θ, ``[B, 1, S, R]``, θ = position · inverse frequency."""
@@ -266,6 +255,10 @@ class _Decoder:
         return f"{name[1:].replace('/', '.')}.{part}" in self.initializers
 
     def linear(self, name: str, x: ir.Value) -> ir.Value:
+        weight = f"{name[1:].replace('/', '.')}.weight"
+        if weight in self.packed:
+            bias = self.weight(name, "bias") if self.has(name, "bias") else None
+            return self.packed_op("BlockMatMul", f"{name}/MatMul", x, weight, bias)
         y = self.op("MatMul", f"{name}/MatMul", x, self.weight(name))
         if self.has(name, "bias"):
             y = self.op("Add", f"{name}/Add", self.weight(name, "bias"), y)
@@ -365,10 +358,15 @@ class _Decoder:
             "Mul", f"{name}/Mul_3", half, self.op("Add", f"{name}/Add_1", tanh, number(1.0))
         )
 
-    def head(self, embedding: ir.Value) -> ir.Value:
-        if "lm_head.weight" in self.initializers:
-            return self.initializers["lm_head.weight"]
-        return self.op("Transpose", "/lm_head/Transpose", embedding, perm=[1, 0])
+    def head(self, x: ir.Value, logits: ir.Value) -> None:
+        weight = _HEAD if _HEAD in self.initializers else _EMBEDDING
+        if weight in self.packed:
+            self.packed_op("BlockMatMul", "/lm_head/MatMul", x, weight, output=logits)
+            return
+        table = self.initializers[weight]
+        if weight == _EMBEDDING:
+            table = self.op("Transpose", "/lm_head/Transpose", table, perm=[1, 0])
+        self.op("MatMul", "/lm_head/MatMul", x, table, output=logits)
 
 
 def _value(name: str, dtype: ir.DataType, *shape: Any) -> ir.Value:

@@ -9,8 +9,8 @@ from tamiz.api import TamizError, write_json
 from tamiz_exporters.companions import CONFIG, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 from tamiz_exporters.decoder_graph import build_decoder
 from tamiz_exporters.external_data import save_model
-from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
+from tamiz_exporters.gguf_split import open_gguf
 from tamiz_exporters.gguf_tokenizer import GgufTokenizer
 from tamiz_exporters.tokenizer import write_tokenizer
 
@@ -47,12 +47,14 @@ def locate(source: str) -> Path:
     return found[0]
 
 
-def export(source: str, directory: Path) -> str:
+def export(source: str, directory: Path, dtype: str = "stored") -> str:
     """Writes the dense bundle's files.
 
     Args:
         source: A .gguf path or the name of a known package.
         directory: An existing, empty directory.
+        dtype: ``stored`` keeps the weights in the formats of the file; ``float32`` dequantises
+            them for a model in standard ops.
 
     Returns:
         The path of the .gguf.
@@ -61,7 +63,7 @@ def export(source: str, directory: Path) -> str:
         TamizError: If the file is damaged or holds something that is not supported.
     """
     path = locate(source)
-    file = GgufFile(path)
+    file = open_gguf(path)
     model = GgufModel(file)
     tokenizer = GgufTokenizer(file, model.vocabulary)
     ids = tokenizer.generation_config()
@@ -70,5 +72,5 @@ def export(source: str, directory: Path) -> str:
     write_json(directory / TOKENIZER, tokenizer.tokenizer_json())
     write_json(directory / TOKENIZER_CONFIG, tokenizer.tokenizer_config(model.context))
     write_tokenizer(directory)
-    save_model(build_decoder(model.config, model.tensors()), directory)
+    save_model(build_decoder(model.config, model.tensors(stored=dtype == "stored")), directory)
     return str(path)

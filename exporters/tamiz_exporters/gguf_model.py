@@ -16,11 +16,12 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz_exporters import gguf_rope
-from tamiz_exporters.decoder_graph import DecoderConfig, LayerAttention
+from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed
 from tamiz_exporters.gguf_architectures import ARCHITECTURES
 from tamiz_exporters.gguf_file import GgufFile, GgufTensor
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
+from tamiz_ops.formats import Format, gguf_format, pack_blocks
 
 #: Metadata that changes the arithmetic in ways the graph does not have; 0 or absence is harmless.
 _UNSUPPORTED = (
@@ -141,9 +142,30 @@ class GgufModel:
             )
         return weights
 
-    def tensors(self) -> dict[str, ir.TensorProtocol]:
-        """Returns `weights` as float32, dequantised when they are written."""
-        return {weight.target: self._lazy(weight) for weight in self.weights()}
+    def tensors(self, stored: bool = False) -> dict[str, ir.TensorProtocol | Packed]:
+        """Returns `weights` for the graph; each is read when it is written.
+
+        Args:
+            stored: Keep matrices in the file's formats; those without a format and vectors are
+                float32. Otherwise all are.
+        """
+        found: dict[str, ir.TensorProtocol | Packed] = {}
+        unknown = set()
+        for weight in self.weights():
+            tensor, format = weight.tensor, gguf_format(weight.tensor.type.name)
+            if stored and format and len(tensor.shape) == 2:
+                found[weight.target] = self._packed(weight, format)
+            else:
+                found[weight.target] = self._lazy(weight)
+                if stored and len(tensor.shape) == 2 and tensor.type.name != "F32":
+                    unknown.add(tensor.type.name)
+        if unknown:
+            _log.warning(
+                "%s: tensors of type %s become float32, as no weight format holds them",
+                self.file.path,
+                " and ".join(sorted(unknown)),
+            )
+        return found
 
     def hf_config(self) -> dict[str, Any]:
         """Returns what ``config.json`` holds, in Hugging Face's terms.
@@ -272,6 +294,21 @@ class GgufModel:
                     rows = np.arange(begin, begin + shape[0])
                     return tensor, (sum(sizes), *shape[1:]), rows
         return name, shape, None
+
+    def _packed(self, weight: Weight, format: Format) -> Packed:
+        """Wraps a matrix in the format that the file stores it in."""
+        tensor, rows = weight.tensor, weight.rows
+        n, k = len(tensor.data) if rows is None else len(rows), tensor.shape[1]
+
+        def read() -> ir.TensorProtocol:
+            data = tensor.data if rows is None else tensor.data[rows]
+            try:
+                return ir.Tensor(pack_blocks(format, data, k))
+            except ValueError as error:
+                self.file.fail(f"tensor {tensor.name}", str(error), "finite values")
+
+        shape = ir.Shape(format.packed_shape(n, k))
+        return Packed(ir.LazyTensor(read, ir.DataType.UINT8, shape), format.name, n, k)
 
     def _lazy(self, weight: Weight) -> ir.LazyTensor:
         """Wraps a weight; a linear layer's comes out as ``[K, N]``."""

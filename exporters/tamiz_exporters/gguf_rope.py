@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tamiz_exporters.decoder_graph import Rotary
+from tamiz_exporters.decoder_config import Rotary
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 
 _YARN_TURNS = 32.0, 1.0

@@ -19,6 +19,7 @@ def tamiz_exporters() -> Sequence[Exporter]:
             order=10,
             accepts=gguf.accepts,
             export=gguf.export,
+            dtypes=("stored", "float32"),
         ),
         Exporter(
             name="onnx",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import GraphEditor, GraphPass, Phase, constant_weight
+from tamiz.api import GraphEditor, GraphPass, Phase, constant_weight, stored_format
 
 NAME = "logits_to_keep"
 #: What may stand between the head and the logits: a bias, a soft cap, a cast.
@@ -53,7 +53,9 @@ class LogitsToKeep(GraphPass):
 
 def _is_head(node: ir.Node) -> bool:
     matmul = node.op_type == "MatMul" and node.domain == ""
-    return matmul and constant_weight(node.inputs[1]) is not None
+    return (matmul or stored_format(node) is not None) and constant_weight(
+        node.inputs[1]
+    ) is not None
 
 
 def _last(graph: GraphEditor, head: ir.Node, hidden: ir.Value) -> ir.Value:

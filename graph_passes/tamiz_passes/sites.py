@@ -22,6 +22,7 @@ from tamiz.api import (
     constant_weight,
     input_of,
     linear_at,
+    stored_format,
 )
 from tamiz_passes.clean_up import name_nodes
 from tamiz_passes.values import LAYOUT, operands, rank, scalar
@@ -62,7 +63,9 @@ def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
     linears: dict[ir.Node, None] = {}
     notes = []
     for node in model.graph:
-        if node.domain == "" and node.op_type in ("MatMul", "Gemm"):
+        if stored_format(node) is not None and node.op_type == "BlockMatMul":
+            linears[node] = None
+        elif node.domain == "" and node.op_type in ("MatMul", "Gemm"):
             reason = _no_site(node)
             if reason is None:
                 linears[node] = None
@@ -120,7 +123,7 @@ class _Roles:
 
     def find(self) -> dict[ir.Node, _Role]:
         for node in self.model.graph:
-            if node.op_type == "Gather" and node.domain == "" and _is_embedding(node):
+            if _is_embedding(node):
                 self.assign(node, "tok_embd", None)
         self.head()
         caches = [v for v in self.model.graph.inputs if rank(v) == 4]
@@ -215,6 +218,10 @@ class _Roles:
 
 
 def _is_embedding(node: ir.Node) -> bool:
+    if node.op_type == "BlockGather" and stored_format(node) is not None:
+        return node.inputs[0] is not None and node.inputs[0].name == "input_ids"
+    if node.op_type != "Gather" or node.domain != "":
+        return False
     source, ids = constant_weight(node.inputs[0]), node.inputs[1]
     axis = node.attributes.get("axis")
     return (
@@ -241,11 +248,16 @@ def _weight_sites(
         source = constant_weight(node.inputs[table])
         assert source is not None
         weight, transposed = source
-        attribute = node.attributes.get("transB")
-        flipped = attribute is not None and attribute.as_int() == 1
-        stored_as_nk = transposed != flipped if table else not transposed
-        assert weight.shape is not None
-        rows, columns = int(weight.shape[0]), int(weight.shape[1])  # type: ignore[arg-type]
+        format = stored_format(node)
+        if format is not None:
+            stored_as_nk = True
+            rows, columns = (node.attributes[name].as_int() for name in "nk")
+        else:
+            attribute = node.attributes.get("transB")
+            flipped = attribute is not None and attribute.as_int() == 1
+            stored_as_nk = transposed != flipped if table else not transposed
+            assert weight.shape is not None
+            rows, columns = int(weight.shape[0]), int(weight.shape[1])  # type: ignore[arg-type]
         layer = node.metadata_props.get(LAYER)
         yield Site(
             id=_unique(_site_id(role, weight), taken),
@@ -257,6 +269,7 @@ def _weight_sites(
             in_features=columns if stored_as_nk else rows,
             out_features=rows if stored_as_nk else columns,
             transposed=stored_as_nk,
+            format=format,
         )
 
 

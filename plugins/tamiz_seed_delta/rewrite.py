@@ -17,7 +17,7 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     packed = {role: graph.constant(f"{site.id}.{role}", fit.tensors[role]) for role in fit.tensors}
     inputs = {"x": linear.input, **packed, "bias": linear.bias}
     attributes = dict(fit.attributes)
-    if not fit.strip:
+    if not fit.strip and site.format is None:
         inputs["dense"] = linear.weight
         attributes["dense_is_kn"] = int(not site.transposed)
     return [graph.replace(linear, "SeedDeltaMatMul", inputs, attributes)]

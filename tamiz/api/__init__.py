@@ -21,7 +21,7 @@ from tamiz.api.cost import Access, Cost, Part
 from tamiz.api.dense import replace_weight
 from tamiz.api.editing import GraphEditor, attribute_of, has_input, input_of, output_of
 from tamiz.api.hookspecs import Exporter, hookimpl, offer
-from tamiz.api.linear import Linear, constant_weight, linear_at
+from tamiz.api.linear import Linear, constant_weight, linear_at, stored_format
 from tamiz.api.metadata import (
     CACHE,
     DOMAIN,
@@ -119,6 +119,7 @@ __all__ = [
     "set_attention",
     "sketch_words",
     "stacked",
+    "stored_format",
     "usual",
     "write_json",
 ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pluggy
@@ -44,13 +43,16 @@ class Exporter:
         accepts: Whether it reads this source (a path, a hub id, or a name such as ``smollm2``).
         export: Writes the dense bundle's files, without the manifest, into an existing empty
             directory and returns the path or name of the source it read. Raises TamizError.
+        dtypes: Values that `export` takes as its keyword ``dtype``, the default first; empty where
+            it has no such keyword and writes float32.
     """
 
     name: str
     summary: str
     order: int
     accepts: Callable[[str], bool]
-    export: Callable[[str, Path], str]
+    export: Callable[..., str]
+    dtypes: tuple[str, ...] = ()
 
 
 @hookspec

@@ -1,4 +1,4 @@
-"""Dense linears in a graph: their input, constant weight, bias and output."""
+"""Linears in a graph: their input, constant weight, dense or packed, bias and output."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tamiz.api.metadata import DOMAIN
 from tamiz.api.site import Site
 from tamiz.files.errors import TamizError
 
@@ -14,14 +15,18 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
+#: Where a BlockMatMul has its bias.
+_PACKED_BIAS = 3
+
+
 @dataclass(frozen=True)
 class Linear:
     """A linear site (or an embedding's Gather) in the graph.
 
     Attributes:
-        node: The MatMul, Gemm or Gather.
+        node: The MatMul, Gemm or Gather, or with a packed weight the BlockMatMul or BlockGather.
         input: x ``[..., K]``; of a Gather the ids ``[...]``.
-        weight: The constant weight as stored (`Site.transposed` says how).
+        weight: The constant weight as stored (`Site.transposed` and `Site.format` say how).
         bias: Constant ``[N]`` that is added to the product, None where there is none.
         output: y ``[..., N]``, after the bias; of a Gather ``[..., K]``.
     """
@@ -55,7 +60,7 @@ def constant_weight(value: ir.Value | None) -> tuple[ir.Value, bool] | None:
 
 
 def linear_at(node: ir.Node) -> Linear:
-    """The linear or embedding that `node`, a MatMul, Gemm or Gather, computes.
+    """The linear or embedding that `node` computes; see `Linear`.
 
     Raises:
         TamizError: If the node has no constant weight.
@@ -66,6 +71,9 @@ def linear_at(node: ir.Node) -> Linear:
     if source is None or x is None:
         raise TamizError(f"node {node.name!r} ({node.op_type}): expected a constant weight")
     output = node.outputs[0]
+    if stored_format(node) is not None:
+        bias = node.inputs[_PACKED_BIAS] if len(node.inputs) > _PACKED_BIAS else None
+        return Linear(node, x, source[0], bias, output)
     if node.op_type == "Gemm":
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         return Linear(node, x, source[0], bias, output)
@@ -74,6 +82,14 @@ def linear_at(node: ir.Node) -> Linear:
         return Linear(node, x, source[0], None, output)
     bias = add.inputs[0] if add.inputs[1] is output else add.inputs[1]
     return Linear(node, x, source[0], bias, add.outputs[0])
+
+
+def stored_format(node: ir.Node) -> str | None:
+    """Name of the format of a product or lookup whose weight is packed as its source stores it."""
+    if node.domain != DOMAIN or node.op_type not in ("BlockMatMul", "BlockGather"):
+        return None
+    attribute = node.attributes.get("format")
+    return None if attribute is None else attribute.as_string()
 
 
 def _bias_add(product: ir.Value) -> ir.Node | None:
@@ -94,8 +110,20 @@ def weight_array(linear: Linear, site: Site) -> np.ndarray:
     """The weight of `site` as float32 ``[N, K]``.
 
     Returns:
-        A read-only view of the mapped file where the weight is external; it may be strided.
+        A read-only view of the mapped file where the weight is external; it may be strided. The
+        values of a packed weight are computed.
     """
     assert linear.weight.const_value is not None
+    if site.format is not None:
+        return unpacked_rows(linear.weight.const_value.numpy(), site)
     array = np.asarray(linear.weight.const_value.numpy(), dtype=np.float32)
     return array if site.transposed else array.T
+
+
+def unpacked_rows(packed: np.ndarray, site: Site) -> np.ndarray:
+    """The float32 values ``[N, K]`` of the packed weight of `site`."""
+    from tamiz_ops import formats
+
+    assert site.format is not None
+    format = formats.find_format(site.format)
+    return formats.dequantize(format, packed, site.out_features, site.in_features)

@@ -50,6 +50,8 @@ class Site:
         head_size: Elements of a key of an attention that was recognised; 0 elsewhere.
         heads: Query heads of such an attention; 0 elsewhere.
         layers: How many decoder layers the model has; 0 where none is known.
+        format: Name of the weight format that the weight is packed in, as its source stores it
+            (`tamiz_ops.formats`); None where it is float32.
     """
 
     id: str
@@ -65,3 +67,4 @@ class Site:
     head_size: int = 0
     heads: int = 0
     layers: int = 0
+    format: str | None = None

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamiz import __version__
+from tamiz.api.linear import unpacked_rows
 from tamiz.api.site import Site
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Fit, FitError
@@ -49,7 +50,7 @@ class Job:
         site: The site.
         choice: The technique with the configuration to start from.
         rules: The policy there.
-        weight: The constant as it is stored; None at a composite site.
+        weight: The constant as it is stored, float32 or packed; None at a composite site.
         statistics: Of the site's input.
         calibration: Identifies the calibration.
         folder: Where fits are kept.
@@ -59,7 +60,7 @@ class Job:
     site: Site
     choice: Choice
     rules: Rules
-    weight: NDArray[np.float32] | None
+    weight: NDArray[Any] | None
     statistics: Statistics | None
     calibration: str | None
     folder: Path
@@ -242,6 +243,8 @@ def _rows(job: Job) -> NDArray[np.float32] | None:
     """W as ``[N, K]``."""
     if job.weight is None:
         return None
+    if job.site.format is not None:
+        return unpacked_rows(job.weight, job.site)
     return job.weight if job.site.transposed else job.weight.T
 
 

@@ -20,9 +20,17 @@ from tamiz.cli._techniques import plugins
     type=click.Path(path_type=Path),
     help="Folder of the new bundle.",
 )
+@click.option(
+    "--dtype",
+    type=click.Choice(["stored", "float32"]),
+    help="Type of the weights. `stored` keeps those of a .gguf file bit for bit in their formats;"
+    " `float32` gives a model in standard ONNX ops. Default: stored for .gguf, else float32.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
-def command(ctx: click.Context, source: str, output: Path, as_json: bool) -> None:
+def command(
+    ctx: click.Context, source: str, output: Path, dtype: str | None, as_json: bool
+) -> None:
     """Convert a model to a dense bundle.
 
     SRC is a .gguf file, a Hugging Face folder or hub id, an .onnx file, or `smollm2` for the model
@@ -32,7 +40,7 @@ def command(ctx: click.Context, source: str, output: Path, as_json: bool) -> Non
     from tamiz.survey.export import export
 
     with status(f"export {source}"):
-        bundle = export(source, output, plugins(ctx))
+        bundle = export(source, output, plugins(ctx), dtype)
     origin = bundle.manifest.source
     if as_json:
         print_json(

@@ -28,6 +28,7 @@ REPORT_PAGE = "report.html"
 
 FORMAT = 1
 KINDS = ("dense", "built")
+WEIGHTS = ("float32", "stored")
 KV_CACHES = ("exact", "shared")
 MIN_ONNXRUNTIME = "1.20"
 
@@ -66,6 +67,8 @@ class Manifest:
         tamiz: Version of tamiz that wrote the bundle.
         min_onnxruntime: Oldest onnxruntime that runs it.
         format: Version of the manifest's format.
+        weights: Of a dense bundle, ``float32`` or ``stored``: in the formats of the source, read by
+            ops of the domain `tamiz`; older manifests lack it.
         unsafe: Techniques that a gate of the build refused, by site, comma-separated; older
             manifests lack it.
     """
@@ -80,6 +83,7 @@ class Manifest:
     min_onnxruntime: str = MIN_ONNXRUNTIME
     format: int = FORMAT
     unsafe: dict[str, str] = field(default_factory=dict)
+    weights: str = WEIGHTS[0]
 
 
 @dataclass(frozen=True)
@@ -282,6 +286,7 @@ def write_manifest(
     policy: str | None = None,
     kv_cache: str = "exact",
     unsafe: Mapping[str, str] | None = None,
+    weights: str = WEIGHTS[0],
 ) -> Manifest:
     """Writes the manifest of a folder whose files are complete; the fields are `Manifest`'s."""
     names = sorted(
@@ -293,7 +298,16 @@ def write_manifest(
         if name != MANIFEST
     }
     chosen = {name: dict(entry) for name, entry in (techniques or {}).items()}
-    manifest = Manifest(kind, source, files, chosen, policy, kv_cache, unsafe=dict(unsafe or {}))
+    manifest = Manifest(
+        kind,
+        source,
+        files,
+        chosen,
+        policy,
+        kv_cache,
+        unsafe=dict(unsafe or {}),
+        weights=weights,
+    )
     write_json(folder / MANIFEST, asdict(manifest))
     return manifest
 
@@ -306,8 +320,9 @@ def _manifest(path: Path) -> Manifest:
             f"{path}: format is {raw.get('format')!r}, this tamiz ({__version__}) reads {FORMAT}"
         )
     raw.setdefault("unsafe", {})
+    raw.setdefault("weights", WEIGHTS[0])
     _check_fields(path, raw, Manifest, "the manifest")
-    for key, values in (("kind", KINDS), ("kv_cache", KV_CACHES)):
+    for key, values in (("kind", KINDS), ("kv_cache", KV_CACHES), ("weights", WEIGHTS)):
         if raw[key] not in values:
             raise TamizError(f"{path}: {key} is {raw[key]!r}, expected {' or '.join(values)}")
     source = _record(path, raw["source"], Source, "source")

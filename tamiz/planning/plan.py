@@ -10,7 +10,7 @@ from typing import Any
 
 from tamiz.api.cost import Cost
 from tamiz.api.site import Site, SiteKind
-from tamiz.api.technique import Technique
+from tamiz.api.technique import Resource, Technique
 from tamiz.files.errors import TamizError, blaming, did_you_mean
 from tamiz.planning.policy import Policy, Rules
 from tamiz.planning.resolver import Choice, Conflict, Resolution, SitePlan, resolve
@@ -136,11 +136,13 @@ def make_plan(
                 chosen.setdefault(name, Choice.of(technique, {}))
         policy.check_reach(chosen, rules)
     base_choices = tuple(chosen[name] for name in sorted(chosen))
+    required = frozenset().union(*(c.technique.requires for c in base_choices))
     wanted = {
         site.id: [
             _at(choice, rules[site.id], site)
             for choice in base_choices
             if choice.technique.fits(site)
+            and not _stays_stored(choice, site, required)
             and _is_on(choice, rules[site.id], choice.technique.name in everywhere)
         ]
         for site in sites
@@ -156,6 +158,15 @@ def make_plan(
         base_choices,
         rules,
         policy,
+    )
+
+
+def _stays_stored(choice: Choice, site: Site, required: frozenset[str]) -> bool:
+    """Whether the weight stays in its source's format: no request, nothing else needs `choice`."""
+    technique = choice.technique
+    owns = any(claim.resource is Resource.WEIGHTS for claim in technique.claims)
+    return (
+        site.format is not None and owns and not (choice.requested or technique.provides & required)
     )
 
 

@@ -90,7 +90,7 @@ class Model:
             check_opset(bundle.model)
         constants = load_constants(bundle.path, bundle.external, options) if built else ()
         try:
-            if built:
+            if built or bundle.manifest.weights == "stored":
                 import tamiz_ops
 
                 tamiz_ops.register(options)

@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from tamiz.plugins import Plugins
 
 
-def export(source: str, target: str | Path, plugins: Plugins) -> Bundle:
+def export(source: str, target: str | Path, plugins: Plugins, dtype: str | None = None) -> Bundle:
     """Exports a source into a new dense bundle.
 
     Args:
         source: A path, a hub id, or a name such as ``smollm2``.
         target: Folder of the bundle; it appears when everything went well.
         plugins: The loaded plugins.
+        dtype: Type of the weights, ``float32`` or what the exporter offers beside it; None for its
+            default.
 
     Raises:
         TamizError: No exporter reads the source, the exporter refuses it, or `target` must not
@@ -29,10 +31,17 @@ def export(source: str, target: str | Path, plugins: Plugins) -> Bundle:
     if exporter is None:
         known = "; ".join(f"{e.name}: {e.summary}" for e in plugins.exporters()) or "none installed"
         raise TamizError(f"{source}: no exporter reads it ({known})")
+    wanted = {} if dtype is None or not exporter.dtypes else {"dtype": dtype}
+    offered = exporter.dtypes or ("float32",)
+    if dtype is not None and dtype not in offered:
+        raise TamizError(
+            f"{source}: found --dtype {dtype}, expected {' or '.join(offered)} for {exporter.name}"
+        )
     bundles.check_target(Path(target), Path(source) if Path(source).exists() else None)
     with bundles.writing(target) as folder:
-        read = exporter.export(source, folder)
+        read = exporter.export(source, folder, **wanted)
         path = Path(read)
         origin = Source(path.name, bundles.sha256(path)) if path.is_file() else Source(read)
-        bundles.write_manifest(folder, "dense", origin)
+        weights = "stored" if (dtype or offered[0]) == "stored" else "float32"
+        bundles.write_manifest(folder, "dense", origin, weights=weights)
     return Bundle.open(target)

@@ -11,7 +11,8 @@ import onnxruntime as ort
 
 import tamiz_ops
 from tamiz.api.passes import GraphPass, Note, Phase, in_order
-from tamiz_exporters.decoder_graph import DecoderConfig, LayerAttention, Rotary, build_decoder
+from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Rotary
+from tamiz_exporters.decoder_graph import build_decoder
 from tamiz_passes.plugin import tamiz_find_sites, tamiz_graph_passes
 
 HIDDEN, FFN, VOCABULARY, HEAD_DIM = 64, 96, 250, 16
