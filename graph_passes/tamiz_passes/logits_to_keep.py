@@ -53,9 +53,9 @@ class LogitsToKeep(GraphPass):
 
 def _is_head(node: ir.Node) -> bool:
     matmul = node.op_type == "MatMul" and node.domain == ""
-    return (matmul or stored_format(node) is not None) and constant_weight(
-        node.inputs[1]
-    ) is not None
+    if not matmul and stored_format(node) is None:
+        return False
+    return constant_weight(node.inputs[1]) is not None
 
 
 def _last(graph: GraphEditor, head: ir.Node, hidden: ir.Value) -> ir.Value:

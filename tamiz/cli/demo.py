@@ -70,7 +70,7 @@ def _bundles(folder: Path, loaded: Plugins) -> tuple[Path, Path]:
     if not _valid(dense):
         click.echo(f"export smollm2 -o {dense}", err=True)
         with status("export smollm2"):
-            export("smollm2", dense, loaded)
+            export("smollm2", dense, loaded, "float32")
     if not _valid(built):
         click.echo(f"build {dense} -o {built}", err=True)
         with progress_bar() as progress:

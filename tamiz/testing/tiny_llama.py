@@ -108,4 +108,4 @@ def export_tiny_llama(folder: Path, plugins: Plugins) -> Path:
 
     source = folder / "tiny.gguf"
     write_tiny_llama(source)
-    return export(str(source), folder / "dense", plugins).path
+    return export(str(source), folder / "dense", plugins, "float32").path

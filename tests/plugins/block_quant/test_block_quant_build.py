@@ -152,7 +152,7 @@ def test_a_q4_0_model_is_recovered_too(
     tmp_path: Path,
 ) -> None:
     make_gguf(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.Q4_0)
-    source = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins).path
+    source = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins, "float32").path
     _, report = built(plugins, source)
     assert report.totals.exact == report.totals.replaced == 16
 

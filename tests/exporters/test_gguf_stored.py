@@ -1,0 +1,145 @@
+"""Export that keeps a GGUF's blocks: the same bits, the same logits, sites, exact builds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from gguf.constants import GGMLQuantizationType as Type
+
+from kit import tiny_gguf
+from tamiz.api.linear import linear_at, weight_array
+from tamiz.building.build import build
+from tamiz.cli import main
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
+from tamiz.planning.plan import choose
+from tamiz.plugins import Plugins
+from tamiz.runtime.model import Model
+from tamiz.survey.export import export
+from tamiz.survey.survey import survey
+
+#: Activations are quantised to 16 bits in groups of 32.
+RELATIVE_ERROR = 5e-4
+
+MODELS = {
+    "llama": {},
+    "llama, biases and a head": {"biases": True, "tied": False},
+    "qwen3": {"architecture": "qwen3", "head_dim": 32, "rotary_dim": 32},
+    "smollm3": {"architecture": "smollm3", "layers": 4},
+    "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8},
+}
+KINDS = [Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1]
+
+
+def exported(
+    folder: Path, plugins: Plugins, model: tiny_gguf.TinyModel, kind: Type = Type.Q5_0
+) -> tuple[tiny_gguf.TinyModel, Bundle]:
+    held = tiny_gguf.write(folder / "tiny.gguf", model, kind)
+    return held, export(str(folder / "tiny.gguf"), folder / "reference", plugins)
+
+
+def ids() -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 250, (1, 33))
+
+
+def expected_logits(model: tiny_gguf.TinyModel) -> np.ndarray:
+    mask, positions = np.ones_like(ids()), np.arange(33)[None]
+    return tiny_gguf.logits(model, ids(), mask, positions)
+
+
+def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_equal_the_model_in_numpy(tmp_path, plugins, name, kind):
+    held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(**MODELS[name]), kind)
+    assert bundle.manifest.weights == "stored"
+    found = Model.load(bundle.path, threads=1).logits(ids())
+    assert relative_error(found, expected_logits(held)) < RELATIVE_ERROR
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_weights_of_sites_are_the_dequantised_ones_bit_for_bit(tmp_path, plugins, kind):
+    model = tiny_gguf.random_model(tied=False)
+    held, bundle = exported(tmp_path, plugins, model, kind)
+    found = survey(bundle, plugins)
+    nodes = {node.name: node for node in found.model.graph}
+    sites = [site for site in found.sites if site.weight is not None]
+    assert {site.weight for site in sites} == {n for n, w in held.weights.items() if w.ndim == 2}
+    for site in sites:
+        assert site.format == kind.name.lower()
+        rows = weight_array(linear_at(nodes[site.node]), site)
+        np.testing.assert_array_equal(rows, held.weights[site.weight], site.id)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_everything_is_recognised(tmp_path, plugins, name):
+    held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(**MODELS[name]))
+    found = survey(bundle, plugins)
+    linears = 7 * held.layers + 1
+    assert found.recognised["BlockMatMul"] == linears
+    assert found.recognised["Attention"] == found.recognised["SwiGLU"] == held.layers
+    assert found.notes == ()
+    assert len(found.sites) == linears + 1 + 2 * held.layers
+
+
+def test_the_bundle_is_about_as_long_as_its_source(tmp_path, plugins):
+    model = tiny_gguf.random_model(hidden=256, ffn=1024, head_dim=64, rotary_dim=64)
+    _, bundle = exported(tmp_path, plugins, model)
+    data = (bundle.path / "model.onnx.data").stat().st_size
+    assert data < 1.06 * (tmp_path / "tiny.gguf").stat().st_size
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_a_build_without_requests_keeps_the_weights_and_scores_nothing(tmp_path, plugins, name):
+    held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(**MODELS[name]))
+    report = build(bundle.path, tmp_path / "built", choose(plugins.techniques()), plugins)
+    assert report.totals.replaced == 0
+    assert report.gate.skipped == "nothing that was applied loses anything"
+    model = Model.load(tmp_path / "built", threads=1)
+    assert model.shared_cache
+    assert relative_error(model.logits(ids()), expected_logits(held)) < RELATIVE_ERROR
+
+
+def test_a_requested_technique_replaces_packed_weights(tmp_path, plugins):
+    _, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(), Type.Q4_1)
+    wanted = choose(plugins.techniques(), {"block-quant": {}})
+    report = build(bundle.path, tmp_path / "built", wanted, plugins)
+    totals = report.totals
+    # Embedding and head have 8 bits by default, which do not hold 4 bits with a minimum.
+    assert (totals.replaced, totals.exact) == (totals.sites, totals.sites - 2)
+
+
+def test_float32_is_an_option(tmp_path):
+    tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model(), Type.Q8_0)
+    command = ["export", str(tmp_path / "tiny.gguf"), "-o", str(tmp_path / "dense")]
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--dtype", "float32"])
+    assert ended.value.code == 0
+    assert Bundle.open(tmp_path / "dense").manifest.weights == "float32"
+    model = ir.load(tmp_path / "dense" / "model.onnx")
+    assert {node.domain for node in model.graph} == {""}
+
+
+def test_a_dtype_that_the_exporter_has_not_is_refused(tmp_path, plugins, tiny_dense):
+    with pytest.raises(TamizError, match="found --dtype stored, expected float32 for onnx"):
+        export(str(tiny_dense / "model.onnx"), tmp_path / "out", plugins, "stored")
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_scales_that_are_not_finite_are_refused(tmp_path, plugins):
+    model = tiny_gguf.random_model()
+    weight = model.weights["model.layers.1.mlp.up_proj.weight"].copy()
+    weight[3, 5] = np.inf
+    model = replace(model, weights={**model.weights, "model.layers.1.mlp.up_proj.weight": weight})
+    with pytest.raises(
+        TamizError, match=r"tensor blk\.1\.ffn_up\.weight: found scales of"
+    ):
+        exported(tmp_path, plugins, model, Type.Q8_0)
+    assert not (tmp_path / "reference").exists()
