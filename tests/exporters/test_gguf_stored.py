@@ -138,8 +138,6 @@ def test_scales_that_are_not_finite_are_refused(tmp_path, plugins):
     weight = model.weights["model.layers.1.mlp.up_proj.weight"].copy()
     weight[3, 5] = np.inf
     model = replace(model, weights={**model.weights, "model.layers.1.mlp.up_proj.weight": weight})
-    with pytest.raises(
-        TamizError, match=r"tensor blk\.1\.ffn_up\.weight: found scales of"
-    ):
+    with pytest.raises(TamizError, match=r"tensor blk\.1\.ffn_up\.weight: found scales of"):
         exported(tmp_path, plugins, model, Type.Q8_0)
     assert not (tmp_path / "reference").exists()
