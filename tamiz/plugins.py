@@ -116,12 +116,17 @@ class Plugins:
         return [plugin for plugin in self.installed if plugin.error is not None]
 
 
-def load(points: Iterable[EntryPoint] | None = None, own_flags: Collection[str] = ()) -> Plugins:
+def load(
+    points: Iterable[EntryPoint] | None = None,
+    own_flags: Collection[str] = (),
+    only_techniques: bool = False,
+) -> Plugins:
     """Loads every plugin of the entry-point group ``tamiz``.
 
     Args:
         points: Entry points to load instead of the installed ones.
         own_flags: Options that the commands have themselves; no technique's flag may be one.
+        only_techniques: Leave out exporters and graph passes, whose modules take most of the time.
 
     Returns:
         The plugins. Broken ones carry their error and contribute nothing.
@@ -146,7 +151,8 @@ def load(points: Iterable[EntryPoint] | None = None, own_flags: Collection[str] 
             _register(manager, plugin, point)
         loaded.installed.append(plugin)
     # A plugin that is skipped contributes nothing, so the others are collected again without it.
-    while (error := _collect(loaded, own_flags)) is not None:
+    hooks = _LISTS[:1] if only_techniques else _LISTS
+    while (error := _collect(loaded, own_flags, hooks)) is not None:
         _skip(manager, next(p for p in loaded.working() if p.name == error.plugin), error.reason)
     return loaded
 
@@ -270,15 +276,19 @@ def _contributions(manager: pluggy.PluginManager, name: str) -> dict[str, list[A
     return found
 
 
-def _collect(loaded: Plugins, own_flags: Collection[str]) -> HookError | None:
-    """Sets what each plugin contributes; returns the first thing that is wrong."""
+def _collect(
+    loaded: Plugins, own_flags: Collection[str], hooks: Collection[str]
+) -> HookError | None:
+    """Sets what each plugin contributes through these hooks; returns the first error."""
     working = loaded.working()
     for plugin in loaded.installed:
         plugin.techniques, plugin.exporters, plugin.passes = [], [], []
     try:
-        declared = {name: _contributions(loaded.manager, name) for name in _LISTS}
+        declared = {name: _contributions(loaded.manager, name) for name in hooks}
         for plugin in working:
-            techniques, exporters, passes = (declared[n].get(plugin.name, []) for n in _LISTS)
+            techniques, exporters, passes = (
+                declared.get(name, {}).get(plugin.name, []) for name in _LISTS
+            )
             with _answerable(plugin):
                 _check(techniques, Technique, loaded.techniques())
                 _check_flags(techniques, loaded.techniques().values(), own_flags)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tamiz.api import Exporter, hookimpl
-from tamiz_exporters import gguf, huggingface, onnx
-from tamiz_exporters.gguf_architectures import ARCHITECTURES
 
 
 @hookimpl
 def tamiz_exporters() -> Sequence[Exporter]:
     """Returns the exporters; the cheaper test comes first."""
+    from tamiz_exporters import gguf, huggingface, onnx
+    from tamiz_exporters.gguf_architectures import ARCHITECTURES
+
     return (
         Exporter(
             name="gguf",

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from tamiz.planning.resolver import Choice
     from tamiz.plugins import Plugins
 
-#: Key of the loaded plugins in `click.Context.meta`.
-_PLUGINS = "tamiz.plugins"
-
 policy = click.option(
     "--policy",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -45,23 +42,39 @@ recipe = click.option(
 
 
 def plugins(ctx: click.Context) -> Plugins:
-    """The plugins; broken ones are reported on stderr, once per command line."""
-    first = _PLUGINS not in ctx.meta
-    loaded = installed(ctx)
-    for plugin in loaded.broken() if first else ():
-        click.echo(
-            f"warning: plugin {plugin.name!r} is broken and skipped: {plugin.error}", err=True
-        )
-    return loaded
+    """The plugins; broken ones are reported on stderr."""
+    return _report_broken(ctx, installed(ctx))
 
 
-def installed(ctx: click.Context) -> Plugins:
+def techniques(ctx: click.Context) -> dict[str, Technique]:
+    """The techniques by name, for options and help; broken plugins are reported on stderr.
+
+    Loads no exporters and graph passes, so that help appears quickly.
+    """
+    return _report_broken(ctx, installed(ctx, only_techniques=True)).techniques()
+
+
+def installed(ctx: click.Context, only_techniques: bool = False) -> Plugins:
     """The plugins, loaded once per command line."""
     from tamiz.plugins import load
 
-    if _PLUGINS not in ctx.meta:
-        ctx.meta[_PLUGINS] = load(own_flags=_own_flags(ctx.find_root()))
-    loaded: Plugins = ctx.meta[_PLUGINS]
+    key = f"tamiz.plugins, only_techniques={only_techniques}"
+    if key not in ctx.meta:
+        own_flags = _own_flags(ctx.find_root())
+        ctx.meta[key] = load(own_flags=own_flags, only_techniques=only_techniques)
+    loaded: Plugins = ctx.meta[key]
+    return loaded
+
+
+def _report_broken(ctx: click.Context, loaded: Plugins) -> Plugins:
+    """Reports each broken plugin on stderr, once per command line."""
+    reported = ctx.meta.setdefault("tamiz.broken", set())
+    for plugin in loaded.broken():
+        if plugin.name not in reported:
+            reported.add(plugin.name)
+            click.echo(
+                f"warning: plugin {plugin.name!r} is broken and skipped: {plugin.error}", err=True
+            )
     return loaded
 
 
@@ -94,17 +107,17 @@ class TechniqueCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The command's own parameters and those of the techniques."""
         own = super().get_params(ctx)
-        made = [o for t in plugins(ctx).techniques().values() for o in _options(t)]
+        made = [o for t in techniques(ctx).values() for o in _options(t)]
         return [*own[:-1], _help_technique(), *made, own[-1]]  # the last one is --help
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses arguments; a technique's switch without a value means ``on``."""
-        return super().parse_args(ctx, _with_values(args, plugins(ctx).techniques()))
+        return super().parse_args(ctx, _with_values(args, techniques(ctx)))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the command's own options, then one line per technique."""
         super().format_options(ctx, formatter)
-        write_techniques(formatter, plugins(ctx).techniques().values(), "--")
+        write_techniques(formatter, techniques(ctx).values(), "--")
         formatter.write_paragraph()
         formatter.write_text("'tamiz help NAME' shows all settings of one technique.")
 
@@ -145,11 +158,11 @@ def choices(ctx: click.Context, values: Mapping[str, Any], name: str | None = No
     """
     from tamiz.planning.plan import choose, parse_value
 
-    techniques = plugins(ctx).techniques()
+    known = plugins(ctx).techniques()
     wanted: dict[str, dict[str, Any] | None] = {}
     if name is not None:
         wanted |= {key: dict(fields) for key, fields in find_recipe(name).techniques.items()}
-    for key, technique in techniques.items():
+    for key, technique in known.items():
         switch = values[_key(key)]
         mode = _mode(technique)
         fields = {
@@ -167,7 +180,7 @@ def choices(ctx: click.Context, values: Mapping[str, Any], name: str | None = No
             wanted[key] = None
         elif switch is not None or fields:
             wanted[key] = {**(wanted.get(key) or {}), **fields}
-    return choose(techniques, wanted)
+    return choose(known, wanted)
 
 
 def find_recipe(name: str) -> Recipe:
@@ -189,19 +202,19 @@ def find_recipe(name: str) -> Recipe:
 
 def recipe_flags(ctx: click.Context, recipe: Recipe) -> list[str]:
     """The command-line options that a recipe sets."""
-    techniques = plugins(ctx).techniques()
+    known = techniques(ctx)
     flags = []
     for name, fields in recipe.techniques.items():
-        if name in techniques:
-            flags += [f"{techniques[name].flag(key)}={value}" for key, value in fields.items()]
-        if name not in techniques or not fields:
+        if name in known:
+            flags += [f"{known[name].flag(key)}={value}" for key, value in fields.items()]
+        if name not in known or not fields:
             flags.append(f"--{name}")
     return flags
 
 
 def acts_on_steps_only(ctx: click.Context, names: Collection[str]) -> bool:
     """Whether one of the techniques acts on single-token steps only, or is not installed."""
-    known = plugins(ctx).techniques() if names else {}
+    known = techniques(ctx) if names else {}
     return any(name not in known or known[name].decode_only for name in names)
 
 
@@ -268,7 +281,7 @@ def find_technique(ctx: click.Context, name: str) -> Technique:
     Raises:
         TamizError: There is none.
     """
-    known = plugins(ctx).techniques()
+    known = techniques(ctx)
     plain = name.removeprefix("--")
     if plain not in known:
         listed = ", ".join(known) or "none"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tamiz.cli._settings import write_techniques
-from tamiz.cli._techniques import plugins, print_technique, recipe_flags
+from tamiz.cli._techniques import print_technique, recipe_flags, techniques
 from tamiz.files.errors import TamizError, did_you_mean
 
 _EXIT_CODES = (
@@ -53,7 +53,7 @@ def command(ctx: click.Context, topic: str | None) -> None:
             click.echo(inner.get_help(context))
     elif topic == "techniques":
         formatter = click.HelpFormatter(width=100)
-        write_techniques(formatter, plugins(ctx).techniques().values())
+        write_techniques(formatter, techniques(ctx).values())
         click.echo(formatter.getvalue(), nl=False)
     elif topic == "recipes":
         _print_recipes(ctx)
@@ -66,14 +66,14 @@ def command(ctx: click.Context, topic: str | None) -> None:
 
 
 def _print_technique(ctx: click.Context, topic: str, others: list[str]) -> None:
-    techniques = plugins(ctx).techniques()
+    known = techniques(ctx)
     name = topic.removeprefix("--")
-    if name not in techniques:
+    if name not in known:
         raise TamizError(
             f"help: {topic!r} is no command, technique or topic"
-            + (did_you_mean(name, [*techniques, *others]) or "; try 'tamiz help'")
+            + (did_you_mean(name, [*known, *others]) or "; try 'tamiz help'")
         )
-    print_technique(techniques[name])
+    print_technique(known[name])
 
 
 def _print_recipes(ctx: click.Context) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tamiz.cli._output import print_json
-from tamiz.cli._techniques import find_technique, plugins
+from tamiz.cli._techniques import find_technique, techniques
 
 
 @click.command("schema")
@@ -16,10 +16,9 @@ def command(ctx: click.Context, technique: str) -> None:
 
     Editors complete and check a policy that names the printed file under "$schema".
     """
-    techniques = plugins(ctx).techniques()
     if technique == "policy":
         from tamiz.planning.policy_schema import policy_model
 
-        print_json(policy_model(techniques).model_json_schema())
+        print_json(policy_model(techniques(ctx)).model_json_schema())
         return
     print_json(find_technique(ctx, technique).config.model_json_schema())
