@@ -20,7 +20,7 @@ KWTA = api.Technique(
     requires={"skippable-blocks"},
     ops=("KwtaMask",),
     calibrated=True,
-    dial=api.Dial("strength", fixed=("k", "k_abs"), start=1.0, loss="loss"),
+    strength=api.Strength("strength", fixed=("k", "k_abs"), start=1.0, loss="loss"),
     effect=effect,
     fit=fit,
     rewrite=rewrite,

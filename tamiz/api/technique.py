@@ -169,15 +169,16 @@ class Autotune:
 
 
 @dataclass(frozen=True)
-class Dial:
-    """One number, the same at all sites, that the gate of the whole model turns up as far as the
-    budget allows.
+class Strength:
+    """One number, equal at all sites of a technique, that a build raises as far as the budget of
+    the whole model allows.
 
     Attributes:
-        field: Field of the configuration, a positive number; more saves more and loses more.
-        fixed: Fields of which one that is set decides instead.
-        start: Where the search begins.
-        loss: Metric of a fit that foretells what the model loses by it, nats a token.
+        field: Field of the configuration that holds the number, positive; a larger one saves more
+            and loses more.
+        fixed: Fields that replace the search where one of them is set.
+        start: First number that is tried, where fits predict no loss.
+        loss: Metric of a fit that predicts what the model loses by it, in nats a token.
     """
 
     field: str
@@ -271,7 +272,7 @@ class Offline:
         calibrated: True if it fits nothing without statistics: a build without a calibration
             makes one of what the model itself writes.
         autotune: What to try where the policy asks for autotune; None if nothing can be tuned.
-        dial: How strongly it acts at all sites together; None if nothing is to be searched.
+        strength: One number for all its sites that a build searches; None if there is none.
         partition: Field of the configuration that the plan sets to the block of the finest mask
             on the site's input: an owner of weights packs them so that the mask pays.
     """
@@ -280,7 +281,7 @@ class Offline:
     dequantize: DequantizeFunction | None = None
     calibrated: bool = False
     autotune: Autotune | None = None
-    dial: Dial | None = None
+    strength: Strength | None = None
     partition: str | None = None
 
 
@@ -349,8 +350,8 @@ class Technique(Planning, Graph, Offline, Claims, Where, Identity):
         if not (isinstance(self.config, type) and issubclass(self.config, TechniqueConfig)):
             raise TypeError(f"{self.name}: its configuration is no TechniqueConfig")
         tuned = [self.autotune.field] if self.autotune else []
-        if self.dial is not None:
-            tuned += [self.dial.field, *self.dial.fixed]
+        if self.strength is not None:
+            tuned += [self.strength.field, *self.strength.fixed]
         tuned += [self.partition] if self.partition else []
         blocks = [claim.block for claim in self.claims if isinstance(claim.block, str)]
         for name in (*self.policy_keys.values(), *tuned, *blocks):

@@ -253,7 +253,7 @@ class _Build:
         try:
             return gradients.losses(surveyed, known.tokens, self.progress), []
         except UnknownOpError as error:
-            return {}, [Note("gradients", "", f"no way back is known through {error}")]
+            return {}, [Note("gradients", "", f"no backward pass is known through {error}")]
 
     def _gate(
         self, tools: Tools, plan: Plan, fitter: Fitter, slots: list[Slot]

@@ -10,8 +10,8 @@ from pathlib import Path
 from tamiz.api.technique import Technique
 from tamiz.building.candidates import Candidates, decodes, gate_windows
 from tamiz.building.decider import CandidateTools, Tools
-from tamiz.building.dial import hold_and_turn, turnable
 from tamiz.building.selection import Slot, refused
+from tamiz.building.strength import adjustable, spend_budget
 from tamiz.building.whole_model import Trials, lossy
 from tamiz.calibration import file as calibrations
 from tamiz.calibration.calibrate import calibrate_on_own_text
@@ -89,10 +89,10 @@ class Search:
         if skipped is not None or budget is None:
             return slots, WholeModelGate(max_dppl=budget, skipped=skipped)
         decode = decodes(slots)
-        windows = gate_windows(dense, known, decode or bool(turnable(slots)), tools.progress)
+        windows = gate_windows(dense, known, decode or bool(adjustable(slots)), tools.progress)
         reference, folder = Reference(dense, tools.work), tools.work / "candidate"
         scored = Candidates(reference, windows, decode, folder, candidates.write, tools.progress)
-        gated = hold_and_turn(slots, Trials(math.log1p(budget), scored.score, candidates.fill))
+        gated = spend_budget(slots, Trials(math.log1p(budget), scored.score, candidates.fill))
         given = known is not None and self.calibration_file is not None
         return gated.slots, WholeModelGate(
             max_dppl=budget,

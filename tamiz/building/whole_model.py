@@ -24,8 +24,8 @@ from tamiz.reporting.report import Trial
 
 _FACTOR = 50.0
 _TRIALS = 6
-#: A trial that uses this much of what is allowed is not improved on.
-_GOOD = 0.5
+#: Share of the budget that ends the search.
+_ENOUGH = 0.5
 _MARGIN = 0.9
 #: Losses below this are treated as equal.
 _NOISE = 1e-6
@@ -113,7 +113,7 @@ class Trials:
         return loss
 
 
-def hold(slots: list[Slot], trials: Trials) -> Gated:
+def hold_to_budget(slots: list[Slot], trials: Trials) -> Gated:
     """Backs slots off, worst first, until the whole model is good enough.
 
     Args:
@@ -156,7 +156,7 @@ class _Search:
                 fails = count
             else:
                 good, most, best = count, count - 1, candidate
-            if fails >= most or (good == count and loss >= _GOOD * allowed):
+            if fails >= most or (good == count and loss >= _ENOUGH * allowed):
                 break
             factor = max(loss, _NOISE) / rest / _MARGIN if rest > 0 else factor / 2
         return (best, True) if good is not None else (candidate, False)

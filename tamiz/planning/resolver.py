@@ -344,7 +344,7 @@ def _keep(wishes: Sequence[_Wish], clashes: Sequence[tuple[_Wish, _Wish]]) -> li
         for wish in remaining:
             if rivals.get(wish, set()).isdisjoint(kept):
                 kept[wish] = None
-        # The last one of a site first: what goes may be what another one lacks no more.
+        # Only the last one of each site: without it, another may lack nothing any more.
         hopeless = {wish.site.id: wish for wish, _ in _lacking(list(kept))}.values()
         if not hopeless:
             return list(kept)

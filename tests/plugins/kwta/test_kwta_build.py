@@ -194,7 +194,7 @@ def test_targets_and_sites_without_skippable_weights(
     assert fused_programs(path).count("KwtaMask") == 6
 
 
-def test_the_dial_is_turned_up_to_the_budget_without_a_calibration(
+def test_the_strength_is_raised_to_the_budget_without_a_calibration(
     plugins: Plugins, tiny_dense: Path
 ) -> None:
     path, report = built(plugins, tiny_dense, "auto", None, 0.02, kwta={})

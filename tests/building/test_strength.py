@@ -1,4 +1,4 @@
-"""The dial: turned up as far as the budget allows, after the rest was held to it."""
+"""The strength is raised as far as the budget allows, after the rest was held to the budget."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tamiz.api.site import Site, SiteKind
-from tamiz.api.technique import Claim, Dial, Fit, Mode, Resource, Technique, TechniqueConfig
-from tamiz.building.dial import hold_and_turn, turnable
+from tamiz.api.technique import Claim, Fit, Mode, Resource, Strength, Technique, TechniqueConfig
 from tamiz.building.fitting import Attempt, Fitted
 from tamiz.building.gate import Verdict
 from tamiz.building.selection import Slot
+from tamiz.building.strength import adjustable, spend_budget
 from tamiz.building.whole_model import Trials
 from tamiz.planning.resolver import Choice, SitePlan
 
@@ -30,8 +30,8 @@ def no_fit(*_: Any) -> Fit:
     raise NotImplementedError
 
 
-TURNED = Technique(
-    name="turned",
+SEARCHED = Technique(
+    name="searched",
     version="1",
     summary="-",
     config=Config,
@@ -39,11 +39,11 @@ TURNED = Technique(
     claims=(Claim(Resource.CANDIDATES, Mode.NARROWING),),
     fit=no_fit,
     rewrite=no_fit,  # type: ignore[arg-type]
-    dial=Dial("strength", fixed=("k",), start=1.0),
+    strength=Strength("strength", fixed=("k",), start=1.0),
 )
 
 
-PREDICTING = replace(TURNED, dial=Dial("strength", ("k",), 1.0, loss="loss"))
+PREDICTING = replace(SEARCHED, strength=Strength("strength", ("k",), 1.0, loss="loss"))
 
 
 def fitted(slot: Slot) -> Slot:
@@ -59,7 +59,7 @@ def fill(slots: Sequence[Slot]) -> list[Slot]:
     return [fitted(slot) if slot.needs_fit else slot for slot in slots]
 
 
-def slots(technique: Technique = TURNED, count: int = 3, **fields: Any) -> list[Slot]:
+def slots(technique: Technique = SEARCHED, count: int = 3, **fields: Any) -> list[Slot]:
     choice = Choice(technique, Config(**fields))
     sites = [
         Site(f"s{i}", SiteKind.LINEAR, f"n{i}", layer=i, tensor="attn_o", in_features=32)
@@ -79,7 +79,7 @@ def test_the_largest_strength_that_holds(cost: float, power: float) -> None:
         [strength] = strengths(candidate)
         return {"dppl": math.expm1(cost * strength**power)}
 
-    found = hold_and_turn(slots(), Trials(math.log1p(0.02), evaluate, fill))
+    found = spend_budget(slots(), Trials(math.log1p(0.02), evaluate, fill))
     best = (math.log1p(0.02) / cost) ** (1 / power)
     [strength] = strengths(found.slots)
     assert 0.6 * best <= strength <= best
@@ -88,8 +88,8 @@ def test_the_largest_strength_that_holds(cost: float, power: float) -> None:
     assert found.trials[found.built].dppl <= 0.02
 
 
-def test_nothing_stands_where_no_strength_holds() -> None:
-    found = hold_and_turn(slots(), Trials(math.log1p(0.02), lambda _: {"dppl": math.nan}, fill))
+def test_nothing_is_applied_where_no_strength_is_within_the_budget() -> None:
+    found = spend_budget(slots(), Trials(math.log1p(0.02), lambda _: {"dppl": math.nan}, fill))
     assert not strengths(found.slots)
     assert found.built is None
     assert not any(trial.holds for trial in found.trials)
@@ -97,28 +97,28 @@ def test_nothing_stands_where_no_strength_holds() -> None:
 
 
 def test_a_field_that_is_set_decides_instead() -> None:
-    assert not turnable(slots(k=0.5))
-    found = hold_and_turn(slots(k=0.5), Trials(math.log1p(0.02), lambda _: {"dppl": 0.001}, fill))
+    assert not adjustable(slots(k=0.5))
+    found = spend_budget(slots(k=0.5), Trials(math.log1p(0.02), lambda _: {"dppl": 0.001}, fill))
     assert all(trial.strength is None for trial in found.trials)
     assert strengths(found.slots) == {1.0}
 
 
 @pytest.mark.parametrize("allowed", [0.02, 0.5])
-def test_the_first_guess_is_what_the_fits_foretell(allowed: float) -> None:
+def test_the_first_guess_is_what_the_fits_predict(allowed: float) -> None:
     def evaluate(candidate: Sequence[Slot]) -> dict[str, float]:
         return {
             "dppl": math.expm1(sum(s.accepted.metrics["loss"] for s in candidate if s.accepted))
         }
 
-    found = hold_and_turn(slots(PREDICTING, 20), Trials(math.log1p(allowed), evaluate, fill))
+    found = spend_budget(slots(PREDICTING, 20), Trials(math.log1p(allowed), evaluate, fill))
     assert found.built is not None
     first = found.trials[0]
     assert allowed / 4 <= first.predicted <= allowed
     assert first.predicted == pytest.approx(math.log1p(first.dppl), rel=1e-3)
 
 
-def test_what_is_not_foretold_begins_where_the_technique_says() -> None:
+def test_without_a_prediction_the_search_begins_where_the_technique_says() -> None:
     trials = Trials(math.log1p(0.02), lambda _: {"dppl": 0.019}, fill)
-    found = hold_and_turn(slots(), trials)
+    found = spend_budget(slots(), trials)
     assert found.trials[0].predicted is None
     assert found.trials[0].strength == 1.0
