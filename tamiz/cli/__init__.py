@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -37,6 +38,10 @@ COMMANDS = (
     "schema",
     "help",
 )
+
+
+#: Interval at which a SIGTERM that waits for an import is delivered again.
+_SECONDS_TO_WAIT = 0.02
 
 
 class LazyGroup(click.Group):
@@ -106,12 +111,31 @@ def _check_arguments(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Lets SIGTERM unwind the stack, so that nothing half-written is left behind."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    """Lets SIGTERM unwind the stack, so that nothing half-written is left behind.
+
+    A native module crashes where its import is broken off, so SIGTERM waits until no import runs.
+    """
+
+    def end(_: int, frame: FrameType | None) -> None:
+        if _is_importing(frame):
+            signal.setitimer(signal.ITIMER_REAL, _SECONDS_TO_WAIT)
+        else:
+            sys.exit(128 + signal.SIGTERM)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported where a signal has interrupted the program."""
+    while frame is not None and "importlib._bootstrap" not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,9 +1,11 @@
+import importlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import click
 import pytest
 
 from kit.command_line import ok, tamiz
-from tamiz.cli import COMMANDS
+from tamiz.cli import COMMANDS, LazyGroup
 from tamiz.files.bundle import writing
 from tamiz.files.errors import TamizError
 from tamiz.planning.recipes import FILE as RECIPES
@@ -522,3 +524,22 @@ def test_whole_numbers_fit_an_op(tiny_dense: Path, tmp_path: Path, value: int) -
     reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--policy", policy)
     assert "expected " in reason
     assert not (tmp_path / "out").exists()
+
+
+def test_sigterm_waits_for_the_end_of_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Native modules crash where an exception breaks off their import."""
+    lines = ["import os, signal", "os.kill(os.getpid(), signal.SIGTERM)", "whole = True"]
+    (tmp_path / "sends_sigterm.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    @click.command("imports")
+    def command() -> None:
+        importlib.import_module("sends_sigterm")
+        time.sleep(60)
+
+    monkeypatch.setattr(LazyGroup, "get_command", lambda *_: command)
+    result = tamiz("plan")
+    assert result.exit_code == 143
+    assert sys.modules["sends_sigterm"].whole
