@@ -1,4 +1,4 @@
-"""Help texts, settings and keys are plain English: no private words, short sentences."""
+"""Texts of commands, settings, keys, metrics and ops: no private words, short sentences."""
 
 import re
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from typing import Any
 import click
 import pytest
 
+import tamiz_ops
 from tamiz.cli import COMMANDS, main
 from tamiz.cli._techniques import TechniqueCommand
 from tamiz.planning.policy_schema import policy_model
@@ -46,9 +47,17 @@ def texts() -> Iterator[tuple[str, str]]:
                     yield f"tamiz {name} {parameter.opts[0]}", parameter.help or ""
             assert not isinstance(command, TechniqueCommand) or command.own_flags()
     for name, technique in load().techniques().items():
-        yield f"technique {name}", technique.pays
+        yield f"technique {name}", technique.summary
+        yield f"technique {name}, pays", technique.pays
         for field, info in technique.config.model_fields.items():
             yield f"setting {technique.flag(field)}", info.description or ""
+        for metric in technique.metrics:
+            yield f"metric {metric.name} of {name}", metric.description
+    for name, op in tamiz_ops.schemas().items():
+        yield f"op {name}", op["doc"]
+        for kind in ("inputs", "outputs", "attributes", "metrics"):
+            for part in op[kind]:
+                yield f"op {name}.{part['name']}", part["doc"]
     for name, recipe in recipes().items():
         yield f"recipe {name}", f"{recipe.summary}. {recipe.pays}"
     yield from descriptions("policy", policy_model({}).model_json_schema())

@@ -235,7 +235,7 @@ const OpSpec& fused_spec() {
         "<name>: begins a part, which messages and metrics name."},
        {"outputs", Kind::integers, true, 0, "The values that are the node's outputs."},
        {"stacks", Kind::integers, false, 0,
-        "The last inputs, and the last outputs, hold so many values each, of one shape, along a "
+        "The last inputs and outputs each stack this number of values of one shape along a "
         "first dimension: the state of all layers, for one. Each of these values has a number of "
         "its own."}},
       {},

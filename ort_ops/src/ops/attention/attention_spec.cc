@@ -50,8 +50,8 @@ const OpSpec& attention_spec() {
         "float32; omitted: no rotary embedding"},
        {"past_sketch", Type::float32, true,
         "[batch, kv_heads, past or capacity, words]: bits of the keys, 32 a float, and their size; "
-        "with past_event four bits of an element; float32 because ONNX Runtime cannot be told "
-        "another type of a Fused output"},
+        "with past_event four bits of an element; float32 because ONNX Runtime supports no "
+        "other type of a Fused output"},
        {"key_mean", Type::float32, true,
         "[kv_heads, head size]: subtracted from keys before they are sketched"},
        {"past_event", Type::float32, true,

@@ -316,12 +316,13 @@ std::vector<AttributeSpec> event_attention_attributes() {
 }
 
 std::vector<MetricSpec> event_attention_metrics() {
-  return {{"event.enabled", "steps", "decode steps of a sequence that attended to some keys only"},
-          {"event.topk_kept", "keys", "attended to exactly in these steps, by KV head"},
-          {"event.channels", "keys", "that these steps had"},
-          {"event.quality_gap", "fraction", "sum of the gaps that were measured"},
-          {"event.gap_checks", "checks", "how many were measured"},
-          {"event.disabled", "sequences", "that a gap switched off"}};
+  return {{"event.enabled", "steps", "Decode steps that attended to a part of the keys."},
+          {"event.topk_kept", "keys",
+           "Keys attended exactly in event.enabled steps, summed over KV heads."},
+          {"event.channels", "keys", "Keys of event.enabled steps, summed over KV heads."},
+          {"event.quality_gap", "fraction", "Sum of the measured gaps."},
+          {"event.gap_checks", "checks", "Number of measured gaps."},
+          {"event.disabled", "sequences", "Sequences that returned to all keys because of a gap."}};
 }
 
 }  // namespace tamiz

@@ -220,13 +220,14 @@ std::vector<AttributeSpec> key_filter_attributes() {
 }
 
 std::vector<MetricSpec> key_filter_metrics() {
-  return {{"pack.enabled", "calls", "decode steps of attention that keep sketches"},
-          {"pack.active", "calls", "those of them in which the filter chose the keys"},
-          {"pack.attended", "keys", "keys attended in pack.enabled calls, by KV head"},
-          {"pack.visible", "keys", "keys there were to attend to"},
-          {"pack.mode", "planes", "of the sketches, summed over pack.enabled: 1 binary, 2 ternary"},
-          {"pack.popcnt", "calls", "pack.active calls with the query packed as the keys are"},
-          {"pack.density", "share", "keys attended of those visible, summed over pack.enabled"}};
+  return {{"pack.enabled", "calls", "Decode steps of attention that keep sketches of the keys."},
+          {"pack.active", "calls", "Decode steps in which the filter picked the keys."},
+          {"pack.attended", "keys", "Attended keys, summed over KV heads and pack.enabled calls."},
+          {"pack.visible", "keys", "Visible keys, summed over KV heads and pack.enabled calls."},
+          {"pack.mode", "planes", "Bits per sketched element, summed over pack.enabled calls."},
+          {"pack.popcnt", "calls", "Calls of pack.active in which the query was packed, too."},
+          {"pack.density", "share",
+           "Attended keys divided by visible keys, summed over pack.enabled calls."}};
 }
 
 }  // namespace tamiz

@@ -295,7 +295,7 @@ const OpSpec& event_select_spec() {
        {"mean", Type::float32, true, "[k]; omitted: 0"},
        {"scale", Type::float32, true, "[k], of the scores, such as column norms; omitted: 1"},
        {"attention_mask", Type::int64, true,
-        "[batch, tokens so far]: its length tells the position; omitted: no position is known, so "
+        "[batch, tokens so far]: its length is the position; omitted: the position is unknown, so "
         "that gap_every, age_max and dense_first do nothing"},
        {"candidates", Type::uint8, true, "[batch, S, ceil(k / block)]; 0 is never chosen"}},
       {{"delta", Type::float32, false,
@@ -318,10 +318,10 @@ const OpSpec& event_select_spec() {
        {"dense_first", Kind::integer, false, 4, "tokens at the start of a sequence that are dense"},
        {"beta", Kind::real, false, 1, "weight of what is not chosen; not 1: a second sum"},
        {"block", Kind::integer, false, 1, "inputs that share a byte of candidates"}},
-      {{"event.enabled", "steps", "decode steps of a sequence that took deltas"},
-       {"event.topk_kept", "inputs", "that these steps computed"},
-       {"event.channels", "inputs", "that these steps had"},
-       {"event.quorum_hits", "steps", "that the budget cut short"}},
+      {{"event.enabled", "steps", "Decode steps that computed a part of the inputs."},
+       {"event.topk_kept", "inputs", "Inputs computed in event.enabled steps."},
+       {"event.channels", "inputs", "Inputs of event.enabled steps."},
+       {"event.quorum_hits", "steps", "Steps shortened by the time budget."}},
       make};
   return spec;
 }

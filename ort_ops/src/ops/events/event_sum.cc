@@ -174,8 +174,10 @@ const OpSpec& event_sum_spec() {
   using Kind = AttributeSpec::Kind;
   static const OpSpec spec = {
       "EventSum",
-      "Adds the product of what EventSelect chose to what was expected of it: y = dy + alpha * "
-      "y_past + base, and checks the gap where EventSelect asked for the dense product too. Where "
+      "Adds the product of the inputs that EventSelect picked to the expected output: y = dy + "
+      "alpha * "
+      "y_past + base, and measures the gap where EventSelect requested the dense product, too. "
+      "Where "
       "everything was computed y = dy.",
       {{"dy", Type::float32, false, "[rows * batch, S, n]: the product of delta, bias included"},
        {"past", Type::float32, false, "what EventSelect read"},
@@ -192,10 +194,11 @@ const OpSpec& event_sum_spec() {
        {"beta", Kind::real, false, 1, "as of EventSelect"},
        {"gap_tol", Kind::real, false, 0.03,
         "largest gap |y - full| / |full|; above it the sequence goes on dense"}},
-      {{"event.quality_gap", "fraction", "sum of the gaps that were measured"},
-       {"event.gap_checks", "checks", "how many were measured"},
-       {"event.disabled", "sequences", "that a gap switched off"},
-       {"event.budget_ms_used", "ms", "from EventSelect to EventSum, where there is a budget"}},
+      {{"event.quality_gap", "fraction", "Sum of the measured gaps."},
+       {"event.gap_checks", "checks", "Number of measured gaps."},
+       {"event.disabled", "sequences", "Sequences that became dense because of a gap."},
+       {"event.budget_ms_used", "ms",
+        "Time from EventSelect to EventSum, measured with a time budget only."}},
       make};
   return spec;
 }

@@ -368,7 +368,7 @@ const OpSpec& head_shortlist_spec() {
          {"tiles", Kind::integer, true, 0, "that are computed exactly for every row"},
          {"rows", Kind::integer, false, 1, "1 to 128; a run with more rows of x is exact"},
          {"estimate", Kind::integer, false, 1, "1: other outputs are estimates; 0: -infinity"}});
-    made.metrics.push_back({"head.shortlisted", "rows", "of x that took the shortlist"});
+    made.metrics.push_back({"head.shortlisted", "rows", "Rows of x that used the shortlist."});
     return made;
   }();
   return spec;

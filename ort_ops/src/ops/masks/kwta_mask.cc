@@ -259,11 +259,11 @@ const OpSpec& kwta_mask_spec() {
        {"candidates", Type::uint8, true, "the mask so far"},
        {"center", Type::float32, true, "[k], taken off x first; output centred needs it or renorm"},
        {"slope", Type::float32, true,
-        "[k], what x foretells of the token: its threshold is threshold * exp(-(x . slope + "
+        "[k], predicts the threshold of a token from x: it is threshold * exp(-(x . slope + "
         "offset)); omitted: the same for all"}},
       {{"mask", Type::uint8, false, "[..., ceil(k / block)], 1 = kept"},
        {"centred", Type::float32, true,
-        "x - center, whose scores decide if it is asked for; with renorm times blocks / winners"}},
+        "x - center, optional; with renorm multiplied by blocks / kept blocks"}},
       false,
       {{"block", Kind::integer, false, 1, "inputs that share a byte of the mask"},
        {"threshold", Kind::real, false, 0, "least score"},
@@ -276,9 +276,9 @@ const OpSpec& kwta_mask_spec() {
        {"offset", Kind::real, false, 0, "of input slope"},
        {"range", Kind::real, false, 2,
         "most that input slope multiplies or divides the threshold by, at least 1"}},
-      {{"kwta.kept", "blocks", "that won; over kwta.blocks: kwta.keep_ratio"},
-       {"kwta.blocks", "blocks", "that there were"},
-       {"kwta.duty_hits", "tokens", "that were gated"}},
+      {{"kwta.kept", "blocks", "Kept blocks; over kwta.blocks: kwta.keep_ratio."},
+       {"kwta.blocks", "blocks", "Blocks of all tokens."},
+       {"kwta.duty_hits", "tokens", "Tokens that were masked."}},
       make};
   return spec;
 }

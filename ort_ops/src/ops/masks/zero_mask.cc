@@ -124,10 +124,10 @@ const OpSpec& zero_mask_spec() {
       {{"block", Kind::integer, false, 1, "inputs that share a byte of the mask"},
        {"epsilon", Kind::real, false, 0, "largest size that counts as 0"},
        {"density", Kind::real, false, 1, "largest fraction of blocks with which a row is masked"}},
-      {{"pack.enabled", "tokens", "that could be masked"},
-       {"pack.active", "tokens", "of them, masked"},
-       {"pack.nonzero", "blocks", "larger than epsilon; over pack.inputs: pack.density"},
-       {"pack.inputs", "blocks", "that there were"}},
+      {{"pack.enabled", "tokens", "Tokens that could be masked."},
+       {"pack.active", "tokens", "Tokens that were masked."},
+       {"pack.nonzero", "blocks", "Blocks larger than epsilon; over pack.inputs: pack.density."},
+       {"pack.inputs", "blocks", "Blocks of all tokens."}},
       make};
   return spec;
 }

@@ -153,8 +153,8 @@ const OpSpec& channel_matmul_spec() {
        {"k", Kind::integer, true, 0, "inputs"},
        {"block", Kind::integer, false, 1, "inputs that share a byte of the mask"},
        {"scale_bits", Kind::integer, false, 16, "of a scale and of a minimum: 16 or 8"}},
-      {{"matmul.bytes_read", "bytes", "of weight that calls read"},
-       {"matmul.bytes_dense", "bytes", "of weight that they would read without a mask"}},
+      {{"matmul.bytes_read", "bytes", "Bytes of packed weights that were read."},
+       {"matmul.bytes_dense", "bytes", "Bytes of packed weights that unmasked calls would read."}},
       make};
   return spec;
 }

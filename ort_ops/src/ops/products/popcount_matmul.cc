@@ -149,10 +149,10 @@ const OpSpec& popcount_matmul_spec() {
        kMaskBlock,
        {"epsilon", Kind::real, false, 0, "of the group's mean |x|; 0: signs"},
        {"density", Kind::real, false, 1, "largest fraction of inputs of a row that are not 0"}},
-      {{"pack.enabled", "tokens", "that were packed"},
-       {"pack.active", "tokens", "of them, multiplied by popcounts"},
-       {"pack.nonzero", "inputs", "packed as other than 0; over pack.inputs: pack.density"},
-       {"pack.inputs", "inputs", "that were packed"}},
+      {{"pack.enabled", "tokens", "Tokens whose inputs were packed."},
+       {"pack.active", "tokens", "Tokens multiplied by counting set bits."},
+       {"pack.nonzero", "inputs", "Packed inputs other than 0; over pack.inputs: pack.density."},
+       {"pack.inputs", "inputs", "Packed inputs."}},
       make};
   return spec;
 }

@@ -109,8 +109,8 @@ const OpSpec& proc_sparse_matmul_spec() {
        {"base", Kind::real, false, 0, "factor of the hash; 0: no hash"},
        {"seed", Kind::integer, false, 0, "of the hash"},
        kMaskBlock},
-      {{"proc.bytes_read", "bytes", "of records that calls read"},
-       {"proc.bytes_stored", "bytes", "of records that they would read without a mask"}},
+      {{"proc.bytes_read", "bytes", "Bytes of records that were read."},
+       {"proc.bytes_stored", "bytes", "Bytes of records that unmasked calls would read."}},
       make};
   return spec;
 }

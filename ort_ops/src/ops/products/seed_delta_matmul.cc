@@ -208,7 +208,7 @@ const OpSpec& seed_delta_matmul_spec() {
        {"spectrum", Type::float32, true, "[L], of the circulant; for base xor-circulant"},
        kProductMask,
        kProductBias,
-       {"dense", Type::float32, true, "[n, k] or [k, n], what W0 + R stands for"},
+       {"dense", Type::float32, true, "[n, k] or [k, n], the weight that W0 + R replaces"},
        {"seedlm", Type::uint8, true, "[ceil(n / 16), tile bytes], made by tamiz_ops.fit_seedlm"}},
       {kProductY},
       false,
@@ -221,8 +221,9 @@ const OpSpec& seed_delta_matmul_spec() {
        {"seed", Kind::integer, false, 0, "of the Hadamard stack"},
        kMaskBlock,
        {"dense_is_kn", Kind::integer, false, 0, "1: dense is [k, n]"}},
-      {{"seed_delta.bytes_read", "bytes", "of records and words that calls read"},
-       {"seed_delta.fallbacks", "rows", "that were not finite and were computed again, dense"}},
+      {{"seed_delta.bytes_read", "bytes", "Bytes of records and words that were read."},
+       {"seed_delta.fallbacks", "rows",
+        "Rows computed again densely because a value was not finite."}},
       make};
   return spec;
 }

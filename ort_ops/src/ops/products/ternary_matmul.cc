@@ -63,8 +63,8 @@ const OpSpec& ternary_matmul_spec() {
       {kProductY},
       false,
       {kOutputs, kInputs, kMaskBlock},
-      {{"matmul.bytes_read", "bytes", "of weight that calls read"},
-       {"matmul.bytes_dense", "bytes", "of weight that they would read without a mask"}},
+      {{"matmul.bytes_read", "bytes", "Bytes of packed weights that were read."},
+       {"matmul.bytes_dense", "bytes", "Bytes of packed weights that unmasked calls would read."}},
       make};
   return spec;
 }
