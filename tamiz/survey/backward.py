@@ -83,6 +83,34 @@ def _matmul(node: ir.Node, values: Values, given: Gradients) -> Gradients:
     return [given[0] @ weight.T]
 
 
+def _block_matmul(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """y = x Wᵀ (+ bias), W ``[n, k]`` packed in the format of its source."""
+    from tamiz_ops import formats
+
+    own = {name: attribute.value for name, attribute in node.attributes.items()}
+    packed, gradient = node.inputs[1], given[0]
+    if set(own) != {"format", "n", "k"} or packed is None or packed.const_value is None:
+        raise UnknownOpError(f"{node.name}, whose weight is not as its source stores it")
+    assert gradient is not None
+    weight = packed.const_value.numpy()
+    format = formats.find_format(own["format"])
+    result = np.zeros((len(gradient), own["k"]), np.float32)
+    for begin in range(0, own["n"], _ROWS):
+        rows = slice(begin, begin + _ROWS)
+        result += gradient[:, rows] @ formats.dequantize(format, weight, own["n"], own["k"], rows)
+    return [result]
+
+
+def _mul(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """y = c x, c a constant number."""
+    constants = [_constant(value) for value in node.inputs]
+    if sum(constants) != 1 or _weight(node.inputs[constants.index(True)]).size != 1:
+        raise UnknownOpError(f"{node.name}, expected a product with a constant number")
+    assert given[0] is not None
+    factor = _weight(node.inputs[constants.index(True)]).reshape(())
+    return [None if constant else given[0] * factor for constant in constants]
+
+
 def _add(node: ir.Node, values: Values, given: Gradients) -> Gradients:
     """y = a + b, the same shape or one a constant."""
     return [given[0] if not _constant(value) else None for value in node.inputs]
@@ -204,13 +232,18 @@ def _name(node: ir.Node, index: int) -> str:
 
 
 _Back = Callable[["ir.Node", Values, Gradients], Gradients]
-_PRODUCTS = {("", "MatMul"), ("", "Gemm")}
+_PRODUCTS = {("", "MatMul"), ("", "Gemm"), ("tamiz", "BlockMatMul")}
+#: Rows of a packed weight that are float32 at a time.
+_ROWS = 4096
 #: The way back by op, and the inputs whose values it is computed from.
 _OPS: dict[tuple[str, str], tuple[_Back, tuple[int, ...]]] = {
     ("", "MatMul"): (_matmul, ()),
     ("", "Gemm"): (_matmul, ()),
+    ("tamiz", "BlockMatMul"): (_block_matmul, ()),
     ("", "Add"): (_add, ()),
+    ("", "Mul"): (_mul, ()),
     ("", "Gather"): (_stop, ()),
+    ("tamiz", "BlockGather"): (_stop, ()),
     ("tamiz", "RMSNorm"): (_rms_norm, (0, 2)),
     ("tamiz", "SwiGLU"): (_swiglu, (0, 1)),
     ("tamiz", "Attention"): (_attention, (0, 1, 2)),

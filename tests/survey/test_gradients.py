@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -18,7 +19,7 @@ from tamiz.survey import gradients
 from tamiz.survey.activations import Activations, Values
 from tamiz.survey.backward import UnknownOpError, back, product, wanted
 from tamiz.survey.survey import Survey, survey
-from tamiz_ops import reference
+from tamiz_ops import formats, reference
 
 TOKENS, WIDTH, HEADS, KV_HEADS = 5, 12, 3, 1
 RANDOM = np.random.default_rng(0)
@@ -36,7 +37,7 @@ def node(op: str, inputs: dict[str, Any], outputs: int = 1, **attributes: Any) -
         else:
             ir.Node("", "Somewhere", [], outputs=[value])
         values.append(value)
-    domain = "" if op in ("MatMul", "Gemm", "Add", "Slice", "Gather", "Erf") else "tamiz"
+    domain = "" if op in ("MatMul", "Gemm", "Add", "Mul", "Slice", "Gather", "Erf") else "tamiz"
     made = [ir.Attr(k, _kind(v), v) for k, v in attributes.items()]
     return ir.Node(domain, op, values, made, num_outputs=outputs, name="n")
 
@@ -129,6 +130,19 @@ def test_products_and_sums() -> None:
     assert product(turned)
     check(node("Add", {"x": None, "y": None}), {"x": rows(), "y": rows()},
           lambda x, y: [x + y], (0, 1))  # fmt: skip
+
+
+def test_a_product_with_a_packed_weight_and_one_with_a_number() -> None:
+    format = formats.find_format("q8_0")
+    weight = RANDOM.normal(size=(20, 32)).astype(np.float32)
+    blocks = gguf.quants.quantize(weight, gguf.GGMLQuantizationType.Q8_0)
+    packed = formats.pack_blocks(format, blocks, 32)
+    rows_of_it = formats.dequantize(format, packed, 20, 32)
+    at = node("BlockMatMul", {"x": None, "w": packed}, n=20, k=32, format="q8_0")
+    assert product(at)
+    check(at, {"x": rows(32)}, lambda x: [x @ rows_of_it.T], (0,))
+    at = node("Mul", {"x": None, "c": np.array(3.0, np.float32)})
+    check(at, {"x": rows()}, lambda x: [3 * x], (0,))
 
 
 @pytest.mark.parametrize(
