@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from tamiz.api import TamizError
 from tamiz_exporters import gguf_rope
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed
 from tamiz_exporters.gguf_architectures import ARCHITECTURES
@@ -305,7 +306,8 @@ class GgufModel:
             try:
                 return ir.Tensor(pack_blocks(format, data, k))
             except ValueError as error:
-                self.file.fail(f"tensor {tensor.name}", str(error), "finite values")
+                where = f"{self.file.path}: tensor {tensor.name}"
+                raise TamizError(f"{where}: {error}") from error
 
         shape = ir.Shape(format.packed_shape(n, k))
         return Packed(ir.LazyTensor(read, ir.DataType.UINT8, shape), format.name, n, k)

@@ -9,8 +9,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from gguf.constants import GGMLQuantizationType as Type
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kit import tiny_gguf
+from kit.gguf_blocks import HALVES
 from tamiz.api.linear import linear_at, weight_array
 from tamiz.building.build import build
 from tamiz.cli import main
@@ -21,6 +24,8 @@ from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 from tamiz.survey.export import export
 from tamiz.survey.survey import survey
+from tamiz_exporters import gguf
+from tamiz_exporters.gguf_file import GgufFile
 
 #: Activations are quantised to 16 bits in groups of 32.
 RELATIVE_ERROR = 5e-4
@@ -32,6 +37,9 @@ MODELS = {
     "smollm3": {"architecture": "smollm3", "layers": 4},
     "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8},
 }
+#: Of a super-block's width.
+WIDE = {"hidden": 256, "ffn": 512, "heads": 4, "head_dim": 64, "rotary_dim": 64}
+SUPER_BLOCKS = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K]
 KINDS = [Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1]
 
 
@@ -64,9 +72,9 @@ def test_logits_equal_the_model_in_numpy(tmp_path, plugins, name, kind):
     assert relative_error(found, expected_logits(held)) < RELATIVE_ERROR
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [*KINDS, *SUPER_BLOCKS], ids=lambda kind: kind.name)
 def test_weights_of_sites_are_the_dequantised_ones_bit_for_bit(tmp_path, plugins, kind):
-    model = tiny_gguf.random_model(tied=False)
+    model = tiny_gguf.random_model(tied=False, **(WIDE if kind in SUPER_BLOCKS else {}))
     held, bundle = exported(tmp_path, plugins, model, kind)
     found = survey(bundle, plugins)
     nodes = {node.name: node for node in found.model.graph}
@@ -132,12 +140,55 @@ def test_a_dtype_that_the_exporter_has_not_is_refused(tmp_path, plugins, tiny_de
         export(str(tiny_dense / "model.onnx"), tmp_path / "out", plugins, "stored")
 
 
+@given(
+    place=st.floats(0, 1),
+    flips=st.lists(st.tuples(st.integers(0, 600), st.integers(0, 255)), min_size=1, max_size=4),
+    kind=st.sampled_from(SUPER_BLOCKS),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_damaged_file_is_exported_or_refused_in_one_sentence(
+    tmp_path_factory, place, flips, kind
+):
+    """Bytes of the tensors' names, dims, types and offsets, or of their blocks, are replaced."""
+    folder = tmp_path_factory.mktemp("damaged")
+    path = folder / "tiny.gguf"
+    tiny_gguf.write(path, tiny_gguf.random_model(layers=1, **WIDE), kind)
+    content = bytearray(path.read_bytes())
+    infos = content.index(b"token_embd.weight")
+    start = infos if place < 0.7 else int(infos + (place - 0.7) / 0.3 * (len(content) - infos))
+    for offset, byte in flips:
+        content[min(start + offset, len(content) - 1)] = byte
+    path.write_bytes(content)
+    (folder / "out").mkdir()
+    refusal = f"{path}: "
+    try:
+        gguf.export(str(path), folder / "out")
+    except TamizError as error:
+        refusal = str(error)
+    assert refusal.startswith(f"{path}: ")
+    assert "\n" not in refusal
+
+
+@pytest.mark.parametrize("half", [0x7E00, 0x7C00, 0xFC00], ids=["NaN", "inf", "-inf"])
+@pytest.mark.parametrize("kind", SUPER_BLOCKS, ids=lambda kind: kind.name)
+def test_factors_of_super_blocks_that_are_not_finite_are_refused(tmp_path, kind, half):
+    path = tmp_path / "tiny.gguf"
+    tiny_gguf.write(path, tiny_gguf.random_model(layers=1, **WIDE), kind)
+    data = GgufFile(path).tensors["blk.0.ffn_down.weight"].data
+    content = bytearray(path.read_bytes())
+    at = content.index(data.tobytes()) + HALVES[kind.name.lower()][0]
+    content[at : at + 2] = half.to_bytes(2, "little")
+    path.write_bytes(content)
+    with pytest.raises(TamizError, match=r"tensor blk\.0\.ffn_down\.weight: d of output 0"):
+        gguf.export(str(path), tmp_path)
+
+
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
 def test_scales_that_are_not_finite_are_refused(tmp_path, plugins):
     model = tiny_gguf.random_model()
     weight = model.weights["model.layers.1.mlp.up_proj.weight"].copy()
     weight[3, 5] = np.inf
     model = replace(model, weights={**model.weights, "model.layers.1.mlp.up_proj.weight": weight})
-    with pytest.raises(TamizError, match=r"tensor blk\.1\.ffn_up\.weight: found scales of"):
+    with pytest.raises(TamizError, match=r"tensor blk\.1\.ffn_up\.weight: scales of"):
         exported(tmp_path, plugins, model, Type.Q8_0)
     assert not (tmp_path / "reference").exists()

@@ -9,6 +9,9 @@ import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
+from kit.gguf_blocks import random_blocks
+from tamiz_ops.formats import gguf_format
+
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = ("h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld", "Ġ Ġ")
 
@@ -165,7 +168,7 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
         if model.architecture == "phi3":
             source, rows = _fused(model, name, source, rows)
         tensor_kind = kind if rows.ndim == 2 else Type.F32
-        stored = gguf.quants.quantize(rows, tensor_kind)
+        stored = _stored(rows, tensor_kind)
         writer.add_tensor(source, stored, raw_dtype=tensor_kind)
         rows = gguf.dequantize(stored, tensor_kind).reshape(rows.shape)
         if source.endswith(("attn_qkv.weight", "ffn_up.weight")) and model.architecture == "phi3":
@@ -178,6 +181,13 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
     writer.write_tensors_to_file()
     writer.close()
     return replace(model, weights=held)
+
+
+def _stored(rows: np.ndarray, kind: Type) -> np.ndarray:
+    """Blocks of a tensor; random ones of the types that gguf cannot quantise to."""
+    if kind.name.endswith("_K"):
+        return random_blocks(gguf_format(kind.name), *rows.shape, plain=True)
+    return gguf.quants.quantize(rows, kind)
 
 
 #: Weights that phi3 files keep in the tensor of another one.
