@@ -222,16 +222,16 @@ class _Build:
             with clock("check"):
                 check = self._check(surveyed, folder)
             outcome = Outcome(
-                surveyed,
-                plan,
-                known,
-                slots,
-                self.decider.refused(slots),
-                [*surveyed.notes, *notes, *written.notes],
-                (constant_bytes(surveyed.model), written.constant_bytes),
-                check,
-                gate,
-                clock.seconds,
+                survey=surveyed,
+                plan=plan,
+                calibration=known,
+                slots=slots,
+                refused=self.decider.refused(slots),
+                notes=[*surveyed.notes, *notes, *written.notes],
+                constant_bytes=(constant_bytes(surveyed.model), written.constant_bytes),
+                check=check,
+                gate=gate,
+                seconds=clock.seconds,
             )
             report = make_report(outcome)
             repeatable = report.without_seconds()

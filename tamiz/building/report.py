@@ -34,7 +34,7 @@ class Outcome:
         slots: The slots as they were written.
         refused: Techniques that were refused, by site id.
         notes: What graph passes left as it was, and why.
-        constant_bytes: Bytes of all constants of the built model, and of the dense one.
+        constant_bytes: Bytes of all constants of the dense model, and of the built one.
         check: Comparison with the dense model; see `tamiz.building.selfcheck.compare`.
         gate: The gate of the whole model.
         seconds: Seconds by step.

@@ -1,15 +1,18 @@
-"""The gate that counts: perplexity of the built model against dense, on calibration text.
+"""The gate of the whole model: perplexity of the built model against dense on calibration text.
 
-    Δppl = max(ppl / ppl_dense, the same of positions ≥ 16) − 1  ≤  max_dppl
+    Δppl = max(ppl / ppl_dense, ppl₁₆ / ppl_dense₁₆) − 1  ≤  max_dppl
 
-(and the same of positions ≥ 16 read token by token, where the plan has techniques that act there
-only; see `tamiz.building.candidates`). Where it does not hold, sites go on to autotune's next
-configuration and in the end to their fallback, worst first: by 1 − cos² of the fit, which is the
-damage done for each byte saved. How many is guessed from
+with ppl₁₆ over positions from 16 on. Where a technique acts on single-token steps only, ppl₁₆ of
+the model that is fed token by token counts as well; see `tamiz.building.candidates`.
 
-    ln(1 + Δppl) ≈ 50 · Σ (byte share) · (1 − cos²)          (measured: 35 to 60)
+A model beyond the budget backs sites off, the worst first: a site takes autotune's next
+configuration, and in the end its fallback. The worst site is the one whose fit has the largest
+damage 1 − cos². The number of sites to back off is predicted from
 
-and after each trial from that trial's own factor. A trial runs a built candidate in onnxruntime.
+    ln(1 + Δppl) ≈ F · Σ (share of the weights) · (1 − cos²)
+
+with F = 50 at first (measured: 35 to 60), and the last trial's own F later. A trial builds a
+candidate and runs it in onnxruntime.
 """
 
 from __future__ import annotations
@@ -22,10 +25,13 @@ from tamiz.building.fitting import Attempt
 from tamiz.building.selection import Slot
 from tamiz.reporting.report import Trial
 
+#: F of the first prediction.
 _FACTOR = 50.0
+#: Largest number of trials of one search; the last one backs off everything lossy.
 _TRIALS = 6
 #: Share of the budget that ends the search.
 _ENOUGH = 0.5
+#: F is raised by 1 / this, so that the next trial rather holds.
 _MARGIN = 0.9
 #: Losses below this are treated as equal.
 _NOISE = 1e-6
@@ -37,7 +43,7 @@ Fill = Callable[[Sequence[Slot]], "list[Slot]"]
 
 @dataclass(frozen=True)
 class Gated:
-    """What the gate left.
+    """What the gate keeps.
 
     Attributes:
         slots: The slots, some of them backed off.
@@ -128,11 +134,11 @@ def hold_to_budget(slots: list[Slot], trials: Trials) -> Gated:
 
 @dataclass
 class _Search:
-    """The smallest number of the worst without which the model is good enough.
+    """The smallest number of the worst sites to back off so that the model is within the budget.
 
     Attributes:
-        slots: Where to begin.
-        worst: Indices of what may go, worst first.
+        slots: The slots before the search.
+        worst: Indices of the slots that may be backed off, worst first.
         trials: Measures candidates.
     """
 
@@ -141,7 +147,7 @@ class _Search:
     trials: Trials
 
     def run(self) -> tuple[list[Slot], bool]:
-        """The slots that are left, and whether they hold; if they do not, all of `worst` went."""
+        """The slots after the search, and whether they hold; if not, all `worst` are backed off."""
         damage = [_share(self.slots, i) * _damage(self.slots[i].accepted) for i in self.worst]
         factor, fails, good = _FACTOR, -1, None
         most, allowed = len(self.worst), self.trials.allowed
@@ -170,7 +176,7 @@ class _Search:
 
 
 def _first_within(damage: Sequence[float], allowed: float) -> int:
-    """The smallest number of first items without which the sum is within what is allowed."""
+    """How many first items to leave out so that the sum of the others is at most `allowed`."""
     rest = sum(damage)
     for count, value in enumerate(damage):
         if rest <= allowed:
@@ -180,13 +186,13 @@ def _first_within(damage: Sequence[float], allowed: float) -> int:
 
 
 def _back_off(slots: Sequence[Slot], indices: Sequence[int]) -> list[Slot]:
-    gone = set(indices)
-    return [slot.back_off() if index in gone else slot for index, slot in enumerate(slots)]
+    chosen = set(indices)
+    return [slot.back_off() if index in chosen else slot for index, slot in enumerate(slots)]
 
 
 def _damage(attempt: Attempt | None) -> float:
-    """1 − cos² of a fit, at most rel_l2² (of the weight, or of a mask of the output); the worst
-    where nothing was measured."""
+    """1 − cos² of a fit; without a cosine rel_l2² of the weight or output, at most 1; 1 where
+    nothing was measured."""
     if attempt is None:
         return 0.0
     cosine = attempt.verdict.mean
