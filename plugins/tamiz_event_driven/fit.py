@@ -45,7 +45,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
         site: The linear.
         weight: float32 ``[N, K]``.
         statistics: With consecutive inputs.
-        config: What is asked for.
+        config: The configuration.
 
     Returns:
         ``scale`` (‖W_k‖), ``mean`` and ``product`` (W μ) where the reference has a mean, attributes
@@ -143,10 +143,10 @@ def schedule(site: Site, config: EventDrivenConfig) -> list[dict[str, float]]:
 
 
 def _uncalibrated(config: EventDrivenConfig) -> Reference:
-    """The reference where nothing is known of the inputs.
+    """The reference without a calibration.
 
     Raises:
-        FitError: The configuration asks for what calibration has to tell.
+        FitError: The configuration needs a calibration.
     """
     fixed = {
         "zero": Reference("zero", None, 0.0),

@@ -8,7 +8,7 @@ from tamiz_head_shortlist.quantise import refined_tiles
 from tamiz_ops.formats import GROUP, TILE, int_format
 
 _OFFSET_BYTES = 4
-#: Tiles that are exact where a recall is asked for and the fit tells how many that takes.
+#: Typical number of exact tiles where the fit chooses it for a recall.
 _TYPICAL_TILES = 112
 #: How long an output's bit takes to be added, by tables, in weights of an int4 product
 #: (`benchmarks/work.py`).

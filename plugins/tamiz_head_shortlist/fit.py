@@ -38,7 +38,7 @@ def fit(
         site: The head.
         weight: float32 ``[N, K]``.
         statistics: Samples of the head's input.
-        config: Sizes, and the recall that is asked for.
+        config: Sizes, and the required recall.
 
     Returns:
         The sketch's tensors with the attributes of the op HeadShortlist, and metrics on held-out

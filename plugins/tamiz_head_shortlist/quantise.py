@@ -18,7 +18,7 @@ _REFINED = 6
 
 
 def refined_tiles(tiles: int) -> int:
-    """How many of a head's tiles are refined, where nothing asks for more: a sixth."""
+    """How many of a head's tiles are refined by default: a sixth."""
     return -(-tiles // _REFINED)
 
 

@@ -12,8 +12,8 @@ loss for weights holds at all sites:
 
     score_b²  ≥  t²  =  price · strength · (the block's part of the weights of the model)
 
-An error costs one token more than another. With c = exp(w·x + b), what the input x foretells of
-that (`tamiz.survey.token_costs`), loss · c takes the place of loss, so the threshold of a token is
+An error costs one token more than another. c = exp(w·x + b) predicts from the input x how much more
+(`tamiz.survey.token_costs`); loss · c takes the place of loss, so the threshold of a token is
 
     t · c^−½  =  t · exp(−½ (w·x + b))          at least half of t and at most twice
 
@@ -58,10 +58,10 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         ``score`` float32 ``[blocks]`` (worth_b), ``center`` float32 ``[K]``, ``shift`` = W μ
         float32 ``[N]`` and ``slope`` = ½ w float32 ``[K]`` where they are used; metrics ``keep``
         (fraction of blocks), ``output_rel_l2`` = ‖W (z − z_kept)‖ / ‖W z‖ and, where it can be
-        foretold, ``loss`` (nats a token) on the samples.
+        predicted, ``loss`` (nats per token) on the samples.
 
     Raises:
-        FitError: The site is not asked for, it would keep so much that a mask takes more time than
+        FitError: The site is no target, it would keep so much that a mask takes more time than
             it saves, or nothing is known of its input.
     """
     if not config.targets(site):
@@ -89,14 +89,14 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
     costs = np.ones((len(z), 1), np.float32)
     if losses is not None:
         part = statistics.share * config.block / site.in_features
-        told: dict[str, int | float | str] = {}
+        by_token: dict[str, int | float | str] = {}
         if statistics.tokens is not None:
             half = (0.5 * _TRUST * statistics.tokens).astype(np.float32)
-            tensors["slope"], told = half[:-1], {"offset": float(half[-1]), "range": _RANGE}
+            tensors["slope"], by_token = half[:-1], {"offset": float(half[-1]), "range": _RANGE}
             costs = _costs(samples, half)
             scores = scores * np.sqrt(costs)
         threshold = _exchanged(scores, part, losses, config)
-        attributes, kept = {"threshold": threshold, **told}, scores >= threshold
+        attributes, kept = {"threshold": threshold, **by_token}, scores >= threshold
         _check_pays(config, float(kept.mean()))
     else:
         attributes, kept = _choice(scores, site, config)
@@ -118,8 +118,8 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
 def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
     """A step reads what wins of the weight, line by line, and its scales.
 
-    Where what errors cost the model decides, other sites may be masked than those foreseen here:
-    what is stored then is the most.
+    Where the measured cost of errors decides, the fit may mask other sites than predicted here: the
+    stored bytes are then an upper bound.
     """
     keep = config.keep_at(site)
     if not (config.targets(site) and (config.pays(keep) or config.informed)):
@@ -168,10 +168,10 @@ def _worth(weight: Float, losses: Float | None, block: int) -> Float:
 
 
 def _costs(samples: Float, half: Float) -> Float:
-    """c of the samples, ``[S, 1]``, from half of what foretells its logarithm."""
+    """c of the samples, ``[S, 1]``, from half of the weights that predict its logarithm."""
     limit = math.log(_RANGE)
-    told = np.clip(samples @ half[:-1] + half[-1], -limit, limit)
-    costs: Float = np.exp(2 * told)[:, np.newaxis].astype(np.float32)
+    logs = np.clip(samples @ half[:-1] + half[-1], -limit, limit)
+    costs: Float = np.exp(2 * logs)[:, np.newaxis].astype(np.float32)
     return costs
 
 

@@ -49,7 +49,7 @@ class Base:
 
 
 def fit_base(weight: Float, root_m: Float, config: SeedDeltaConfig) -> Base:
-    """Fits the base that the configuration asks for.
+    """Fits the base of the configuration.
 
     Args:
         weight: float32 ``[N, K]``.

@@ -35,7 +35,7 @@ STATE_PACK_MLP = api.Technique(
     config=popcount.PopcountConfig,
     site_kinds={api.SiteKind.LINEAR},
     tensors=MLP,
-    # After masks: what they leave out is packed as 0. Another final choice would be lost in it.
+    # After masks, whose skipped inputs are packed as 0. A second final choice would have no effect.
     claims=(api.Claim(api.Resource.BUDGET),),
     requires={"packed-bits"},
     ops=("PopcountMatMul",),

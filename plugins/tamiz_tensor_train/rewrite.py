@@ -4,7 +4,7 @@ From the last core to the first, with P = m_1 … m_{k−1} and Q = n_{k+1} … 
 
     z [P, m_k, Q, r_k] → [P, Q, m_k r_k] · G_k [m_k r_k, r_{k−1} n_k] → [P, Q, r_{k−1}, n_k]
 
-What the next core contracts stands inside of P, so a Reshape and a Transpose come between.
+The dimension that the next core contracts is inside P, so a Reshape and a Transpose come between.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Chain:
         self.add("Reshape", self._shape(*sizes))
 
     def transpose(self, *order: int) -> None:
-        """Permutes what stands after the leading dimensions."""
+        """Permutes the dimensions after the leading ones."""
         perm = [*range(self.leading), *(self.leading + axis for axis in order)]
         self.add("Transpose", perm=perm)
 

@@ -198,14 +198,14 @@ class GraphEditor:
 
         Args:
             at: The linear with the Add of its bias, or the node, that the new node replaces. The
-                new node stands after it, and takes its name, its layer, and the signatures of
+                new node comes after it, and takes its name, its layer, and the signatures of
                 techniques that have rewritten it before.
             op_type: Op of the new node.
             inputs: Its inputs, by name or in order.
             attributes: Its attributes.
             outputs: The old values that its outputs replace, in order; they keep their names,
-                types and shapes, also as outputs of the graph. None stands for an output that is
-                not wanted. By default the output of the linear, or the first one of the node.
+                types and shapes, also as outputs of the graph. None omits an
+                output. By default the output of the linear, or the first one of the node.
             name: Name of the new node, if not that of the old one.
             domain: Domain of the op; '' is ONNX's own.
 

@@ -39,7 +39,7 @@ class Exporter:
     Attributes:
         name: ``gguf``, ``huggingface``, ``onnx``.
         summary: What it reads, in one line.
-        order: Exporters are asked in this order; the first that accepts wins.
+        order: Exporters are tried in this order; the first that accepts the source exports it.
         accepts: Whether it reads this source (a path, a hub id, or a name such as ``smollm2``).
         export: Writes the dense bundle's files, without the manifest, into an existing empty
             directory and returns the path or name of the source it read. Raises TamizError.

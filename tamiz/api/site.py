@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class SiteKind(str, Enum):
-    """What stands at a site."""
+    """What kind of computation a site is."""
 
     LINEAR = "linear"
     FFN = "ffn"
@@ -37,7 +37,7 @@ class Site:
     Attributes:
         id: Stable name: ``layers.7.ffn_down``, ``layers.7.ffn``, ``layers.7.attention``,
             ``tok_embd``, ``output``, or ``linear.<initializer>`` where the graph is unknown.
-        kind: What stands there.
+        kind: What kind of computation it is.
         node: Name of the node that a technique replaces.
         layer: Decoder layer, counted from 0; None outside of layers.
         tensor: Tensor id, one of `TENSOR_IDS`; None for composite and unnamed sites.

@@ -18,16 +18,16 @@ class Statistics:
     Attributes:
         count: Tokens that were seen.
         imatrix: Mean of x² over these tokens, float32 ``[K]``.
-        samples: Some of these inputs, drawn uniformly, float32 ``[S, K]``; windows in the order of
+        samples: Some of the inputs, drawn uniformly, float32 ``[S, K]``; windows in the order of
             the text.
         origins: Name of the text that each sample is of, ``[S]``; None if they are of one text.
         run: Inputs of tokens that follow each other, float32 ``[R, K]``; None if unknown.
-        losses: What an error of each input costs the model, nats a token for its square, float32
+        losses: Cost of an error of each input, in nats per token and squared error, float32
             ``[K]`` (`tamiz.survey.gradients`); None if unknown.
-        tokens: What the input foretells of how much more it costs one token, c = exp(x·tokens[:K] +
-            tokens[K]), 1 on average, float32 ``[K + 1]`` (`tamiz.survey.token_costs`); None if
-            nothing.
-        share: The site's part of the weights of all linear sites.
+        tokens: Predicts from an input x how much an error costs this token relative to others:
+            c = exp(x·tokens[:K] + tokens[K]), 1 on average, float32 ``[K + 1]``
+            (`tamiz.survey.token_costs`); None if there is no prediction.
+        share: The site's share of the weights of all linear sites.
     """
 
     count: int

@@ -159,7 +159,7 @@ class Autotune:
     """Configurations to try at a site, from the smallest to the largest.
 
     Attributes:
-        field: Field of the configuration that a bare number in a policy's schedule stands for.
+        field: Field of the configuration that a bare number in a policy's schedule sets.
         schedule: ``schedule(site, config)``: fields to change, one mapping an attempt; used where
             the policy gives no schedule.
     """
