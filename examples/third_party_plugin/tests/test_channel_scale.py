@@ -58,7 +58,8 @@ def test_tamiz_lists_it_with_its_distribution() -> None:
 
 def test_its_flags_are_those_of_the_commands(tmp_path: Path) -> None:
     assert "alpha" in json.loads(run("schema", "channel-scale"))["properties"]
-    assert "--channel-scale-alpha" in run("build", "--help")
+    assert "--channel-scale" in run("build", "--help")
+    assert "--channel-scale-alpha" in run("help", "channel-scale")
     dense = export_tiny_llama(tmp_path, load())
     plan = json.loads(run("plan", str(dense), "--channel-scale-alpha=0.5", "--json"))
     linears = [site for site in plan["sites"] if site["kind"] == "linear"]
