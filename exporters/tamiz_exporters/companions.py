@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tamiz.api import read_json, read_text, write_json
-from tamiz_exporters.tokenizer import malformed, write_tokenizer
+from tamiz_exporters.tokenizer import TOKENIZER_DEFAULTS, malformed, write_tokenizer
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
@@ -31,7 +31,8 @@ def copy_companions(source: Path, directory: Path) -> None:
 
     ``generation_config.json`` is made from ``config.json`` where absent; a chat template in a file
     of its own moves into ``tokenizer_config.json``, as does whether texts begin with BOS;
-    ``tokenizer.onnx`` is written where the tokenizer allows it.
+    a tokenizer of transformers' general class gives no token types; ``tokenizer.onnx`` is written
+    where the tokenizer allows it.
 
     Args:
         source: Folder that may hold the files.
@@ -61,6 +62,8 @@ def _complete_tokenizer_config(source: Path, directory: Path) -> None:
         config["chat_template"] = read_text(template)
     if "add_bos_token" not in config and (directory / TOKENIZER).is_file():
         config["add_bos_token"] = _begins_with(directory / TOKENIZER, config.get("bos_token"))
+    if config.get("tokenizer_class") == "PreTrainedTokenizerFast":
+        config = {**TOKENIZER_DEFAULTS, **config}
     write_json(path, config)
 
 

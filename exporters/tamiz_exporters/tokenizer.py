@@ -37,6 +37,11 @@ _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _OTHERS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2_SPLIT = rf"{_WORDS}|\p{{N}}|{_OTHERS}"
 LLAMA3_SPLIT = rf"{_WORDS}|\p{{N}}{{1,3}}|{_OTHERS}"
+#: What transformers' class for such files would otherwise assume: token types, which no decoder
+#: takes.
+TOKENIZER_DEFAULTS = {"model_input_names": ["input_ids", "attention_mask"]}
+#: Version of transformers whose names the configurations use.
+TRANSFORMERS = "4.50.0"
 _BYTE_LEVEL = {
     ("byte level with GPT-2's split",),
     ("single digits", "byte level with GPT-2's split"),

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import TypeVar
 
 from tamiz.files.errors import TamizError
@@ -46,22 +45,12 @@ class Workers:
             n_jobs=self.jobs,
             return_as="generator" if self.one_by_one else "list",
             pre_dispatch="2*n_jobs",
+            **({"initializer": _watch, "initargs": (os.getpid(),)} if self.ours else {}),
         )
-        if self.ours:
-            function = partial(_while_parent_lives, os.getpid(), function)
         results: Iterable[_Result] = parallel(delayed(function)(item) for item in items)
         return results
 
 
-def _while_parent_lives(parent: int, function: Callable[[_Item], _Result], item: _Item) -> _Result:
-    """The function's result, from a process that ends soon after its parent."""
-    if os.getppid() != parent:
-        os._exit(1)
-    _watch(parent)
-    return function(item)
-
-
-@cache
 def _watch(parent: int) -> None:
     """Ends this process when its parent was killed, which closes no pool."""
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 #: Times that a build is ended by each signal; TAMIZ_KILLS sets another number.
-KILLS = int(os.environ.get("TAMIZ_KILLS", "3"))
+KILLS = int(os.environ.get("TAMIZ_KILLS", "2"))
 
 
 def start(dense: Path, out: Path) -> subprocess.Popen[str]:

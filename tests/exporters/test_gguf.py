@@ -215,11 +215,13 @@ def test_configuration_files(tmp_path):
     assert config["num_key_value_heads"] == 2
     assert config["tie_word_embeddings"] is True
     generation = json.loads((folder / "generation_config.json").read_text())
-    assert generation == {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
+    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
+    assert generation == {**ids, "transformers_version": config["transformers_version"]}
     tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
     assert tokenizer["eos_token"] == "<|im_end|>"
     assert tokenizer["chat_template"] == "{{ messages[0]['content'] }}"
     assert tokenizer["add_bos_token"] is False
+    assert tokenizer["model_input_names"] == ["input_ids", "attention_mask"]
 
 
 REFUSED = {
