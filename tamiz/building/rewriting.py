@@ -13,7 +13,7 @@ from tamiz.api.technique import FitError
 from tamiz.building.fitting import Attempt
 from tamiz.files import bundle as bundles
 from tamiz.files.errors import blaming
-from tamiz.files.external_data import locations
+from tamiz.files.external_data import check_written, locations
 from tamiz.planning.plan import Plan
 from tamiz.planning.resolver import Choice
 from tamiz.runtime.states import PAST
@@ -147,3 +147,4 @@ def _save(model: ir.Model, folder: Path) -> None:
         alignment=_PAGE,
         align_threshold=_INLINE_BYTES,
     )
+    check_written(folder / bundles.MODEL)

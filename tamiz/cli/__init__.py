@@ -1,11 +1,13 @@
 """The command line: one command per file, imported only when it is needed.
 
-Exit codes: 0 done; 1 internal error, or what the command checks does not hold; 2 bad input or
+Exit codes: 0 done; 1 internal error, no memory or space left, or what the command checks does not
+hold; 2 bad input or
 usage; 130 interrupted; 143 terminated, which cleans up as an interruption does.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import signal
@@ -18,7 +20,7 @@ from typing import Any, NoReturn
 import click
 
 from tamiz import __version__
-from tamiz.files.errors import TamizError, did_you_mean, printable
+from tamiz.files.errors import NO_SPACE, NoSpaceError, TamizError, did_you_mean, printable
 
 COMMANDS = (
     "export",
@@ -82,11 +84,16 @@ class LazyGroup(click.Group):
             sys.exit(2)
         except click.ClickException as error:
             _fail(error.format_message())
+        except NoSpaceError as error:
+            _fail(str(error), 1)
         except TamizError as error:
             _fail(str(error))
+        except MemoryError:
+            _fail("there is not enough memory, or a limit (ulimit -v) is too low", 1)
         except OSError as error:  # no permission, no space
             named = error.filename is not None and error.strerror is not None
-            _fail(f"{error.filename}: {error.strerror}" if named else str(error))
+            code = 1 if error.errno in (*NO_SPACE, errno.ENOMEM) else 2
+            _fail(f"{error.filename}: {error.strerror}" if named else str(error), code)
         except (click.Abort, KeyboardInterrupt):
             click.echo("interrupted", err=True)
             sys.exit(130)
@@ -138,9 +145,9 @@ def _is_importing(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = 2) -> NoReturn:
     click.echo(f"error: {printable(message)}", err=True)
-    sys.exit(2)
+    sys.exit(code)
 
 
 @click.group(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -161,6 +160,7 @@ def command(
 def _dense(source: str, output: Path, loaded: Plugins, progress: Report) -> Iterator[Path]:
     """The dense bundle to build; one that had to be exported is removed in the end."""
     from tamiz.files import bundle
+    from tamiz.files.scratch import WRITTEN, held_folder
     from tamiz.survey.export import export
 
     folder = Path(source)
@@ -173,10 +173,10 @@ def _dense(source: str, output: Path, loaded: Plugins, progress: Report) -> Iter
     bundle.check_target(output, folder if folder.exists() else None)
     place = output.resolve()
     place.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{place.name}.dense.", dir=place.parent) as scratch:
+    with held_folder(place) as scratch:
         progress(f"export {source}", 0, 0)
-        export(source, Path(scratch) / "dense", loaded)
-        yield Path(scratch) / "dense"
+        export(source, scratch / WRITTEN, loaded)
+        yield scratch / WRITTEN
 
 
 def _write(file: Path, report: reports.Report, bundle: Path) -> None:

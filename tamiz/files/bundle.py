@@ -5,7 +5,6 @@ Imported where models run, so it needs nothing but the standard library.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,8 +15,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tamiz import __version__
-from tamiz.files.errors import TamizError, UnwritableError
-from tamiz.files.external_data import External, external_tensors, inside, locations
+from tamiz.files.errors import NO_SPACE, NoSpaceError, TamizError
+from tamiz.files.external_data import (
+    External,
+    external_tensors,
+    inside,
+    locations,
+)
 from tamiz.files.text_file import read_json, write_json
 
 MANIFEST = "tamiz.json"
@@ -31,9 +35,6 @@ KINDS = ("dense", "built")
 WEIGHTS = ("float32", "stored")
 KV_CACHES = ("exact", "shared")
 MIN_ONNXRUNTIME = "1.20"
-
-#: Errors where no more can be written; NumPy's own has no number.
-_NO_SPACE = (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
 
     Raises:
         TamizError: `target` must not be written; see `check_target`.
-        UnwritableError: There was no space for it.
+        NoSpaceError: There was no space for it.
     """
     check_target(Path(target))
     place = Path(target).resolve()
@@ -235,9 +236,10 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
                 old.rename(place)
             raise
     except OSError as error:
-        if error.errno not in _NO_SPACE:  # of a file that is read, maybe
+        if error.errno not in (None, *NO_SPACE):  # of a file that is read, maybe
             raise
-        raise UnwritableError(f"{target}: cannot be written: {error.strerror or error}") from error
+        reason = error.strerror or f"no space left ({error})"  # NumPy's own has no number
+        raise NoSpaceError(f"{target}: cannot be written: {reason}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

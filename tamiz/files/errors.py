@@ -1,5 +1,6 @@
 """The one exception that means "the user can fix this"."""
 
+import errno
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,15 @@ class TamizError(Exception):
 
 class UnwritableError(TamizError):
     """A file that cannot be written: no space, no permission, no such folder."""
+
+
+class NoSpaceError(UnwritableError):
+    """A full disk or quota: the input is fine, and the command can be run again."""
+
+
+#: Numbers of the errors that mean it, and how safetensors, which is written in Rust, says them.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_IN_RUST = tuple(f"(os error {number})" for number in NO_SPACE)
 
 
 #: Characters of a text that `printable` keeps.
@@ -72,14 +82,17 @@ def naming(path: os.PathLike[str], *others: type[Exception]) -> Iterator[None]:
         *others: What else than OSError means that it cannot be written.
 
     Raises:
-        UnwritableError: It cannot.
+        NoSpaceError: There is no space for it.
+        UnwritableError: It cannot be written for another reason.
     """
     kinds: tuple[type[Exception], ...] = (OSError, *others)
     try:
         yield
     except kinds as error:
         reason = getattr(error, "strerror", None) or error
-        raise UnwritableError(f"{path}: cannot be written: {reason}") from error
+        full = getattr(error, "errno", None) in NO_SPACE or str(error).endswith(_IN_RUST)
+        kind = NoSpaceError if full else UnwritableError
+        raise kind(f"{path}: cannot be written: {reason}") from error
 
 
 @contextmanager
@@ -96,7 +109,7 @@ def blaming(who: str, *expected: type[Exception]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, (TamizError, *expected)):
+        if isinstance(error, (TamizError, MemoryError, *expected)):
             raise
         what = " ".join(f"{type(error).__name__}: {error}".split())
         raise TamizError(f"{who} is broken and can be switched off: it raised {what}") from error

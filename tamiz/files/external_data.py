@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tamiz.files.errors import TamizError, printable
+from tamiz.files.errors import NoSpaceError, TamizError, printable
 
 #: Message → field number → message it holds, from onnx.proto. Fields that lead to no tensor are
 #: left out.
@@ -91,6 +91,21 @@ def external_tensors(model: Path) -> tuple[External, ...]:
         ) from error
     except (ValueError, IndexError) as error:
         raise TamizError(f"{model}: not a well-formed ONNX model ({error})") from error
+
+
+def check_written(model: Path) -> None:
+    """Refuses data files that are shorter than their model says: NumPy overlooks a full disk.
+
+    Raises:
+        NoSpaceError: One is.
+    """
+    for location, size in locations(external_tensors(model)).items():
+        found = (model.parent / location).stat().st_size
+        if found < size:
+            raise NoSpaceError(
+                f"{model.parent / location}: cannot be written: no space left, it has {found} of"
+                f" {size} bytes"
+            )
 
 
 def inside(folder: Path, location: str) -> Path:

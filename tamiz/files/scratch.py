@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: The folder in a scratch folder where `tamiz.files.bundle.writing` works.
+#: The folder in a scratch folder that is worked in, by `tamiz.files.bundle.writing` for one; a
+#: scratch folder for this folder may lie beside it.
 WRITTEN = "bundle"
 
 
@@ -56,7 +57,8 @@ def _remove_if_dead(folder: Path, place: Path) -> None:
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if {path.name for path in folder.iterdir()} <= {WRITTEN}:
+        names = (path.name for path in folder.iterdir())
+        if all(name == WRITTEN or name.startswith(f".{WRITTEN}.tamiz-") for name in names):
             old = folder / WRITTEN / "old"
             if old.is_dir() and not place.exists():
                 old.rename(place)

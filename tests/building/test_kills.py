@@ -74,6 +74,25 @@ def test_a_build_that_is_ended_is_resumed(tiny_dense: Path, tmp_path: Path, numb
     assert {path.name for path in tmp_path.iterdir()} == {"tiny-dense", "whole", "out"}
 
 
+@pytest.mark.parametrize("size", [1000, 20_000, 60_000])
+def test_a_build_without_space_is_resumed(tiny_dense: Path, tmp_path: Path, size: int) -> None:
+    """No file may be longer than `size` bytes, as on a full disk."""
+    limited = ["prlimit", f"--fsize={size}"]
+    command = [sys.executable, "-m", "tamiz", "build", str(tiny_dense), "--resume", "-o"]
+    done = subprocess.run(
+        [*limited, *command, str(tmp_path / "out")], capture_output=True, text=True
+    )
+    assert done.returncode == 1, done.stderr
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "cannot be written" in error
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+    for name in ("out", "whole"):
+        subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"tiny-dense", "whole", "out"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
 def test_an_export_that_is_ended_leaves_nothing_for_long(
     tiny_gguf: Path, tmp_path: Path, number: int

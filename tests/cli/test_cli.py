@@ -15,7 +15,7 @@ import pytest
 from kit.command_line import ok, tamiz
 from tamiz.cli import COMMANDS, LazyGroup
 from tamiz.files.bundle import writing
-from tamiz.files.errors import TamizError
+from tamiz.files.errors import NoSpaceError, TamizError
 from tamiz.planning.recipes import FILE as RECIPES
 from tamiz.reporting.report import Report
 
@@ -77,6 +77,14 @@ def test_version() -> None:
             PermissionError(13, "Permission denied", "out"),
             2,
             "error: out: Permission denied\n",
+        ),
+        (OSError(28, "No space left on device", "out"), 1, "error: out: No space left on device\n"),
+        (NoSpaceError("out: full"), 1, "error: out: full\n"),
+        (OSError(12, "Cannot allocate memory"), 1, "error: [Errno 12] Cannot allocate memory\n"),
+        (
+            MemoryError(),
+            1,
+            "error: there is not enough memory, or a limit (ulimit -v) is too low\n",
         ),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.Abort(), 130, "interrupted\n"),
