@@ -148,7 +148,7 @@ def sessions(layers, past, tokens, threads):
 
 def interleaved(*runs):
     """Median seconds of each run, wall and CPU, all of them measured in turns."""
-    times = [([], []) for _ in runs]
+    times: list[tuple[list[float], list[float]]] = [([], []) for _ in runs]
     end = time.perf_counter() + SECONDS
     while time.perf_counter() < end or len(times[0][0]) < 5:
         for run, lists in zip(runs, times, strict=True):

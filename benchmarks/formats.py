@@ -68,7 +68,7 @@ def made_session(format, threads, folder, copies=None):
 
 def seconds_each(sessions, x):
     """Median seconds of a run of each session, in turns."""
-    taken = [[] for _ in sessions]
+    taken: list[list[float]] = [[] for _ in sessions]
     for each in sessions:
         each.run(None, {"x": x})
     begin = time.perf_counter()

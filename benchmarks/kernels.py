@@ -99,7 +99,7 @@ def load(model, path, threads):
 
 def interleaved(rounds, *runs):
     """Median seconds of each run, all of them measured in turns."""
-    times = [[] for _ in runs]
+    times: list[list[float]] = [[] for _ in runs]
     end = time.perf_counter() + SECONDS
     while time.perf_counter() < end or len(times[0]) < rounds:
         for run, seconds in zip(runs, times, strict=True):

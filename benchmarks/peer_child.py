@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +113,7 @@ class Genai:
         self.generator.generate_next_token()  # as in prefill: the next token is known again
 
 
-PEERS = {"llama.cpp": LlamaCpp, "genai": Genai}
+PEERS: dict[str, Any] = {"llama.cpp": LlamaCpp, "genai": Genai}
 
 if __name__ == "__main__":
     peer, path, threads = sys.argv[1:]

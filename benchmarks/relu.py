@@ -48,7 +48,7 @@ def session(name, copies, arrays, sizes, threads, folder):
     data = folder / f"{name}.data"
     with data.open("wb") as file:
         for index in range(copies):
-            made, names = block(index, *sizes, name == "skip")
+            made, names = block(index, sizes[0], sizes[1], name == "skip")
             nodes += made
             for constant, array in zip(names, arrays, strict=True):
                 blob = array.tobytes() + bytes(-array.nbytes % PAGE)

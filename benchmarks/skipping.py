@@ -11,6 +11,7 @@ without skipping, runs in between.
 import argparse
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def measure(k, n, threads, keeps):
         for keep in (1.0, *keeps):
             mask = np.zeros((1, k), np.uint8)
             mask[0, rng.permutation(k)[: round(keep * k)]] = 1
-            runs.append(lambda feed={"x": x, "mask": mask}: skipping.run(None, feed))
+            runs.append(partial(skipping.run, None, {"x": x, "mask": mask}))
         read = read_bandwidth(threads)
         seconds = [s / copies for s in interleaved(5, *runs)]
     return {

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import gguf
 import numpy as np
@@ -25,7 +26,6 @@ from tamiz_exporters.gguf import locate
 from tamiz_proc_sparse import fit as proc_sparse
 from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_seed_delta import fit as seed_delta
-from tamiz_seed_delta import rewrite as seed_delta_rewrite
 from tamiz_seed_delta.config import SeedDeltaConfig
 
 LAYER = "blk.7."
@@ -65,8 +65,8 @@ def ways(k: int) -> Iterator[tuple[str, Callable[[np.ndarray], tuple[float, np.n
         yield f"seed-delta seedlm {bits}", fitted(seed_delta, config)
     for share in (0.7, 0.6, 0.4):
         for base_scale in (0, 0.05):
-            config = ProcSparseConfig(watermark=int(share * k), base_scale=base_scale)
-            yield f"proc-sparse {share}, hash {base_scale}", fitted(proc_sparse, config)
+            sparse = ProcSparseConfig(watermark=int(share * k), base_scale=base_scale)
+            yield f"proc-sparse {share}, hash {base_scale}", fitted(proc_sparse, sparse)
     yield (
         "proc-sparse, 0.9 of blocks",
         fitted(proc_sparse, ProcSparseConfig(fanout=int(0.9 * k / GROUP))),
@@ -155,8 +155,8 @@ class Runner:
 
 
 def seed_delta_runner(fit: Fit, size: tuple[int, int]) -> Runner:
-    names = [name for name in seed_delta_rewrite.TENSORS if name in fit.tensors]
     ports = [port["name"] for port in tamiz_ops.schemas()["SeedDeltaMatMul"]["inputs"]]
+    names = [name for name in ports if name in fit.tensors]
     places = [ports.index(name) for name in names]
     tensors = [fit.tensors[name] for name in names]
     return Runner("SeedDeltaMatMul", tensors, size, places, **fit.attributes)
@@ -186,18 +186,18 @@ def runners(n: int, k: int) -> dict[str, Runner]:
         ),
     }.items():
         fit = proc_sparse.fit(site, w, None, config)
-        made[label] = Runner(
-            "ProcSparseMatMul", list(fit.tensors.values()), (n, k), **fit.attributes
-        )
+        attributes: dict[str, Any] = {**fit.attributes}
+        made[label] = Runner("ProcSparseMatMul", list(fit.tensors.values()), (n, k), **attributes)
     for base in ("none", "xor-circulant", "hadamard"):
-        config = SeedDeltaConfig(base=base, k=k // 2, bits=4, perm_trials=1)
+        fields = {"base": base, "k": k // 2, "bits": 4, "perm_trials": 1}
+        delta = SeedDeltaConfig.model_validate(fields)
         if base == "hadamard" and n * k > 1 << 21:
             continue  # its fit makes an n x L matrix
-        fit = seed_delta.fit(site, w, None, config)
+        fit = seed_delta.fit(site, w, None, delta)
         made[f"seed-delta {base}, 0.5 of blocks"] = seed_delta_runner(fit, (n, k))
     for bits in (3, 4):
-        config = SeedDeltaConfig(base="seedlm", base_bits=bits, k=0)
-        fit = seed_delta.fit(site, w, None, config)
+        delta = SeedDeltaConfig(base="seedlm", base_bits=bits, k=0)
+        fit = seed_delta.fit(site, w, None, delta)
         made[f"seed-delta seedlm {bits}"] = seed_delta_runner(fit, (n, k))
     return made
 

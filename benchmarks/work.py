@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -69,11 +70,12 @@ def seeded(size: int, nodes: int = 16) -> Probe:
     )
     weight = np.random.default_rng(0).standard_normal((size, size), np.float32)
     made = fit(site, weight, None, ProcSparseConfig(shed_eps=0))
+    attributes: dict[str, Any] = {**made.attributes}
     probe = Probe()
     last = probe.input("x", np.ones((1, size), np.float32))
     constants = [probe.input(name, made.tensors[name]) for name in ("deltas", "starts")]
     for _ in range(nodes):
-        (last,) = probe.node("ProcSparseMatMul", [last, *constants], made.attributes)
+        (last,) = probe.node("ProcSparseMatMul", [last, *constants], attributes)
     probe.output(last, "y", np.empty((1, size), np.float32))
     return probe.load(1)
 

@@ -7,8 +7,9 @@ from the commands. Nothing in them is written by hand, and nothing may lack its 
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import interactions
@@ -128,7 +129,7 @@ def hooks() -> str:
     return "\n\n".join(parts)
 
 
-def _hooks() -> dict[str, object]:
+def _hooks() -> dict[str, Callable[..., Any]]:
     return {name: hook for name, hook in vars(hookspecs).items() if name.startswith("tamiz_")}
 
 

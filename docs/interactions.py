@@ -55,7 +55,7 @@ def outcome(pair: Sequence[Technique], techniques: Mapping[str, Technique]) -> t
     if conflicts:
         first = conflicts[0]
         return "conflict", f"{first.rule}: {first.reason}. Remedy: {' or '.join(first.remedies)}."
-    chains = {}
+    chains: dict[str, str] = {}
     for plan in found.plans:
         present = [choice.technique.name for choice in plan.choices]
         if names <= set(present):

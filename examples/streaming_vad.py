@@ -72,10 +72,10 @@ def formants(seconds: float = 8.0) -> Float:
     """
     rng = np.random.default_rng(0)
     vowels = [(730, 1090, 2440), (270, 2290, 3010), (300, 870, 2240), (530, 1840, 2480)]
-    pieces = []
+    pieces: list[NDArray[Any]] = []
     while sum(map(len, pieces)) < seconds * RATE:
         n = int(rng.uniform(0.12, 0.28) * RATE)
-        pitch = np.linspace(*rng.uniform(100, 160, 2), n)
+        pitch = np.linspace(rng.uniform(100, 160), rng.uniform(100, 160), n)
         phase = 2 * np.pi * np.cumsum(pitch) / RATE
         vowel = np.array(vowels[rng.integers(len(vowels))]) * rng.uniform(0.95, 1.05)
         voice = np.zeros(n)
@@ -135,7 +135,9 @@ class Step:
     """
 
     def __init__(self, constants: dict[str, Float], fits: dict[str, Fit]) -> None:
-        self.fits, self.nodes, self.state = fits, [], {}
+        self.fits = fits
+        self.nodes: list[Any] = []
+        self.state: dict[str, Any] = {}
         self.inputs, self.outputs = ["x", "h", "c"], ["h_next", "c_next"]
         self.constants: dict[str, Any] = {}
         bias = constants["B"][0].reshape(2, -1).sum(axis=0)  # of W x and of R h

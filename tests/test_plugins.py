@@ -24,6 +24,8 @@ from tamiz.plugins import load
 from tamiz.survey.survey import run_passes
 
 Install = Callable[..., EntryPoint]
+#: A model that the hooks of these tests do not look at.
+MODEL = ir.Model(ir.Graph([], [], nodes=[]), ir_version=10)
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def technique(name: str, config: type[TechniqueConfig] = TechniqueConfig) -> Tec
         config=config,
         site_kinds=frozenset({SiteKind.LINEAR}),
         claims=(Claim(Resource.WEIGHTS, Mode.EXCLUSIVE),),
-        fit=lambda *_: None,  # type: ignore[arg-type, return-value]
+        fit=lambda *_: None,
         rewrite=lambda *_: [],
     )
 
@@ -163,22 +165,25 @@ def test_hooks_that_raise_later_are_blamed_on_their_plugin(install: Install) -> 
 
     loaded = load([install("sites", tamiz_find_sites=broken)])
     with pytest.raises(TamizError, match=r"^plugin sites is broken .* IndexError: no luck"):
-        loaded.find_sites(object())
+        loaded.find_sites(MODEL)
 
 
 def test_the_first_plugin_that_knows_a_model_finds_its_sites(install: Install) -> None:
     knows = install("knows", tamiz_find_sites=lambda model: ([], []))
     not_asked = install("asked-last", tamiz_find_sites=lambda model: 1 / 0)
     later = install("later", tamiz_find_sites=lambda model: None)
-    assert load([knows, not_asked, later]).find_sites(object()) == ([], [])
+    assert load([knows, not_asked, later]).find_sites(MODEL) == ([], [])
 
 
 def test_tryfirst_goes_first(install: Install) -> None:
-    first = hookimpl(tryfirst=True)(lambda model: (["first"], []))
+    def knows(model: object) -> tuple[list[str], list[str]]:
+        return ["first"], []
+
+    first = hookimpl(tryfirst=True)(knows)
     plugins = load(
         [install("a", tamiz_find_sites=first), install("z", tamiz_find_sites=lambda model: 1 / 0)]
     )
-    assert plugins.find_sites(object()) == (["first"], [])
+    assert plugins.find_sites(MODEL) == (["first"], [])
 
 
 def test_a_wrapper_changes_what_others_offer(install: Install) -> None:
@@ -202,7 +207,7 @@ def test_a_wrapper_that_raises_is_the_one_to_blame(install: Install) -> None:
     wrapping = install("wrapping", tamiz_find_sites=hookimpl(wrapper=True)(broken))
     knows = install("knows", tamiz_find_sites=lambda model: ([], []))
     with pytest.raises(TamizError, match=r"^plugin wrapping is broken .* IndexError: no luck"):
-        load([knows, wrapping]).find_sites(object())
+        load([knows, wrapping]).find_sites(MODEL)
 
 
 def a_pass(name: str, needs: str = "", provides: str = "") -> type[GraphPass]:

@@ -291,7 +291,8 @@ def test_a_function_that_raises_is_blamed_on_its_technique(
     def broken(*_: Any) -> Any:
         raise KeyError("no luck")
 
-    technique = rescaled(**{function: broken})
+    changes: dict[str, Any] = {function: broken}
+    technique = rescaled(**changes)
     expected = (
         "^technique rescaled is broken and can be switched off: it raised KeyError: 'no luck'"
     )

@@ -54,7 +54,7 @@ def policy(dense: Path, **defaults: Any) -> Path:
     return path
 
 
-ANYTHING = {"gating": {}}
+ANYTHING: dict[str, Any] = {"gating": {}}
 
 
 def test_a_good_technique_stays(tiny_dense: Path) -> None:
@@ -102,7 +102,7 @@ def test_what_acts_on_steps_only_is_scored_step_by_step(tiny_dense: Path) -> Non
 
 
 def test_steps_are_scored_on_longer_windows_of_the_same_text() -> None:
-    known = Calibration("", {}, 1, tokens=[[i] * 512 for i in range(5)])
+    known = Calibration("", {}, {}, tokens=[[i] * 512 for i in range(5)])
     reference: Any = SimpleNamespace(limit=1024)
     assert gate_windows(reference, known, False, lambda *step: None) == known.tokens
     joined = gate_windows(reference, known, True, lambda *step: None)

@@ -255,9 +255,12 @@ def test_a_file_that_was_changed_costs_one_sentence(
         about = json.loads(file.metadata()["tamiz-calibration"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     del about["sha256"]  # read where an interrupted run is continued
-    changes = [({**about, key: value}, tensors) for key in about for value in DESCRIPTIONS[key]]
+    changes: list[tuple[Any, Any]] = [
+        ({**about, key: value}, tensors) for key in about for value in DESCRIPTIONS[key]
+    ]
     changes += [({k: v for k, v in about.items() if k != key}, tensors) for key in about]
-    changes += [(whole, tensors) for whole in ([], "x", None, 1)]
+    wholes: list[Any] = [[], "x", None, 1]
+    changes += [(whole, tensors) for whole in wholes]
     changes += [
         (about, {**tensors, name: changed_tensor(tensors[name], how)})
         for name, hows in TENSORS.items()

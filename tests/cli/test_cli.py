@@ -20,7 +20,7 @@ from tamiz.planning.recipes import FILE as RECIPES
 from tamiz.reporting.report import Report
 
 
-def refused(*arguments: str | Path) -> str:
+def refused(*arguments: object) -> str:
     """Runs what must be refused; returns the one sentence that says why."""
     result = tamiz(*arguments)
     assert result.exit_code == 2, result.output
@@ -373,7 +373,7 @@ def test_build_refuses_bad_decisions(
 def test_a_missing_cluster_engine_is_told(
     tiny_dense: Path, monkeypatch: pytest.MonkeyPatch, backend: str, module: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, module, None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, module, None)
     out = tiny_dense.parent / "out"
     told = refused("build", tiny_dense, "-o", out, "--backend", backend)
     assert told.startswith(
@@ -508,7 +508,7 @@ def test_without_a_terminal_progress_is_a_line(
 
 def test_a_path_that_is_not_utf8_costs_one_sentence(tiny_dense: Path) -> None:
     for arguments in (["run", b"caf\xe9", "hi"], ["build", b"caf\xe9", b"-o", b"x"]):
-        command = [sys.executable, "-m", "tamiz", *arguments]
+        command: list[Any] = [sys.executable, "-m", "tamiz", *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == "error: caf\\udce9: is not UTF-8, expected another name\n"

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ def quick(monkeypatch):
 
 
 def test_a_bundle_alone(quick, dense_dir):
-    told = []
+    told: list[Any] = []
     report = bench.bench(dense_dir, None, (16, 64), 1, told.append)
     assert set(report["decode_tok_s"]) == set(report["prefill_tok_s"]) == {"16", "64"}
     assert all(speed > 0 for speed in report["decode_tok_s"].values())

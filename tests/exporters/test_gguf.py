@@ -4,6 +4,7 @@ import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -22,7 +23,7 @@ from tamiz_exporters import gguf
 
 RELATIVE_ERROR = 2e-6
 
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     "llama, grouped queries, tied head": {},
     "llama, separate head": {"tied": False},
     "llama, one key per query": {"kv_heads": 4},
@@ -107,8 +108,8 @@ def test_every_layer_is_recognised_and_computes_the_same(tmp_path, name):
     assert found.recognised["SwiGLU"] == held.layers, found.notes
     nodes = [node for node in found.model.graph if node.op_type == "Attention"]
     windows = [node.attributes.get("window") for node in nodes]
-    windows = [0 if window is None else window.as_int() for window in windows]
-    assert windows == [held.window_of(layer) for layer in range(held.layers)]
+    widths = [0 if window is None else window.as_int() for window in windows]
+    assert widths == [held.window_of(layer) for layer in range(held.layers)]
     ids = random_ids(2, 33)
     positions = np.broadcast_to(np.arange(33), ids.shape)
     expected = tiny_gguf.logits(held, ids, np.ones_like(ids), positions)
@@ -146,11 +147,15 @@ def test_interface_is_that_of_optimum(tmp_path):
     session = ort.InferenceSession(folder / "model.onnx")
     total = "past_sequence_length + sequence_length"
     batch = ["batch_size", "sequence_length"]
-    inputs = {"input_ids": batch, "attention_mask": ["batch_size", total], "position_ids": batch}
+    inputs: dict[str, list[Any]] = {
+        "input_ids": batch,
+        "attention_mask": ["batch_size", total],
+        "position_ids": batch,
+    }
     outputs: dict[str, list] = {"logits": [*batch, len(tiny_gguf.byte_level_tokens())]}
     for layer in range(2):
         for part in ("key", "value"):
-            past = ["batch_size", 2, "past_sequence_length", 16]
+            past: list[Any] = ["batch_size", 2, "past_sequence_length", 16]
             inputs[f"past_key_values.{layer}.{part}"] = past
             outputs[f"present.{layer}.{part}"] = ["batch_size", 2, total, 16]
     assert {node.name: node.shape for node in session.get_inputs()} == inputs
@@ -224,7 +229,7 @@ def test_configuration_files(tmp_path):
     assert tokenizer["model_input_names"] == ["input_ids", "attention_mask"]
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "yarn": ({"llama__rope__scaling__type": "yarn"}, "rope.scaling.factor: found nothing"),
     "other scaling": ({"llama__rope__scaling__type": "su"}, "rope.scaling.type: found su"),
     "soft cap": ({"llama__attn_logit_softcapping": 50.0}, "attn_logit_softcapping: found 50"),

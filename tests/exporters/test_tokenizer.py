@@ -4,6 +4,7 @@ import json
 import logging
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -202,7 +203,7 @@ def test_a_malformed_tokenizer_costs_one_sentence(tmp_path, content):
         write_tokenizer(tmp_path)
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "model": ({"model": "bert"}, "tokenizer.ggml.model: found bert, expected gpt2 or llama"),
     "pre": ({"pre": "gpt-9"}, "tokenizer.ggml.pre: found gpt-9, expected one of default"),
     "length": ({"tokens": ["a"]}, "tokenizer.ggml.tokens: found 1 entries, expected 3"),

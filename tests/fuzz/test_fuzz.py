@@ -89,7 +89,7 @@ def test_programs(tmp_path: Path) -> None:
         outputs = [choice.choice((4, 5, -1, 0, 2**40))] if choice.random() < 0.2 else [5]
         stacks = [choice.choice((-(2**63), 2**63 - 1, 0, 2))] if choice.random() < 0.1 else []
         (tmp_path / "input.txt").write_text(f"{program!r} {outputs} {stacks}", "utf-8")
-        settings = {
+        settings: dict[str, Any] = {
             "program": program,
             "outputs": outputs,
             **({"stacks": stacks} if stacks else {}),

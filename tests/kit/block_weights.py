@@ -19,8 +19,7 @@ def weight(bits, n, k, scale_bits=16, seed=0):
         return packed, terms * units[:, None].astype(np.float64) / 256
     scales = rng.uniform(0.001, 0.02, (n, groups)).astype(np.float16)
     if bits == 8:
-        quants = rng.integers(-127, 128, (n, k), dtype=np.int8)
-        packed = tamiz_ops.pack_int8(quants, scales)
+        packed = tamiz_ops.pack_int8(rng.integers(-127, 128, (n, k), dtype=np.int8), scales)
         return packed, np.abs(reference.dequantize(packed, 8, n, k))
     quants = rng.integers(0, 16, (n, k), dtype=np.uint8)
     minima = rng.uniform(-0.2, 0.1, (n, groups)).astype(np.float16)

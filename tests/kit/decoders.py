@@ -123,10 +123,11 @@ def insert_before(
 
 
 def constant(model: ir.Model, name: str, array: object, dtype: type = np.float32) -> ir.Value:
-    tensor = ir.tensor(np.asarray(array, dtype), name=name)
+    numbers: np.ndarray = np.asarray(array, dtype)
+    tensor = ir.tensor(numbers, name=name)
     value = ir.Value(
         name=name,
-        shape=ir.Shape(tensor.shape),
+        shape=ir.Shape(numbers.shape),
         type=ir.TensorType(tensor.dtype),
         const_value=tensor,
     )

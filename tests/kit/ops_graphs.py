@@ -26,9 +26,9 @@ def value(name: str, dtype: Any = np.float32, shape: Any = None):
 
 def model(nodes, inputs, outputs, constants=None) -> bytes:
     """A serialised model; `inputs` and `outputs` are value infos or names of float32 values."""
-    values = [[value(v) if isinstance(v, str) else v for v in vs] for vs in (inputs, outputs)]
+    ins, outs = ([value(v) if isinstance(v, str) else v for v in vs] for vs in (inputs, outputs))
     initializers = [numpy_helper.from_array(array, key) for key, array in (constants or {}).items()]
-    graph = helper.make_graph(nodes, "test", *values, initializers)
+    graph = helper.make_graph(nodes, "test", ins, outs, initializers)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("tamiz", 1)]
     made: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     return made.SerializeToString()

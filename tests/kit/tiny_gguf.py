@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -155,9 +156,12 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
     add_tokenizer(writer)
     for key, value in metadata.items():
         name = key.replace("__", ".")
-        {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}[type(value)](
-            name, value
-        )
+        writers: dict[type, Any] = {
+            str: writer.add_string,
+            int: writer.add_uint32,
+            float: writer.add_float32,
+        }
+        writers[type(value)](name, value)
     held = dict(model.weights)
     for name, source in gguf_names(model).items():
         permuted = model.neighbours and source.startswith("blk.")

@@ -76,7 +76,8 @@ class Unfused:
         names = [stage.mask for stage in self.stages if stage.mask]
         states = {state.past: state.zeros() for state in self.model.states}
         presents = [state.present for state in self.model.states]
-        logits, masks, end = [], {name: [] for name in names}, 0
+        logits, end = [], 0
+        masks: dict[str, list[Array]] = {name: [] for name in names}
         for ids in [list(prompt), *([token] for token in decoded)]:
             start, end = end, end + len(ids)
             feeds = {
@@ -114,9 +115,9 @@ def _take_apart(graph: ir.Graph, fused: ir.Node) -> None:
             if given is not None:
                 values.append(value)
         graph.insert_before(fused, node)
-    given = [values[number] for number in fused.attributes["outputs"].as_ints()]
-    stacked = given[len(given) - sum(stacks) :]
-    news = given[: len(given) - sum(stacks)]
+    made = [values[number] for number in fused.attributes["outputs"].as_ints()]
+    stacked = made[len(made) - sum(stacks) :]
+    news = made[: len(made) - sum(stacks)]
     for count in stacks:
         news.append(_whole(graph, fused, stacked[:count]))
         del stacked[:count]

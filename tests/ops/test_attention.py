@@ -4,6 +4,7 @@ Values are of unit size and an output is a mean of them, so tolerances are absol
 """
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,7 +154,10 @@ def test_a_past_that_is_not_the_present_is_copied(isa, in_place):
     for past in (case.past_key, case.past_value):
         pasts.append(np.full((2, 2, 2200, 32), np.nan, np.float32))
         pasts[-1][:, :, :2100] = past
-    out = [True, *(past if same else True for past, same in zip(pasts, in_place, strict=True))]
+    out: list[Any] = [
+        True,
+        *(past if same else True for past, same in zip(pasts, in_place, strict=True)),
+    ]
     inputs = [*case.inputs[:3], *pasts, *case.inputs[5:]]
     got = tamiz_ops.run("Attention", inputs, out=out, isa=isa, threads=2, **case.heads)
     np.testing.assert_array_equal(got[0], exact[0])
@@ -304,7 +308,7 @@ def test_a_fused_node_gives_the_same_bits(isa):
         "SwiGLU : 13 14 -> 15"
     )
     inputs = [*case.inputs, residual, weight]
-    fused = {"program": program, "outputs": [15, 11, 12]}
+    fused: dict[str, Any] = {"program": program, "outputs": [15, 11, 12]}
     got = tamiz_ops.run("Fused", inputs, isa=isa, threads=2, **fused)
     y, key, value = case.run(isa)
     norm, total = tamiz_ops.run("RMSNorm", [y, weight, residual], isa=isa, epsilon=1e-6)

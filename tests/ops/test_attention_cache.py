@@ -1,5 +1,7 @@
 """Attention over keys and values that the cache keeps in 8 bits, against the float64 reference."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -95,7 +97,7 @@ def test_batch_holes_and_window(isa, tokens, window):
 @pytest.mark.parametrize("ternary", [0, 1])
 def test_a_filter_chooses_as_it_does_without_bytes(isa, ternary):
     """Sketches are of the keys as they come, so the same keys are chosen from either cache."""
-    choice = {"keep": 32, "recent": 8, "ternary": ternary, "epsilon": 0.5 * ternary}
+    choice: dict[str, Any] = {"keep": 32, "recent": 8, "ternary": ternary, "epsilon": 0.5 * ternary}
     case = ByteCase(past=600, heads=(6, 2), rotary=0)
     floats = Case(past=600, heads=(6, 2), rotary=0)
     words = 2 * (1 + ternary) + 1
@@ -106,9 +108,9 @@ def test_a_filter_chooses_as_it_does_without_bytes(isa, ternary):
     sketches = tamiz_ops.run("Attention", inputs, **case.heads, **choice)[3]
     kept = {}
     for name, each, options in (("bytes", case, {"cache_bits": 8}), ("floats", floats, {})):
-        options = {**case.heads, **choice, **options}
-        kept[name] = tamiz_ops.run("Attention", [*each.inputs, sketches], isa=isa, **options)
-        expected = reference.run("Attention", [*each.inputs, sketches], **options)
+        how = {**case.heads, **choice, **options}
+        kept[name] = tamiz_ops.run("Attention", [*each.inputs, sketches], isa=isa, **how)
+        expected = reference.run("Attention", [*each.inputs, sketches], **how)
         np.testing.assert_allclose(kept[name][0], expected[0], rtol=0, atol=TOLERANCE)
     np.testing.assert_array_equal(bits(kept["bytes"][3]), bits(kept["floats"][3]))
     np.testing.assert_allclose(kept["bytes"][0], kept["floats"][0], rtol=0, atol=0.05)

@@ -1,6 +1,7 @@
 """BlockMatMul and BlockGather on every instruction set against the float64 reference."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,9 +142,9 @@ def test_sums_of_a_group_are_exact(isa, bits, scale_bits, rows):
     if bits == 8:
         packed = tamiz_ops.pack_int8(quants.astype(np.int8), ones)
     elif scale_bits == 8:
-        ones = ones.astype(np.uint8)
+        bytes_ = ones.astype(np.uint8)
         units = np.full(n, 256, np.float16)
-        packed = tamiz_ops.pack_int4_in_units(quants.astype(np.uint8), ones, 0 * ones, units)
+        packed = tamiz_ops.pack_int4_in_units(quants.astype(np.uint8), bytes_, 0 * bytes_, units)
     else:
         packed = tamiz_ops.pack_int4(quants.astype(np.uint8), ones, 0 * ones)
     y = tamiz_ops.run(
@@ -256,7 +257,7 @@ def test_metrics_count_the_units_too():
 N, K = 20, 40
 X, MASK, BIAS = random(2, K), np.ones((2, 2), np.uint8), np.zeros(N, np.float32)
 PACKED = weight(4, N, K)[0]
-GOOD = {"bits": 4, "n": N, "k": K}
+GOOD: dict[str, Any] = {"bits": 4, "n": N, "k": K}
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_pack_refuses_what_it_cannot_hold():
         tamiz_ops.unpack_channels(np.zeros((1, 2560), np.uint8), 5, 40)
     values = parts_in_units(5, 40)
     with pytest.raises(ValueError, match=r"units is float16 \[4\], expected float16 \[5\]"):
-        tamiz_ops.pack_channels_in_units(*values[:3], values[3][1:])
+        tamiz_ops.pack_channels_in_units(values[0], values[1], values[2], values[3][1:])
     with pytest.raises(ValueError, match=r"expected uint8 \[1, 4, 608\]"):
         tamiz_ops.unpack_channels_in_units(np.zeros((1, 4, 640), np.uint8), 5, 40)
 

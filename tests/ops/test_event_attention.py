@@ -3,6 +3,8 @@
 Keys of a sequence are one array; a step reads the first of them, as a graph does from its cache.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -109,9 +111,9 @@ def test_keys_of_any_number_and_size_are_chosen_as_by_the_reference(isa, dim, ke
     rows = event_attention_reference.pack(key[:, :, :-1], None)
     state = rng.standard_normal((1, 2 + 3 * dim)).astype(F)
     state[:, :2] = 1, 0
-    inputs = [q, key[:, 0, -1:], value[:, 0, -1:], key[:, :, :-1], value[:, :, :-1], mask,
-              np.full((1, 1), keys - 1), None, rows, None, state]  # fmt: skip
-    attributes = {"num_heads": 3, "kv_heads": 1, "theta": 0.2, "age_max": 10_000}
+    inputs: list[Any] = [q, key[:, 0, -1:], value[:, 0, -1:], key[:, :, :-1], value[:, :, :-1]]
+    inputs += [mask, np.full((1, 1), keys - 1), None, rows, None, state]
+    attributes: dict[str, Any] = {"num_heads": 3, "kv_heads": 1, "theta": 0.2, "age_max": 10_000}
     y, *_, event = tamiz_ops.run("Attention", inputs, isa=isa, **attributes)
     expected, *_, known = reference.run("Attention", inputs, **attributes)
     np.testing.assert_allclose(y, expected, rtol=0, atol=5e-6)
@@ -134,7 +136,7 @@ def test_threads_do_not_matter(isa):
 def test_steps_that_compute_the_rest_anew_are_exact(isa, cache_bits):
     sequences = Sequences(by_isa(isa), turn=1, cache_bits=cache_bits)
     sequences.run(PROMPT)
-    errors = {True: [], False: []}
+    errors: dict[bool, list[float]] = {True: [], False: []}
     for step in range(PROMPT, PROMPT + STEPS):
         y = sequences.run(1)
         anew = step == PROMPT or due(step + 1, turn=1)

@@ -1,6 +1,7 @@
 """EventSelect and EventSum around BlockMatMul: the NumPy reference, exactness, gap check, state."""
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def width(alpha):
 
 
 def product(x, mask, isa=None, bias=BIAS):
-    matmul = {"bits": 4, "n": N, "k": K, "block": 1}
+    matmul: dict[str, Any] = {"bits": 4, "n": N, "k": K, "block": 1}
     return tamiz_ops.run("BlockMatMul", [x, WEIGHT, mask, bias], isa=isa, **matmul)[0]
 
 

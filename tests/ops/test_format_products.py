@@ -1,6 +1,7 @@
 """BlockMatMul, BlockGather and HeadShortlist with every weight format, on every instruction set."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,7 +142,7 @@ def test_the_tiles_of_a_shortlist_have_the_bits_of_the_product(format, isa, mask
     attributes = {"format": format.name, "n": n, "k": k, "block": 1}
     (exact,) = tamiz_ops.run("BlockMatMul", [x, packed, mask, bias], isa=isa, **attributes)
     inputs = [x, packed, mask, bias, project, sketch, offset]
-    more = {"dims": dims, "tiles": 5, "estimate": 0}
+    more: dict[str, Any] = {"dims": dims, "tiles": 5, "estimate": 0}
     (listed,) = tamiz_ops.run("HeadShortlist", inputs, isa=isa, **attributes, **more)
     chosen = np.isfinite(listed)
     assert 4 * 16 <= np.count_nonzero(chosen) <= 5 * 16

@@ -1,5 +1,7 @@
 """A Fused node gives the bits of its stages run one by one."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -78,7 +80,7 @@ def test_the_last_inputs_and_outputs_may_be_stacks():
     four, five = (tamiz_ops.run("SwiGLU", pair)[0] for pair in ((a, b), (d, d)))
     expected = [five, np.stack([four, tamiz_ops.run("SwiGLU", [four, c])[0]]), four[None]]
     program = "SwiGLU : 0 1 -> 4\nSwiGLU : 4 2 -> 5\nSwiGLU : 3 3 -> 6\nSwiGLU : 0 1 -> 7"
-    attributes = {"program": program, "outputs": [6, 4, 5, 7], "stacks": [2, 1]}
+    attributes: dict[str, Any] = {"program": program, "outputs": [6, 4, 5, 7], "stacks": [2, 1]}
     inputs = {"a": a, "stack": np.stack([b, c]), "last": d[None]}
     assert_same_bits(tamiz_ops.run("Fused", list(inputs.values()), **attributes), expected)
 
@@ -93,7 +95,7 @@ def test_members_of_a_stack_are_appended_in_place():
     heads = f"num_heads={HEADS} kv_heads={KV_HEADS}"
     program = f"Attention {heads} : 0 1 2 6 7 3 4 5 -> 8 9 10"
     names = ["x", "k", "v", "mask", "positions", "frequencies", "caches"]
-    attributes = {"program": program, "outputs": [8, 9, 10], "stacks": [2]}
+    attributes: dict[str, Any] = {"program": program, "outputs": [8, 9, 10], "stacks": [2]}
     made = node("Fused", names, ["y", "presents"], **attributes)
     values = [value(name, inputs[name].dtype) for name in names[:-1]] + [value("caches", F)]
     run = session(model([made], values, ["y", "presents"]))
@@ -121,14 +123,14 @@ def test_members_of_a_stack_are_appended_in_place():
 )
 def test_stacks_that_do_not_fit(change, told):
     program = "SwiGLU : 0 1 -> 3\nSwiGLU : 3 2 -> 4\nSwiGLU : 4 4 -> 5"
-    attributes = {"program": program, "outputs": [3, 4, 5], "stacks": [2], **change}
+    attributes: dict[str, Any] = {"program": program, "outputs": [3, 4, 5], "stacks": [2], **change}
     with pytest.raises(ValueError, match=told):
         tamiz_ops.run("Fused", [np.ones((3, 33), F), np.ones((3, 3, 33), F)], **attributes)
 
 
 def test_outputs_of_a_stack_have_one_shape():
     program = "SwiGLU : 0 0 -> 3\nSwiGLU : 1 1 -> 4"
-    attributes = {"program": program, "outputs": [3, 4], "stacks": [2]}
+    attributes: dict[str, Any] = {"program": program, "outputs": [3, 4], "stacks": [2]}
     arrays = [np.ones((2, 4), F), np.ones((2, 2, 5), F)]
     with pytest.raises(ValueError, match=r"shape \[2, 4\] and \[2, 5\], expected one shape"):
         tamiz_ops.run("Fused", arrays, **attributes)
@@ -254,7 +256,7 @@ def test_products_that_share_what_they_make_of_x(isa, threads):
     expected = []
     for bits, block, read in stages:
         arrays = [None if word == "-" else inputs[int(word)] for word in read.split()]
-        blocks = {"block": 8} if block else {}
+        blocks: dict[str, Any] = {"block": 8} if block else {}
         expected += tamiz_ops.run(
             "BlockMatMul", arrays, isa=isa, bits=int(bits), k=48, n=64, **blocks
         )
@@ -293,7 +295,7 @@ def test_lines_of_blanks(blank):
 @pytest.mark.parametrize("count", [-(2**63), -1, 0, 2**20 + 1, 2**63 - 1])
 def test_stacks_of_impossible_size(count):
     x = np.ones((2, 4), F)
-    attributes = {"program": "SwiGLU : 0 1 -> 2", "outputs": [2], "stacks": [count]}
+    attributes: dict[str, Any] = {"program": "SwiGLU : 0 1 -> 2", "outputs": [2], "stacks": [count]}
     with pytest.raises(ValueError, match=f"'stacks' has {count}, expected 1 to 1048576"):
         tamiz_ops.run("Fused", [x, x], **attributes)
     fused = node("Fused", ["x", "y"], ["z"], **attributes)

@@ -1,6 +1,7 @@
 """HeadShortlist: exact where BlockMatMul is, estimates elsewhere, in every instruction set."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,11 +26,11 @@ def packed(bits, n, k, seed=0, scale_bits=16):
         scales = rng.integers(1, 256, (n, -(-k // 32)), dtype=np.uint8)
         units = rng.uniform(0.001, 0.02, n).astype(np.float16)
         return tamiz_ops.pack_int4_in_units(quants, scales, scales, units)
-    scales = rng.uniform(0.001, 0.02, (n, -(-k // 32))).astype(np.float16)
+    halves = rng.uniform(0.001, 0.02, (n, -(-k // 32))).astype(np.float16)
     if bits == 8:
-        return tamiz_ops.pack_int8(rng.integers(-127, 128, (n, k), dtype=np.int8), scales)
+        return tamiz_ops.pack_int8(rng.integers(-127, 128, (n, k), dtype=np.int8), halves)
     quants = rng.integers(0, 16, (n, k), dtype=np.uint8)
-    return tamiz_ops.pack_int4(quants, scales, (-7.5 * scales).astype(np.float16))
+    return tamiz_ops.pack_int4(quants, halves, (-7.5 * halves).astype(np.float16))
 
 
 def signs(n, seed):
@@ -55,7 +56,7 @@ def run(values, isa=None, threads=2, **others):
 
 
 def exact(values, *, bits=8, n=N, block=32, isa=None):
-    matmul = {"bits": bits, "n": n, "k": K, "block": block}
+    matmul: dict[str, Any] = {"bits": bits, "n": n, "k": K, "block": block}
     return tamiz_ops.run("BlockMatMul", values[:4], isa=isa, **matmul)[0]
 
 
@@ -104,7 +105,7 @@ def test_scales_of_8_bits(isa, bias, block):
     mask = np.random.default_rng(5).integers(0, 2, (1, K), dtype=np.uint8) if block else None
     values = inputs(x, bits=4, mask=mask, bias=bias)
     values[1] = packed(4, N, K, scale_bits=8)
-    matmul = {"bits": 4, "scale_bits": 8, "n": N, "k": K, "block": block or 32}
+    matmul: dict[str, Any] = {"bits": 4, "scale_bits": 8, "n": N, "k": K, "block": block or 32}
     expected = tamiz_ops.run("BlockMatMul", values[:4], isa=isa, **matmul)[0]
     y = run(values, isa, **attributes(bits=4, tiles=7) | matmul)
     assert chosen(y, expected).sum() == 7

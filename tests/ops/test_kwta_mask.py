@@ -1,5 +1,7 @@
 """KwtaMask: which blocks win, on every instruction set, against plain NumPy."""
 
+from typing import Any
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ def random(*shape, seed=0):
 
 def mask(x, weight=None, position_ids=None, candidates=None, isa=None, **attributes):
     inputs = [x, weight, position_ids, candidates]
-    wanted = [True, None]
+    wanted: list[Any] = [True, None]
     got, _ = tamiz_ops.run("KwtaMask", inputs, out=wanted, isa=isa, threads=2, **attributes)
     assert got.dtype == np.uint8
     return got
@@ -123,7 +125,7 @@ def test_a_slope_needs_a_threshold_and_one_number_for_every_input():
 def test_renorm_makes_up_for_what_loses(isa, center):
     x, positions = random(1, 9, 70) + 1, np.arange(9)[None]
     inputs = [x, None, positions, None, center]
-    how = {"block": 3, "threshold": 1.5, "renorm": 1}
+    how: dict[str, Any] = {"block": 3, "threshold": 1.5, "renorm": 1}
     got, scaled = tamiz_ops.run("KwtaMask", inputs, isa=isa, **how)
     expected, expected_scaled = reference.run("KwtaMask", inputs, **how)
     assert 0 < got.mean() < 1

@@ -1,6 +1,7 @@
 """Packing: the layout byte by byte, round trips, and the weight that comes out."""
 
 import re
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -163,8 +164,9 @@ def test_int8_layout():
     np.testing.assert_array_equal(packed, expected)
 
 
-Q4, F = np.zeros((2, 33), np.uint8), np.zeros((2, 2), np.float16)
-B, U = F.astype(np.uint8), F[0]
+Q4 = np.zeros((2, 33), np.uint8)
+F: Any = np.zeros((2, 2), np.float16)  # also where bytes are expected
+B, U = np.zeros((2, 2), np.uint8), F[0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """PopcountMatMul on every instruction set against the float64 reference."""
 
 import re
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -100,7 +101,7 @@ def test_a_row_that_is_too_dense_is_exact_and_the_others_are_packed():
     packed, units, _ = weight(n, k)
     x, keep = random(rows, k), np.linspace(0, 1, rows)[:, None]
     x = x * (np.random.default_rng(1).random((rows, k)) < keep).astype(np.float32)
-    attributes = {"n": n, "k": k}
+    attributes: dict[str, Any] = {"n": n, "k": k}
     [exact] = tamiz_ops.run("TernaryMatMul", [x, packed, units], **attributes)
     [counted] = tamiz_ops.run("PopcountMatMul", [x, packed, units], **attributes)
     dense = np.count_nonzero(x, axis=1) > 0.4 * k

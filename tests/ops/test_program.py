@@ -1,5 +1,7 @@
 """The text of a program means the same to who writes it, who reads it and the op that runs it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,8 @@ import tamiz_ops
 from tamiz_ops.program import Stage, read_program, write_program
 
 F = np.float32
-NORM, SWIGLU = {"epsilon": float(F(1e-5))}, {}
+NORM: dict[str, Any] = {"epsilon": float(F(1e-5))}
+SWIGLU: dict[str, Any] = {}
 #: A norm of x + residual, whose sum nobody wants, and a product of its output by itself.
 STAGES = [
     Stage("RMSNorm", NORM, ["x", "weight", "residual"], ["normed", None], "layers.0"),

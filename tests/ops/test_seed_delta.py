@@ -1,6 +1,7 @@
 """SeedDeltaMatMul on every instruction set against the float64 reference, and its guardian."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def made(base, n, k, bits=8, density=0.5, depth=2):
     tiles, groups = -(-n // 16), -(-k // 32)
     residual = random(n, k, seed=1, scale=0.05)
     stored, exists = rng.random((n, k)) < density, rng.random((tiles, groups)) < 0.8
-    levels = [residual.astype(np.float16)]
+    levels: Any = [residual.astype(np.float16)]
     if bits < 16:
         levels = tamiz_ops.quantize_groups(residual, bits)
     packed = tamiz_ops.pack_deltas(stored, exists, *levels)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -183,7 +185,7 @@ def sketched(model: ir.Model, planes: dict[int, int]) -> ir.Model:
     return model
 
 
-def states(values: list[ir.Value]) -> dict[str, list[int | str]]:
+def states(values: Iterable[ir.Value]) -> dict[str, list[int | str]]:
     shapes = {value.name: value.shape for value in values}
     names = [name for name in shapes if name.startswith(("past_", "present"))]
     return {name: [str(size) for size in shapes[name]] for name in names}
@@ -278,7 +280,7 @@ def test_fusing_twice_changes_nothing():
     ],
     ids=["whole", "pieces", "dense layer", "head norms", "biases"],
 )
-def test_the_fused_graph_computes_what_its_nodes_do(variant: dict[str, object], case: str):
+def test_the_fused_graph_computes_what_its_nodes_do(variant: dict[str, Any], case: str):
     options = {key: value for key, value in variant.items() if key != "dense"}
     dense = variant.get("dense", ())
     single = packed(decoder(**options), dense=dense, pack=True)

@@ -21,7 +21,8 @@ def graph(
     kind: int = onnx.TensorProto.FLOAT,
 ) -> ir.Model:
     """hidden → MatMul → `after` → logits."""
-    shape = ["batch", "sequence", 8][-rank:]
+    sizes: list[str | int | None] = ["batch", "sequence", 8]
+    shape = sizes[-rank:]
     inputs = [helper.make_tensor_value_info("hidden", kind, shape)]
     constants = [numpy_helper.from_array(np.float32(2).reshape(()), "two")]
     if weight_is_input:

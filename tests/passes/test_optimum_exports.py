@@ -36,7 +36,7 @@ SHAPE: dict[str, Any] = {
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
 #: Configuration, model, what differs from SHAPE.
-MODELS = {
+MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", {"tie_word_embeddings": True}),
     "llama yarn": ("LlamaConfig", "LlamaForCausalLM", {"rope_scaling": YARN}),
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {}),

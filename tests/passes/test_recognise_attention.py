@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -33,7 +34,7 @@ LAYER = [
     "MatMul",
 ]
 
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "grouped heads": {},
     "one key head per query head": {"kv_heads": 4},
     "one key head": {"kv_heads": 1},

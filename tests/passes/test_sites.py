@@ -87,7 +87,7 @@ def test_composite_sites_name_their_members_and_the_recognised_node():
     assert (attention.kind, ffn.kind) == (SiteKind.ATTENTION, SiteKind.FFN)
     assert attention.node == "/model/layers.0/self_attn/Attention"
     assert ffn.node == "/model/layers.0/mlp/SwiGLU"
-    parts = ("attn_q", "attn_k", "attn_v", "attn_o")
+    parts: tuple[str, ...] = ("attn_q", "attn_k", "attn_v", "attn_o")
     assert attention.members == tuple(f"layers.0.{part}" for part in parts)
     assert (attention.head_size, ffn.head_size) == (16, 0)
     parts = ("ffn_gate", "ffn_up", "ffn_down")

@@ -60,7 +60,7 @@ def test_a_step_is_the_sum_of_its_sites(plugins: Plugins, tiny_dense: Path) -> N
 
 def test_lines_with_gaps_take_longer(plugins: Plugins, tiny_dense: Path) -> None:
     found = survey(Bundle.open(tiny_dense), plugins)
-    made, costs = predicted(found, plugins, **{"kwta": {"k": 0.5}})
+    made, costs = predicted(found, plugins, kwta={"k": 0.5})
     cost = costs["layers.0.ffn_down"]
     plain = predicted(found, plugins)[1]["layers.0.ffn_down"].read
     lines = cost.part(Access.RECORDS).read

@@ -1,6 +1,7 @@
 import datetime
 import resource
 import sys
+from typing import Any
 
 import psutil
 import pytest
@@ -165,16 +166,21 @@ def test_a_prompt_has_a_longest_length():
         render("{{ 'x' * (20 * 2 ** 20) }}")
 
 
+#: Messages with a number where text is expected.
+COUNTS: Any = [{"n": n} for n in (2, 3, 10**11, 4)]
+
+
 def test_one_process_renders_all_turns_and_an_ended_one_is_replaced():
     source = "{{ 'x' * messages[0].n }}{% if messages[0].n < 0 %}{{ 7 ** 10 ** 9 }}{% endif %}"
     template = ChatTemplate({"chat_template": source})
-    assert template.render([{"n": 2}]) == "xx"
+    two, three, endless, four = ([message] for message in COUNTS)
+    assert template.render(two) == "xx"
     first = _children()
-    assert template.render([{"n": 3}]) == "xxx"
+    assert template.render(three) == "xxx"
     assert _children() == first
     with pytest.raises(TamizError, match="takes more than"):
-        template.render([{"n": 10**11}])
-    assert template.render([{"n": 4}]) == "xxxx"
+        template.render(endless)
+    assert template.render(four) == "xxxx"
     del template
     assert first.isdisjoint(_children())
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not large_pages.available(), reason="the system 
 def model(tmp_path: Path) -> Path:
     """y = packed[i] + small, z = large[i]; all constants in a file beside the model."""
     rng = np.random.default_rng(0)
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "packed": rng.integers(0, 256, (3, large_pages._PAGE), dtype=np.uint8),
         "small": rng.integers(0, 9, (5,), dtype=np.int64),
         "large": rng.standard_normal((2, 40_000)).astype(np.float32),

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from tamiz.runtime.sequence import ExactSequence, SharedSequence
 
 IDS = np.random.default_rng(0).integers(2, 262, 60).tolist()
 #: float32 sums in another order.
-CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+CLOSE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def whole(model: Model, ids: list[int]) -> np.ndarray:

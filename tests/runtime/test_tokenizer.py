@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -218,7 +219,7 @@ def test_sentence_piece_tokens_are_joined(tiny_dense):
     assert [stream.push(token) for token in (1, 2, 3, 4, 5, 6)] == ["Hel", "lo", " w", "", "", "€"]
 
 
-MALFORMED = {
+MALFORMED: dict[str, dict[str, Any]] = {
     "nothing": {},
     "model": {"model": []},
     "list as id": {"model": {"type": "BPE", "vocab": {"a": [1]}, "merges": []}},

@@ -101,7 +101,7 @@ def test_gated_gelu() -> None:
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 1), (2, 2)])
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("choice", [{}, {"window": 2, "sinks": 1}, {"window": 3, "sinks": 0}])
-def test_attention(heads: int, kv_heads: int, rotary: bool, choice: dict[str, int]) -> None:
+def test_attention(heads: int, kv_heads: int, rotary: bool, choice: dict[str, Any]) -> None:
     dim = 4
     frequency = np.array([1.0, 0.3], np.float32) if rotary else None
     inputs: Arrays = {"q": None, "k": None, "v": None}

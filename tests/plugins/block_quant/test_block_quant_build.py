@@ -160,13 +160,16 @@ def test_a_q4_0_model_is_recovered_too(
 @pytest.mark.parametrize("scale_bits", [16, 8])
 def test_what_no_mask_skips_is_packed_in_tiles(scale_bits: int, tmp_path: Path) -> None:
     n, k = 70, 100
-    quantised, _ = quantise(np.random.default_rng(0).normal(size=(n, k)), 4, scale_bits)
-    parts = (quantised.quants, quantised.scales, quantised.minima)
+    quantised, _ = quantise(
+        np.random.default_rng(0).standard_normal((n, k), np.float32), 4, scale_bits
+    )
+    parts: list[Any] = [quantised.quants, quantised.scales, quantised.minima]
     if scale_bits == 8:
-        channels = tamiz_ops.pack_channels_in_units(*parts, quantised.units)
+        parts.append(quantised.units)
+        channels = tamiz_ops.pack_channels_in_units(*parts)
     else:
         channels = tamiz_ops.pack_channels(*parts)
-    attributes = {"n": n, "k": k, "scale_bits": scale_bits}
+    attributes: dict[str, Any] = {"n": n, "k": k, "scale_bits": scale_bits}
     node = helper.make_node(
         "ChannelMatMul", ["x", "w.channels"], ["y"], domain="tamiz", **attributes
     )

@@ -46,6 +46,8 @@ def test_the_graph_keeps_states(plugins: Plugins, tiny_dense: Path, calibration:
     for past in pasts:
         assert outputs[past.name.replace("past", "present")] == list(past.shape)
         sites, _, size = past.shape
+        assert isinstance(size, int)
+        assert isinstance(sites, int)
         found[size] += sites
     assert found.total() == 2 * len("qkvo")
     assert set(found) <= {3, 64 + 3 + 64, 64 + 3 + 32}

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -39,13 +41,13 @@ def made(x: np.ndarray, **fields: object) -> Fit:
 def run(fitted: Fit, x: np.ndarray, **others: int) -> tuple[np.ndarray, np.ndarray]:
     """Logits with the shortlist, and exact ones."""
     packed = pack(weight(), 8)
-    attributes = {"bits": 8, "n": N, "k": K}
+    attributes: dict[str, Any] = {"bits": 8, "n": N, "k": K}
     exact = tamiz_ops.run("BlockMatMul", [x, packed], **attributes)[0]
     constants = [fitted.tensors.get(name) for name in TENSORS]
     short = tamiz_ops.run(
         "HeadShortlist",
         [x, packed, None, None, *constants],
-        **attributes | dict(fitted.attributes) | {"rows": 128} | others,
+        **(attributes | dict(fitted.attributes) | {"rows": 128} | others),
     )[0]
     return short, exact
 
@@ -93,7 +95,7 @@ def test_as_many_tiles_as_the_divergence_asks_for() -> None:
     x = inputs(1000)
     rough = made(x, dims=24, recall=0.5, kl=99)
     fine = made(x, dims=24, recall=0.5, kl=rough.metrics["kl"] / 3)
-    assert fine.attributes["tiles"] > rough.attributes["tiles"]
+    assert int(fine.attributes["tiles"]) > int(rough.attributes["tiles"])
     assert fine.metrics["kl"] <= rough.metrics["kl"] / 3
     # Where nothing is estimated nothing diverges in that sense.
     cut = made(x, dims=24, recall=0.5, kl=1e-9, fill="-inf")

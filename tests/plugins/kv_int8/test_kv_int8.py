@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,8 @@ def test_steps_and_runs_of_any_length_agree(plugins: Plugins, tiny_dense: Path) 
 def test_a_cache_of_exact_length_and_a_shared_one_agree(plugins: Plugins, tiny_dense: Path) -> None:
     model = Model.load(built(plugins, tiny_dense, "bytes", kv_int8={}))
     found = []
-    for sequence in (SharedSequence(model, 8), ExactSequence(model)):
+    decoder: Any = model  # has the attributes of a Decoder
+    for sequence in (SharedSequence(decoder, 8), ExactSequence(decoder)):
         sequence.read(IDS[:70])
         sequence.truncate(50)
         found.append([sequence.step(token).copy() for token in IDS[50:]])

@@ -1,5 +1,7 @@
 """proc-sparse's fit: what exists, what is stored, and what the op then computes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -132,7 +134,12 @@ def test_two_fits_have_the_same_bytes_and_the_op_multiplies_what_they_say(
     n: int, k: int, bits: int, watermark: int, fanout: int, base_scale: float
 ) -> None:
     weight = random(n, k)
-    fields = {"bits": bits, "watermark": watermark, "fanout": fanout, "base_scale": base_scale}
+    fields: dict[str, Any] = {
+        "bits": bits,
+        "watermark": watermark,
+        "fanout": fanout,
+        "base_scale": base_scale,
+    }
     made, again = fitted(weight, **fields), fitted(weight, **fields)
     assert made.attributes == again.attributes
     for name, tensor in made.tensors.items():
@@ -144,7 +151,8 @@ def test_two_fits_have_the_same_bytes_and_the_op_multiplies_what_they_say(
     assert made.bits_per_weight == 8 * stored / (n * k)
     x = random(2, k, seed=1)
     inputs = [x, made.tensors["deltas"], made.tensors["starts"]]
-    y = tamiz_ops.run("ProcSparseMatMul", inputs, **made.attributes)[0]
+    attributes: dict[str, Any] = {**made.attributes}
+    y = tamiz_ops.run("ProcSparseMatMul", inputs, **attributes)[0]
     np.testing.assert_allclose(y, x @ dequantize(site(n, k), made).T, atol=2e-4 * k**0.5)
 
 

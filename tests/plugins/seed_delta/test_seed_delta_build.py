@@ -63,7 +63,7 @@ def test_dense_stays_as_the_fallback_where_it_is_not_stripped(
     stored = linear.weight if not strip else None
     assert input_of(node, "dense") is stored
     x = np.random.default_rng(0).standard_normal((2, site.in_features)).astype(np.float32)
-    arrays = [x, *(value and value.const_value.numpy() for value in node.inputs[1:])]
+    arrays: list[Any] = [x, *(value and value.const_value.numpy() for value in node.inputs[1:])]
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     if strip:
         with pytest.raises(ValueError, match="no dense weight to fall back to"):

@@ -1,5 +1,7 @@
 """seed-delta's fit: bases, residual, refit, and what the op then computes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -144,7 +146,13 @@ def test_two_fits_have_the_same_bytes_and_the_op_multiplies_what_they_say(
     n: int, k: int, base: str, scheme: str, bits: int, stored: int
 ) -> None:
     weight = random(n, k)
-    fields = {"base": base, "scheme": scheme, "bits": bits, "k": stored, "perm_trials": 2}
+    fields: dict[str, Any] = {
+        "base": base,
+        "scheme": scheme,
+        "bits": bits,
+        "k": stored,
+        "perm_trials": 2,
+    }
     fields["base_bits"] = 3
     made, again = fitted(weight, **fields), fitted(weight, **fields)
     assert made.attributes == again.attributes
@@ -159,7 +167,8 @@ def test_two_fits_have_the_same_bytes_and_the_op_multiplies_what_they_say(
     x = random(2, k, seed=1)
     deltas, starts, *vectors, words = (made.tensors.get(name) for name in _TENSORS)
     inputs = [x, deltas, starts, *vectors, None, None, None, words]
-    y = tamiz_ops.run("SeedDeltaMatMul", inputs, **made.attributes)[0]
+    attributes: dict[str, Any] = {**made.attributes}
+    y = tamiz_ops.run("SeedDeltaMatMul", inputs, **attributes)[0]
     np.testing.assert_allclose(y, x @ approximated(weight, made).T, atol=3e-4 * k**0.5)
 
 

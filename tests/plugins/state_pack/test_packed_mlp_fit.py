@@ -1,5 +1,7 @@
 """What packing activations and masking zeros say of a site before it is built."""
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -51,7 +53,7 @@ def test_the_loss_is_that_of_the_op(mode: str, eps: float) -> None:
     fit = popcount.fit(SITE, levels.astype(np.float32), statistics(samples), config)
     assert fit.attributes == {"epsilon": eps, "density": 1.0}
     packed = tamiz_ops.pack_ternary(levels, np.ones((N, 3), np.float16))
-    inputs = [samples, packed, np.ones(N, np.float32)]
+    inputs: list[Any] = [samples, packed, np.ones(N, np.float32)]
     [y] = reference.run("PopcountMatMul", inputs, n=N, k=K, epsilon=eps)
     [exact] = reference.run("TernaryMatMul", inputs, n=N, k=K)
     lost = np.linalg.norm(y - exact) / np.linalg.norm(exact)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamiz.api.site import Site, SiteKind
-from tamiz.api.technique import Claim, FitError, Mode, Resource, Technique, TechniqueConfig
+from tamiz.api.technique import Claim, Fit, FitError, Mode, Resource, Technique, TechniqueConfig
 from tamiz.building.build import Options, build
 from tamiz.files.bundle import Bundle
 from tamiz.planning.plan import choose
@@ -76,7 +76,7 @@ def test_the_error_is_at_most_the_tolerance(tolerance: float, cores: int, seed: 
     config = TensorTrainConfig(cores=cores, tolerance=tolerance)
     parts = decompose(weight, config)
     made = {f"core.{index}": core for index, core in enumerate(parts)}
-    w = dequantize(site(24, 36), type("F", (), {"tensors": made}))
+    w = dequantize(site(24, 36), Fit(made, {}, {}, 32.0))
     error = np.linalg.norm(w - weight) / np.linalg.norm(weight)
     assert error <= tolerance + 1e-6
 

@@ -60,9 +60,9 @@ def test_levels_times_a_scale_come_back_bit_for_bit(kind: str, k: int, weighted:
     assert made.metrics["ternary.zeros"] == pytest.approx(np.mean(weight == 0))
 
 
-@pytest.mark.parametrize("kind", ["TQ1_0", "TQ2_0"])
-def test_what_gguf_stores_in_ternary_comes_back_bit_for_bit(kind: str) -> None:
-    kind = gguf.GGMLQuantizationType[kind]
+@pytest.mark.parametrize("name", ["TQ1_0", "TQ2_0"])
+def test_what_gguf_stores_in_ternary_comes_back_bit_for_bit(name: str) -> None:
+    kind = gguf.GGMLQuantizationType[name]
     random = np.random.default_rng(0).standard_normal((20, 512)).astype(np.float32)
     weight = gguf.quants.dequantize(gguf.quants.quantize(random, kind), kind)
     made = fit(site(weight), weight, None, TernaryConfig(max_error=0))
