@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -30,7 +31,7 @@ from tamiz_exporters.gguf_file import GgufFile
 #: Activations are quantised to 16 bits in groups of 32.
 RELATIVE_ERROR = 5e-4
 
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama, biases and a head": {"biases": True, "tied": False},
     "qwen3": {"architecture": "qwen3", "head_dim": 32, "rotary_dim": 32},
@@ -38,7 +39,7 @@ MODELS = {
     "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8},
 }
 #: Of a super-block's width.
-WIDE = {"hidden": 256, "ffn": 512, "heads": 4, "head_dim": 64, "rotary_dim": 64}
+WIDE: dict[str, Any] = {"hidden": 256, "ffn": 512, "heads": 4, "head_dim": 64, "rotary_dim": 64}
 SUPER_BLOCKS = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K]
 KINDS = [Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1]
 

@@ -190,7 +190,8 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
 def _stored(rows: np.ndarray, kind: Type) -> np.ndarray:
     """Blocks of a tensor; random ones of the types that gguf cannot quantise to."""
     if kind.name.endswith("_K"):
-        return random_blocks(gguf_format(kind.name), *rows.shape, plain=True)
+        n, k = rows.shape
+        return random_blocks(gguf_format(kind.name), n, k, plain=True)
     return gguf.quants.quantize(rows, kind)
 
 
