@@ -1,6 +1,6 @@
 """Decode steps that attend to the keys that weigh, in NumPy, in float64.
 
-The equations stand in ``ops/event_attention.cc`` and ``kernels/key_scores-inl.h``.
+The equations stand in ``ops/attention/event_choice.cc`` and ``kernels/sketch/key_scores-inl.h``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Values are numbers: inputs of the node are 0..I-1, the stages' outputs follow in order; `-` is an
 omitted input or an unused output (which takes no number). A line `<name>:` begins a part, a layer
 for instance, that messages and metrics name. The last inputs of a node, and its last outputs, may
-be stacks of values, each of which has its number. The op itself reads it in `src/ops/fused.cc`.
+be stacks of values, each of which has its number. The op itself reads it in `src/engine/fused.cc`.
 """
 
 from __future__ import annotations

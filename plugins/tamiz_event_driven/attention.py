@@ -1,7 +1,7 @@
 """Attention: keys that weigh little keep the mean value that they had last.
 
 Every key is scored by four bits an element; only those that weigh are attended to. The rest is one
-window, computed anew every `age_max` tokens (ort_ops' ``ops/event_attention.cc``).
+window, computed anew every `age_max` tokens (ort_ops' ``ops/attention/event_choice.cc``).
 """
 
 from __future__ import annotations

@@ -20,6 +20,42 @@ constexpr int64_t aligned_floats(int64_t floats) {
   return static_cast<int64_t>(aligned(sizeof(float) * floats) / sizeof(float));
 }
 
+/// `count` elements rounded up to whole cache lines, as the distance between rows that different
+/// threads write.
+template <class T>
+constexpr int64_t whole_lines(int64_t count) {
+  return static_cast<int64_t>(aligned(sizeof(T) * static_cast<size_t>(count)) / sizeof(T));
+}
+
+/// A part of a call's scratch memory that holds elements of type T; made by ScratchPlan.
+template <class T>
+class ScratchPart {
+ public:
+  ScratchPart() = default;
+  explicit ScratchPart(size_t offset) : offset_(offset) {}
+  /// The first element, in the scratch memory of a call.
+  T* in(std::byte* scratch) const { return reinterpret_cast<T*>(scratch + offset_); }
+
+ private:
+  size_t offset_ = 0;
+};
+
+/// Divides the scratch memory of a call into aligned parts.
+class ScratchPlan {
+ public:
+  template <class T>
+  ScratchPart<T> reserve(int64_t count) {
+    const ScratchPart<T> part(bytes_);
+    bytes_ += aligned(sizeof(T) * static_cast<size_t>(count));
+    return part;
+  }
+  /// Bytes of all parts.
+  size_t bytes() const { return bytes_; }
+
+ private:
+  size_t bytes_ = 0;
+};
+
 class Scratch {
  public:
   Scratch() = default;

@@ -21,6 +21,23 @@ struct PortSpec {
   const char* doc;
 };
 
+/// Makes a type of an op's ports from one list: their numbers, and their declarations.
+///
+///   #define SWIGLU_INPUTS(PORT) PORT(gate, float32, required, "[..., n]") PORT(up, ..)
+///   TAMIZ_PORTS(SwigluInput, SWIGLU_INPUTS);
+///
+/// `SwigluInput::up` is 1, and `SwigluInput::specs()` declares both.
+#define TAMIZ_PORTS(Name, PORTS)                                         \
+  struct Name {                                                          \
+    enum Number : size_t { PORTS(TAMIZ_PORT_NUMBER) };                   \
+    static std::vector<PortSpec> specs() {                               \
+      [[maybe_unused]] constexpr bool required = false, optional = true; \
+      return {PORTS(TAMIZ_PORT_SPEC)};                                   \
+    }                                                                    \
+  }
+#define TAMIZ_PORT_NUMBER(name, type, presence, doc) name,
+#define TAMIZ_PORT_SPEC(name, type, presence, doc) {#name, Type::type, presence, doc},
+
 /// The one declaration of an op: registration, validation, `tamiz_ops.schemas()` and the docs are
 /// made from it.
 struct OpSpec {

@@ -192,6 +192,7 @@ bool Program::Team::next_phase() {
     const Node& node = program_.nodes_[n];
     if (phase_ >= node.stage->phases()) continue;
     if (phase_ == 0 && node.prepared_by != kOmitted) continue;
+    if (phase_ == 0) node.stage->prepare(frame_.calls[n]);
     const size_t tasks = node.stage->tasks(frame_.calls[n], phase_);
     if (tasks == 0) continue;
     frame_.parts.push_back({node.stage.get(), &frame_.calls[n], &node.name, total, total + tasks});

@@ -62,6 +62,9 @@ class Stage {
     return false;
   }
 
+  /// Runs once per call on one thread, before the tasks of phase 0; may write into scratch.
+  virtual void prepare(const Call&) const {}
+
   /// A run is `phases()` rounds of tasks one after the other. Tasks of one phase are independent,
   /// may run in any order and on any thread, and give the same bits however they are spread.
   /// A phase too small to be worth a thread has one task; it may also have none.

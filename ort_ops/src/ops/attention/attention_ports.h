@@ -1,0 +1,43 @@
+// The ports of the op Attention: their numbers and their declarations.
+#pragma once
+
+#include "engine/op_spec.h"
+
+namespace tamiz {
+
+#define ATTENTION_INPUTS(PORT)                                                                     \
+  PORT(q, float32, required, "[batch, sequence, num_heads * head size]")                           \
+  PORT(k, float32, required, "[batch, sequence, kv_heads * head size]")                            \
+  PORT(v, float32, required, "[batch, sequence, kv_heads * head size]")                            \
+  PORT(past_key, float32, required,                                                                \
+       "[batch, kv_heads, past or capacity, head size]; head size / 4 + 1 where cache_bits is 8")  \
+  PORT(past_value, float32, required, "the shape of past_key")                                     \
+  PORT(attention_mask, int64, required, "[batch, keys]: 0 hides a key")                            \
+  PORT(position_ids, int64, required, "[batch, sequence]: the rotary positions")                   \
+  PORT(inverse_frequency, float32, optional,                                                       \
+       "[rotated dimensions / 2]: element i and i + rotated / 2 turn by position * frequency, in " \
+       "float32; omitted: no rotary embedding")                                                    \
+  PORT(past_sketch, float32, optional,                                                             \
+       "[batch, kv_heads, past or capacity, words]: bits of the keys, 32 a float, and their "      \
+       "size; with past_event four bits of an element; float32 because ONNX Runtime supports no "  \
+       "other "                                                                                    \
+       "type of a Fused output")                                                                   \
+  PORT(key_mean, float32, optional,                                                                \
+       "[kv_heads, head size]: subtracted from keys before they are sketched")                     \
+  PORT(past_event, float32, optional,                                                              \
+       "[batch, 2 + num_heads * head size], zeros at the start: decode steps attend to the keys "  \
+       "that weigh by past_sketch, the others have the mean value they had last")
+
+#define ATTENTION_OUTPUTS(PORT)                                                             \
+  PORT(y, float32, required, "[batch, sequence, num_heads * head size]")                    \
+  PORT(present_key, float32, required,                                                      \
+       "[batch, kv_heads, keys or capacity, head size]; as past_key where cache_bits is 8") \
+  PORT(present_value, float32, required, "the shape of present_key")                        \
+  PORT(present_sketch, float32, optional,                                                   \
+       "[batch, kv_heads, keys or capacity, words]; no words without past_sketch")          \
+  PORT(present_event, float32, optional, "the shape of past_event; may be its memory")
+
+TAMIZ_PORTS(AttentionInput, ATTENTION_INPUTS);
+TAMIZ_PORTS(AttentionOutput, ATTENTION_OUTPUTS);
+
+}  // namespace tamiz
