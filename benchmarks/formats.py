@@ -30,8 +30,10 @@ def packed_weight(format, rng):
     halves = {"fp16": (0.001, 0.02), "units": None}
     groups = (N, blocks * format.block // format.group)
     if format.is_float:
-        quants = rng.standard_normal((N, K)).astype(np.float16).view(np.uint16)
-        return formats.pack_parts(format, formats.Parts(quants & 0xBF7F))
+        weight = rng.standard_normal((N, K), np.float32)
+        half = weight.astype(np.float16).view(np.uint16)
+        quants = half if format.name == "f16" else (weight.view(np.uint32) >> 16).astype(np.uint16)
+        return formats.pack_parts(format, formats.Parts(quants))
 
     def scales():
         if format.scales.bits == 0:

@@ -44,6 +44,14 @@ inline Ints to_ints(Vec x) { return _mm512_cvtps_epi32(x); }
 inline Ints ints_max(Ints a, Ints b) { return _mm512_max_epi32(a, b); }
 inline int largest_int(Ints x) { return _mm512_reduce_max_epi32(x); }
 inline int sum_ints(Ints x) { return _mm512_reduce_add_epi32(x); }
+/// Of the first 8 lanes and of the last 8.
+inline void sum_each_half(Ints x, int32_t* to) {
+  x = _mm512_add_epi32(x, _mm512_shuffle_i32x4(x, x, 0xb1));
+  x = _mm512_add_epi32(x, _mm512_shuffle_epi32(x, _MM_PERM_BADC));
+  x = _mm512_add_epi32(x, _mm512_shuffle_epi32(x, _MM_PERM_CDAB));
+  to[0] = _mm_cvtsi128_si32(_mm512_castsi512_si128(x));
+  to[1] = _mm_cvtsi128_si32(_mm512_extracti32x4_epi32(x, 2));
+}
 /// a, b as words, of every four in the order 0, 2, 1, 3.
 inline Ints pack_words(Ints a, Ints b) {
   const Ints packed =
@@ -134,6 +142,13 @@ inline int sum_ints(Ints x) {
   __m128i s = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
   s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+/// Of the first 4 lanes and of the last 4.
+inline void sum_each_half(Ints x, int32_t* to) {
+  x = _mm256_add_epi32(x, _mm256_shuffle_epi32(x, 0x4e));
+  x = _mm256_add_epi32(x, _mm256_shuffle_epi32(x, 0xb1));
+  to[0] = _mm_cvtsi128_si32(_mm256_castsi256_si128(x));
+  to[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(x, 1));
 }
 inline Ints pack_words(Ints a, Ints b) {
   const Ints packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);

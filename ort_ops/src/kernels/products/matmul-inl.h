@@ -55,13 +55,15 @@ inline void dot_vector(Ints (&sum)[R][S], const Ints (&raw)[S], const int16_t* x
   }
 }
 
-/// sum[r][s] = the products of one part of a group with R rows, whose quants lie at x; `bytes` are
-/// those of a single row, split.
+/// sum[r][s] = the products of one part of a group with R rows, whose group is number `at`; `bytes`
+/// are the quants of a single row, split.
 template <class W, int R, int T, int Part>
 inline void sum_part(Ints (&sum)[R][T * kStrips], const uint8_t* const (&group)[T],
-                     const int16_t* x, [[maybe_unused]] const int8_t* bytes) {
+                     const QuantRows& x, int64_t at, [[maybe_unused]] const int8_t* bytes) {
 #if defined(TAMIZ_AVX512)
-  if constexpr (R == 1 && kIsBytes<W>) return sum_bytes<W, T, Part>(sum[0], group, x, bytes);
+  if constexpr (R == 1 && kIsBytes<W>) {
+    return sum_bytes<W, T, Part>(sum[0], group, quant_sum<W, Part>(x, at), bytes);
+  }
 #endif
   constexpr int S = T * kStrips;
   constexpr int kVectors = W::kVectors / W::kParts;
@@ -72,7 +74,7 @@ inline void sum_part(Ints (&sum)[R][T * kStrips], const uint8_t* const (&group)[
   for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
     Ints raw[S];
     for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
-    dot_vector<W>(sum, raw, x + v * (kGroup / W::kVectors));
+    dot_vector<W>(sum, raw, x.quants + at * kGroup + v * (kGroup / W::kVectors));
   }
 }
 
@@ -104,24 +106,16 @@ struct Spread {
   alignas(64) float numbers[T][size()];
 };
 
-/// x scale * sum of the quants, of one part of a group.
-template <class W, int Part>
-inline float part_sum(const QuantRows& x, int64_t at) {
-  if constexpr (W::kParts == 1) return x.sums[at];
-  int32_t sum = 0;
-  constexpr int64_t kInputs = kGroup / W::kParts;
-  const int16_t* const quants = x.quants + at * kGroup + Part * kInputs;
-  for (int64_t i = 0; i < kInputs; ++i) sum += quants[i];
-  return x.scales[at] * static_cast<float>(sum);
-}
-
 /// total[r][s] += what the sums of a part of group g stand for.
 template <class W, int R, int T, int Part>
 inline void add_part(Vec (&total)[R][T * kStrips], const Ints (&sum)[R][T * kStrips],
                      const uint8_t* const (&group)[T], const Spread<W, T>& spread,
                      const QuantRows& x, int64_t at, int64_t g) {
   float sums[R];
-  for (int r = 0; W::kMinima && r < R; ++r) sums[r] = part_sum<W, Part>(x, at + r);
+  for (int r = 0; W::kMinima && r < R; ++r) {
+    sums[r] = W::kParts == 1 ? x.sums[at + r]
+                             : x.scales[at + r] * static_cast<float>(quant_sum<W, Part>(x, at + r));
+  }
   for (int s = 0; s < T * kStrips; ++s) {
     Vec scales, minima = broadcast(0.0f);
     if constexpr (W::kSuper) {
@@ -148,7 +142,7 @@ inline void add_group(Vec (&total)[R][T * kStrips], const uint8_t* const (&group
                       const int8_t* bytes) {
   if constexpr (Part < W::kParts) {
     Ints sum[R][T * kStrips];
-    sum_part<W, R, T, Part>(sum, group, x.quants + at * kGroup, bytes);
+    sum_part<W, R, T, Part>(sum, group, x, at, bytes);
     add_part<W, R, T, Part>(total, sum, group, spread, x, at, g);
     add_group<W, R, T, Part + 1>(total, group, spread, x, at, g, bytes);
   }

@@ -18,9 +18,10 @@ constexpr int64_t kRowsTogether = 8;
 struct QuantRows {
   int64_t rows, groups;
   int16_t* quants;
-  float* scales;  // one number for every row and group, in the same order
-  float* sums;    // scale * sum of the quants
-  uint8_t* kept;  // bit i is set where the mask keeps one of inputs 4i .. 4i+3
+  float* scales;       // one number for every row and group, in the same order
+  float* sums;         // scale * sum of the quants
+  uint8_t* kept;       // bit i is set where the mask keeps one of inputs 4i .. 4i+3
+  int32_t* half_sums;  // two for every scale: of the first and of the last 16 quants
 
   /// R of the block that `row` lies in.
   int64_t together(int64_t row) const {

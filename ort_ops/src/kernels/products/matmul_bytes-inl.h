@@ -66,23 +66,13 @@ inline void dot_bytes_of(Ints (&high)[T], Ints (&low)[T], const Ints (&raw)[T], 
   }
 }
 
-/// The sum of one part of a group's quants times `number`, in every lane.
-template <class W, int Part>
-inline Ints times_sum(const int16_t* x, int number) {
-  const Ints products = dot_pairs(all_ints(0), load_ints(x), all_words(number));
-  if constexpr (W::kParts == 1) return all_ints(sum_ints(products));
-  constexpr __mmask16 kLanesOfPart = Part == 0 ? 0x00ff : 0xff00;
-  return all_ints(_mm512_mask_reduce_add_epi32(kLanesOfPart, products));
-}
-
-/// sum[t] = the products of one part of a group with one row, whose quants lie at x, split as
-/// `bytes`.
+/// sum[t] = the products of one part of a group with one row, whose quants are split as `bytes` and
+/// add up to `quants`.
 template <class W, int T, int Part>
-inline void sum_bytes(Ints (&sum)[T], const uint8_t* const (&group)[T], const int16_t* x,
+inline void sum_bytes(Ints (&sum)[T], const uint8_t* const (&group)[T], int32_t quants,
                       const int8_t* bytes) {
   constexpr int kVectors = W::kVectors / W::kParts;
-  Ints offset = all_ints(0);
-  if constexpr (W::kByteOffset != 0) offset = times_sum<W, Part>(x, -W::kByteOffset);
+  const Ints offset = all_ints(-W::kByteOffset * quants);
   Ints high[T];
   for (int t = 0; t < T; ++t) {
     high[t] = all_ints(0);

@@ -37,14 +37,15 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
     const bool zero = largest < 0x1p-110f || !finite;
     const float scale = zero ? 0.0f : largest / 32512.0f;
     const float inverse = zero ? 0.0f : 32512.0f / largest;
-    int32_t sum = 0;
+    int32_t* const half_sums = to.half_sums + 2 * at;
+    half_sums[0] = half_sums[1] = 0;
     for (int64_t i = 0; i < kGroup; ++i) {
       const int16_t quant = finite ? static_cast<int16_t>(rintf(value[i] * inverse)) : 0;
       to.quants[at * kGroup + place(i)] = quant;
-      sum += quant;
+      half_sums[i / (kGroup / 2)] += quant;
     }
     to.scales[at] = finite ? scale : NAN;
-    to.sums[at] = to.scales[at] * static_cast<float>(sum);
+    to.sums[at] = to.scales[at] * static_cast<float>(half_sums[0] + half_sums[1]);
     if (mask) to.kept[at] = kept;
   }
 }
@@ -68,10 +69,11 @@ inline float add_format(const MultiplyArgs& a, const uint8_t* tile, int64_t o, A
     }
     const uint8_t* const planes = tile + f.planes_of(g);
     for (int64_t part = 0; part < f.parts(); ++part) {
-      int32_t sum = 0, x_sum = 0;
+      const int32_t* const halves = a.x.half_sums + 2 * group;
+      const int32_t x_sum = f.parts() == 1 ? halves[0] + halves[1] : halves[part];
+      int32_t sum = 0;
       for (int64_t i = part * f.part; i < (part + 1) * f.part; ++i) {
         sum += x[place(i)] * format_value(f, planes, o, i);
-        x_sum += x[place(i)];
       }
       const Factors factors = format_factors(f, tile, g, part, o);
       y = fmaf(static_cast<float>(sum) * a.x.scales[group], factors.scale, y);

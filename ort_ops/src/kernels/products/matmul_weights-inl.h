@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "kernels/products/packing.h"
+#include "kernels/products/matmul.h"
 #include "simd/simd_int.h"
 
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
@@ -99,6 +99,13 @@ struct Int8 : PlainGroups<group_bytes(8)> {
   }
   static Vec minima(const uint8_t*, int) { return broadcast(0.0f); }
 };
+
+/// The sum of the quants in one part of a row's group, which is number `at`.
+template <class W, int Part>
+inline int32_t quant_sum(const QuantRows& x, int64_t at) {
+  const int32_t* const halves = x.half_sums + 2 * at;
+  return W::kParts == 1 ? halves[0] + halves[1] : halves[Part];
+}
 
 /// Bytes of a tile.
 template <class W>

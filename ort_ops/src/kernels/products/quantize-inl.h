@@ -68,14 +68,17 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
     const bool tiny = largest < 0x1p-110f;
     const float scale = tiny ? 0.0f : largest / 32512.0f + (largest - largest);
     const Vec inverse = broadcast(tiny ? 0.0f : 32512.0f / largest);
-    Ints sum = all_ints(0);
+    Ints sums = all_ints(0);  // AVX-512: of both halves of the group
+    int32_t* const half_sums = to.half_sums + 2 * at;
     for (int i = 0; i < kVecs; i += 2) {
       const Ints words = pack_words(to_ints(v[i] * inverse), to_ints(v[i + 1] * inverse));
       store_ints(to.quants + at * kGroup + i * kLanes, words);
-      sum = dot_pairs(sum, words, one);
+      sums = dot_pairs(all_ints(0), words, one);
+      if (kVecs == 4) half_sums[i / 2] = sum_ints(sums);
     }
+    if (kVecs == 2) sum_each_half(sums, half_sums);
     to.scales[at] = scale;
-    to.sums[at] = scale * static_cast<float>(sum_ints(sum));
+    to.sums[at] = scale * static_cast<float>(half_sums[0] + half_sums[1]);
   }
 }
 

@@ -44,7 +44,7 @@ inline void check_mask(const Tensor& mask, Shape shape, int64_t block) {
 struct QuantisedRows {
   int64_t rows, groups;
   bool skip;  // one row with a mask: weights that it does not need are not read
-  size_t scales_at, sums_at, kept_at, bytes;
+  size_t scales_at, sums_at, half_sums_at, kept_at, bytes;
 
   QuantisedRows(const Tensor& x, bool masked, int64_t groups)
       : QuantisedRows(row_count(x.shape), groups) {
@@ -55,7 +55,8 @@ struct QuantisedRows {
     const size_t count = static_cast<size_t>(rows * groups);
     scales_at = aligned(count * kGroup * sizeof(int16_t));
     sums_at = scales_at + count * sizeof(float);
-    kept_at = sums_at + count * sizeof(float);
+    half_sums_at = sums_at + count * sizeof(float);
+    kept_at = half_sums_at + 2 * count * sizeof(int32_t);
     bytes = kept_at + count;
   }
 
@@ -65,7 +66,8 @@ struct QuantisedRows {
             reinterpret_cast<int16_t*>(scratch),
             reinterpret_cast<float*>(scratch + scales_at),
             reinterpret_cast<float*>(scratch + sums_at),
-            reinterpret_cast<uint8_t*>(scratch + kept_at)};
+            reinterpret_cast<uint8_t*>(scratch + kept_at),
+            reinterpret_cast<int32_t*>(scratch + half_sums_at)};
   }
 
   /// Tasks that quantise everything.
