@@ -117,7 +117,8 @@ void multiply_format(const MultiplyArgs& a) {
 }
 
 void multiply_format_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t count) {
-  multiply_each(a, a.x.groups * spec_of(a.format).group_bytes(), tiles, count);
+  const int64_t size = a.x.groups * spec_of(a.format).group_bytes();
+  multiply_each(a, size, tiles, count, multiply_format);
 }
 
 }  // namespace TAMIZ_TARGET

@@ -73,7 +73,8 @@ struct Planar {
   static constexpr bool kMinima = kSpec.minimum;
   static constexpr int kByteOffset = kSpec.codebook ? 128 : kSpec.offset;
 
-  static Ints vector(const uint8_t* planes, int strip, int v) {
+  /// Always inline: GCC would call it, and spill all sums around each call.
+  __attribute__((always_inline)) static Ints vector(const uint8_t* planes, int strip, int v) {
     const uint8_t* const at = planes + 4 * kLanes * strip;
     Ints quants = field<kSpec.low, 0>(at, v);
     if constexpr (kSpec.high > 0) {

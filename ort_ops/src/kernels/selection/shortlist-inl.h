@@ -89,9 +89,9 @@ inline void select_tiles(const int32_t* ranks, int64_t size, int64_t keep, int32
   }
 }
 
-/// `multiply` tile by tile.
+/// `multiply_one` tile by tile.
 inline void multiply_each(const MultiplyArgs& a, int64_t tile_size, const int32_t* tiles,
-                          int64_t count) {
+                          int64_t count, void (*multiply_one)(const MultiplyArgs&)) {
   for (int64_t i = 0; i < count; ++i) {
     const int64_t output = tiles[i] * kTile;
     MultiplyArgs tile = a;
@@ -100,7 +100,7 @@ inline void multiply_each(const MultiplyArgs& a, int64_t tile_size, const int32_
     tile.bias = a.bias ? a.bias + output : nullptr;
     tile.outputs = a.outputs - output < kTile ? a.outputs - output : kTile;
     tile.y += output;
-    multiply(tile);
+    multiply_one(tile);
   }
 }
 
@@ -171,7 +171,7 @@ inline void multiply_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t 
 inline void multiply_tiles(const MultiplyArgs& a, const int32_t* tiles, int64_t count) {
   const int64_t size = a.format == Format::integers ? tile_bytes(a.x.groups, a.bits, a.scale_bits)
                                                     : a.x.groups * spec_of(a.format).group_bytes();
-  multiply_each(a, size, tiles, count);
+  multiply_each(a, size, tiles, count, multiply);
 }
 
 #endif
