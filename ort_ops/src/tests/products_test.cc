@@ -18,6 +18,7 @@ struct Rows {
   std::vector<int16_t> quants;
   std::vector<float> scales, sums;
   std::vector<uint8_t> kept;
+  std::vector<int32_t> half_sums;
   QuantRows view;
 
   Rows(int64_t rows, int64_t groups)
@@ -25,7 +26,9 @@ struct Rows {
         scales(static_cast<size_t>(rows * groups)),
         sums(scales.size()),
         kept(scales.size()),
-        view{rows, groups, quants.data(), scales.data(), sums.data(), kept.data()} {}
+        half_sums(2 * scales.size()),
+        view{rows,        groups,      quants.data(),   scales.data(),
+             sums.data(), kept.data(), half_sums.data()} {}
 };
 
 struct Case {
