@@ -41,9 +41,11 @@ inline Ints pair(const int16_t* x) {
   return all_ints(both);
 }
 
-/// sum[r][s] += the products of the pairs of inputs in vector v.
+/// sum[r][s] += the products of the pairs of inputs in vector v. Always inline, like all functions
+/// that take sums: these must stay in registers.
 template <class W, int R, int S, int Pair = 0>
-inline void dot_vector(Ints (&sum)[R][S], const Ints (&raw)[S], const int16_t* x) {
+__attribute__((always_inline)) inline void dot_vector(Ints (&sum)[R][S], const Ints (&raw)[S],
+                                                      const int16_t* x) {
   if constexpr (Pair < kPairs / W::kVectors) {
     Ints w[S];
     for (int s = 0; s < S; ++s) w[s] = W::template words<Pair>(raw[s]);
@@ -58,8 +60,10 @@ inline void dot_vector(Ints (&sum)[R][S], const Ints (&raw)[S], const int16_t* x
 /// sum[r][s] = the products of one part of a group with R rows, whose group is number `at`; `bytes`
 /// are the quants of a single row, split.
 template <class W, int R, int T, int Part>
-inline void sum_part(Ints (&sum)[R][T * kStrips], const uint8_t* const (&group)[T],
-                     const QuantRows& x, int64_t at, [[maybe_unused]] const int8_t* bytes) {
+__attribute__((always_inline)) inline void sum_part(Ints (&sum)[R][T * kStrips],
+                                                    const uint8_t* const (&group)[T],
+                                                    const QuantRows& x, int64_t at,
+                                                    [[maybe_unused]] const int8_t* bytes) {
 #if defined(TAMIZ_AVX512)
   if constexpr (R == 1 && kIsBytes<W>) {
     return sum_bytes<W, T, Part>(sum[0], group, quant_sum<W, Part>(x, at), bytes);
@@ -108,9 +112,11 @@ struct Spread {
 
 /// total[r][s] += what the sums of a part of group g stand for.
 template <class W, int R, int T, int Part>
-inline void add_part(Vec (&total)[R][T * kStrips], const Ints (&sum)[R][T * kStrips],
-                     const uint8_t* const (&group)[T], const Spread<W, T>& spread,
-                     const QuantRows& x, int64_t at, int64_t g) {
+__attribute__((always_inline)) inline void add_part(Vec (&total)[R][T * kStrips],
+                                                    const Ints (&sum)[R][T * kStrips],
+                                                    const uint8_t* const (&group)[T],
+                                                    const Spread<W, T>& spread, const QuantRows& x,
+                                                    int64_t at, int64_t g) {
   float sums[R];
   for (int r = 0; W::kMinima && r < R; ++r) {
     sums[r] = W::kParts == 1 ? x.sums[at + r]
@@ -137,9 +143,10 @@ inline void add_part(Vec (&total)[R][T * kStrips], const Ints (&sum)[R][T * kStr
 
 /// total[r][s] += one group of R rows, part by part.
 template <class W, int R, int T, int Part = 0>
-inline void add_group(Vec (&total)[R][T * kStrips], const uint8_t* const (&group)[T],
-                      const Spread<W, T>& spread, const QuantRows& x, int64_t at, int64_t g,
-                      const int8_t* bytes) {
+__attribute__((always_inline)) inline void add_group(Vec (&total)[R][T * kStrips],
+                                                     const uint8_t* const (&group)[T],
+                                                     const Spread<W, T>& spread, const QuantRows& x,
+                                                     int64_t at, int64_t g, const int8_t* bytes) {
   if constexpr (Part < W::kParts) {
     Ints sum[R][T * kStrips];
     sum_part<W, R, T, Part>(sum, group, x, at, bytes);
@@ -327,7 +334,8 @@ inline void few_rows(const MultiplyArgs& a, int64_t row, int64_t rows) {
     if constexpr (R > 1) few_rows<W, W::kEveryRows ? R - 1 : R / 2>(a, row, rows);
     return;
   }
-  constexpr int T = (2 * R <= kRowRegisters ? 4 : 2) / kStrips;
+  // Sums and totals fit the registers; two parts leave less room for what is unpacked.
+  constexpr int T = (2 * R * (R == 1 ? 1 : W::kParts) <= kRowRegisters ? 4 : 2) / kStrips;
   for (int64_t t = 0; t < a.tiles; t += T) {
     const Tiles<W, T> tiles(a, t);
     alignas(64) float y[R][T * kTile];

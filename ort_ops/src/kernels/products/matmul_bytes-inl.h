@@ -54,7 +54,8 @@ inline Ints quad(const int8_t* x) {
 
 /// high[t], low[t] += the products of the quads of inputs in vector v with both bytes.
 template <class W, int T, int Quad = 0>
-inline void dot_bytes_of(Ints (&high)[T], Ints (&low)[T], const Ints (&raw)[T], const int8_t* x) {
+__attribute__((always_inline)) inline void dot_bytes_of(Ints (&high)[T], Ints (&low)[T],
+                                                        const Ints (&raw)[T], const int8_t* x) {
   if constexpr (Quad < 8 / W::kVectors) {
     const Ints high_x = quad(x + 4 * Quad), low_x = quad(x + kGroup + 4 * Quad);
     for (int t = 0; t < T; ++t) {
@@ -69,8 +70,9 @@ inline void dot_bytes_of(Ints (&high)[T], Ints (&low)[T], const Ints (&raw)[T], 
 /// sum[t] = the products of one part of a group with one row, whose quants are split as `bytes` and
 /// add up to `quants`.
 template <class W, int T, int Part>
-inline void sum_bytes(Ints (&sum)[T], const uint8_t* const (&group)[T], int32_t quants,
-                      const int8_t* bytes) {
+__attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[T],
+                                                     const uint8_t* const (&group)[T],
+                                                     int32_t quants, const int8_t* bytes) {
   constexpr int kVectors = W::kVectors / W::kParts;
   const Ints offset = all_ints(-W::kByteOffset * quants);
   Ints high[T];
