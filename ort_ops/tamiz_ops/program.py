@@ -63,7 +63,7 @@ def write_program(
     for stage in stages:
         if stage.part != part:
             part = stage.part
-            lines.append(f"{part}:")
+            lines.append(f"{_printable(part)}:")
         read = ["-" if value is None else str(numbers[value]) for value in stage.inputs]
         for value in stage.outputs:
             if value is not None:
@@ -92,6 +92,11 @@ def read_program(text: str) -> list[Stage[int]]:
             except ValueError as error:
                 raise ValueError(f"program line {number}: {error}") from None
     return stages
+
+
+def _printable(name: str) -> str:
+    """A name from a foreign graph on one line: a line break in it would begin another stage."""
+    return "".join(character if character.isprintable() else "_" for character in name)
 
 
 def _read(line: str, part: str) -> Stage[int]:

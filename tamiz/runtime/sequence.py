@@ -75,8 +75,9 @@ class Sequence(ABC):
             The logits ``[V]`` of the token that follows; valid until the next call.
 
         Raises:
-            TamizError: The tokens do not fit in the model's limit.
+            TamizError: The tokens do not fit in the model's limit, or one is unknown to it.
         """
+        self._check(ids)
         self._reserve(len(ids))
         for start in range(0, len(ids), CHUNK):
             part = ids[start : start + CHUNK]
@@ -87,6 +88,7 @@ class Sequence(ABC):
 
     def step(self, token: int) -> Logits:
         """Reads one token; returns the logits ``[V]`` of the next, valid until the next call."""
+        self._check((token,))
         self._reserve(1)
         logits = self._step(token)
         self.tokens.append(token)
@@ -94,6 +96,7 @@ class Sequence(ABC):
 
     def logits(self, ids: Ids[int]) -> Logits:
         """Reads tokens in one run; returns the logits after each, ``[len(ids), V]``."""
+        self._check(ids)
         self._reserve(len(ids))
         logits = self._run(np.array([ids], np.int64), every=True)
         self.tokens += ids
@@ -108,6 +111,15 @@ class Sequence(ABC):
             fixed = any(state.axis is None for state in self._decoder.states)
             del self.tokens[0 if fixed else length :]
             self._cut()
+
+    def _check(self, ids: Ids[int]) -> None:
+        """Refuses tokens that the model does not know."""
+        for token in ids:
+            if not 0 <= token < self._decoder.vocabulary:
+                raise TamizError(
+                    f"token {token} is unknown to the model, which knows 0 to"
+                    f" {self._decoder.vocabulary - 1}; its tokenizer.json may be another model's"
+                )
 
     def _reserve(self, count: int) -> None:
         """Makes sure that `count` more tokens fit."""

@@ -104,3 +104,12 @@ def test_a_bad_line_is_refused_in_one_sentence(line, reason):
     assert str(error.value) == f"program line 4: {reason}"
     with pytest.raises(ValueError, match="program line 4: "):  # the op refuses it, too
         tamiz_ops.run("Fused", [np.zeros((1, 1), F)] * 2, program=text, outputs=[2])
+
+
+@pytest.mark.parametrize("name", ["a\nSwiGLU : 0 0 -> 9", "x:\n\f\ny", "\x1b[31m", "a\rb\u2028c"])
+def test_a_name_of_a_part_stays_on_its_line(name):
+    stages = [Stage("SwiGLU", SWIGLU, ["x", "x"], ["y"], name)]
+    written = write_program(["x"], stages, ["y"])
+    assert len(written["program"].splitlines()) == 2
+    assert len(read_program(written["program"])) == 1
+    tamiz_ops.run("Fused", [np.ones((1, 8), F)], **written)

@@ -90,3 +90,14 @@ def test_the_head_runs_for_the_last_position_of_a_prompt_only(shared):
     (logits,) = shared.session.run(["logits"], feeds)
     assert logits.shape == (1, 1, shared.vocabulary)
     np.testing.assert_allclose(logits[0, 0], whole(shared, IDS)[-1], **CLOSE)
+
+
+@pytest.mark.parametrize("token", [-1, 10**6, 2**70])
+def test_a_token_that_the_model_does_not_know_is_named(model: Model, token: int) -> None:
+    sequence = model.sequence()
+    for read in (lambda: sequence.read([1, token]), lambda: sequence.logits([1, token])):
+        with pytest.raises(TamizError, match=f"token {token} is unknown to the model"):
+            read()
+    with pytest.raises(TamizError, match=f"token {token} is unknown to the model"):
+        sequence.step(token)
+    assert sequence.tokens == []
