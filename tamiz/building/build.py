@@ -29,7 +29,8 @@ from tamiz.files.text_file import write_json
 from tamiz.planning.plan import Plan, describe
 from tamiz.planning.resolver import Choice
 from tamiz.reporting.page import render
-from tamiz.reporting.report import Report, WholeModelGate, read_report
+from tamiz.reporting.reader import read_report
+from tamiz.reporting.report import Report, WholeModelGate
 from tamiz.survey import gradients
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.gradients import Loss

@@ -121,7 +121,7 @@ def command(
     """
     from tamiz.building.build import Options, build
     from tamiz.files.outputs import check_output
-    from tamiz.reporting.report import is_report
+    from tamiz.reporting.reader import is_report
 
     if report_json is not None:
         read = [path for path in (policy, calibration, from_report) if path is not None]

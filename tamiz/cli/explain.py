@@ -27,7 +27,7 @@ def command(directory: Path, site: str | None, as_json: bool) -> None:
     """
     from tamiz.files.bundle import Bundle
     from tamiz.reporting.explain import explain, overview
-    from tamiz.reporting.report import bundle_report
+    from tamiz.reporting.reader import bundle_report
 
     report = bundle_report(Bundle.open(directory))
     if site is None:

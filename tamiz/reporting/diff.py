@@ -8,7 +8,8 @@ from typing import Any
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
-from tamiz.reporting.report import SiteReport, bundle_report
+from tamiz.reporting.reader import bundle_report
+from tamiz.reporting.report import SiteReport
 from tamiz_ops.program import read_program
 
 

@@ -26,7 +26,7 @@ from tamiz.files.bundle import MANIFEST, Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.policy import read_policy
 from tamiz.plugins import Plugins
-from tamiz.reporting.report import read_report
+from tamiz.reporting.reader import read_report
 from tamiz.runtime.chat import ChatTemplate
 from tamiz.survey.survey import survey
 from tamiz_exporters.gguf_file import GgufFile
