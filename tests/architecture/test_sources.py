@@ -17,7 +17,6 @@ LONGER = {
     "ort_ops/src/kernels/products/matmul-inl.h",
     "ort_ops/src/ops/attention/attention.cc",
     "tamiz/reporting/report.py",
-    "tests/cli/test_cli.py",
     "tests/passes/test_recognise_attention.py",
 }
 #: Folders of sources; others hold what was built or installed.

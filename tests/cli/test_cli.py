@@ -12,23 +12,10 @@ from typing import Any
 import click
 import pytest
 
-from kit.command_line import ok, tamiz
+from kit.command_line import ok, refused, tamiz
 from tamiz.cli import COMMANDS, LazyGroup
 from tamiz.files.bundle import writing
 from tamiz.files.errors import NoSpaceError, TamizError
-from tamiz.planning.recipes import FILE as RECIPES
-from tamiz.reporting.report import Report
-
-
-def refused(*arguments: object) -> str:
-    """Runs what must be refused; returns the one sentence that says why."""
-    result = tamiz(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("error: ")
-    return lines[0].removeprefix("error: ")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -238,54 +225,6 @@ def test_refuses_a_folder_that_is_no_bundle(tmp_path: Path) -> None:
         assert "not a tamiz bundle" in refused(command, tmp_path)
 
 
-def test_build_reports_every_site(tiny_dense: Path, tmp_path: Path) -> None:
-    report_path = tmp_path / "report.json"
-    report = json.loads(
-        ok("build", tiny_dense, "-o", tmp_path / "out", "--report-json", report_path, "--json")
-    )
-    assert json.loads(report_path.read_text()) == report
-    inside = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert inside == Report.model_validate_json(json.dumps(report)).without_seconds().as_json()
-    planned = json.loads(ok("plan", tiny_dense, "--json"))
-    assert report["build"]["policy_hash"] == planned["policy_hash"]
-    assert report["totals"]["bytes_after"] == planned["totals"]["bytes"]["after"]
-    (attempt,) = report["sites"]["layers.0.attn_q"]["techniques"]
-    assert attempt["decision"] == {"applied": True, "reason": "passed the gate"}
-    assert attempt["metrics"]["exact"] == 1
-
-
-def test_build_refuses_a_place_it_must_not_write(tiny_dense: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "diary").touch()
-    assert "is not overwritten" in refused("build", tiny_dense, "-o", tmp_path / "mine")
-    assert "is the source itself" in refused("build", tiny_dense, "-o", tiny_dense)
-    assert "/proc/x: No such file" in refused("build", tiny_dense, "-o", "/proc/x/y")
-    gone = tmp_path / "gone" / "report.json"
-    reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--report-json", gone)
-    assert f"{gone}: cannot be written: No such file or directory" in reason
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_report_that_cannot_be_written_is_told_with_the_bundle(
-    tiny_dense: Path, tmp_path: Path
-) -> None:
-    reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--report-json", "/dev/full")
-    assert reason.startswith("/dev/full: cannot be written: No space left on device; the bundle ")
-    assert json.loads(ok("doctor", tmp_path / "out", "--json"))["checks"]["bundle"]["ok"]
-
-
-def test_a_source_in_the_target_is_not_lost(
-    tiny_dense: Path, tiny_gguf: Path, tmp_path: Path
-) -> None:
-    ok("build", tiny_dense, "-o", tmp_path / "out")
-    mine = tmp_path / "out" / "mine.gguf"
-    mine.write_bytes(tiny_gguf.read_bytes())
-    assert "lies inside of" in refused("export", mine, "-o", tmp_path / "out")
-    assert "lies inside of" in refused("build", tiny_dense, "-o", tiny_dense / "sub")
-    assert "mine.gguf is not of the bundle" in refused("build", tiny_dense, "-o", tmp_path / "out")
-    assert mine.is_file()
-
-
 def test_what_a_built_bundle_is_good_for(tiny_dense: Path, tmp_path: Path) -> None:
     ok("build", tiny_dense, "-o", tmp_path / "out")
     assert "is a built bundle, expected a dense one" in refused("plan", tmp_path / "out")
@@ -328,73 +267,6 @@ def test_schema_of_a_policy_knows_the_plugins() -> None:
     assert "block-quant" in schema["$defs"]["Techniques"]["properties"]
 
 
-def test_calibrate_then_build_with_a_policy(tiny_dense: Path, tmp_path: Path) -> None:
-    text, calibration = tmp_path / "text", tmp_path / "c.safetensors"
-    text.write_text("hello " * 2000)
-    found = json.loads(ok("calibrate", tiny_dense, "--text", text, "-o", calibration, "--json"))
-    assert found["inputs"]["layers.0.ffn_down"] == 96
-    assert found["tokens"] == found["windows"] * 256
-    policy = tmp_path / "policy.json"
-    section = {"block-quant": {"bits": {"down": 8}}}
-    policy.write_text(json.dumps({"version": 1, "defaults": {"techniques": section}}))
-    planned = json.loads(ok("plan", tiny_dense, "--policy", policy, "--json"))
-    arguments = ["--policy", policy, "--calibration", calibration, "--max-dppl", "0.5", "--json"]
-    report = json.loads(ok("build", tiny_dense, "-o", tmp_path / "out", *arguments))
-    assert report["build"]["policy_hash"] == planned["policy_hash"]
-    assert report["build"]["policy_file"] == "policy.json"
-    assert report["build"]["policy_version"] == 1
-    assert report["gate"]["text"] == "calibration"
-    entry = report["sites"]["layers.1.ffn_down"]
-    assert entry["techniques"][0]["config"]["bits"] == 8
-    assert "Δppl" in (tmp_path / "out" / "report.html").read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("flags", "reason"),
-    [
-        (["--max-dppl", "much"], "--max-dppl=much: expected a fraction"),
-        (["--max-dppl", "-1"], "expected a fraction"),
-        (["--max-dppl", "nan"], "expected a fraction"),
-        (["--jobs", "0"], "0 is not in the range"),
-        (["--policy", "none.json"], "none.json: cannot be read"),
-        (["--calibration", "none"], "none: cannot be read: No such file"),
-        (["--from-report", "none", "--block-quant=off"], "--from-report decides everything"),
-        (["--from-report", "none"], "none"),
-    ],
-)
-def test_build_refuses_bad_decisions(
-    tiny_dense: Path, tmp_path: Path, flags: list[str], reason: str
-) -> None:
-    assert reason in refused("build", tiny_dense, "-o", tmp_path / "out", *flags)
-    assert sorted(os.listdir(tmp_path)) == [tiny_dense.name]
-
-
-@pytest.mark.parametrize(("backend", "module"), [("dask", "distributed"), ("ray", "ray")])
-def test_a_missing_cluster_engine_is_told(
-    tiny_dense: Path, monkeypatch: pytest.MonkeyPatch, backend: str, module: str
-) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    out = tiny_dense.parent / "out"
-    told = refused("build", tiny_dense, "-o", out, "--backend", backend)
-    assert told.startswith(
-        f"--backend={backend}: {backend} is not installed, expected what"
-        f" pip install 'tamiz[{backend}]' brings"
-    )
-    assert list(tiny_dense.parent.glob(".out*")) == []
-    told = refused("build", tiny_dense, "-o", out, "--backend", backend, "--jobs", "2")
-    assert told == f"--jobs has no effect with --backend={backend}, the cluster has its own"
-
-
-def test_a_scheduler_that_does_not_answer_is_told(tiny_dense: Path) -> None:
-    pytest.importorskip("distributed", reason="the extra dask is not installed")
-    import dask
-
-    nowhere = {"scheduler-address": "tcp://127.0.0.1:1", "distributed.comm.timeouts.connect": "1s"}
-    with dask.config.set(nowhere):
-        told = refused("build", tiny_dense, "-o", tiny_dense.parent / "out", "--backend", "dask")
-    assert told.startswith("--backend=dask: its cluster does not answer: ")
-
-
 def test_python_runs_it_as_a_module() -> None:
     command = [sys.executable, "-m", "tamiz", "--version"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -409,31 +281,6 @@ def test_a_bare_switch_means_on(tiny_dense: Path) -> None:
     assert ok("plan", "--win-attn", "on", tiny_dense, "--json") == by_value
     off = ok("plan", "--win-attn", "off", tiny_dense, "--json")
     assert off == ok("plan", tiny_dense, "--json")
-
-
-def test_a_recipe_stands_for_its_flags(tiny_dense: Path) -> None:
-    recipes = json.loads(RECIPES.read_text("utf-8"))
-    assert list(recipes) == ["exact", "fast", "long-context", "small"]
-    by_flags = ok("plan", tiny_dense, "--block-quant-scale-bits=8", "--kv-int8", "--json")
-    assert ok("plan", tiny_dense, "--recipe=small", "--json") == by_flags
-    without = ok("plan", tiny_dense, "--block-quant-scale-bits=8", "--json")
-    assert ok("plan", tiny_dense, "--recipe=small", "--kv-int8=off", "--json") == without
-    assert ok("plan", tiny_dense, "--recipe=exact", "--json") == ok("plan", tiny_dense, "--json")
-    assert "recipe small: --block-quant-scale-bits=8 --kv-int8" in ok(
-        "plan", tiny_dense, "--recipe=small"
-    )
-    listed = ok("help", "recipes")
-    assert all(name in listed for name in recipes)
-    reason = refused("plan", tiny_dense, "--recipe=fsat")
-    assert reason.endswith("expected exact, fast, long-context, small; did you mean 'fast'?")
-
-
-@pytest.mark.parametrize("name", ["exact", "fast", "long-context", "small"])
-def test_a_recipe_builds(tiny_dense: Path, tmp_path: Path, name: str) -> None:
-    arguments = ["-o", tmp_path / "out", "--recipe", name, "--max-dppl=off"]
-    report = json.loads(ok("build", tiny_dense, *arguments, "--json"))
-    used = {entry["name"] for site in report["sites"].values() for entry in site["techniques"]}
-    assert used == set(json.loads(RECIPES.read_text("utf-8"))[name]["techniques"])
 
 
 @pytest.mark.parametrize("command", ["plan", "build"])
@@ -478,23 +325,6 @@ def test_a_mistyped_name_gets_a_suggestion(tiny_dense: Path) -> None:
     assert "did you mean 'kwta'?" in refused("schema", "kvta")
 
 
-def test_build_of_a_gguf_in_one_step(tiny_gguf: Path, tmp_path: Path) -> None:
-    ok("export", tiny_gguf, "-o", tmp_path / "dense")
-    ok("build", tmp_path / "dense", "-o", tmp_path / "two")
-    ok("build", tiny_gguf, "-o", tmp_path / "one")
-    assert sorted(os.listdir(tmp_path)) == ["dense", "one", "two"]
-    for file in sorted((tmp_path / "two").iterdir()):
-        assert (tmp_path / "one" / file.name).read_bytes() == file.read_bytes(), file.name
-
-
-def test_build_of_what_cannot_be_exported_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
-    assert "bad.gguf" in refused("build", tmp_path / "bad.gguf", "-o", tmp_path / "out")
-    assert "no such folder" in refused("build", tmp_path / "dens", "-o", tmp_path / "out")
-    assert "lies inside of" in refused("build", tmp_path / "bad.gguf", "-o", tmp_path)
-    assert os.listdir(tmp_path) == ["bad.gguf"]
-
-
 def test_without_a_terminal_progress_is_a_line(
     tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -520,18 +350,6 @@ def test_what_the_terminals_encoding_lacks_is_printed_as_its_number(tiny_dense: 
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 2
     assert done.stderr.startswith("error: \\u6f22\\x1b[31m: no such folder")
-
-
-@pytest.mark.parametrize("value", [2**31, -(2**31), 2**63 - 1, 2**200])
-def test_whole_numbers_fit_an_op(tiny_dense: Path, tmp_path: Path, value: int) -> None:
-    reason = refused("build", tiny_dense, "-o", tmp_path / "out", f"--win-attn-tokens={value}")
-    assert f"--win-attn-tokens={value}: expected " in reason
-    policy = tmp_path / "policy.json"
-    techniques = {"state-pack": {"enable": True, "keep": value}}
-    policy.write_text(json.dumps({"version": 1, "defaults": {"techniques": techniques}}))
-    reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--policy", policy)
-    assert "expected " in reason
-    assert not (tmp_path / "out").exists()
 
 
 def test_sigterm_waits_for_the_end_of_an_import(

@@ -15,3 +15,14 @@ def ok(*arguments: object) -> str:
     result = tamiz(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def refused(*arguments: object) -> str:
+    """Runs what must be refused; returns the one sentence that says why."""
+    result = tamiz(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    return lines[0].removeprefix("error: ")
