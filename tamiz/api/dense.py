@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tamiz.api.cost import Cost
 from tamiz.api.editing import GraphEditor
+from tamiz.api.linear import Linear
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Claim, Fit, FitError, Resource, Technique
@@ -62,11 +63,27 @@ def _fit(
 
 def _rewrite(name: str, site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     graph = GraphEditor(model)
-    node = graph.linear(site).node
+    linear = graph.linear(site)
+    node = linear.node
+    if site.format is not None:
+        return _unpacked(graph, f"{site.id}.{name}", linear, fit.tensors["weight"].T)
     by_rows = "transB" in node.attributes and node.attributes["transB"].as_int() == 1
     stored = fit.tensors["weight"] if by_rows else fit.tensors["weight"].T
     node.replace_input_with(1, graph.constant(f"{site.id}.{name}", np.ascontiguousarray(stored)))
     return [node]
+
+
+def _unpacked(
+    graph: GraphEditor, name: str, linear: Linear, weight: NDArray[np.float32]
+) -> list[ir.Node]:
+    """Puts a dense product for one with a packed weight: y = x W (+ bias), W ``[K, N]``."""
+    inputs = [linear.input, graph.constant(name, np.ascontiguousarray(weight))]
+    if linear.bias is None:
+        return [graph.replace(linear, "MatMul", inputs, {}, domain="")]
+    y = graph.value(f"{linear.output.name}.product", like=linear.output)
+    at, of = linear.node, f"{linear.node.name}.product"
+    product = graph.insert(at, of, "MatMul", inputs, {}, [y], domain="")
+    return [product, graph.replace(linear, "Add", [y, linear.bias], {}, domain="")]
 
 
 def _cost(site: Site, config: Any) -> Cost:

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from kit import tiny_gguf
 from kit.gguf_blocks import HALVES
+from tamiz.api.dense import replace_weight
 from tamiz.api.linear import linear_at, weight_array
 from tamiz.building.build import build
 from tamiz.cli import main
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose
+from tamiz.planning.resolver import Choice
 from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 from tamiz.survey.export import export
@@ -123,6 +125,22 @@ def test_a_requested_technique_replaces_packed_weights(tmp_path, plugins):
     totals = report.totals
     # Embedding and head have 8 bits by default, which do not hold 4 bits with a minimum.
     assert (totals.replaced, totals.exact) == (totals.sites, totals.sites - 2)
+
+
+def _unchanged(weight: np.ndarray, config: object) -> np.ndarray:
+    return weight
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_dense_weights_may_take_the_place_of_packed_ones(tmp_path, plugins, biases):
+    model = tiny_gguf.random_model(biases=biases)
+    held, bundle = exported(tmp_path, plugins, model)
+    same = replace_weight("same", "Changes nothing.", _unchanged)
+    chosen = [Choice.of(same, {}, requested=True)]
+    report = build(bundle.path, tmp_path / "built", chosen, plugins)
+    assert report.totals.replaced == report.totals.exact == 7 * model.layers
+    found = Model.load(tmp_path / "built", threads=1).logits(ids())
+    assert relative_error(found, expected_logits(held)) < RELATIVE_ERROR
 
 
 def test_float32_is_an_option(tmp_path):
