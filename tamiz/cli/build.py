@@ -209,11 +209,14 @@ def _budget(ctx: click.Context, text: str, recipe: str | None) -> float | None:
 
 def _print(output: Path, report: reports.Report) -> None:
     totals = report.totals
-    click.echo(
-        f"{output}: {totals.replaced} of {totals.sites} weights replaced, "
-        f"{totals.exact} of them exactly; "
-        f"{size(totals.bytes_before)} → {size(totals.bytes_after)}"
-    )
+    if totals.replaced:
+        weights = (
+            f"{totals.replaced} of {totals.sites} weights replaced, {totals.exact} of them exactly"
+        )
+    else:
+        weights = f"all {totals.sites} weights kept as the source stores them"
+    sizes = f"{size(totals.bytes_before)} → {size(totals.bytes_after)}"
+    click.echo(f"{output}: {weights}; {sizes}")
     refused = [
         (fitted.name, fitted.decision.reason.removeprefix("refused: "))
         for entry in report.sites.values()

@@ -229,6 +229,17 @@ def test_configuration_files(tmp_path):
     assert tokenizer["model_input_names"] == ["input_ids", "attention_mask"]
 
 
+def test_what_the_file_says_of_its_origin_is_kept(tmp_path):
+    entries = {"quantize__imatrix__dataset": "wiki.txt", "quantize__imatrix__chunks_count": 141}
+    _, folder = export(tmp_path, tiny_gguf.random_model(), **entries)
+    found = json.loads((folder / "gguf_metadata.json").read_text())
+    assert found == {
+        "general.architecture": "llama",
+        "quantize.imatrix.dataset": "wiki.txt",
+        "quantize.imatrix.chunks_count": 141,
+    }
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "yarn": ({"llama__rope__scaling__type": "yarn"}, "rope.scaling.factor: found nothing"),
     "other scaling": ({"llama__rope__scaling__type": "su"}, "rope.scaling.type: found su"),
