@@ -302,6 +302,14 @@ def test_refuses_weights_that_are_not_finite(tmp_path, kind):
         export(tmp_path, model, kind)
 
 
+def test_refuses_a_small_tensor_that_is_not_finite(tmp_path):
+    """Small ones lie in the graph's own file."""
+    model = tiny_gguf.random_model()
+    model.weights["model.layers.1.input_layernorm.weight"][3] = np.nan
+    with pytest.raises(TamizError, match=r"blk\.1\.attn_norm\.weight: found NaN or infinity"):
+        export(tmp_path, model)
+
+
 def test_a_missing_file_and_a_missing_package(tmp_path, monkeypatch):
     with pytest.raises(TamizError, match="no such file, expected a GGUF model"):
         gguf.export(str(tmp_path / "none.gguf"), tmp_path)

@@ -270,7 +270,7 @@ def _real(name: str) -> Path:
     return found[0]
 
 
-@pytest.mark.parametrize("name", ["smollm2", "qwen2.5"])
+@pytest.mark.parametrize("name", ["smollm2", "qwen2.5", "gemma"])
 def test_ids_equal_those_of_the_library_for_real_models(tiny_dense, name):
     from tamiz_exporters.gguf_file import GgufFile
     from tamiz_exporters.gguf_tokenizer import GgufTokenizer
