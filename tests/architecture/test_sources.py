@@ -17,7 +17,6 @@ LONGER = {
     "ort_ops/src/kernels/products/matmul-inl.h",
     "ort_ops/src/ops/attention/attention.cc",
     "tamiz/reporting/report.py",
-    "tests/passes/test_recognise_attention.py",
 }
 #: Folders of sources; others hold what was built or installed.
 SOURCES = ("tamiz", "plugins", "exporters", "graph_passes", "ort_ops", "tests", "benchmarks",

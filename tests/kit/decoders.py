@@ -173,3 +173,7 @@ def _run(session: ort.InferenceSession, mask: np.ndarray, length: int) -> list[n
             feeds[item.name] = random.standard_normal(shape, np.float32)
     given = {item.name for item in session.get_inputs()}
     return session.run(None, {k: v for k, v in feeds.items() if k in given})
+
+
+def attentions(model: ir.Model) -> list[ir.Node]:
+    return [n for n in model.graph if n.op_type == "Attention" and n.domain == "tamiz"]
