@@ -271,7 +271,7 @@ class Offline:
             multiplies with, so that the core can measure the fit; None if there is no Ŵ.
         calibrated: True if it fits nothing without statistics: a build without a calibration
             makes one of what the model itself writes.
-        autotune: What to try where the policy asks for autotune; None if nothing can be tuned.
+        autotune: Configurations to try where the policy enables autotune; None for no autotune.
         strength: One number for all its sites that a build searches; None if there is none.
         partition: Field of the configuration that the plan sets to the block of the finest mask
             on the site's input: an owner of weights packs them so that the mask pays.

@@ -57,7 +57,7 @@ def measure() -> Profile:
 
 
 def _speed(threads: int, weights: Bytes) -> tuple[Speed, float]:
-    """The speed of so many threads, and its spread; see `Profile`."""
+    """The speed with a number of threads, and its spread; see `Profile`."""
     half, middle = _SIZE // 2, sorted(WORKING_SETS)[len(WORKING_SETS) // 2]
     sets = {mb: weights[: mb * 1_000_000] for mb in WORKING_SETS}
     graphs = {

@@ -11,7 +11,7 @@ for each machine. Rates, in 10^9 a second:
 - ``chosen_gb_s``: the same of keys that a filter chose here and there, and that a run of products
   left in no cache.
 
-What a node costs beside that, in microseconds:
+Fixed costs per node, in microseconds:
 
 - ``product_us``: a product: the time of a small product minus its bytes at the rate of large ones.
 - ``attention_us``: an attention of a single key, and what a run does for its keys and values, after
@@ -40,7 +40,7 @@ _MOST_A_THREAD, _MOST_US = 1000.0, 1e5
 
 @dataclass(frozen=True)
 class Speed:
-    """What so many threads do; see the top of this file."""
+    """Rates and costs with a number of threads; see the top of this file."""
 
     threads: int
     read_gb_s: dict[str, float]

@@ -28,7 +28,7 @@ from tamiz.survey.survey import Survey
 
 @dataclass(frozen=True)
 class SpeedPrediction:
-    """Decoding on a machine with so many threads.
+    """Predicted decode speed with a number of threads.
 
     Attributes:
         threads: The threads.

@@ -91,7 +91,7 @@ def zeros(size: int) -> Bytes:
 
 
 def aligned(length: int) -> int:
-    """Bytes of the cache lines that so many bytes take."""
+    """A number of bytes rounded up to whole cache lines."""
     return -(-length // _LINE) * _LINE
 
 

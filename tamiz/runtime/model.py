@@ -133,7 +133,7 @@ class Model:
         Args:
             prompt: Token ids, at least one.
             sampling: How tokens are drawn.
-            max_new_tokens: At most so many; None for as many as the model's limit leaves.
+            max_new_tokens: Largest number of tokens; None for what the model's limit leaves.
             sequence: Continues there: what it shares with the beginning of the prompt is not read
                 again.
 

@@ -59,7 +59,7 @@ def _compile(source: str) -> jinja2.Template:
 
 
 def _limit_memory(growth: int) -> None:
-    """Lets this process grow by so many bytes."""
+    """Limits the growth of this process, in bytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         size = int(file.read().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -68,7 +68,7 @@ def _limit_memory(growth: int) -> None:
 
 
 def _attempt(work: Callable[[], str], seconds: float, memory: int) -> dict[str, str]:
-    """The answer to a request; the system ends the process after so many seconds of work."""
+    """The answer to a request; the system ends the process when its time limit is over."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         text = work()

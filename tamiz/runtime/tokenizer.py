@@ -1,6 +1,6 @@
 """Text to token ids and back, by the `tokenizers` library on the bundle's `tokenizer.json`.
 
-Control tokens (`<|im_end|>`) tell a model who speaks. Text of a user or a file never becomes one:
+Control tokens (`<|im_end|>`) mark the speaker. Text of a user or a file never becomes one:
 every control token is added to the tokenizer a second time, under its name after a random mark,
 and only text that a chat template wrote gets that mark before it is encoded.
 """
@@ -70,7 +70,7 @@ class Tokenizer:
                 `protect`. By default it is text as any other.
 
         Raises:
-            TamizError: The text holds half a character, which stands for input that was not UTF-8,
+            TamizError: The text holds half a character, the mark of input that was not UTF-8,
                 or a character for which the vocabulary has no token.
         """
         if bad := _HALF_CHARACTER.search(text):
@@ -250,7 +250,7 @@ class _Lossy:
 
 
 def _byte_table() -> dict[int, str]:
-    """GPT-2's table: the printable character that stands for each byte."""
+    """GPT-2's table: the printable character of each byte."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in visible]
     table = {byte: chr(byte) for byte in visible}

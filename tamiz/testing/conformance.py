@@ -37,7 +37,7 @@ _ROUNDING = 1e-3
 #: The same of one product, of Σ |x| |w|.
 _PRODUCT_ROUNDING = 2e-4
 
-#: Tokens that a step attends to where the effect on its cost is asked for.
+#: Tokens that a step attends to when its effect on the cost is computed.
 _CONTEXT = 128
 
 #: By what defines the case.
@@ -69,7 +69,7 @@ class TechniqueTests:
         assert technique.claims, "claims nothing, so it is in conflict with nothing"
         assert technique.tensors <= set(TENSOR_IDS), "names tensors that no site has"
         if _owns_weights(technique):
-            assert technique.cost is not None, "owns weights but does not tell what they cost"
+            assert technique.cost is not None, "owns weights but declares no cost"
         for metric in technique.metrics:
             assert metric.unit, f"metric {metric.name} has no unit"
             assert metric.description, f"metric {metric.name} has no description"
@@ -118,7 +118,7 @@ class TechniqueTests:
             assert all(same(one, other) for other in others), f"{site.id}: fits differ"
 
     def test_the_cost_is_what_is_stored(self, trial: Trial) -> None:
-        """`tamiz plan` tells the bytes before the fit is made; at least a bound, if data decide."""
+        """`tamiz plan` predicts the bytes before the fit; an upper bound if data decide."""
         cost, effect = trial.technique.cost, trial.technique.effect
         if cost is None and effect is None:
             pytest.skip("declares neither cost nor effect")
@@ -126,9 +126,9 @@ class TechniqueTests:
             known = Cost(0, 0) if cost is None else cost(site, trial.config)
             if effect is not None:
                 known = effect(site, trial.config, known, _CONTEXT)
-            told, stored = known.stored, _stored(fit)
-            holds = told == stored or (not known.exact and told > stored)
-            assert holds, f"{site.id}: tells {told} bytes, stores {stored}"
+            predicted, stored = known.stored, _stored(fit)
+            holds = predicted == stored or (not known.exact and predicted > stored)
+            assert holds, f"{site.id}: predicts {predicted} bytes, stores {stored}"
 
     @pytest.mark.parametrize("value", [0.0, np.nan, np.inf, -1e38])
     def test_no_weight_breaks_it(self, trial: Trial, value: float) -> None:
@@ -221,7 +221,7 @@ def _make_trial(case: Case, folder: Path) -> Trial:
     try:
         return Trial.make(case, export_tiny_llama(folder, plugins), plugins)
     except ConflictError as error:
-        pytest.fail(f"cannot stand alone, say in Case.beside what it needs: {error}")
+        pytest.fail(f"cannot act alone; name what it needs in Case.beside: {error}")
 
 
 def _owns_weights(technique: Technique) -> bool:

@@ -45,7 +45,7 @@ class Case:
         full_budget: Fields with which the model is that without the technique, but for rounding;
             None if there are none. The kit's weights come from Q4_1 and Q8_0.
         beside: Other techniques that have to be on, and their fields.
-        readme: Its README, where that does not stand beside the module of its configuration.
+        readme: Its README; None for the one next to the module of its configuration.
     """
 
     technique: str
@@ -62,7 +62,7 @@ class Built:
     Attributes:
         logits: After the prompt and after each decoded token, ``[steps, V]``.
         metrics: Names of what its ops report.
-        applied: Techniques that stand at some site.
+        applied: Techniques that are applied at some site.
     """
 
     logits: NDArray[np.float32]
@@ -96,7 +96,7 @@ class Trial:
         """Plans and calibrates.
 
         Raises:
-            ConflictError: The technique cannot stand with what is beside it.
+            ConflictError: The technique cannot act together with the others.
         """
         found = survey(Bundle.open(dense), plugins)
         wanted = {**case.beside, case.technique: case.config}
@@ -133,7 +133,7 @@ class Trial:
         return [(s, *self._known(s), self.config) for s in sites.values()]
 
     def fits(self) -> list[tuple[Site, Fit]]:
-        """Its fits with `arguments`, made anew; on one thread, as in a build."""
+        """Its fits with `arguments`, made again; on one thread, as in a build."""
         with threadpool_limits(1):
             return [(each[0], self.technique.fit(*each)) for each in self.arguments()]  # type: ignore[arg-type]
 
