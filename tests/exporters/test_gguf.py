@@ -230,7 +230,8 @@ def test_configuration_files(tmp_path):
 
 
 def test_what_the_file_says_of_its_origin_is_kept(tmp_path):
-    entries = {"quantize__imatrix__dataset": "wiki.txt", "quantize__imatrix__chunks_count": 141}
+    entries: dict[str, Any] = {"quantize__imatrix__dataset": "wiki.txt"}
+    entries["quantize__imatrix__chunks_count"] = 141
     _, folder = export(tmp_path, tiny_gguf.random_model(), **entries)
     found = json.loads((folder / "gguf_metadata.json").read_text())
     assert found == {
