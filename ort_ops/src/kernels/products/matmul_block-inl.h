@@ -1,0 +1,264 @@
+// The sums of some rows with some tiles of a weight, group by group; see matmul-inl.h.
+//
+//   y[r][s] += sum_g scale[g,s] (sum_i x[r,g,i] w[g,i,s])
+//
+// The sums of a group are integers in registers: R rows times T tiles of kStrips vectors each.
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/products/matmul.h"
+#include "simd/target.h"
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_AVX512)
+#include "kernels/products/matmul_bytes-inl.h"
+#endif
+#include "kernels/products/matmul_weights-inl.h"
+#include "kernels/products/planar-inl.h"
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+/// `x`: the pair of activations in every lane.
+inline Ints pair(const int16_t* x) {
+  int both;
+  memcpy(&both, x, sizeof(both));
+  return all_ints(both);
+}
+
+/// sum[r][s] += the products of the pairs of inputs in vector v. Always inline, like all functions
+/// that take sums: these must stay in registers.
+template <class W, int R, int S, int Pair = 0>
+__attribute__((always_inline)) inline void dot_vector(Ints (&sum)[R][S], const Ints (&raw)[S],
+                                                      const int16_t* x) {
+  if constexpr (Pair < kPairs / W::kVectors) {
+    Ints w[S];
+    for (int s = 0; s < S; ++s) w[s] = W::template words<Pair>(raw[s]);
+    for (int r = 0; r < R; ++r) {
+      const Ints both = pair(x + r * kGroup + 2 * Pair);
+      for (int s = 0; s < S; ++s) sum[r][s] = dot_pairs(sum[r][s], w[s], both);
+    }
+    dot_vector<W, R, S, Pair + 1>(sum, raw, x);
+  }
+}
+
+/// sum[r][s] = the products of one part of a group with R rows, whose group is number `at`; `bytes`
+/// are the quants of a single row, split.
+template <class W, int R, int T, int Part>
+__attribute__((always_inline)) inline void sum_part(Ints (&sum)[R][T * kStrips],
+                                                    const uint8_t* const (&group)[T],
+                                                    const QuantRows& x, int64_t at,
+                                                    [[maybe_unused]] const int8_t* bytes) {
+#if defined(TAMIZ_AVX512)
+  if constexpr (R == 1 && kIsBytes<W>) {
+    return sum_bytes<W, T, Part>(sum[0], group, quant_sum<W, Part>(x, at), bytes);
+  }
+#endif
+  constexpr int S = T * kStrips;
+  constexpr int kVectors = W::kVectors / W::kParts;
+  for (int r = 0; r < R; ++r) {
+    for (int s = 0; s < S; ++s) sum[r][s] = all_ints(0);
+  }
+#pragma GCC unroll 16
+  for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
+    Ints raw[S];
+    for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
+    dot_vector<W>(sum, raw, x.quants + at * kGroup + v * (kGroup / W::kVectors));
+  }
+}
+
+/// Asks for 64 bytes that are read later. Always inline, like its callers: GCC drops calls of
+/// functions that do nothing but prefetch.
+__attribute__((always_inline)) inline void prefetch(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+}
+
+/// Scales and minima of the super-blocks of T tiles, where W has them.
+template <class W, int T>
+struct Spread {
+  /// Reads those of group g, the first of a super-block.
+  void read(const uint8_t* const (&tile)[T], int64_t g) {
+    if constexpr (W::kSuper) {
+      for (int t = 0; t < T; ++t) W::spread(tile[t] + g * W::kGroupBytes, numbers[t]);
+    }
+  }
+  template <int Part>
+  const float* at(int64_t g, int t) const {
+    if constexpr (W::kSuper) return numbers[t] + (g % 8 * W::kParts + Part) * W::kStep;
+    return nullptr;
+  }
+
+  static constexpr int64_t size() {
+    if constexpr (W::kSuper) return 8 * W::kParts * W::kStep;
+    return 1;
+  }
+  alignas(64) float numbers[T][size()];
+};
+
+/// total[r][s] += what the sums of a part of group g stand for.
+template <class W, int R, int T, int Part>
+__attribute__((always_inline)) inline void add_part(Vec (&total)[R][T * kStrips],
+                                                    const Ints (&sum)[R][T * kStrips],
+                                                    const uint8_t* const (&group)[T],
+                                                    const Spread<W, T>& spread, const QuantRows& x,
+                                                    int64_t at, int64_t g) {
+  float sums[R];
+  for (int r = 0; W::kMinima && r < R; ++r) {
+    sums[r] = W::kParts == 1 ? x.sums[at + r]
+                             : x.scales[at + r] * static_cast<float>(quant_sum<W, Part>(x, at + r));
+  }
+  for (int s = 0; s < T * kStrips; ++s) {
+    Vec scales, minima = broadcast(0.0f);
+    if constexpr (W::kSuper) {
+      const float* const numbers = spread.template at<Part>(g, s / kStrips);
+      scales = load(numbers + s % kStrips * kLanes);
+      if (W::kMinima) minima = load(numbers + kTile + s % kStrips * kLanes);
+    } else {  // a part of a Panel has its own
+      const uint8_t* const from = group[s / kStrips] + Part * kPartFactors;
+      scales = W::scales(from, s % kStrips);
+      minima = W::minima(from, s % kStrips);
+    }
+    for (int r = 0; r < R; ++r) {
+      const Vec scaled = to_float(sum[r][s]) * broadcast(x.scales[at + r]);
+      total[r][s] = fma(scaled, scales, total[r][s]);
+      if (W::kMinima) total[r][s] = fma(broadcast(sums[r]), minima, total[r][s]);
+    }
+  }
+}
+
+/// total[r][s] += one group of R rows, part by part.
+template <class W, int R, int T, int Part = 0>
+__attribute__((always_inline)) inline void add_group(Vec (&total)[R][T * kStrips],
+                                                     const uint8_t* const (&group)[T],
+                                                     const Spread<W, T>& spread, const QuantRows& x,
+                                                     int64_t at, int64_t g, const int8_t* bytes) {
+  if constexpr (Part < W::kParts) {
+    Ints sum[R][T * kStrips];
+    sum_part<W, R, T, Part>(sum, group, x, at, bytes);
+    add_part<W, R, T, Part>(total, sum, group, spread, x, at, g);
+    add_group<W, R, T, Part + 1>(total, group, spread, x, at, g, bytes);
+  }
+}
+
+/// y[r][s] += the groups from `first` on, of R rows and T tiles; `next` are the tiles after these.
+template <class W, int R, int T>
+inline void multiply_block(const uint8_t* const (&tile)[T], const uint8_t* const (&next)[T],
+                           const QuantRows& x, int64_t row, int64_t first, int64_t groups,
+                           float* y) {
+  constexpr int S = T * kStrips;
+  const int64_t together = x.together(row);
+  int64_t at = x.at(row, first);
+  Vec total[R][S];
+  for (int r = 0; r < R; ++r) {
+    for (int s = 0; s < S; ++s) total[r][s] = load(y + (r * S + s) * kLanes);
+  }
+  Spread<W, T> spread;
+  for (int64_t g = 0; g < groups; ++g, at += together) {
+    const uint8_t* group[T];
+    for (int t = 0; t < T; ++t) {
+      group[t] = W::group(tile[t], g);
+      if constexpr (W::kFromMemory) {  // two groups on, or where the next tiles begin
+        const uint8_t* const later = (g + 2 < groups ? tile[t] + (g + 2) * W::kGroupBytes
+                                                     : next[t] + (g + 2 - groups) * W::kGroupBytes);
+        for (int64_t i = 0; i < W::kGroupBytes; i += 64) prefetch(later + i);
+      }
+    }
+    if (W::kSuper && g % 8 == 0) spread.read(tile, g);
+    alignas(64) int8_t bytes[2 * kGroup];
+#if defined(TAMIZ_AVX512)
+    if constexpr (R == 1 && kIsBytes<W>) split_quants(x.quants + at * kGroup, bytes);
+#endif
+    add_group<W, R, T>(total, group, spread, x, at, g, bytes);
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int s = 0; s < S; ++s) store(y + (r * S + s) * kLanes, total[r][s]);
+  }
+}
+
+inline int64_t next_kept(const QuantRows& x, int64_t g) {
+  do ++g;
+  while (g < x.groups && x.kept[g] == 0);
+  return g;
+}
+
+/// Whether an input of vector v is kept.
+template <class W>
+inline bool is_kept(uint8_t kept, int v) {
+  constexpr int kBits = kGroup / W::kVectors / 4;
+  return kept >> v * kBits & ((1 << kBits) - 1);
+}
+
+template <class W, int T>
+__attribute__((always_inline)) inline void prefetch_kept(const uint8_t* const (&tile)[T],
+                                                         int64_t next, int64_t g, uint8_t kept) {
+  if constexpr (!W::kEveryRows) {  // inputs of all vectors share the planes
+    for (int64_t i = 0; i < W::kGroupBytes; i += 64) {
+      for (int t = 0; t < T; ++t) prefetch(W::group(tile[t] + next, g) + i);
+    }
+    return;
+  }
+  const int64_t offset = next + g * W::kGroupBytes;
+  for (int v = 0; v < W::kVectors; ++v) {
+    if (!is_kept<W>(kept, v)) continue;
+    for (int t = 0; t < T; ++t) {
+      const uint8_t* const vector = tile[t] + offset + 64 * v;
+      prefetch(vector);
+      if (W::kGroupBytes % 64) prefetch(vector + 63);
+    }
+  }
+  for (int t = 0; t < T; ++t) prefetch(tile[t] + offset + W::kGroupBytes - 1);  // scales
+}
+
+/// total[s] += the kept vectors of one group of one row, part by part.
+template <class W, int T, int Part = 0>
+inline void add_kept(Vec (&total)[1][T * kStrips], const uint8_t* const (&group)[T],
+                     const Spread<W, T>& spread, const QuantRows& x, int64_t g) {
+  if constexpr (Part < W::kParts) {
+    constexpr int S = T * kStrips;
+    constexpr int kVectors = W::kVectors / W::kParts;
+    Ints sum[1][S];
+    for (int s = 0; s < S; ++s) sum[0][s] = all_ints(0);
+#pragma GCC unroll 8
+    for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
+      if (!is_kept<W>(x.kept[g], v)) continue;
+      Ints raw[S];
+      for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
+      dot_vector<W>(sum, raw, x.quants + g * kGroup + v * (kGroup / W::kVectors));
+    }
+    add_part<W, 1, T, Part>(total, sum, group, spread, x, g, g);
+    add_kept<W, T, Part + 1>(total, group, spread, x, g);
+  }
+}
+
+/// y[s] += one row times T tiles, without reading weight vectors whose inputs are not kept.
+template <class W, int T>
+inline void multiply_kept(const uint8_t* const (&tile)[T], const QuantRows& x, float* y) {
+  constexpr int S = T * kStrips;
+  Vec total[1][S];
+  for (int s = 0; s < S; ++s) total[0][s] = load(y + s * kLanes);
+  const int64_t begin = next_kept(x, -1);
+  int64_t later = next_kept(x, begin);  // is asked for two groups on
+  int64_t next = 0, block = -1;
+  Spread<W, T> spread;
+  for (int64_t g = begin; g < x.groups; g = next_kept(x, g)) {
+    later = next_kept(x, later);
+    if (later >= x.groups) {  // where the T tiles after these begin
+      later = begin;
+      next = T * tile_bytes_of<W>(x.groups);
+    }
+    prefetch_kept<W>(tile, next, later, x.kept[later]);
+    if (W::kSuper && g / 8 != block) {
+      block = g / 8;
+      spread.read(tile, 8 * block);
+    }
+    const uint8_t* group[T];
+    for (int t = 0; t < T; ++t) group[t] = W::group(tile[t], g);
+    add_kept<W, T>(total, group, spread, x, g);
+  }
+  for (int s = 0; s < S; ++s) store(y + s * kLanes, total[0][s]);
+}
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz
+#endif
