@@ -24,8 +24,15 @@ def print_json(value: Mapping[str, Any]) -> None:
     click.echo(json.dumps(value, indent=1, allow_nan=False))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """Prints a table; columns whose name starts with ``>`` are aligned to the right."""
+#: A cell of a table: one line, or several.
+Cell = str | tuple[str, ...]
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], title: str = "") -> None:
+    """Prints a table; columns whose name starts with ``>`` are aligned to the right.
+
+    A line break inside of a line is escaped, as it may come from a file that is not trusted.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -42,8 +49,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
             no_wrap=index == 0 or column.startswith(">"),
         )
     for row in rows:
-        table.add_row(*map(printable, row))
+        table.add_row(*map(_lines, row))
     console.print(table)
+
+
+def _lines(cell: Cell) -> str:
+    return "\n".join(map(printable, (cell,) if isinstance(cell, str) else cell))
 
 
 def size(count: int) -> str:

@@ -81,7 +81,7 @@ def _print_recipes(ctx: click.Context) -> None:
     from tamiz.planning.recipes import recipes
 
     rows = [
-        (recipe.name, recipe.summary, recipe.pays, "\n".join(recipe_flags(ctx, recipe)))
+        (recipe.name, recipe.summary, recipe.pays, tuple(recipe_flags(ctx, recipe)))
         for recipe in recipes().values()
     ]
     print_table(["recipe", "what it does", "pays for", "flags"], rows)

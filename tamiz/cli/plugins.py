@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._output import print_json, print_table
+from tamiz.cli._output import Cell, print_json, print_table
 from tamiz.cli._settings import by_standing
 from tamiz.cli._techniques import installed
 
@@ -79,7 +79,7 @@ def _as_dict(plugin: Plugin) -> dict[str, Any]:
     }
 
 
-def _offers(plugin: Plugin) -> str:
+def _offers(plugin: Plugin) -> Cell:
     if plugin.disabled:
         return "disabled by TAMIZ_DISABLE_PLUGINS"
     if plugin.error is not None:
@@ -89,7 +89,7 @@ def _offers(plugin: Plugin) -> str:
         lines.append("exporters " + ", ".join(exporter.name for exporter in plugin.exporters))
     if plugin.passes:
         lines.append("graph passes " + ", ".join(p.name for p in plugin.passes))
-    return "\n".join(lines) or "nothing"
+    return tuple(lines) or "nothing"
 
 
 def _describe(technique: Technique) -> str:
