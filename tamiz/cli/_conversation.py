@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +79,7 @@ class Conversation:
             self.messages.append({"role": "system", "content": system})
         self._sequence = self.model.sequence()
 
-    def answer(self, text: str) -> Iterator[str]:
+    def answer(self, text: str) -> Generator[str, None, None]:
         """Yields the answer to a message in pieces, and adds both to the conversation.
 
         An answer that is interrupted is kept as far as it came. A message that cannot be answered

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -86,6 +89,34 @@ def _print(pieces: Iterator[str]) -> None:
     click.echo()
 
 
+@contextmanager
+def _ctrl_c_ends(pieces: Generator[str, None, None]) -> Iterator[Iterator[str]]:
+    """Passes pieces of text on; Ctrl-C raises KeyboardInterrupt at once, or after the next piece.
+
+    The second case is needed because native code that calls back into Python can drop the
+    exception of a signal that arrives there.
+    """
+    pressed = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        raise KeyboardInterrupt
+
+    def checked() -> Iterator[str]:
+        for piece in pieces:
+            yield piece
+            if pressed:
+                raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        with closing(pieces):
+            yield checked()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _banner(model: Model) -> str:
     manifest = model.bundle.manifest
     techniques = ", ".join(manifest.techniques) or "dense"
@@ -138,7 +169,8 @@ class _Terminal:
             close = did_you_mean(word, self._commands) or "; /help lists the commands"
             raise TamizError(f"unknown command {word!r}{close}")
         elif word:
-            _print(self.conversation.answer(line))
+            with _ctrl_c_ends(self.conversation.answer(line)) as pieces:
+                _print(pieces)
             speed = self.conversation.last
             rate = "" if speed.decode_tok_s is None else f", {speed.decode_tok_s:.1f} tok/s"
             click.secho(f"[{speed.tokens} tokens{rate}]", dim=True)
