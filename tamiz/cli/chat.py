@@ -93,8 +93,8 @@ def _print(pieces: Iterator[str]) -> None:
 def _ctrl_c_ends(pieces: Generator[str, None, None]) -> Iterator[Iterator[str]]:
     """Passes pieces of text on; Ctrl-C raises KeyboardInterrupt at once, or after the next piece.
 
-    The second case is needed because native code that calls back into Python can drop the
-    exception of a signal that arrives there.
+    The flag is for an exception that is lost on its way: a test saw one such Ctrl-C, whose cause
+    is not known.
     """
     pressed = False
 
