@@ -13,7 +13,6 @@ run is reported as skipped. Definitions: tamiz/evaluation/bench.py.
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import record
 from rich.console import Console
 from rich.table import Table
 
@@ -31,6 +31,8 @@ from tamiz.files.bundle import Source, write_manifest
 from tamiz.files.errors import TamizError
 
 HERE = Path(__file__).resolve().parent
+#: The distribution of each peer that has one.
+PEERS = {"llama.cpp": "llama-cpp-python", "genai": "onnxruntime-genai"}
 
 
 @click.command()
@@ -101,7 +103,13 @@ def main(
     for peer, reason in skipped.items():
         console.print(f"[bold red]SKIPPED {peer}:[/] {reason}")
     if output is not None:
-        output.write_text(json.dumps(report, indent=2) + "\n")
+        found = {
+            peer: record.version_of(interpreters.get(peer, sys.executable), distribution)
+            for peer, distribution in PEERS.items()
+            if peer in names
+        }
+        settings = {"bundle": bundle.name, "gguf": gguf and gguf.name, "contexts": contexts}
+        record.write(output, "peers", report, settings=settings, peers=found)
 
 
 def quantise(dense: Path, target: Path) -> Path:

@@ -1,0 +1,41 @@
+"""A result file says where, when and with what it was measured."""
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "benchmarks" / "record.py"
+
+
+@pytest.fixture
+def record() -> Any:
+    spec = importlib.util.spec_from_file_location("record", SOURCE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_record_holds_its_origin_and_its_numbers(record: Any, tmp_path: Path) -> None:
+    path = tmp_path / "peers.json"
+    record.write(
+        path, "peers", {"decode_tok_s": 3.5}, settings={"threads": 2}, peers={"llama.cpp": "1"}
+    )
+    stored = json.loads(path.read_text("utf-8"))
+    assert list(stored) == [
+        "benchmark", "date", "commit", "machine", "versions", "settings", "results",
+    ]  # fmt: skip
+    assert stored["results"] == {"decode_tok_s": 3.5}
+    assert stored["settings"] == {"threads": 2}
+    assert stored["versions"]["llama.cpp"] == "1"
+    assert {"tamiz", "tamiz-ops", "onnxruntime"} <= set(stored["versions"])
+    assert stored["machine"]["cores"] == len(os.sched_getaffinity(0))
+
+
+def test_what_is_not_installed_has_no_version(record: Any) -> None:
+    assert record.versions(["no-such-distribution"]) == {}
