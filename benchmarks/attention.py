@@ -9,12 +9,13 @@ cache of 8 bits, and the peer. The table gives medians, of wall time and of the 
 """
 
 import argparse
-import json
 import statistics
 import time
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import record
 from onnx import TensorProto, helper
 
 import tamiz_ops
@@ -194,7 +195,7 @@ def measure(threads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", default="1,2", help="thread counts, separated by commas")
-    parser.add_argument("--json", help="write the rows to this file")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
     arguments = parser.parse_args()
     rows = [row for threads in arguments.threads.split(",") for row in measure(int(threads))]
     print(
@@ -210,8 +211,7 @@ def main():
             )
         )
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+        record.write(arguments.json, "attention", rows, settings=vars(arguments))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ is measured, which other programs disturb less.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import record
 from numpy.typing import NDArray
 
 import tamiz_ops
@@ -117,7 +117,7 @@ def main() -> None:
         print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}"
                         for k, v in result.items() if v is not None))  # fmt: skip
     if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1), "utf-8")
+        record.write(arguments.json, "continuation", results, settings=vars(arguments))
 
 
 if __name__ == "__main__":

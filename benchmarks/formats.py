@@ -8,13 +8,13 @@ threads together. GB are of packed weights; `of int4` compares the time per weig
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+import record
 from kernels import session
 
 from tamiz_ops import formats
@@ -120,7 +120,7 @@ def main():
             (folder / format.name / "BlockMatMul.data").unlink()
             del made
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        record.write(options.json, "formats", found, settings=vars(options))
 
 
 if __name__ == "__main__":

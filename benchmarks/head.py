@@ -11,13 +11,13 @@
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
+import record
 from onnx import TensorProto, helper
 
 import tamiz_ops
@@ -199,7 +199,7 @@ def main():
         }
         print(result["perplexity"])
     if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1), "utf-8")
+        record.write(arguments.json, "head", result, settings=vars(arguments))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ has 16-bit ones. `read` is what the machine reads from memory at that moment.
 """
 
 import argparse
-import json
 import statistics
 import struct
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import record
 from onnx import TensorProto, helper
 
 import tamiz_ops
@@ -180,7 +180,7 @@ def main():
         for result in measure(*shape, threads, arguments.rows)
     ]
     if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+        record.write(arguments.json, "kernels", results, settings=vars(arguments))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def write(
         path: The JSON file.
         benchmark: Name of the benchmark, ``peers`` for ``benchmarks/peers.py``.
         results: The numbers; their keys name units (``decode_tok_s``).
-        settings: What was measured: model, threads, contexts.
+        settings: What was measured: model, threads, contexts. Of a path the name is kept.
         peers: Version of each program that was measured beside tamiz.
     """
     record = {
@@ -46,7 +46,7 @@ def write(
         "commit": commit(),
         "machine": machine(),
         "versions": versions(DISTRIBUTIONS) | dict(peers or {}),
-        "settings": dict(settings or {}),
+        "settings": {key: _plain(value) for key, value in (settings or {}).items()},
         "results": results,
     }
     path.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
@@ -92,6 +92,14 @@ def commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return told.stdout.strip()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return value.name
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
 
 
 def _processor() -> str:

@@ -9,12 +9,12 @@ without skipping, runs in between.
 """
 
 import argparse
-import json
 import tempfile
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import record
 from kernels import BYTES, interleaved, numbers, session
 
 import tamiz_ops
@@ -89,7 +89,7 @@ def main():
             results.append(measure(k, n, threads, arguments.keep))
             print("\n".join(lines(results[-1])), f"  ({results[-1]['read_gb_s']:.0f} GB/s)")
     if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+        record.write(arguments.json, "skipping", results, settings=vars(arguments))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ and all graphs run interleaved.
 """
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import record
 from kernels import BYTES, interleaved, numbers, session, tamiz_weights
 
 import tamiz_ops
@@ -57,7 +57,7 @@ def main():
             us = "  ".join(f"{op} {time:.1f}" for op, time in results[-1]["us"].items())
             print("{k} x {n}, {threads} threads, {read_gb_s:.0f} GB/s:".format(**results[-1]), us)
     if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+        record.write(arguments.json, "ternary", results, settings=vars(arguments))
 
 
 if __name__ == "__main__":
