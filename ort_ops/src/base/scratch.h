@@ -15,11 +15,6 @@ constexpr size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// So many floats in whole cache lines.
-constexpr int64_t aligned_floats(int64_t floats) {
-  return static_cast<int64_t>(aligned(sizeof(float) * floats) / sizeof(float));
-}
-
 /// `count` elements rounded up to whole cache lines, as the distance between rows that different
 /// threads write.
 template <class T>
@@ -40,6 +35,21 @@ class ScratchPart {
   size_t offset_ = 0;
 };
 
+/// Rows of elements of type T, each in cache lines of its own: different threads can write
+/// different rows. Made by ScratchPlan.
+template <class T>
+class ScratchRows {
+ public:
+  ScratchRows() = default;
+  ScratchRows(ScratchPart<T> part, int64_t stride) : part_(part), stride_(stride) {}
+  /// The first element of a row, in the scratch memory of a call.
+  T* row(std::byte* scratch, int64_t index) const { return part_.in(scratch) + index * stride_; }
+
+ private:
+  ScratchPart<T> part_;
+  int64_t stride_ = 0;
+};
+
 /// Divides the scratch memory of a call into aligned parts.
 class ScratchPlan {
  public:
@@ -48,6 +58,12 @@ class ScratchPlan {
     const ScratchPart<T> part(bytes_);
     bytes_ += aligned(sizeof(T) * static_cast<size_t>(count));
     return part;
+  }
+  /// Rows of `count` elements each.
+  template <class T>
+  ScratchRows<T> reserve_rows(int64_t rows, int64_t count) {
+    const int64_t stride = whole_lines<T>(count);
+    return {reserve<T>(rows * stride), stride};
   }
   /// Bytes of all parts.
   size_t bytes() const { return bytes_; }

@@ -64,7 +64,7 @@ class EventSelect : public Stage {
   }
 
   size_t scratch_bytes(const Call& call) const override {
-    return static_cast<size_t>(call.inputs[x_in].shape.dims[0]) * row_scratch();
+    return Layout(call, state_.k).plan.bytes();
   }
 
   size_t tasks(const Call& call, int) const override {
@@ -88,8 +88,20 @@ class EventSelect : public Stage {
 
  private:
   int64_t rows_a_task() const { return std::max(kTaskElements / state_.k, int64_t{1}); }
-  size_t row_scratch() const { return 3 * column_bytes(); }
-  size_t column_bytes() const { return aligned(static_cast<size_t>(state_.k) * sizeof(float)); }
+
+  /// The scratch memory of a call: rows [k], by sequence.
+  struct Layout {
+    ScratchPlan plan;
+    ScratchRows<float> expected, scores;
+    ScratchRows<int32_t> largest;
+
+    Layout(const Call& call, int64_t k) {
+      const int64_t batch = call.inputs[x_in].shape.dims[0];
+      expected = plan.reserve_rows<float>(batch, k);
+      scores = plan.reserve_rows<float>(batch, k);
+      largest = plan.reserve_rows<int32_t>(batch, k);
+    }
+  };
 
   /// The scratch memory of one sequence: arrays [k].
   struct Memory {
@@ -97,9 +109,9 @@ class EventSelect : public Stage {
     int32_t* largest;
   };
   Memory memory(const Call& call, int64_t b) const {
-    std::byte* const at = call.scratch + b * row_scratch();
-    return {reinterpret_cast<float*>(at), reinterpret_cast<float*>(at + column_bytes()),
-            reinterpret_cast<int32_t*>(at + 2 * column_bytes())};
+    const Layout layout(call, state_.k);
+    return {layout.expected.row(call.scratch, b), layout.scores.row(call.scratch, b),
+            layout.largest.row(call.scratch, b)};
   }
 
   void check_attention(const Tensor& mask, const Shape& x) const {

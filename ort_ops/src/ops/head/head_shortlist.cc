@@ -83,7 +83,7 @@ class HeadShortlist : public Stage {
   }
 
   size_t scratch_bytes(const Call& call) const override {
-    return few(call) ? Layout(*this, call).bytes : exact_->scratch_bytes(call);
+    return few(call) ? Layout(*this, call).plan.bytes() : exact_->scratch_bytes(call);
   }
 
   int phases() const override { return phase_count; }
@@ -112,7 +112,7 @@ class HeadShortlist : public Stage {
 
   void run(const Call& call, int phase, size_t task_number) const override {
     if (phase == quantise_x || !few(call)) return exact_->run(call, phase, task_number);
-    const Memory memory(*this, call);
+    const Memory memory(Layout(*this, call), call.scratch);
     const int64_t task = static_cast<int64_t>(task_number);
     switch (phase) {
       case project:
@@ -146,28 +146,30 @@ class HeadShortlist : public Stage {
   struct Layout {
     int64_t rows;
     QuantisedRows x, z_quants;
-    // z [rows, dims + sign_dims], ranks [rows, tiles], refined [rows, refined], list [rows, keep],
-    // sign_scales [rows], sign_tables [rows, groups of sign_dims, kSignTables]
-    size_t z_quants_at, z_at, ranks_at, refined_at, list_at, sign_scales_at, sign_tables_at, bytes;
+    ScratchPlan plan;
+    ScratchPart<float> z;              // [rows, dims + sign_dims]
+    ScratchPart<int32_t> ranks;        // [rows, tiles]
+    ScratchPart<int32_t> refined;      // [rows, refined]
+    ScratchPart<int32_t> list;         // [rows, keep]
+    ScratchPart<float> sign_scales;    // [rows]
+    ScratchPart<uint8_t> sign_tables;  // [rows, groups of sign_dims, kSignTables]
+
     Layout(const HeadShortlist& op, const Call& call)
         : rows(row_count(call.inputs[x_in].shape)),
           x(rows, op.weight_.groups()),
-          z_quants(rows, op.sketch_.groups()) {
-      const auto size = [&](int64_t elements) {
-        return aligned(static_cast<size_t>(rows * elements) * sizeof(float));
-      };
-      z_quants_at = aligned(x.bytes);
-      z_at = z_quants_at + aligned(z_quants.bytes);
-      ranks_at = z_at + size(op.project_.n);
-      refined_at = ranks_at + size(op.weight_.tiles());
-      list_at = refined_at + size(op.refined_);
-      sign_scales_at = list_at + size(op.keep_);
-      sign_tables_at = sign_scales_at + size(1);
-      bytes = sign_tables_at + static_cast<size_t>(rows * op.sign_table_bytes());
+          z_quants(rows, op.sketch_.groups(), x.plan),
+          plan(z_quants.plan) {
+      z = plan.reserve<float>(rows * op.project_.n);
+      ranks = plan.reserve<int32_t>(rows * op.weight_.tiles());
+      refined = plan.reserve<int32_t>(rows * op.refined_);
+      list = plan.reserve<int32_t>(rows * op.keep_);
+      sign_scales = plan.reserve<float>(rows);
+      sign_tables = plan.reserve<uint8_t>(rows * op.sign_table_bytes());
     }
   };
 
-  struct Memory : Layout {
+  struct Memory {
+    int64_t rows;
     QuantRows x, z_quants;
     float* z;
     int32_t* ranks;    // of all tiles, then of those that are refined
@@ -176,16 +178,16 @@ class HeadShortlist : public Stage {
     float* sign_scales;
     uint8_t* sign_tables;
 
-    Memory(const HeadShortlist& op, const Call& call)
-        : Layout(op, call),
-          x(Layout::x.in(call.scratch)),
-          z_quants(Layout::z_quants.in(call.scratch + z_quants_at)),
-          z(reinterpret_cast<float*>(call.scratch + z_at)),
-          ranks(reinterpret_cast<int32_t*>(call.scratch + ranks_at)),
-          refined(reinterpret_cast<int32_t*>(call.scratch + refined_at)),
-          list(reinterpret_cast<int32_t*>(call.scratch + list_at)),
-          sign_scales(reinterpret_cast<float*>(call.scratch + sign_scales_at)),
-          sign_tables(reinterpret_cast<uint8_t*>(call.scratch + sign_tables_at)) {}
+    Memory(const Layout& layout, std::byte* scratch)
+        : rows(layout.rows),
+          x(layout.x.in(scratch)),
+          z_quants(layout.z_quants.in(scratch)),
+          z(layout.z.in(scratch)),
+          ranks(layout.ranks.in(scratch)),
+          refined(layout.refined.in(scratch)),
+          list(layout.list.in(scratch)),
+          sign_scales(layout.sign_scales.in(scratch)),
+          sign_tables(layout.sign_tables.in(scratch)) {}
   };
 
   bool few(const Call& call) const { return row_count(call.inputs[x_in].shape) <= most_rows_; }

@@ -75,7 +75,9 @@ class KwtaMask : public Stage {
   }
 
   size_t scratch_bytes(const Call& call) const override {
-    return decides_at_once(call) ? 0 : tasks(call, 0) * row_scratch(call);
+    ScratchPlan plan;
+    scores(call, plan);
+    return plan.bytes();
   }
 
   size_t tasks(const Call& call, int) const override {
@@ -90,7 +92,8 @@ class KwtaMask : public Stage {
   void run(const Call& call, int, size_t task) const override {
     const int64_t first = static_cast<int64_t>(task) * task_rows(call);
     const int64_t end = std::min(row_count(call.inputs[x].shape), first + task_rows(call));
-    float* const scores = reinterpret_cast<float*>(call.scratch + task * row_scratch(call));
+    ScratchPlan plan;
+    float* const scores = this->scores(call, plan).row(call.scratch, static_cast<int64_t>(task));
     int64_t kept = 0;
     int64_t gated = 0;
     for (int64_t row = first; row < end; ++row) {
@@ -113,8 +116,10 @@ class KwtaMask : public Stage {
   }
   int64_t count(const Call& call) const { return divide_up(inputs_of(call), block_); }
 
-  size_t row_scratch(const Call& call) const {
-    return aligned(static_cast<size_t>(count(call)) * sizeof(float));
+  /// The scores of a row, by task.
+  ScratchRows<float> scores(const Call& call, ScratchPlan& plan) const {
+    if (decides_at_once(call)) return {};
+    return plan.reserve_rows<float>(static_cast<int64_t>(tasks(call, 0)), count(call));
   }
 
   static int64_t task_rows(const Call& call) {

@@ -42,7 +42,9 @@ class ZeroMask : public Stage {
   }
 
   size_t scratch_bytes(const Call& call) const override {
-    return tasks(call, 0) * task_scratch(call);
+    ScratchPlan plan;
+    scores(call, plan);
+    return plan.bytes();
   }
 
   size_t tasks(const Call& call, int) const override {
@@ -52,7 +54,8 @@ class ZeroMask : public Stage {
   void run(const Call& call, int, size_t task) const override {
     const int64_t first = static_cast<int64_t>(task) * task_rows(call);
     const int64_t end = std::min(row_count(call.inputs[x].shape), first + task_rows(call));
-    float* const scores = reinterpret_cast<float*>(call.scratch + task * task_scratch(call));
+    ScratchPlan plan;
+    float* const scores = this->scores(call, plan).row(call.scratch, static_cast<int64_t>(task));
     int64_t found = 0, masked = 0;
     for (int64_t row = first; row < end; ++row) {
       const int64_t kept = mask(call, row, scores);
@@ -72,8 +75,9 @@ class ZeroMask : public Stage {
   }
   int64_t blocks(const Call& call) const { return divide_up(inputs_of(call), block_); }
 
-  size_t task_scratch(const Call& call) const {
-    return aligned(static_cast<size_t>(blocks(call)) * sizeof(float));
+  /// The scores of a row, by task.
+  ScratchRows<float> scores(const Call& call, ScratchPlan& plan) const {
+    return plan.reserve_rows<float>(static_cast<int64_t>(tasks(call, 0)), blocks(call));
   }
 
   static int64_t task_rows(const Call& call) {

@@ -34,7 +34,7 @@ class BlockMatMul : public Stage {
     if (inputs[3]) check_bias(inputs[3], weight_.n);
   }
 
-  size_t scratch_bytes(const Call& call) const override { return quantised(call).bytes; }
+  size_t scratch_bytes(const Call& call) const override { return quantised(call).plan.bytes(); }
 
   bool prepares_as(const Stage& other, const int* inputs, const int* others) const override {
     const auto* same = dynamic_cast<const BlockMatMul*>(&other);

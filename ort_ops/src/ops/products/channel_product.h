@@ -55,12 +55,21 @@ class ChannelRows {
   ChannelRows(const Tensor& x, const ChannelWeight& weight, bool masked)
       : rows_(row_count(x.shape), weight.groups()),
         masked_(masked),
-        scale_bits_(weight.scale_bits) {}
+        scale_bits_(weight.scale_bits),
+        plan_(rows_.plan) {
+    if (!single()) return;
+    const int64_t inputs = rows_.groups * kGroup;
+    count_ = plan_.reserve<int64_t>(1);
+    groups_ = plan_.reserve<ActiveGroup>(rows_.groups);
+    records_ = plan_.reserve<uint32_t>(inputs + ActiveInputs::kAhead);
+    high_ = plan_.reserve<int8_t>(inputs);
+    low_ = plan_.reserve<int8_t>(inputs);
+  }
 
   int64_t rows() const { return rows_.rows; }
   bool single() const { return rows_.rows == 1; }
 
-  size_t bytes() const { return single() ? low_at() + inputs() : rows_.bytes; }
+  size_t bytes() const { return plan_.bytes(); }
 
   size_t prepare_tasks(int64_t k) const { return rows_.tasks(k); }
   void prepare(const Kernels& kernels, const Tensor& x, const Tensor& mask, int64_t block,
@@ -72,30 +81,20 @@ class ChannelRows {
 
   QuantRows in(std::byte* scratch) const { return rows_.in(scratch); }
   ActiveInputs active(std::byte* scratch) const {
-    return {reinterpret_cast<ActiveGroup*>(scratch + groups_at()),
-            reinterpret_cast<uint32_t*>(scratch + records_at()),
-            reinterpret_cast<int8_t*>(scratch + high_at()),
-            reinterpret_cast<int8_t*>(scratch + low_at())};
+    return {groups_.in(scratch), records_.in(scratch), high_.in(scratch), low_.in(scratch)};
   }
   /// Of the groups in `active`.
-  int64_t& count(std::byte* scratch) const {
-    return *reinterpret_cast<int64_t*>(scratch + aligned(rows_.bytes));
-  }
+  int64_t& count(std::byte* scratch) const { return *count_.in(scratch); }
 
  private:
-  size_t inputs() const { return static_cast<size_t>(rows_.groups * kGroup); }
-  size_t groups_at() const { return aligned(rows_.bytes) + kAlignment; }
-  size_t records_at() const {
-    return groups_at() + aligned(static_cast<size_t>(rows_.groups) * sizeof(ActiveGroup));
-  }
-  size_t high_at() const {
-    return records_at() + aligned((inputs() + ActiveInputs::kAhead) * sizeof(uint32_t));
-  }
-  size_t low_at() const { return high_at() + inputs(); }
-
   QuantisedRows rows_;
   bool masked_;
   int scale_bits_;
+  ScratchPlan plan_;
+  ScratchPart<int64_t> count_;
+  ScratchPart<ActiveGroup> groups_;
+  ScratchPart<uint32_t> records_;
+  ScratchPart<int8_t> high_, low_;
 };
 
 }  // namespace tamiz

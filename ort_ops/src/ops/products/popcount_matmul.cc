@@ -15,22 +15,19 @@ enum Metric : size_t { enabled, active, nonzero, inputs };
 /// Where the packed rows lie in scratch memory, after the quantised ones.
 struct PackedRows {
   int64_t groups;
-  size_t words_at, gammas_at, counts_at, bytes;
+  ScratchPlan plan;
+  ScratchPart<uint32_t> words;   // [rows, groups, kWords]
+  ScratchPart<float> gammas;     // [rows, groups]
+  ScratchPart<int64_t> nonzero;  // [rows]: inputs that are not 0
 
-  PackedRows(const QuantisedRows& rows, size_t start) : groups(rows.groups), words_at(start) {
-    const size_t count = static_cast<size_t>(rows.rows * rows.groups);
-    gammas_at = words_at + count * kWords * sizeof(uint32_t);
-    counts_at = aligned(gammas_at + count * sizeof(float));
-    bytes = counts_at + static_cast<size_t>(rows.rows) * sizeof(int64_t);
+  explicit PackedRows(const QuantisedRows& rows) : groups(rows.groups), plan(rows.plan) {
+    words = plan.reserve<uint32_t>(rows.rows * groups * kWords);
+    gammas = plan.reserve<float>(rows.rows * groups);
+    nonzero = plan.reserve<int64_t>(rows.rows);
   }
 
   PackedRow row(std::byte* scratch, int64_t row) const {
-    return {reinterpret_cast<uint32_t*>(scratch + words_at) + row * groups * kWords,
-            reinterpret_cast<float*>(scratch + gammas_at) + row * groups};
-  }
-  /// Inputs of every row that are not 0.
-  int64_t* counts(std::byte* scratch) const {
-    return reinterpret_cast<int64_t*>(scratch + counts_at);
+    return {words.in(scratch) + row * groups * kWords, gammas.in(scratch) + row * groups};
   }
 
  private:
@@ -54,7 +51,7 @@ class PopcountMatMul : public Stage {
   void infer(Ports ports, Ports outputs) const override { product_.infer(ports, outputs); }
 
   size_t scratch_bytes(const Call& call) const override {
-    return packed(product_.quantised(call)).bytes;
+    return PackedRows(product_.quantised(call)).plan.bytes();
   }
 
   int phases() const override { return 3; }
@@ -74,12 +71,8 @@ class PopcountMatMul : public Stage {
   }
 
  private:
-  static PackedRows packed(const QuantisedRows& rows) {
-    return PackedRows(rows, aligned(rows.bytes));
-  }
-
   bool is_dense(const Call& call, const QuantisedRows& rows, int64_t row) const {
-    const int64_t count = packed(rows).counts(call.scratch)[row];
+    const int64_t count = PackedRows(rows).nonzero.in(call.scratch)[row];
     return static_cast<double>(count) > density_ * static_cast<double>(product_.packed.k);
   }
 
@@ -93,7 +86,7 @@ class PopcountMatMul : public Stage {
   void pack(const Call& call, const QuantisedRows& rows, int64_t task) const {
     const int64_t k = product_.packed.k;
     const Tensor& mask = call.inputs[TernaryProduct::mask];
-    const PackedRows to = packed(rows);
+    const PackedRows to(rows);
     const auto [first, end] = rows.task(task, k);
     int64_t counted = 0, packable = 0;
     for (int64_t row = first; row < end; ++row) {
@@ -102,7 +95,7 @@ class PopcountMatMul : public Stage {
       const int64_t count =
           product_.kernels.popcount.pack(call.inputs[TernaryProduct::x].as<float>() + row * k, k,
                                          kept, product_.block, epsilon_, to.row(call.scratch, row));
-      to.counts(call.scratch)[row] = count;
+      to.nonzero.in(call.scratch)[row] = count;
       counted += count;
       packable += !is_dense(call, rows, row);
     }
@@ -119,7 +112,7 @@ class PopcountMatMul : public Stage {
     if (any_dense(call, rows, first, end)) product_.kernels.ternary.multiply(args, units);
     for (int64_t row = first; row < end; ++row, args.y += args.y_stride) {
       if (is_dense(call, rows, row)) continue;
-      product_.kernels.popcount.multiply(args, packed(rows).row(call.scratch, row), units);
+      product_.kernels.popcount.multiply(args, PackedRows(rows).row(call.scratch, row), units);
     }
   }
 

@@ -39,7 +39,7 @@ class ProcSparseMatMul : public Stage {
     if (inputs[4]) check_bias(inputs[4], weight_.n);
   }
 
-  size_t scratch_bytes(const Call& call) const override { return quantised(call).bytes; }
+  size_t scratch_bytes(const Call& call) const override { return quantised(call).plan.bytes(); }
 
   int phases() const override { return 2; }
 

@@ -40,34 +40,36 @@ inline void check_mask(const Tensor& mask, Shape shape, int64_t block) {
   expect_shape("mask", mask, shape, "the shape of x, one byte for every block of inputs");
 }
 
-/// Where the quantised rows of x lie in scratch memory, array after array.
+/// Where the quantised rows of x lie in scratch memory.
 struct QuantisedRows {
   int64_t rows, groups;
-  bool skip;  // one row with a mask: weights that it does not need are not read
-  size_t scales_at, sums_at, half_sums_at, kept_at, bytes;
+  bool skip;         // one row with a mask: weights that it does not need are not read
+  ScratchPlan plan;  // ends after the rows; a stage reserves there what it needs besides
 
   QuantisedRows(const Tensor& x, bool masked, int64_t groups)
       : QuantisedRows(row_count(x.shape), groups) {
     skip = rows == 1 && masked;
   }
 
-  QuantisedRows(int64_t rows, int64_t groups) : rows(rows), groups(groups), skip(false) {
-    const size_t count = static_cast<size_t>(rows * groups);
-    scales_at = aligned(count * kGroup * sizeof(int16_t));
-    sums_at = scales_at + count * sizeof(float);
-    half_sums_at = sums_at + count * sizeof(float);
-    kept_at = half_sums_at + 2 * count * sizeof(int32_t);
-    bytes = kept_at + count;
+  /// `before`: what the rows lie after.
+  QuantisedRows(int64_t rows, int64_t groups, ScratchPlan before = {})
+      : rows(rows), groups(groups), skip(false), plan(before) {
+    const int64_t count = rows * groups;
+    quants_ = plan.reserve<int16_t>(count * kGroup);
+    scales_ = plan.reserve<float>(count);
+    sums_ = plan.reserve<float>(count);
+    half_sums_ = plan.reserve<int32_t>(2 * count);
+    kept_ = plan.reserve<uint8_t>(count);
   }
 
   QuantRows in(std::byte* scratch) const {
     return {rows,
             groups,
-            reinterpret_cast<int16_t*>(scratch),
-            reinterpret_cast<float*>(scratch + scales_at),
-            reinterpret_cast<float*>(scratch + sums_at),
-            reinterpret_cast<uint8_t*>(scratch + kept_at),
-            reinterpret_cast<int32_t*>(scratch + half_sums_at)};
+            quants_.in(scratch),
+            scales_.in(scratch),
+            sums_.in(scratch),
+            kept_.in(scratch),
+            half_sums_.in(scratch)};
   }
 
   /// Tasks that quantise everything.
@@ -96,6 +98,11 @@ struct QuantisedRows {
     constexpr int64_t kTaskInputs = 16384;  // some microseconds
     return std::max(kTaskInputs / k, int64_t{1});
   }
+
+  ScratchPart<int16_t> quants_;
+  ScratchPart<float> scales_, sums_;
+  ScratchPart<int32_t> half_sums_;
+  ScratchPart<uint8_t> kept_;
 };
 
 }  // namespace tamiz

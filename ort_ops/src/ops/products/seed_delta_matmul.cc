@@ -46,9 +46,9 @@ class SeedDeltaMatMul : public Stage {
   }
 
   size_t scratch_bytes(const Call& call) const override {
-    const QuantisedRows x = quantised(call);
-    const int64_t floats = base_.transforms() ? 2 * base_.size() * x.rows : 0;
-    return aligned(x.bytes) + static_cast<size_t>(floats) * sizeof(float);
+    QuantisedRows x = quantised(call);
+    transforms(x);
+    return x.plan.bytes();
   }
 
   int phases() const override { return 3; }
@@ -73,6 +73,11 @@ class SeedDeltaMatMul : public Stage {
  private:
   QuantisedRows quantised(const Call& call) const {
     return QuantisedRows(call.inputs[x_in], static_cast<bool>(call.inputs[mask]), weight_.groups());
+  }
+
+  /// Two rows of base_.size() for each row of x, after the quantised rows.
+  ScratchPart<float> transforms(QuantisedRows& x) const {
+    return x.plan.reserve<float>(base_.transforms() ? 2 * base_.size() * x.rows : 0);
   }
 
   /// Of everything that is stored.
@@ -105,11 +110,10 @@ class SeedDeltaMatMul : public Stage {
     return y;
   }
 
-  void start(const Call& call, const QuantisedRows& x, int64_t row) const {
+  void start(const Call& call, QuantisedRows x, int64_t row) const {
     float* const y = start_with_bias(call, row);
     if (!base_.transforms()) return;
-    float* const room = reinterpret_cast<float*>(call.scratch + aligned(x.bytes));
-    float* const v = room + 2 * base_.size() * row;
+    float* const v = transforms(x).in(call.scratch) + 2 * base_.size() * row;
     for (int64_t i = 0; i < weight_.k; ++i) v[i] = input(call, row, i);
     std::fill(v + weight_.k, v + base_.size(), 0.0f);
     base_.add(kernels_, v, v + base_.size(), call.inputs[row_scale].as<float>(),

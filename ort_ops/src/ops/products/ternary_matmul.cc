@@ -19,7 +19,9 @@ class TernaryMatMul : public Stage {
 
   void infer(Ports inputs, Ports outputs) const override { product_.infer(inputs, outputs); }
 
-  size_t scratch_bytes(const Call& call) const override { return product_.quantised(call).bytes; }
+  size_t scratch_bytes(const Call& call) const override {
+    return product_.quantised(call).plan.bytes();
+  }
 
   int phases() const override { return 2; }
 
