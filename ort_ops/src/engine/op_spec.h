@@ -38,6 +38,21 @@ struct PortSpec {
 #define TAMIZ_PORT_NUMBER(name, type, presence, doc) name,
 #define TAMIZ_PORT_SPEC(name, type, presence, doc) {#name, Type::type, presence, doc},
 
+/// Makes a type of an op's metrics from one list: their numbers, and their declarations.
+///
+///   #define GATHER_METRICS(METRIC) METRIC(bytes_read, "gather.bytes_read", "bytes", "Bytes read.")
+///   TAMIZ_METRICS(GatherMetric, GATHER_METRICS);
+///
+/// `metrics->add(GatherMetric::bytes_read, 64)` adds to the metric that `GatherMetric::specs()`
+/// declares.
+#define TAMIZ_METRICS(Name, METRICS)                                                \
+  struct Name {                                                                     \
+    enum Number : size_t { METRICS(TAMIZ_METRIC_NUMBER) };                          \
+    static std::vector<MetricSpec> specs() { return {METRICS(TAMIZ_METRIC_SPEC)}; } \
+  }
+#define TAMIZ_METRIC_NUMBER(number, name, unit, doc) number,
+#define TAMIZ_METRIC_SPEC(number, name, unit, doc) {name, unit, doc},
+
 /// The one declaration of an op: registration, validation, `tamiz_ops.schemas()` and the docs are
 /// made from it.
 struct OpSpec {

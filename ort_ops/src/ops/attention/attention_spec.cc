@@ -1,5 +1,6 @@
 // The declaration of Attention.
 #include "ops/attention/attention.h"
+#include "ops/attention/attention_metrics.h"
 #include "ops/attention/attention_ports.h"
 #include "ops/attention/key_choice.h"
 
@@ -35,7 +36,7 @@ const OpSpec& attention_spec() {
       AttentionOutput::specs(),
       false,
       attributes(),
-      key_choice_metrics(),
+      AttentionMetric::specs(),
       make_attention};
   return spec;
 }

@@ -343,14 +343,4 @@ std::vector<AttributeSpec> EventChoice::attributes() {
        "with past_event: largest gap |y - full| / |full|; above it the sequence goes on exact"}};
 }
 
-std::vector<MetricSpec> EventChoice::metrics() {
-  return {{"event.enabled", "steps", "Decode steps that attended to a part of the keys."},
-          {"event.topk_kept", "keys",
-           "Keys attended exactly in event.enabled steps, summed over KV heads."},
-          {"event.channels", "keys", "Keys of event.enabled steps, summed over KV heads."},
-          {"event.quality_gap", "fraction", "Sum of the measured gaps."},
-          {"event.gap_checks", "checks", "Number of measured gaps."},
-          {"event.disabled", "sequences", "Sequences that returned to all keys because of a gap."}};
-}
-
 }  // namespace tamiz

@@ -34,7 +34,6 @@ class EventChoice : public KeyChoice {
   EventChoice(const Attributes& attributes, const Kernels& kernels);
 
   static std::vector<AttributeSpec> attributes();
-  static std::vector<MetricSpec> metrics();
 
   bool used(Ports inputs) const override;
   void infer(const CacheShape& shape, Ports inputs, Ports outputs) const override;

@@ -1,7 +1,8 @@
 // How the stage Attention chooses the keys that a query attends to: the interface of a choice.
 //
 // A choice has inputs, outputs, attributes, metrics, scratch and phases of its own. To add one,
-// implement KeyChoice, add its ports to attention_ports.h and list it in key_choices.cc.
+// implement KeyChoice, add its ports to attention_ports.h and its metrics to attention_metrics.h,
+// and list it in key_choices.cc.
 #pragma once
 
 #include <cstddef>
@@ -107,7 +108,6 @@ class KeyChoice {
 std::vector<std::unique_ptr<KeyChoice>> key_choices(const Attributes& attributes,
                                                     const Kernels& kernels);
 std::vector<AttributeSpec> key_choice_attributes();
-std::vector<MetricSpec> key_choice_metrics();
 
 /// Checks past_sketch and key_mean for sketches of `planes` bits an element, and shapes
 /// present_sketch. Throws Error.

@@ -21,23 +21,12 @@ std::vector<std::unique_ptr<KeyChoice>> key_choices(const Attributes& attributes
   return all;
 }
 
-namespace {
-
-template <class Spec>
-std::vector<Spec> joined(std::vector<Spec> all, const std::vector<Spec>& more) {
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
-}  // namespace
-
 std::vector<AttributeSpec> key_choice_attributes() {
-  return joined(joined(WindowChoice::attributes(), SketchChoice::attributes()),
-                EventChoice::attributes());
-}
-
-std::vector<MetricSpec> key_choice_metrics() {
-  return joined(SketchChoice::metrics(), EventChoice::metrics());
+  std::vector<AttributeSpec> all = WindowChoice::attributes();
+  for (const auto& more : {SketchChoice::attributes(), EventChoice::attributes()}) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  return all;
 }
 
 const int64_t* ChoiceCall::mask(int64_t head) const {

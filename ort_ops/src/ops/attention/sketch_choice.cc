@@ -163,15 +163,4 @@ void SketchChoice::select(const ChoiceCall& call, int64_t head) const {
   count_attended(call, static_cast<double>(write_list(call, a, head)));
 }
 
-std::vector<MetricSpec> SketchChoice::metrics() {
-  return {{"pack.enabled", "calls", "Decode steps of attention that keep sketches of the keys."},
-          {"pack.active", "calls", "Decode steps in which the filter picked the keys."},
-          {"pack.attended", "keys", "Attended keys, summed over KV heads and pack.enabled calls."},
-          {"pack.visible", "keys", "Visible keys, summed over KV heads and pack.enabled calls."},
-          {"pack.mode", "planes", "Bits per sketched element, summed over pack.enabled calls."},
-          {"pack.popcnt", "calls", "Calls of pack.active in which the query was packed, too."},
-          {"pack.density", "share",
-           "Attended keys divided by visible keys, summed over pack.enabled calls."}};
-}
-
 }  // namespace tamiz

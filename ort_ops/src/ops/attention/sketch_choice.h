@@ -21,7 +21,6 @@ class SketchChoice : public WindowChoice {
   SketchChoice(const Attributes& attributes, const SketchKernels& kernels);
 
   static std::vector<AttributeSpec> attributes();
-  static std::vector<MetricSpec> metrics();
 
   bool used(Ports inputs) const override;
   void infer(const CacheShape& shape, Ports inputs, Ports outputs) const override;
