@@ -72,7 +72,7 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
     write_json(directory / CONFIG, model.hf_config() | ids)
     write_json(directory / GENERATION_CONFIG, ids)
     write_json(directory / METADATA, model.description())
-    write_json(directory / TOKENIZER, tokenizer.tokenizer_json())
+    write_json(directory / TOKENIZER, tokenizer.tokenizer_json(), compact=True)
     write_json(directory / TOKENIZER_CONFIG, tokenizer.tokenizer_config(model.context))
     write_tokenizer(directory)
     save_model(build_decoder(model.config, model.tensors(stored=dtype == "stored")), directory)

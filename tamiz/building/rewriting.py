@@ -12,8 +12,11 @@ from tamiz.api.site import Site
 from tamiz.api.technique import FitError
 from tamiz.building.fitting import Attempt
 from tamiz.files import bundle as bundles
+from tamiz.files.bundle import Bundle
 from tamiz.files.errors import blaming
 from tamiz.files.external_data import check_written, locations
+from tamiz.files.mapping import keep_places
+from tamiz.files.outputs import link_or_copy
 from tamiz.planning.plan import Plan
 from tamiz.planning.resolver import Choice
 from tamiz.runtime.states import PAST
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 #: Larger constants go to the data file, each at a multiple of the page size.
 _INLINE_BYTES = 256
 _PAGE = 4096
+#: Bytes of the smallest file beside the model that is linked; people edit smaller ones.
+_LINKED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,13 @@ def write_model(
                 if site.id in refused:
                     node.metadata_props[metadata.UNSAFE] = mark
     notes = run_passes(model, plugins, Phase.FUSE)
-    with reading(survey.bundle):
-        _save(model, folder)
     dense = survey.bundle
+    with reading(dense):
+        _save(model, dense, folder)
     for name in sorted(set(dense.manifest.files) - {bundles.MODEL, *locations(dense.external)}):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(dense.file(name), folder / name)
+        large = dense.file(name).stat().st_size >= _LINKED_BYTES
+        (link_or_copy if large else shutil.copyfile)(dense.file(name), folder / name)
     kv_cache = "shared" if _shares_kv_cache(model) else "exact"
     return Written(tuple(notes), constant_bytes(model), kv_cache, left)
 
@@ -134,11 +140,17 @@ def _shares_kv_cache(model: ir.Model) -> bool:
     return bool(pasts) and all(node.domain == "tamiz" for node in readers)
 
 
-def _save(model: ir.Model, folder: Path) -> None:
+def _save(model: ir.Model, dense: Bundle, folder: Path) -> None:
+    """Writes the model; its weights share the dense bundle's data file if none is changed."""
     import onnx_ir as ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     RemoveUnusedNodesPass()(model)
+    if keep_places(model, dense.external, bundles.DATA):
+        ir.save(model, folder / bundles.MODEL)
+        (location,) = locations(dense.external)
+        link_or_copy(dense.file(location), folder / bundles.DATA)
+        return
     ir.save(
         model,
         folder / bundles.MODEL,

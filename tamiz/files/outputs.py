@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -41,6 +42,18 @@ def check_output(
     if path.is_file() or not path.exists():
         with naming(path), tempfile.TemporaryFile(dir=path.parent):
             pass
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Gives a file a second name, or copies it where the file system has no hard links.
+
+    Both names share one place on the disk. That is safe for files that nobody edits: tamiz replaces
+    the files of a bundle and never changes them in place.
+    """
+    try:
+        os.link(source.resolve(), target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
 
 
 def write_whole(path: Path, text: str) -> None:

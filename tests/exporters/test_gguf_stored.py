@@ -19,7 +19,7 @@ from tamiz.api.dense import replace_weight
 from tamiz.api.linear import linear_at, weight_array
 from tamiz.building.build import build
 from tamiz.cli import main
-from tamiz.files.bundle import Bundle
+from tamiz.files.bundle import DATA, Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose
 from tamiz.planning.resolver import Choice
@@ -113,6 +113,7 @@ def test_a_build_without_requests_keeps_the_weights_and_scores_nothing(tmp_path,
     report = build(bundle.path, tmp_path / "built", choose(plugins.techniques()), plugins)
     assert report.totals.replaced == 0
     assert report.gate.skipped == "nothing that was applied loses anything"
+    assert (tmp_path / "built" / DATA).samefile(bundle.path / DATA)
     model = Model.load(tmp_path / "built", threads=1)
     assert model.shared_cache
     assert relative_error(model.logits(ids()), expected_logits(held)) < RELATIVE_ERROR
@@ -125,6 +126,21 @@ def test_a_requested_technique_replaces_packed_weights(tmp_path, plugins):
     totals = report.totals
     # Embedding and head have 8 bits by default, which do not hold 4 bits with a minimum.
     assert (totals.replaced, totals.exact) == (totals.sites, totals.sites - 2)
+    assert not (tmp_path / "built" / DATA).samefile(bundle.path / DATA)
+
+
+def test_a_bundle_outlives_the_reference_whose_data_it_shares(tmp_path, plugins):
+    held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model())
+    build(bundle.path, tmp_path / "built", choose(plugins.techniques()), plugins)
+    exported(tmp_path, plugins, tiny_gguf.random_model(seed=5))  # writes over the reference
+    Bundle.open(tmp_path / "built").verify()
+    logits = Model.load(tmp_path / "built", threads=1).logits(ids())
+    assert relative_error(logits, expected_logits(held)) < RELATIVE_ERROR
+
+
+def test_the_tokenizer_is_one_line(tmp_path, plugins):
+    _, bundle = exported(tmp_path, plugins, tiny_gguf.random_model())
+    assert (bundle.path / "tokenizer.json").read_text("utf-8").count("\n") == 1
 
 
 def _unchanged(weight: np.ndarray, config: object) -> np.ndarray:
