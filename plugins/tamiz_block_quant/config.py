@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from tamiz.api import Site, SiteKind, TechniqueConfig
+from tamiz_ops.formats import FORMATS, Format, find_format, int_format, quantisable
+
+#: Formats that a weight can be rounded to.
+_FORMATS = tuple(name for name, format in FORMATS.items() if quantisable(format))
 
 
 class BlockQuantConfig(TechniqueConfig):
@@ -22,7 +26,11 @@ class BlockQuantConfig(TechniqueConfig):
         "stores 4.5 bits per weight instead of 5, but does not reproduce a Q4_1 source bit for "
         "bit.",
     )
-
+    format: str | None = Field(
+        None,
+        description="Weight format of every packed weight, such as q6_k or q3_k; overrides the "
+        f"settings for bits. One of: {', '.join(_FORMATS)}.",
+    )
     mask_block: int | None = Field(
         None,
         ge=1,
@@ -30,10 +38,24 @@ class BlockQuantConfig(TechniqueConfig):
         "are packed by input channel, so that skipped inputs are not read.",
     )
 
+    @field_validator("format")
+    @classmethod
+    def _is_known(cls, name: str | None) -> str | None:
+        if name is not None and name not in _FORMATS:
+            raise ValueError(f"expected one of: {', '.join(_FORMATS)}")
+        return name
+
+    def format_at(self, site: Site) -> Format:
+        """The weight format at `site`."""
+        if self.format is not None:
+            return find_format(self.format)
+        return int_format(self.bits_at(site), self.scale_bits_at(site))
+
     def by_channel(self, site: Site) -> bool:
         """Whether the weight at `site` is packed by input channel."""
         masked = self.mask_block is not None and self.mask_block < 32
-        return masked and site.kind is SiteKind.LINEAR and self.bits == 4
+        plain = self.format is None and self.bits == 4
+        return masked and site.kind is SiteKind.LINEAR and plain
 
     def scale_bits_at(self, site: Site) -> Literal[16, 8]:
         """Bits of a scale at `site`."""

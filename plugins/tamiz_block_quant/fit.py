@@ -3,7 +3,8 @@ r"""Fits int4 and int8 to groups of 32 weights along the input.
 int4:  w ≈ scale · q + minimum,  q = round((w − minimum) / scale) in 0..15,
        scale = (max − min) / 15, minimum = min, both rounded to fp16 (ggml's Q4_1);
 int8:  w ≈ scale · q,  q = round(w / scale) in −127..127, scale = max |w| / 127 in fp16 (Q8_0);
-int4 with scales of 8 bits:  w ≈ unit · (scale · q − 8 · minimum), `in_units`.
+int4 with scales of 8 bits:  w ≈ unit · (scale · q − 8 · minimum), `in_units`;
+a named format, such as q3_k: `tamiz_ops.formats.quantise`.
 
 The first two are idempotent: weights that were dequantised from Q4_1 or Q8_0 come back bit for bit,
 because the extremes of a group give its scale and minimum exactly. Where a group holds at most 16
@@ -24,7 +25,8 @@ from numpy.typing import NDArray
 import tamiz_ops
 from tamiz.api import Access, Cost, Fit, FitError, Part, Site, SiteKind, Statistics
 from tamiz_block_quant.config import BlockQuantConfig
-from tamiz_ops.formats import GROUP, TILE, int_format
+from tamiz_ops import formats
+from tamiz_ops.formats import GROUP, TILE
 
 #: Outputs that weights packed by channel are padded to.
 CHANNEL_TILE = 64
@@ -89,6 +91,8 @@ def fit(
         FitError: A weight is not finite, or the scales lie outside of fp16's range.
     """
     n, k = weight.shape
+    if config.format is not None:
+        return _fit_format(weight, formats.find_format(config.format))
     bits = config.bits_at(site)
     quantised, metrics = quantise(weight, bits, config.scale_bits_at(site))
     by_channel = config.by_channel(site)
@@ -111,9 +115,36 @@ def fit(
     )
 
 
+def _fit_format(weight: Float, format: formats.Format) -> Fit:
+    """Packs a weight in a named format.
+
+    Raises:
+        FitError: The format cannot hold the weight.
+    """
+    n, k = weight.shape
+    if k % format.block:
+        raise FitError(f"{format.name} stores blocks of {format.block} inputs, but it has {k}")
+    try:
+        packed = formats.quantise(format, weight)
+    except ValueError as refused:
+        raise FitError(str(refused)) from refused
+    error = norm = 0.0
+    for rows, begin in zip(_row_chunks(weight), range(0, n, _chunk_rows(k)), strict=True):
+        part = slice(begin, begin + len(rows))
+        lost = rows - formats.dequantize(format, packed, n, k, part)
+        error += float(np.einsum("nk,nk->", lost, lost, dtype=np.float64))
+        norm += float(np.einsum("nk,nk->", rows, rows, dtype=np.float64))
+    metrics = {"rel_l2": float(np.sqrt(error / norm)) if norm else 0.0, "exact": float(error == 0)}
+    attributes = {"format": format.name, "n": n, "k": k}
+    return Fit({"weight": packed}, attributes, metrics, 8 * packed.nbytes / (n * k))
+
+
 def dequantize(site: Site, fit: Fit) -> Float:
     """The float32 weights ``[N, K]`` that the kernels multiply with."""
     n, k, packed = site.out_features, site.in_features, fit.tensors["weight"]
+    if "format" in fit.attributes:
+        format = formats.find_format(str(fit.attributes["format"]))
+        return formats.dequantize(format, packed, n, k)
     scale_bits = int(fit.attributes.get("scale_bits", 16))
     if "bits" in fit.attributes:
         return tamiz_ops.dequantize(packed, int(fit.attributes["bits"]), n, k, scale_bits)
@@ -124,7 +155,7 @@ def dequantize(site: Site, fit: Fit) -> Float:
 
 def cost(site: Site, config: BlockQuantConfig) -> Cost:
     """Bytes of the packed weight; a lookup reads one row of one tile. A mask reads less."""
-    form = int_format(config.bits_at(site), config.scale_bits_at(site))
+    form = config.format_at(site)
     tile = CHANNEL_TILE if config.by_channel(site) else TILE
     n, row = -(-site.out_features // tile) * tile, form.row_bytes(site.in_features)
     if site.kind is SiteKind.EMBEDDING:
@@ -183,12 +214,17 @@ def _cosines(rows: Float, w: Float, square: NDArray[np.float64]) -> float:
 
 def _row_chunks(weight: Float) -> Iterator[Float]:
     """Contiguous slices of rows that stay in the cache."""
-    step = max(1, _CHUNK // weight.shape[1])
+    step = _chunk_rows(weight.shape[1])
     for start in range(0, len(weight), step):
         rows = np.ascontiguousarray(weight[start : start + step], dtype=np.float32)
         if not np.isfinite(rows).all():
             raise FitError("it holds weights that are not finite")
         yield rows
+
+
+def _chunk_rows(k: int) -> int:
+    """Rows of a chunk."""
+    return max(1, _CHUNK // k)
 
 
 def _joined(parts: list[Quantised]) -> Quantised:

@@ -14,8 +14,11 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """Replaces the product or lookup at `site`; a tied head and embedding share one constant."""
     graph = GraphEditor(model)
     linear = graph.linear(site)
-    by_channel = "bits" not in fit.attributes
-    form = "channels" if by_channel else f"int{fit.attributes['bits']}"
+    by_channel = not {"bits", "format"} & set(fit.attributes)
+    if "format" in fit.attributes:
+        form = str(fit.attributes["format"])
+    else:
+        form = "channels" if by_channel else f"int{fit.attributes['bits']}"
     if "scale_bits" in fit.attributes:
         form += "_in_units"
     weight = graph.constant(f"{site.weight}.{form}", fit.tensors["weight"])

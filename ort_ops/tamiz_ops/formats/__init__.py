@@ -1,7 +1,8 @@
 """Weight formats, declared once: what a packed weight holds, how long it is, and its values.
 
 `FORMATS` names every format. `pack_blocks` turns the blocks of a GGUF tensor into tiles for the
-kernels, `dequantize` turns tiles into float32, with the bits of `gguf.dequantize`.
+kernels, `quantise` rounds float weights to tiles, `dequantize` turns tiles into float32, with the
+bits of `gguf.dequantize`.
 """
 
 from tamiz_ops.formats.declared import (
@@ -17,6 +18,7 @@ from tamiz_ops.formats.declared import (
 )
 from tamiz_ops.formats.packing import dequantize, pack_blocks, pack_parts, unpack_parts
 from tamiz_ops.formats.parts import Parts
+from tamiz_ops.formats.rounding import quantisable, quantise
 
 __all__ = [
     "FORMATS",
@@ -32,5 +34,7 @@ __all__ = [
     "int_format",
     "pack_blocks",
     "pack_parts",
+    "quantisable",
+    "quantise",
     "unpack_parts",
 ]

@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 
 _LARGEST_EXPONENT = 252  # 12 * 2^(252 - 128) is the largest MXFP4 value that fp32 holds
-_SIGN = 32  # what a signed scale of 6 bits is stored with
+SIGN = 32  # what a signed scale of 6 bits is stored with
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Parts:
         if format.is_float:
             return _floats(self.quants, format)
         n, k = self.quants.shape
-        scales, minima = self._factors(format)
+        scales, minima = self.factors(format)
         quants = pad_columns(self.quants, format.block)
         if format.codebook is not None:
             weight = np.array(format.codebook, np.float32)[quants]
@@ -73,8 +73,8 @@ class Parts:
             weight *= self.d.astype(np.float32) / np.float32(256)
         return weight[:, :k]
 
-    def _factors(self, format: Format) -> tuple[Floats, Floats | None]:
-        """Scale and minimum of every group, without units."""
+    def factors(self, format: Format) -> tuple[Floats, Floats | None]:
+        """Scale and minimum of every group ``[N, groups]``, without units."""
         scales, minima = (
             None if array is None else array.astype(np.float32)
             for array in (self.scales, self.minima)
@@ -92,7 +92,7 @@ class Parts:
         if scales is None:
             return self.d.astype(np.float32), None
         if format.scales is Scales.SIX_SIGNED:
-            scales -= np.float32(_SIGN)
+            scales -= np.float32(SIGN)
         scales *= _spread(self.d, format)
         if minima is not None:
             assert self.dmin is not None

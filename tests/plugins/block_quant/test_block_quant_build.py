@@ -13,8 +13,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tamiz_ops
-from tamiz.building.build import build
+from tamiz.building.build import Options, build
 from tamiz.files.bundle import Bundle, Source, write_manifest
+from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose, make_plan, predict, totals
 from tamiz.plugins import Plugins
 from tamiz.reporting.report import Report
@@ -191,3 +192,30 @@ def test_what_no_mask_skips_is_packed_in_tiles(scale_bits: int, tmp_path: Path) 
     feeds = {"x": np.random.default_rng(1).normal(size=(1, k)).astype(np.float32)}
     before, after = run(tmp_path / "a.onnx", feeds), run(tmp_path / "b.onnx", feeds)
     np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("format", ["q8_0", "q5_0", "iq4_nl"])
+def test_a_named_format_is_packed_everywhere(
+    plugins: Plugins, tiny_dense: Path, format: str
+) -> None:
+    out, options = tiny_dense.parent / "built", Options(max_dppl=None)
+    chosen = choose(plugins.techniques(), {"block-quant": {"format": format}})
+    report = build(tiny_dense, out, chosen, plugins, options)
+    bundle = Bundle.open(out)
+    nodes = [n for n in ir.load(bundle.model).graph if n.op_type != "Fused"]
+    assert all(name.endswith(f".{format}") for name in packed_weights(bundle))
+    assert len(packed_weights(bundle)) == 2 * 7 + 1
+    assert not any(node.op_type == "MatMul" for node in nodes)
+    assert report.totals.replaced == 16
+
+
+def test_a_format_whose_blocks_do_not_fit_is_refused(plugins: Plugins, tiny_dense: Path) -> None:
+    _, report = built(plugins, tiny_dense, format="q3_k")
+    reason = report.sites["layers.0.ffn_up"].decision.reason
+    assert "q3_k stores blocks of 256 inputs, but it has 64" in reason
+    assert report.totals.replaced == 0
+
+
+def test_an_unknown_format_is_refused(plugins: Plugins) -> None:
+    with pytest.raises(TamizError, match="--block-quant-format=q7: expected one of: q4_0, q4_1"):
+        choose(plugins.techniques(), {"block-quant": {"format": "q7"}})
