@@ -8,6 +8,19 @@
 namespace tamiz {
 namespace {
 
+#define RMS_NORM_INPUTS(PORT)                         \
+  PORT(x, float32, required, "[..., groups * width]") \
+  PORT(weight, float32, required, "[width]")          \
+  PORT(residual, float32, optional, "the shape of x; omitted: 0")
+#define RMS_NORM_OUTPUTS(PORT)                 \
+  PORT(y, float32, required, "the shape of x") \
+  PORT(sum, float32, optional, "the shape of x: s, what the next residual adds to")
+TAMIZ_PORTS(RMSNormInput, RMS_NORM_INPUTS);
+TAMIZ_PORTS(RMSNormOutput, RMS_NORM_OUTPUTS);
+
+using In = RMSNormInput;
+using Out = RMSNormOutput;
+
 constexpr int64_t kTaskElements = 8192;
 
 class RMSNorm : public Stage {
@@ -20,20 +33,18 @@ class RMSNorm : public Stage {
   }
 
   void infer(Ports inputs, Ports outputs) const override {
-    const Shape& x = inputs[0].shape;
+    const Shape& x = inputs[In::x].shape;
     if (x.rank < 1) throw Error("x is a scalar, expected [..., groups * width]");
-    expect_rank("weight", inputs[1], 1, "width");
-    const int64_t width = inputs[1].shape.dims[0];
+    expect_rank("weight", inputs[In::weight], 1, "width");
+    const int64_t width = inputs[In::weight].shape.dims[0];
     const int64_t columns = x.dims[x.rank - 1];
     if (columns && (width == 0 || columns % width)) {
       throw Error("weight has " + std::to_string(width) +
                   " elements, expected a divisor of the last dimension of x, " +
                   std::to_string(columns));
     }
-    if (inputs[2]) expect_shape("residual", inputs[2], x, "the shape of x");
-    for (int i = 0; i < 2; ++i) {
-      if (outputs[i]) outputs[i].shape = x;
-    }
+    if (inputs[In::residual]) expect_shape("residual", inputs[In::residual], x, "the shape of x");
+    outputs[Out::y].shape = outputs[Out::sum].shape = x;
   }
 
   size_t tasks(const Call& call, int) const override {
@@ -45,20 +56,22 @@ class RMSNorm : public Stage {
     const Rows rows(call);
     const int64_t first = task * rows.a_task;
     const int64_t at = first * rows.width;
-    const bool residual = static_cast<bool>(call.inputs[2]);
-    const bool sum = static_cast<bool>(call.outputs[1]);
-    kernels_.rms_norm(
-        call.inputs[0].as<float>() + at, residual ? call.inputs[2].as<float>() + at : nullptr,
-        call.inputs[1].as<float>(), epsilon_, std::min(rows.a_task, rows.count - first), rows.width,
-        call.outputs[0].as<float>() + at, sum ? call.outputs[1].as<float>() + at : nullptr);
+    const bool residual = static_cast<bool>(call.inputs[In::residual]);
+    const bool sum = static_cast<bool>(call.outputs[Out::sum]);
+    kernels_.rms_norm(call.inputs[In::x].as<float>() + at,
+                      residual ? call.inputs[In::residual].as<float>() + at : nullptr,
+                      call.inputs[In::weight].as<float>(), epsilon_,
+                      std::min(rows.a_task, rows.count - first), rows.width,
+                      call.outputs[Out::y].as<float>() + at,
+                      sum ? call.outputs[Out::sum].as<float>() + at : nullptr);
   }
 
  private:
   struct Rows {
     int64_t width, count, a_task;
     explicit Rows(const Call& call) {
-      width = call.inputs[1].shape.dims[0];
-      count = width ? call.inputs[0].shape.count() / width : 0;
+      width = call.inputs[In::weight].shape.dims[0];
+      count = width ? call.inputs[In::x].shape.count() / width : 0;
       a_task = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, width));
     }
   };
@@ -78,11 +91,8 @@ const OpSpec& rms_norm_spec() {
       "RMSNorm",
       "y = s / sqrt(mean(s^2) + epsilon) * weight with s = x + residual, over every run of width "
       "elements: over a row, or over each of its heads.",
-      {{"x", Type::float32, false, "[..., groups * width]"},
-       {"weight", Type::float32, false, "[width]"},
-       {"residual", Type::float32, true, "the shape of x; omitted: 0"}},
-      {{"y", Type::float32, false, "the shape of x"},
-       {"sum", Type::float32, true, "the shape of x: s, what the next residual adds to"}},
+      In::specs(),
+      Out::specs(),
       false,
       {{"epsilon", AttributeSpec::Kind::real, false, 1e-5, "added to the mean square"}},
       {},

@@ -8,6 +8,16 @@
 namespace tamiz {
 namespace {
 
+#define SWIGLU_INPUTS(PORT)                     \
+  PORT(gate, float32, required, "[..., width]") \
+  PORT(up, float32, required, "[..., width]")
+#define SWIGLU_OUTPUTS(PORT) PORT(y, float32, required, "[..., width]")
+TAMIZ_PORTS(SwiGLUInput, SWIGLU_INPUTS);
+TAMIZ_PORTS(SwiGLUOutput, SWIGLU_OUTPUTS);
+
+using In = SwiGLUInput;
+using Out = SwiGLUOutput;
+
 constexpr int64_t kTaskElements = 8192;
 
 class SwiGLU : public Stage {
@@ -16,19 +26,19 @@ class SwiGLU : public Stage {
       : gated_(choose(attributes.strings.at("activation"), kernels.elementwise)) {}
 
   void infer(Ports inputs, Ports outputs) const override {
-    expect_shape("up", inputs[1], inputs[0].shape, "the shape of gate");
-    outputs[0].shape = inputs[0].shape;
+    expect_shape("up", inputs[In::up], inputs[In::gate].shape, "the shape of gate");
+    outputs[Out::y].shape = inputs[In::gate].shape;
   }
 
   size_t tasks(const Call& call, int) const override {
-    return (call.inputs[0].shape.count() + kTaskElements - 1) / kTaskElements;
+    return (call.inputs[In::gate].shape.count() + kTaskElements - 1) / kTaskElements;
   }
 
   void run(const Call& call, int, size_t task) const override {
     const int64_t at = task * kTaskElements;
-    gated_(call.inputs[0].as<float>() + at, call.inputs[1].as<float>() + at,
-           std::min(kTaskElements, call.inputs[0].shape.count() - at),
-           call.outputs[0].as<float>() + at);
+    gated_(call.inputs[In::gate].as<float>() + at, call.inputs[In::up].as<float>() + at,
+           std::min(kTaskElements, call.inputs[In::gate].shape.count() - at),
+           call.outputs[Out::y].as<float>() + at);
   }
 
  private:
@@ -52,9 +62,8 @@ std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels
 const OpSpec& swiglu_spec() {
   static const OpSpec spec = {"SwiGLU",
                               "y = f(gate) * up.",
-                              {{"gate", Type::float32, false, "[..., width]"},
-                               {"up", Type::float32, false, "[..., width]"}},
-                              {{"y", Type::float32, false, "[..., width]"}},
+                              In::specs(),
+                              Out::specs(),
                               false,
                               {{"activation", AttributeSpec::Kind::text, false, 0,
                                 "f: silu, x / (1 + exp(-x)), the default; or gelu_tanh, x / (1 + "

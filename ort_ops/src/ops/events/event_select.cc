@@ -20,9 +20,36 @@ namespace tamiz {
 namespace {
 
 constexpr int64_t kTaskElements = 65536;
-enum Input : size_t { x_in, past_in, mean_in, scale_in, attention_in, candidates_in };
-enum Output : size_t { delta_out, mask_out, plan_out, reference_out, started_out };
-enum Metric : size_t { enabled, kept, channels, quorum_hits };
+#define EVENT_SELECT_INPUTS(PORT)                                                                  \
+  PORT(x, float32, required, "[batch, S, k]")                                                      \
+  PORT(past, float32, required,                                                                    \
+       "[batch, k + n + 3], or [batch, 3] where alpha is 0: what EventSum left; zeros at the "     \
+       "start")                                                                                    \
+  PORT(mean, float32, optional, "[k]; omitted: 0")                                                 \
+  PORT(scale, float32, optional, "[k], of the scores, such as column norms; omitted: 1")           \
+  PORT(attention_mask, int64, optional,                                                            \
+       "[batch, tokens so far]: its length is the position; omitted: the position is unknown, so " \
+       "that gap_every, age_max and dense_first do nothing")                                       \
+  PORT(candidates, uint8, optional, "[batch, S, ceil(k / block)]; 0 is never chosen")
+#define EVENT_SELECT_OUTPUTS(PORT)                                                            \
+  PORT(delta, float32, required,                                                              \
+       "[rows * batch, S, k]; one row of batches, and one each for beta and for a gap check") \
+  PORT(mask, uint8, required, "the shape of delta")                                           \
+  PORT(plan, float32, required, "[batch, 4], for EventSum")                                   \
+  PORT(reference, float32, required, "[batch, k]: x where chosen, expected elsewhere")        \
+  PORT(started, int64, optional, "[1]: the clock in nanoseconds, for budget_us")
+#define EVENT_SELECT_METRICS(METRIC)                                                            \
+  METRIC(enabled, "event.enabled", "steps", "Decode steps that computed a part of the inputs.") \
+  METRIC(kept, "event.topk_kept", "inputs", "Inputs computed in event.enabled steps.")          \
+  METRIC(channels, "event.channels", "inputs", "Inputs of event.enabled steps.")                \
+  METRIC(quorum_hits, "event.quorum_hits", "steps", "Steps shortened by the time budget.")
+TAMIZ_PORTS(EventSelectInput, EVENT_SELECT_INPUTS);
+TAMIZ_PORTS(EventSelectOutput, EVENT_SELECT_OUTPUTS);
+TAMIZ_METRICS(EventSelectMetric, EVENT_SELECT_METRICS);
+
+using In = EventSelectInput;
+using Out = EventSelectOutput;
+using Metric = EventSelectMetric;
 
 class EventSelect : public Stage {
  public:
@@ -45,22 +72,23 @@ class EventSelect : public Stage {
   }
 
   void infer(Ports inputs, Ports outputs) const override {
-    const Shape& x = inputs[x_in].shape;
-    expect_rank("x", inputs[x_in], 3, "batch, tokens, k");
-    product_shape(inputs[x_in], state_.n, state_.k);
-    state_.check(inputs[past_in], x.dims[0]);
-    for (const size_t port : {mean_in, scale_in}) {
+    const Shape& x = inputs[In::x].shape;
+    expect_rank("x", inputs[In::x], 3, "batch, tokens, k");
+    product_shape(inputs[In::x], state_.n, state_.k);
+    state_.check(inputs[In::past], x.dims[0]);
+    for (const size_t port : {In::mean, In::scale}) {
       if (inputs[port])
-        expect_shape(port == mean_in ? "mean" : "scale", inputs[port], Shape{1, {state_.k}}, "[k]");
+        expect_shape(port == In::mean ? "mean" : "scale", inputs[port], Shape{1, {state_.k}},
+                     "[k]");
     }
-    if (inputs[attention_in]) check_attention(inputs[attention_in], x);
-    if (inputs[candidates_in]) check_mask(inputs[candidates_in], x, block_);
+    if (inputs[In::attention_mask]) check_attention(inputs[In::attention_mask], x);
+    if (inputs[In::candidates]) check_mask(inputs[In::candidates], x, block_);
     Shape stacked = x;
     stacked.dims[0] *= row_kinds(inputs);
-    outputs[delta_out].shape = outputs[mask_out].shape = stacked;
-    outputs[plan_out].shape = Shape{2, {x.dims[0], plan_width}};
-    outputs[reference_out].shape = Shape{2, {x.dims[0], state_.k}};
-    if (outputs[started_out]) outputs[started_out].shape = Shape{1, {1}};
+    outputs[Out::delta].shape = outputs[Out::mask].shape = stacked;
+    outputs[Out::plan].shape = Shape{2, {x.dims[0], plan_width}};
+    outputs[Out::reference].shape = Shape{2, {x.dims[0], state_.k}};
+    if (outputs[Out::started]) outputs[Out::started].shape = Shape{1, {1}};
   }
 
   size_t scratch_bytes(const Call& call) const override {
@@ -68,18 +96,18 @@ class EventSelect : public Stage {
   }
 
   size_t tasks(const Call& call, int) const override {
-    const Shape& x = call.inputs[x_in].shape;
+    const Shape& x = call.inputs[In::x].shape;
     if (x.dims[1] == 1) return x.dims[0];
     return divide_up(x.dims[0] * x.dims[1], rows_a_task());
   }
 
   void run(const Call& call, int, size_t task) const override {
-    if (task == 0 && call.outputs[started_out]) {
+    if (task == 0 && call.outputs[Out::started]) {
       const auto now = std::chrono::steady_clock::now().time_since_epoch();
-      *call.outputs[started_out].as<int64_t>() =
+      *call.outputs[Out::started].as<int64_t>() =
           std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
     }
-    if (call.inputs[x_in].shape.dims[1] == 1) {
+    if (call.inputs[In::x].shape.dims[1] == 1) {
       step(call, static_cast<int64_t>(task));
     } else {
       pass(call, static_cast<int64_t>(task));
@@ -96,7 +124,7 @@ class EventSelect : public Stage {
     ScratchRows<int32_t> largest;
 
     Layout(const Call& call, int64_t k) {
-      const int64_t batch = call.inputs[x_in].shape.dims[0];
+      const int64_t batch = call.inputs[In::x].shape.dims[0];
       expected = plan.reserve_rows<float>(batch, k);
       scores = plan.reserve_rows<float>(batch, k);
       largest = plan.reserve_rows<int32_t>(batch, k);
@@ -124,28 +152,28 @@ class EventSelect : public Stage {
 
   /// Tokens before this run; -1 where no mask tells.
   int64_t position(Ports inputs) const {
-    if (!inputs[attention_in]) return -1;
-    return inputs[attention_in].shape.dims[1] - inputs[x_in].shape.dims[1];
+    if (!inputs[In::attention_mask]) return -1;
+    return inputs[In::attention_mask].shape.dims[1] - inputs[In::x].shape.dims[1];
   }
 
   bool checks_gap(Ports inputs) const {
     const int64_t at = position(inputs);
-    return inputs[x_in].shape.dims[1] == 1 && gap_every_ > 0 && at >= dense_first_ &&
+    return inputs[In::x].shape.dims[1] == 1 && gap_every_ > 0 && at >= dense_first_ &&
            at % gap_every_ == 0;
   }
 
   int64_t row_kinds(Ports inputs) const {
-    if (inputs[x_in].shape.dims[1] != 1) return 1;
+    if (inputs[In::x].shape.dims[1] != 1) return 1;
     return 1 + two_sums_ + checks_gap(inputs);
   }
 
   /// Many tokens, dense: some rows.
   void pass(const Call& call, int64_t task) const {
-    const Shape& shape = call.inputs[x_in].shape;
+    const Shape& shape = call.inputs[In::x].shape;
     const int64_t k = state_.k, tokens = shape.dims[1];
     const int64_t first = task * rows_a_task();
     const int64_t end = std::min(shape.dims[0] * tokens, first + rows_a_task());
-    const float* const x = call.inputs[x_in].as<float>();
+    const float* const x = call.inputs[In::x].as<float>();
     dense(call, x + first * k, first, end - first);
     for (int64_t row = first; row < end; ++row) {
       if (row % tokens == tokens - 1) leave(call, row / tokens, x + row * k);
@@ -155,27 +183,27 @@ class EventSelect : public Stage {
   /// `count` rows of delta from `row` on: x itself.
   void dense(const Call& call, const float* x, int64_t row, int64_t count) const {
     const size_t elements = static_cast<size_t>(count * state_.k);
-    std::memcpy(call.outputs[delta_out].as<float>() + row * state_.k, x, elements * sizeof(float));
-    std::memset(call.outputs[mask_out].as<uint8_t>() + row * state_.k, 1, elements);
+    std::memcpy(call.outputs[Out::delta].as<float>() + row * state_.k, x, elements * sizeof(float));
+    std::memset(call.outputs[Out::mask].as<uint8_t>() + row * state_.k, 1, elements);
   }
 
   void none(const Call& call, int64_t row) const {
     const size_t elements = static_cast<size_t>(state_.k);
-    std::memset(call.outputs[delta_out].as<float>() + row * state_.k, 0, elements * sizeof(float));
-    std::memset(call.outputs[mask_out].as<uint8_t>() + row * state_.k, 0, elements);
+    std::memset(call.outputs[Out::delta].as<float>() + row * state_.k, 0, elements * sizeof(float));
+    std::memset(call.outputs[Out::mask].as<uint8_t>() + row * state_.k, 0, elements);
   }
 
   /// A sequence whose last token x was computed whole.
   void leave(const Call& call, int64_t b, const float* x) const {
     const bool fresh = position(call.inputs) == 0;
-    const float* const past = call.inputs[past_in].as<float>() + b * state_.width();
+    const float* const past = call.inputs[In::past].as<float>() + b * state_.width();
     plan(call, b, false, state_.k, !fresh && past[state_.off_at()] != 0, false);
-    std::memcpy(call.outputs[reference_out].as<float>() + b * state_.k, x,
+    std::memcpy(call.outputs[Out::reference].as<float>() + b * state_.k, x,
                 static_cast<size_t>(state_.k) * sizeof(float));
   }
 
   void plan(const Call& call, int64_t b, bool carry, int64_t count, bool off, bool checked) const {
-    float* const to = call.outputs[plan_out].as<float>() + b * plan_width;
+    float* const to = call.outputs[Out::plan].as<float>() + b * plan_width;
     to[plan_carry] = carry;
     to[plan_channels] = static_cast<float>(count);
     to[plan_off] = off;
@@ -184,10 +212,10 @@ class EventSelect : public Stage {
 
   /// One token of sequence b.
   void step(const Call& call, int64_t b) const {
-    const int64_t k = state_.k, batch = call.inputs[x_in].shape.dims[0];
+    const int64_t k = state_.k, batch = call.inputs[In::x].shape.dims[0];
     const int64_t at = position(call.inputs);
-    const float* const past = call.inputs[past_in].as<float>() + b * state_.width();
-    const float* const x = call.inputs[x_in].as<float>() + b * k;
+    const float* const past = call.inputs[In::past].as<float>() + b * state_.width();
+    const float* const x = call.inputs[In::x].as<float>() + b * k;
     const bool off = past[state_.off_at()] != 0;
     const bool gap = checks_gap(call.inputs);
     const bool early = at >= 0 && at < std::max(dense_first_, int64_t{1});
@@ -203,10 +231,10 @@ class EventSelect : public Stage {
 
   /// Returns false where everything is chosen: then the product is the dense one.
   bool choose(const Call& call, int64_t b, const float* past, const float* x, bool gap) const {
-    const int64_t k = state_.k, batch = call.inputs[x_in].shape.dims[0];
+    const int64_t k = state_.k, batch = call.inputs[In::x].shape.dims[0];
     const Memory memory = this->memory(call, b);
-    float* const delta = call.outputs[delta_out].as<float>() + b * k;
-    uint8_t* const mask = call.outputs[mask_out].as<uint8_t>() + b * k;
+    float* const delta = call.outputs[Out::delta].as<float>() + b * k;
+    uint8_t* const mask = call.outputs[Out::mask].as<uint8_t>() + b * k;
     const EventArgs args = arguments(call, b, past, x);
     const int64_t wanted =
         kernels_.events.choose(args, memory.expected, delta, mask, memory.scores);
@@ -214,7 +242,7 @@ class EventSelect : public Stage {
     if (count < wanted) keep_largest(memory, count, mask);
     if (count == k) return false;
     plan(call, b, true, count, false, gap);
-    float* const next = call.outputs[reference_out].as<float>() + b * k;
+    float* const next = call.outputs[Out::reference].as<float>() + b * k;
     if (gap) {
       std::memcpy(next, x, static_cast<size_t>(k) * sizeof(float));
     } else {
@@ -222,12 +250,12 @@ class EventSelect : public Stage {
     }
     if (two_sums_) {
       const int64_t second = (batch + b) * k;
-      std::memcpy(call.outputs[delta_out].as<float>() + second, x, k * sizeof(float));
-      std::memcpy(call.outputs[mask_out].as<uint8_t>() + second, mask, k);
+      std::memcpy(call.outputs[Out::delta].as<float>() + second, x, k * sizeof(float));
+      std::memcpy(call.outputs[Out::mask].as<uint8_t>() + second, mask, k);
     }
-    call.metrics->add(enabled, 1);
-    call.metrics->add(kept, static_cast<double>(count));
-    call.metrics->add(channels, static_cast<double>(k));
+    call.metrics->add(Metric::enabled, 1);
+    call.metrics->add(Metric::kept, static_cast<double>(count));
+    call.metrics->add(Metric::channels, static_cast<double>(k));
     return true;
   }
 
@@ -239,11 +267,11 @@ class EventSelect : public Stage {
     args.k = state_.k;
     args.x = x;
     args.reference = state_.carried ? past : nullptr;
-    args.mean = optional(mean_in);
-    args.scale = optional(scale_in);
-    args.candidates = call.inputs[candidates_in] ? call.inputs[candidates_in].as<uint8_t>() +
-                                                       b * divide_up(state_.k, block_)
-                                                 : nullptr;
+    args.mean = optional(In::mean);
+    args.scale = optional(In::scale);
+    args.candidates = call.inputs[In::candidates] ? call.inputs[In::candidates].as<uint8_t>() +
+                                                        b * divide_up(state_.k, block_)
+                                                  : nullptr;
     args.block = block_;
     args.alpha = alpha_;
     args.theta = theta_;
@@ -260,7 +288,7 @@ class EventSelect : public Stage {
     const int64_t quorum = static_cast<int64_t>(std::ceil(quorum_ * static_cast<float>(most)));
     const float fits = budget_ > 0 ? 1000 * budget_ / pace : 0;
     if (fits >= static_cast<float>(most)) return most;
-    call.metrics->add(quorum_hits, 1);
+    call.metrics->add(Metric::quorum_hits, 1);
     return std::max(quorum, static_cast<int64_t>(fits));
   }
 
@@ -300,22 +328,8 @@ const OpSpec& event_select_spec() {
       "with `mask` on `delta`, then EventSum, gives W applied to x where chosen, to expected "
       "elsewhere. Dense: runs of several tokens, the first tokens of a sequence, a sequence that "
       "is switched off, a step in which everything is chosen.",
-      {{"x", Type::float32, false, "[batch, S, k]"},
-       {"past", Type::float32, false,
-        "[batch, k + n + 3], or [batch, 3] where alpha is 0: what EventSum left; zeros at the "
-        "start"},
-       {"mean", Type::float32, true, "[k]; omitted: 0"},
-       {"scale", Type::float32, true, "[k], of the scores, such as column norms; omitted: 1"},
-       {"attention_mask", Type::int64, true,
-        "[batch, tokens so far]: its length is the position; omitted: the position is unknown, so "
-        "that gap_every, age_max and dense_first do nothing"},
-       {"candidates", Type::uint8, true, "[batch, S, ceil(k / block)]; 0 is never chosen"}},
-      {{"delta", Type::float32, false,
-        "[rows * batch, S, k]; one row of batches, and one each for beta and for a gap check"},
-       {"mask", Type::uint8, false, "the shape of delta"},
-       {"plan", Type::float32, false, "[batch, 4], for EventSum"},
-       {"reference", Type::float32, false, "[batch, k]: x where chosen, expected elsewhere"},
-       {"started", Type::int64, true, "[1]: the clock in nanoseconds, for budget_us"}},
+      In::specs(),
+      Out::specs(),
       false,
       {kInputs,
        kOutputs,
@@ -330,10 +344,7 @@ const OpSpec& event_select_spec() {
        {"dense_first", Kind::integer, false, 4, "tokens at the start of a sequence that are dense"},
        {"beta", Kind::real, false, 1, "weight of what is not chosen; not 1: a second sum"},
        {"block", Kind::integer, false, 1, "inputs that share a byte of candidates"}},
-      {{"event.enabled", "steps", "Decode steps that computed a part of the inputs."},
-       {"event.topk_kept", "inputs", "Inputs computed in event.enabled steps."},
-       {"event.channels", "inputs", "Inputs of event.enabled steps."},
-       {"event.quorum_hits", "steps", "Steps shortened by the time budget."}},
+      Metric::specs(),
       make};
   return spec;
 }

@@ -16,18 +16,25 @@ namespace tamiz {
 namespace {
 
 constexpr int64_t kRefined = 32, kListed = 8;  // chosen tiles of a task
-enum Input : size_t {
-  x_in,
-  weight_in,
-  mask_in,
-  bias_in,
-  project_in,
-  sketch_in,
-  offset_in,
-  signs_in,
-  refinement_in,
-  refined_offset_in
-};
+#define HEAD_SHORTLIST_INPUTS(PORT)                                                 \
+  BLOCK_MATMUL_INPUTS(PORT)                                                         \
+  PORT(project, uint8, required,                                                    \
+       "P: [dims + sign_dims, k], 8 bits, packed by tamiz_ops.pack_int8")           \
+  PORT(sketch, uint8, required, "S: [n, dims], packed by tamiz_ops.pack_*")         \
+  PORT(offset, float32, required, "[n]; the bias is part of it")                    \
+  PORT(signs, uint8, optional, "R: [n, sign_dims], packed by tamiz_ops.pack_signs") \
+  PORT(refinement, uint8, optional, "R': as R")                                     \
+  PORT(refined_offset, float32, optional, "[n]")
+#define HEAD_SHORTLIST_METRICS(METRIC) \
+  PRODUCT_METRICS(METRIC)              \
+  METRIC(shortlisted, "head.shortlisted", "rows", "Rows of x that used the shortlist.")
+TAMIZ_PORTS(HeadShortlistInput, HEAD_SHORTLIST_INPUTS);
+TAMIZ_METRICS(HeadShortlistMetric, HEAD_SHORTLIST_METRICS);
+
+using In = HeadShortlistInput;
+using Out = ProductOutput;
+using Metric = HeadShortlistMetric;
+
 enum Phase {
   quantise_x,
   project,
@@ -40,8 +47,7 @@ enum Phase {
   phase_count
 };
 constexpr std::pair<size_t, const char*> kSigned[] = {
-    {signs_in, "signs"}, {refinement_in, "refinement"}, {refined_offset_in, "refined_offset"}};
-enum Metric : size_t { bytes_read, bytes_dense, shortlisted };
+    {In::signs, "signs"}, {In::refinement, "refinement"}, {In::refined_offset, "refined_offset"}};
 
 class HeadShortlist : public Stage {
  public:
@@ -91,7 +97,7 @@ class HeadShortlist : public Stage {
   size_t tasks(const Call& call, int phase) const override {
     if (phase == quantise_x) return exact_->tasks(call, phase);
     if (!few(call)) return phase == 1 ? exact_->tasks(call, phase) : 0;
-    const int64_t rows = row_count(call.inputs[x_in].shape);
+    const int64_t rows = row_count(call.inputs[In::x].shape);
     if (rows == 0) return 0;
     switch (phase) {
       case project:
@@ -138,7 +144,7 @@ class HeadShortlist : public Stage {
   /// What is multiplied first.
   Reads reads(const Call& call) const override {
     if (!few(call)) return exact_->reads(call);
-    return {call.inputs[project_in].as<uint8_t>(), static_cast<size_t>(project_.bytes())};
+    return {call.inputs[In::project].as<uint8_t>(), static_cast<size_t>(project_.bytes())};
   }
 
  private:
@@ -155,7 +161,7 @@ class HeadShortlist : public Stage {
     ScratchPart<uint8_t> sign_tables;  // [rows, groups of sign_dims, kSignTables]
 
     Layout(const HeadShortlist& op, const Call& call)
-        : rows(row_count(call.inputs[x_in].shape)),
+        : rows(row_count(call.inputs[In::x].shape)),
           x(rows, op.weight_.groups()),
           z_quants(rows, op.sketch_.groups(), x.plan),
           plan(z_quants.plan) {
@@ -190,7 +196,7 @@ class HeadShortlist : public Stage {
           sign_tables(layout.sign_tables.in(scratch)) {}
   };
 
-  bool few(const Call& call) const { return row_count(call.inputs[x_in].shape) <= most_rows_; }
+  bool few(const Call& call) const { return row_count(call.inputs[In::x].shape) <= most_rows_; }
 
   int64_t sign_table_bytes() const { return group_count(sign_dims_) * kSignTables; }
 
@@ -199,14 +205,14 @@ class HeadShortlist : public Stage {
   }
 
   void check_sketch(Ports inputs) const {
-    if (inputs[project_in]) project_.check("project", inputs[project_in]);
-    if (inputs[sketch_in]) sketch_.check("sketch", inputs[sketch_in]);
-    if (inputs[offset_in]) {
-      expect_shape("offset", inputs[offset_in], Shape{1, {weight_.n}}, "[n]");
+    if (inputs[In::project]) project_.check("project", inputs[In::project]);
+    if (inputs[In::sketch]) sketch_.check("sketch", inputs[In::sketch]);
+    if (inputs[In::offset]) {
+      expect_shape("offset", inputs[In::offset], Shape{1, {weight_.n}}, "[n]");
     }
     for (const auto& [port, name] : kSigned) {
       if (!inputs[port]) continue;
-      if (port == refined_offset_in) {
+      if (port == In::refined_offset) {
         expect_shape(name, inputs[port], Shape{1, {weight_.n}}, "[n]");
       } else {
         expect_shape(name, inputs[port], Shape{2, {weight_.tiles(), sign_bytes()}},
@@ -225,20 +231,20 @@ class HeadShortlist : public Stage {
 
   void multiply_project(const Call& call, const Memory& memory, int64_t task) const {
     const int64_t tiles = task_tiles(project_);
-    kernels_.matmul.multiply(product(project_, call.inputs[project_in], memory.x, 0, task * tiles,
+    kernels_.matmul.multiply(product(project_, call.inputs[In::project], memory.x, 0, task * tiles,
                                      tiles, nullptr, memory.z));
   }
 
   void scan_tiles(const Call& call, const Memory& memory, int64_t task) const {
     const int64_t tiles = task_tiles(sketch_);
     const MultiplyArgs args =
-        product(sketch_, call.inputs[sketch_in], memory.z_quants, 0, task * tiles, tiles,
-                call.inputs[offset_in].as<float>(), call.outputs[0].as<float>());
+        product(sketch_, call.inputs[In::sketch], memory.z_quants, 0, task * tiles, tiles,
+                call.inputs[In::offset].as<float>(), call.outputs[Out::y].as<float>());
     kernels_.matmul.multiply(args);
     for (int64_t row = 0; row < memory.rows; ++row) {
       float* const y = args.y + row * weight_.n;
       if (sign_dims_ > 0) {
-        SignArgs signs = signs_of(memory, row, call.inputs[signs_in]);
+        SignArgs signs = signs_of(memory, row, call.inputs[In::signs]);
         signs.weight += task * tiles * sign_bytes();
         signs.tiles = args.tiles;
         signs.outputs = args.outputs;
@@ -255,12 +261,12 @@ class HeadShortlist : public Stage {
     const int64_t first = task % chunks * kRefined;
     const int64_t count = std::min(kRefined, refined_ - first);
     const int32_t* const list = memory.refined + row * refined_ + first;
-    float* const y = call.outputs[0].as<float>() + row * weight_.n;
+    float* const y = call.outputs[Out::y].as<float>() + row * weight_.n;
     if (sign_dims_ > 0) {
-      SignArgs signs = signs_of(memory, row, call.inputs[refinement_in]);
+      SignArgs signs = signs_of(memory, row, call.inputs[In::refinement]);
       signs.list = list;
       signs.tiles = count;
-      signs.offset = call.inputs[refined_offset_in].as<float>();
+      signs.offset = call.inputs[In::refined_offset].as<float>();
       signs.outputs = weight_.n;
       signs.y = y;
       kernels_.signs.add(signs);
@@ -284,11 +290,11 @@ class HeadShortlist : public Stage {
     const int64_t first = task % chunks * kListed;
     const int32_t* const list = memory.list + row * keep_;
     const int64_t count = std::min(kListed, keep_ - first);
-    const float* bias = call.inputs[bias_in] ? call.inputs[bias_in].as<float>() : nullptr;
-    MultiplyArgs args = product(weight_, call.inputs[weight_in], memory.x, row, 0, weight_.tiles(),
-                                bias, call.outputs[0].as<float>());
+    const float* bias = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr;
+    MultiplyArgs args = product(weight_, call.inputs[In::weight], memory.x, row, 0, weight_.tiles(),
+                                bias, call.outputs[Out::y].as<float>());
     args.rows = 1;
-    args.skip = memory.rows == 1 && call.inputs[mask_in];
+    args.skip = memory.rows == 1 && call.inputs[In::mask];
     kernels_.shortlist.multiply(args, list + first, count);
     if (estimate_) return;
     // Up to the next tile of the list; the first task begins with the first tile.
@@ -313,11 +319,11 @@ class HeadShortlist : public Stage {
   void count(const Call& call, const Memory& memory) const {
     const double chosen =
         static_cast<double>(memory.rows * (refined_ * sign_bytes() + keep_ * weight_.tile_bytes()));
-    call.metrics->add(bytes_dense, static_cast<double>(weight_.bytes()));
-    call.metrics->add(bytes_read, static_cast<double>(project_.bytes() + sketch_.bytes() +
-                                                      weight_.tiles() * sign_bytes()) +
-                                      chosen);
-    call.metrics->add(shortlisted, static_cast<double>(memory.rows));
+    call.metrics->add(Metric::bytes_dense, static_cast<double>(weight_.bytes()));
+    call.metrics->add(Metric::bytes_read, static_cast<double>(project_.bytes() + sketch_.bytes() +
+                                                              weight_.tiles() * sign_bytes()) +
+                                              chosen);
+    call.metrics->add(Metric::shortlisted, static_cast<double>(memory.rows));
   }
 
   const std::unique_ptr<Stage> exact_;
@@ -346,21 +352,12 @@ const OpSpec& head_shortlist_spec() {
         "levels; e += R' q + refined_offset in the `refined` tiles with the highest max(e); then "
         "y = e, but in the `tiles` of these with the highest max(e) the bits that BlockMatMul "
         "gives. With all tiles it is BlockMatMul.",
-        exact.inputs,
-        exact.outputs,
+        In::specs(),
+        Out::specs(),
         false,
         exact.attributes,
-        exact.metrics,
+        Metric::specs(),
         make};
-    made.inputs.insert(
-        made.inputs.end(),
-        {{"project", Type::uint8, false,
-          "P: [dims + sign_dims, k], 8 bits, packed by tamiz_ops.pack_int8"},
-         {"sketch", Type::uint8, false, "S: [n, dims], packed by tamiz_ops.pack_*"},
-         {"offset", Type::float32, false, "[n]; the bias is part of it"},
-         {"signs", Type::uint8, true, "R: [n, sign_dims], packed by tamiz_ops.pack_signs"},
-         {"refinement", Type::uint8, true, "R': as R"},
-         {"refined_offset", Type::float32, true, "[n]"}});
     made.attributes.insert(
         made.attributes.end(),
         {{"dims", Kind::integer, true, 0, "of the sketch, elements of z"},
@@ -370,7 +367,6 @@ const OpSpec& head_shortlist_spec() {
          {"tiles", Kind::integer, true, 0, "that are computed exactly for every row"},
          {"rows", Kind::integer, false, 1, "1 to 128; a run with more rows of x is exact"},
          {"estimate", Kind::integer, false, 1, "1: other outputs are estimates; 0: -infinity"}});
-    made.metrics.push_back({"head.shortlisted", "rows", "Rows of x that used the shortlist."});
     return made;
   }();
   return spec;

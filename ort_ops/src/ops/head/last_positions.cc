@@ -8,24 +8,34 @@
 namespace tamiz {
 namespace {
 
+#define LAST_POSITIONS_INPUTS(PORT)                      \
+  PORT(x, float32, required, "[batch, sequence, width]") \
+  PORT(count, int64, required, "[1]: positions to keep, at most those that there are; 0: all")
+#define LAST_POSITIONS_OUTPUTS(PORT) PORT(y, float32, required, "[batch, positions, width]")
+TAMIZ_PORTS(LastPositionsInput, LAST_POSITIONS_INPUTS);
+TAMIZ_PORTS(LastPositionsOutput, LAST_POSITIONS_OUTPUTS);
+
+using In = LastPositionsInput;
+using Out = LastPositionsOutput;
+
 class LastPositions : public Stage {
  public:
   void infer(Ports inputs, Ports outputs) const override {
-    expect_rank("x", inputs[0], 3, "batch, sequence, width");
-    const int64_t count = read_count(inputs[1]);
-    Shape shape = inputs[0].shape;
+    expect_rank("x", inputs[In::x], 3, "batch, sequence, width");
+    const int64_t count = read_count(inputs[In::count]);
+    Shape shape = inputs[In::x].shape;
     if (count) shape.dims[1] = std::min(count, shape.dims[1]);
-    outputs[0].shape = shape;
+    outputs[Out::y].shape = shape;
   }
 
-  size_t tasks(const Call& call, int) const override { return call.inputs[0].shape.dims[0]; }
+  size_t tasks(const Call& call, int) const override { return call.inputs[In::x].shape.dims[0]; }
 
   void run(const Call& call, int, size_t task) const override {
-    const Shape& x = call.inputs[0].shape;
+    const Shape& x = call.inputs[In::x].shape;
     const int64_t end = (static_cast<int64_t>(task) + 1) * x.dims[1] * x.dims[2];
-    const int64_t kept = call.outputs[0].shape.dims[1] * x.dims[2];
-    const float* const last = call.inputs[0].as<float>() + end - kept;
-    std::copy_n(last, kept, call.outputs[0].as<float>() + static_cast<int64_t>(task) * kept);
+    const int64_t kept = call.outputs[Out::y].shape.dims[1] * x.dims[2];
+    const float* const last = call.inputs[In::x].as<float>() + end - kept;
+    std::copy_n(last, kept, call.outputs[Out::y].as<float>() + static_cast<int64_t>(task) * kept);
   }
 
  private:
@@ -48,10 +58,8 @@ std::unique_ptr<Stage> make(const Attributes&, const Kernels&) {
 const OpSpec& last_positions_spec() {
   static const OpSpec spec = {"LastPositions",
                               "y = x[:, -count:]: what the head computes logits of.",
-                              {{"x", Type::float32, false, "[batch, sequence, width]"},
-                               {"count", Type::int64, false,
-                                "[1]: positions to keep, at most those that there are; 0: all"}},
-                              {{"y", Type::float32, false, "[batch, positions, width]"}},
+                              In::specs(),
+                              Out::specs(),
                               false,
                               {},
                               {},

@@ -17,9 +17,31 @@
 namespace tamiz {
 namespace {
 
-enum Input : size_t { x, weight, position_ids, candidates, center, slope };
-enum Output : size_t { kept_mask, centred };
-enum Metric : size_t { kept_blocks, blocks, duty_hits };
+#define KWTA_MASK_INPUTS(PORT)                                                                 \
+  PORT(x, float32, required, "[..., k]")                                                       \
+  PORT(weight, float32, optional, "[ceil(k / block)], 1 if omitted")                           \
+  PORT(position_ids, int64, optional,                                                          \
+       "[...], of the tokens; omitted: `duty` and `first` do nothing")                         \
+  PORT(candidates, uint8, optional, "the mask so far")                                         \
+  PORT(center, float32, optional, "[k], taken off x first; output centred needs it or renorm") \
+  PORT(slope, float32, optional,                                                               \
+       "[k], predicts the threshold of a token from x: it is threshold * exp(-(x . slope + "   \
+       "offset)); omitted: the same for all")
+#define KWTA_MASK_OUTPUTS(PORT)                                   \
+  PORT(mask, uint8, required, "[..., ceil(k / block)], 1 = kept") \
+  PORT(centred, float32, optional,                                \
+       "x - center, optional; with renorm multiplied by blocks / kept blocks")
+#define KWTA_MASK_METRICS(METRIC)                                                        \
+  METRIC(kept, "kwta.kept", "blocks", "Kept blocks; over kwta.blocks: kwta.keep_ratio.") \
+  METRIC(blocks, "kwta.blocks", "blocks", "Blocks of all tokens.")                       \
+  METRIC(duty_hits, "kwta.duty_hits", "tokens", "Tokens that were masked.")
+TAMIZ_PORTS(KwtaMaskInput, KWTA_MASK_INPUTS);
+TAMIZ_PORTS(KwtaMaskOutput, KWTA_MASK_OUTPUTS);
+TAMIZ_METRICS(KwtaMaskMetric, KWTA_MASK_METRICS);
+
+using In = KwtaMaskInput;
+using Out = KwtaMaskOutput;
+using Metric = KwtaMaskMetric;
 
 class KwtaMask : public Stage {
  public:
@@ -43,34 +65,35 @@ class KwtaMask : public Stage {
   }
 
   void infer(Ports inputs, Ports outputs) const override {
-    Shape shape = inputs[x].shape;
+    Shape shape = inputs[In::x].shape;
     if (shape.rank < 1) throw Error("x is a scalar, expected [..., k]");
     int64_t& last = shape.dims[shape.rank - 1];
-    if (inputs[position_ids]) {
+    if (inputs[In::position_ids]) {
       Shape tokens = shape;
       --tokens.rank;
-      expect_shape("position_ids", inputs[position_ids], tokens, "the shape of x without k");
+      expect_shape("position_ids", inputs[In::position_ids], tokens, "the shape of x without k");
     }
     last = divide_up(last, block_);
-    if (inputs[weight]) {
-      expect_shape("weight", inputs[weight], Shape{1, {last}}, "one for every block");
+    if (inputs[In::weight]) {
+      expect_shape("weight", inputs[In::weight], Shape{1, {last}}, "one for every block");
     }
-    if (inputs[candidates]) {
-      expect_shape("candidates", inputs[candidates], shape, "that of the mask");
+    if (inputs[In::candidates]) {
+      expect_shape("candidates", inputs[In::candidates], shape, "that of the mask");
     }
-    outputs[kept_mask].shape = shape;
-    if (inputs[center]) {
-      expect_shape("center", inputs[center], Shape{1, {inputs[x].shape.dims[shape.rank - 1]}},
-                   "one for every input");
+    outputs[Out::mask].shape = shape;
+    if (inputs[In::center]) {
+      expect_shape("center", inputs[In::center],
+                   Shape{1, {inputs[In::x].shape.dims[shape.rank - 1]}}, "one for every input");
     }
-    if (inputs[slope]) {
+    if (inputs[In::slope]) {
       if (keep_ > 0 || mass_ > 0) throw Error("input slope needs a threshold, not keep or mass");
-      expect_shape("slope", inputs[slope], Shape{1, {inputs[x].shape.dims[shape.rank - 1]}},
+      expect_shape("slope", inputs[In::slope], Shape{1, {inputs[In::x].shape.dims[shape.rank - 1]}},
                    "one for every input");
     }
-    if (outputs[centred]) {
-      if (!inputs[center] && !renorm_) throw Error("output centred needs input center or renorm");
-      outputs[centred].shape = inputs[x].shape;
+    if (outputs[Out::centred]) {
+      if (!inputs[In::center] && !renorm_)
+        throw Error("output centred needs input center or renorm");
+      outputs[Out::centred].shape = inputs[In::x].shape;
     }
   }
 
@@ -81,37 +104,38 @@ class KwtaMask : public Stage {
   }
 
   size_t tasks(const Call& call, int) const override {
-    return divide_up(row_count(call.inputs[x].shape), task_rows(call));
+    return divide_up(row_count(call.inputs[In::x].shape), task_rows(call));
   }
 
   Reads reads(const Call& call) const override {
-    if (!call.inputs[weight]) return {};
-    return {call.inputs[weight].as<uint8_t>(), static_cast<size_t>(count(call)) * sizeof(float)};
+    if (!call.inputs[In::weight]) return {};
+    return {call.inputs[In::weight].as<uint8_t>(),
+            static_cast<size_t>(count(call)) * sizeof(float)};
   }
 
   void run(const Call& call, int, size_t task) const override {
     const int64_t first = static_cast<int64_t>(task) * task_rows(call);
-    const int64_t end = std::min(row_count(call.inputs[x].shape), first + task_rows(call));
+    const int64_t end = std::min(row_count(call.inputs[In::x].shape), first + task_rows(call));
     ScratchPlan plan;
     float* const scores = this->scores(call, plan).row(call.scratch, static_cast<int64_t>(task));
     int64_t kept = 0;
     int64_t gated = 0;
     for (int64_t row = first; row < end; ++row) {
-      if (call.outputs[centred]) subtract_center(call, row);
+      if (call.outputs[Out::centred]) subtract_center(call, row);
       const bool dense = is_dense(call, row);
       const int64_t winners = dense ? keep_candidates(call, row) : choose(call, row, scores);
-      if (renorm_ && call.outputs[centred] && winners > 0) renormalise(call, row, winners);
+      if (renorm_ && call.outputs[Out::centred] && winners > 0) renormalise(call, row, winners);
       kept += winners;
       gated += !dense;
     }
-    call.metrics->add(kept_blocks, static_cast<double>(kept));
-    call.metrics->add(blocks, static_cast<double>((end - first) * count(call)));
-    call.metrics->add(duty_hits, static_cast<double>(gated));
+    call.metrics->add(Metric::kept, static_cast<double>(kept));
+    call.metrics->add(Metric::blocks, static_cast<double>((end - first) * count(call)));
+    call.metrics->add(Metric::duty_hits, static_cast<double>(gated));
   }
 
  private:
   static int64_t inputs_of(const Call& call) {
-    const Shape& shape = call.inputs[x].shape;
+    const Shape& shape = call.inputs[In::x].shape;
     return shape.dims[shape.rank - 1];
   }
   int64_t count(const Call& call) const { return divide_up(inputs_of(call), block_); }
@@ -128,35 +152,36 @@ class KwtaMask : public Stage {
   }
 
   uint8_t* mask(const Call& call, int64_t row) const {
-    return call.outputs[kept_mask].as<uint8_t>() + row * count(call);
+    return call.outputs[Out::mask].as<uint8_t>() + row * count(call);
   }
   const uint8_t* allowed(const Call& call, int64_t row) const {
-    const Tensor& all = call.inputs[candidates];
+    const Tensor& all = call.inputs[In::candidates];
     return all ? all.as<uint8_t>() + row * count(call) : nullptr;
   }
 
   /// The first positions of a sequence, and steps between those that `duty` gates.
   bool is_dense(const Call& call, int64_t row) const {
-    if (!call.inputs[position_ids]) return false;
-    const int64_t position = call.inputs[position_ids].as<int64_t>()[row];
+    if (!call.inputs[In::position_ids]) return false;
+    const int64_t position = call.inputs[In::position_ids].as<int64_t>()[row];
     return position < first_ || position % duty_ != 0;
   }
 
   /// What the scores are those of.
   const float* values(const Call& call, int64_t row) const {
-    const Tensor& from = call.outputs[centred] ? call.outputs[centred] : call.inputs[x];
+    const Tensor& from =
+        call.outputs[Out::centred] ? call.outputs[Out::centred] : call.inputs[In::x];
     return from.as<float>() + row * inputs_of(call);
   }
 
   static void subtract_center(const Call& call, int64_t row) {
     const int64_t k = inputs_of(call);
-    const float* const from = call.inputs[x].as<float>() + row * k;
-    float* const to = call.outputs[centred].as<float>() + row * k;
-    if (!call.inputs[center]) {
+    const float* const from = call.inputs[In::x].as<float>() + row * k;
+    float* const to = call.outputs[Out::centred].as<float>() + row * k;
+    if (!call.inputs[In::center]) {
       std::copy_n(from, k, to);
       return;
     }
-    const float* const mean = call.inputs[center].as<float>();
+    const float* const mean = call.inputs[In::center].as<float>();
     for (int64_t i = 0; i < k; ++i) to[i] = from[i] - mean[i];
   }
 
@@ -164,7 +189,7 @@ class KwtaMask : public Stage {
   void renormalise(const Call& call, int64_t row, int64_t winners) const {
     const int64_t k = inputs_of(call);
     const float factor = static_cast<float>(count(call)) / static_cast<float>(winners);
-    float* const to = call.outputs[centred].as<float>() + row * k;
+    float* const to = call.outputs[Out::centred].as<float>() + row * k;
     for (int64_t i = 0; i < k; ++i) to[i] *= factor;
   }
 
@@ -182,11 +207,11 @@ class KwtaMask : public Stage {
   /// Whether each input is decided on as it is scored: a place for the scores would have to come
   /// from another core's cache.
   bool decides_at_once(const Call& call) const {
-    return block_ == 1 && keep_ == 0 && mass_ == 0 && !call.inputs[candidates];
+    return block_ == 1 && keep_ == 0 && mass_ == 0 && !call.inputs[In::candidates];
   }
 
   int64_t choose(const Call& call, int64_t row, float* scores) const {
-    const float* weights = call.inputs[weight] ? call.inputs[weight].as<float>() : nullptr;
+    const float* weights = call.inputs[In::weight] ? call.inputs[In::weight].as<float>() : nullptr;
     if (decides_at_once(call)) {
       return kernels_.inputs_above(values(call, row), weights, inputs_of(call),
                                    threshold(call, row), mask(call, row));
@@ -203,10 +228,11 @@ class KwtaMask : public Stage {
 
   /// The threshold of a token; one whose x is not a number has the threshold of the site.
   float threshold(const Call& call, int64_t row) const {
-    if (!call.inputs[slope]) return threshold_;
+    if (!call.inputs[In::slope]) return threshold_;
     const int64_t k = inputs_of(call);
-    const float* const from = call.inputs[x].as<float>() + row * k;
-    const float told = kernels_.sum_of_products(from, call.inputs[slope].as<float>(), k) + offset_;
+    const float* const from = call.inputs[In::x].as<float>() + row * k;
+    const float told =
+        kernels_.sum_of_products(from, call.inputs[In::slope].as<float>(), k) + offset_;
     if (std::isnan(told)) return threshold_;
     return threshold_ * std::exp(-std::clamp(told, -log_range_, log_range_));
   }
@@ -257,18 +283,8 @@ const OpSpec& kwta_mask_spec() {
       "those "
       "with score >= threshold, or the `keep` largest, or the smallest set with "
       "sum softmax(score / temperature) >= mass.",
-      {{"x", Type::float32, false, "[..., k]"},
-       {"weight", Type::float32, true, "[ceil(k / block)], 1 if omitted"},
-       {"position_ids", Type::int64, true,
-        "[...], of the tokens; omitted: `duty` and `first` do nothing"},
-       {"candidates", Type::uint8, true, "the mask so far"},
-       {"center", Type::float32, true, "[k], taken off x first; output centred needs it or renorm"},
-       {"slope", Type::float32, true,
-        "[k], predicts the threshold of a token from x: it is threshold * exp(-(x . slope + "
-        "offset)); omitted: the same for all"}},
-      {{"mask", Type::uint8, false, "[..., ceil(k / block)], 1 = kept"},
-       {"centred", Type::float32, true,
-        "x - center, optional; with renorm multiplied by blocks / kept blocks"}},
+      In::specs(),
+      Out::specs(),
       false,
       {{"block", Kind::integer, false, 1, "inputs that share a byte of the mask"},
        {"threshold", Kind::real, false, 0, "least score"},
@@ -281,9 +297,7 @@ const OpSpec& kwta_mask_spec() {
        {"offset", Kind::real, false, 0, "of input slope"},
        {"range", Kind::real, false, 2,
         "most that input slope multiplies or divides the threshold by, at least 1"}},
-      {{"kwta.kept", "blocks", "Kept blocks; over kwta.blocks: kwta.keep_ratio."},
-       {"kwta.blocks", "blocks", "Blocks of all tokens."},
-       {"kwta.duty_hits", "tokens", "Tokens that were masked."}},
+      Metric::specs(),
       make};
   return spec;
 }

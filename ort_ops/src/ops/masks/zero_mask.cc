@@ -14,8 +14,23 @@
 namespace tamiz {
 namespace {
 
-enum Input : size_t { x, candidates };
-enum Metric : size_t { enabled, active, nonzero, inputs };
+#define ZERO_MASK_INPUTS(PORT)           \
+  PORT(x, float32, required, "[..., k]") \
+  PORT(candidates, uint8, optional, "the mask so far")
+#define ZERO_MASK_OUTPUTS(PORT) PORT(mask, uint8, required, "[..., ceil(k / block)], 1 = kept")
+#define ZERO_MASK_METRICS(METRIC)                                           \
+  METRIC(enabled, "pack.enabled", "tokens", "Tokens that could be masked.") \
+  METRIC(active, "pack.active", "tokens", "Tokens that were masked.")       \
+  METRIC(nonzero, "pack.nonzero", "blocks",                                 \
+         "Blocks larger than epsilon; over pack.inputs: pack.density.")     \
+  METRIC(inputs, "pack.inputs", "blocks", "Blocks of all tokens.")
+TAMIZ_PORTS(ZeroMaskInput, ZERO_MASK_INPUTS);
+TAMIZ_PORTS(ZeroMaskOutput, ZERO_MASK_OUTPUTS);
+TAMIZ_METRICS(ZeroMaskMetric, ZERO_MASK_METRICS);
+
+using In = ZeroMaskInput;
+using Out = ZeroMaskOutput;
+using Metric = ZeroMaskMetric;
 
 class ZeroMask : public Stage {
  public:
@@ -30,15 +45,15 @@ class ZeroMask : public Stage {
     }
   }
 
-  void infer(Ports ports, Ports outputs) const override {
-    Shape shape = ports[x].shape;
+  void infer(Ports inputs, Ports outputs) const override {
+    Shape shape = inputs[In::x].shape;
     if (shape.rank < 1) throw Error("x is a scalar, expected [..., k]");
     int64_t& last = shape.dims[shape.rank - 1];
     last = divide_up(last, block_);
-    if (ports[candidates]) {
-      expect_shape("candidates", ports[candidates], shape, "that of the mask");
+    if (inputs[In::candidates]) {
+      expect_shape("candidates", inputs[In::candidates], shape, "that of the mask");
     }
-    outputs[0].shape = shape;
+    outputs[Out::mask].shape = shape;
   }
 
   size_t scratch_bytes(const Call& call) const override {
@@ -48,12 +63,12 @@ class ZeroMask : public Stage {
   }
 
   size_t tasks(const Call& call, int) const override {
-    return divide_up(row_count(call.inputs[x].shape), task_rows(call));
+    return divide_up(row_count(call.inputs[In::x].shape), task_rows(call));
   }
 
   void run(const Call& call, int, size_t task) const override {
     const int64_t first = static_cast<int64_t>(task) * task_rows(call);
-    const int64_t end = std::min(row_count(call.inputs[x].shape), first + task_rows(call));
+    const int64_t end = std::min(row_count(call.inputs[In::x].shape), first + task_rows(call));
     ScratchPlan plan;
     float* const scores = this->scores(call, plan).row(call.scratch, static_cast<int64_t>(task));
     int64_t found = 0, masked = 0;
@@ -62,15 +77,15 @@ class ZeroMask : public Stage {
       found += kept;
       masked += is_sparse(call, kept);
     }
-    call.metrics->add(enabled, static_cast<double>(end - first));
-    call.metrics->add(active, static_cast<double>(masked));
-    call.metrics->add(nonzero, static_cast<double>(found));
-    call.metrics->add(inputs, static_cast<double>((end - first) * blocks(call)));
+    call.metrics->add(Metric::enabled, static_cast<double>(end - first));
+    call.metrics->add(Metric::active, static_cast<double>(masked));
+    call.metrics->add(Metric::nonzero, static_cast<double>(found));
+    call.metrics->add(Metric::inputs, static_cast<double>((end - first) * blocks(call)));
   }
 
  private:
   static int64_t inputs_of(const Call& call) {
-    const Shape& shape = call.inputs[x].shape;
+    const Shape& shape = call.inputs[In::x].shape;
     return shape.dims[shape.rank - 1];
   }
   int64_t blocks(const Call& call) const { return divide_up(inputs_of(call), block_); }
@@ -92,11 +107,11 @@ class ZeroMask : public Stage {
   /// Masks a row; returns how many of its blocks are larger than epsilon and candidates.
   int64_t mask(const Call& call, int64_t row, float* scores) const {
     const int64_t k = inputs_of(call), count = blocks(call);
-    const Tensor& all = call.inputs[candidates];
+    const Tensor& all = call.inputs[In::candidates];
     const uint8_t* const from = all ? all.as<uint8_t>() + row * count : nullptr;
-    uint8_t* const to = call.outputs[0].as<uint8_t>() + row * count;
+    uint8_t* const to = call.outputs[Out::mask].as<uint8_t>() + row * count;
     const float least = std::nextafter(epsilon_, std::numeric_limits<float>::infinity());
-    kernels_.score(call.inputs[x].as<float>() + row * k, k, block_, nullptr, scores);
+    kernels_.score(call.inputs[In::x].as<float>() + row * k, k, block_, nullptr, scores);
     const int64_t kept = kernels_.above(scores, from, count, least, to);
     if (is_sparse(call, kept)) return kept;
     for (int64_t b = 0; b < count; ++b) to[b] = !from || from[b];
@@ -121,17 +136,13 @@ const OpSpec& zero_mask_spec() {
       "Which blocks of inputs are not 0: of the candidates those with |x of the block|_2 > "
       "epsilon; "
       "all candidates of a row where these are more than `density` of its blocks.",
-      {{"x", Type::float32, false, "[..., k]"},
-       {"candidates", Type::uint8, true, "the mask so far"}},
-      {{"mask", Type::uint8, false, "[..., ceil(k / block)], 1 = kept"}},
+      In::specs(),
+      Out::specs(),
       false,
       {{"block", Kind::integer, false, 1, "inputs that share a byte of the mask"},
        {"epsilon", Kind::real, false, 0, "largest size that counts as 0"},
        {"density", Kind::real, false, 1, "largest fraction of blocks with which a row is masked"}},
-      {{"pack.enabled", "tokens", "Tokens that could be masked."},
-       {"pack.active", "tokens", "Tokens that were masked."},
-       {"pack.nonzero", "blocks", "Blocks larger than epsilon; over pack.inputs: pack.density."},
-       {"pack.inputs", "blocks", "Blocks of all tokens."}},
+      Metric::specs(),
       make};
   return spec;
 }

@@ -9,6 +9,17 @@
 namespace tamiz {
 namespace {
 
+#define BLOCK_GATHER_INPUTS(PORT)                 \
+  PORT(ids, int64, required, "[...], 0 to n - 1") \
+  PORT(weight, uint8, required,                   \
+       "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_* or tamiz_ops.formats")
+#define BLOCK_GATHER_OUTPUTS(PORT) PORT(y, float32, required, "[..., k]")
+TAMIZ_PORTS(BlockGatherInput, BLOCK_GATHER_INPUTS);
+TAMIZ_PORTS(BlockGatherOutput, BLOCK_GATHER_OUTPUTS);
+
+using In = BlockGatherInput;
+using Out = BlockGatherOutput;
+
 constexpr int64_t kTaskElements = 8192;  // some microseconds
 
 class BlockGather : public Stage {
@@ -16,34 +27,35 @@ class BlockGather : public Stage {
   explicit BlockGather(const Attributes& attributes) : weight_(attributes) {}
 
   void check_constants(Ports inputs) const override {
-    if (inputs[1]) weight_.check(inputs[1]);
+    if (inputs[In::weight]) weight_.check(inputs[In::weight]);
   }
 
   void infer(Ports inputs, Ports outputs) const override {
-    Shape shape = inputs[0].shape;
+    Shape shape = inputs[In::ids].shape;
     if (shape.rank >= kMaxRank) {
       throw Error("ids has shape " + text(shape) + ", expected at most " +
                   std::to_string(kMaxRank - 1) + " dimensions");
     }
-    weight_.check(inputs[1]);
+    weight_.check(inputs[In::weight]);
     shape.dims[shape.rank++] = weight_.k;
-    outputs[0].shape = shape;
+    outputs[Out::y].shape = shape;
   }
 
   size_t tasks(const Call& call, int) const override {
-    return (call.inputs[0].shape.count() + task_ids() - 1) / task_ids();
+    return (call.inputs[In::ids].shape.count() + task_ids() - 1) / task_ids();
   }
 
   void run(const Call& call, int, size_t task) const override {
-    const int64_t* ids = call.inputs[0].as<int64_t>();
+    const int64_t* ids = call.inputs[In::ids].as<int64_t>();
     const int64_t first = static_cast<int64_t>(task) * task_ids();
-    const int64_t end = std::min(first + task_ids(), call.inputs[0].shape.count());
+    const int64_t end = std::min(first + task_ids(), call.inputs[In::ids].shape.count());
     for (int64_t i = first; i < end; ++i) {
       if (ids[i] < 0 || ids[i] >= weight_.n) {
         throw Error("ids holds " + std::to_string(ids[i]) + ", expected 0 to " +
                     std::to_string(weight_.n - 1));
       }
-      gather(call.inputs[1].as<uint8_t>(), ids[i], call.outputs[0].as<float>() + i * weight_.k);
+      gather(call.inputs[In::weight].as<uint8_t>(), ids[i],
+             call.outputs[Out::y].as<float>() + i * weight_.k);
     }
   }
 
@@ -98,21 +110,18 @@ std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels&) {
 
 const OpSpec& block_gather_spec() {
   using Kind = AttributeSpec::Kind;
-  static const OpSpec spec = {
-      "BlockGather",
-      "y = W[ids], W block-quantised: the embedding.",
-      {{"ids", Type::int64, false, "[...], 0 to n - 1"},
-       {"weight", Type::uint8, false,
-        "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_* or tamiz_ops.formats"}},
-      {{"y", Type::float32, false, "[..., k]"}},
-      false,
-      {kBits,
-       {"n", Kind::integer, true, 0, "rows of the weight"},
-       {"k", Kind::integer, true, 0, "columns of the weight"},
-       kScaleBits,
-       kFormat},
-      {},
-      make};
+  static const OpSpec spec = {"BlockGather",
+                              "y = W[ids], W block-quantised: the embedding.",
+                              In::specs(),
+                              Out::specs(),
+                              false,
+                              {kBits,
+                               {"n", Kind::integer, true, 0, "rows of the weight"},
+                               {"k", Kind::integer, true, 0, "columns of the weight"},
+                               kScaleBits,
+                               kFormat},
+                              {},
+                              make};
   return spec;
 }
 

@@ -7,12 +7,12 @@
 #include "base/metrics.h"
 #include "kernels/kernels.h"
 #include "ops/products/product.h"
-#include "ops/products/product_ports.h"
 
 namespace tamiz {
 namespace {
 
-enum Metric : size_t { bytes_read, bytes_dense };
+using In = BlockMatMulInput;
+using Out = ProductOutput;
 
 class BlockMatMul : public Stage {
  public:
@@ -23,15 +23,15 @@ class BlockMatMul : public Stage {
         kernels_(kernels.matmul) {}
 
   void check_constants(Ports inputs) const override {
-    if (inputs[1]) weight_.check(inputs[1]);
-    if (inputs[3]) check_bias(inputs[3], weight_.n);
+    if (inputs[In::weight]) weight_.check(inputs[In::weight]);
+    if (inputs[In::bias]) check_bias(inputs[In::bias], weight_.n);
   }
 
   void infer(Ports inputs, Ports outputs) const override {
-    outputs[0].shape = product_shape(inputs[0], weight_.n, weight_.k);
-    weight_.check(inputs[1]);
-    if (inputs[2]) check_mask(inputs[2], inputs[0].shape, block_);
-    if (inputs[3]) check_bias(inputs[3], weight_.n);
+    outputs[Out::y].shape = product_shape(inputs[In::x], weight_.n, weight_.k);
+    weight_.check(inputs[In::weight]);
+    if (inputs[In::mask]) check_mask(inputs[In::mask], inputs[In::x].shape, block_);
+    if (inputs[In::bias]) check_bias(inputs[In::bias], weight_.n);
   }
 
   size_t scratch_bytes(const Call& call) const override { return quantised(call).plan.bytes(); }
@@ -39,7 +39,7 @@ class BlockMatMul : public Stage {
   bool prepares_as(const Stage& other, const int* inputs, const int* others) const override {
     const auto* same = dynamic_cast<const BlockMatMul*>(&other);
     return same && same->weight_.k == weight_.k && same->block_ == block_ &&
-           inputs[0] == others[0] && inputs[2] == others[2];
+           inputs[In::x] == others[In::x] && inputs[In::mask] == others[In::mask];
   }
 
   int phases() const override { return 2; }
@@ -54,36 +54,38 @@ class BlockMatMul : public Stage {
     const QuantisedRows x = quantised(call);
     const int64_t index = static_cast<int64_t>(task);
     if (phase == 0) {
-      return x.quantize(kernels_, call.inputs[0], call.inputs[2], block_, call.scratch, index);
+      return x.quantize(kernels_, call.inputs[In::x], call.inputs[In::mask], block_, call.scratch,
+                        index);
     }
     if (task == 0) count(call, x);
     multiply(call, x, index);
   }
 
   Reads reads(const Call& call) const override {
-    const bool few = row_count(call.inputs[0].shape) <= kRowsTogether;
-    if (!few || call.inputs[2]) return {};
-    return {call.inputs[1].as<uint8_t>(), static_cast<size_t>(weight_.bytes())};
+    const bool few = row_count(call.inputs[In::x].shape) <= kRowsTogether;
+    if (!few || call.inputs[In::mask]) return {};
+    return {call.inputs[In::weight].as<uint8_t>(), static_cast<size_t>(weight_.bytes())};
   }
 
  private:
   QuantisedRows quantised(const Call& call) const {
-    return QuantisedRows(call.inputs[0], static_cast<bool>(call.inputs[2]), weight_.groups());
+    return QuantisedRows(call.inputs[In::x], static_cast<bool>(call.inputs[In::mask]),
+                         weight_.groups());
   }
 
   void multiply(const Call& call, const QuantisedRows& x, int64_t task) const {
     const int64_t chunks = divide_up(weight_.tiles(), task_tiles_);
-    const float* bias = call.inputs[3] ? call.inputs[3].as<float>() : nullptr;
+    const float* bias = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr;
     MultiplyArgs args =
-        product(weight_, call.inputs[1], x.in(call.scratch), task / chunks * kRowBlock,
-                task % chunks * task_tiles_, task_tiles_, bias, call.outputs[0].as<float>());
+        product(weight_, call.inputs[In::weight], x.in(call.scratch), task / chunks * kRowBlock,
+                task % chunks * task_tiles_, task_tiles_, bias, call.outputs[Out::y].as<float>());
     args.skip = x.skip;
     kernels_.multiply(args);
   }
 
   void count(const Call& call, const QuantisedRows& x) const {
-    call.metrics->add(bytes_dense, static_cast<double>(weight_.bytes()));
-    call.metrics->add(bytes_read,
+    call.metrics->add(ProductMetric::bytes_dense, static_cast<double>(weight_.bytes()));
+    call.metrics->add(ProductMetric::bytes_read,
                       static_cast<double>(x.skip ? bytes_kept(weight_, x.in(call.scratch).kept)
                                                  : weight_.bytes()));
   }
@@ -105,16 +107,11 @@ const OpSpec& block_matmul_spec() {
       "BlockMatMul",
       "y = (x * mask) W^T + bias, W block-quantised or of 16-bit floats. x is quantised to 16 bits "
       "in every group of 32 inputs; products of integers are exact.",
-      {kProductX,
-       {"weight", Type::uint8, false,
-        "[ceil(n / 16), tile bytes], packed by tamiz_ops.pack_* or tamiz_ops.formats"},
-       kProductMask,
-       kProductBias},
-      {kProductY},
+      In::specs(),
+      Out::specs(),
       false,
       {kBits, kOutputs, kInputs, kMaskBlock, kScaleBits, kFormat},
-      {{"matmul.bytes_read", "bytes", "Bytes of packed weights that were read."},
-       {"matmul.bytes_dense", "bytes", "Bytes of packed weights that unmasked calls would read."}},
+      ProductMetric::specs(),
       make};
   return spec;
 }

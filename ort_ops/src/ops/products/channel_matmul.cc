@@ -7,11 +7,22 @@
 
 #include "base/metrics.h"
 #include "ops/products/channel_product.h"
+#include "ops/products/product_ports.h"
 
 namespace tamiz {
 namespace {
 
-enum Metric : size_t { bytes_read, bytes_dense };
+#define CHANNEL_MATMUL_INPUTS(PORT)                                                               \
+  PRODUCT_X(PORT)                                                                                 \
+  PORT(weight, uint8, required,                                                                   \
+       "[ceil(n / 64), 4, ceil(k / 32) * 320], or with scales of 8 bits [.., .., ceil(k / 32) * " \
+       "288 + 32]; packed by tamiz_ops.pack_channels*")                                           \
+  PRODUCT_MASK(PORT)                                                                              \
+  PRODUCT_BIAS(PORT)
+TAMIZ_PORTS(ChannelMatMulInput, CHANNEL_MATMUL_INPUTS);
+
+using In = ChannelMatMulInput;
+using Out = ProductOutput;
 
 class ChannelMatMul : public Stage {
  public:
@@ -21,15 +32,15 @@ class ChannelMatMul : public Stage {
         kernels_(kernels) {}
 
   void check_constants(Ports inputs) const override {
-    if (inputs[1]) weight_.check(inputs[1]);
-    if (inputs[3]) check_bias(inputs[3]);
+    if (inputs[In::weight]) weight_.check(inputs[In::weight]);
+    if (inputs[In::bias]) check_bias(inputs[In::bias], weight_.n);
   }
 
   void infer(Ports inputs, Ports outputs) const override {
-    outputs[0].shape = product_shape(inputs[0], weight_.n, weight_.k);
-    weight_.check(inputs[1]);
-    if (inputs[2]) check_mask(inputs[2], inputs[0].shape, block_);
-    if (inputs[3]) check_bias(inputs[3]);
+    outputs[Out::y].shape = product_shape(inputs[In::x], weight_.n, weight_.k);
+    weight_.check(inputs[In::weight]);
+    if (inputs[In::mask]) check_mask(inputs[In::mask], inputs[In::x].shape, block_);
+    if (inputs[In::bias]) check_bias(inputs[In::bias], weight_.n);
   }
 
   size_t scratch_bytes(const Call& call) const override { return rows(call).bytes(); }
@@ -46,7 +57,8 @@ class ChannelMatMul : public Stage {
     const ChannelRows x = rows(call);
     const int64_t index = static_cast<int64_t>(task);
     if (phase == 0) {
-      return x.prepare(kernels_, call.inputs[0], call.inputs[2], block_, call.scratch, index);
+      return x.prepare(kernels_, call.inputs[In::x], call.inputs[In::mask], block_, call.scratch,
+                       index);
     }
     if (task == 0) count(call, x);
     if (x.single()) {
@@ -59,20 +71,16 @@ class ChannelMatMul : public Stage {
   /// Of a single row only some inputs are read, most of them.
   Reads reads(const Call& call) const override {
     if (!rows(call).single()) return {};
-    return {call.inputs[1].as<uint8_t>(), static_cast<size_t>(weight_.bytes())};
+    return {call.inputs[In::weight].as<uint8_t>(), static_cast<size_t>(weight_.bytes())};
   }
 
  private:
   ChannelRows rows(const Call& call) const {
-    return ChannelRows(call.inputs[0], weight_, static_cast<bool>(call.inputs[2]));
-  }
-
-  void check_bias(const Tensor& bias) const {
-    expect_shape("bias", bias, Shape{1, {weight_.n}}, "[n]");
+    return ChannelRows(call.inputs[In::x], weight_, static_cast<bool>(call.inputs[In::mask]));
   }
 
   const float* bias(const Call& call, int64_t panel) const {
-    return call.inputs[3] ? call.inputs[3].as<float>() + panel * kPanel : nullptr;
+    return call.inputs[In::bias] ? call.inputs[In::bias].as<float>() + panel * kPanel : nullptr;
   }
 
   /// Outputs of a panel that exist.
@@ -82,9 +90,9 @@ class ChannelMatMul : public Stage {
     const size_t bytes = static_cast<size_t>(wanted(panel)) * sizeof(float);
     alignas(64) float y[kPanel] = {};
     if (bias(call, panel)) std::memcpy(y, bias(call, panel), bytes);
-    kernels_.channels.multiply({weight_.at(call.inputs[1], panel), weight_.layout(panel),
+    kernels_.channels.multiply({weight_.at(call.inputs[In::weight], panel), weight_.layout(panel),
                                 x.active(call.scratch), x.count(call.scratch), y});
-    std::memcpy(call.outputs[0].as<float>() + panel * kPanel, y, bytes);
+    std::memcpy(call.outputs[Out::y].as<float>() + panel * kPanel, y, bytes);
   }
 
   void multiply_rows(const Call& call, const ChannelRows& x, int64_t row, int64_t panel) const {
@@ -92,7 +100,7 @@ class ChannelMatMul : public Stage {
     const PanelLayout layout = weight_.layout(panel);
     const size_t bytes = static_cast<size_t>(layout.bytes());
     uint8_t* const tiles = reinterpret_cast<uint8_t*>(memory.reserve(bytes));
-    kernels_.channels.to_tiles(weight_.at(call.inputs[1], panel), layout, tiles);
+    kernels_.channels.to_tiles(weight_.at(call.inputs[In::weight], panel), layout, tiles);
     MultiplyArgs args;
     args.weight = tiles;
     args.bits = 4;
@@ -104,7 +112,7 @@ class ChannelMatMul : public Stage {
     args.skip = false;
     args.bias = bias(call, panel);
     args.outputs = wanted(panel);
-    args.y = call.outputs[0].as<float>() + row * weight_.n + panel * kPanel;
+    args.y = call.outputs[Out::y].as<float>() + row * weight_.n + panel * kPanel;
     args.y_stride = weight_.n;
     kernels_.matmul.multiply(args);
   }
@@ -120,8 +128,8 @@ class ChannelMatMul : public Stage {
       const int64_t factors = x.count(call.scratch) * kHalfPanel * 2 * weight_.scale_bits / 8;
       bytes = (inputs * kHalfPanel / 2 + factors + layout.bytes()) * weight_.half_panels();
     }
-    call.metrics->add(bytes_dense, static_cast<double>(weight_.bytes()));
-    call.metrics->add(bytes_read, static_cast<double>(bytes));
+    call.metrics->add(ProductMetric::bytes_dense, static_cast<double>(weight_.bytes()));
+    call.metrics->add(ProductMetric::bytes_read, static_cast<double>(bytes));
   }
 
   const ChannelWeight weight_;
@@ -141,20 +149,14 @@ const OpSpec& channel_matmul_spec() {
       "ChannelMatMul",
       "y = (x * mask) W^T + bias, W of 4 bits packed by input channel: of a single row the weights "
       "of inputs that are 0 or masked are not read. Bit for bit the result of BlockMatMul.",
-      {{"x", Type::float32, false, "[..., k]"},
-       {"weight", Type::uint8, false,
-        "[ceil(n / 64), 4, ceil(k / 32) * 320], or with scales of 8 bits [.., .., ceil(k / 32) * "
-        "288 + 32]; packed by tamiz_ops.pack_channels*"},
-       {"mask", Type::uint8, true, "[..., ceil(k / block)]; 0 leaves a block of inputs out"},
-       {"bias", Type::float32, true, "[n]"}},
-      {{"y", Type::float32, false, "[..., n]"}},
+      In::specs(),
+      Out::specs(),
       false,
       {{"n", Kind::integer, true, 0, "outputs"},
        {"k", Kind::integer, true, 0, "inputs"},
        {"block", Kind::integer, false, 1, "inputs that share a byte of the mask"},
        {"scale_bits", Kind::integer, false, 16, "of a scale and of a minimum: 16 or 8"}},
-      {{"matmul.bytes_read", "bytes", "Bytes of packed weights that were read."},
-       {"matmul.bytes_dense", "bytes", "Bytes of packed weights that unmasked calls would read."}},
+      ProductMetric::specs(),
       make};
   return spec;
 }

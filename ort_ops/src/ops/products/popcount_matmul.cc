@@ -10,7 +10,15 @@
 namespace tamiz {
 namespace {
 
-enum Metric : size_t { enabled, active, nonzero, inputs };
+#define POPCOUNT_METRICS(METRIC)                                                     \
+  METRIC(enabled, "pack.enabled", "tokens", "Tokens whose inputs were packed.")      \
+  METRIC(active, "pack.active", "tokens", "Tokens multiplied by counting set bits.") \
+  METRIC(nonzero, "pack.nonzero", "inputs",                                          \
+         "Packed inputs other than 0; over pack.inputs: pack.density.")              \
+  METRIC(inputs, "pack.inputs", "inputs", "Packed inputs.")
+TAMIZ_METRICS(PopcountMetric, POPCOUNT_METRICS);
+
+using Metric = PopcountMetric;
 
 /// Where the packed rows lie in scratch memory, after the quantised ones.
 struct PackedRows {
@@ -46,9 +54,9 @@ class PopcountMatMul : public Stage {
     }
   }
 
-  void check_constants(Ports ports) const override { product_.check_constants(ports); }
+  void check_constants(Ports inputs) const override { product_.check_constants(inputs); }
 
-  void infer(Ports ports, Ports outputs) const override { product_.infer(ports, outputs); }
+  void infer(Ports inputs, Ports outputs) const override { product_.infer(inputs, outputs); }
 
   size_t scratch_bytes(const Call& call) const override {
     return PackedRows(product_.quantised(call)).plan.bytes();
@@ -85,7 +93,7 @@ class PopcountMatMul : public Stage {
 
   void pack(const Call& call, const QuantisedRows& rows, int64_t task) const {
     const int64_t k = product_.packed.k;
-    const Tensor& mask = call.inputs[TernaryProduct::mask];
+    const Tensor& mask = call.inputs[TernaryInput::mask];
     const PackedRows to(rows);
     const auto [first, end] = rows.task(task, k);
     int64_t counted = 0, packable = 0;
@@ -93,16 +101,16 @@ class PopcountMatMul : public Stage {
       const uint8_t* kept =
           mask ? mask.as<uint8_t>() + row * divide_up(k, product_.block) : nullptr;
       const int64_t count =
-          product_.kernels.popcount.pack(call.inputs[TernaryProduct::x].as<float>() + row * k, k,
+          product_.kernels.popcount.pack(call.inputs[TernaryInput::x].as<float>() + row * k, k,
                                          kept, product_.block, epsilon_, to.row(call.scratch, row));
       to.nonzero.in(call.scratch)[row] = count;
       counted += count;
       packable += !is_dense(call, rows, row);
     }
-    call.metrics->add(enabled, static_cast<double>(end - first));
-    call.metrics->add(active, static_cast<double>(packable));
-    call.metrics->add(nonzero, static_cast<double>(counted));
-    call.metrics->add(inputs, static_cast<double>((end - first) * k));
+    call.metrics->add(Metric::enabled, static_cast<double>(end - first));
+    call.metrics->add(Metric::active, static_cast<double>(packable));
+    call.metrics->add(Metric::nonzero, static_cast<double>(counted));
+    call.metrics->add(Metric::inputs, static_cast<double>((end - first) * k));
   }
 
   void multiply(const Call& call, const QuantisedRows& rows, size_t task) const {
@@ -134,18 +142,15 @@ const OpSpec& popcount_matmul_spec() {
       "inputs as gamma * a: a = sign(x) where |x| > epsilon mean|x|, else 0, gamma the mean of |x| "
       "where a is not 0. A row of which more than `density` of the inputs are not 0 is multiplied "
       "as TernaryMatMul does.",
-      {kProductX, kTernaryWeight, kTernaryUnits, kProductMask, kProductBias},
-      {kProductY},
+      TernaryInput::specs(),
+      ProductOutput::specs(),
       false,
       {kOutputs,
        kInputs,
        kMaskBlock,
        {"epsilon", Kind::real, false, 0, "of the group's mean |x|; 0: signs"},
        {"density", Kind::real, false, 1, "largest fraction of inputs of a row that are not 0"}},
-      {{"pack.enabled", "tokens", "Tokens whose inputs were packed."},
-       {"pack.active", "tokens", "Tokens multiplied by counting set bits."},
-       {"pack.nonzero", "inputs", "Packed inputs other than 0; over pack.inputs: pack.density."},
-       {"pack.inputs", "inputs", "Packed inputs."}},
+      Metric::specs(),
       make};
   return spec;
 }

@@ -13,7 +13,18 @@
 namespace tamiz {
 namespace {
 
-enum Metric : size_t { bytes_read, bytes_stored };
+#define PROC_SPARSE_INPUTS(PORT) \
+  PRODUCT_X(PORT) PRODUCT_DELTAS(PORT) PRODUCT_MASK(PORT) PRODUCT_BIAS(PORT)
+#define PROC_SPARSE_METRICS(METRIC)                                                  \
+  METRIC(bytes_read, "proc.bytes_read", "bytes", "Bytes of records that were read.") \
+  METRIC(bytes_stored, "proc.bytes_stored", "bytes",                                 \
+         "Bytes of records that unmasked calls would read.")
+TAMIZ_PORTS(ProcSparseInput, PROC_SPARSE_INPUTS);
+TAMIZ_METRICS(ProcSparseMetric, PROC_SPARSE_METRICS);
+
+using In = ProcSparseInput;
+using Out = ProductOutput;
+using Metric = ProcSparseMetric;
 
 class ProcSparseMatMul : public Stage {
  public:
@@ -28,15 +39,16 @@ class ProcSparseMatMul : public Stage {
   }
 
   void check_constants(Ports inputs) const override {
-    if (inputs[1] && inputs[2]) weight_.check(inputs[1], inputs[2]);
-    if (inputs[4]) check_bias(inputs[4], weight_.n);
+    if (inputs[In::deltas] && inputs[In::starts])
+      weight_.check(inputs[In::deltas], inputs[In::starts]);
+    if (inputs[In::bias]) check_bias(inputs[In::bias], weight_.n);
   }
 
   void infer(Ports inputs, Ports outputs) const override {
-    outputs[0].shape = product_shape(inputs[0], weight_.n, weight_.k);
-    weight_.check(inputs[1], inputs[2]);
-    if (inputs[3]) check_mask(inputs[3], inputs[0].shape, block_);
-    if (inputs[4]) check_bias(inputs[4], weight_.n);
+    outputs[Out::y].shape = product_shape(inputs[In::x], weight_.n, weight_.k);
+    weight_.check(inputs[In::deltas], inputs[In::starts]);
+    if (inputs[In::mask]) check_mask(inputs[In::mask], inputs[In::x].shape, block_);
+    if (inputs[In::bias]) check_bias(inputs[In::bias], weight_.n);
   }
 
   size_t scratch_bytes(const Call& call) const override { return quantised(call).plan.bytes(); }
@@ -45,41 +57,44 @@ class ProcSparseMatMul : public Stage {
 
   size_t tasks(const Call& call, int phase) const override {
     const QuantisedRows x = quantised(call);
-    return phase == 0 ? x.tasks(weight_.k) : weight_.tasks(call.inputs[1].shape.count(), x.rows);
+    return phase == 0 ? x.tasks(weight_.k)
+                      : weight_.tasks(call.inputs[In::deltas].shape.count(), x.rows);
   }
 
   void run(const Call& call, int phase, size_t task) const override {
     const QuantisedRows x = quantised(call);
     if (phase == 1) return multiply(call, x, task);
-    x.quantize(matmul_, call.inputs[0], call.inputs[3], block_, call.scratch,
+    x.quantize(matmul_, call.inputs[In::x], call.inputs[In::mask], block_, call.scratch,
                static_cast<int64_t>(task));
     if (task == 0) {
-      const int64_t bytes = call.inputs[1].shape.dims[0] - kDeltaPadding;
-      call.metrics->add(bytes_stored, static_cast<double>(bytes));
+      const int64_t bytes = call.inputs[In::deltas].shape.dims[0] - kDeltaPadding;
+      call.metrics->add(Metric::bytes_stored, static_cast<double>(bytes));
     }
   }
 
  private:
   QuantisedRows quantised(const Call& call) const {
-    return QuantisedRows(call.inputs[0], static_cast<bool>(call.inputs[3]), weight_.groups());
+    return QuantisedRows(call.inputs[In::x], static_cast<bool>(call.inputs[In::mask]),
+                         weight_.groups());
   }
 
   void multiply(const Call& call, const QuantisedRows& x, size_t task) const {
-    const DeltaWeight::Span span = weight_.span(call.inputs[1].shape.count(), x.rows, task);
+    const DeltaWeight::Span span =
+        weight_.span(call.inputs[In::deltas].shape.count(), x.rows, task);
     const int64_t first = span.first_tile * kTile;
     const int64_t end = std::min(span.end_tile * kTile, weight_.n);
-    float* const y = call.outputs[0].as<float>();
+    float* const y = call.outputs[Out::y].as<float>();
     for (int64_t row = span.first_row; row < span.first_row + span.rows; ++row) {
       float* const begin = y + row * weight_.n + first;
-      if (call.inputs[4]) {
-        std::copy_n(call.inputs[4].as<float>() + first, end - first, begin);
+      if (call.inputs[In::bias]) {
+        std::copy_n(call.inputs[In::bias].as<float>() + first, end - first, begin);
       } else {
         std::fill_n(begin, end - first, 0.0f);
       }
     }
-    const int64_t read =
-        weight_.multiply(deltas_, call.inputs[1], call.inputs[2], span, x, call.scratch, y);
-    call.metrics->add(bytes_read, static_cast<double>(read));
+    const int64_t read = weight_.multiply(deltas_, call.inputs[In::deltas], call.inputs[In::starts],
+                                          span, x, call.scratch, y);
+    call.metrics->add(Metric::bytes_read, static_cast<double>(read));
   }
 
   DeltaWeight weight_;
@@ -100,8 +115,8 @@ const OpSpec& proc_sparse_matmul_spec() {
       "ProcSparseMatMul",
       "y = (x * mask) W^T + bias. Of W some entries are stored, the others are base * hash(row, "
       "column) in a group of 32 inputs that exists and 0 in one that does not.",
-      {kProductX, kDeltas, kDeltaStarts, kProductMask, kProductBias},
-      {kProductY},
+      In::specs(),
+      Out::specs(),
       false,
       {{"bits", Kind::integer, true, 0, "of a stored weight: 4 or 8"},
        kOutputs,
@@ -109,8 +124,7 @@ const OpSpec& proc_sparse_matmul_spec() {
        {"base", Kind::real, false, 0, "factor of the hash; 0: no hash"},
        {"seed", Kind::integer, false, 0, "of the hash"},
        kMaskBlock},
-      {{"proc.bytes_read", "bytes", "Bytes of records that were read."},
-       {"proc.bytes_stored", "bytes", "Bytes of records that unmasked calls would read."}},
+      Metric::specs(),
       make};
   return spec;
 }

@@ -1,4 +1,4 @@
-// What the ops that multiply with a weight have in common: declarations, the bias, the rows of x.
+// What the ops that multiply with a weight have in common: ports, metrics, attributes, the bias.
 #pragma once
 
 #include "base/shapes.h"
@@ -8,15 +8,21 @@
 
 namespace tamiz {
 
-constexpr PortSpec kProductX = {"x", Type::float32, false, "[..., k]"};
-constexpr PortSpec kProductY = {"y", Type::float32, false, "[..., n]"};
-constexpr PortSpec kProductMask = {"mask", Type::uint8, true,
-                                   "[..., ceil(k / block)]; 0 leaves a block of inputs out"};
-constexpr PortSpec kProductBias = {"bias", Type::float32, true, "[n]"};
-constexpr PortSpec kDeltas = {"deltas", Type::uint8, false,
-                              "records of what is stored, made by tamiz_ops.pack_deltas"};
-constexpr PortSpec kDeltaStarts = {"starts", Type::int64, false,
-                                   "[ceil(n / 16) + 1], where the records of a tile begin"};
+#define PRODUCT_X(PORT) PORT(x, float32, required, "[..., k]")
+#define PRODUCT_MASK(PORT) \
+  PORT(mask, uint8, optional, "[..., ceil(k / block)]; 0 leaves a block of inputs out")
+#define PRODUCT_BIAS(PORT) PORT(bias, float32, optional, "[n]")
+#define PRODUCT_DELTAS(PORT)                                                                \
+  PORT(deltas, uint8, required, "records of what is stored, made by tamiz_ops.pack_deltas") \
+  PORT(starts, int64, required, "[ceil(n / 16) + 1], where the records of a tile begin")
+#define PRODUCT_OUTPUTS(PORT) PORT(y, float32, required, "[..., n]")
+TAMIZ_PORTS(ProductOutput, PRODUCT_OUTPUTS);
+
+#define PRODUCT_METRICS(METRIC)                                                               \
+  METRIC(bytes_read, "matmul.bytes_read", "bytes", "Bytes of packed weights that were read.") \
+  METRIC(bytes_dense, "matmul.bytes_dense", "bytes",                                          \
+         "Bytes of packed weights that unmasked calls would read.")
+TAMIZ_METRICS(ProductMetric, PRODUCT_METRICS);
 
 constexpr AttributeSpec kOutputs = {"n", AttributeSpec::Kind::integer, true, 0, "outputs"};
 constexpr AttributeSpec kInputs = {"k", AttributeSpec::Kind::integer, true, 0, "inputs"};

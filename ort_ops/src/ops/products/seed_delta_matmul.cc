@@ -16,8 +16,27 @@
 namespace tamiz {
 namespace {
 
-enum Metric : size_t { bytes_read, fallbacks };
-enum Input : size_t { x_in, deltas, starts, row_scale, spectrum, mask, bias, dense, seedlm };
+#define SEED_DELTA_INPUTS(PORT)                                                       \
+  PRODUCT_X(PORT)                                                                     \
+  PRODUCT_DELTAS(PORT)                                                                \
+  PORT(row_scale, float32, optional,                                                  \
+       "[n], factor of each row of W0; for xor-circulant and hadamard")               \
+  PORT(spectrum, float32, optional, "[L], of the circulant; for base xor-circulant")  \
+  PRODUCT_MASK(PORT)                                                                  \
+  PRODUCT_BIAS(PORT)                                                                  \
+  PORT(dense, float32, optional, "[n, k] or [k, n], the weight that W0 + R replaces") \
+  PORT(seedlm, uint8, optional, "[ceil(n / 16), tile bytes], made by tamiz_ops.fit_seedlm")
+#define SEED_DELTA_METRICS(METRIC)                     \
+  METRIC(bytes_read, "seed_delta.bytes_read", "bytes", \
+         "Bytes of records and words that were read.") \
+  METRIC(fallbacks, "seed_delta.fallbacks", "rows",    \
+         "Rows computed again densely because a value was not finite.")
+TAMIZ_PORTS(SeedDeltaInput, SEED_DELTA_INPUTS);
+TAMIZ_METRICS(SeedDeltaMetric, SEED_DELTA_METRICS);
+
+using In = SeedDeltaInput;
+using Out = ProductOutput;
+using Metric = SeedDeltaMetric;
 
 class SeedDeltaMatMul : public Stage {
  public:
@@ -31,18 +50,19 @@ class SeedDeltaMatMul : public Stage {
         kernels_(kernels.deltas) {}
 
   void check_constants(Ports inputs) const override {
-    if (inputs[deltas] && inputs[starts]) weight_.check(inputs[deltas], inputs[starts]);
-    if (inputs[bias]) check_bias(inputs[bias], weight_.n);
-    if (inputs[dense]) check_dense(inputs[dense]);
+    if (inputs[In::deltas] && inputs[In::starts])
+      weight_.check(inputs[In::deltas], inputs[In::starts]);
+    if (inputs[In::bias]) check_bias(inputs[In::bias], weight_.n);
+    if (inputs[In::dense]) check_dense(inputs[In::dense]);
   }
 
   void infer(Ports inputs, Ports outputs) const override {
-    outputs[0].shape = product_shape(inputs[x_in], weight_.n, weight_.k);
-    weight_.check(inputs[deltas], inputs[starts]);
-    base_.check(inputs[row_scale], inputs[spectrum], inputs[seedlm]);
-    if (inputs[mask]) check_mask(inputs[mask], inputs[x_in].shape, block_);
-    if (inputs[bias]) check_bias(inputs[bias], weight_.n);
-    if (inputs[dense]) check_dense(inputs[dense]);
+    outputs[Out::y].shape = product_shape(inputs[In::x], weight_.n, weight_.k);
+    weight_.check(inputs[In::deltas], inputs[In::starts]);
+    base_.check(inputs[In::row_scale], inputs[In::spectrum], inputs[In::seedlm]);
+    if (inputs[In::mask]) check_mask(inputs[In::mask], inputs[In::x].shape, block_);
+    if (inputs[In::bias]) check_bias(inputs[In::bias], weight_.n);
+    if (inputs[In::dense]) check_dense(inputs[In::dense]);
   }
 
   size_t scratch_bytes(const Call& call) const override {
@@ -66,13 +86,14 @@ class SeedDeltaMatMul : public Stage {
     if (task >= x.tasks(weight_.k)) {
       return start(call, x, static_cast<int64_t>(task - x.tasks(weight_.k)));
     }
-    x.quantize(matmul_, call.inputs[x_in], call.inputs[mask], block_, call.scratch,
+    x.quantize(matmul_, call.inputs[In::x], call.inputs[In::mask], block_, call.scratch,
                static_cast<int64_t>(task));
   }
 
  private:
   QuantisedRows quantised(const Call& call) const {
-    return QuantisedRows(call.inputs[x_in], static_cast<bool>(call.inputs[mask]), weight_.groups());
+    return QuantisedRows(call.inputs[In::x], static_cast<bool>(call.inputs[In::mask]),
+                         weight_.groups());
   }
 
   /// Two rows of base_.size() for each row of x, after the quantised rows.
@@ -82,8 +103,8 @@ class SeedDeltaMatMul : public Stage {
 
   /// Of everything that is stored.
   int64_t bytes(const Call& call) const {
-    const Tensor& words = call.inputs[seedlm];
-    return call.inputs[deltas].shape.dims[0] + (words ? words.shape.count() : 0);
+    const Tensor& words = call.inputs[In::seedlm];
+    return call.inputs[In::deltas].shape.dims[0] + (words ? words.shape.count() : 0);
   }
 
   void check_dense(const Tensor& tensor) const {
@@ -95,15 +116,15 @@ class SeedDeltaMatMul : public Stage {
   /// Input i of a row, 0 where the mask leaves it out.
   float input(const Call& call, int64_t row, int64_t i) const {
     const int64_t mask_stride = divide_up(weight_.k, block_);
-    const bool kept =
-        !call.inputs[mask] || call.inputs[mask].as<uint8_t>()[row * mask_stride + i / block_] != 0;
-    return kept ? call.inputs[x_in].as<float>()[row * weight_.k + i] : 0.0f;
+    const bool kept = !call.inputs[In::mask] ||
+                      call.inputs[In::mask].as<uint8_t>()[row * mask_stride + i / block_] != 0;
+    return kept ? call.inputs[In::x].as<float>()[row * weight_.k + i] : 0.0f;
   }
 
   float* start_with_bias(const Call& call, int64_t row) const {
-    float* const y = call.outputs[0].as<float>() + row * weight_.n;
-    if (call.inputs[bias]) {
-      std::copy_n(call.inputs[bias].as<float>(), weight_.n, y);
+    float* const y = call.outputs[Out::y].as<float>() + row * weight_.n;
+    if (call.inputs[In::bias]) {
+      std::copy_n(call.inputs[In::bias].as<float>(), weight_.n, y);
     } else {
       std::fill_n(y, weight_.n, 0.0f);
     }
@@ -116,16 +137,16 @@ class SeedDeltaMatMul : public Stage {
     float* const v = transforms(x).in(call.scratch) + 2 * base_.size() * row;
     for (int64_t i = 0; i < weight_.k; ++i) v[i] = input(call, row, i);
     std::fill(v + weight_.k, v + base_.size(), 0.0f);
-    base_.add(kernels_, v, v + base_.size(), call.inputs[row_scale].as<float>(),
-              call.inputs[spectrum] ? call.inputs[spectrum].as<float>() : nullptr, y);
+    base_.add(kernels_, v, v + base_.size(), call.inputs[In::row_scale].as<float>(),
+              call.inputs[In::spectrum] ? call.inputs[In::spectrum].as<float>() : nullptr, y);
   }
 
   void multiply(const Call& call, const QuantisedRows& x, size_t task) const {
     const DeltaWeight::Span span = weight_.span(bytes(call), x.rows, task);
-    int64_t read = call.inputs[seedlm] ? multiply_words(call, x, span) : 0;
-    read += weight_.multiply(kernels_, call.inputs[deltas], call.inputs[starts], span, x,
-                             call.scratch, call.outputs[0].as<float>());
-    call.metrics->add(bytes_read, static_cast<double>(read));
+    int64_t read = call.inputs[In::seedlm] ? multiply_words(call, x, span) : 0;
+    read += weight_.multiply(kernels_, call.inputs[In::deltas], call.inputs[In::starts], span, x,
+                             call.scratch, call.outputs[Out::y].as<float>());
+    call.metrics->add(Metric::bytes_read, static_cast<double>(read));
   }
 
   /// y = bias + W0 x for the outputs and rows of `span`. Returns the bytes that it read.
@@ -133,16 +154,16 @@ class SeedDeltaMatMul : public Stage {
                          const DeltaWeight::Span& span) const {
     const int64_t output = span.first_tile * kTile;
     MultiplyArgs args;
-    args.weight = call.inputs[seedlm].as<uint8_t>() + span.first_tile * base_.tile_bytes();
+    args.weight = call.inputs[In::seedlm].as<uint8_t>() + span.first_tile * base_.tile_bytes();
     args.bits = base_.bits();
     args.tiles = span.end_tile - span.first_tile;
     args.x = x.in(call.scratch);
     args.first_row = span.first_row;
     args.rows = span.rows;
     args.skip = x.skip;
-    args.bias = call.inputs[bias] ? call.inputs[bias].as<float>() + output : nullptr;
+    args.bias = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() + output : nullptr;
     args.outputs = std::min(args.tiles * kTile, weight_.n - output);
-    args.y = call.outputs[0].as<float>() + span.first_row * weight_.n + output;
+    args.y = call.outputs[Out::y].as<float>() + span.first_row * weight_.n + output;
     args.y_stride = weight_.n;
     seedlm_.multiply(args);
     int64_t groups = weight_.groups();
@@ -154,21 +175,21 @@ class SeedDeltaMatMul : public Stage {
   void guard(const Call& call, const QuantisedRows& x, int64_t task) const {
     const int64_t each = divide_up(x.rows, static_cast<int64_t>(x.tasks(weight_.n)));
     for (int64_t row = task * each; row < std::min(x.rows, (task + 1) * each); ++row) {
-      const float* y = call.outputs[0].as<float>() + row * weight_.n;
+      const float* y = call.outputs[Out::y].as<float>() + row * weight_.n;
       const bool finite = std::all_of(y, y + weight_.n, [](float v) { return std::isfinite(v); });
       if (finite) continue;
-      if (!call.inputs[dense]) {
+      if (!call.inputs[In::dense]) {
         throw Error("row " + std::to_string(row) +
                     " of y is not finite, and there is no dense weight to fall back to");
       }
       multiply_dense(call, row);
-      call.metrics->add(fallbacks, 1);
+      call.metrics->add(Metric::fallbacks, 1);
     }
   }
 
   void multiply_dense(const Call& call, int64_t row) const {
     float* const y = start_with_bias(call, row);
-    const float* const weight = call.inputs[dense].as<float>();
+    const float* const weight = call.inputs[In::dense].as<float>();
     const int64_t o_stride = dense_is_kn_ ? 1 : weight_.k;
     const int64_t i_stride = dense_is_kn_ ? weight_.n : 1;
     for (int64_t o = 0; o < weight_.n; ++o) {
@@ -204,17 +225,8 @@ const OpSpec& seed_delta_matmul_spec() {
       "x in O(L log L), or SeedLM's, of which weights are made in registers; R is stored. A row of "
       "y "
       "that is not finite is computed again with the dense weight; without one it is an error.",
-      {kProductX,
-       kDeltas,
-       kDeltaStarts,
-       {"row_scale", Type::float32, true,
-        "[n], factor of each row of W0; for xor-circulant and hadamard"},
-       {"spectrum", Type::float32, true, "[L], of the circulant; for base xor-circulant"},
-       kProductMask,
-       kProductBias,
-       {"dense", Type::float32, true, "[n, k] or [k, n], the weight that W0 + R replaces"},
-       {"seedlm", Type::uint8, true, "[ceil(n / 16), tile bytes], made by tamiz_ops.fit_seedlm"}},
-      {kProductY},
+      In::specs(),
+      Out::specs(),
       false,
       {{"bits", Kind::integer, true, 0, "of a stored value: 4, 8 or 16 (fp16)"},
        kOutputs,
@@ -225,9 +237,7 @@ const OpSpec& seed_delta_matmul_spec() {
        {"seed", Kind::integer, false, 0, "of the Hadamard stack"},
        kMaskBlock,
        {"dense_is_kn", Kind::integer, false, 0, "1: dense is [k, n]"}},
-      {{"seed_delta.bytes_read", "bytes", "Bytes of records and words that were read."},
-       {"seed_delta.fallbacks", "rows",
-        "Rows computed again densely because a value was not finite."}},
+      Metric::specs(),
       make};
   return spec;
 }

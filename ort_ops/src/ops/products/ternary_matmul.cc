@@ -8,8 +8,6 @@
 namespace tamiz {
 namespace {
 
-enum Metric : size_t { bytes_read, bytes_dense };
-
 class TernaryMatMul : public Stage {
  public:
   TernaryMatMul(const Attributes& attributes, const Kernels& kernels)
@@ -43,8 +41,8 @@ class TernaryMatMul : public Stage {
     const int64_t dense = product_.packed.bytes();
     const int64_t read =
         rows.skip ? bytes_kept(product_.packed, rows.in(call.scratch).kept) : dense;
-    call.metrics->add(bytes_dense, static_cast<double>(dense));
-    call.metrics->add(bytes_read, static_cast<double>(read));
+    call.metrics->add(ProductMetric::bytes_dense, static_cast<double>(dense));
+    call.metrics->add(ProductMetric::bytes_read, static_cast<double>(read));
   }
 
   const TernaryProduct product_;
@@ -61,12 +59,11 @@ const OpSpec& ternary_matmul_spec() {
       "TernaryMatMul",
       "y = (x * mask) W^T + bias, w = unit * scale * level with levels -1, 0 and +1. x is "
       "quantised to 16 bits in every group of 32 inputs; products are exact.",
-      {kProductX, kTernaryWeight, kTernaryUnits, kProductMask, kProductBias},
-      {kProductY},
+      TernaryInput::specs(),
+      ProductOutput::specs(),
       false,
       {kOutputs, kInputs, kMaskBlock},
-      {{"matmul.bytes_read", "bytes", "Bytes of packed weights that were read."},
-       {"matmul.bytes_dense", "bytes", "Bytes of packed weights that unmasked calls would read."}},
+      ProductMetric::specs(),
       make};
   return spec;
 }

@@ -9,13 +9,17 @@
 
 namespace tamiz {
 
-constexpr PortSpec kTernaryWeight = {"weight", Type::uint8, false,
-                                     "[ceil(n / 16), ceil(k / 32) * 160], packed by "
-                                     "tamiz_ops.pack_ternary"};
-constexpr PortSpec kTernaryUnits = {"units", Type::float32, false, "[n], a factor of every output"};
+#define TERNARY_INPUTS(PORT)                                                   \
+  PRODUCT_X(PORT)                                                              \
+  PORT(weight, uint8, required,                                                \
+       "[ceil(n / 16), ceil(k / 32) * 160], packed by tamiz_ops.pack_ternary") \
+  PORT(units, float32, required, "[n], a factor of every output")              \
+  PRODUCT_MASK(PORT)                                                           \
+  PRODUCT_BIAS(PORT)
+TAMIZ_PORTS(TernaryInput, TERNARY_INPUTS);
 
 struct TernaryProduct {
-  enum Input : size_t { x, weight, units, mask, bias };
+  using In = TernaryInput;
 
   const PackedWeight packed;
   const int64_t block;
@@ -28,26 +32,27 @@ struct TernaryProduct {
         kernels(table) {}
 
   void check_constants(Ports inputs) const {
-    if (inputs[weight]) packed.check(inputs[weight]);
-    if (inputs[units]) check_units(inputs[units]);
-    if (inputs[bias]) check_bias(inputs[bias], packed.n);
+    if (inputs[In::weight]) packed.check(inputs[In::weight]);
+    if (inputs[In::units]) check_units(inputs[In::units]);
+    if (inputs[In::bias]) check_bias(inputs[In::bias], packed.n);
   }
 
   void infer(Ports inputs, Ports outputs) const {
-    outputs[0].shape = product_shape(inputs[x], packed.n, packed.k);
-    packed.check(inputs[weight]);
-    check_units(inputs[units]);
-    if (inputs[mask]) check_mask(inputs[mask], inputs[x].shape, block);
-    if (inputs[bias]) check_bias(inputs[bias], packed.n);
+    outputs[ProductOutput::y].shape = product_shape(inputs[In::x], packed.n, packed.k);
+    packed.check(inputs[In::weight]);
+    check_units(inputs[In::units]);
+    if (inputs[In::mask]) check_mask(inputs[In::mask], inputs[In::x].shape, block);
+    if (inputs[In::bias]) check_bias(inputs[In::bias], packed.n);
   }
 
   QuantisedRows quantised(const Call& call) const {
-    return QuantisedRows(call.inputs[x], static_cast<bool>(call.inputs[mask]), packed.groups());
+    return QuantisedRows(call.inputs[In::x], static_cast<bool>(call.inputs[In::mask]),
+                         packed.groups());
   }
 
   /// Task `task` of those that quantise.
   void quantize(const Call& call, const QuantisedRows& rows, size_t task) const {
-    rows.quantize(kernels.matmul, call.inputs[x], call.inputs[mask], block, call.scratch,
+    rows.quantize(kernels.matmul, call.inputs[In::x], call.inputs[In::mask], block, call.scratch,
                   static_cast<int64_t>(task));
   }
 
@@ -56,15 +61,16 @@ struct TernaryProduct {
   /// What task `task` of these multiplies, and where its units begin.
   MultiplyArgs arguments(const Call& call, const QuantisedRows& rows, size_t task) const {
     const int64_t index = static_cast<int64_t>(task);
-    MultiplyArgs args = product(
-        packed, call.inputs[weight], rows.in(call.scratch), index / chunks() * kRowBlock,
-        index % chunks() * task_tiles(packed), task_tiles(packed),
-        call.inputs[bias] ? call.inputs[bias].as<float>() : nullptr, call.outputs[0].as<float>());
+    MultiplyArgs args = product(packed, call.inputs[In::weight], rows.in(call.scratch),
+                                index / chunks() * kRowBlock, index % chunks() * task_tiles(packed),
+                                task_tiles(packed),
+                                call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr,
+                                call.outputs[ProductOutput::y].as<float>());
     args.skip = rows.skip;
     return args;
   }
   const float* units_at(const Call& call, size_t task) const {
-    return call.inputs[units].as<float>() +
+    return call.inputs[In::units].as<float>() +
            static_cast<int64_t>(task) % chunks() * task_tiles(packed) * kTile;
   }
 
