@@ -45,6 +45,19 @@ def run(
 def fit_seedlm(
     weight: npt.NDArray[np.float32], root_m: npt.NDArray[np.float32], bits: int, isa: str | None
 ) -> npt.NDArray[np.uint8]: ...
+def fit_format(
+    format: tuple[Any, ...],
+    weight: npt.NDArray[np.float32],
+    cost: npt.NDArray[np.float32],
+    search: bool,
+) -> tuple[Any, ...]: ...
+def round_with_feedback(
+    format: tuple[Any, ...],
+    weight: npt.NDArray[np.float32],
+    u: npt.NDArray[np.float32],
+    scale: npt.NDArray[np.float32],
+    minimum: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]: ...
 def schemas() -> dict[str, Schema]: ...
 def cpu() -> Cpu: ...
 def metrics(session: str) -> dict[str, dict[str, float]]: ...

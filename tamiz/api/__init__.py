@@ -48,6 +48,7 @@ from tamiz.api.technique import (
     Technique,
     TechniqueConfig,
 )
+from tamiz.api.weights import dequantise, quantise
 from tamiz.files.bundle import DATA, MODEL
 from tamiz.files.errors import TamizError
 from tamiz.files.external_data import inside
@@ -99,6 +100,7 @@ __all__ = [
     "add_sketch",
     "attribute_of",
     "constant_weight",
+    "dequantise",
     "filtered",
     "has_input",
     "hookimpl",
@@ -112,6 +114,7 @@ __all__ = [
     "offer",
     "output_of",
     "present_of",
+    "quantise",
     "read_json",
     "read_text",
     "replace_weight",

@@ -7,7 +7,7 @@
 #include "engine/op_attributes.h"
 #include "engine/program.h"
 #include "kernels/dispatch.h"
-#include "ops/products/seedlm_fit.h"
+#include "python/fits.h"
 #include "python/numpy_host.h"
 
 namespace py = pybind11;
@@ -71,29 +71,6 @@ std::vector<py::object> run(const std::string& op, std::vector<py::object> input
   NumpyHost host(std::move(inputs), std::move(*out), threads);
   program.run(host);
   return host.outputs();
-}
-
-using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
-
-py::array_t<uint8_t> fit_seedlm(const Floats& weight, const Floats& root_m, int bits,
-                                const std::optional<std::string>& isa) {
-  if (bits != 3 && bits != 4) {
-    throw Error("bits is " + std::to_string(bits) + ", expected 3 or 4");
-  }
-  if (weight.ndim() != 2 || weight.size() == 0 || root_m.ndim() != 1 ||
-      root_m.shape(0) != weight.shape(1)) {
-    throw Error("weight is no [N, K] with root_m [K], N and K at least 1");
-  }
-  std::vector<uint8_t> packed;
-  {
-    const py::gil_scoped_release release;
-    packed = tamiz::fit_seedlm(weight.data(), root_m.data(), weight.shape(0), weight.shape(1), bits,
-                               kernels(isa ? isa->c_str() : nullptr));
-  }
-  const py::ssize_t tiles = tile_count(weight.shape(0));
-  py::array_t<uint8_t> made({tiles, static_cast<py::ssize_t>(packed.size()) / tiles});
-  std::copy(packed.begin(), packed.end(), made.mutable_data());
-  return made;
 }
 
 py::list ports(const std::vector<PortSpec>& specs) {
@@ -172,8 +149,7 @@ PYBIND11_MODULE(_native, module) {
   });
   module.def("run", &run, py::arg("op"), py::arg("inputs"), py::arg("out"), py::arg("isa"),
              py::arg("threads"), py::arg("attributes"));
-  module.def("fit_seedlm", &fit_seedlm, py::arg("weight"), py::arg("root_m"), py::arg("bits"),
-             py::arg("isa"));
+  add_fits(module);
   module.def("schemas", &schemas);
   module.def("cpu", &cpu);
   module.def("metrics", &tamiz::read_metrics, py::arg("session"));

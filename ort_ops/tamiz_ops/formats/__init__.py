@@ -1,8 +1,8 @@
 """Weight formats, declared once: what a packed weight holds, how long it is, and its values.
 
 `FORMATS` names every format. `pack_blocks` turns the blocks of a GGUF tensor into tiles for the
-kernels, `quantise` rounds float weights to tiles, `dequantize` turns tiles into float32, with the
-bits of `gguf.dequantize`.
+kernels, `dequantize` turns tiles into float32, with the bits of `gguf.dequantize`, and `quantise`
+fits floats to a format.
 """
 
 from tamiz_ops.formats.declared import (
@@ -16,11 +16,12 @@ from tamiz_ops.formats.declared import (
     gguf_format,
     int_format,
 )
+from tamiz_ops.formats.fitting import FITTED, quantisable, quantise
 from tamiz_ops.formats.packing import dequantize, pack_blocks, pack_parts, unpack_parts
 from tamiz_ops.formats.parts import Parts
-from tamiz_ops.formats.rounding import quantisable, quantise
 
 __all__ = [
+    "FITTED",
     "FORMATS",
     "GROUP",
     "SUPER_BLOCK",
