@@ -126,7 +126,9 @@ def costs(importance: Floats | None, k: int) -> Floats:
             f"importance is {list(known.shape)}, expected [{k}] finite numbers of at least 0"
         )
     mean = float(known.mean(dtype=np.float64))
-    return (known / np.float32(mean) if mean > 0 else np.ones_like(known)) + np.float32(_LEAST_COST)
+    relative: Floats = known / mean if mean > 0 else np.ones_like(known)
+    relative += np.float32(_LEAST_COST)
+    return relative
 
 
 def quantisable(format: Format) -> bool:
@@ -160,7 +162,7 @@ def _first(format: Format) -> int:
 def _scales(format: Format, scales: npt.NDArray[np.uint16]) -> npt.NDArray[Any]:
     if format.scales is Scales.HALF:
         return scales.view(np.float16)
-    signed = scales.view(np.int16) + np.int16(_RANGES[format.scales][2])
+    signed: npt.NDArray[Any] = scales.view(np.int16) + np.int16(_RANGES[format.scales][2])
     return signed.astype(np.int8 if format.scales is Scales.SIGNED_BYTE else np.uint8)
 
 
