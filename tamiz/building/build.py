@@ -286,4 +286,5 @@ class _Build:
             plan.policy,
             written.kv_cache,
             {site: ",".join(names) for site, names in refused.items()},
+            equal_runs=written.equal_runs,
         )

@@ -33,6 +33,11 @@ _INLINE_BYTES = 256
 _PAGE = 4096
 #: Bytes of the smallest file beside the model that is linked; people edit smaller ones.
 _LINKED_BYTES = 1 << 20
+#: Ops of ONNX that move values, or compute each from those at the same place.
+_TOKEN_BY_TOKEN = {
+    *("Cast", "Concat", "Constant", "Gather", "Identity", "Reshape", "Shape", "Slice", "Squeeze"),
+    *("Transpose", "Unsqueeze", "Add", "Mul", "Sub"),
+}
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,14 @@ class Written:
         notes: What passes of the phase `fuse` left as it was.
         constant_bytes: Bytes of all constants.
         kv_cache: As the manifest names it.
+        equal_runs: As the manifest names it.
         refused: Why a rewrite left its site as it was, by site id and technique's name.
     """
 
     notes: tuple[Note, ...]
     constant_bytes: int
     kv_cache: str
+    equal_runs: bool
     refused: Mapping[tuple[str, str], str]
 
 
@@ -103,7 +110,9 @@ def write_model(
         large = dense.file(name).stat().st_size >= _LINKED_BYTES
         (link_or_copy if large else shutil.copyfile)(dense.file(name), folder / name)
     kv_cache = "shared" if _shares_kv_cache(model) else "exact"
-    return Written(tuple(notes), constant_bytes(model), kv_cache, left)
+    equal_runs = not any(a.choice.technique.decode_only for made in accepted.values() for a in made)
+    equal_runs = equal_runs and kv_cache == "shared" and all(map(_equal_in_runs, model.graph))
+    return Written(tuple(notes), constant_bytes(model), kv_cache, equal_runs, left)
 
 
 def strips(plan: Plan, site: Site, choice: Choice) -> bool:
@@ -138,6 +147,14 @@ def _shares_kv_cache(model: ir.Model) -> bool:
     pasts = [i for i in model.graph.inputs if (i.name or "").startswith(PAST)]
     readers = [node for past in pasts for node in past.consumers()]
     return bool(pasts) and all(node.domain == "tamiz" for node in readers)
+
+
+def _equal_in_runs(node: ir.Node) -> bool:
+    """Whether a token's row of the outputs has the same bits however many tokens a run reads.
+
+    This holds for tamiz's ops. ONNX Runtime's products and sums add in another order.
+    """
+    return node.domain == "tamiz" or node.op_type in _TOKEN_BY_TOKEN
 
 
 def _save(model: ir.Model, dense: Bundle, folder: Path) -> None:

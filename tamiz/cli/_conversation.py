@@ -32,6 +32,7 @@ class Conversation:
         sampling: Sampling,
         max_new_tokens: int | None,
         stop: tuple[str, ...],
+        speculate: str = "auto",
         system: str | None = None,
         control_tokens: bool = False,
     ) -> None:
@@ -42,6 +43,7 @@ class Conversation:
             sampling: How tokens are drawn.
             max_new_tokens: Limit of each answer, in tokens; None for what the context leaves.
             stop: Strings that end an answer.
+            speculate: Mode of `tamiz.runtime.speculation.Speculation`.
             system: System prompt; None for none.
             control_tokens: Whether names of control tokens in messages become these tokens.
 
@@ -58,6 +60,7 @@ class Conversation:
         self._tokenizer = Tokenizer(model.bundle)
         self._template = ChatTemplate(self._tokenizer.settings)
         self._control_tokens = control_tokens
+        self._speculate = speculate
         self._sampling, self._max_new_tokens, self._stop = sampling, max_new_tokens, stop
         self.reset(system)
 
@@ -90,6 +93,7 @@ class Conversation:
                 be tokenized.
         """
         from tamiz.runtime.chat import encode_chat
+        from tamiz.runtime.speculation import Speculation
         from tamiz.runtime.text import Speed, generate_text
 
         self.last = Speed()
@@ -106,6 +110,7 @@ class Conversation:
                 self._stop,
                 self._sequence,
                 self.last,
+                Speculation(self._speculate),
             )
             for piece in pieces:
                 answer += piece

@@ -11,6 +11,7 @@ import click
 
 from tamiz.cli._counts import Workers
 from tamiz.files.errors import TamizError
+from tamiz.runtime.speculation import MODES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -48,6 +49,15 @@ _OPTIONS = (
     ),
     click.option(
         "--stop", multiple=True, help="Text at which an answer ends; may be given several times."
+    ),
+    click.option(
+        "--speculate",
+        type=click.Choice(MODES),
+        default=MODES[0],
+        show_default=True,
+        help="Guess the next tokens and verify several in one run of the model; the answer does"
+        " not change. 'ngram' guesses what followed the last tokens earlier; 'auto' does so if the"
+        " bundle allows it.",
     ),
     click.option("--threads", type=Workers(), help="Number of threads.  [default: physical cores]"),
     click.option(

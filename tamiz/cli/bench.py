@@ -11,6 +11,7 @@ from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._techniques import plugins
+from tamiz.runtime.speculation import MODES
 
 #: Cores kept busy by other programs from which on a warning says so.
 _BUSY = 0.3
@@ -70,6 +71,14 @@ class Lengths(click.ParamType[tuple[int, ...]]):
     type=click.Path(path_type=Path),
     help="With --sweep: calibration file of 'tamiz calibrate'.",
 )
+@click.option(
+    "--speculate",
+    type=click.Choice(MODES),
+    default="off",
+    show_default=True,
+    help="Decode DIR with guessed tokens, as in 'tamiz run'; the bundle of --against decodes by "
+    "steps. The text follows random tokens, so it repeats more or less than yours.",
+)
 @click.option("--threads", type=Workers(), default=2, show_default=True, help="Number of threads.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
@@ -82,6 +91,7 @@ def command(
     text: Path | None,
     output: Path | None,
     calibration: Path | None,
+    speculate: str,
     threads: int,
     as_json: bool,
 ) -> None:
@@ -99,7 +109,7 @@ def command(
     if text or output or calibration:
         raise click.UsageError("--text, --output and --calibration belong to --sweep")
     with status("memory bandwidth") as progress:
-        report = bench(directory, against, contexts, threads, progress)
+        report = bench(directory, against, contexts, threads, progress, speculate)
     if report["busy_cores"] >= _BUSY:
         click.echo(
             f"warning: other programs kept {report['busy_cores']:.1f} cores busy before the "

@@ -43,6 +43,7 @@ def command(
     top_p: float,
     seed: int | None,
     stop: tuple[str, ...],
+    speculate: str,
     threads: int | None,
     allow_control_tokens: bool,
 ) -> None:
@@ -61,7 +62,7 @@ def command(
     with status(f"load {directory}"):
         model = Model.load(directory, threads)
         conversation = Conversation(
-            model, sampling, max_new_tokens, stop, system, allow_control_tokens
+            model, sampling, max_new_tokens, stop, speculate, system, allow_control_tokens
         )
     if stdin().isatty() and sys.stdout.isatty():
         click.echo(_banner(model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ def command(
     top_p: float,
     seed: int | None,
     stop: tuple[str, ...],
+    speculate: str,
     threads: int | None,
     allow_control_tokens: bool,
     as_json: bool,
@@ -46,6 +48,7 @@ def command(
     from tamiz.runtime.chat import ChatTemplate, Message, encode_chat
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling
+    from tamiz.runtime.speculation import Speculation
     from tamiz.runtime.text import Speed, generate_text
     from tamiz.runtime.tokenizer import Tokenizer
 
@@ -69,13 +72,23 @@ def command(
             messages.insert(0, {"role": "system", "content": system})
         template = ChatTemplate(tokenizer.settings)
         ids = encode_chat(tokenizer, template, messages, allow_control_tokens)
-    speed = Speed()
+    speed, speculation = Speed(), Speculation(speculate)
     start = time.perf_counter()
-    pieces = generate_text(model, tokenizer, ids, sampling, max_new_tokens, stop, speed=speed)
+    pieces = generate_text(
+        model,
+        tokenizer,
+        ids,
+        sampling,
+        max_new_tokens,
+        stop,
+        speed=speed,
+        speculation=speculation,
+    )
     if as_json:
         answer = "".join(pieces)
         seconds = time.perf_counter() - start
-        print_json({"text": answer, "prompt_tokens": len(ids), **_speed(speed, seconds)})
+        measured = {**_speed(speed, seconds), "speculation": asdict(speculation)}
+        print_json({"text": answer, "prompt_tokens": len(ids), **measured})
         return
     for piece in pieces:
         click.echo(piece, nl=False)

@@ -2,8 +2,8 @@
 
 Definitions (all speeds in tokens per second of wall time, one sequence):
 
-- ``decode_tok_s[c]``: greedy decoding, one token a step, from a context of c tokens; median of
-  `ROUNDS` rounds of `TOKENS` tokens.
+- ``decode_tok_s[c]``: greedy decoding from a context of c tokens, one token a step unless
+  ``speculate`` is on; median of `ROUNDS` rounds of `TOKENS` tokens.
 - ``prefill_tok_s[c]``: reading a prompt of c tokens from nothing up to the logits of the next
   token; median of `ROUNDS` rounds, one round where c > 512. Length 512 is always measured.
 - ``load_s``: from the directory's name to a model that can run; imports are not counted.
@@ -76,17 +76,17 @@ class Child:
 
     def prefill(self, tokens: int) -> float:
         """Reads a fresh prompt of that many tokens; returns tokens per second."""
-        seconds: float = self._ask(do="prefill", tokens=tokens)["seconds"]
+        seconds: float = self.request(do="prefill", tokens=tokens)["seconds"]
         return tokens / seconds
 
     def decode(self, tokens: int) -> float:
         """Decodes after the last prompt; returns tokens per second."""
-        seconds: float = self._ask(do="decode", tokens=tokens)["seconds"]
+        seconds: float = self.request(do="decode", tokens=tokens)["seconds"]
         return tokens / seconds
 
     def peak_rss(self) -> int:
         """Peak resident set so far, in bytes."""
-        peak: int = self._ask(do="rss")["bytes"]
+        peak: int = self.request(do="rss")["bytes"]
         return peak
 
     def close(self) -> None:
@@ -98,7 +98,8 @@ class Child:
         self._process.stdout.close()
         self._log.close()
 
-    def _ask(self, **command: object) -> dict[str, Any]:
+    def request(self, **command: object) -> dict[str, Any]:
+        """Sends a command, and waits for its answer."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(command) + "\n")
@@ -236,15 +237,16 @@ def ratios(
     }
 
 
-def bundle_child(directory: Path, threads: int) -> Child:
+def bundle_child(directory: Path, threads: int, speculate: str = "off") -> Child:
     """A child that runs a bundle.
 
     Args:
         directory: The bundle.
         threads: Threads of its pool.
+        speculate: Mode of `tamiz.runtime.speculation.Speculation`.
     """
-    command = [sys.executable, "-m", "tamiz.evaluation.bench_child", str(directory), str(threads)]
-    return Child(str(directory), command)
+    module = [sys.executable, "-m", "tamiz.evaluation.bench_child"]
+    return Child(str(directory), [*module, str(directory), str(threads), speculate])
 
 
 def bench(
@@ -253,6 +255,7 @@ def bench(
     contexts: Sequence[int],
     threads: int,
     progress: Callable[[str], None] = lambda _: None,
+    speculate: str = "off",
 ) -> dict[str, Any]:
     """Measures a bundle, optionally against another; the JSON of `tamiz bench`.
 
@@ -262,6 +265,7 @@ def bench(
         contexts: Tokens of context to decode from.
         threads: Threads of each engine.
         progress: Takes the name of the measurement that begins.
+        speculate: Mode of speculation of the first bundle; the other one decodes by steps.
 
     Raises:
         TamizError: A bundle that does not load, or a context beyond a model's limit.
@@ -272,8 +276,8 @@ def bench(
     read_gb_s = read_bandwidth(threads)
     children: list[Child] = []
     try:
-        for path in directories:
-            children.append(bundle_child(path, threads))
+        for path, mode in zip(directories, (speculate, "off"), strict=False):
+            children.append(bundle_child(path, threads, mode))
         results = measure(children, contexts, progress)
     finally:
         for child in children:
@@ -287,6 +291,7 @@ def bench(
         "threads": threads,
         "read_gb_s": round(read_gb_s, 1),
         "busy_cores": round(busy, 2),
+        "speculate": speculate,
     }
     if against is not None:
         report["against"] = summaries[1]

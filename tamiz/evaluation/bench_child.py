@@ -1,4 +1,4 @@
-"""One engine in its own process: ``python -m tamiz.evaluation.bench_child DIR``.
+"""One engine in its own process: ``python -m tamiz.evaluation.bench_child DIR THREADS MODE``.
 
 The parent (`tamiz.evaluation.bench`) writes one JSON command a line and reads one JSON answer a
 line, so that rounds of several engines interleave while each keeps an honest resident set of its
@@ -114,17 +114,21 @@ def serve(load: Callable[[], Engine]) -> None:
 class BundleEngine:
     """A bundle in tamiz' own runtime."""
 
-    def __init__(self, directory: str, threads: int) -> None:
+    def __init__(self, directory: str, threads: int, speculate: str = "off") -> None:
         """Loads the bundle.
 
         Args:
             directory: The bundle.
             threads: Threads of ONNX Runtime's pool.
+            speculate: Mode of `tamiz.runtime.speculation.Speculation`.
         """
         from tamiz.runtime.model import Model
         from tamiz.runtime.sequence import Sequence
+        from tamiz.runtime.speculation import Speculation
 
         self.model = Model.load(directory, threads=threads)
+        self.speculation = Speculation(speculate)
+        self.speculation.resolve(self.model.equal_runs, self.model.bundle.path)
         self.vocabulary = self.model.vocabulary
         self.limit = self.model.limit
         self.sequence: Sequence
@@ -138,9 +142,12 @@ class BundleEngine:
 
     def decode(self, tokens: int) -> None:
         """See `Engine`."""
-        token = self.next
-        for _ in range(tokens):
-            token = int(self.sequence.step(token).argmax())
+        from tamiz.runtime.speculator import decoding
+
+        token, end = self.next, len(self.sequence.tokens) + tokens
+        with decoding(self.sequence, self.speculation, self.model.prices, end) as step:
+            for _ in range(tokens):
+                token = int(step(token).argmax())
 
     def rewind(self, length: int) -> None:
         """See `Engine`."""
@@ -150,4 +157,4 @@ class BundleEngine:
 
 
 if __name__ == "__main__":
-    serve(lambda: BundleEngine(sys.argv[1], int(sys.argv[2])))
+    serve(lambda: BundleEngine(sys.argv[1], int(sys.argv[2]), sys.argv[3]))

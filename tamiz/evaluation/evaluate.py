@@ -334,7 +334,7 @@ def _decode(model: Model, window: Ids[int]) -> Iterator[Logits]:
     """Logits of a window of which the tokens that predict positions ≥ 16 are read one by one."""
     context = window[:-1]
     sequence = model.sequence(len(context))
-    prompt = sequence.logits(context[: LATE - 1])
+    prompt = sequence.logits(context[: LATE - 1]).copy()
     steps = (sequence.step(token).copy() for token in context[LATE - 1 :])
     rows = chain(prompt, steps)
     while block := list(islice(rows, _ROWS)):

@@ -72,6 +72,8 @@ class Manifest:
             ops of the domain `tamiz`; older manifests lack it.
         unsafe: Techniques that a gate of the build refused, by site, comma-separated; older
             manifests lack it.
+        equal_runs: Whether a run of several tokens gives bit for bit the logits of single steps,
+            so that one run can verify guessed tokens; older manifests lack it (False).
     """
 
     kind: str
@@ -85,6 +87,7 @@ class Manifest:
     format: int = FORMAT
     unsafe: dict[str, str] = field(default_factory=dict)
     weights: str = WEIGHTS[0]
+    equal_runs: bool = False
 
 
 @dataclass(frozen=True)
@@ -289,6 +292,7 @@ def write_manifest(
     kv_cache: str = "exact",
     unsafe: Mapping[str, str] | None = None,
     weights: str = WEIGHTS[0],
+    equal_runs: bool = False,
 ) -> Manifest:
     """Writes the manifest of a folder whose files are complete; the fields are `Manifest`'s."""
     names = sorted(
@@ -309,6 +313,7 @@ def write_manifest(
         kv_cache,
         unsafe=dict(unsafe or {}),
         weights=weights,
+        equal_runs=equal_runs,
     )
     write_json(folder / MANIFEST, asdict(manifest))
     return manifest
@@ -323,6 +328,7 @@ def _manifest(path: Path) -> Manifest:
         )
     raw.setdefault("unsafe", {})
     raw.setdefault("weights", WEIGHTS[0])
+    raw.setdefault("equal_runs", False)
     _check_fields(path, raw, Manifest, "the manifest")
     for key, values in (("kind", KINDS), ("kv_cache", KV_CACHES), ("weights", WEIGHTS)):
         if raw[key] not in values:

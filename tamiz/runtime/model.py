@@ -19,8 +19,11 @@ from tamiz.files.bundle import MODEL, Bundle
 from tamiz.files.errors import TamizError
 from tamiz.runtime.large_pages import load_constants
 from tamiz.runtime.opset import check_opset
+from tamiz.runtime.prices import Prices
 from tamiz.runtime.sampling import Sampler, Sampling
 from tamiz.runtime.sequence import CHUNK, Decoder, ExactSequence, Logits, Sequence, SharedSequence
+from tamiz.runtime.speculation import Speculation
+from tamiz.runtime.speculator import decoding
 from tamiz.runtime.states import PAST, TYPES, State
 
 
@@ -37,6 +40,8 @@ class Model:
         can_keep: Whether it takes logits_to_keep, the number of last positions to compute logits
             for; without it a prompt's logits are all computed.
         shared_cache: Whether the cache may be one buffer, appended in place.
+        equal_runs: Whether a run of several tokens gives bit for bit the logits of single steps.
+        prices: What runs cost; learned while tokens are generated with speculation.
     """
 
     def __init__(
@@ -66,6 +71,8 @@ class Model:
         self.limit = _positive(bundle, "max_position_embeddings")
         self.stop_ids = _stop_ids(bundle)
         self.shared_cache = bundle.manifest.kv_cache == "shared"
+        self.equal_runs = bundle.manifest.equal_runs
+        self.prices = Prices()
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], threads: int | None = None) -> Model:
@@ -127,6 +134,7 @@ class Model:
         sampling: Sampling,
         max_new_tokens: int | None = None,
         sequence: Sequence | None = None,
+        speculation: Speculation | None = None,
     ) -> Iterator[int]:
         """Yields the tokens that follow a prompt, up to and without a stop token.
 
@@ -136,9 +144,12 @@ class Model:
             max_new_tokens: Largest number of tokens; None for what the model's limit leaves.
             sequence: Continues there: what it shares with the beginning of the prompt is not read
                 again.
+            speculation: How tokens are guessed ahead, and gets what came of it; None for `auto`.
+                The tokens are the same in every mode.
 
         Raises:
-            TamizError: The prompt is empty, or does not fit with `max_new_tokens` in the limit.
+            TamizError: The prompt is empty, or does not fit with `max_new_tokens` in the limit; or
+                the model cannot verify guesses (`equal_runs`) and the mode demands it.
         """
         room = self.limit - len(prompt)
         if not prompt:
@@ -152,10 +163,17 @@ class Model:
         count = room if max_new_tokens is None else max_new_tokens
         if sequence is None:
             sequence = self.sequence(len(prompt) + (count if max_new_tokens else CHUNK))
-        return self._generate(prompt, Sampler(sampling), count, sequence)
+        speculation = speculation or Speculation()
+        speculation.resolve(self.equal_runs, self.bundle.path)
+        return self._generate(prompt, Sampler(sampling), count, sequence, speculation)
 
     def _generate(
-        self, prompt: Ids[int], sampler: Sampler, count: int, sequence: Sequence
+        self,
+        prompt: Ids[int],
+        sampler: Sampler,
+        count: int,
+        sequence: Sequence,
+        speculation: Speculation,
     ) -> Iterator[int]:
         known = 0
         for old, new in zip(sequence.tokens, prompt[:-1], strict=False):
@@ -164,13 +182,14 @@ class Model:
             known += 1
         sequence.truncate(known)
         logits = sequence.read(prompt[len(sequence.tokens) :])
-        for remaining in range(count, 0, -1):
-            token = sampler(logits)
-            if token in self.stop_ids:
-                return
-            yield token
-            if remaining > 1:
-                logits = sequence.step(token)
+        with decoding(sequence, speculation, self.prices, len(prompt) + count - 1) as step:
+            for remaining in range(count, 0, -1):
+                token = sampler(logits)
+                if token in self.stop_ids:
+                    return
+                yield token
+                if remaining > 1:
+                    logits = step(token)
 
     def logits(
         self, input_ids: NDArray[np.int64], attention_mask: NDArray[np.int64] | None = None

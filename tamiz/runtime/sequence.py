@@ -29,6 +29,8 @@ from tamiz.runtime.states import State
 
 #: Tokens that one run reads of a prompt: enough for a GEMM, little in activations.
 CHUNK = 512
+#: Rows of logits that a sequence has a buffer for: runs that verify guesses are not longer.
+ROWS = 32
 
 Logits = NDArray[np.float32]
 
@@ -67,6 +69,8 @@ class Sequence(ABC):
         """Starts empty."""
         self.tokens: list[int] = []
         self._decoder = decoder
+        self._fixed = [n for n, state in enumerate(decoder.states) if state.axis is None]
+        self._kept: tuple[int, list[NDArray[Any]]] | None = None
 
     def read(self, ids: Ids[int]) -> Logits:
         """Reads at least one token, in chunks.
@@ -95,22 +99,38 @@ class Sequence(ABC):
         return logits
 
     def logits(self, ids: Ids[int]) -> Logits:
-        """Reads tokens in one run; returns the logits after each, ``[len(ids), V]``."""
+        """Reads tokens in one run.
+
+        Returns:
+            The logits after each, ``[len(ids), V]``; valid until the next call.
+        """
         self._check(ids)
         self._reserve(len(ids))
         logits = self._run(np.array([ids], np.int64), every=True)
         self.tokens += ids
         return logits
 
+    def keep(self) -> None:
+        """Copies the state of fixed size, so that `truncate` can return to this length."""
+        if self._fixed:
+            self._kept = len(self.tokens), [self._state(n).copy() for n in self._fixed]
+
     def truncate(self, length: int) -> None:
         """Forgets all tokens after the first `length`.
 
-        State of fixed size cannot be truncated: a sequence that has such state is emptied.
+        State of fixed size cannot be shortened: a sequence that has such state returns to where
+        `keep` was called last, if that is not beyond `length`, and is emptied otherwise.
         """
-        if length < len(self.tokens):
-            fixed = any(state.axis is None for state in self._decoder.states)
-            del self.tokens[0 if fixed else length :]
-            self._cut()
+        if length >= len(self.tokens):
+            return
+        fixed: list[NDArray[Any]] = []
+        if self._kept is not None and self._kept[0] <= length:
+            length, fixed = self._kept
+        elif self._fixed:
+            self._kept, length = None, 0
+            fixed = [np.zeros_like(self._state(n)) for n in self._fixed]
+        del self.tokens[length:]
+        self._cut(fixed)
 
     def _check(self, ids: Ids[int]) -> None:
         """Refuses tokens that the model does not know."""
@@ -130,8 +150,16 @@ class Sequence(ABC):
             )
 
     @abstractmethod
-    def _cut(self) -> None:
-        """Fits the state to the tokens, of which some have been forgotten."""
+    def _state(self, index: int) -> NDArray[Any]:
+        """The state of that index of the decoder's states, as it is now."""
+
+    @abstractmethod
+    def _cut(self, fixed: Ids[NDArray[Any]]) -> None:
+        """Fits the state to the tokens, of which some have been forgotten.
+
+        Args:
+            fixed: New values of the states of fixed size, in their order.
+        """
 
     @abstractmethod
     def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
@@ -158,6 +186,7 @@ class SharedSequence(Sequence):
         self._keep = np.zeros(1, np.int64)
         self._next = np.zeros((1, 1, decoder.vocabulary), np.float32)
         self._next_row: Logits = self._next[0, 0]
+        self._rows: Logits = self._next
         self._buffers = [state.zeros() for state in decoder.states]
         self._allocate(capacity)
 
@@ -177,10 +206,12 @@ class SharedSequence(Sequence):
             _bind(self._binding.bind_input, "logits_to_keep", self._keep)
         self._bind_step()
 
-    def _cut(self) -> None:
-        for state, buffer in zip(self._decoder.states, self._buffers, strict=True):
-            if state.axis is None:
-                buffer[:] = 0
+    def _state(self, index: int) -> NDArray[Any]:
+        return self._buffers[index]
+
+    def _cut(self, fixed: Ids[NDArray[Any]]) -> None:
+        for index, value in zip(self._fixed, fixed, strict=True):
+            self._buffers[index][:] = value
 
     def _bind_step(self) -> None:
         """Binds what a step of one token needs; `_step` then changes values and the mask only."""
@@ -221,6 +252,15 @@ class SharedSequence(Sequence):
         self._run_bound()
         return self._next_row
 
+    def _buffer(self, rows: int) -> Logits:
+        """Memory for the logits ``[1, rows, V]``; that of `ROWS` rows is used again."""
+        shape = (1, rows, self._decoder.vocabulary)
+        if rows > ROWS:
+            return np.empty(shape, np.float32)
+        if self._rows.shape[1] < rows:
+            self._rows = np.empty((1, ROWS, self._decoder.vocabulary), np.float32)
+        return self._rows[:, :rows]
+
     def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
         length, count = len(self.tokens), ids.shape[1]
         positions = np.arange(length, length + count)[None]
@@ -231,7 +271,7 @@ class SharedSequence(Sequence):
         logits = self._next
         if every or not self._decoder.can_keep:
             self._keep[0] = 0
-            logits = np.empty((1, count, self._decoder.vocabulary), np.float32)
+            logits = self._buffer(count)
             _bind(self._binding.bind_output, "logits", logits)
         self._run_bound()
         self._bind_step()
@@ -247,16 +287,16 @@ class ExactSequence(Sequence):
         super().__init__(decoder)
         self._cache = [_value(state.zeros()) for state in decoder.states]
 
-    def _cut(self) -> None:
-        cached = zip(self._decoder.states, self._cache, strict=True)
-        self._cache = [
-            _value(
-                state.zeros()
-                if state.axis is None
-                else state.first(part.numpy(), len(self.tokens)).copy()
-            )
-            for state, part in cached
-        ]
+    def _state(self, index: int) -> NDArray[Any]:
+        state: NDArray[Any] = self._cache[index].numpy()
+        return state
+
+    def _cut(self, fixed: Ids[NDArray[Any]]) -> None:
+        values = dict(zip(self._fixed, fixed, strict=True))
+        for index, state in enumerate(self._decoder.states):
+            if index not in values:
+                values[index] = state.first(self._state(index), len(self.tokens)).copy()
+        self._cache = [_value(values[index]) for index in range(len(values))]
 
     def _step(self, token: int) -> Logits:
         last: Logits = self._run(np.array([[token]]), every=False)[-1]

@@ -11,6 +11,7 @@ from tamiz.files.errors import TamizError
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.sequence import Sequence
+from tamiz.runtime.speculation import Speculation
 from tamiz.runtime.tokenizer import Tokenizer
 
 
@@ -56,6 +57,7 @@ def generate_text(
     stop: Items[str] = (),
     sequence: Sequence | None = None,
     speed: Speed | None = None,
+    speculation: Speculation | None = None,
 ) -> Iterator[str]:
     """Yields the text that follows a prompt, in pieces, up to and without a stop string.
 
@@ -68,13 +70,14 @@ def generate_text(
         stop: Strings that end the text.
         sequence: See `Model.generate`.
         speed: Gets the number of tokens and the seconds that they took.
+        speculation: See `Model.generate`.
 
     Raises:
         TamizError: A stop string is empty, or see `Model.generate`.
     """
     if "" in stop:
         raise TamizError("a stop string is empty, expected at least one character")
-    ids = model.generate(prompt, sampling, max_new_tokens, sequence)
+    ids = model.generate(prompt, sampling, max_new_tokens, sequence, speculation)
     if speed is not None:
         ids = speed.follow(ids)
     yield from until_stop(tokenizer_pieces(tokenizer, ids), stop)

@@ -32,7 +32,8 @@ def test_run_prints_json(tamiz, dense_dir):
     assert code == 0
     report = json.loads(out)
     speed = ["tokens", "prompt_seconds", "decode_seconds", "decode_tok_s", "seconds"]
-    assert list(report) == ["text", "prompt_tokens", *speed]
+    assert list(report) == ["text", "prompt_tokens", *speed, "speculation"]
+    assert report["speculation"] == {"mode": "off", "runs": 0, "drafted": 0, "accepted": 0}
     assert report["prompt_tokens"] == 1
     assert report["tokens"] == 4
     assert report["decode_tok_s"] > 0

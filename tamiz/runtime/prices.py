@@ -1,0 +1,77 @@
+"""What a run of several rows costs, in steps of one row, measured while a model decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: Rows that a run may have.
+CHOICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+#: Price of each further row before anything was measured, in steps.
+_ROW = 0.12
+#: Weights of a new measurement that is lower, or higher, than the value so far: other programs
+#: only make a run slower.
+_LOWER, _HIGHER = 0.5, 0.1
+
+
+class Prices:
+    """Seconds of a step, and how many steps a run of M rows takes.
+
+    Attributes:
+        step: Seconds of a run of one row; None before the first.
+    """
+
+    def __init__(self) -> None:
+        """Starts with a guess, by which lengths are chosen until they were measured."""
+        self.step: float | None = None
+        self._measured: dict[int, float] = {}
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Notes how long a run took."""
+        if rows == 1:
+            self.step = _follow(self.step, seconds)
+        elif self.step is not None:
+            self._measured[rows] = _follow(self._measured.get(rows), seconds / self.step)
+
+    def of(self, rows: int) -> float:
+        """Price of a run of `rows` rows, in steps.
+
+        Measured, or on the line through the next measured lengths; from the largest on with the
+        slope from one row.
+        """
+        if rows in self._measured:
+            return max(1.0, self._measured[rows])
+        below = max((r for r in self._measured if r < rows), default=1)
+        above = min((r for r in self._measured if r > rows), default=0)
+        low = self._measured.get(below, 1.0)
+        if above:
+            slope = (self._measured[above] - low) / (above - below)
+        else:
+            slope = (low - 1.0) / (below - 1) if below > 1 else _ROW
+        return max(1.0, low + slope * (rows - below))
+
+    def best_guesses(self, chances: Sequence[float], pending: int = 1) -> int:
+        """Number of guesses that makes the most tokens per second.
+
+        A run of r rows gives 1 + c₁ + c₁c₂ + … + c₁…cₖ tokens on average, k = r − pending.
+
+        Args:
+            chances: Probability c of each guess, if those before it are right.
+            pending: Rows of the run that are no guesses.
+
+        Returns:
+            0 where a run without guesses is best.
+        """
+        best, count, tokens, alive = 1.0 / self.of(pending), 0, 1.0, 1.0
+        for guesses, chance in enumerate(chances, 1):
+            alive *= chance
+            tokens += alive
+            rows = pending + guesses
+            if (rows in CHOICES or guesses == len(chances)) and tokens / self.of(rows) > best:
+                best, count = tokens / self.of(rows), guesses
+        return count
+
+
+def _follow(value: float | None, measured: float) -> float:
+    if value is None:
+        return measured
+    return value + (_LOWER if measured < value else _HIGHER) * (measured - value)
