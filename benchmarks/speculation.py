@@ -38,7 +38,7 @@ CASES = HERE / "speculation_cases"
 #: Tokens decoded before the first case: the weights come into the caches.
 WARM_UP = 8
 #: The draws of the seeded comparison.
-SEEDED = {"temperature": 0.8, "top_p": 0.95, "seed": 1}
+SEEDED = Sampling(temperature=0.8, top_p=0.95, seed=1)
 _TASK = "{}\nWrite the whole changed file, and nothing else.\n\n```\n{}```"
 
 
@@ -126,7 +126,7 @@ def answer(model: Model, ids: list[int], tokens: int, rounds: int, seeded: bool)
     equal = {"greedy": found["off"] == found["ngram"]}
     if seeded:
         texts = [
-            list(model.generate(ids, Sampling(**SEEDED), tokens, sequence, Speculation(mode)))
+            list(model.generate(ids, SEEDED, tokens, sequence, Speculation(mode)))
             for mode in ("off", "ngram")
         ]
         equal["seeded"] = texts[0] == texts[1]
