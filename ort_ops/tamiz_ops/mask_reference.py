@@ -17,6 +17,9 @@ def kwta_mask(
     candidates: Array | None = None,
     center: Array | None = None,
     slope: Array | None = None,
+    shifted_bias: Array | None = None,
+    plain_bias: Array | None = None,
+    without: Array | None = None,
     *,
     block: int = 1,
     threshold: float = 0.0,
@@ -30,9 +33,13 @@ def kwta_mask(
     """score = |x of a block|_2 * weight; kept where score >= threshold, or the `keep` largest.
 
     With `slope` the threshold of a token is threshold * exp(-(x . slope + offset)), within a factor
-    of `range`. With `renorm` the centred x is multiplied by blocks / winners.
+    of `range`. With `renorm` the centred x is multiplied by blocks / winners. Switched off by
+    `without` it gives all candidates, x and the plain bias; without `shifted_bias`, which would
+    belong to the centred x, that stays centred.
     """
     k = x.shape[-1]
+    if off := without is not None and without[0] != 0:
+        center, renorm = center if shifted_bias is None else None, 0
     centred = x.astype(np.float64) - (0 if center is None else center)
     padded = np.pad(centred, [(0, 0)] * (x.ndim - 1) + [(0, -k % block)])
     scores = np.sqrt(np.square(padded.reshape(*x.shape[:-1], -1, block)).sum(axis=-1))
@@ -51,25 +58,33 @@ def kwta_mask(
         kept = scores >= least
     if position_ids is not None:
         kept |= ((position_ids < first) | (position_ids % duty != 0))[..., np.newaxis]
-    winners = (kept & allowed).astype(np.uint8)
+    winners = ((kept | off) & allowed).astype(np.uint8)
     if renorm:
         centred = centred * (kept.shape[-1] / np.maximum(winners.sum(axis=-1, keepdims=True), 1))
-    return [winners, centred]
+    bias = plain_bias if off else shifted_bias
+    if bias is None:
+        bias = np.zeros(0 if shifted_bias is None else shifted_bias.shape, np.float32)
+    return [winners, centred, bias]
 
 
 def zero_mask(
     x: Array,
     candidates: Array | None = None,
+    without: Array | None = None,
     *,
     block: int = 1,
     epsilon: float = 0.0,
     density: float = 1.0,
 ) -> list[Array]:
-    """Of the candidates the blocks with |x|_2 > epsilon; all where these are too many."""
+    """Of the candidates the blocks with |x|_2 > epsilon; all where these are too many.
+
+    All candidates, too, where `without` switches it off.
+    """
     k = x.shape[-1]
     padded = np.pad(x.astype(np.float64), [(0, 0)] * (x.ndim - 1) + [(0, -k % block)])
     sizes = np.sqrt(np.square(padded.reshape(*x.shape[:-1], -1, block)).sum(axis=-1))
     allowed = np.ones(sizes.shape, bool) if candidates is None else candidates != 0
     kept = allowed & ~(sizes <= np.float32(epsilon))
     sparse = kept.sum(axis=-1, keepdims=True) <= density * kept.shape[-1]
+    sparse &= without is None or without[0] == 0
     return [np.where(sparse, kept, allowed).astype(np.uint8)]

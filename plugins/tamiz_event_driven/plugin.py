@@ -23,6 +23,7 @@ EVENT_DRIVEN = api.Technique(
     policy_keys={"topk": "topk", "theta": "delta_theta"},
     autotune=api.Autotune(field="topk", schedule=schedule),
     ops=("EventSelect", "EventSum"),
+    switch="EventSelect.without",
     fit=fit,
     rewrite=rewrite,
     effect=effect,
@@ -44,6 +45,7 @@ EVENT_ATTENTION = api.Technique(
     excludes={"windows"},  # all that is left out, not what a window shows of it
     decode_only=True,
     ops=("Attention.event",),
+    switch="Attention.without_choice",
     effect=attention.effect,
     fit=attention.fit,
     rewrite=attention.rewrite,

@@ -46,7 +46,7 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
         return [graph.value(f"{site.id}/event_{name}") for name in names]
 
     x, product, candidates = input_of(node, "x"), node.outputs[0], input_of(node, "mask")
-    centred = _is_centred(x)
+    centred = _keep_centred(graph, node)
     given = {"k": site.in_features, "n": site.out_features, **fit.attributes}
     state = 3 + (site.in_features + site.out_features if given["alpha"] != 0 else 0)
     batch = None if attention.shape is None else attention.shape[0]
@@ -92,22 +92,28 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     )
     graph.follow(product, total.outputs[0], renamed=f"{site.id}/event_dy")
     graph.add_present(total, "present", past, [batch, state])
-    return [select, node, total]
+    return [select, node, total, *([centred] if centred else [])]
 
 
-def _is_centred(x: ir.Value | None) -> bool:
-    """Whether an op before has taken a mean off the inputs, and added its product to the bias.
+def _keep_centred(graph: GraphEditor, node: ir.Node) -> ir.Node | None:
+    """The op before a product that has taken a mean off its inputs, if there is one.
 
-    The expected inputs are then centred, too.
+    The expected inputs are then centred, too, so it takes the mean off in every run: also where
+    its technique is switched off.
     """
+    x = input_of(node, "x")
     before = None if x is None else x.producer()
-    if before is None or not has_input(before, "center"):
-        return False
-    return input_of(before, "center") is not None
+    if before is None or not has_input(before, "center") or input_of(before, "center") is None:
+        return None
+    graph.connect(node, "bias", input_of(before, "shifted_bias"))
+    for port in ("shifted_bias", "plain_bias"):
+        graph.connect(before, port, None)
+    before.resize_outputs(2)
+    return before
 
 
 def _base(
-    graph: GraphEditor, site: Site, fit: Fit, node: ir.Node, centred: bool
+    graph: GraphEditor, site: Site, fit: Fit, node: ir.Node, centred: ir.Node | None
 ) -> ir.Value | None:
     """(1 − α) W μ − α b; None where it is 0."""
     alpha = float(fit.attributes["alpha"])

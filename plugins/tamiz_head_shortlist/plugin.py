@@ -24,6 +24,7 @@ HEAD_SHORTLIST = api.Technique(
     fit=fit,
     rewrite=rewrite,
     ops=("HeadShortlist.head",),
+    switch="HeadShortlist.without",
 )
 
 tamiz_techniques = api.offer(HEAD_SHORTLIST)

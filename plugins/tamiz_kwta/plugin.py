@@ -19,6 +19,7 @@ KWTA = api.Technique(
     claims=(api.Claim(api.Resource.CANDIDATES, api.Mode.NARROWING, order=20, block="block"),),
     requires={"skippable-blocks"},
     ops=("KwtaMask",),
+    switch="KwtaMask.without",
     calibrated=True,
     strength=api.Strength("strength", fixed=("k", "k_abs"), start=1.0, loss="loss"),
     effect=effect,

@@ -25,9 +25,13 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
             return None
         return graph.constant(f"{site.id}.kwta.{role}", fit.tensors[role])
 
-    mask, centred = graph.value(f"{site.id}.kwta.mask", "UINT8"), []
+    outputs = {"mask": graph.value(f"{site.id}.kwta.mask", "UINT8")}
     if "center" in fit.tensors or "renorm" in fit.attributes:
-        centred = [graph.value(f"{site.id}.kwta.centred", x)]
+        outputs["x"] = graph.value(f"{site.id}.kwta.centred", x)
+    shifted, bias = None, input_of(node, "bias")
+    if "shift" in fit.tensors:
+        shifted = _shifted(graph, site, bias, fit)
+        outputs["bias"] = graph.value(f"{site.id}.kwta.bias", shifted)
     inputs = {
         "x": x,
         "weight": constant("score"),
@@ -36,21 +40,20 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
         "center": constant("center"),
         "slope": constant("slope"),
     }
+    if shifted is not None:
+        inputs |= {"shifted_bias": shifted, "plain_bias": bias}
     made = graph.insert(
-        node, f"{site.id}.kwta", "KwtaMask", inputs, fit.attributes, [mask, *centred]
+        node, f"{site.id}.kwta", "KwtaMask", inputs, fit.attributes, list(outputs.values())
     )
-    graph.connect(node, "mask", mask)
-    for value in centred:
-        graph.connect(node, "x", value)
-    if "shift" in fit.tensors:
-        graph.connect(node, "bias", _shifted(graph, site, node, fit))
+    for port, value in outputs.items():
+        graph.connect(node, port, value)
     graph.set(node, {"block": int(fit.attributes["block"])})
     return [made, node]
 
 
-def _shifted(graph: GraphEditor, site: Site, node: ir.Node, fit: Fit) -> ir.Value:
+def _shifted(graph: GraphEditor, site: Site, bias: ir.Value | None, fit: Fit) -> ir.Value:
     """The bias with W μ added."""
-    shift, bias = fit.tensors["shift"], input_of(node, "bias")
+    shift = fit.tensors["shift"]
     if bias is not None:
         if bias.const_value is None:
             raise FitError("its bias is computed, expected a constant")

@@ -24,6 +24,7 @@ SEED_DELTA = api.Technique(
     policy_keys={"K": "k", "block": "block"},
     fallback=True,
     ops=("SeedDeltaMatMul",),
+    switch="SeedDeltaMatMul.without",
 )
 
 tamiz_techniques = api.offer(SEED_DELTA)

@@ -38,6 +38,7 @@ WINDOW_ATTENTION = api.Technique(
     site_kinds={api.SiteKind.ATTENTION},
     claims=(api.Claim(api.Resource.KEYS, api.Mode.NARROWING, order=10),),
     provides={"windows", "refine"},
+    switch="Attention.without_window",
     fit=fit,
     effect=effect,
     rewrite=api.set_attention,

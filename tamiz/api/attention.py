@@ -32,9 +32,12 @@ def set_attention(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     graph = GraphEditor(model)
     node = graph.attention(site)
     own = attribute_of(node, "window")
-    if 0 < own <= int(fit.attributes.get("window", 0)):
+    attributes = dict(fit.attributes)
+    if 0 < own <= int(attributes.get("window", 0)):
         raise FitError(f"the model's own window of {own} keys is not longer")
-    graph.set(node, fit.attributes)
+    if "window" in attributes:  # what a run without the technique sees
+        attributes |= {"plain_window": own, "plain_sinks": attribute_of(node, "sinks")}
+    graph.set(node, attributes)
     return [node]
 
 

@@ -18,6 +18,7 @@ from tamiz.api.site import Site
 from tamiz.api.technique import FitError
 from tamiz.files.errors import TamizError
 from tamiz.runtime.states import PAST, present_of
+from tamiz.runtime.switches import switch_input
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -169,6 +170,13 @@ class GraphEditor:
             )
             self.model.graph.register_initializer(value)
         return initializers[name]
+
+    def switch(self, technique: str) -> ir.Value:
+        """The graph input that switches a technique off in a run: int64 ``[1]``, 0 by default."""
+        value = self.constant(switch_input(technique), np.zeros(1, np.int64))
+        if not value.is_graph_input():
+            self.model.graph.inputs.append(value)
+        return value
 
     def connect(self, node: ir.Node, port: str, value: ir.Value | None) -> None:
         """Gives an op of the domain `tamiz` another input."""

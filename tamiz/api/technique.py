@@ -295,11 +295,14 @@ class Graph:
         ops: Ops of the domain `tamiz` whose run-time metrics are the technique's: ``KwtaMask``, or
             ``Attention.pack`` for those of an op whose names start with ``pack.``
         fallback: True if its ops can compute with the dense weight instead (`Fit.strip`).
+        switch: Op and its input that switch the technique off in a run, ``KwtaMask.without``; the
+            core connects it. "" if a run cannot do without the technique.
     """
 
     rewrite: RewriteFunction
     ops: tuple[str, ...] = ()
     fallback: bool = False
+    switch: str = ""
 
     @property
     def metrics(self) -> tuple[tamiz_ops.OpMetric, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tamiz.api.site import Site
-from tamiz.api.technique import FitError
+from tamiz.api.technique import FitError, Technique
 from tamiz.building.fitting import Attempt
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle
@@ -97,6 +97,7 @@ def write_model(
             except FitError as error:
                 left[site.id, technique.name] = str(error)
                 break  # what follows may need what this one would have provided
+            _connect_switch(technique, made, model)
             for node in made:
                 _sign(node, site, attempt.choice, plan.policy)
                 if site.id in refused:
@@ -113,6 +114,17 @@ def write_model(
     equal_runs = not any(a.choice.technique.decode_only for made in accepted.values() for a in made)
     equal_runs = equal_runs and kv_cache == "shared" and all(map(_equal_in_runs, model.graph))
     return Written(tuple(notes), constant_bytes(model), kv_cache, equal_runs, left)
+
+
+def _connect_switch(technique: Technique, made: Sequence[ir.Node], model: ir.Model) -> None:
+    """Lets a run do without a technique at the nodes that it made, where they can."""
+    from tamiz.api.editing import GraphEditor, has_input, input_of
+
+    graph, (op_type, _, port) = GraphEditor(model), technique.switch.partition(".")
+    for node in made:
+        replaced = not has_input(node, "dense") or input_of(node, "dense") is not None
+        if node.op_type == op_type and replaced:
+            graph.connect(node, port, graph.switch(technique.name))
 
 
 def strips(plan: Plan, site: Site, choice: Choice) -> bool:

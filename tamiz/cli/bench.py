@@ -10,6 +10,7 @@ import click
 from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
+from tamiz.cli._switches import without_option
 from tamiz.cli._techniques import plugins
 from tamiz.runtime.speculation import MODES
 
@@ -80,6 +81,7 @@ class Lengths(click.ParamType[tuple[int, ...]]):
     "steps. The text follows random tokens, so it repeats more or less than yours.",
 )
 @click.option("--threads", type=Workers(), default=2, show_default=True, help="Number of threads.")
+@without_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
@@ -93,6 +95,7 @@ def command(
     calibration: Path | None,
     speculate: str,
     threads: int,
+    without: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Measure speed, memory and load time.
@@ -103,13 +106,15 @@ def command(
     from tamiz.evaluation.bench import bench
 
     if sweep is not None:
+        if without:
+            raise click.UsageError("--without and --sweep exclude each other")
         if text is None or output is None:
             raise click.UsageError("--sweep needs --text and --output")
         return _sweep(ctx, directory, sweep, text, output, calibration, contexts, threads, as_json)
     if text or output or calibration:
         raise click.UsageError("--text, --output and --calibration belong to --sweep")
     with status("memory bandwidth") as progress:
-        report = bench(directory, against, contexts, threads, progress, speculate)
+        report = bench(directory, against, contexts, threads, progress, speculate, without)
     if report["busy_cores"] >= _BUSY:
         click.echo(
             f"warning: other programs kept {report['busy_cores']:.1f} cores busy before the "

@@ -15,6 +15,7 @@ import click
 from tamiz.cli._conversation import Conversation
 from tamiz.cli._generation import generation_options, stdin
 from tamiz.cli._progress import status
+from tamiz.cli._switches import without_option
 from tamiz.files.errors import TamizError, did_you_mean
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ COMMANDS = {
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--system", help="System prompt. The chat template must support one.")
 @generation_options
+@without_option
 def command(
     directory: Path,
     system: str | None,
@@ -46,6 +48,7 @@ def command(
     speculate: str,
     threads: int | None,
     allow_control_tokens: bool,
+    without: tuple[str, ...],
 ) -> None:
     """Chat with a bundle.
 
@@ -60,7 +63,7 @@ def command(
 
     sampling = Sampling(temperature, top_k, top_p, seed)
     with status(f"load {directory}"):
-        model = Model.load(directory, threads)
+        model = Model.load(directory, threads, without)
         conversation = Conversation(
             model, sampling, max_new_tokens, stop, speculate, system, allow_control_tokens
         )

@@ -9,6 +9,7 @@ import click
 from tamiz.cli._counts import Workers
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
+from tamiz.cli._switches import without_option
 from tamiz.cli._techniques import acts_on_steps_only
 
 
@@ -41,6 +42,7 @@ from tamiz.cli._techniques import acts_on_steps_only
     type=Workers(),
     help="Number of windows scored at once, one thread each.  [default: physical cores]",
 )
+@without_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
@@ -51,6 +53,7 @@ def command(
     windows: int,
     decode: bool | None,
     threads: int | None,
+    without: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Measure quality on a text: perplexity and distance from dense.
@@ -63,10 +66,10 @@ def command(
     from tamiz.planning.machine import cores
     from tamiz.runtime.model import Model
 
-    built = Model.load(directory, threads=1)
+    built = Model.load(directory, threads=1, without=without)
     dense = None if against is None else Model.load(against, threads=1)
     if decode is None:
-        decode = acts_on_steps_only(ctx, built.bundle.manifest.techniques)
+        decode = acts_on_steps_only(ctx, set(built.bundle.manifest.techniques) - built.without)
     cuts = read_windows(text, built.bundle, windows)
     with status("load the models") as progress:
         at_once = threads or cores()

@@ -11,6 +11,7 @@ import click
 
 from tamiz.cli._generation import generation_options, stdin
 from tamiz.cli._output import print_json
+from tamiz.cli._switches import without_option
 
 if TYPE_CHECKING:
     from tamiz.runtime.text import Speed
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--system", help="System prompt. The chat template must support one.")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")
 @generation_options
+@without_option
 @click.option("--json", "as_json", is_flag=True, help="Print the answer and its speed as JSON.")
 def command(
     directory: Path,
@@ -39,6 +41,7 @@ def command(
     speculate: str,
     threads: int | None,
     allow_control_tokens: bool,
+    without: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Answer one prompt.
@@ -62,7 +65,7 @@ def command(
         raise click.UsageError("--prompt and the argument PROMPT exclude each other")
     if text == "-":
         text = stdin().read()
-    model = Model.load(directory, threads)
+    model = Model.load(directory, threads, without)
     tokenizer = Tokenizer(model.bundle)
     if raw:
         ids = tokenizer.encode(text, control_tokens=allow_control_tokens)

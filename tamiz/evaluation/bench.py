@@ -237,16 +237,19 @@ def ratios(
     }
 
 
-def bundle_child(directory: Path, threads: int, speculate: str = "off") -> Child:
+def bundle_child(
+    directory: Path, threads: int, speculate: str = "off", without: Sequence[str] = ()
+) -> Child:
     """A child that runs a bundle.
 
     Args:
         directory: The bundle.
         threads: Threads of its pool.
         speculate: Mode of `tamiz.runtime.speculation.Speculation`.
+        without: Techniques to switch off.
     """
     module = [sys.executable, "-m", "tamiz.evaluation.bench_child"]
-    return Child(str(directory), [*module, str(directory), str(threads), speculate])
+    return Child(str(directory), [*module, str(directory), str(threads), speculate, *without])
 
 
 def bench(
@@ -256,6 +259,7 @@ def bench(
     threads: int,
     progress: Callable[[str], None] = lambda _: None,
     speculate: str = "off",
+    without: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measures a bundle, optionally against another; the JSON of `tamiz bench`.
 
@@ -266,6 +270,7 @@ def bench(
         threads: Threads of each engine.
         progress: Takes the name of the measurement that begins.
         speculate: Mode of speculation of the first bundle; the other one decodes by steps.
+        without: Techniques of the first bundle to switch off.
 
     Raises:
         TamizError: A bundle that does not load, or a context beyond a model's limit.
@@ -276,8 +281,8 @@ def bench(
     read_gb_s = read_bandwidth(threads)
     children: list[Child] = []
     try:
-        for path, mode in zip(directories, (speculate, "off"), strict=False):
-            children.append(bundle_child(path, threads, mode))
+        for path, mode, off in zip(directories, (speculate, "off"), (without, ()), strict=False):
+            children.append(bundle_child(path, threads, mode, off))
         results = measure(children, contexts, progress)
     finally:
         for child in children:

@@ -1,4 +1,4 @@
-"""One engine in its own process: ``python -m tamiz.evaluation.bench_child DIR THREADS MODE``.
+"""One engine in its own process, ``-m tamiz.evaluation.bench_child DIR THREADS MODE WITHOUT…``.
 
 The parent (`tamiz.evaluation.bench`) writes one JSON command a line and reads one JSON answer a
 line, so that rounds of several engines interleave while each keeps an honest resident set of its
@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 #: Tokens decoded before the clock starts: caches and thread pools have gone cold meanwhile. A large
@@ -114,19 +114,22 @@ def serve(load: Callable[[], Engine]) -> None:
 class BundleEngine:
     """A bundle in tamiz' own runtime."""
 
-    def __init__(self, directory: str, threads: int, speculate: str = "off") -> None:
+    def __init__(
+        self, directory: str, threads: int, speculate: str = "off", without: Iterable[str] = ()
+    ) -> None:
         """Loads the bundle.
 
         Args:
             directory: The bundle.
             threads: Threads of ONNX Runtime's pool.
             speculate: Mode of `tamiz.runtime.speculation.Speculation`.
+            without: Techniques to switch off.
         """
         from tamiz.runtime.model import Model
         from tamiz.runtime.sequence import Sequence
         from tamiz.runtime.speculation import Speculation
 
-        self.model = Model.load(directory, threads=threads)
+        self.model = Model.load(directory, threads=threads, without=without)
         self.speculation = Speculation(speculate)
         self.speculation.resolve(self.model.equal_runs, self.model.bundle.path)
         self.vocabulary = self.model.vocabulary
@@ -157,4 +160,4 @@ class BundleEngine:
 
 
 if __name__ == "__main__":
-    serve(lambda: BundleEngine(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
+    serve(lambda: BundleEngine(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]))

@@ -7,7 +7,7 @@ heavy. The text side (tokenizer, stop strings, chat) is `tamiz.runtime.text`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Ids
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from tamiz.runtime.sequence import CHUNK, Decoder, ExactSequence, Logits, Sequen
 from tamiz.runtime.speculation import Speculation
 from tamiz.runtime.speculator import decoding
 from tamiz.runtime.states import PAST, TYPES, State
+from tamiz.runtime.switches import check_switches, switch_input, switchable
 
 
 class Model:
@@ -42,10 +43,16 @@ class Model:
         shared_cache: Whether the cache may be one buffer, appended in place.
         equal_runs: Whether a run of several tokens gives bit for bit the logits of single steps.
         prices: What runs cost; learned while tokens are generated with speculation.
+        switches: Techniques that a run can do without.
+        without: Those that new sequences do without.
     """
 
     def __init__(
-        self, bundle: Bundle, session: ort.InferenceSession, constants: Ids[ort.OrtValue] = ()
+        self,
+        bundle: Bundle,
+        session: ort.InferenceSession,
+        constants: Ids[ort.OrtValue] = (),
+        without: Iterable[str] = (),
     ) -> None:
         """Wraps a session and the constants that were read for it; use `load`."""
         self.bundle = bundle
@@ -67,6 +74,8 @@ class Model:
         self.has_positions = "position_ids" in inputs
         optional = {value.name for value in session.get_overridable_initializers()}
         self.can_keep = "logits_to_keep" in optional
+        self.switches = switchable(session)
+        self.without = check_switches(bundle, self.switches, without)
         self.vocabulary = int(outputs["logits"].shape[-1])
         self.limit = _positive(bundle, "max_position_embeddings")
         self.stop_ids = _stop_ids(bundle)
@@ -75,15 +84,22 @@ class Model:
         self.prices = Prices()
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str], threads: int | None = None) -> Model:
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        threads: int | None = None,
+        without: Iterable[str] = (),
+    ) -> Model:
         """Opens a bundle and makes its session.
 
         Args:
             directory: The bundle.
             threads: Threads that work on one run; None leaves it to onnxruntime (physical cores).
+            without: Techniques to switch off: runs compute what a bundle without them computes.
 
         Raises:
-            TamizError: No valid bundle, not a decoder, or onnxruntime is too old or refuses it.
+            TamizError: No valid bundle, not a decoder, or onnxruntime is too old or refuses it; or
+                one of `without` cannot be switched off.
         """
         bundle = Bundle.open(directory)
         oldest = bundle.manifest.min_onnxruntime
@@ -107,7 +123,7 @@ class Model:
         except Exception as error:  # onnxruntime's exceptions share no base class
             reason = str(error).strip().splitlines()[0]
             raise TamizError(f"{bundle.model}: onnxruntime cannot load it: {reason}") from error
-        return cls(bundle, session, constants)
+        return cls(bundle, session, constants, without)
 
     def sequence(self, capacity: int = CHUNK) -> Sequence:
         """An empty sequence.
@@ -123,6 +139,8 @@ class Model:
             self.limit,
             self.has_positions,
             self.can_keep,
+            self.switches,
+            self.without,
         )
         if self.shared_cache:
             return SharedSequence(decoder, min(capacity, self.limit))
@@ -209,6 +227,7 @@ class Model:
         if self.has_positions:
             feeds["position_ids"] = np.maximum(mask.cumsum(axis=1) - 1, 0)
         feeds |= {state.past: state.zeros(batch) for state in self.states}
+        feeds |= {switch_input(name): np.ones(1, np.int64) for name in self.without}
         result: Logits = self.session.run(["logits"], feeds)[0]
         return result
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from tamiz.files.errors import TamizError
 from tamiz.runtime import large_pages
 from tamiz.runtime.states import State
+from tamiz.runtime.switches import switch_input
 
 #: Tokens that one run reads of a prompt: enough for a GEMM, little in activations.
 CHUNK = 512
@@ -47,6 +48,8 @@ class Decoder:
         limit: Tokens that a sequence can have.
         has_positions: Whether the graph takes position_ids.
         can_keep: Whether it takes logits_to_keep.
+        switches: Techniques that a run can do without.
+        without: Those that a new sequence does without.
     """
 
     path: Path
@@ -56,6 +59,8 @@ class Decoder:
     limit: int
     has_positions: bool
     can_keep: bool
+    switches: Ids[str] = ()
+    without: Collection[str] = ()
 
 
 class Sequence(ABC):
@@ -71,6 +76,9 @@ class Sequence(ABC):
         self._decoder = decoder
         self._fixed = [n for n, state in enumerate(decoder.states) if state.axis is None]
         self._kept: tuple[int, list[NDArray[Any]]] | None = None
+        self._switches = {name: np.zeros(1, np.int64) for name in decoder.switches}
+        for name in decoder.without:
+            self._switches[name][0] = 1
 
     def read(self, ids: Ids[int]) -> Logits:
         """Reads at least one token, in chunks.
@@ -131,6 +139,19 @@ class Sequence(ABC):
             fixed = [np.zeros_like(self._state(n)) for n in self._fixed]
         del self.tokens[length:]
         self._cut(fixed)
+
+    def switch_off(self, techniques: Collection[str]) -> None:
+        """Lets the runs that follow do without `techniques`, and with all others.
+
+        A run keeps the state of a technique that it does without: sketches of keys, for one.
+
+        Raises:
+            KeyError: A run cannot do without one of them, see `Model.switches`.
+        """
+        for name in techniques:
+            self._switches[name]
+        for name, off in self._switches.items():
+            off[0] = name in techniques
 
     def _check(self, ids: Ids[int]) -> None:
         """Refuses tokens that the model does not know."""
@@ -204,7 +225,19 @@ class SharedSequence(Sequence):
             _bind(self._binding.bind_output, state.present, buffer)
         if decoder.can_keep:
             _bind(self._binding.bind_input, "logits_to_keep", self._keep)
+        self._bind_switches()
         self._bind_step()
+
+    def switch_off(self, techniques: Collection[str]) -> None:
+        """See `Sequence`."""
+        super().switch_off(techniques)
+        self._bind_switches()
+
+    def _bind_switches(self) -> None:
+        """Binds the switches that are set; one stays bound, as its value can change."""
+        for name, off in self._switches.items():
+            if off[0]:
+                _bind(self._binding.bind_input, switch_input(name), off)
 
     def _state(self, index: int) -> NDArray[Any]:
         return self._buffers[index]
@@ -311,6 +344,7 @@ class ExactSequence(Sequence):
             feeds["position_ids"] = _value(np.arange(length, length + count)[None])
         if decoder.can_keep:
             feeds["logits_to_keep"] = _value(np.array([0 if every else 1]))
+        feeds |= {switch_input(name): _value(off) for name, off in self._switches.items() if off[0]}
         presents = [state.present for state in decoder.states]
         *self._cache, logits = decoder.session.run_with_ort_values([*presents, "logits"], feeds)
         result: Logits = logits.numpy()[0]

@@ -202,6 +202,16 @@ class TechniqueTests:
         assert not missing, f"declares metrics that no op reports: {sorted(missing)}"
         assert not unsaid, f"its ops report metrics that it does not declare: {sorted(unsaid)}"
 
+    def test_a_run_without_it_has_the_bits_of_a_build_without_it(self, trial: Trial) -> None:
+        """Its switch, where it has one: prefill and decode."""
+        if not trial.technique.switch:
+            pytest.skip("declares no switch: no run can do without it")
+        if trial.technique.fallback:
+            pytest.skip("its switch needs dense weights, which this build does not keep")
+        built, base = trial.build(trial.case.config), trial.build(None)
+        assert built.without is not None, "declares a switch, but the graph has none"
+        np.testing.assert_array_equal(built.without, base.logits)
+
     def test_a_full_budget_loses_nothing(self, case: Case, trial: Trial) -> None:
         """The model is that without the technique, prefill and decode."""
         if case.full_budget is None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from tamiz.plugins import Plugins
+    from tamiz.runtime import sequence as runtime
 
 #: Read at once, and then token by token.
 _PROMPT = [(7 * i * i + 3 * i) % 250 for i in range(48)]
@@ -63,11 +64,13 @@ class Built:
         logits: After the prompt and after each decoded token, ``[steps, V]``.
         metrics: Names of what its ops report.
         applied: Techniques that are applied at some site.
+        without: `logits` of runs without the technique; None where no run can do without it.
     """
 
     logits: NDArray[np.float32]
     metrics: set[str]
     applied: set[str]
+    without: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True)
@@ -171,13 +174,16 @@ class Trial:
         target = self.dense.parent / f"built-{len(self._built)}"
         report = build(self.dense, target, choose(techniques, wanted), self.plugins, options)
         model = Model.load(target, threads=1)
-        sequence = model.sequence(len(_PROMPT) + len(_DECODED))
-        logits = [sequence.read(_PROMPT).copy()]
-        logits += [sequence.step(token).copy() for token in _DECODED]
+        logits, without = _read(model.sequence(len(_PROMPT) + len(_DECODED))), None
+        if self.technique.name in model.switches:
+            sequence = model.sequence(len(_PROMPT) + len(_DECODED))
+            sequence.switch_off({self.technique.name})
+            without = _read(sequence)
         return Built(
-            np.stack(logits),
+            logits,
             {name for node in metrics(model.session).values() for name in node},
             {fitted.name for site in report.sites.values() for fitted in site.applied},
+            without,
         )
 
     def _fit(self, choice: Choice, site: Site) -> Fit | None:
@@ -195,6 +201,13 @@ class Trial:
         if site.weight is not None:
             weight = np.array(weight_array(GraphEditor(self.found.model).linear(site), site))
         return weight, self.calibration.statistics(site.id)
+
+
+def _read(sequence: runtime.Sequence) -> NDArray[np.float32]:
+    """Logits after the prompt and after each decoded token, ``[steps, V]``."""
+    logits = [sequence.read(_PROMPT).copy()]
+    logits += [sequence.step(token).copy() for token in _DECODED]
+    return np.stack(logits)
 
 
 def _text(path: Path) -> Path:

@@ -51,7 +51,7 @@ def test_inputs_decided_on_as_they_are_scored_win_as_those_among_candidates(isa,
 def test_center(isa):
     x, center = random(1, 9, 70) + 1, random(70, seed=2)
     inputs = [x, None, None, None, center]
-    got, centred = tamiz_ops.run("KwtaMask", inputs, isa=isa, threshold=0.8)
+    got, centred, _ = tamiz_ops.run("KwtaMask", inputs, isa=isa, threshold=0.8)
     np.testing.assert_array_equal(centred, x - center)
     np.testing.assert_array_equal(got, np.abs(x - center) >= np.float32(0.8))
     with pytest.raises(ValueError, match="output centred needs input center or renorm"):
@@ -104,7 +104,7 @@ def test_strange_inputs_do_not_switch_a_site_off(isa):
 def test_a_slope_reads_the_input_before_its_center_is_taken_off():
     x, center, slope = random(1, 50, 70) + 1, random(70, seed=2), random(70, seed=3) / 8
     inputs = [x, None, None, None, center, slope]
-    got, _ = tamiz_ops.run("KwtaMask", inputs, threshold=0.8)
+    got, *_ = tamiz_ops.run("KwtaMask", inputs, threshold=0.8)
     expected = reference.run("KwtaMask", inputs, threshold=0.8)[0]
     assert np.mean(got != expected) < 1e-3
 
@@ -126,8 +126,8 @@ def test_renorm_makes_up_for_what_loses(isa, center):
     x, positions = random(1, 9, 70) + 1, np.arange(9)[None]
     inputs = [x, None, positions, None, center]
     how: dict[str, Any] = {"block": 3, "threshold": 1.5, "renorm": 1}
-    got, scaled = tamiz_ops.run("KwtaMask", inputs, isa=isa, **how)
-    expected, expected_scaled = reference.run("KwtaMask", inputs, **how)
+    got, scaled, _ = tamiz_ops.run("KwtaMask", inputs, isa=isa, **how)
+    expected, expected_scaled, _ = reference.run("KwtaMask", inputs, **how)
     assert 0 < got.mean() < 1
     np.testing.assert_array_equal(got, expected)
     np.testing.assert_allclose(scaled, expected_scaled, rtol=1e-6, atol=0)
@@ -258,3 +258,24 @@ def test_metrics_count_blocks_and_gated_tokens():
 def test_refuses_what_makes_no_sense(attributes, message):
     with pytest.raises(ValueError, match=message):
         mask(random(1, 8), **attributes)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("off", [0, 1])
+def test_switched_off_it_gives_the_product_without_it(isa, off):
+    x, center, bias = random(1, 5, 70), random(70, seed=2), random(9, seed=3)
+    shifted, without = bias + np.float32(1), np.array([off])
+    candidates = np.random.default_rng(4).integers(0, 2, x.shape, np.uint8)
+    inputs = [x, None, None, candidates, center, None, shifted, bias, without]
+    got = tamiz_ops.run("KwtaMask", inputs, isa=isa, threshold=0.8)
+    for one, expected in zip(got, reference.run("KwtaMask", inputs, threshold=0.8), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=0, atol=1e-6)
+    if off:
+        for one, plain in zip(got, [candidates, x, bias], strict=True):
+            np.testing.assert_array_equal(one, plain)
+
+
+def test_a_switch_that_is_no_number_is_refused():
+    x = random(1, 5, 70)
+    with pytest.raises(ValueError, match=r"without has shape \[2\], expected \[1\]"):
+        tamiz_ops.run("KwtaMask", [x, *[None] * 7, np.zeros(2, np.int64)], out=[True])

@@ -25,9 +25,10 @@ def test_what_is_not_zero_is_kept(k, rows, block, narrowed, data):
     blocks = (rows, -(-k // block))
     candidates = np.random.default_rng(1).integers(0, 2, blocks, np.uint8) if narrowed else None
     attributes = {"block": block, "density": data.draw(st.sampled_from([0.0, 0.1, 0.5, 1.0]))}
-    [expected] = reference.run("ZeroMask", [x, candidates], **attributes)
+    inputs = [x, candidates, data.draw(st.sampled_from([None, np.zeros(1, int), np.ones(1, int)]))]
+    [expected] = reference.run("ZeroMask", inputs, **attributes)
     for isa in ISAS:
-        [mask] = tamiz_ops.run("ZeroMask", [x, candidates], isa=isa, **attributes)
+        [mask] = tamiz_ops.run("ZeroMask", inputs, isa=isa, **attributes)
         np.testing.assert_array_equal(mask, expected, strict=True)
 
 

@@ -1,6 +1,7 @@
 // The ports of the op Attention: their numbers and their declarations.
 #pragma once
 
+#include "base/switches.h"
 #include "engine/op_spec.h"
 
 namespace tamiz {
@@ -26,7 +27,11 @@ namespace tamiz {
        "[kv_heads, head size]: subtracted from keys before they are sketched")                     \
   PORT(past_event, float32, optional,                                                              \
        "[batch, 2 + num_heads * head size], zeros at the start: decode steps attend to the keys "  \
-       "that weigh by past_sketch, the others have the mean value they had last")
+       "that weigh by past_sketch, the others have the mean value they had last")                  \
+  PORT(without_window, int64, optional, TAMIZ_SWITCH_DOC ": the window is plain_window then")      \
+  PORT(without_choice, int64, optional,                                                            \
+       TAMIZ_SWITCH_DOC                                                                            \
+       ": all keys that the window shows are attended to then, and past_sketch grows as before")
 
 #define ATTENTION_OUTPUTS(PORT)                                                             \
   PORT(y, float32, required, "[batch, sequence, num_heads * head size]")                    \

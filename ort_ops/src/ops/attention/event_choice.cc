@@ -21,7 +21,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/shapes.h"
+#include "base/switches.h"
 #include "kernels/sketch/sketch.h"
 #include "ops/attention/attention_metrics.h"
 #include "ops/attention/attention_ports.h"
@@ -86,6 +86,7 @@ void EventChoice::infer(const CacheShape& shape, Ports inputs, Ports outputs) co
   if (!inputs[In::past_sketch] || window_) {
     throw Error("past_event is given, expected past_sketch with it and no window");
   }
+  check_switch("without_choice", inputs[In::without_choice]);
   infer_sketch(shape, kNibblePlanes, inputs, outputs);
   if (!outputs[Out::present_event]) {
     throw Error("present_event is missing, expected it where past_event is given");
@@ -95,11 +96,12 @@ void EventChoice::infer(const CacheShape& shape, Ports inputs, Ports outputs) co
   outputs[Out::present_event].shape = state;
 }
 
-const ChoicePlan& EventChoice::plan(const CacheShape& shape, Ports, int64_t work,
+const ChoicePlan& EventChoice::plan(const CacheShape& shape, Ports inputs, int64_t work,
                                     ScratchPlan& scratch, PlanMemory& memory) const {
   EventPlan& p = memory.make<EventPlan>();
   p.attended = shape.keys;
-  if (shape.tokens != 1 || shape.keys < least_keys_) return p;
+  const bool attends_to_all = shape.tokens != 1 || shape.keys < least_keys_;
+  if (attends_to_all || switched_off(inputs[In::without_choice])) return p;
   const int64_t even = divide_up(divide_up(shape.keys, kMostRanges), kScoreBlock) * kScoreBlock;
   p.range = std::clamp(even, kLeastRange, kMostChoice);
   p.ranges = divide_up(shape.keys, p.range);
@@ -126,7 +128,12 @@ const ChoicePlan& EventChoice::plan(const CacheShape& shape, Ports, int64_t work
 
 void EventChoice::begin(const ChoiceCall& call) const {
   if (plan_of(call).active()) return;
+  const bool keeps = switched_off(call.inputs[In::without_choice]) && call.shape.past > 0;
   for (int64_t b = 0; b < call.shape.batch; ++b) {
+    if (keeps) {
+      std::memmove(present_state(call, b), past_state(call, b), sizeof(float) * width(call.shape));
+      continue;
+    }
     const bool stays_off = call.shape.past > 0 && off(call, b);
     float* const state = present_state(call, b);
     std::memset(state, 0, sizeof(float) * width(call.shape));

@@ -39,7 +39,8 @@ class EventChoice : public KeyChoice {
   void infer(const CacheShape& shape, Ports inputs, Ports outputs) const override;
   const ChoicePlan& plan(const CacheShape& shape, Ports inputs, int64_t work, ScratchPlan& scratch,
                          PlanMemory& memory) const override;
-  /// In a call that attends to all keys: forgets the mean values.
+  /// In a call that attends to all keys: forgets the mean values, but keeps them where the choice
+  /// is switched off.
   void begin(const ChoiceCall& call) const override;
   void append(const ChoiceCall& call, int64_t head, int64_t at, const float* key,
               const float* queries) const override;

@@ -59,20 +59,21 @@ std::vector<AttributeSpec> SketchChoice::attributes() {
 bool SketchChoice::used(Ports inputs) const { return static_cast<bool>(inputs[In::past_sketch]); }
 
 void SketchChoice::infer(const CacheShape& shape, Ports inputs, Ports outputs) const {
+  WindowChoice::infer(shape, inputs, outputs);
   infer_sketch(shape, planes_, inputs, outputs);
 }
 
-const ChoicePlan& SketchChoice::plan(const CacheShape& shape, Ports, int64_t, ScratchPlan& scratch,
-                                     PlanMemory& memory) const {
+const ChoicePlan& SketchChoice::plan(const CacheShape& shape, Ports inputs, int64_t,
+                                     ScratchPlan& scratch, PlanMemory& memory) const {
   SketchPlan& p = memory.make<SketchPlan>();
-  const bool decode = shape.tokens == 1;
-  const int64_t visible = scope(shape), first = shape.keys - visible;
+  const bool decode = shape.tokens == 1, off = switched_off(inputs[In::without_choice]);
+  const int64_t visible = set_window(shape, inputs, p), first = shape.keys - visible;
   const int64_t best = std::max(keep_, static_cast<int64_t>(std::ceil(keep_fraction_ * visible)));
-  const int64_t kept = best + recent_ + sinks_;
-  p.scans = decode && kept <= density_ * visible && kept < visible;
-  p.lists = p.scans || (decode && first > sinks_);
+  const int64_t kept = best + recent_ + p.sinks;
+  p.scans = decode && !off && kept <= density_ * visible && kept < visible;
+  p.lists = p.scans || (decode && first > p.sinks);
   p.keep = p.scans ? best : 0;
-  p.begin = p.scans ? std::max(first, sinks_) : first;  // the sinks are no candidates
+  p.begin = p.scans ? std::max(first, p.sinks) : first;  // the sinks are no candidates
   p.recent = p.scans ? shape.keys - recent_ : first;
   reserve(shape, scratch, p);
   if (!p.scans) return p;
@@ -90,7 +91,7 @@ const ChoicePlan& SketchChoice::plan(const CacheShape& shape, Ports, int64_t, Sc
 }
 
 void SketchChoice::begin(const ChoiceCall& call) const {
-  if (call.shape.tokens != 1) return;
+  if (call.shape.tokens != 1 || switched_off(call.inputs[In::without_choice])) return;
   const auto& p = static_cast<const SketchPlan&>(call.plan);
   const auto keys = static_cast<double>(call.shape.batch * call.shape.kv_heads * call.shape.keys);
   call.metrics.add(AttentionMetric::pack_enabled, 1);

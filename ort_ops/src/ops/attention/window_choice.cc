@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/shapes.h"
+#include "base/switches.h"
+#include "ops/attention/attention_ports.h"
 
 namespace tamiz {
+
+using In = AttentionInput;
 
 int64_t key_count(const Attributes& attributes, const char* name) {
   constexpr int64_t kMostKeys = std::numeric_limits<int32_t>::max();
@@ -17,6 +20,8 @@ int64_t key_count(const Attributes& attributes, const char* name) {
 WindowChoice::WindowChoice(const Attributes& attributes, const SketchKernels& kernels)
     : window_(key_count(attributes, "window")),
       sinks_(key_count(attributes, "sinks")),
+      plain_window_(key_count(attributes, "plain_window")),
+      plain_sinks_(key_count(attributes, "plain_sinks")),
       kernels_(kernels) {}
 
 std::vector<AttributeSpec> WindowChoice::attributes() {
@@ -25,18 +30,29 @@ std::vector<AttributeSpec> WindowChoice::attributes() {
       {"window", Kind::integer, false, 0,
        "a query sees this many keys back, itself included, and the sinks; 0: all"},
       {"sinks", Kind::integer, false, 4, "first visible keys that window and filter always keep"},
+      {"plain_window", Kind::integer, false, 0,
+       "window where without_window switches `window` off"},
+      {"plain_sinks", Kind::integer, false, 4, "sinks where without_window switches `window` off"},
   };
 }
 
-int64_t WindowChoice::scope(const CacheShape& shape) const {
-  return window_ ? std::min(window_, shape.keys) : shape.keys;
+void WindowChoice::infer(const CacheShape&, Ports inputs, Ports) const {
+  check_switch("without_window", inputs[In::without_window]);
+  check_switch("without_choice", inputs[In::without_choice]);
+}
+
+int64_t WindowChoice::set_window(const CacheShape& shape, Ports inputs, KeyListPlan& p) const {
+  const bool off = switched_off(inputs[In::without_window]);
+  p.window = off ? plain_window_ : window_;
+  p.sinks = off ? plain_sinks_ : sinks_;
+  return p.window ? std::min(p.window, shape.keys) : shape.keys;
 }
 
 void WindowChoice::reserve(const CacheShape& shape, ScratchPlan& scratch, KeyListPlan& p) const {
   p.attended = shape.keys;
   if (!p.lists) return;
   const int64_t heads = shape.batch * shape.kv_heads;
-  p.attended = std::min(shape.keys, p.keep + sinks_ + shape.keys - p.recent);
+  p.attended = std::min(shape.keys, p.keep + p.sinks + shape.keys - p.recent);
   p.select_tasks = heads;
   p.rank_stride = whole_lines<uint16_t>(divide_up(shape.keys, kRankBlock) * kRankBlock);
   p.list_stride = whole_lines<int32_t>(shape.keys);
@@ -45,11 +61,11 @@ void WindowChoice::reserve(const CacheShape& shape, ScratchPlan& scratch, KeyLis
   p.counts = scratch.reserve<int32_t>(heads);
 }
 
-const ChoicePlan& WindowChoice::plan(const CacheShape& shape, Ports, int64_t, ScratchPlan& scratch,
-                                     PlanMemory& memory) const {
+const ChoicePlan& WindowChoice::plan(const CacheShape& shape, Ports inputs, int64_t,
+                                     ScratchPlan& scratch, PlanMemory& memory) const {
   KeyListPlan& p = memory.make<KeyListPlan>();
-  p.begin = p.recent = shape.keys - scope(shape);
-  p.lists = shape.tokens == 1 && p.begin > sinks_;
+  p.begin = p.recent = shape.keys - set_window(shape, inputs, p);
+  p.lists = shape.tokens == 1 && p.begin > p.sinks;
   reserve(shape, scratch, p);
   return p;
 }
@@ -61,7 +77,7 @@ void WindowChoice::select(const ChoiceCall& call, int64_t head) const {
 int64_t WindowChoice::write_list(const ChoiceCall& call, SketchRankArgs a, int64_t head) const {
   const auto& p = static_cast<const KeyListPlan&>(call.plan);
   a.mask = call.mask(head);
-  a.sinks = sinks_;
+  a.sinks = p.sinks;
   a.begin = p.begin;
   a.recent = p.recent;
   a.end = call.shape.keys;
@@ -78,10 +94,10 @@ void WindowChoice::limit(const ChoiceCall& call, int64_t head, AttendArgs& a, in
   if (p.lists) {
     a.list = p.list.in(call.scratch) + head * p.list_stride;
     keys = p.counts.in(call.scratch)[head];
-  } else if (window_) {
-    a.window = window_;
+  } else if (p.window) {
+    a.window = p.window;
     // The window does not hide keys before sink_end: the first visible ones.
-    for (int64_t found = 0; a.sink_end < call.shape.keys && found < sinks_; ++a.sink_end) {
+    for (int64_t found = 0; a.sink_end < call.shape.keys && found < p.sinks; ++a.sink_end) {
       found += a.mask[a.sink_end] != 0;
     }
   }

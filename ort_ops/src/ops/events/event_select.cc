@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/metrics.h"
+#include "base/switches.h"
 #include "kernels/kernels.h"
 #include "ops/events/event_state.h"
 #include "ops/products/product_ports.h"
@@ -30,7 +31,8 @@ constexpr int64_t kTaskElements = 65536;
   PORT(attention_mask, int64, optional,                                                            \
        "[batch, tokens so far]: its length is the position; omitted: the position is unknown, so " \
        "that gap_every, age_max and dense_first do nothing")                                       \
-  PORT(candidates, uint8, optional, "[batch, S, ceil(k / block)]; 0 is never chosen")
+  PORT(candidates, uint8, optional, "[batch, S, ceil(k / block)]; 0 is never chosen") \
+  TAMIZ_SWITCH(PORT)
 #define EVENT_SELECT_OUTPUTS(PORT)                                                            \
   PORT(delta, float32, required,                                                              \
        "[rows * batch, S, k]; one row of batches, and one each for beta and for a gap check") \
@@ -83,6 +85,7 @@ class EventSelect : public Stage {
     }
     if (inputs[In::attention_mask]) check_attention(inputs[In::attention_mask], x);
     if (inputs[In::candidates]) check_mask(inputs[In::candidates], x, block_);
+    check_switch("without", inputs[In::without]);
     Shape stacked = x;
     stacked.dims[0] *= row_kinds(inputs);
     outputs[Out::delta].shape = outputs[Out::mask].shape = stacked;
@@ -156,14 +159,17 @@ class EventSelect : public Stage {
     return inputs[In::attention_mask].shape.dims[1] - inputs[In::x].shape.dims[1];
   }
 
+  static bool is_off(Ports inputs) { return switched_off(inputs[In::without]); }
+
   bool checks_gap(Ports inputs) const {
+    if (is_off(inputs)) return false;
     const int64_t at = position(inputs);
     return inputs[In::x].shape.dims[1] == 1 && gap_every_ > 0 && at >= dense_first_ &&
            at % gap_every_ == 0;
   }
 
   int64_t row_kinds(Ports inputs) const {
-    if (inputs[In::x].shape.dims[1] != 1) return 1;
+    if (inputs[In::x].shape.dims[1] != 1 || is_off(inputs)) return 1;
     return 1 + two_sums_ + checks_gap(inputs);
   }
 
@@ -176,7 +182,7 @@ class EventSelect : public Stage {
     const float* const x = call.inputs[In::x].as<float>();
     dense(call, x + first * k, first, end - first);
     for (int64_t row = first; row < end; ++row) {
-      if (row % tokens == tokens - 1) leave(call, row / tokens, x + row * k);
+      if (row % tokens == tokens - 1) leave(call, row / tokens, x + row * k, row);
     }
   }
 
@@ -184,7 +190,18 @@ class EventSelect : public Stage {
   void dense(const Call& call, const float* x, int64_t row, int64_t count) const {
     const size_t elements = static_cast<size_t>(count * state_.k);
     std::memcpy(call.outputs[Out::delta].as<float>() + row * state_.k, x, elements * sizeof(float));
-    std::memset(call.outputs[Out::mask].as<uint8_t>() + row * state_.k, 1, elements);
+    uint8_t* const mask = call.outputs[Out::mask].as<uint8_t>() + row * state_.k;
+    std::memset(mask, 1, elements);
+    if (is_off(call.inputs) && call.inputs[In::candidates]) keep_candidates(call, row, count, mask);
+  }
+
+  /// Without the technique the masks before it are the product's.
+  void keep_candidates(const Call& call, int64_t row, int64_t count, uint8_t* mask) const {
+    const int64_t blocks = divide_up(state_.k, block_);
+    const uint8_t* from = call.inputs[In::candidates].as<uint8_t>() + row * blocks;
+    for (const uint8_t* const end = from + count * blocks; from != end; from += blocks) {
+      for (int64_t i = 0; i < state_.k; ++i) *mask++ = from[i / block_] != 0;
+    }
   }
 
   void none(const Call& call, int64_t row) const {
@@ -193,13 +210,14 @@ class EventSelect : public Stage {
     std::memset(call.outputs[Out::mask].as<uint8_t>() + row * state_.k, 0, elements);
   }
 
-  /// A sequence whose last token x was computed whole.
-  void leave(const Call& call, int64_t b, const float* x) const {
+  /// A sequence whose last token x, of row `row` of the mask, was computed whole.
+  void leave(const Call& call, int64_t b, const float* x, int64_t row) const {
     const bool fresh = position(call.inputs) == 0;
     const float* const past = call.inputs[In::past].as<float>() + b * state_.width();
     plan(call, b, false, state_.k, !fresh && past[state_.off_at()] != 0, false);
-    std::memcpy(call.outputs[Out::reference].as<float>() + b * state_.k, x,
-                static_cast<size_t>(state_.k) * sizeof(float));
+    float* const reference = call.outputs[Out::reference].as<float>() + b * state_.k;
+    const uint8_t* const mask = call.outputs[Out::mask].as<uint8_t>() + row * state_.k;
+    for (int64_t i = 0; i < state_.k; ++i) reference[i] = mask[i] ? x[i] : 0.0f;
   }
 
   void plan(const Call& call, int64_t b, bool carry, int64_t count, bool off, bool checked) const {
@@ -219,12 +237,12 @@ class EventSelect : public Stage {
     const bool off = past[state_.off_at()] != 0;
     const bool gap = checks_gap(call.inputs);
     const bool early = at >= 0 && at < std::max(dense_first_, int64_t{1});
-    bool carry = !early && !off && past[state_.valid_at()] != 0;
+    bool carry = !early && !off && !is_off(call.inputs) && past[state_.valid_at()] != 0;
     if (carry) carry = choose(call, b, past, x, gap);
     if (!carry) {
       dense(call, x, b, 1);
-      leave(call, b, x);
-      if (two_sums_) none(call, batch + b);
+      leave(call, b, x, b);
+      if (two_sums_ && !is_off(call.inputs)) none(call, batch + b);
     }
     if (gap) dense(call, x, (1 + two_sums_) * batch + b, 1);
   }

@@ -59,8 +59,7 @@ class EventSum : public Stage {
     state_.check(inputs[In::past], batch);
     Shape y = inputs[In::dy].shape;
     const int64_t most = y.dims[1] == 1 ? 2 + (beta_ != 1) : 1;
-    const int64_t least = y.dims[1] == 1 ? 1 + (beta_ != 1) : 1;
-    if (y.dims[0] < least * batch || y.dims[0] > most * batch || (batch && y.dims[0] % batch) ||
+    if (y.dims[0] < batch || y.dims[0] > most * batch || (batch && y.dims[0] % batch) ||
         y.dims[2] != state_.n) {
       throw Error("dy has shape " + text(y) + ", expected rows for " + std::to_string(batch) +
                   " sequences of n = " + std::to_string(state_.n));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/metrics.h"
+#include "base/switches.h"
 #include "kernels/kernels.h"
 #include "ops/products/block_matmul.h"
 #include "ops/products/product.h"
@@ -24,7 +25,8 @@ constexpr int64_t kRefined = 32, kListed = 8;  // chosen tiles of a task
   PORT(offset, float32, required, "[n]; the bias is part of it")                    \
   PORT(signs, uint8, optional, "R: [n, sign_dims], packed by tamiz_ops.pack_signs") \
   PORT(refinement, uint8, optional, "R': as R")                                     \
-  PORT(refined_offset, float32, optional, "[n]")
+  PORT(refined_offset, float32, optional, "[n]") \
+  TAMIZ_SWITCH(PORT)
 #define HEAD_SHORTLIST_METRICS(METRIC) \
   PRODUCT_METRICS(METRIC)              \
   METRIC(shortlisted, "head.shortlisted", "rows", "Rows of x that used the shortlist.")
@@ -82,6 +84,7 @@ class HeadShortlist : public Stage {
   void infer(Ports inputs, Ports outputs) const override {
     exact_->infer(inputs, outputs);
     check_sketch(inputs);
+    check_switch("without", inputs[In::without]);
     for (const auto& [port, name] : kSigned) {
       if (sign_dims_ == 0 || inputs[port]) continue;
       throw Error(std::string("input ") + name + " is missing: sign_dims is not 0");
@@ -196,7 +199,10 @@ class HeadShortlist : public Stage {
           sign_tables(layout.sign_tables.in(scratch)) {}
   };
 
-  bool few(const Call& call) const { return row_count(call.inputs[In::x].shape) <= most_rows_; }
+  bool few(const Call& call) const {
+    return row_count(call.inputs[In::x].shape) <= most_rows_ &&
+           !switched_off(call.inputs[In::without]);
+  }
 
   int64_t sign_table_bytes() const { return group_count(sign_dims_) * kSignTables; }
 

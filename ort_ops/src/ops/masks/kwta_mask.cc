@@ -10,6 +10,7 @@
 
 #include "base/metrics.h"
 #include "base/scratch.h"
+#include "base/switches.h"
 #include "kernels/kernels.h"
 #include "ops/products/packed_weight.h"
 #include "ops/products/quantised_rows.h"
@@ -26,11 +27,18 @@ namespace {
   PORT(center, float32, optional, "[k], taken off x first; output centred needs it or renorm") \
   PORT(slope, float32, optional,                                                               \
        "[k], predicts the threshold of a token from x: it is threshold * exp(-(x . slope + "   \
-       "offset)); omitted: the same for all")
+       "offset)); omitted: the same for all")                                                  \
+  PORT(shifted_bias, float32, optional, "[n], of a product with output centred")               \
+  PORT(plain_bias, float32, optional, "[n], of a product with x; omitted: 0")                  \
+  TAMIZ_SWITCH(PORT)
 #define KWTA_MASK_OUTPUTS(PORT)                                   \
   PORT(mask, uint8, required, "[..., ceil(k / block)], 1 = kept") \
   PORT(centred, float32, optional,                                \
-       "x - center, optional; with renorm multiplied by blocks / kept blocks")
+       "x - center, optional; with renorm multiplied by blocks / kept blocks; x where output bias " \
+       "is plain_bias") \
+  PORT(bias, float32, optional, \
+       "[n]: shifted_bias, or plain_bias where the technique is switched off; no elements without " \
+       "shifted_bias")
 #define KWTA_MASK_METRICS(METRIC)                                                        \
   METRIC(kept, "kwta.kept", "blocks", "Kept blocks; over kwta.blocks: kwta.keep_ratio.") \
   METRIC(blocks, "kwta.blocks", "blocks", "Blocks of all tokens.")                       \
@@ -95,6 +103,16 @@ class KwtaMask : public Stage {
         throw Error("output centred needs input center or renorm");
       outputs[Out::centred].shape = inputs[In::x].shape;
     }
+    outputs[Out::bias].shape = Shape{1, {0}};
+    if (inputs[In::shifted_bias]) {
+      expect_rank("shifted_bias", inputs[In::shifted_bias], 1, "one for every output");
+      outputs[Out::bias].shape = inputs[In::shifted_bias].shape;
+    }
+    if (inputs[In::plain_bias]) {
+      expect_shape("plain_bias", inputs[In::plain_bias], outputs[Out::bias].shape,
+                   "that of shifted_bias");
+    }
+    check_switch("without", inputs[In::without]);
   }
 
   size_t scratch_bytes(const Call& call) const override {
@@ -118,6 +136,8 @@ class KwtaMask : public Stage {
     const int64_t end = std::min(row_count(call.inputs[In::x].shape), first + task_rows(call));
     ScratchPlan plan;
     float* const scores = this->scores(call, plan).row(call.scratch, static_cast<int64_t>(task));
+    if (task == 0 && call.outputs[Out::bias]) give_bias(call);
+    if (is_off(call)) return pass(call, first, end);
     int64_t kept = 0;
     int64_t gated = 0;
     for (int64_t row = first; row < end; ++row) {
@@ -151,6 +171,32 @@ class KwtaMask : public Stage {
     return std::max(kTaskInputs / std::max(inputs_of(call), int64_t{1}), int64_t{1});
   }
 
+  static bool is_off(const Call& call) { return switched_off(call.inputs[In::without]); }
+
+  /// Whether x is centred: also where the technique is off, unless the bias follows.
+  static bool centres(const Call& call) {
+    return call.inputs[In::center] && !(is_off(call) && call.inputs[In::shifted_bias]);
+  }
+
+  /// Rows of a run without the technique.
+  void pass(const Call& call, int64_t first, int64_t end) const {
+    for (int64_t row = first; row < end; ++row) {
+      if (call.outputs[Out::centred]) subtract_center(call, row);
+      keep_candidates(call, row);
+    }
+  }
+
+  static void give_bias(const Call& call) {
+    const Tensor& from = call.inputs[centres(call) ? In::shifted_bias : In::plain_bias];
+    float* const to = call.outputs[Out::bias].as<float>();
+    const int64_t n = call.outputs[Out::bias].shape.dims[0];
+    if (from) {
+      std::copy_n(from.as<float>(), n, to);
+    } else {
+      std::fill_n(to, n, 0.0f);
+    }
+  }
+
   uint8_t* mask(const Call& call, int64_t row) const {
     return call.outputs[Out::mask].as<uint8_t>() + row * count(call);
   }
@@ -177,7 +223,7 @@ class KwtaMask : public Stage {
     const int64_t k = inputs_of(call);
     const float* const from = call.inputs[In::x].as<float>() + row * k;
     float* const to = call.outputs[Out::centred].as<float>() + row * k;
-    if (!call.inputs[In::center]) {
+    if (!centres(call)) {
       std::copy_n(from, k, to);
       return;
     }

@@ -7,6 +7,7 @@
 
 #include "base/metrics.h"
 #include "base/scratch.h"
+#include "base/switches.h"
 #include "kernels/kernels.h"
 #include "ops/products/packed_weight.h"
 #include "ops/products/quantised_rows.h"
@@ -16,7 +17,8 @@ namespace {
 
 #define ZERO_MASK_INPUTS(PORT)           \
   PORT(x, float32, required, "[..., k]") \
-  PORT(candidates, uint8, optional, "the mask so far")
+  PORT(candidates, uint8, optional, "the mask so far") \
+  TAMIZ_SWITCH(PORT)
 #define ZERO_MASK_OUTPUTS(PORT) PORT(mask, uint8, required, "[..., ceil(k / block)], 1 = kept")
 #define ZERO_MASK_METRICS(METRIC)                                           \
   METRIC(enabled, "pack.enabled", "tokens", "Tokens that could be masked.") \
@@ -54,6 +56,7 @@ class ZeroMask : public Stage {
       expect_shape("candidates", inputs[In::candidates], shape, "that of the mask");
     }
     outputs[Out::mask].shape = shape;
+    check_switch("without", inputs[In::without]);
   }
 
   size_t scratch_bytes(const Call& call) const override {
@@ -71,6 +74,10 @@ class ZeroMask : public Stage {
     const int64_t end = std::min(row_count(call.inputs[In::x].shape), first + task_rows(call));
     ScratchPlan plan;
     float* const scores = this->scores(call, plan).row(call.scratch, static_cast<int64_t>(task));
+    if (switched_off(call.inputs[In::without])) {
+      for (int64_t row = first; row < end; ++row) keep_candidates(call, row);
+      return;
+    }
     int64_t found = 0, masked = 0;
     for (int64_t row = first; row < end; ++row) {
       const int64_t kept = mask(call, row, scores);
@@ -113,9 +120,16 @@ class ZeroMask : public Stage {
     const float least = std::nextafter(epsilon_, std::numeric_limits<float>::infinity());
     kernels_.score(call.inputs[In::x].as<float>() + row * k, k, block_, nullptr, scores);
     const int64_t kept = kernels_.above(scores, from, count, least, to);
-    if (is_sparse(call, kept)) return kept;
-    for (int64_t b = 0; b < count; ++b) to[b] = !from || from[b];
+    if (!is_sparse(call, kept)) keep_candidates(call, row);
     return kept;
+  }
+
+  void keep_candidates(const Call& call, int64_t row) const {
+    const int64_t count = blocks(call);
+    const Tensor& all = call.inputs[In::candidates];
+    const uint8_t* const from = all ? all.as<uint8_t>() + row * count : nullptr;
+    uint8_t* const to = call.outputs[Out::mask].as<uint8_t>() + row * count;
+    for (int64_t b = 0; b < count; ++b) to[b] = !from || from[b];
   }
 
   const int64_t block_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/metrics.h"
+#include "base/switches.h"
 #include "ops/products/ternary_product.h"
 
 namespace tamiz {
@@ -18,6 +19,12 @@ namespace {
   METRIC(inputs, "pack.inputs", "inputs", "Packed inputs.")
 TAMIZ_METRICS(PopcountMetric, POPCOUNT_METRICS);
 
+#define POPCOUNT_INPUTS(PORT) \
+  TERNARY_INPUTS(PORT)        \
+  TAMIZ_SWITCH(PORT)
+TAMIZ_PORTS(PopcountInput, POPCOUNT_INPUTS);
+
+using In = PopcountInput;
 using Metric = PopcountMetric;
 
 /// Where the packed rows lie in scratch memory, after the quantised ones.
@@ -56,7 +63,10 @@ class PopcountMatMul : public Stage {
 
   void check_constants(Ports inputs) const override { product_.check_constants(inputs); }
 
-  void infer(Ports inputs, Ports outputs) const override { product_.infer(inputs, outputs); }
+  void infer(Ports inputs, Ports outputs) const override {
+    product_.infer(inputs, outputs);
+    check_switch("without", inputs[In::without]);
+  }
 
   size_t scratch_bytes(const Call& call) const override {
     return PackedRows(product_.quantised(call)).plan.bytes();
@@ -67,7 +77,7 @@ class PopcountMatMul : public Stage {
   size_t tasks(const Call& call, int phase) const override {
     const QuantisedRows rows = product_.quantised(call);
     if (phase == 2) return product_.tasks(rows.rows);
-    const bool wanted = phase == 0 || any_dense(call, rows, 0, rows.rows);
+    const bool wanted = phase == 0 ? !is_off(call) : any_dense(call, rows, 0, rows.rows);
     return wanted ? rows.tasks(product_.packed.k) : 0;
   }
 
@@ -79,7 +89,10 @@ class PopcountMatMul : public Stage {
   }
 
  private:
+  static bool is_off(const Call& call) { return switched_off(call.inputs[In::without]); }
+
   bool is_dense(const Call& call, const QuantisedRows& rows, int64_t row) const {
+    if (is_off(call)) return true;
     const int64_t count = PackedRows(rows).nonzero.in(call.scratch)[row];
     return static_cast<double>(count) > density_ * static_cast<double>(product_.packed.k);
   }
@@ -142,7 +155,7 @@ const OpSpec& popcount_matmul_spec() {
       "inputs as gamma * a: a = sign(x) where |x| > epsilon mean|x|, else 0, gamma the mean of |x| "
       "where a is not 0. A row of which more than `density` of the inputs are not 0 is multiplied "
       "as TernaryMatMul does.",
-      TernaryInput::specs(),
+      In::specs(),
       ProductOutput::specs(),
       false,
       {kOutputs,

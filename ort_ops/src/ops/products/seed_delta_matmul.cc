@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/metrics.h"
+#include "base/switches.h"
 #include "kernels/kernels.h"
 #include "ops/products/delta_weight.h"
 #include "ops/products/product_ports.h"
@@ -25,7 +26,8 @@ namespace {
   PRODUCT_MASK(PORT)                                                                  \
   PRODUCT_BIAS(PORT)                                                                  \
   PORT(dense, float32, optional, "[n, k] or [k, n], the weight that W0 + R replaces") \
-  PORT(seedlm, uint8, optional, "[ceil(n / 16), tile bytes], made by tamiz_ops.fit_seedlm")
+  PORT(seedlm, uint8, optional, "[ceil(n / 16), tile bytes], made by tamiz_ops.fit_seedlm") \
+  PORT(without, int64, optional, TAMIZ_SWITCH_DOC "; needs dense")
 #define SEED_DELTA_METRICS(METRIC)                     \
   METRIC(bytes_read, "seed_delta.bytes_read", "bytes", \
          "Bytes of records and words that were read.") \
@@ -37,6 +39,8 @@ TAMIZ_METRICS(SeedDeltaMetric, SEED_DELTA_METRICS);
 using In = SeedDeltaInput;
 using Out = ProductOutput;
 using Metric = SeedDeltaMetric;
+
+constexpr int64_t kPart = 64;  // outputs of a task that multiplies with the dense weight
 
 class SeedDeltaMatMul : public Stage {
  public:
@@ -63,6 +67,10 @@ class SeedDeltaMatMul : public Stage {
     if (inputs[In::mask]) check_mask(inputs[In::mask], inputs[In::x].shape, block_);
     if (inputs[In::bias]) check_bias(inputs[In::bias], weight_.n);
     if (inputs[In::dense]) check_dense(inputs[In::dense]);
+    check_switch("without", inputs[In::without]);
+    if (switched_off(inputs[In::without]) && !inputs[In::dense]) {
+      throw Error("the technique is switched off, but there is no dense weight to multiply with");
+    }
   }
 
   size_t scratch_bytes(const Call& call) const override {
@@ -75,11 +83,13 @@ class SeedDeltaMatMul : public Stage {
 
   size_t tasks(const Call& call, int phase) const override {
     const QuantisedRows x = quantised(call);
+    if (is_off(call)) return phase == 1 ? static_cast<size_t>(x.rows * parts()) : 0;
     if (phase == 0) return x.tasks(weight_.k) + static_cast<size_t>(x.rows);
     return phase == 1 ? weight_.tasks(bytes(call), x.rows) : x.tasks(weight_.n);
   }
 
   void run(const Call& call, int phase, size_t task) const override {
+    if (is_off(call)) return multiply_part(call, static_cast<int64_t>(task));
     const QuantisedRows x = quantised(call);
     if (phase == 1) return multiply(call, x, task);
     if (phase == 2) return guard(call, x, static_cast<int64_t>(task));
@@ -91,6 +101,8 @@ class SeedDeltaMatMul : public Stage {
   }
 
  private:
+  static bool is_off(const Call& call) { return switched_off(call.inputs[In::without]); }
+
   QuantisedRows quantised(const Call& call) const {
     return QuantisedRows(call.inputs[In::x], static_cast<bool>(call.inputs[In::mask]),
                          weight_.groups());
@@ -182,17 +194,31 @@ class SeedDeltaMatMul : public Stage {
         throw Error("row " + std::to_string(row) +
                     " of y is not finite, and there is no dense weight to fall back to");
       }
-      multiply_dense(call, row);
+      start_with_bias(call, row);
+      multiply_dense(call, row, 0, weight_.n);
       call.metrics->add(Metric::fallbacks, 1);
     }
   }
 
-  void multiply_dense(const Call& call, int64_t row) const {
-    float* const y = start_with_bias(call, row);
+  /// Tasks of a row that is multiplied with the dense weight.
+  int64_t parts() const { return divide_up(weight_.n, kPart); }
+
+  void multiply_part(const Call& call, int64_t task) const {
+    const int64_t row = task / parts(), first = task % parts() * kPart;
+    const int64_t end = std::min(first + kPart, weight_.n);
+    const float* const from = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr;
+    float* const y = call.outputs[Out::y].as<float>() + row * weight_.n;
+    for (int64_t o = first; o < end; ++o) y[o] = from ? from[o] : 0.0f;
+    multiply_dense(call, row, first, end);
+  }
+
+  /// Adds the product of a row with the dense weight to outputs first to end - 1.
+  void multiply_dense(const Call& call, int64_t row, int64_t first, int64_t end) const {
+    float* const y = call.outputs[Out::y].as<float>() + row * weight_.n;
     const float* const weight = call.inputs[In::dense].as<float>();
     const int64_t o_stride = dense_is_kn_ ? 1 : weight_.k;
     const int64_t i_stride = dense_is_kn_ ? weight_.n : 1;
-    for (int64_t o = 0; o < weight_.n; ++o) {
+    for (int64_t o = first; o < end; ++o) {
       double sum = 0;
       for (int64_t i = 0; i < weight_.k; ++i) {
         sum += static_cast<double>(weight[o * o_stride + i * i_stride]) * input(call, row, i);
