@@ -31,7 +31,7 @@ constexpr int64_t kTaskElements = 65536;
   PORT(attention_mask, int64, optional,                                                            \
        "[batch, tokens so far]: its length is the position; omitted: the position is unknown, so " \
        "that gap_every, age_max and dense_first do nothing")                                       \
-  PORT(candidates, uint8, optional, "[batch, S, ceil(k / block)]; 0 is never chosen") \
+  PORT(candidates, uint8, optional, "[batch, S, ceil(k / block)]; 0 is never chosen")              \
   TAMIZ_SWITCH(PORT)
 #define EVENT_SELECT_OUTPUTS(PORT)                                                            \
   PORT(delta, float32, required,                                                              \

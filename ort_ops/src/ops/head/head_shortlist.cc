@@ -25,7 +25,7 @@ constexpr int64_t kRefined = 32, kListed = 8;  // chosen tiles of a task
   PORT(offset, float32, required, "[n]; the bias is part of it")                    \
   PORT(signs, uint8, optional, "R: [n, sign_dims], packed by tamiz_ops.pack_signs") \
   PORT(refinement, uint8, optional, "R': as R")                                     \
-  PORT(refined_offset, float32, optional, "[n]") \
+  PORT(refined_offset, float32, optional, "[n]")                                    \
   TAMIZ_SWITCH(PORT)
 #define HEAD_SHORTLIST_METRICS(METRIC) \
   PRODUCT_METRICS(METRIC)              \

@@ -31,14 +31,16 @@ namespace {
   PORT(shifted_bias, float32, optional, "[n], of a product with output centred")               \
   PORT(plain_bias, float32, optional, "[n], of a product with x; omitted: 0")                  \
   TAMIZ_SWITCH(PORT)
-#define KWTA_MASK_OUTPUTS(PORT)                                   \
-  PORT(mask, uint8, required, "[..., ceil(k / block)], 1 = kept") \
-  PORT(centred, float32, optional,                                \
-       "x - center, optional; with renorm multiplied by blocks / kept blocks; x where output bias " \
-       "is plain_bias") \
-  PORT(bias, float32, optional, \
-       "[n]: shifted_bias, or plain_bias where the technique is switched off; no elements without " \
-       "shifted_bias")
+#define KWTA_MASK_OUTPUTS(PORT)                                                                    \
+  PORT(mask, uint8, required, "[..., ceil(k / block)], 1 = kept")                                  \
+  PORT(                                                                                            \
+      centred, float32, optional,                                                                  \
+      "x - center, optional; with renorm multiplied by blocks / kept blocks; x where output bias " \
+      "is plain_bias")                                                                             \
+  PORT(                                                                                            \
+      bias, float32, optional,                                                                     \
+      "[n]: shifted_bias, or plain_bias where the technique is switched off; no elements without " \
+      "shifted_bias")
 #define KWTA_MASK_METRICS(METRIC)                                                        \
   METRIC(kept, "kwta.kept", "blocks", "Kept blocks; over kwta.blocks: kwta.keep_ratio.") \
   METRIC(blocks, "kwta.blocks", "blocks", "Blocks of all tokens.")                       \

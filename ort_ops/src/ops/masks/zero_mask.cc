@@ -15,8 +15,8 @@
 namespace tamiz {
 namespace {
 
-#define ZERO_MASK_INPUTS(PORT)           \
-  PORT(x, float32, required, "[..., k]") \
+#define ZERO_MASK_INPUTS(PORT)                         \
+  PORT(x, float32, required, "[..., k]")               \
   PORT(candidates, uint8, optional, "the mask so far") \
   TAMIZ_SWITCH(PORT)
 #define ZERO_MASK_OUTPUTS(PORT) PORT(mask, uint8, required, "[..., ceil(k / block)], 1 = kept")

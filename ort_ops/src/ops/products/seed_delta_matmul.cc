@@ -17,15 +17,15 @@
 namespace tamiz {
 namespace {
 
-#define SEED_DELTA_INPUTS(PORT)                                                       \
-  PRODUCT_X(PORT)                                                                     \
-  PRODUCT_DELTAS(PORT)                                                                \
-  PORT(row_scale, float32, optional,                                                  \
-       "[n], factor of each row of W0; for xor-circulant and hadamard")               \
-  PORT(spectrum, float32, optional, "[L], of the circulant; for base xor-circulant")  \
-  PRODUCT_MASK(PORT)                                                                  \
-  PRODUCT_BIAS(PORT)                                                                  \
-  PORT(dense, float32, optional, "[n, k] or [k, n], the weight that W0 + R replaces") \
+#define SEED_DELTA_INPUTS(PORT)                                                             \
+  PRODUCT_X(PORT)                                                                           \
+  PRODUCT_DELTAS(PORT)                                                                      \
+  PORT(row_scale, float32, optional,                                                        \
+       "[n], factor of each row of W0; for xor-circulant and hadamard")                     \
+  PORT(spectrum, float32, optional, "[L], of the circulant; for base xor-circulant")        \
+  PRODUCT_MASK(PORT)                                                                        \
+  PRODUCT_BIAS(PORT)                                                                        \
+  PORT(dense, float32, optional, "[n, k] or [k, n], the weight that W0 + R replaces")       \
   PORT(seedlm, uint8, optional, "[ceil(n / 16), tile bytes], made by tamiz_ops.fit_seedlm") \
   PORT(without, int64, optional, TAMIZ_SWITCH_DOC "; needs dense")
 #define SEED_DELTA_METRICS(METRIC)                     \
