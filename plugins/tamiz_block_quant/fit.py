@@ -165,6 +165,13 @@ def cost(site: Site, config: BlockQuantConfig) -> Cost:
     return Cost(n * row, n * row, work, parts={Access.FIXED: Part(scales)})
 
 
+def rungs(site: Site) -> dict[str, dict[str, str]]:
+    """The named formats whose blocks divide the inputs."""
+    usable = (name for name, form in formats.FORMATS.items() if formats.quantisable(form))
+    fitting = (n for n in usable if site.in_features % formats.FORMATS[n].block == 0)
+    return {name: {"format": name} for name in fitting}
+
+
 def quantise(weight: Float, bits: int, scale_bits: int = 16) -> tuple[Quantised, dict[str, float]]:
     """Quantises a matrix ``[N, K]`` chunk by chunk and measures what it lost.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamiz import api
 from tamiz_block_quant.config import BlockQuantConfig
-from tamiz_block_quant.fit import cost, dequantize, fit
+from tamiz_block_quant.fit import cost, dequantize, fit, rungs
 from tamiz_block_quant.rewrite import rewrite
 
 BLOCK_QUANT = api.Technique(
@@ -19,6 +19,7 @@ BLOCK_QUANT = api.Technique(
     provides={"skippable-blocks", "packed-tiles"},
     default=True,
     partition="mask_block",
+    rungs=rungs,
     fit=fit,
     rewrite=rewrite,
     cost=cost,

@@ -193,6 +193,7 @@ class FitError(Exception):
 
 FitFunction = Callable[[Site, "np.ndarray", "Statistics | None", Any], Fit]
 DequantizeFunction = Callable[[Site, Fit], "np.ndarray"]
+RungsFunction = Callable[[Site], Mapping[str, Mapping[str, Any]]]
 RewriteFunction = Callable[[Site, Fit, "ir.Model"], "list[ir.Node]"]
 CostFunction = Callable[[Site, Any], Cost]
 EffectFunction = Callable[[Site, Any, Cost, int], Cost]
@@ -275,6 +276,9 @@ class Offline:
         strength: One number for all its sites that a build searches; None if there is none.
         partition: Field of the configuration that the plan sets to the block of the finest mask
             on the site's input: an owner of weights packs them so that the mask pays.
+        rungs: ``rungs(site)``: fields of the configuration for each way to store a site's weight
+            that a build within limits chooses from, by name; None if it offers none. `fit` must
+            treat the rows of a weight alike, as losses are predicted from some of the rows.
     """
 
     fit: FitFunction
@@ -283,6 +287,7 @@ class Offline:
     autotune: Autotune | None = None
     strength: Strength | None = None
     partition: str | None = None
+    rungs: RungsFunction | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tamiz.api.site import SiteKind
+from tamiz.building.allocate import Allocation
 from tamiz.building.candidates import Progress
 from tamiz.building.decider import CandidateTools, Decider, Tools
 from tamiz.building.replay import Replay
@@ -26,6 +27,7 @@ from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.files.text_file import write_json
+from tamiz.planning.allocation import Goal
 from tamiz.planning.plan import Plan, describe
 from tamiz.planning.resolver import Choice
 from tamiz.reporting.page import render
@@ -56,6 +58,8 @@ class Options:
         jobs: Processes that fit, where the backend does not decide.
         resume: Whether to go on with what an interrupted build of the same target has left.
         report: A report whose decisions to follow instead of making them.
+        goal: Limits within which formats and techniques are chosen; replaces `max_dppl`. None for
+            no choice.
     """
 
     on_conflict: str = "error"
@@ -68,6 +72,7 @@ class Options:
     jobs: int = 1
     resume: bool = False
     report: Path | None = None
+    goal: Goal | None = None
 
 
 _DEFAULTS = Options()
@@ -127,10 +132,19 @@ def build(
 
 
 def _decider(choices: list[Choice], plugins: Plugins, options: Options) -> Decider:
-    """The decider: an earlier build's report, or a search."""
+    """The decider: an earlier build's report, a choice within limits, or a search."""
     techniques = plugins.techniques()
     if options.report is not None:
         return Replay(options.report, read_report(options.report), techniques, options.calibration)
+    if options.goal is not None:
+        return Allocation(
+            techniques,
+            choices,
+            options.on_conflict,
+            options.calibration,
+            options.strip_dense,
+            options.goal,
+        )
     return Search(
         techniques,
         choices,

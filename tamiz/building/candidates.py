@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Windows of calibration text that are scored.
 _WINDOWS = 8
+#: Windows of a calibration that predictions of losses read.
+_CHOOSING = 4
 #: Windows that the model writes where there is no calibration.
 _GENERATED_WINDOWS = 4
 
@@ -75,6 +77,11 @@ class Candidates:
         measured = {
             "dppl": result.dppl,
             "kl_mean": result.kl_mean,
+            **{
+                name: value
+                for name in ("dppl_error", "kl_error")
+                if (value := getattr(result, name)) is not None
+            },
             "ppl": result.built.ppl,
             "ppl_dense": result.dense.ppl,
         }
@@ -119,3 +126,25 @@ def gate_windows(
     if long and len(windows) > 1 and 2 * len(windows[0]) <= reference.limit:
         return [a + b for a, b in zip(windows[::2], windows[1::2], strict=False)]
     return windows
+
+
+def choosing(known: Calibration) -> int:
+    """How many of a calibration's windows predictions read; the others judge."""
+    return min(_CHOOSING, max(1, len(known.tokens) // 2))
+
+
+def judging_windows(known: Calibration, limit: int) -> list[list[int]]:
+    """Windows that no prediction has read, joined to 1,024 tokens where the model has them.
+
+    Raises:
+        TamizError: The calibration keeps no such window.
+    """
+    windows = known.tokens[choosing(known) :]
+    if not windows:
+        raise TamizError(
+            f"the calibration keeps {len(known.tokens)} windows of {WINDOW} tokens, expected at "
+            "least 2: one predicts losses, the others judge"
+        )
+    if len(windows) > 1 and 2 * len(windows[0]) <= limit:
+        windows = [a + b for a, b in zip(windows[::2], windows[1::2], strict=False)]
+    return windows[:_WINDOWS]

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tamiz.building.fitting import Attempt
 from tamiz.building.selection import Slot
@@ -106,7 +107,7 @@ class Trials:
         quality = self.evaluate(candidate)
         dppl = quality["dppl"]
         loss = math.log1p(dppl) if math.isfinite(dppl) else math.inf
-        measured = {name: rounded(value) for name, value in quality.items()}
+        measured: dict[str, Any] = {name: rounded(value) for name, value in quality.items()}
         self.tried.append(
             Trial(
                 refused=list(refused),

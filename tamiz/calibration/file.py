@@ -28,8 +28,8 @@ from tamiz.files.text_file import check_characters, check_regular
 
 #: Tokens of a window.
 WINDOW = 512
-#: Windows whose tokens a file keeps, for the gate of the whole model.
-KEPT_WINDOWS = 16
+#: Windows whose tokens a file keeps, for predictions of losses and the gate of the whole model.
+KEPT_WINDOWS = 20
 VERSION = 3
 #: Key of the metadata in a calibration's file.
 KIND = "tamiz-calibration"

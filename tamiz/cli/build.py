@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from tamiz.cli._counts import Workers
+from tamiz.cli._limits import goal, limits
 from tamiz.cli._output import alike, print_json, print_table, size
 from tamiz.cli._progress import Report, progress_bar
 from tamiz.cli._techniques import (
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     help="Quality budget of the whole model: largest accepted relative increase in perplexity on "
     "the calibration text. 'off' skips the check.",
 )
+@limits
 @click.option(
     "--autotune",
     type=click.Choice(["on", "off"]),
@@ -102,6 +104,11 @@ def command(
     policy: Path | None,
     calibration: Path | None,
     max_dppl: str,
+    max_kl: float | None,
+    max_mb: float | None,
+    min_tok_s: float | None,
+    prefer: str | None,
+    allow: str | None,
     autotune: str,
     strip_dense: str,
     from_report: Path | None,
@@ -133,17 +140,19 @@ def command(
         )
     if backend != "loky" and jobs is not None:
         raise TamizError(f"--jobs has no effect with --backend={backend}, the cluster has its own")
+    budget = _budget(ctx, max_dppl, recipe)
     options = Options(
         on_conflict=on_conflict,
         policy=policy,
         calibration=calibration,
         autotune=autotune == "on",
         strip_dense=strip_dense == "on",
-        max_dppl=_budget(ctx, max_dppl, recipe),
+        max_dppl=budget,
         backend=backend,
         jobs=jobs or 1,
         resume=resume,
         report=from_report,
+        goal=goal(ctx, budget, max_kl, max_mb, min_tok_s, prefer, allow),
     )
     loaded = plugins(ctx)
     with progress_bar() as progress, _dense(source, output, loaded, progress) as dense:

@@ -80,7 +80,9 @@ def evaluate(
             "ppl_dense": compared.dense.ppl,
             "ppl_from_16_dense": compared.dense.ppl_from_16,
             "dppl": compared.dppl,
+            "dppl_error": compared.dppl_error,
             "kl_mean": compared.kl_mean,
+            "kl_error": compared.kl_error,
             "kl_decode": compared.kl_decode,
             "top1_agreement": compared.top1_agreement,
             "top1_agreement_decode": compared.top1_agreement_decode,
@@ -118,6 +120,8 @@ class Comparison:
         top1_agreement_decode: `top1_agreement` there.
         top10_recall_decode: Fraction of dense's 10 likeliest tokens there that are among the
             built model's 10.
+        dppl_error: Standard error of ln(1 + Δppl) over windows; None for a single window.
+        kl_error: Standard error of `kl_mean` over windows; None for a single window.
     """
 
     built: Quality
@@ -127,6 +131,8 @@ class Comparison:
     kl_decode: float | None = None
     top1_agreement_decode: float | None = None
     top10_recall_decode: float | None = None
+    dppl_error: float | None = None
+    kl_error: float | None = None
 
     @property
     def dppl(self) -> float:
@@ -265,7 +271,10 @@ def compare(
         blocks = [_distances(*block) for block in zip(*all_scores, strict=True)]
         return np.concatenate(blocks, axis=1)
 
-    every, late = _means(_read(rows, windows, at_once, progress))
+    scores = _read(rows, windows, at_once, progress)
+    every, late = _means(scores)
+    more = [row[1] - row[0] for row in scores]
+    decoded = [float(mean) for mean in late[6:9]] if decode else [None] * 3
     return Comparison(
         Quality(
             float(np.exp(every[1])),
@@ -275,8 +284,20 @@ def compare(
         Quality(float(np.exp(every[0])), float(np.exp(late[0]))),
         float(every[2]),
         float(every[3]),
-        *(map(float, late[6:9]) if decode else ()),
+        kl_decode=decoded[0],
+        top1_agreement_decode=decoded[1],
+        top10_recall_decode=decoded[2],
+        dppl_error=_standard_error(more),
+        kl_error=_standard_error([row[2] for row in scores]),
     )
+
+
+def _standard_error(rows: Ids[Float64]) -> float | None:
+    """Standard error of the mean over windows; None for a single window."""
+    if len(rows) < 2:
+        return None
+    means = [float(row.mean()) for row in rows]
+    return float(np.std(means, ddof=1) / np.sqrt(len(means)))
 
 
 def _distances(dense: _DenseScores, *others: _Scores) -> Float64:

@@ -67,7 +67,7 @@ def predict(
             {p.plan.site: p.after for p in predictions},
         )
         spent = [
-            {site.id: _seconds(site, cost, whole.read, speed) for site, cost in by_site.items()}
+            {site.id: site_seconds(site, cost, whole.read, speed) for site, cost in by_site.items()}
             for by_site, whole in zip(costs, total, strict=True)
         ]
         rates = []
@@ -78,8 +78,15 @@ def predict(
     return made
 
 
-def _seconds(site: Site, cost: Cost, working_set: int, speed: Speed) -> float:
-    """Seconds that a step spends at one site; 0 where nothing is read."""
+def site_seconds(site: Site, cost: Cost, working_set: int, speed: Speed) -> float:
+    """Seconds that a step spends at one site; 0 where nothing is read.
+
+    Args:
+        site: The site.
+        cost: What it costs.
+        working_set: Bytes that a whole step reads.
+        speed: The measured machine.
+    """
     if cost.read == 0:
         return 0.0
     product, read = 1 / (speed.products_g_s * 1e9), 1 / speed.read_rate(working_set)

@@ -87,7 +87,12 @@ class Trial(Record):
         ppl_decode: Perplexity of the candidate, fed token by token, from position 16 on.
         ppl_decode_dense: Perplexity of the dense model from position 16 on.
         kl_decode: As `kl_mean`, with the candidate fed token by token.
-        holds: Whether `dppl` is within the budget.
+        dppl_error: Standard error of ln(1 + Δppl) over windows; None for a single window.
+        kl_error: Standard error of `kl_mean` over windows; None for a single window.
+        bytes: Bytes of all constants of the candidate; None where none were predicted.
+        predicted_tok_s: Predicted tokens per second of a decode step; None where the machine was
+            not measured.
+        holds: Whether the candidate is within the limits.
     """
 
     refused: list[str]
@@ -100,6 +105,10 @@ class Trial(Record):
     ppl_decode: float | None = None
     ppl_decode_dense: float | None = None
     kl_decode: float | None = None
+    dppl_error: float | None = None
+    kl_error: float | None = None
+    bytes: Count | None = None
+    predicted_tok_s: float | None = None
     holds: bool
 
 
@@ -107,7 +116,8 @@ class WholeModelGate(Record):
     """The gate of the whole model: Δppl of the built model on a text, held to a budget.
 
     Attributes:
-        max_dppl: Largest accepted Δppl; None where the gate was switched off.
+        max_dppl: Largest accepted Δppl; None for no such limit.
+        max_kl: Largest accepted mean KL divergence, in nats per token; None for no such limit.
         skipped: Why the gate did not run; None where it ran.
         text: What was read: ``calibration``, or ``the model's own``.
         windows: Windows of text that each trial read.
@@ -119,6 +129,7 @@ class WholeModelGate(Record):
     """
 
     max_dppl: float | None
+    max_kl: float | None = None
     skipped: str | None = None
     text: Literal["calibration", "the model's own"] | None = None
     windows: Count | None = None

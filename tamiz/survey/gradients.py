@@ -83,7 +83,7 @@ def losses(
         for done, window in enumerate(windows):
             progress("weigh inputs", done, len(windows))
             values = run(window)
-            at = {logits: _surprise(values[logits], np.random.Generator(np.random.Philox(done)))}
+            at = {logits: surprise(values[logits], np.random.Generator(np.random.Philox(done)))}
             lengths = {}
             for node, gradient in _inputs(nodes, values, at):
                 if (site := sites.get(node.name or "")) is not None:
@@ -99,7 +99,7 @@ def losses(
     }
 
 
-def _surprise(logits: Float, random: np.random.Generator) -> Float:
+def surprise(logits: Float, random: np.random.Generator) -> Float:
     """∂(−log p(token)) / ∂logits ``[T, V]`` for tokens drawn from p = softmax(logits)."""
     p: Float = np.exp(logits - logits.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)

@@ -197,7 +197,7 @@ def test_what_the_input_foretells_of_a_token_is_the_same_every_time(tiny: Survey
 def test_the_way_back_through_a_whole_decoder(tiny: Survey, monkeypatch: Any) -> None:
     """The rows of a weight grow a little: the text's loss changes by Σ d · x · gradient."""
     drawn, found = [], {}
-    surprise, inputs = gradients._surprise, gradients._inputs
+    surprise, inputs = gradients.surprise, gradients._inputs
 
     def record(*arguments: Any) -> Any:
         drawn.append(surprise(*arguments))
@@ -208,7 +208,7 @@ def test_the_way_back_through_a_whole_decoder(tiny: Survey, monkeypatch: Any) ->
             found[at.name] = gradient
             yield at, gradient
 
-    monkeypatch.setattr(gradients, "_surprise", record)
+    monkeypatch.setattr(gradients, "surprise", record)
     monkeypatch.setattr(gradients, "_inputs", walk)
     gradients.losses(tiny, [IDS], lambda *_: None)
     tokens = drawn[0].argmin(axis=1)
