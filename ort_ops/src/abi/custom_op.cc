@@ -60,7 +60,7 @@ CustomOp::CustomOp(const OpSpec& op_spec, const Kernels& op_kernels, std::string
     return port_count(spec_of(op), spec_of(op).inputs);
   };
   GetOutputType = [](const OrtCustomOp* op, size_t i) {
-    // No shape function could tell ONNX Runtime the types of Fused outputs: they are all float32.
+    // All Fused outputs are float32: ONNX Runtime has no way to learn other types.
     const OpSpec& declared = spec_of(op);
     return static_cast<int>(declared.variadic ? Type::float32 : declared.outputs[i].type);
   };

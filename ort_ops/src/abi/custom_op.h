@@ -1,4 +1,4 @@
-// An OpSpec as ONNX Runtime wants to see it.
+// An OpSpec as ONNX Runtime's interface OrtCustomOp.
 #pragma once
 
 #include <string>

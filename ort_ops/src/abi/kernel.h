@@ -1,4 +1,4 @@
-// A node of a session: a Program and what ONNX Runtime told about it.
+// A node of a session: a Program with its name, metrics and constants.
 #pragma once
 
 #include <string>

@@ -54,8 +54,8 @@ bool read(const OrtApi& api, const OrtKernelInfo& info, const char* name,
   return succeeded(api, api.KernelInfoGetAttributeArray_int64(&info, name, value.data(), &size));
 }
 
-/// Reads one attribute where it is set. The ABI does not tell "not set" from "of another type", so
-/// a failed read asks for the other types.
+/// Reads one attribute where it is set. A failed read may mean "not set" or "of another type",
+/// so the other types are tried then.
 template <typename T>
 void read_as(const OrtApi& api, const OrtKernelInfo& info, const char* name, const char* expected,
              std::map<std::string, T>& values) {

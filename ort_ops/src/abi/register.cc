@@ -37,8 +37,8 @@ void register_ops(const OrtApi& api, OrtSessionOptions& options, bool shape_refe
   OrtCustomOpDomain* domain = nullptr;
   check(api, api.CreateCustomOpDomain("tamiz", &domain));
   for (const OpSpec& spec : op_specs()) {
-    // Sessions keep pointers to domain and ops and nobody tells when the last one is gone: they
-    // stay, a few kilobytes for each set of options.
+    // Sessions keep pointers to the domain and its ops, and no call reports the last session's end:
+    // both are kept, a few kilobytes for each set of options.
     check(api,
           api.CustomOpDomain_Add(domain, new CustomOp(spec, table, session, shape_references)));
   }

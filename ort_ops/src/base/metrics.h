@@ -37,7 +37,8 @@ class Counter {
 /// lives.
 class TAMIZ_API NodeMetrics {
  public:
-  /// `session` is the tag that `tamiz_ops.register` gave the session; empty: nobody will ask.
+  /// `session` is the tag that `tamiz_ops.register` gave the session; empty: the counters
+  /// cannot be read.
   NodeMetrics(std::string session, std::string node);
   ~NodeMetrics();
   NodeMetrics(const NodeMetrics&) = delete;

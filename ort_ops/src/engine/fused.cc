@@ -169,7 +169,7 @@ std::vector<size_t> read_stacks(const Attributes& attributes) {
   return stacks;
 }
 
-/// How many values so many ports are, of which the last ones are stacks.
+/// The number of values in `ports` ports, of which the last ones are stacks.
 size_t value_count(size_t ports, const std::vector<size_t>& stacks, const char* what) {
   if (ports < stacks.size()) {
     throw Error("attribute 'stacks' lists " + std::to_string(stacks.size()) +

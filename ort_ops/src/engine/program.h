@@ -19,7 +19,7 @@ namespace tamiz {
 
 constexpr int kOmitted = -1;
 
-/// Where a program runs: gives inputs, makes outputs, lends threads.
+/// Where a program runs: provides inputs, memory for outputs, and threads.
 class Host {
  public:
   virtual ~Host() = default;
@@ -42,9 +42,9 @@ struct Step {
 
 class TAMIZ_API Program {
  public:
-  /// `inputs` counts the values that come in, `outputs` are the ids of those that go out; kOmitted:
-  /// nobody wants that one. `stacks` says how many of the last ones of both each of the node's last
-  /// ports holds. Throws Error when a step does not fit its op's declaration.
+  /// `inputs` counts the node's input values. `outputs` lists the ids of its output values;
+  /// kOmitted marks an output that is not used. `stacks` lists how many values each of the node's
+  /// last inputs and outputs stacks. Throws Error when a step does not fit its op's declaration.
   Program(std::vector<Step> steps, size_t inputs, std::vector<int> outputs,
           std::vector<size_t> stacks, const Kernels& kernels, NodeMetrics& metrics);
 
@@ -56,7 +56,8 @@ class TAMIZ_API Program {
   void run(Host& host) const;
 
  private:
-  // Between two tokens the caches forget all of this, so what a run reads is small and together.
+  // Streaming the weights evicts all of this from the caches between two tokens, so what a run
+  // reads is small and contiguous.
 
   struct Node {
     std::unique_ptr<Stage> stage;
@@ -64,12 +65,12 @@ class TAMIZ_API Program {
     const OpSpec* spec;
     std::string name;
     int inputs, outputs;         // where its ports begin in ports_
-    int prepared_by = kOmitted;  // a node of the same wave whose phase 0 is its own
+    int prepared_by = kOmitted;  // a node of the same wave whose phase 0 serves this node, too
   };
   struct Value {
     Type type = Type::none;  // none: an input that no stage takes
     bool optional = true;    // an input that may be omitted
-    int slot = kOmitted;     // which temporary memory it lies in
+    int slot = kOmitted;     // number of its temporary memory
   };
   struct Wave {
     size_t begin, end;  // nodes
@@ -84,7 +85,7 @@ class TAMIZ_API Program {
   void share_preparation(const Wave& wave);
   void find_slots();
 
-  /// Asks for what a run reads, which weights have driven out of the caches since the last.
+  /// Prefetches per-run metadata that streaming the weights evicted from the cache.
   void fetch() const;
   void load(Frame& frame, Host& host) const;
   void load_value(Frame& frame, size_t id, const Tensor& found) const;
@@ -98,8 +99,8 @@ class TAMIZ_API Program {
   const size_t inputs_;
   const std::vector<int> outputs_;
   const std::vector<size_t> stacks_;
-  const size_t stacked_;       // values in all of them
-  std::vector<Value> values_;  // and one more, of Type::none: what is omitted
+  const size_t stacked_;       // values in all stacks
+  std::vector<Value> values_;  // the last one, of Type::none, takes the place of omitted values
   std::vector<int> ports_;     // value ids of the nodes' inputs and outputs
   std::vector<Node> nodes_;
   std::vector<Wave> waves_;

@@ -1,4 +1,4 @@
-// What runs a program: memory, and threads that stay together.
+// Running a program: its memory, and its team of threads.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ struct Part {
   size_t first, end;
 };
 
-/// What one run keeps; its memory stays with the thread for the next run, of whatever node.
+/// The data of one run. The calling thread keeps the memory for its next run, of any node.
 struct Program::Frame {
   std::vector<Tensor> values;
   std::vector<Call> calls;      // by node
@@ -30,15 +30,15 @@ struct Program::Frame {
   Scratch memory;
 };
 
-/// The threads of a run. They stay together from one round to the next, which costs less than a
-/// parallel region for each.
+/// The threads of a run. All rounds of a run share one parallel region, which costs less than a
+/// region for each round.
 ///
-/// A round is a phase of a wave. Every thread has a share of its tasks, which it begins with; then
-/// it takes what the others have left, so that noise balances. Who ends a round's last task opens
-/// the next, after what is not worth threads. The others ask for the constants that their shares of
-/// the coming products read: memory would rest meanwhile. A thread that has waited for long leaves,
-/// and with the next round the others do: a new region calls them together. So nobody waits for a
-/// thread that has not come, nor keeps a core from other programs.
+/// A round is a phase of a wave. Each thread starts with its own share of the round's tasks, then
+/// takes tasks of other shares, which balances uneven threads. The thread that finishes a round's
+/// last task starts the next round; rounds that are too small for threads it runs alone. Idle
+/// threads meanwhile prefetch the constants that their shares of the coming products read. A thread
+/// that was idle for 20 microseconds leaves the region and releases its core; the other threads
+/// leave it after the next round, and a new region starts. No thread blocks on another.
 class Program::Team {
  public:
   Team(const Program& program, Frame& frame) : program_(program), frame_(frame) {}
@@ -49,45 +49,46 @@ class Program::Team {
  private:
   static constexpr size_t kShares = 64;  // of a round at most; more threads take what is left
 
-  /// Tasks of a round, up to `end`. Upper half of `untaken`: the round; lower: how many are left.
+  /// Tasks of a round, up to `end`. Upper half of `untaken`: the round; lower half: tasks that no
+  /// thread has taken.
   struct alignas(64) Share {
     std::atomic<uint64_t> untaken{0};
     size_t end = 0;
   };
 
-  /// What a thread has asked for, and has not yet, of a wave to come.
+  /// What a thread prefetches of a coming wave.
   struct Ahead {
     size_t thread = 0;
     size_t wave = 0;
-    size_t bytes = 0;  // asked for in this wait
-    std::vector<Reads> left;
+    size_t bytes = 0;         // prefetched since the thread became idle
+    std::vector<Reads> left;  // still to be prefetched
   };
 
   void work();
   size_t run_tasks(uint64_t round, size_t thread);
   void run_task(size_t task);
   uint64_t wait_for_next(uint64_t round, Ahead& ahead);
-  bool ask(Ahead& ahead);
-  bool find_wave(Ahead& ahead) const;
-  void ask_for_few(size_t wave) const;
-  void open_next();
-  void open(size_t tasks);
+  bool prefetch(Ahead& ahead);
+  bool find_constants(Ahead& ahead) const;
+  void prefetch_small(size_t wave) const;
+  void start_next_round();
+  void start_round(size_t tasks);
   bool next_phase();
   void fail(const std::string& message);
 
   const Program& program_;
   Frame& frame_;
-  size_t wave_ = 0;  // of the next phase
+  size_t wave_ = 0;  // the wave of the next phase
   int next_phase_ = 0;
-  int phase_ = 0;  // of the round
-  uint64_t opened_ = 0;
+  int phase_ = 0;  // the phase that the round runs
+  uint64_t rounds_started_ = 0;
   std::array<Share, kShares> shares_;
   std::atomic<size_t> share_count_{1};
-  std::atomic<size_t> threads_{0};  // that have come to this region
-  std::atomic<size_t> running_{0};  // tasks of the round that have not ended
+  std::atomic<size_t> threads_{0};  // that entered this region
+  std::atomic<size_t> running_{0};  // tasks of the round that are not finished
   std::atomic<uint64_t> round_{0};  // its number in the upper half
   std::atomic<size_t> wave_begun_{0};
-  std::atomic<bool> apart_{false};  // somebody has left
+  std::atomic<bool> disbands_{false};  // whether a thread has left the region
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
   std::string message_;

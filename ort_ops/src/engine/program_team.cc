@@ -1,4 +1,4 @@
-// The threads of a run: rounds of tasks, and what is asked for meanwhile.
+// The threads of a run: rounds of tasks, and what idle threads prefetch between them.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -8,9 +8,9 @@
 namespace tamiz {
 namespace {
 
-constexpr uint64_t kUntaken = UINT32_MAX, kOver = ~kUntaken;
+constexpr uint64_t kUntaken = UINT32_MAX, kFinished = ~kUntaken;
 
-/// Tells the processor that a thread waits.
+/// Tells the processor that the thread spins.
 inline void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -23,9 +23,9 @@ inline void pause() {
 
 void Program::Team::run(Host& host) {
   static const size_t workers = std::max(1u, std::thread::hardware_concurrency());
-  open_next();
-  while (round_.load(std::memory_order_relaxed) != kOver) {
-    apart_.store(false, std::memory_order_relaxed);
+  start_next_round();
+  while (round_.load(std::memory_order_relaxed) != kFinished) {
+    disbands_.store(false, std::memory_order_relaxed);
     threads_.store(0, std::memory_order_relaxed);
     host.parallel_for(workers, [](void* self, size_t) { static_cast<Team*>(self)->work(); }, this);
   }
@@ -36,19 +36,20 @@ void Program::Team::work() {
   Ahead ahead;
   ahead.thread = threads_.fetch_add(1, std::memory_order_relaxed);
   uint64_t round = round_.load(std::memory_order_acquire);
-  while (round != kOver) {
+  while (round != kFinished) {
     const size_t done = run_tasks(round, ahead.thread);
     if (done && running_.fetch_sub(done, std::memory_order_acq_rel) == done) {
-      open_next();
+      start_next_round();
       round = round_.load(std::memory_order_relaxed);
     } else {
       round = wait_for_next(round, ahead);
     }
-    if (apart_.load(std::memory_order_relaxed)) return;
+    if (disbands_.load(std::memory_order_relaxed)) return;
   }
 }
 
-/// Runs tasks until all of `round` are taken, those of one's own share first; returns how many.
+/// Runs tasks of `round` until none is left, those of the thread's own share first; returns how
+/// many tasks it ran.
 size_t Program::Team::run_tasks(uint64_t round, size_t thread) {
   size_t done = 0;
   const size_t count = share_count_.load(std::memory_order_relaxed);
@@ -77,29 +78,29 @@ void Program::Team::run_task(size_t task) {
 }
 
 uint64_t Program::Team::wait_for_next(uint64_t round, Ahead& ahead) {
-  constexpr auto kPatience = std::chrono::microseconds(20);
+  constexpr auto kMostIdle = std::chrono::microseconds(20);
   constexpr int kSpins = 16;
-  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const auto end = std::chrono::steady_clock::now() + kMostIdle;
   ahead.bytes = 0;
   do {
     for (int i = 0; i < kSpins; ++i) {
       const uint64_t now = round_.load(std::memory_order_acquire);
       if (now != round) return now;
-      if (!ask(ahead)) pause();
+      if (!prefetch(ahead)) pause();
     }
   } while (std::chrono::steady_clock::now() < end);
-  apart_.store(true, std::memory_order_relaxed);
+  disbands_.store(true, std::memory_order_relaxed);
   return round;
 }
 
-/// Asks for some lines of what the thread's share of a coming wave reads; false: enough is on its
-/// way.
-bool Program::Team::ask(Ahead& ahead) {
+/// Prefetches a few cache lines of the thread's share of a coming wave. Returns false where there
+/// is nothing to prefetch, or as much as the cache should hold is prefetched already.
+bool Program::Team::prefetch(Ahead& ahead) {
   constexpr size_t kLine = 64, kLines = 4;
   constexpr size_t kMost = 256 * 1024;  // half of a small second-level cache
   if (ahead.bytes >= kMost) return false;
   const bool begun = ahead.wave <= wave_begun_.load(std::memory_order_relaxed);
-  if ((begun || ahead.left.empty()) && !find_wave(ahead)) return false;
+  if ((begun || ahead.left.empty()) && !find_constants(ahead)) return false;
   Reads& next = ahead.left.back();
   const size_t bytes = std::min(kLines * kLine, next.bytes);
   for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(next.data + at, 0, 2);
@@ -110,9 +111,9 @@ bool Program::Team::ask(Ahead& ahead) {
   return true;
 }
 
-/// Finds the next wave that reads constants, and what the thread's share of it reads.
-bool Program::Team::find_wave(Ahead& ahead) const {
-  constexpr size_t kFar = 8;  // waves: more than from one product to the next
+/// Finds the next wave that reads constants, and the thread's share of these constants.
+bool Program::Team::find_constants(Ahead& ahead) const {
+  constexpr size_t kFar = 8;  // waves: two products are fewer waves apart
   const size_t begun = wave_begun_.load(std::memory_order_relaxed);
   const size_t end = std::min(program_.waves_.size(), begun + kFar);
   const size_t threads = share_count_.load(std::memory_order_relaxed);
@@ -121,7 +122,7 @@ bool Program::Team::find_wave(Ahead& ahead) const {
     ahead.wave = w;
     const Wave& wave = program_.waves_[w];
     size_t total = 0;
-    for (size_t n = wave.end; n-- > wave.begin;) {  // the first ones last
+    for (size_t n = wave.end; n-- > wave.begin;) {  // in reverse: `prefetch` takes the last part
       ahead.left.push_back(program_.nodes_[n].stage->reads(frame_.calls[n]));
       total += ahead.left.back().bytes;
     }
@@ -138,22 +139,23 @@ bool Program::Team::find_wave(Ahead& ahead) const {
   return !ahead.left.empty();
 }
 
-/// Runs rounds up to one worth threads and lets all take its tasks, or ends.
-void Program::Team::open_next() {
+/// Runs rounds that are too small for threads alone, then starts the next larger round, or ends
+/// the run.
+void Program::Team::start_next_round() {
   try {
     while (!failed_.load(std::memory_order_relaxed) && next_phase()) {
       const size_t tasks = frame_.parts.empty() ? 0 : frame_.parts.back().end;
-      if (tasks > frame_.parts.size()) return open(tasks);
+      if (tasks > frame_.parts.size()) return start_round(tasks);
       for (size_t task = 0; task < tasks; ++task) run_task(task);
     }
   } catch (const std::exception& error) {
     fail(error.what());
   }
-  round_.store(kOver, std::memory_order_release);
+  round_.store(kFinished, std::memory_order_release);
 }
 
-void Program::Team::open(size_t tasks) {
-  const uint64_t round = ++opened_ << 32;
+void Program::Team::start_round(size_t tasks) {
+  const uint64_t round = ++rounds_started_ << 32;
   const size_t threads = threads_.load(std::memory_order_relaxed);
   const size_t count = std::clamp(threads, size_t{1}, kShares);
   share_count_.store(count, std::memory_order_relaxed);
@@ -166,9 +168,9 @@ void Program::Team::open(size_t tasks) {
   round_.store(round, std::memory_order_release);
 }
 
-/// Asks for the constants of a wave, where they are few: whoever runs its small stages alone would
-/// wait for them.
-void Program::Team::ask_for_few(size_t wave) const {
+/// Prefetches the small constants of a wave: one thread runs small stages alone and would wait for
+/// memory.
+void Program::Team::prefetch_small(size_t wave) const {
   constexpr size_t kLine = 64, kMost = 16 * 1024;  // of a stage
   if (wave == program_.waves_.size()) return;
   for (size_t n = program_.waves_[wave].begin; n < program_.waves_[wave].end; ++n) {
@@ -178,13 +180,13 @@ void Program::Team::ask_for_few(size_t wave) const {
   }
 }
 
-/// Finds the tasks of the next phase, of this wave or the next; false where there is none.
+/// Lists the tasks of the next phase, of this wave or the next; returns false after the last phase.
 bool Program::Team::next_phase() {
   if (wave_ == program_.waves_.size()) return false;
   const Wave& wave = program_.waves_[wave_];
   wave_begun_.store(wave_, std::memory_order_relaxed);
   phase_ = next_phase_++;
-  if (phase_ == 0) ask_for_few(wave_ + 1);
+  if (phase_ == 0) prefetch_small(wave_ + 1);
   if (next_phase_ == wave.phases) ++wave_, next_phase_ = 0;
   frame_.parts.clear();
   size_t total = 0;

@@ -32,7 +32,7 @@ struct Call {
   Metrics* metrics;
 };
 
-/// Bytes of a constant.
+/// A range of bytes of a constant.
 struct Reads {
   const uint8_t* data = nullptr;
   size_t bytes = 0;
@@ -52,11 +52,12 @@ class Stage {
   /// run; throws Error.
   virtual void infer(Ports inputs, Ports outputs) const = 0;
 
-  /// Like `infer`, from types and shapes only.
+  /// Bytes of scratch that the call needs, from types and shapes only.
   virtual size_t scratch_bytes(const Call&) const { return 0; }
 
-  /// Whether phase 0 leaves the same in scratch as that of `other`, and later phases of both only
-  /// read it there: it then runs once for both. `inputs` and `others` number their input values.
+  /// Whether phase 0 writes the same into scratch as phase 0 of `other`, and later phases of both
+  /// stages only read it: phase 0 then runs once for both. `inputs` and `others` are the ids of the
+  /// stages' input values.
   virtual bool prepares_as(const Stage& /*other*/, const int* /*inputs*/,
                            const int* /*others*/) const {
     return false;
@@ -72,9 +73,8 @@ class Stage {
   virtual size_t tasks(const Call&, int phase) const = 0;
   virtual void run(const Call&, int phase, size_t task) const = 0;
 
-  /// What the tasks of the call read of a constant, one after the other, where they wait for
-  /// memory; threads without a task ask for it in advance, and for a little who runs what comes
-  /// before.
+  /// The part of a constant that the tasks of the call read in order, where reading it takes longer
+  /// than computing. Idle threads prefetch it during the stages before.
   virtual Reads reads(const Call&) const { return {}; }
 };
 

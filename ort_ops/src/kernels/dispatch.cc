@@ -31,7 +31,7 @@ std::vector<Target> targets() {
 
 std::vector<std::pair<std::string, bool>> cpu_features() {
 #if defined(__x86_64__)
-  // __builtin_cpu_supports also asks whether the operating system saves the registers.
+  // __builtin_cpu_supports also checks whether the operating system saves the registers.
   return {
       {"avx2", __builtin_cpu_supports("avx2")},
       {"fma", __builtin_cpu_supports("fma")},
@@ -60,10 +60,10 @@ std::vector<std::string> runnable_isas() {
 }
 
 const Kernels& kernels(const char* isa) {
-  const bool asked = isa && *isa;
+  const bool given = isa && *isa;
   const char* environment = std::getenv("TAMIZ_ISA");
-  const std::string name = asked ? isa : environment ? environment : "";
-  const std::string source = asked ? "isa" : "TAMIZ_ISA";
+  const std::string name = given ? isa : environment ? environment : "";
+  const std::string source = given ? "isa" : "TAMIZ_ISA";
   std::string known;
   for (const Target& target : targets()) {
     if (name.empty() && target.runnable) return *target.kernels;

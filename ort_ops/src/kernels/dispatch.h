@@ -10,7 +10,7 @@
 
 namespace tamiz {
 
-/// The kernels of one instruction set: `avx512`, `avx2` or `portable`. Null or empty asks for the
+/// The kernels of one instruction set: `avx512`, `avx2` or `portable`. Null or empty selects the
 /// environment variable TAMIZ_ISA and, where that is not set, for the best this machine runs.
 /// Throws Error when the name is unknown or the machine lacks it.
 TAMIZ_API const Kernels& kernels(const char* isa);

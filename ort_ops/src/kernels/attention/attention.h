@@ -8,12 +8,12 @@ namespace tamiz {
 /// Up to this many query rows are worked row by row, more of them as a tile.
 constexpr int64_t kFewRows = 12;
 
-/// Floats that a key or a value of `dim` elements takes in the cache: so many, or, where it is kept
-/// in bytes, a quarter of them and a scale.
+/// Floats that a key or a value of `dim` elements takes in the cache: `dim`, or a quarter of it and
+/// a scale where elements are bytes.
 constexpr int64_t cache_words(int64_t dim, bool bytes) { return bytes ? dim / 4 + 1 : dim; }
 
-/// Some query rows of one KV head against a range of its keys. Row r stands for query r / group and
-/// for query head r % group of the KV head; query i sees the keys up to past + i.
+/// Some query rows of one KV head against a range of its keys. Row r is query r / group
+/// of query head r % group of the KV head; query i sees the keys up to past + i.
 struct AttendArgs {
   const float* query;   // [rows, dim]: rotated, scaled, of the rows from first_row on
   const float* keys;    // [.., cache_words]: the cache of the KV head, from key 0 on

@@ -39,8 +39,8 @@ inline bool out_of_window(const AttendArgs& a, int64_t begin) {
 
 inline int64_t row_words(const AttendArgs& a) { return cache_words(a.dim, a.bytes); }
 
-/// Asks for a row of the cache that is needed a block later: the processor's own prefetching stops
-/// at page borders and at the jumps between keys and values.
+/// Prefetches a row of the cache that is needed a block later: the processor's own prefetching
+/// stops at page borders and at the jumps between keys and values.
 inline void prefetch(const float* row, int64_t words) {
   constexpr int kLine = 16;
   for (int64_t i = 0; i < words; i += kLine) __builtin_prefetch(row + i, 0, 2);

@@ -1,4 +1,4 @@
-// Attention of few rows (decode); the equations stand in attention-inl.h. Lanes run along the head
+// Attention of few rows (decode); equations: attention-inl.h. Lanes run along the head
 // dimension, and each key and value is read once for all rows. The scale of a row of bytes
 // multiplies its score, and its weight for the value.
 #pragma once

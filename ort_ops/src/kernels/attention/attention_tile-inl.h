@@ -1,4 +1,4 @@
-// Attention of a tile of rows (prefill); the equations stand in attention-inl.h. Lanes run along
+// Attention of a tile of rows (prefill); equations: attention-inl.h. Lanes run along
 // the rows: q and y are transposed, both products are matrix products with the element of a key or
 // a value broadcast, and the softmax needs no step across lanes. Rows of bytes become floats, a
 // block at a time.

@@ -109,18 +109,18 @@ struct ActiveGroup {
 /// lie kAhead times the first record.
 struct ActiveInputs {
   static constexpr int64_t kTogether = 8;
-  static constexpr int64_t kAhead = 64;  // inputs of which the records are asked for
+  static constexpr int64_t kAhead = 64;  // inputs whose records are prefetched
 
   ActiveGroup* groups;  // [those of the row]
   uint32_t* records;    // [32 times the groups + kAhead]: bytes before it in a whole panel
   int8_t* high;         // [32 times the groups]: quant = 256 high + low
   int8_t* low;
 
-  /// Numbers that a group of so many inputs takes.
+  /// Numbers that a group of this many inputs takes.
   static constexpr int64_t places(int64_t count) {
     return (count + kTogether - 1) / kTogether * kTogether;
   }
-  /// Goes on to the next group after one of so many inputs.
+  /// Goes on to the next group after one of this many inputs.
   void pass(int64_t count) {
     records += places(count);
     high += places(count);

@@ -18,7 +18,7 @@ inline int64_t record_at(uint32_t record) {
   return record / (kWholeRecord / P::kRecord);
 }
 
-/// Asks for the next `count` records of a list.
+/// Prefetches the next `count` records of a list.
 template <class P>
 __attribute__((always_inline)) inline void prefetch_records(const uint8_t* panel,
                                                             const uint32_t* records,
@@ -54,7 +54,7 @@ struct PanelAt {
   }
 };
 
-/// y[o ..] += what the sums of a group stand for.
+/// y[o ..] += the dequantised sums of a group.
 template <class P, bool Units>
 inline void add_scaled(Ints sums, const ActiveGroup& x, const PanelAt<P, Units>& panel, int64_t o,
                        float* y) {

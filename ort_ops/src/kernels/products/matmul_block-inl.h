@@ -68,7 +68,7 @@ __attribute__((always_inline)) inline void sum_part(Ints (&sum)[R][T * kStrips],
   }
 }
 
-/// Asks for 64 bytes that are read later. Always inline, like its callers: GCC drops calls of
+/// Prefetches 64 bytes. Always inline, like its callers: GCC drops calls of
 /// functions that do nothing but prefetch.
 __attribute__((always_inline)) inline void prefetch(const uint8_t* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
@@ -96,7 +96,7 @@ struct Spread {
   alignas(64) float numbers[T][size()];
 };
 
-/// total[r][s] += what the sums of a part of group g stand for.
+/// total[r][s] += the dequantised sums of a part of group g.
 template <class W, int R, int T, int Part>
 __attribute__((always_inline)) inline void add_part(Vec (&total)[R][T * kStrips],
                                                     const Ints (&sum)[R][T * kStrips],
@@ -238,7 +238,7 @@ inline void multiply_kept(const uint8_t* const (&tile)[T], const QuantRows& x, f
   Vec total[1][S];
   for (int s = 0; s < S; ++s) total[0][s] = load(y + s * kLanes);
   const int64_t begin = next_kept(x, -1);
-  int64_t later = next_kept(x, begin);  // is asked for two groups on
+  int64_t later = next_kept(x, begin);  // prefetched two groups ahead
   int64_t next = 0, block = -1;
   Spread<W, T> spread;
   for (int64_t g = begin; g < x.groups; g = next_kept(x, g)) {

@@ -42,7 +42,7 @@ __attribute__((always_inline)) inline Ints moved_right(Ints x, int bits) {
   }
 }
 
-/// Field `v` of a plane of so many bits, moved to bit `To` of every byte.
+/// Field `v` of a plane of `Bits` bits, moved to bit `To` of every byte.
 template <int Bits, int To>
 __attribute__((always_inline)) inline Ints field(const uint8_t* plane, int v) {
   constexpr int kFields = 8 / Bits;

@@ -106,7 +106,7 @@ inline void multiply_each(const MultiplyArgs& a, int64_t tile_size, const int32_
 
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
-/// Asks for the first groups of T tiles, from where the products ask for the others.
+/// Prefetches the first groups of T tiles; the products prefetch the others.
 template <class W, int T>
 __attribute__((always_inline)) inline void prefetch_starts(const uint8_t* const (&tile)[T]) {
   for (int t = 0; t < T; ++t) {

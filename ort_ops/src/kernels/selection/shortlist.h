@@ -9,7 +9,7 @@ namespace tamiz {
 
 struct ShortlistKernels {
   /// ranks[t] orders the tiles as the largest estimate among their outputs does; -0 counts as 0,
-  /// and NaN stands above all numbers. There are `outputs` estimates; the last tile may have fewer.
+  /// and NaN ranks above all numbers. There are `outputs` estimates; the last tile may have fewer.
   void (*rank)(const float* estimates, int64_t outputs, int32_t* ranks);
 
   /// The indices, in ascending order, of the `keep` largest of `size` ranks; among equals the lower

@@ -9,7 +9,7 @@ namespace tamiz {
 /// Planes of bits that a key's row of nibbles is as long as.
 constexpr int64_t kNibblePlanes = 4;
 
-/// Four bits of a rotated key's element stand for -7 .. 7.
+/// Four bits of a rotated key's element encode -7 .. 7.
 constexpr int kMostNibble = 7;
 
 /// A rotated query as bytes q_d.
@@ -45,7 +45,7 @@ struct ChooseArgs {
   int64_t keys;
   int32_t first;    // what the first key is called in the lists
   int32_t* kept;    // [keys]: keys of which a weight is above its least one
-  int32_t* others;  // [keys]: keys that are seen and not kept; null: not asked for
+  int32_t* others;  // [keys]: keys that are seen and not kept; null: not computed
   float* left;      // [query_count]: the sum of the weights of the others; may be `least`
 };
 

@@ -1,4 +1,4 @@
-// Kernels of sketches: a few bits of a vector that tell its dot products with others roughly, and
+// Kernels of sketches: a few bits of a vector that estimate its dot products with others, and
 // the choice of the vectors whose dot product is large.
 #pragma once
 
@@ -79,7 +79,7 @@ struct SketchKernels {
   void (*scan)(const SketchScanArgs&);
 
   /// rank_j orders the keys by the largest share that a query would give them: by
-  /// max over queries of (score_j - largest score), down to -256 nats; damaged keys stand above.
+  /// max over queries of (score_j - largest score), down to -256 nats; damaged keys rank higher.
   void (*rank)(const SketchRankArgs&);
 
   /// The indices, in ascending order, of all ranks kAlways and of the `keep` largest others, among

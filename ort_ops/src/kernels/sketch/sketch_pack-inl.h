@@ -1,4 +1,4 @@
-// Packing of sketches and of queries; the equations stand in sketch-inl.h.
+// Packing of sketches and of queries; equations: sketch-inl.h.
 #pragma once
 
 #include <float.h>

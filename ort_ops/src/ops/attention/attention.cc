@@ -31,7 +31,7 @@ constexpr int64_t kTaskMerge = 1 << 16;  // floats merged in one task
 constexpr int64_t kMaxTasks = 64;        // of attend, each with scratch of its own
 constexpr int64_t kEnoughUnits = 16;     // units of work that need no splitting of the keys
 constexpr int64_t kSplitKeys = 64;       // key ranges are multiples of it
-constexpr int64_t kWholeKeys = 256;      // up to so many are not split: merging would take as long
+constexpr int64_t kWholeKeys = 256;      // fewer keys are not split: merging would take as long
 constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
 
 /// How a call is cut into tasks: by shapes alone, so that results do not depend on the threads. It

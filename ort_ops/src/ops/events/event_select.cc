@@ -153,7 +153,7 @@ class EventSelect : public Stage {
                 " tokens");
   }
 
-  /// Tokens before this run; -1 where no mask tells.
+  /// Tokens before this run; -1 where it is unknown.
   int64_t position(Ports inputs) const {
     if (!inputs[In::attention_mask]) return -1;
     return inputs[In::attention_mask].shape.dims[1] - inputs[In::x].shape.dims[1];

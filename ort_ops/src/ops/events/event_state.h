@@ -35,7 +35,7 @@ struct EventState {
   }
 };
 
-/// What EventSelect tells EventSum of a row: [batch, 4].
+/// The output `plan` of EventSelect, which EventSum reads: [batch, 4].
 enum EventPlan : int64_t { plan_carry, plan_channels, plan_off, plan_checked, plan_width };
 
 }  // namespace tamiz

@@ -279,10 +279,10 @@ class KwtaMask : public Stage {
     if (!call.inputs[In::slope]) return threshold_;
     const int64_t k = inputs_of(call);
     const float* const from = call.inputs[In::x].as<float>() + row * k;
-    const float told =
+    const float predicted =
         kernels_.sum_of_products(from, call.inputs[In::slope].as<float>(), k) + offset_;
-    if (std::isnan(told)) return threshold_;
-    return threshold_ * std::exp(-std::clamp(told, -log_range_, log_range_));
+    if (std::isnan(predicted)) return threshold_;
+    return threshold_ * std::exp(-std::clamp(predicted, -log_range_, log_range_));
   }
 
   /// The size of the smallest set of candidates with sum softmax(score / temperature) >= mass.

@@ -70,7 +70,7 @@ struct PackedWeight {
                 ", expected 4 or 8");
   }
 
-  /// The value of 'scale_bits' of a weight of so many bits.
+  /// The value of 'scale_bits' of a weight of `weight_bits` bits.
   static int scale_bits_of(const Attributes& attributes, int weight_bits) {
     const int64_t value = attributes.ints.at("scale_bits");
     if (value == 16 || (value == 8 && weight_bits == 4)) return static_cast<int>(value);
