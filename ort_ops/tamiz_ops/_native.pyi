@@ -54,7 +54,8 @@ def fit_format(
 def round_with_feedback(
     format: tuple[Any, ...],
     weight: npt.NDArray[np.float32],
-    u: npt.NDArray[np.float32],
+    carried: npt.NDArray[np.float32],
+    r: npt.NDArray[np.float32],
     scale: npt.NDArray[np.float32],
     minimum: npt.NDArray[np.float32],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]: ...

@@ -31,6 +31,13 @@ class BlockQuantConfig(TechniqueConfig):
         description="Weight format of every packed weight, such as q6_k or q3_k; overrides the "
         f"settings for bits. One of: {', '.join(_FORMATS)}.",
     )
+    fit: Literal["nearest", "search", "gptq"] | None = Field(
+        None,
+        description="How scales, minima and quants are found. nearest: from the extremes of each "
+        "group. search: the scale and minimum with the least error, weighted by the calibration's "
+        "mean squared inputs. gptq: search, and errors of later inputs make up for those of "
+        "earlier ones; needs a calibration. Default: search with `format`, else nearest.",
+    )
     mask_block: int | None = Field(
         None,
         ge=1,
@@ -45,6 +52,11 @@ class BlockQuantConfig(TechniqueConfig):
             raise ValueError(f"expected one of: {', '.join(_FORMATS)}")
         return name
 
+    @property
+    def packs_by_format(self) -> bool:
+        """Whether weights are fitted by `tamiz_block_quant.formats`."""
+        return self.format is not None or self.fit in ("search", "gptq")
+
     def format_at(self, site: Site) -> Format:
         """The weight format at `site`."""
         if self.format is not None:
@@ -54,7 +66,7 @@ class BlockQuantConfig(TechniqueConfig):
     def by_channel(self, site: Site) -> bool:
         """Whether the weight at `site` is packed by input channel."""
         masked = self.mask_block is not None and self.mask_block < 32
-        plain = self.format is None and self.bits == 4
+        plain = not self.packs_by_format and self.bits == 4
         return masked and site.kind is SiteKind.LINEAR and plain
 
     def scale_bits_at(self, site: Site) -> Literal[16, 8]:

@@ -4,7 +4,7 @@ int4:  w ≈ scale · q + minimum,  q = round((w − minimum) / scale) in 0..15,
        scale = (max − min) / 15, minimum = min, both rounded to fp16 (ggml's Q4_1);
 int8:  w ≈ scale · q,  q = round(w / scale) in −127..127, scale = max |w| / 127 in fp16 (Q8_0);
 int4 with scales of 8 bits:  w ≈ unit · (scale · q − 8 · minimum), `in_units`;
-a named format, such as q3_k: `tamiz_ops.formats.quantise`.
+a named format, such as q3_k, or another fit than nearest: `tamiz_block_quant.formats`.
 
 The first two are idempotent: weights that were dequantised from Q4_1 or Q8_0 come back bit for bit,
 because the extremes of a group give its scale and minimum exactly. Where a group holds at most 16
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 import tamiz_ops
 from tamiz.api import Access, Cost, Fit, FitError, Part, Site, SiteKind, Statistics
 from tamiz_block_quant.config import BlockQuantConfig
+from tamiz_block_quant.formats import fit_format
 from tamiz_ops import formats
 from tamiz_ops.formats import GROUP, TILE
 
@@ -80,8 +81,8 @@ def fit(
     Args:
         site: The site; its kind decides the bits.
         weight: float32 ``[N, K]``.
-        statistics: Not used.
-        config: The bits.
+        statistics: Of the input; read by the fits `search` and `gptq`.
+        config: The bits or format, and the fit.
 
     Returns:
         The packed tensor and its metrics: ``rel_l2`` = ‖W − Ŵ‖ / ‖W‖, ``cos_mean_w`` = mean over
@@ -91,8 +92,8 @@ def fit(
         FitError: A weight is not finite, or the scales lie outside of fp16's range.
     """
     n, k = weight.shape
-    if config.format is not None:
-        return _fit_format(weight, formats.find_format(config.format))
+    if config.packs_by_format:
+        return fit_format(site, weight, statistics, config)
     bits = config.bits_at(site)
     quantised, metrics = quantise(weight, bits, config.scale_bits_at(site))
     by_channel = config.by_channel(site)
@@ -113,30 +114,6 @@ def fit(
         metrics=metrics,
         bits_per_weight=8 * packed.nbytes / (n * k),
     )
-
-
-def _fit_format(weight: Float, format: formats.Format) -> Fit:
-    """Packs a weight in a named format.
-
-    Raises:
-        FitError: The format cannot hold the weight.
-    """
-    n, k = weight.shape
-    if k % format.block:
-        raise FitError(f"{format.name} stores blocks of {format.block} inputs, but it has {k}")
-    try:
-        packed = formats.quantise(format, weight)
-    except ValueError as refused:
-        raise FitError(str(refused)) from refused
-    error = norm = 0.0
-    for rows, begin in zip(_row_chunks(weight), range(0, n, _chunk_rows(k)), strict=True):
-        part = slice(begin, begin + len(rows))
-        lost = rows - formats.dequantize(format, packed, n, k, part)
-        error += float(np.einsum("nk,nk->", lost, lost, dtype=np.float64))
-        norm += float(np.einsum("nk,nk->", rows, rows, dtype=np.float64))
-    metrics = {"rel_l2": float(np.sqrt(error / norm)) if norm else 0.0, "exact": float(error == 0)}
-    attributes = {"format": format.name, "n": n, "k": k}
-    return Fit({"weight": packed}, attributes, metrics, 8 * packed.nbytes / (n * k))
 
 
 def dequantize(site: Site, fit: Fit) -> Float:

@@ -75,26 +75,28 @@ py::tuple fit_format(const FormatTuple& tuple, const Floats& weight, const Float
                         rows(made.d, n), rows(made.dmin, n));
 }
 
-py::tuple round_with_feedback(const FormatTuple& tuple, const Floats& weight, const Floats& u,
-                              const Floats& scale, const Floats& minimum) {
+py::tuple round_with_feedback(const FormatTuple& tuple, const Floats& weight, const Floats& carried,
+                              const Floats& r, const Floats& scale, const Floats& minimum) {
   const FitFormat format = fit_format_of(tuple);
   const auto is = [](const Floats& array, py::ssize_t first, py::ssize_t second) {
     return array.ndim() == 2 && array.shape(0) == first && array.shape(1) == second;
   };
   const py::ssize_t n = weight.ndim() == 2 ? weight.shape(0) : 0;
   const py::ssize_t width = n > 0 ? weight.shape(1) : 0;
-  if (width == 0 || width % format.group || !is(u, width, width) ||
+  if (width == 0 || width % format.group || !is(carried, n, width) || !is(r, width, width) ||
       !is(scale, n, width / format.group) || !is(minimum, n, width / format.group)) {
     throw Error(
-        "weight is no [N, width] of whole groups with u [width, width] and factors of each");
+        "weight is no [N, width] of whole groups with r [width, width] and factors of each");
   }
   py::array_t<float> errors({n, width});
   py::array_t<uint8_t> quants({n, width});
-  std::copy_n(weight.data(), weight.size(), errors.mutable_data());
+  std::copy_n(carried.data(), carried.size(), errors.mutable_data());
   {
+    float* const left = errors.mutable_data();
+    uint8_t* const made = quants.mutable_data();
     const py::gil_scoped_release release;
-    tamiz::round_with_feedback(format, errors.mutable_data(), u.data(), scale.data(),
-                               minimum.data(), n, width, quants.mutable_data());
+    tamiz::round_with_feedback(format, weight.data(), r.data(), scale.data(), minimum.data(), n,
+                               width, left, made);
   }
   return py::make_tuple(quants, errors);
 }
@@ -107,7 +109,7 @@ void add_fits(py::module_& module) {
   module.def("fit_format", &fit_format, py::arg("format"), py::arg("weight"), py::arg("cost"),
              py::arg("search"));
   module.def("round_with_feedback", &round_with_feedback, py::arg("format"), py::arg("weight"),
-             py::arg("u"), py::arg("scale"), py::arg("minimum"));
+             py::arg("carried"), py::arg("r"), py::arg("scale"), py::arg("minimum"));
 }
 
 }  // namespace tamiz::python

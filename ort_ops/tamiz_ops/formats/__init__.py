@@ -16,6 +16,7 @@ from tamiz_ops.formats.declared import (
     gguf_format,
     int_format,
 )
+from tamiz_ops.formats.feedback import quantise_with_feedback
 from tamiz_ops.formats.fitting import FITTED, quantisable, quantise
 from tamiz_ops.formats.packing import dequantize, pack_blocks, pack_parts, unpack_parts
 from tamiz_ops.formats.parts import Parts
@@ -37,5 +38,6 @@ __all__ = [
     "pack_parts",
     "quantisable",
     "quantise",
+    "quantise_with_feedback",
     "unpack_parts",
 ]

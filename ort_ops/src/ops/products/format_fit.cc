@@ -280,16 +280,20 @@ FittedFormat fit_format(const FitFormat& format, const float* weight, const floa
   return Fitter(format, weight, cost, n, k, search).run();
 }
 
-void round_with_feedback(const FitFormat& format, float* weight, const float* u, const float* scale,
-                         const float* minimum, int64_t n, int64_t width, uint8_t* quants) {
+void round_with_feedback(const FitFormat& format, const float* weight, const float* r,
+                         const float* scale, const float* minimum, int64_t n, int64_t width,
+                         float* carried, uint8_t* quants) {
   const Levels levels(format.levels, format.linear);
   const int64_t groups = width / format.group;
-  std::vector<Lanes> x(width);
+  std::vector<Lanes> x(width), left(width);
   for (int64_t first = 0; first < n; first += kLanes) {
     const int lanes = static_cast<int>(std::min<int64_t>(kLanes, n - first));
     Lanes s = {}, m = {}, per_scale = {};
-    for (int64_t j = 0; j < width; ++j) {
-      for (int l = 0; l < lanes; ++l) x[j][l] = weight[(first + l) * width + j];
+    for (int l = 0; l < lanes; ++l) {
+      for (int64_t j = 0; j < width; ++j) {
+        x[j][l] = weight[(first + l) * width + j];
+        left[j][l] = carried[(first + l) * width + j];
+      }
     }
     for (int64_t j = 0; j < width; ++j) {
       if (j % format.group == 0) {
@@ -299,12 +303,14 @@ void round_with_feedback(const FitFormat& format, float* weight, const float* u,
         }
         per_scale = inverse(s);
       }
-      const Lanes value = levels.nearest((x[j] - m) * per_scale);
+      const float* const row = r + j * width;
+      const Lanes target = x[j] + left[j] / row[j];
+      const Lanes value = levels.nearest((target - m) * per_scale);
       const Lanes q = levels.index(value);
-      const Lanes e = (x[j] - s * value - m) / u[j * width + j];
-      for (int64_t i = j + 1; i < width; ++i) x[i] -= e * u[j * width + i];
+      const Lanes e = x[j] - s * value - m;
+      for (int64_t i = j + 1; i < width; ++i) left[i] += e * row[i];
       for (int l = 0; l < lanes; ++l) {
-        weight[(first + l) * width + j] = e[l];
+        carried[(first + l) * width + j] = e[l];
         quants[(first + l) * width + j] = static_cast<uint8_t>(q[l]);
       }
     }

@@ -36,14 +36,16 @@ struct FittedFormat {
 TAMIZ_API FittedFormat fit_format(const FitFormat& format, const float* weight, const float* cost,
                                   int64_t n, int64_t k, bool search);
 
-/// Rounds weights [n, width] one input after the other, with feedback (GPTQ, LDLQ):
+/// Rounds weights [n, width] one input after the other, with feedback (LDLQ, GPTQ):
 ///
-///   q_j = nearest level,  e_j = (w_j - made_j) / u[j, j],  w_i -= e_j u[j, i] for i > j
+///   q_j = nearest level to w_j + carried_j / r[j, j],  e_j = w_j - made_j,
+///   carried_i += e_j r[j, i] for i > j
 ///
-/// u [width, width] is upper triangular; scale and minimum [n, width / group] are given. Replaces
-/// `weight` with the errors e and writes quants [n, width].
-TAMIZ_API void round_with_feedback(const FitFormat& format, float* weight, const float* u,
+/// so that |e r + carried|^2 is small, where r r^T is the second moment of the inputs. r
+/// [width, width] is upper triangular; scale and minimum [n, width / group] are given. Replaces
+/// `carried` [n, width], what earlier inputs left, with the errors e; writes quants [n, width].
+TAMIZ_API void round_with_feedback(const FitFormat& format, const float* weight, const float* r,
                                    const float* scale, const float* minimum, int64_t n,
-                                   int64_t width, uint8_t* quants);
+                                   int64_t width, float* carried, uint8_t* quants);
 
 }  // namespace tamiz

@@ -1,0 +1,118 @@
+"""Fits a weight to a format with feedback: errors of later inputs make up for those of earlier.
+
+    minimise    ‖(W − Ŵ) R‖²,    R Rᵀ = the second moment of the inputs, R upper triangular
+
+The inputs are rounded in order (LDLQ; GPTQ computes the same): with the errors e of the inputs
+before j, input j is rounded to the level nearest to w_j + Σ_i e_i R_ij / R_jj. Scales and minima of
+a block are searched when its turn comes, for the weights that the feedback gives, with the costs
+R_jj² that errors have when later inputs make up for them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tamiz_ops import _native
+from tamiz_ops.formats.declared import SUPER_BLOCK, TILE, Format, Scales
+from tamiz_ops.formats.fitting import check_weight, costs, description, fit_parts
+from tamiz_ops.formats.packing import pack_parts
+from tamiz_ops.formats.parts import Array, Floats, Parts, pad_columns
+
+#: Share of the mean second moment that is added to every input's: what is not measured well.
+_DAMPING = 0.01
+
+
+_ROWS = 4096  # outputs that are fitted at a time
+
+
+def quantise_with_feedback(
+    format: Format, values: Floats, moments: Floats, damping: float = _DAMPING
+) -> npt.NDArray[np.uint8]:
+    """Packs float weights in a format, fitted with feedback.
+
+    Args:
+        format: One of `FITTED`.
+        values: float32 ``[N, K]``, finite.
+        moments: E[x xᵀ] of the inputs, float32 ``[K, K]``, symmetric.
+        damping: Share of the mean of its diagonal that is added to the diagonal.
+
+    Returns:
+        uint8 ``[ceil(N / 16), tile bytes]``.
+
+    Raises:
+        ValueError: A shape does not fit, the moments are not positive, or a scale is too large for
+            fp16.
+    """
+    check_weight(format, values)
+    n, k = values.shape
+    if moments.shape != (k, k):
+        raise ValueError(f"moments is {list(moments.shape)}, expected {[k, k]}")
+    r = _factor(moments, damping, format.blocks(k) * format.block)
+    packed = np.empty(format.packed_shape(n, k), np.uint8)
+    for start in range(0, n, _ROWS):
+        stop = min(n, start + _ROWS)
+        parts = _fit(format, np.ascontiguousarray(values[start:stop], np.float32), r)
+        packed[start // TILE : -(-stop // TILE)] = pack_parts(format, parts)
+    return packed
+
+
+def _fit(format: Format, values: Floats, r: Floats) -> Parts:
+    """Fits some outputs."""
+    weight = pad_columns(values, format.block)
+    whole = format.scales is Scales.UNITS  # one factor of each output
+    width = weight.shape[1] if whole else max(format.block, SUPER_BLOCK)
+    errors, found = np.zeros_like(weight), []
+    for begin in range(0, weight.shape[1], width):
+        block = slice(begin, min(begin + width, weight.shape[1]))
+        carried = errors[:, :begin] @ r[:begin, block]
+        diagonal = np.diagonal(r)[block]
+        target = weight[:, block] + carried / diagonal
+        parts = fit_parts(format, target, costs(np.square(diagonal), len(diagonal)))
+        scale, minimum = _factors(format, parts)
+        quants, errors[:, block] = _native.round_with_feedback(
+            description(format), weight[:, block], carried, r[block, block], scale, minimum
+        )
+        found.append((parts, quants + np.uint8(format.name == "q8_0")))
+    return _joined(found, values.shape[1])
+
+
+def _factor(moments: Floats, damping: float, padded: int) -> Floats:
+    """R upper triangular with R Rᵀ = the damped moments; the identity where inputs are padding."""
+    k = len(moments)
+    flipped = np.array(moments[::-1, ::-1], np.float32)
+    mean = float(np.diagonal(flipped).mean(dtype=np.float64))
+    if not 0 < mean < np.inf:
+        raise ValueError(f"the mean second moment is {mean}, expected a positive number")
+    flipped /= np.float32(mean)
+    flipped[np.diag_indices(k)] += np.float32(damping)
+    try:
+        lower = np.linalg.cholesky(flipped)
+    except np.linalg.LinAlgError as error:
+        raise ValueError("moments is not positive definite") from error
+    r = np.eye(padded, dtype=np.float32)
+    r[:k, :k] = lower[::-1, ::-1]
+    return r
+
+
+def _factors(format: Format, parts: Parts) -> tuple[Floats, Floats]:
+    """Scale and minimum of every group, float32 ``[N, groups]``."""
+    scale, minimum = parts.factors(format)
+    if minimum is None:
+        minimum = np.zeros_like(scale)
+    if format.scales is Scales.UNITS:
+        assert parts.d is not None
+        unit = parts.d.astype(np.float32) / np.float32(256)
+        scale, minimum = scale * unit, minimum * unit
+    return scale, minimum
+
+
+def _joined(found: list[tuple[Parts, npt.NDArray[np.uint8]]], k: int) -> Parts:
+    """Blocks side by side."""
+
+    def beside(name: str) -> Array | None:
+        arrays = [getattr(parts, name) for parts, _ in found]
+        return None if arrays[0] is None else np.hstack(arrays)
+
+    quants = np.hstack([quants for _, quants in found])[:, :k]
+    return Parts(quants, beside("scales"), beside("minima"), beside("d"), beside("dmin"))

@@ -1,0 +1,86 @@
+r"""Fits a weight to any named format: nearest, search or with error feedback.
+
+nearest:  scales and minima from the extremes of each group;
+search:   minimise Σ_k m_k (w_k − ŵ_k)²,  m = mean of x_k², over scales, minima and quants;
+gptq:     minimise (w − ŵ)ᵀ H (w − ŵ),    H = (1 − λ) E[x xᵀ] + λ diag(m), with feedback
+          (`tamiz_ops.formats.fit_with_feedback`).
+
+E[x xᵀ] is the calibration samples' own; λ diag(m) stands in for what few samples cannot tell. An
+embedding and a head, which may share one weight, are searched with all m alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.api import Fit, FitError, Site, SiteKind, Statistics
+from tamiz_block_quant.config import BlockQuantConfig
+from tamiz_ops import formats
+
+Float = NDArray[np.float32]
+
+_CHUNK = 1 << 20  # weights that are decoded at a time
+#: λ at as many samples as inputs; it falls with the square root of the samples.
+_SHRINKAGE = 0.1
+
+
+def fit_format(
+    site: Site, weight: Float, statistics: Statistics | None, config: BlockQuantConfig
+) -> Fit:
+    """Packs one weight in the format that `config` names at `site`.
+
+    Raises:
+        FitError: The format cannot hold the weight, or gptq has no calibration.
+    """
+    (n, k), format = weight.shape, config.format_at(site)
+    if k % format.block:
+        raise FitError(f"{format.name} stores blocks of {format.block} inputs, but it has {k}")
+    try:
+        if site.kind is SiteKind.LINEAR:
+            packed = _packed(format, weight, statistics, config)
+        else:
+            packed = formats.quantise(format, weight, search=config.fit != "nearest")
+    except ValueError as refused:
+        raise FitError(str(refused)) from refused
+    error = norm = 0.0
+    for rows in _row_chunks(n, k):
+        lost = weight[rows] - formats.dequantize(format, packed, n, k, rows)
+        error += float(np.einsum("nk,nk->", lost, lost, dtype=np.float64))
+        norm += float(np.einsum("nk,nk->", weight[rows], weight[rows], dtype=np.float64))
+    metrics = {"rel_l2": float(np.sqrt(error / norm)) if norm else 0.0, "exact": float(error == 0)}
+    attributes = {"format": format.name, "n": n, "k": k}
+    return Fit({"weight": packed}, attributes, metrics, 8 * packed.nbytes / (n * k))
+
+
+def _packed(
+    format: formats.Format,
+    weight: Float,
+    statistics: Statistics | None,
+    config: BlockQuantConfig,
+) -> NDArray[np.uint8]:
+    if config.fit != "gptq":
+        importance = None if statistics is None else statistics.imatrix
+        return formats.quantise(format, weight, importance, search=config.fit != "nearest")
+    if statistics is None or len(statistics.samples) == 0:
+        raise FitError("gptq needs the samples of a calibration of the site's input")
+    return formats.quantise_with_feedback(format, weight, second_moments(statistics))
+
+
+def second_moments(statistics: Statistics) -> Float:
+    """H of the top of this file, float32 ``[K, K]``."""
+    x = statistics.samples
+    known, inputs = x.shape
+    share = np.float32(min(0.5, _SHRINKAGE * np.sqrt(inputs / known)))
+    moments: Float = x.T @ x
+    moments *= (1 - share) / np.float32(known)
+    moments[np.diag_indices(inputs)] += share * statistics.imatrix
+    return moments
+
+
+def _row_chunks(n: int, k: int) -> Iterator[slice]:
+    step = formats.TILE * max(1, _CHUNK // (formats.TILE * k))
+    for start in range(0, n, step):
+        yield slice(start, min(n, start + step))

@@ -1,0 +1,57 @@
+"""Fits of block-quant to named formats."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tamiz.api import FitError, Site, SiteKind, Statistics
+from tamiz_block_quant.config import BlockQuantConfig
+from tamiz_block_quant.fit import dequantize, fit
+
+N, K = 48, 256
+RANDOM = np.random.default_rng(2)
+WEIGHT = RANDOM.standard_normal((N, K)).astype(np.float32)
+X = (RANDOM.standard_normal((700, 16)) @ RANDOM.standard_normal((16, K))).astype(np.float32)
+X += RANDOM.standard_normal(X.shape).astype(np.float32)
+SEEN = Statistics(512, np.square(X[:512]).mean(axis=0), X[:512])
+
+
+def site(kind: SiteKind = SiteKind.LINEAR) -> Site:
+    return Site("layers.0.ffn_up", kind, "node", 0, "ffn_up", "weight", K, N)
+
+
+def product_error(statistics: Statistics | None = SEEN, **fields: object) -> float:
+    """Relative error of the product on inputs that the fit has not seen."""
+    config = BlockQuantConfig.model_validate(fields)
+    made = dequantize(site(), fit(site(), WEIGHT, statistics, config))
+    unseen = X[512:]
+    return float(np.linalg.norm(unseen @ (WEIGHT - made).T) / np.linalg.norm(unseen @ WEIGHT.T))
+
+
+@pytest.mark.parametrize("form", ["q3_k", "q4_0", "iq4_xs", "q5_k"])
+def test_each_fit_is_better_than_the_one_before(form: str) -> None:
+    errors = [product_error(format=form, fit=kind) for kind in ("nearest", "search", "gptq")]
+    assert errors[1] < 0.97 * errors[0]
+    assert errors[2] < 0.75 * errors[1]
+
+
+@pytest.mark.parametrize("fields", [{}, {"bits": 8}, {"scale_bits": 8}])
+def test_bits_are_fitted_with_feedback_too(fields: dict[str, int]) -> None:
+    assert product_error(**fields, fit="gptq") < 0.75 * product_error(**fields)
+
+
+def test_a_named_format_is_searched_by_default() -> None:
+    assert product_error(format="q4_0") == product_error(format="q4_0", fit="search")
+
+
+def test_gptq_needs_a_calibration() -> None:
+    with pytest.raises(FitError, match="gptq needs the samples of a calibration"):
+        product_error(None, format="q4_0", fit="gptq")
+
+
+def test_a_head_and_its_embedding_have_the_same_bytes() -> None:
+    config = BlockQuantConfig(format="q4_0", fit="gptq")
+    head = fit(site(SiteKind.HEAD), WEIGHT, SEEN, config)
+    embedding = fit(site(SiteKind.EMBEDDING), WEIGHT, None, config)
+    assert np.array_equal(head.tensors["weight"], embedding.tensors["weight"])
