@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ def test_each_fit_is_better_than_the_one_before(form: str) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"bits": 8}, {"scale_bits": 8}])
-def test_bits_are_fitted_with_feedback_too(fields: dict[str, int]) -> None:
+def test_bits_are_fitted_with_feedback_too(fields: dict[str, Any]) -> None:
     assert product_error(**fields, fit="gptq") < 0.75 * product_error(**fields)
 
 
