@@ -82,9 +82,10 @@ class Plugins:
         return dict(sorted(found.items()))
 
     def exporters(self) -> list[Exporter]:
-        """All exporters in the order in which they are tried."""
-        found = (exporter for plugin in self.installed for exporter in plugin.exporters)
-        return sorted(found, key=lambda exporter: (exporter.order, exporter.name))
+        """All exporters in the order in which they are tried, see `hookspecs.tamiz_exporters`."""
+        offered = {plugin.name: plugin.exporters for plugin in self.installed}
+        last_first = self.manager.hook.tamiz_exporters.get_hookimpls()
+        return [e for hook in reversed(last_first) for e in offered[hook.plugin_name]]
 
     def passes(self, phase: Phase) -> list[type[GraphPass]]:
         """The graph passes of one phase in the order in which they run."""

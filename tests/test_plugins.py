@@ -66,8 +66,8 @@ def technique(name: str, config: type[TechniqueConfig] = TechniqueConfig) -> Tec
     )
 
 
-def exporter(name: str, order: int) -> Exporter:
-    return Exporter(name, name, order, lambda source: True, lambda source, folder: source)
+def exporter(name: str) -> Exporter:
+    return Exporter(name, name, lambda source: True, lambda source, folder: source)
 
 
 def test_collects_what_plugins_offer(install: Install) -> None:
@@ -75,12 +75,24 @@ def test_collects_what_plugins_offer(install: Install) -> None:
         [
             install("one", tamiz_techniques=lambda: [technique("zeta")]),
             install("two", tamiz_techniques=lambda: [technique("alpha")]),
-            install("three", tamiz_exporters=lambda: [exporter("late", 9), exporter("soon", 1)]),
+            install("three", tamiz_exporters=lambda: [exporter("soon"), exporter("late")]),
         ]
     )
     assert list(loaded.techniques()) == ["alpha", "zeta"]
     assert [e.name for e in loaded.exporters()] == ["soon", "late"]
     assert loaded.broken() == []
+
+
+def test_pluggy_orders_the_exporters_of_plugins(install: Install) -> None:
+    first, last = hookimpl(tryfirst=True), hookimpl(trylast=True)
+    loaded = load(
+        [
+            install("a", tamiz_exporters=first(lambda: [exporter("first")])),
+            install("b", tamiz_exporters=lambda: [exporter("one"), exporter("two")]),
+            install("c", tamiz_exporters=last(lambda: [exporter("last")])),
+        ]
+    )
+    assert [e.name for e in loaded.exporters()] == ["first", "one", "two", "last"]
 
 
 def raises() -> list[Technique]:

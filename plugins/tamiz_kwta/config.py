@@ -122,7 +122,7 @@ class KwtaConfig(TechniqueConfig):
         return self.k is None and self.k_abs is None and self.select != "mass"
 
     @property
-    def informed(self) -> bool:
+    def reads_sensitivity(self) -> bool:
         """Whether the measured cost of errors decides what is kept, where it is known."""
         return self.shared_out and self.select == "threshold"
 

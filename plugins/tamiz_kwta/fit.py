@@ -66,7 +66,10 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
     """
     if not config.targets(site):
         raise FitError(f"--kwta-target is {config.target}")
-    losses = statistics.losses if statistics is not None and config.informed else None
+    sensitivity = None
+    if statistics is not None and config.reads_sensitivity:
+        sensitivity = statistics.sensitivity
+    losses = None if sensitivity is None else sensitivity.inputs
     if losses is None:
         _check_pays(config, config.keep_at(site))
     if statistics is None or len(statistics.samples) < 2:
@@ -87,11 +90,11 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         raise FitError("its weights give scores that are not finite")
     whole = z @ weight.T
     costs = np.ones((len(z), 1), np.float32)
-    if losses is not None:
-        part = statistics.share * config.block / site.in_features
+    if sensitivity is not None and losses is not None:
+        part = statistics.weight_share * config.block / site.in_features
         by_token: dict[str, int | float | str] = {}
-        if statistics.tokens is not None:
-            half = (0.5 * _TRUST * statistics.tokens).astype(np.float32)
+        if sensitivity.tokens is not None:
+            half = (0.5 * _TRUST * sensitivity.tokens).astype(np.float32)
             tensors["slope"], by_token = half[:-1], {"offset": float(half[-1]), "range": _RANGE}
             costs = _costs(samples, half)
             scores = scores * np.sqrt(costs)
@@ -122,13 +125,13 @@ def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
     stored bytes are then an upper bound.
     """
     keep = config.keep_at(site)
-    if not (config.targets(site) and (config.pays(keep) or config.informed)):
+    if not (config.targets(site) and (config.pays(keep) or config.reads_sensitivity)):
         return cost
     blocks = -(-site.in_features // config.block)
     share = keep if config.select != "mass" else 1.0
     share = share / config.duty + 1 - 1 / config.duty
     constants = (site.in_features + site.out_features) * config.centers(site)
-    own = 4 * (blocks * config.weighted + site.in_features * config.informed + constants)
+    own = 4 * (blocks * config.weighted + site.in_features * config.reads_sensitivity + constants)
     if not config.pays(keep):
         return replace(cost, stored=cost.stored + own, exact=False)
     left = cost.masked(share)
@@ -137,7 +140,7 @@ def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
         left,
         stored=cost.stored + own,
         read=left.read + own,
-        exact=cost.exact and not config.informed,
+        exact=cost.exact and not config.reads_sensitivity,
         parts={**cost.parts, Access.RECORDS: Part(lines)},
     )
 

@@ -35,7 +35,7 @@ from tamiz.api.metadata import (
 )
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.sparsity import importance, largest, largest_blocks
-from tamiz.api.statistics import Statistics, usual
+from tamiz.api.statistics import Sensitivity, Statistics, usual
 from tamiz.api.technique import (
     Autotune,
     Claim,
@@ -88,6 +88,7 @@ __all__ = [
     "Part",
     "Phase",
     "Resource",
+    "Sensitivity",
     "Site",
     "SiteKind",
     "Standing",

@@ -39,7 +39,6 @@ class Exporter:
     Attributes:
         name: ``gguf``, ``huggingface``, ``onnx``.
         summary: What it reads, in one line.
-        order: Exporters are tried in this order; the first that accepts the source exports it.
         accepts: Whether it reads this source (a path, a hub id, or a name such as ``smollm2``).
         export: Writes the dense bundle's files, without the manifest, into an existing empty
             directory and returns the path or name of the source it read. Raises TamizError.
@@ -49,7 +48,6 @@ class Exporter:
 
     name: str
     summary: str
-    order: int
     accepts: Callable[[str], bool]
     export: Callable[..., str]
     dtypes: tuple[str, ...] = ()
@@ -63,7 +61,12 @@ def tamiz_techniques() -> Sequence[Technique]:
 
 @hookspec
 def tamiz_exporters() -> Sequence[Exporter]:
-    """Exporters that the plugin offers."""
+    """Exporters that the plugin offers; the first that accepts a source exports it.
+
+    A plugin's exporters are tried in the order of the list, those of several plugins in pluggy's
+    order: ``@hookimpl(tryfirst=True)`` comes first, ``trylast=True`` last. The exporters that tamiz
+    brings are tried last.
+    """
     raise NotImplementedError
 
 

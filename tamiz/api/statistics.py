@@ -12,6 +12,22 @@ _OUTLIER = 8.0
 
 
 @dataclass(frozen=True)
+class Sensitivity:
+    """What errors at the input x of a site cost the model, from a backward pass.
+
+    Attributes:
+        inputs: Cost of an error of each input, in nats per token and squared error, float32
+            ``[K]`` (`tamiz.survey.gradients`).
+        tokens: Predicts from x how much an error costs this token relative to others:
+            c = exp(x·tokens[:K] + tokens[K]), 1 on average, float32 ``[K + 1]``
+            (`tamiz.survey.token_costs`); None where x does not predict it.
+    """
+
+    inputs: NDArray[np.float32]
+    tokens: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
 class Statistics:
     """What a site's input x was on the calibration text.
 
@@ -22,12 +38,8 @@ class Statistics:
             the text.
         origins: Name of the text that each sample is of, ``[S]``; None if they are of one text.
         run: Inputs of tokens that follow each other, float32 ``[R, K]``; None if unknown.
-        losses: Cost of an error of each input, in nats per token and squared error, float32
-            ``[K]`` (`tamiz.survey.gradients`); None if unknown.
-        tokens: Predicts from an input x how much an error costs this token relative to others:
-            c = exp(x·tokens[:K] + tokens[K]), 1 on average, float32 ``[K + 1]``
-            (`tamiz.survey.token_costs`); None if there is no prediction.
-        share: The site's share of the weights of all linear sites.
+        sensitivity: What errors of x cost the model; None if unknown.
+        weight_share: Weights of the site over weights of all linear sites of the model.
     """
 
     count: int
@@ -35,9 +47,8 @@ class Statistics:
     samples: NDArray[np.float32]
     origins: NDArray[np.str_] | None = None
     run: NDArray[np.float32] | None = None
-    losses: NDArray[np.float32] | None = None
-    tokens: NDArray[np.float32] | None = None
-    share: float = 1.0
+    sensitivity: Sensitivity | None = None
+    weight_share: float = 1.0
 
 
 def usual(samples: NDArray[np.float32]) -> NDArray[np.intp]:

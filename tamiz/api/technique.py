@@ -121,9 +121,8 @@ class TechniqueConfig(BaseModel):
         return value
 
     @property
-    def informed(self) -> bool:
-        """Whether fits read what errors at each input cost (`Statistics.losses`), which a build
-        measures for them where it can."""
+    def reads_sensitivity(self) -> bool:
+        """Whether fits read `Statistics.sensitivity`, which a build then measures where it can."""
         return False
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tamiz.api.site import SiteKind
+from tamiz.api.statistics import Sensitivity
 from tamiz.building.allocate import Allocation
 from tamiz.building.candidates import Progress
 from tamiz.building.decider import CandidateTools, Decider, Tools
@@ -35,7 +36,6 @@ from tamiz.reporting.reader import read_report
 from tamiz.reporting.report import Report, WholeModelGate
 from tamiz.survey import gradients
 from tamiz.survey.backward import UnknownOpError
-from tamiz.survey.gradients import Loss
 from tamiz.survey.survey import Survey, survey
 
 if TYPE_CHECKING:
@@ -221,9 +221,9 @@ class _Build:
             plan = self.decider.plan(tools, known)
         with workers(self.options.backend, self.options.jobs) as crew:
             with clock("weigh"):
-                losses, notes = self._losses(surveyed, plan, known)
+                sensitivities, notes = self._sensitivities(surveyed, plan, known)
             folder = self.work / "fits"
-            fitter = Fitter(surveyed, plan, known, losses, folder, crew, self.progress)
+            fitter = Fitter(surveyed, plan, known, sensitivities, folder, crew, self.progress)
             with clock("fit"):
                 slots = fitter.slots()
             with clock("gate"):
@@ -256,17 +256,21 @@ class _Build:
         self.progress("done", 1, 1)
         return report
 
-    def _losses(
+    def _sensitivities(
         self, surveyed: Survey, plan: Plan, known: Calibration | None
-    ) -> tuple[Mapping[str, Loss], list[Note]]:
+    ) -> tuple[Mapping[str, Sensitivity], list[Note]]:
         """What errors at the inputs of sites cost, where a fit reads it; or why it is not known."""
-        read = any(choice.config.informed for site in plan.sites for choice in site.choices)
-        if not read or known is None or not known.tokens:
+        configs = (choice.config for site in plan.sites for choice in site.choices)
+        if (
+            not any(config.reads_sensitivity for config in configs)
+            or known is None
+            or not known.tokens
+        ):
             return {}, []
         from tamiz.api.passes import Note
 
         try:
-            return gradients.losses(surveyed, known.tokens, self.progress), []
+            return gradients.sensitivities(surveyed, known.tokens, self.progress), []
         except UnknownOpError as error:
             return {}, [Note("gradients", "", f"no backward pass is known through {error}")]
 

@@ -18,7 +18,7 @@ from tamiz.planning.resolver import Choice, SitePlan
 from tamiz.survey.survey import Survey, reading
 
 if TYPE_CHECKING:
-    from tamiz.survey.gradients import Loss
+    from tamiz.api.statistics import Sensitivity
 
 #: Reason of a refusal after the fit of the site has passed its own gate.
 _BACKED_OFF = "backed off by the gate of the whole model"
@@ -89,7 +89,7 @@ class Fitter:
         survey: The dense bundle's graph.
         plan: The plan.
         calibration: Statistics of the inputs; None without calibration.
-        losses: Costs of input errors by site id, of the sites where they are known.
+        sensitivities: What errors of the inputs cost, by site id, of the sites where it is known.
         folder: Folder that keeps the fits.
         workers: Processes or cluster that fit.
         progress: Called for every fit.
@@ -98,7 +98,7 @@ class Fitter:
     survey: Survey
     plan: Plan
     calibration: Calibration | None
-    losses: Mapping[str, Loss]
+    sensitivities: Mapping[str, Sensitivity]
     folder: Path
     workers: Workers
     progress: Callable[[str, int, int], None]
@@ -138,9 +138,8 @@ class Fitter:
         statistics = None if known is None else known.statistics(site.id)
         if statistics is not None:
             share = site.in_features * site.out_features / max(1, self._linear_weights)
-            statistics = replace(statistics, share=share)
-            if (loss := self.losses.get(site.id)) is not None:
-                statistics = replace(statistics, losses=loss.inputs, tokens=loss.tokens)
+            found = self.sensitivities.get(site.id)
+            statistics = replace(statistics, sensitivity=found, weight_share=share)
         return Job(
             site,
             choice,

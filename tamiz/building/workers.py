@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tamiz.files.errors import TamizError
+from tamiz.files.errors import LostWorkerError, TamizError
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -35,10 +35,16 @@ class Workers:
 
     def map(
         self, function: Callable[[_Item], _Result], items: Iterable[_Item]
-    ) -> Iterable[_Result]:
-        """Results in the order of the items."""
+    ) -> Iterator[_Result]:
+        """Results in the order of the items.
+
+        Raises:
+            LostWorkerError: A process of a worker ended, which the system does to one that takes
+                too much memory.
+        """
         if self.jobs == 1:
-            return map(function, items)
+            yield from map(function, items)
+            return
         from joblib import Parallel, delayed
 
         parallel = Parallel(
@@ -47,8 +53,21 @@ class Workers:
             pre_dispatch="2*n_jobs",
             **({"initializer": _watch, "initargs": (os.getpid(),)} if self.ours else {}),
         )
-        results: Iterable[_Result] = parallel(delayed(function)(item) for item in items)
-        return results
+        with _lost_worker_explained():
+            yield from parallel(delayed(function)(item) for item in items)
+
+
+@contextmanager
+def _lost_worker_explained() -> Iterator[None]:
+    from concurrent.futures.process import BrokenProcessPool
+
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise LostWorkerError(
+            "a worker process was ended, as the system does when memory runs out; "
+            "try fewer --jobs, and --resume to keep the fits that are done"
+        ) from error
 
 
 def _watch(parent: int) -> None:

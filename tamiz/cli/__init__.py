@@ -20,7 +20,14 @@ from typing import Any, NoReturn
 import click
 
 from tamiz import __version__
-from tamiz.files.errors import NO_SPACE, NoSpaceError, TamizError, did_you_mean, printable
+from tamiz.files.errors import (
+    NO_SPACE,
+    LostWorkerError,
+    NoSpaceError,
+    TamizError,
+    did_you_mean,
+    printable,
+)
 
 COMMANDS = (
     "export",
@@ -84,7 +91,7 @@ class LazyGroup(click.Group):
             sys.exit(2)
         except click.ClickException as error:
             _fail(error.format_message())
-        except NoSpaceError as error:
+        except (NoSpaceError, LostWorkerError) as error:
             _fail(str(error), 1)
         except TamizError as error:
             _fail(str(error))

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.files.errors import printable
+from tamiz.files.errors import printable, without_controls
 
 if TYPE_CHECKING:
     from tamiz.api.site import Site
 
 
 _NUMBER = re.compile(r"\d[\d.]*")
+
+
+def print_answer(pieces: Iterable[str]) -> None:
+    """Prints what a model writes, as it comes; to a terminal without control characters.
+
+    Elsewhere the text is printed as it is: ``color`` keeps click from taking escape sequences out.
+    """
+    to_terminal = sys.stdout.isatty()
+    for piece in pieces:
+        click.echo(without_controls(piece) if to_terminal else piece, nl=False, color=True)
+    click.echo()
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -14,9 +14,10 @@ import click
 
 from tamiz.cli._conversation import Conversation
 from tamiz.cli._generation import generation_options, stdin
+from tamiz.cli._output import print_answer
 from tamiz.cli._progress import status
 from tamiz.cli._switches import without_option
-from tamiz.files.errors import TamizError, did_you_mean
+from tamiz.files.errors import TamizError, did_you_mean, printable
 
 if TYPE_CHECKING:
     from tamiz.runtime.model import Model
@@ -80,17 +81,11 @@ def _answer_lines(conversation: Conversation) -> bool:
     for line in stdin():
         if line.strip():
             try:
-                _print(conversation.answer(line.removesuffix("\n")))
+                print_answer(conversation.answer(line.removesuffix("\n")))
             except TamizError as error:
                 click.echo(f"error: {error}", err=True)
                 good = False
     return good
-
-
-def _print(pieces: Iterator[str]) -> None:
-    for piece in pieces:
-        click.echo(piece, nl=False)
-    click.echo()
 
 
 @contextmanager
@@ -123,9 +118,9 @@ def _ctrl_c_ends(pieces: Generator[str, None, None]) -> Iterator[Iterator[str]]:
 
 def _banner(model: Model) -> str:
     manifest = model.bundle.manifest
-    techniques = ", ".join(manifest.techniques) or "dense"
+    name, techniques = printable(manifest.source.name), ", ".join(manifest.techniques) or "dense"
     return (
-        f"{manifest.source.name}; techniques: {techniques}; context: {model.limit:,} tokens\n"
+        f"{name}; techniques: {techniques}; context: {model.limit:,} tokens\n"
         "Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists the commands."
     )
 
@@ -174,7 +169,7 @@ class _Terminal:
             raise TamizError(f"unknown command {word!r}{close}")
         elif word:
             with _ctrl_c_ends(self.conversation.answer(line)) as pieces:
-                _print(pieces)
+                print_answer(pieces)
             speed = self.conversation.last
             rate = "" if speed.decode_tok_s is None else f", {speed.decode_tok_s:.1f} tok/s"
             click.secho(f"[{speed.tokens} tokens{rate}]", dim=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tamiz.cli._generation import generation_options, stdin
-from tamiz.cli._output import print_json
+from tamiz.cli._output import print_answer, print_json
 from tamiz.cli._switches import without_option
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ def command(
         measured = {**_speed(speed, seconds), "speculation": asdict(speculation)}
         print_json({"text": answer, "prompt_tokens": len(ids), **measured})
         return
-    for piece in pieces:
-        click.echo(piece, nl=False)
-    click.echo()
+    print_answer(pieces)
 
 
 def _speed(speed: Speed, seconds: float) -> dict[str, float | int | None]:

@@ -27,7 +27,12 @@ class NoSpaceError(UnwritableError):
     """A full disk or quota: the input is fine, and the command can be run again."""
 
 
-#: Numbers of the errors that mean it, and how safetensors, which is written in Rust, says them.
+class LostWorkerError(TamizError):
+    """A worker process that ended: the input is fine, and the command can be run again."""
+
+
+#: Numbers of the errors that mean a full disk, and how they appear in errors of safetensors, which
+#: is written in Rust.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _IN_RUST = tuple(f"(os error {number})" for number in NO_SPACE)
 
@@ -58,6 +63,19 @@ def _shortened(text: str, longest: int) -> str:
 def _escaped(character: str) -> str:
     kept = character.isprintable() or unicodedata.category(character) == "Zs"
     return character if kept else character.encode("unicode_escape").decode("ascii")
+
+
+def without_controls(text: str) -> str:
+    """A text without control characters, which a terminal would obey, but for line breaks and tabs.
+
+    Args:
+        text: What a model writes.
+    """
+    return text if text.isprintable() else "".join(filter(_is_text, text))
+
+
+def _is_text(character: str) -> bool:
+    return character in "\n\t" or unicodedata.category(character) != "Cc"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args
 
 from pydantic import (
     BaseModel,
@@ -15,10 +15,11 @@ from pydantic import (
     ValidationError,
     create_model,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import SchemaError
 
 from tamiz.api.site import TENSOR_IDS
-from tamiz.api.technique import Technique
+from tamiz.api.technique import Technique, TechniqueConfig
 from tamiz.files.errors import did_you_mean
 from tamiz.files.located_json import LocatedJson
 from tamiz.files.validation import describe, place_of
@@ -108,11 +109,31 @@ def _known_keys(place: Sequence[str | int], techniques: Mapping[str, Technique])
         return list(techniques)
     if len(place) > 1 and place[-2] == "techniques" and inside in techniques:
         return ["enable", *techniques[str(inside)].config.model_fields]
-    return ["layers", "tensors", *_entry_model(techniques).model_fields]
+    (entry,) = get_args(policy_model(techniques).model_fields["ranges"].annotation)
+    return ["tensors", *entry.model_fields]
 
 
 def policy_model(techniques: Mapping[str, Technique]) -> type[BaseModel]:
     """The pydantic model of a policy, with the keys of these techniques."""
+    return _policy_model(
+        tuple(
+            _Section(name, one.summary, one.config, tuple(one.policy_keys.items()))
+            for name, one in techniques.items()
+        )
+    )
+
+
+class _Section(NamedTuple):
+    """What a technique adds to the model of a policy."""
+
+    name: str
+    summary: str
+    config: type[TechniqueConfig]
+    short: tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=4)  # it takes 0.1 s to make
+def _policy_model(techniques: Sequence[_Section]) -> type[BaseModel]:
     entry = _entry_model(techniques)
     ranged = create_model(
         "Range",
@@ -211,17 +232,19 @@ class _Autotune(_Strict):
     )
 
 
-def _entry_model(techniques: Mapping[str, Technique]) -> type[BaseModel]:
+def _entry_model(techniques: Sequence[_Section]) -> type[BaseModel]:
     """An entry with the sections and short keys of these techniques."""
     sections: dict[str, Any] = {}
-    short: dict[str, list[tuple[str, str]]] = {}
-    for name, technique in techniques.items():
+    short: dict[str, list[tuple[str, FieldInfo]]] = {}
+    for technique in techniques:
+        name = technique.name
         fields: dict[str, Any] = {
             key: (_or_by_tensor(_annotated(info)), Field(None, description=info.description))
             for key, info in technique.config.model_fields.items()
         }
-        for key, target in technique.policy_keys.items():
-            short.setdefault(key, []).append((name, target))
+        for key, target in technique.short:
+            info = technique.config.model_fields[target]
+            short.setdefault(key, []).append((f"{target} of {name}", info))
         text = f"Switch {name} on or off at these sites. A named technique is on by default."
         fields["enable"] = (bool, Field(None, description=text))
         section = create_model(name, __base__=_Strict, **fields)
@@ -229,9 +252,8 @@ def _entry_model(techniques: Mapping[str, Technique]) -> type[BaseModel]:
     made: Any = create_model("Techniques", __base__=_Strict, **sections)
     extra: dict[str, Any] = {}
     for key, targets in short.items():
-        fields_of = [techniques[name].config.model_fields[target] for name, target in targets]
-        kinds = tuple(_or_by_tensor(_annotated(info)) for info in fields_of)
-        text = "Short key for " + ", ".join(f"{target} of {name}" for name, target in targets) + "."
+        kinds = tuple(_or_by_tensor(_annotated(info)) for _, info in targets)
+        text = "Short key for " + ", ".join(meaning for meaning, _ in targets) + "."
         extra[key] = (Union[kinds], Field(None, description=text))  # noqa: UP007
     return create_model(
         "Entry",

@@ -11,13 +11,13 @@ runs the forward pass, `tamiz.survey.backward` the backward pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.api.site import SiteKind
+from tamiz.api.statistics import Sensitivity
 from tamiz.survey.activations import Values, linear_inputs
 from tamiz.survey.backward import Float, Gradients, UnknownOpError, back, product, wanted
 from tamiz.survey.survey import Survey, reading
@@ -35,23 +35,9 @@ _WINDOWS = 8
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
-class Loss:
-    """Costs of errors at the input of a site.
-
-    Attributes:
-        inputs: loss_k, float32 ``[K]``: nats per token and squared error of input k.
-        tokens: Weights w and constant b that predict log c_t, float32 ``[K + 1]``; None where the
-            input does not predict the cost.
-    """
-
-    inputs: Float
-    tokens: Float | None
-
-
-def losses(
+def sensitivities(
     survey: Survey, windows: Sequence[Sequence[int]], progress: Progress
-) -> Mapping[str, Loss]:
+) -> Mapping[str, Sensitivity]:
     """Costs of errors at the inputs of linear sites.
 
     Args:
@@ -94,7 +80,7 @@ def losses(
             count += max(1, len(window) - _FIRST)
     predictors = tokens.predictors()
     return {
-        site: Loss((total / (2 * count)).astype(np.float32), predictors.get(site))
+        site: Sensitivity((total / (2 * count)).astype(np.float32), predictors.get(site))
         for site, total in sums.items()
     }
 

@@ -74,6 +74,30 @@ def test_a_build_that_is_ended_is_resumed(tiny_dense: Path, tmp_path: Path, numb
     assert {path.name for path in tmp_path.iterdir()} == {"tiny-dense", "whole", "out"}
 
 
+def is_worker(process: psutil.Process) -> bool:
+    """Whether it fits weights; a worker has another command line until it is one."""
+    try:
+        return any("popen_loky" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def test_a_worker_that_the_system_ends_is_one_sentence(tiny_dense: Path, tmp_path: Path) -> None:
+    build = start(tiny_dense, tmp_path / "out")
+    while build.poll() is None:
+        for worker in filter(is_worker, descendants(build.pid)):
+            worker.kill()
+        time.sleep(0.01)
+    assert build.stderr is not None
+    stderr = build.stderr.read()
+    assert "Traceback" not in stderr
+    assert "error: a worker process was ended, as the system does when memory runs out" in stderr
+    assert build.returncode == 1
+    resumed = start(tiny_dense, tmp_path / "out")
+    assert "Traceback" not in resumed.communicate()[1]
+    assert resumed.returncode == 0
+
+
 @pytest.mark.parametrize("size", [1000, 20_000, 60_000])
 def test_a_build_without_space_is_resumed(tiny_dense: Path, tmp_path: Path, size: int) -> None:
     """No file may be longer than `size` bytes, as on a full disk."""

@@ -1,7 +1,10 @@
+import sys
+from typing import Any
+
 import pytest
 
 from tamiz.api.site import Site, SiteKind
-from tamiz.cli._output import fold, print_table, size
+from tamiz.cli._output import fold, print_answer, print_table, size
 
 
 def site(name: str, layer: int | None) -> Site:
@@ -38,3 +41,19 @@ def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
 def test_tables_print_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["site"], [("a\x1b[2Jb\nc",)])
     assert "a\\x1b[2Jb\\nc" in capsys.readouterr().out
+
+
+#: A model's answer that would change a terminal's title, clear it and beep.
+HOSTILE = ["a\x1b]0;title\x07", "b\x1b[2J\x9b", "ü\t\r\n\x00"]
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "shown"),
+    [(True, "a]0;titleb[2Jü\t\n\n"), (False, "".join(HOSTILE) + "\n")],
+)
+def test_a_terminal_obeys_no_answer(
+    is_terminal: bool, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal, raising=False)
+    print_answer(HOSTILE)
+    assert capsys.readouterr().out == shown

@@ -171,8 +171,8 @@ def linear(found: Survey) -> list[Site]:
 
 
 def test_every_site_of_a_decoder_is_told_what_errors_of_its_inputs_cost(tiny: Survey) -> None:
-    told = gradients.losses(tiny, [IDS, IDS], lambda *_: None)
-    again = gradients.losses(tiny, [IDS, IDS], lambda *_: None)
+    told = gradients.sensitivities(tiny, [IDS, IDS], lambda *_: None)
+    again = gradients.sensitivities(tiny, [IDS, IDS], lambda *_: None)
     assert set(told) == {site.id for site in linear(tiny)}
     for site in linear(tiny):
         loss = told[site.id].inputs
@@ -184,8 +184,8 @@ def test_every_site_of_a_decoder_is_told_what_errors_of_its_inputs_cost(tiny: Su
 
 def test_what_the_input_foretells_of_a_token_is_the_same_every_time(tiny: Survey) -> None:
     windows = [[(7 * i + 3 * n) % 50 for i in range(24)] for n in range(8)]
-    told = gradients.losses(tiny, windows, lambda *_: None)
-    again = gradients.losses(tiny, windows, lambda *_: None)
+    told = gradients.sensitivities(tiny, windows, lambda *_: None)
+    again = gradients.sensitivities(tiny, windows, lambda *_: None)
     for site in linear(tiny):
         tokens = told[site.id].tokens
         if tokens is not None:
@@ -210,7 +210,7 @@ def test_the_way_back_through_a_whole_decoder(tiny: Survey, monkeypatch: Any) ->
 
     monkeypatch.setattr(gradients, "surprise", record)
     monkeypatch.setattr(gradients, "_inputs", walk)
-    gradients.losses(tiny, [IDS], lambda *_: None)
+    gradients.sensitivities(tiny, [IDS], lambda *_: None)
     tokens = drawn[0].argmin(axis=1)
 
     def loss(model: ir.Model) -> float:

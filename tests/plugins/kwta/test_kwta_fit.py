@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tamiz.api.site import Site, SiteKind
-from tamiz.api.statistics import Statistics
+from tamiz.api.statistics import Sensitivity, Statistics
 from tamiz.api.technique import Fit, FitError
 from tamiz_kwta.config import KwtaConfig
 from tamiz_kwta.fit import fit
@@ -29,7 +29,8 @@ def fitted(
     **fields: Any,
 ) -> Fit:
     mean = np.square(SAMPLES).mean(axis=0)
-    known = Statistics(300, mean, SAMPLES, losses=losses, tokens=tokens)
+    sensitivity = None if losses is None else Sensitivity(losses, tokens)
+    known = Statistics(300, mean, SAMPLES, sensitivity=sensitivity)
     return fit(SITE, scale * WEIGHT, known, KwtaConfig(max_keep=1.0, **fields))
 
 
@@ -85,7 +86,8 @@ def test_inputs_whose_errors_cost_nothing_are_kept_to_a_quarter() -> None:
 
 
 def test_a_site_where_errors_cost_much_is_refused() -> None:
-    known = Statistics(300, np.square(SAMPLES).mean(axis=0), SAMPLES, losses=1e6 * LOSSES)
+    mean, costly = np.square(SAMPLES).mean(axis=0), Sensitivity(1e6 * LOSSES)
+    known = Statistics(300, mean, SAMPLES, sensitivity=costly)
     with pytest.raises(
         FitError, match=r"keep 1\.00 of its inputs, more than --kwta-max-keep 0\.75"
     ):
