@@ -131,7 +131,9 @@ def main() -> None:
         report = summary(losses, len(tokens[0]) - 1)
         print(json.dumps(report, indent=2))
         if output is not None:
-            output.write_text(json.dumps(report, indent=2) + "\n")
+            import record  # llama.cpp's interpreter may lack what it imports
+
+            record.write(output, "perplexity", report, settings={"model": str(gguf)})
 
     command()
 

@@ -105,11 +105,29 @@ def block_matmul(
     block: int = 32,
     scale_bits: int = 16,
     format: str = "",
+    activation_bits: int = 16,
 ) -> list[Array]:
-    """y = (x * mask) W^T + bias, `mask` one byte for every `block` inputs."""
+    """y = (x * mask) W^T + bias, `mask` one byte for every `block` inputs.
+
+    x is not rounded to 16 bits; to 8 it is.
+    """
     x = masked(x.astype(np.float64), mask, block)
+    if activation_bits == 8:
+        x = in_bytes(x.astype(np.float32))
     y = x @ _weight(weight, bits, n, k, scale_bits, format).T
     return [y if bias is None else y + bias]
+
+
+def in_bytes(x: Array) -> Array:
+    """x rounded to round(x / s) * s, s = max |x| / 127 of every group of 32 inputs, float64."""
+    k = x.shape[-1]
+    groups = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -k % GROUP)])
+    groups = groups.reshape(*x.shape[:-1], -1, GROUP)
+    largest = np.abs(groups).max(-1, keepdims=True)
+    inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
+    rounded = np.rint(groups * inverse) * (largest / np.float32(127)).astype(np.float64)
+    flat: Array = rounded.reshape(*x.shape[:-1], -1)[..., :k]
+    return flat
 
 
 def channel_matmul(

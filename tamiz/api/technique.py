@@ -28,7 +28,7 @@ class Resource(str, Enum):
 
     How the weight is stored, which input blocks may be computed, the final choice among these,
     which keys may be attended, which outputs are computed exactly, what is sketched of the keys,
-    how keys and values are stored.
+    how keys and values are stored, how the inputs of products are rounded.
     """
 
     WEIGHTS = "weights"
@@ -38,6 +38,7 @@ class Resource(str, Enum):
     OUTPUTS = "outputs"
     SKETCH = "sketch"
     CACHE = "cache"
+    INPUTS = "inputs"
 
 
 #: What is stored is stored once, one technique decides last, and keys have one sketch.
@@ -47,6 +48,7 @@ _ONE_OWNER = (
     Resource.OUTPUTS,
     Resource.SKETCH,
     Resource.CACHE,
+    Resource.INPUTS,
 )
 
 

@@ -39,6 +39,7 @@ _RANK = {
     Resource.OUTPUTS: 4,
     Resource.SKETCH: 5,
     Resource.CACHE: 6,
+    Resource.INPUTS: 7,
 }
 
 

@@ -2,6 +2,14 @@
 
 #include <cstdlib>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace tamiz {
 namespace {
 
@@ -10,16 +18,38 @@ struct Target {
   bool runnable;
 };
 
+#if defined(__x86_64__)
+/// Whether the processor multiplies tiles of bytes, and Linux lets this process use them: it wants
+/// to be asked once, as a tile register takes 1 kB.
+bool amx_permitted() {
+#if defined(__linux__)
+  static const bool permitted = [] {
+    constexpr long kRequest = 0x1023;  // ARCH_REQ_XCOMP_PERM
+    constexpr long kTileData = 18;
+    constexpr unsigned kTiles = 1u << 24, kBytes = 1u << 25;  // AMX-TILE, AMX-INT8
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
+    if (!(edx & kTiles) || !(edx & kBytes)) return false;
+    return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+  }();
+  return permitted;
+#else
+  return false;
+#endif
+}
+#endif
+
 std::vector<Target> targets() {
   std::vector<Target> all;
 #if defined(__x86_64__)
   bool avx2 = true;
   bool avx512 = true;
   for (const auto& [name, present] : cpu_features()) {
-    const bool wide = name.rfind("avx512", 0) == 0;
-    avx512 = avx512 && present;
-    avx2 = avx2 && (wide || present);
+    const bool wide = name.rfind("avx512", 0) == 0, tiles = name.rfind("amx", 0) == 0;
+    avx512 = avx512 && (tiles || present);
+    avx2 = avx2 && (wide || tiles || present);
   }
+  all.push_back({&kernels_amx, avx512 && amx_permitted()});
   all.push_back({&kernels_avx512, avx512});
   all.push_back({&kernels_avx2, avx2});
 #endif
@@ -45,6 +75,7 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
       {"avx512vbmi", __builtin_cpu_supports("avx512vbmi")},
       {"avx512vbmi2", __builtin_cpu_supports("avx512vbmi2")},
       {"avx512vpopcntdq", __builtin_cpu_supports("avx512vpopcntdq")},
+      {"amx-int8", amx_permitted()},
   };
 #else
   return {};

@@ -10,8 +10,8 @@
 
 namespace tamiz {
 
-/// The kernels of one instruction set: `avx512`, `avx2` or `portable`. Null or empty selects the
-/// environment variable TAMIZ_ISA and, where that is not set, for the best this machine runs.
+/// The kernels of one instruction set: `amx`, `avx512`, `avx2` or `portable`. Null or empty selects
+/// the environment variable TAMIZ_ISA and, where that is not set, for the best this machine runs.
 /// Throws Error when the name is unknown or the machine lacks it.
 TAMIZ_API const Kernels& kernels(const char* isa);
 

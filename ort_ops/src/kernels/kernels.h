@@ -7,6 +7,7 @@
 #include "kernels/deltas/deltas.h"
 #include "kernels/deltas/seedlm.h"
 #include "kernels/events/events.h"
+#include "kernels/products/bytes.h"
 #include "kernels/products/matmul.h"
 #include "kernels/selection/select.h"
 #include "kernels/selection/shortlist.h"
@@ -21,6 +22,7 @@ namespace tamiz {
 struct Kernels {
   const char* isa;
   MatMulKernels matmul;
+  const ByteKernels* bytes;  // null where those of `matmul` are as fast
   ChannelKernels channels;
   DeltaKernels deltas;
   AttentionKernels attention;
@@ -40,6 +42,7 @@ extern const Kernels kernels_portable;
 #if defined(__x86_64__)
 extern const Kernels kernels_avx2;
 extern const Kernels kernels_avx512;
+extern const Kernels kernels_amx;
 #endif
 
 }  // namespace tamiz

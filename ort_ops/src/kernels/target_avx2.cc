@@ -22,6 +22,7 @@ namespace tamiz {
 const Kernels kernels_avx2 = {
     "avx2",
     avx2::matmul_kernels,
+    nullptr,
     avx2::channel_kernels,
     avx2::delta_kernels,
     avx2::attention_kernels,

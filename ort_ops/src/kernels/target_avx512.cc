@@ -20,22 +20,34 @@
 
 namespace tamiz {
 
-const Kernels kernels_avx512 = {
-    "avx512",
-    avx512::matmul_kernels,
-    avx512::channel_kernels,
-    avx512::delta_kernels,
-    avx512::attention_kernels,
-    avx512::elementwise_kernels,
-    avx512::shortlist_kernels,
-    avx512::event_kernels,
-    avx512::select_kernels,
-    avx512::sign_kernels,
-    avx512::sketch_kernels,
-    avx512::key_score_kernels,
-    avx512::seedlm_kernels,
-    avx512::ternary_kernels,
-    avx512::popcount_kernels,
-};
+extern const ByteKernels byte_kernels_avx512, byte_kernels_amx;
+
+namespace {
+
+constexpr Kernels table(const char* isa, const ByteKernels* bytes) {
+  return {
+      isa,
+      avx512::matmul_kernels,
+      bytes,
+      avx512::channel_kernels,
+      avx512::delta_kernels,
+      avx512::attention_kernels,
+      avx512::elementwise_kernels,
+      avx512::shortlist_kernels,
+      avx512::event_kernels,
+      avx512::select_kernels,
+      avx512::sign_kernels,
+      avx512::sketch_kernels,
+      avx512::key_score_kernels,
+      avx512::seedlm_kernels,
+      avx512::ternary_kernels,
+      avx512::popcount_kernels,
+  };
+}
+
+}  // namespace
+
+const Kernels kernels_avx512 = table("avx512", &byte_kernels_avx512);
+const Kernels kernels_amx = table("amx", &byte_kernels_amx);
 
 }  // namespace tamiz

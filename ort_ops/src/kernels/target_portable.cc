@@ -22,6 +22,7 @@ namespace tamiz {
 const Kernels kernels_portable = {
     "portable",
     portable::matmul_kernels,
+    nullptr,
     portable::channel_kernels,
     portable::delta_kernels,
     portable::attention_kernels,

@@ -13,7 +13,9 @@
 #error "define one of TAMIZ_AVX512, TAMIZ_AVX2 and TAMIZ_PORTABLE before including kernels"
 #endif
 
-#if defined(TAMIZ_AVX512)
+#if defined(TAMIZ_AMX)  // beside TAMIZ_AVX512
+#define TAMIZ_TARGET amx
+#elif defined(TAMIZ_AVX512)
 #define TAMIZ_TARGET avx512
 #elif defined(TAMIZ_AVX2)
 #define TAMIZ_TARGET avx2

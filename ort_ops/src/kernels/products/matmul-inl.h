@@ -210,7 +210,7 @@ inline void multiply(const MultiplyArgs& a) {
   multiply_packed<Int4>(a);
 }
 
-constexpr MatMulKernels matmul_kernels = {quantize, multiply};
+constexpr MatMulKernels matmul_kernels = {quantize, quantize_bytes, multiply};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

@@ -12,6 +12,9 @@ constexpr int64_t kRowBlock = 128;  // most rows of one `multiply`
 
 constexpr int64_t kRowsTogether = 8;
 
+/// Largest quant of an activation of 16 and of 8 bits.
+constexpr int kLargestWord = 32512, kLargestByte = 127;
+
 /// Rows of activations, quantised to 16 bits: x = scale * quant in every group of 32 inputs. Rows
 /// lie in blocks of 8, the last of what is left: a block of R rows is [groups, R, 32], and of every
 /// four inputs the order is 0, 2, 1, 3.
@@ -60,10 +63,13 @@ struct MultiplyArgs {
 struct MatMulKernels {
   /// Quantises `k` inputs into a row. With a mask, inputs i with mask[i / block] == 0 count as 0.
   ///
-  /// Per group: scale = max|x| / 32512, quant = round(x / scale), ties to even. A group with an
+  /// Per group: scale = max|x| / kLargestWord, quant = round(x / scale), ties to even. A group with an
   /// infinity or NaN gets the scale NaN; one with max|x| < 2^-110 counts as 0.
   void (*quantize)(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                    const QuantRows& to, int64_t row);
+  /// The same with quants of 8 bits: scale = max|x| / 127.
+  void (*quantize_bytes)(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                         const QuantRows& to, int64_t row);
 
   /// y[r, o] = bias[o] + sum_g x_scale[r,g] * w_scale[o,g] * (sum_i x_quant[r,g,i] *
   /// w_quant[o,g,i])

@@ -18,8 +18,9 @@ inline int32_t dot_group(const QuantRows& x, int64_t at, Quant quant) {
   return sum;
 }
 
-inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t block,
-                     const QuantRows& to, int64_t row) {
+template <int Largest>
+inline void quantize_to(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                        const QuantRows& to, int64_t row) {
   for (int64_t g = 0; g < to.groups; ++g) {
     const int64_t at = to.at(row, g);
     float value[kGroup];
@@ -35,8 +36,8 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
       largest = fmaxf(largest, fabsf(value[i]));
     }
     const bool zero = largest < 0x1p-110f || !finite;
-    const float scale = zero ? 0.0f : largest / 32512.0f;
-    const float inverse = zero ? 0.0f : 32512.0f / largest;
+    const float scale = zero ? 0.0f : largest / static_cast<float>(Largest);
+    const float inverse = zero ? 0.0f : static_cast<float>(Largest) / largest;
     int32_t* const half_sums = to.half_sums + 2 * at;
     half_sums[0] = half_sums[1] = 0;
     for (int64_t i = 0; i < kGroup; ++i) {
@@ -48,6 +49,16 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
     to.sums[at] = to.scales[at] * static_cast<float>(half_sums[0] + half_sums[1]);
     if (mask) to.kept[at] = kept;
   }
+}
+
+inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                     const QuantRows& to, int64_t row) {
+  quantize_to<kLargestWord>(x, k, mask, block, to, row);
+}
+
+inline void quantize_bytes(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                           const QuantRows& to, int64_t row) {
+  quantize_to<kLargestByte>(x, k, mask, block, to, row);
 }
 
 /// y + the products of one output of a tile with one row, whose group g is number `at(g)`.
@@ -123,7 +134,7 @@ inline void multiply(const MultiplyArgs& a) {
   }
 }
 
-constexpr MatMulKernels matmul_kernels = {quantize, multiply};
+constexpr MatMulKernels matmul_kernels = {quantize, quantize_bytes, multiply};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

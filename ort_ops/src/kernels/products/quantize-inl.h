@@ -1,4 +1,5 @@
-// scale = max|x| / 32512, quant = round(x / scale), in every group of 32 inputs
+// scale = max|x| / largest, quant = round(x / scale), in every group of 32 inputs; the largest
+// quant is 32512 (16 bits) or 127 (8 bits)
 #pragma once
 
 #include <stdint.h>
@@ -37,13 +38,13 @@ inline uint8_t kept_quads(uint32_t kept) {
   return static_cast<uint8_t>(_pext_u32(kept, 0x11111111));
 }
 
-inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t block,
-                     const QuantRows& to, int64_t row) {
-  constexpr int kVecs = kGroup / kLanes;
-  const Ints magnitude = all_ints(0x7fffffff);
-  const Ints one = all_words(1);
-  for (int64_t g = 0; g < to.groups; ++g) {
-    const int64_t at = to.at(row, g);
+/// The inputs of a group, those that a mask leaves out as 0; and one bit for every four kept.
+struct GroupInputs {
+  static constexpr int kVecs = kGroup / kLanes;
+  Vec v[kVecs];
+  uint8_t kept = 0;
+
+  GroupInputs(const float* x, int64_t k, const uint8_t* mask, int64_t block, int64_t g) {
     const int64_t count = k - g * kGroup < kGroup ? k - g * kGroup : kGroup;
     float padded[kGroup];
     const float* from = x + g * kGroup;
@@ -52,13 +53,18 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
       memcpy(padded, from, static_cast<size_t>(count) * sizeof(float));
       from = padded;
     }
-    Vec v[kVecs];
     for (int i = 0; i < kVecs; ++i) v[i] = load(from + i * kLanes);
     if (mask) {
-      const uint32_t kept = kept_inputs(mask, block, g * kGroup, count);
-      for (int i = 0; i < kVecs; ++i) v[i] = keep_lanes(v[i], kept >> i * kLanes);
-      to.kept[at] = kept_quads(kept);
+      const uint32_t inputs = kept_inputs(mask, block, g * kGroup, count);
+      for (int i = 0; i < kVecs; ++i) v[i] = keep_lanes(v[i], inputs >> i * kLanes);
+      kept = kept_quads(inputs);
     }
+  }
+
+  /// scale = max|x| / Largest; returns it and what makes quants of the inputs.
+  template <int Largest>
+  float scale(Vec* inverse) const {
+    const Ints magnitude = all_ints(0x7fffffff);
     // Of floats without sign the integers compare alike, and NaN is the largest.
     Ints top = bits_and(float_bits(v[0]), magnitude);
     for (int i = 1; i < kVecs; ++i) top = ints_max(top, bits_and(float_bits(v[i]), magnitude));
@@ -66,12 +72,31 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
     float largest;
     memcpy(&largest, &top_bits, sizeof(largest));
     const bool tiny = largest < 0x1p-110f;
-    const float scale = tiny ? 0.0f : largest / 32512.0f + (largest - largest);
-    const Vec inverse = broadcast(tiny ? 0.0f : 32512.0f / largest);
+    *inverse = broadcast(tiny ? 0.0f : static_cast<float>(Largest) / largest);
+    return tiny ? 0.0f : largest / static_cast<float>(Largest) + (largest - largest);
+  }
+
+  /// Quants 2i kLanes .. of the group, of every four in the order 0, 2, 1, 3.
+  Ints words(int i, Vec inverse) const {
+    return pack_words(to_ints(v[i] * inverse), to_ints(v[i + 1] * inverse));
+  }
+};
+
+template <int Largest>
+inline void quantize_to(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                        const QuantRows& to, int64_t row) {
+  constexpr int kVecs = GroupInputs::kVecs;
+  const Ints one = all_words(1);
+  for (int64_t g = 0; g < to.groups; ++g) {
+    const int64_t at = to.at(row, g);
+    const GroupInputs inputs(x, k, mask, block, g);
+    if (mask) to.kept[at] = inputs.kept;
+    Vec inverse;
+    const float scale = inputs.scale<Largest>(&inverse);
     Ints sums = all_ints(0);  // AVX-512: of both halves of the group
     int32_t* const half_sums = to.half_sums + 2 * at;
     for (int i = 0; i < kVecs; i += 2) {
-      const Ints words = pack_words(to_ints(v[i] * inverse), to_ints(v[i + 1] * inverse));
+      const Ints words = inputs.words(i, inverse);
       store_ints(to.quants + at * kGroup + i * kLanes, words);
       sums = dot_pairs(all_ints(0), words, one);
       if (kVecs == 4) half_sums[i / 2] = sum_ints(sums);
@@ -80,6 +105,16 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
     to.scales[at] = scale;
     to.sums[at] = scale * static_cast<float>(half_sums[0] + half_sums[1]);
   }
+}
+
+inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                     const QuantRows& to, int64_t row) {
+  quantize_to<kLargestWord>(x, k, mask, block, to, row);
+}
+
+inline void quantize_bytes(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                           const QuantRows& to, int64_t row) {
+  quantize_to<kLargestByte>(x, k, mask, block, to, row);
 }
 
 }  // namespace TAMIZ_TARGET

@@ -1,5 +1,6 @@
 // Phase 0 quantises the rows of x into scratch memory, phase 1 multiplies: a task is some tiles of
-// the weight times a block of rows.
+// the weight times a block of rows. Many rows of 8 bits are multiplied as bytes, where the
+// instruction set can; the bits are those of a few rows.
 #include "ops/products/block_matmul.h"
 
 #include <algorithm>
@@ -20,7 +21,10 @@ class BlockMatMul : public Stage {
       : weight_(attributes),
         block_(PackedWeight::positive(attributes, "block")),
         task_tiles_(task_tiles(weight_)),
-        kernels_(kernels.matmul) {}
+        activation_bits_(activation_bits(attributes)),
+        kernels_(kernels.matmul),
+        byte_kernels_(activation_bits_ == 8 && !weight_.spec().number() ? kernels.bytes : nullptr) {
+  }
 
   void check_constants(Ports inputs) const override {
     if (inputs[In::weight]) weight_.check(inputs[In::weight]);
@@ -34,31 +38,39 @@ class BlockMatMul : public Stage {
     if (inputs[In::bias]) check_bias(inputs[In::bias], weight_.n);
   }
 
-  size_t scratch_bytes(const Call& call) const override { return quantised(call).plan.bytes(); }
+  size_t scratch_bytes(const Call& call) const override {
+    return as_bytes(call) ? quantised_bytes(call).plan.bytes() : quantised(call).plan.bytes();
+  }
 
   bool prepares_as(const Stage& other, const int* inputs, const int* others) const override {
     const auto* same = dynamic_cast<const BlockMatMul*>(&other);
     return same && same->weight_.k == weight_.k && same->block_ == block_ &&
+           same->activation_bits_ == activation_bits_ && !same->byte_kernels_ == !byte_kernels_ &&
            inputs[In::x] == others[In::x] && inputs[In::mask] == others[In::mask];
   }
 
   int phases() const override { return 2; }
 
   size_t tasks(const Call& call, int phase) const override {
-    const QuantisedRows x = quantised(call);
-    if (phase == 0) return x.tasks(weight_.k);
-    return divide_up(x.rows, kRowBlock) * divide_up(weight_.tiles(), task_tiles_);
+    const int64_t rows = row_count(call.inputs[In::x].shape);
+    if (phase == 0) return row_tasks(rows, weight_.k);
+    const int64_t together = as_bytes(call) ? kByteRowBlock : kRowBlock;
+    return divide_up(rows, together) * divide_up(weight_.tiles(), task_tiles_);
   }
 
   void run(const Call& call, int phase, size_t task) const override {
-    const QuantisedRows x = quantised(call);
     const int64_t index = static_cast<int64_t>(task);
-    if (phase == 0) {
-      return x.quantize(kernels_, call.inputs[In::x], call.inputs[In::mask], block_, call.scratch,
-                        index);
+    if (phase == 1 && task == 0) count(call, quantised(call));
+    if (as_bytes(call)) {
+      const QuantisedBytes x = quantised_bytes(call);
+      if (phase == 1) return multiply(call, x, index);
+      return quantize_task(byte_kernels_->quantize, call.inputs[In::x], call.inputs[In::mask],
+                           block_, x.in(call.scratch), index);
     }
-    if (task == 0) count(call, x);
-    multiply(call, x, index);
+    const QuantisedRows x = quantised(call);
+    if (phase == 1) return multiply(call, x, index);
+    quantize_task(activation_bits_ == 8 ? kernels_.quantize_bytes : kernels_.quantize,
+                  call.inputs[In::x], call.inputs[In::mask], block_, x.in(call.scratch), index);
   }
 
   Reads reads(const Call& call) const override {
@@ -71,6 +83,29 @@ class BlockMatMul : public Stage {
   QuantisedRows quantised(const Call& call) const {
     return QuantisedRows(call.inputs[In::x], static_cast<bool>(call.inputs[In::mask]),
                          weight_.groups());
+  }
+
+  /// Whether the rows are many enough for products of bytes.
+  bool as_bytes(const Call& call) const {
+    return byte_kernels_ && row_count(call.inputs[In::x].shape) >= kByteRows;
+  }
+
+  QuantisedBytes quantised_bytes(const Call& call) const {
+    return QuantisedBytes(row_count(call.inputs[In::x].shape), weight_.groups());
+  }
+
+  void multiply(const Call& call, const QuantisedBytes& x, int64_t task) const {
+    const int64_t chunks = divide_up(weight_.tiles(), task_tiles_);
+    const float* bias = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr;
+    QuantRows rows{};
+    rows.rows = x.rows;
+    rows.groups = x.groups;
+    const int64_t first = task / chunks * kByteRowBlock;
+    MultiplyArgs args =
+        product(weight_, call.inputs[In::weight], rows, first, task % chunks * task_tiles_,
+                task_tiles_, bias, call.outputs[Out::y].as<float>());
+    args.rows = std::min(kByteRowBlock, x.rows - first);
+    byte_kernels_->multiply(args, x.in(call.scratch));
   }
 
   void multiply(const Call& call, const QuantisedRows& x, int64_t task) const {
@@ -93,7 +128,9 @@ class BlockMatMul : public Stage {
   const PackedWeight weight_;
   const int64_t block_;
   const int64_t task_tiles_;
+  const int activation_bits_;
   const MatMulKernels& kernels_;
+  const ByteKernels* const byte_kernels_;
 };
 
 std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
@@ -105,12 +142,12 @@ std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels
 const OpSpec& block_matmul_spec() {
   static const OpSpec spec = {
       "BlockMatMul",
-      "y = (x * mask) W^T + bias, W block-quantised or of 16-bit floats. x is quantised to 16 bits "
-      "in every group of 32 inputs; products of integers are exact.",
+      "y = (x * mask) W^T + bias, W block-quantised or of 16-bit floats. x is quantised to 16 or 8 "
+      "bits in every group of 32 inputs; products of integers are exact.",
       In::specs(),
       Out::specs(),
       false,
-      {kBits, kOutputs, kInputs, kMaskBlock, kScaleBits, kFormat},
+      {kBits, kOutputs, kInputs, kMaskBlock, kScaleBits, kFormat, kActivationBits},
       ProductMetric::specs(),
       make};
   return spec;

@@ -33,8 +33,18 @@ constexpr AttributeSpec kFormat = {"format", AttributeSpec::Kind::text, false, 0
                                    "bits and scale_bits are then left out"};
 constexpr AttributeSpec kScaleBits = {"scale_bits", AttributeSpec::Kind::integer, false, 16,
                                       "of a scale and of a minimum: 16, or 8 where bits is 4"};
+constexpr AttributeSpec kActivationBits = {
+    "activation_bits", AttributeSpec::Kind::integer, false, 16,
+    "of a quantised input: 16, or 8, which makes many rows faster"};
 constexpr AttributeSpec kMaskBlock = {"block", AttributeSpec::Kind::integer, false, 32,
                                       "inputs that share a byte of the mask"};
+
+/// The value of 'activation_bits'.
+inline int activation_bits(const Attributes& attributes) {
+  const int64_t value = attributes.ints.at("activation_bits");
+  if (value == 8 || value == 16) return static_cast<int>(value);
+  throw Error("attribute 'activation_bits' is " + std::to_string(value) + ", expected 8 or 16");
+}
 
 inline void check_bias(const Tensor& bias, int64_t n) {
   expect_shape("bias", bias, Shape{1, {n}}, "[n]");

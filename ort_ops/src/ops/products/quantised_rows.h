@@ -9,6 +9,7 @@
 #include "base/scratch.h"
 #include "base/shapes.h"
 #include "base/tensor.h"
+#include "kernels/products/bytes.h"
 #include "kernels/products/matmul.h"
 
 namespace tamiz {
@@ -38,6 +39,34 @@ inline void check_mask(const Tensor& mask, Shape shape, int64_t block) {
   int64_t& last = shape.dims[shape.rank - 1];
   last = divide_up(last, block);
   expect_shape("mask", mask, shape, "the shape of x, one byte for every block of inputs");
+}
+
+/// Rows that one task quantises.
+inline int64_t rows_of_task(int64_t k) {
+  constexpr int64_t kTaskInputs = 16384;  // some microseconds
+  return std::max(kTaskInputs / k, int64_t{1});
+}
+
+/// Tasks that quantise `rows` rows.
+inline size_t row_tasks(int64_t rows, int64_t k) { return divide_up(rows, rows_of_task(k)); }
+
+/// Rows of one of them, first and end.
+inline std::pair<int64_t, int64_t> task_of_rows(int64_t index, int64_t rows, int64_t k) {
+  return {index * rows_of_task(k), std::min(rows, (index + 1) * rows_of_task(k))};
+}
+
+/// One of them, of x [rows, k]; `mask` has a byte for every `block` inputs. Rows are QuantRows or
+/// ByteRows, Quantize what quantises one row to it.
+template <class Quantize, class Rows>
+inline void quantize_task(Quantize quantize, const Tensor& x, const Tensor& mask, int64_t block,
+                          const Rows& to, int64_t task) {
+  const int64_t k = x.shape.dims[x.shape.rank - 1];
+  const int64_t mask_stride = divide_up(k, block);
+  const auto [first, end] = task_of_rows(task, to.rows, k);
+  for (int64_t row = first; row < end; ++row) {
+    const uint8_t* kept = mask ? mask.as<uint8_t>() + row * mask_stride : nullptr;
+    quantize(x.as<float>() + row * k, k, kept, block, to, row);
+  }
 }
 
 /// Where the quantised rows of x lie in scratch memory.
@@ -73,36 +102,46 @@ struct QuantisedRows {
   }
 
   /// Tasks that quantise everything.
-  size_t tasks(int64_t k) const { return divide_up(rows, task_rows(k)); }
+  size_t tasks(int64_t k) const { return row_tasks(rows, k); }
 
   /// Rows of one of them, first and end.
   std::pair<int64_t, int64_t> task(int64_t index, int64_t k) const {
-    return {index * task_rows(k), std::min(rows, (index + 1) * task_rows(k))};
+    return task_of_rows(index, rows, k);
   }
 
   /// One of them, of x [rows, k]; `mask` has a byte for every `block` inputs.
   void quantize(const MatMulKernels& kernels, const Tensor& x, const Tensor& mask, int64_t block,
                 std::byte* scratch, int64_t task) const {
-    const int64_t k = x.shape.dims[x.shape.rank - 1];
-    const QuantRows to = in(scratch);
-    const int64_t mask_stride = divide_up(k, block);
-    const auto [first, end] = this->task(task, k);
-    for (int64_t row = first; row < end; ++row) {
-      const uint8_t* kept = mask ? mask.as<uint8_t>() + row * mask_stride : nullptr;
-      kernels.quantize(x.as<float>() + row * k, k, kept, block, to, row);
-    }
+    quantize_task(kernels.quantize, x, mask, block, in(scratch), task);
   }
 
  private:
-  static int64_t task_rows(int64_t k) {
-    constexpr int64_t kTaskInputs = 16384;  // some microseconds
-    return std::max(kTaskInputs / k, int64_t{1});
-  }
-
   ScratchPart<int16_t> quants_;
   ScratchPart<float> scales_, sums_;
   ScratchPart<int32_t> half_sums_;
   ScratchPart<uint8_t> kept_;
+};
+
+/// Where rows of x of 8 bits lie in scratch memory.
+struct QuantisedBytes {
+  int64_t rows, groups;
+  ScratchPlan plan;
+
+  QuantisedBytes(int64_t rows, int64_t groups) : rows(rows), groups(groups) {
+    const int64_t count = whole_blocks(rows) * groups;
+    quants_ = plan.reserve<int8_t>(count * kGroup);
+    scales_ = plan.reserve<float>(count);
+    half_sums_ = plan.reserve<int32_t>(2 * count);
+  }
+
+  ByteRows in(std::byte* scratch) const {
+    return {rows, groups, quants_.in(scratch), scales_.in(scratch), half_sums_.in(scratch)};
+  }
+
+ private:
+  ScratchPart<int8_t> quants_;
+  ScratchPart<float> scales_;
+  ScratchPart<int32_t> half_sums_;
 };
 
 }  // namespace tamiz

@@ -1,0 +1,129 @@
+// y[r,o] += xs[r,g] ws[o,g] (sum_i xq[r,g,i] wq[o,g,i]) + xsum[r,g] wmin[o,g]     quants of 8 bits
+//
+// Some groups of a tile are unpacked to bytes into a panel in the L1 cache, then all rows pass over
+// it. A group of a tile is 8 vectors of quads of inputs for 16 outputs: what VPDPBUSD takes, and a
+// tile of AMX. Scales are applied to the sums of each group.
+//
+// Only for AVX-512 and AMX (target_avx512_bytes.cc, target_amx_bytes.cc).
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/products/bytes.h"
+#include "kernels/products/matmul-inl.h"
+#include "simd/target.h"
+
+#if defined(TAMIZ_AVX512)
+#if defined(TAMIZ_AMX)
+#include "kernels/products/bytes_amx-inl.h"
+#else
+#include "kernels/products/bytes_vnni-inl.h"
+#endif
+#include "kernels/products/bytes_panel-inl.h"
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+/// The sums of the first and of the last 16 of 32 signed bytes.
+inline void sum_half_bytes(__m256i bytes, int32_t* first, int32_t* last) {
+  const __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes);
+  __m256i sum = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0x4e));
+  sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
+  *first = _mm256_cvtsi256_si32(sum);
+  *last = _mm_cvtsi128_si32(_mm256_extracti128_si256(sum, 1));
+}
+
+inline void quantize_rows(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                          const ByteRows& to, int64_t row) {
+  const int64_t in_block = row % kByteRows;
+  for (int64_t g = 0; g < to.groups; ++g) {
+    const int64_t at = to.at(row, g);
+    const GroupInputs inputs(x, k, mask, block, g);
+    Vec inverse;
+    to.scales[at * kByteRows + in_block] = inputs.scale<kLargestByte>(&inverse);
+    const __m256i bytes = _mm256_set_m128i(_mm512_cvtepi32_epi8(to_ints(inputs.v[1] * inverse)),
+                                           _mm512_cvtepi32_epi8(to_ints(inputs.v[0] * inverse)));
+    int8_t* const quants = to.quants + (at * kByteRows + in_block) * kGroup;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(quants), bytes);
+    int32_t* const sums = to.half_sums + 2 * at * kByteRows + in_block;
+    sum_half_bytes(bytes, sums, sums + kByteRows);
+    for (int64_t r = in_block + 1; row + 1 == to.rows && r < kByteRows; ++r) {
+      to.scales[at * kByteRows + r] = 0.0f;  // rows that are not there count nothing
+    }
+  }
+}
+
+/// Tiles whose outputs of a row are written together.
+constexpr int kOutputTiles = 4;
+
+template <class W>
+inline void multiply_panels(const MultiplyArgs& a, const ByteRows& x) {
+  constexpr int64_t kStride = kOutputTiles * kTile;
+  alignas(64) BytePanel<W> panel[kPanelTiles];
+  alignas(64) float y[kByteRowBlock][kStride];
+  for (int64_t t = 0; t < a.tiles; t += kOutputTiles) {
+    const Tiles<W, kOutputTiles> tiles(a, t);
+    const int there = static_cast<int>(least(kOutputTiles, a.tiles - t));
+    for (int64_t r = 0; r < whole_blocks(a.rows); ++r) tiles.start(y[r]);
+    for (int64_t g = 0; g < x.groups; g += kPanelGroups) {
+      const int64_t groups = least(x.groups - g, kPanelGroups);
+      for (int i = 0; i < there; i += kPanelTiles) {
+        for (int p = 0; p < kPanelTiles; ++p) {
+          panel[p].unpack(tiles.at[i + p] + g * W::kGroupBytes, groups);
+        }
+        for (int64_t r = 0; r < a.rows; r += kByteRows) {
+          add_block<W>(panel, x, x.at(a.first_row + r, g), groups, y[r] + i * kTile, kStride);
+        }
+      }
+    }
+    for (int64_t r = 0; r < a.rows; ++r) tiles.finish(y[r], tiles.y + r * a.y_stride);
+  }
+}
+
+inline void multiply_planes(const MultiplyArgs& a, const ByteRows& x) {
+  switch (a.format) {
+    case Format::q4_0:
+      return multiply_panels<Planar<Format::q4_0>>(a, x);
+    case Format::q5_0:
+      return multiply_panels<Planar<Format::q5_0>>(a, x);
+    case Format::q5_1:
+      return multiply_panels<Planar<Format::q5_1>>(a, x);
+    case Format::iq4_nl:
+      return multiply_panels<Planar<Format::iq4_nl>>(a, x);
+    case Format::mxfp4:
+      return multiply_panels<Planar<Format::mxfp4>>(a, x);
+    case Format::q2_k:
+      return multiply_panels<Planar<Format::q2_k>>(a, x);
+    case Format::q3_k:
+      return multiply_panels<Planar<Format::q3_k>>(a, x);
+    case Format::q4_k:
+      return multiply_panels<Planar<Format::q4_k>>(a, x);
+    case Format::q5_k:
+      return multiply_panels<Planar<Format::q5_k>>(a, x);
+    case Format::q6_k:
+      return multiply_panels<Planar<Format::q6_k>>(a, x);
+    case Format::iq4_xs:
+      return multiply_panels<Planar<Format::iq4_xs>>(a, x);
+    case Format::tq2_0:
+      return multiply_panels<Planar<Format::tq2_0>>(a, x);
+    default:
+      return;  // integers; f16 and bf16 have no quants
+  }
+}
+
+inline void multiply_rows(const MultiplyArgs& a, const ByteRows& x) {
+  const Unit unit(a);
+  if (a.format != Format::integers) return multiply_planes(a, x);
+  if (a.bits == 8) return multiply_panels<Int8>(a, x);
+  if (a.scale_bits == 8) return multiply_panels<Int4InUnits>(a, x);
+  multiply_panels<Int4>(a, x);
+}
+
+}  // namespace TAMIZ_TARGET
+
+extern const ByteKernels TAMIZ_BYTE_KERNELS;
+const ByteKernels TAMIZ_BYTE_KERNELS = {TAMIZ_TARGET::quantize_rows, TAMIZ_TARGET::multiply_rows};
+
+}  // namespace tamiz
+
+#endif

@@ -1,0 +1,1 @@
+"""Technique activation-bits: inputs of products are rounded to 8 bits."""

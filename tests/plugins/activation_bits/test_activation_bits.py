@@ -1,0 +1,48 @@
+"""activation-bits through build: the attribute of products, their bits, weights as stored."""
+
+from pathlib import Path
+
+import numpy as np
+from gguf.constants import GGMLQuantizationType
+
+from kit import tiny_gguf
+from kit.decoding import IDS, built, distance, steps
+from tamiz.building.build import Options, build
+from tamiz.files.bundle import DATA
+from tamiz.planning.plan import choose
+from tamiz.plugins import Plugins
+from tamiz.runtime.model import Model
+from tamiz.survey.export import export
+
+
+def test_products_of_8_bits_are_near_those_of_16(plugins: Plugins, tiny_dense: Path) -> None:
+    fewer = Model.load(built(plugins, tiny_dense, "bytes", activation_bits={}))
+    exact = Model.load(built(plugins, tiny_dense, "exact"))
+    assert 0 < distance(steps(fewer), steps(exact)) < 0.05
+
+
+def test_a_prompt_and_steps_agree_bit_for_bit(plugins: Plugins, tiny_dense: Path) -> None:
+    model = Model.load(built(plugins, tiny_dense, "bytes", activation_bits={}))
+    longer = model.logits(np.array([IDS]))[0]
+    np.testing.assert_array_equal(model.logits(np.array([IDS[:20]]))[0], longer[:20])
+
+
+def test_16_bits_change_nothing(plugins: Plugins, tiny_dense: Path) -> None:
+    model = Model.load(built(plugins, tiny_dense, "words", activation_bits={"bits": 16}))
+    exact = Model.load(built(plugins, tiny_dense, "exact"))
+    np.testing.assert_array_equal(steps(model), steps(exact))
+
+
+def test_stored_weights_stay_as_they_are(tmp_path: Path, plugins: Plugins) -> None:
+    tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model(), GGMLQuantizationType.Q5_0)
+    dense = export(str(tmp_path / "tiny.gguf"), tmp_path / "reference", plugins)
+    wanted = choose(plugins.techniques(), {"activation-bits": {}})
+    build(dense.path, tmp_path / "built", wanted, plugins, Options(max_dppl=None))
+    assert (tmp_path / "built" / DATA).samefile(dense.path / DATA)
+
+
+def test_a_dense_product_is_refused(plugins: Plugins, tiny_dense: Path, tmp_path: Path) -> None:
+    wanted = choose(plugins.techniques(), {"activation-bits": {}, "block-quant": None})
+    report = build(tiny_dense, tmp_path / "built", wanted, plugins, Options(max_dppl=None))
+    assert "expected BlockMatMul" in str(report.as_json())
+    assert report.totals.replaced == 0
