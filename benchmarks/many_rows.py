@@ -104,7 +104,7 @@ def measure(k, n, rows, threads):
             models[f"{name}, activations of {bits} bits"] = packed(w, name, bits)
     runs = {name: session(model, threads) for name, model in models.items()}
     exact = (x.astype(np.float64) @ w.T.astype(np.float64)).ravel()
-    times = {name: [] for name in runs}
+    times: dict[str, list[float]] = {name: [] for name in runs}
     end = time.perf_counter() + SECONDS
     while time.perf_counter() < end:
         for name, run in runs.items():

@@ -1,6 +1,8 @@
 """BlockMatMul with activations of 8 bits: equal bits however many rows and on every instruction
 set."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -66,7 +68,7 @@ def test_integers(isa, n, k, bits):
 def test_masked_inputs_count_nothing(isa):
     packed = weight(20, 128, 8)
     x, mask = random(33, 128), np.random.default_rng(3).integers(0, 2, (33, 4), np.uint8)
-    attributes = {"bits": 8, "n": 20, "k": 128, "activation_bits": 8}
+    attributes: dict[str, Any] = {"bits": 8, "n": 20, "k": 128, "activation_bits": 8}
     masked = tamiz_ops.run("BlockMatMul", [x, packed, mask, None], isa=isa, **attributes)[0]
     zeroed = x * np.repeat(mask, 32, axis=1)
     np.testing.assert_array_equal(masked, product(zeroed, packed, None, isa, **attributes))

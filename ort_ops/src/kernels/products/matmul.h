@@ -63,8 +63,8 @@ struct MultiplyArgs {
 struct MatMulKernels {
   /// Quantises `k` inputs into a row. With a mask, inputs i with mask[i / block] == 0 count as 0.
   ///
-  /// Per group: scale = max|x| / kLargestWord, quant = round(x / scale), ties to even. A group with an
-  /// infinity or NaN gets the scale NaN; one with max|x| < 2^-110 counts as 0.
+  /// Per group: scale = max|x| / kLargestWord, quant = round(x / scale), ties to even. A group with
+  /// an infinity or NaN gets the scale NaN; one with max|x| < 2^-110 counts as 0.
   void (*quantize)(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                    const QuantRows& to, int64_t row);
   /// The same with quants of 8 bits: scale = max|x| / 127.
