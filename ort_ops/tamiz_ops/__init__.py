@@ -15,7 +15,14 @@ from tamiz_ops.deltas import (
     quantize_groups,
     unpack_deltas,
 )
-from tamiz_ops.library import library_path, metrics, register, reset_metrics
+from tamiz_ops.library import (
+    library_path,
+    metrics,
+    op_counts,
+    register,
+    reset_metrics,
+    summary,
+)
 from tamiz_ops.pack import (
     dequantize,
     pack_int4,
@@ -44,6 +51,7 @@ __all__ = [
     "hash_weights",
     "library_path",
     "metrics",
+    "op_counts",
     "op_metrics",
     "pack_channels",
     "pack_channels_in_units",
@@ -59,6 +67,7 @@ __all__ = [
     "reset_metrics",
     "run",
     "schemas",
+    "summary",
     "unpack_channels",
     "unpack_channels_in_units",
     "unpack_deltas",

@@ -60,6 +60,7 @@ KEY_FILTER = api.Technique(
         api.Claim(api.Resource.SKETCH),
     ),
     provides={"chosen-keys", "refine"},
+    ops=("Attention.pack",),
     switch="Attention.without_choice",
     fit=fit,
     effect=effect,

@@ -20,6 +20,7 @@ KWTA = api.Technique(
     requires={"skippable-blocks"},
     ops=("KwtaMask",),
     switch="KwtaMask.without",
+    shown={"kwta.temp": "temp"},
     calibrated=True,
     strength=api.Strength("strength", fixed=("k", "k_abs"), start=1.0, loss="loss"),
     effect=effect,

@@ -23,6 +23,7 @@ PROC_SPARSE = api.Technique(
     autotune=api.Autotune("watermark", schedule),
     policy_keys={"fanout": "fanout", "block": "block", "watermark": "watermark"},
     ops=("ProcSparseMatMul",),
+    shown={"proc.fanout": "fanout"},
 )
 
 tamiz_techniques = api.offer(PROC_SPARSE)

@@ -41,6 +41,7 @@ STATE_PACK_MLP = api.Technique(
     requires={"packed-bits"},
     ops=("PopcountMatMul",),
     switch="PopcountMatMul.without",
+    shown={"pack.mode": "mode"},
     fit=popcount.fit,
     rewrite=popcount.rewrite,
 )

@@ -301,6 +301,8 @@ class Graph:
         ops: Ops of the domain `tamiz` whose run-time metrics are the technique's: ``KwtaMask``, or
             ``Attention.pack`` for those of an op whose names start with ``pack.``
         fallback: True if its ops can compute with the dense weight instead (`Fit.strip`).
+        shown: Fields of the configuration that ``--metrics`` shows, by the metric's name:
+            ``{"kwta.temp": "temp"}``.
         switch: Op and its input that switch the technique off in a run, ``KwtaMask.without``; the
             core connects it. "" if a run cannot do without the technique.
     """
@@ -309,6 +311,7 @@ class Graph:
     ops: tuple[str, ...] = ()
     fallback: bool = False
     switch: str = ""
+    shown: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def metrics(self) -> tuple[tamiz_ops.OpMetric, ...]:
@@ -363,7 +366,7 @@ class Technique(Planning, Graph, Offline, Claims, Where, Identity):
             tuned += [self.strength.field, *self.strength.fixed]
         tuned += [self.partition] if self.partition else []
         blocks = [claim.block for claim in self.claims if isinstance(claim.block, str)]
-        for name in (*self.policy_keys.values(), *tuned, *blocks):
+        for name in (*self.policy_keys.values(), *self.shown.values(), *tuned, *blocks):
             if name not in self.config.model_fields:
                 raise ValueError(f"{self.name}: its configuration has no field {name!r}")
         for name, info in self.config.model_fields.items():

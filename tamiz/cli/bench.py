@@ -8,10 +8,12 @@ from typing import Any
 import click
 
 from tamiz.cli._counts import Workers
+from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._switches import without_option
 from tamiz.cli._techniques import plugins
+from tamiz.files.bundle import Bundle
 from tamiz.runtime.speculation import MODES
 
 #: Cores kept busy by other programs from which on a warning says so.
@@ -82,6 +84,7 @@ class Lengths(click.ParamType[tuple[int, ...]]):
 )
 @click.option("--threads", type=Workers(), default=2, show_default=True, help="Number of threads.")
 @without_option
+@metrics_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
@@ -96,6 +99,8 @@ def command(
     speculate: str,
     threads: int,
     without: tuple[str, ...],
+    metrics: bool,
+    metrics_by_layer: bool,
     as_json: bool,
 ) -> None:
     """Measure speed, memory and load time.
@@ -106,8 +111,9 @@ def command(
     from tamiz.evaluation.bench import bench
 
     if sweep is not None:
-        if without:
-            raise click.UsageError("--without and --sweep exclude each other")
+        for flag, given in {"--without": without, "--metrics": metrics or metrics_by_layer}.items():
+            if given:
+                raise click.UsageError(f"{flag} and --sweep exclude each other")
         if text is None or output is None:
             raise click.UsageError("--sweep needs --text and --output")
         return _sweep(ctx, directory, sweep, text, output, calibration, contexts, threads, as_json)
@@ -115,6 +121,9 @@ def command(
         raise click.UsageError("--text, --output and --calibration belong to --sweep")
     with status("memory bandwidth") as progress:
         report = bench(directory, against, contexts, threads, progress, speculate, without)
+    counted, counts = None, report.pop("counts")
+    if metrics or metrics_by_layer:
+        counted = RunMetrics(ctx, Bundle.open(directory), counts)
     if report["busy_cores"] >= _BUSY:
         click.echo(
             f"warning: other programs kept {report['busy_cores']:.1f} cores busy before the "
@@ -122,9 +131,11 @@ def command(
             err=True,
         )
     if as_json:
-        print_json(report)
-    else:
-        _print(report, directory, against)
+        print_json({**report, **(counted.json(metrics_by_layer) if counted else {})})
+        return
+    _print(report, directory, against)
+    if counted:
+        counted.print(metrics_by_layer)
 
 
 def _sweep(

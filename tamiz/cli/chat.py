@@ -14,6 +14,7 @@ import click
 
 from tamiz.cli._conversation import Conversation
 from tamiz.cli._generation import generation_options, stdin
+from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_answer
 from tamiz.cli._progress import status
 from tamiz.cli._switches import without_option
@@ -37,7 +38,10 @@ COMMANDS = {
 @click.option("--system", help="System prompt. The chat template must support one.")
 @generation_options
 @without_option
+@metrics_options
+@click.pass_context
 def command(
+    ctx: click.Context,
     directory: Path,
     system: str | None,
     max_new_tokens: int | None,
@@ -50,6 +54,8 @@ def command(
     threads: int | None,
     allow_control_tokens: bool,
     without: tuple[str, ...],
+    metrics: bool,
+    metrics_by_layer: bool,
 ) -> None:
     """Chat with a bundle.
 
@@ -71,7 +77,12 @@ def command(
     if stdin().isatty() and sys.stdout.isatty():
         click.echo(_banner(model))
         _Terminal(conversation).run()
-    elif not _answer_lines(conversation):
+        good = True
+    else:
+        good = _answer_lines(conversation)
+    if metrics or metrics_by_layer:
+        RunMetrics(ctx, model.bundle, model.counts()).print(metrics_by_layer)
+    if not good:
         raise click.exceptions.Exit(2)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tamiz.cli._counts import Workers
+from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._switches import without_option
@@ -43,6 +44,7 @@ from tamiz.cli._techniques import acts_on_steps_only
     help="Number of windows scored at once, one thread each.  [default: physical cores]",
 )
 @without_option
+@metrics_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
@@ -54,6 +56,8 @@ def command(
     decode: bool | None,
     threads: int | None,
     without: tuple[str, ...],
+    metrics: bool,
+    metrics_by_layer: bool,
     as_json: bool,
 ) -> None:
     """Measure quality on a text: perplexity and distance from dense.
@@ -74,7 +78,12 @@ def command(
     with status("load the models") as progress:
         at_once = threads or cores()
         report = evaluate(built, dense, cuts, decode, at_once, progress)
+    counted = None
+    if metrics or metrics_by_layer:
+        counted = RunMetrics(ctx, built.bundle, built.counts())
     if as_json:
-        print_json(report)
-    else:
-        print_table(("metric", ">value"), [(key, f"{value:.6g}") for key, value in report.items()])
+        print_json({**report, **(counted.json(metrics_by_layer) if counted else {})})
+        return
+    print_table(("metric", ">value"), [(key, f"{value:.6g}") for key, value in report.items()])
+    if counted:
+        counted.print(metrics_by_layer)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tamiz.cli._generation import generation_options, stdin
+from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_answer, print_json
 from tamiz.cli._switches import without_option
 
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")
 @generation_options
 @without_option
+@metrics_options
+@click.pass_context
 @click.option("--json", "as_json", is_flag=True, help="Print the answer and its speed as JSON.")
 def command(
+    ctx: click.Context,
     directory: Path,
     prompt: str | None,
     prompt_option: str | None,
@@ -42,6 +46,8 @@ def command(
     threads: int | None,
     allow_control_tokens: bool,
     without: tuple[str, ...],
+    metrics: bool,
+    metrics_by_layer: bool,
     as_json: bool,
 ) -> None:
     """Answer one prompt.
@@ -91,9 +97,13 @@ def command(
         answer = "".join(pieces)
         seconds = time.perf_counter() - start
         measured = {**_speed(speed, seconds), "speculation": asdict(speculation)}
+        if metrics or metrics_by_layer:
+            measured |= RunMetrics(ctx, model.bundle, model.counts()).json(metrics_by_layer)
         print_json({"text": answer, "prompt_tokens": len(ids), **measured})
         return
     print_answer(pieces)
+    if metrics or metrics_by_layer:
+        RunMetrics(ctx, model.bundle, model.counts()).print(metrics_by_layer)
 
 
 def _speed(speed: Speed, seconds: float) -> dict[str, float | int | None]:

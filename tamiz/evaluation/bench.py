@@ -284,6 +284,7 @@ def bench(
         for path, mode, off in zip(directories, (speculate, "off"), (without, ()), strict=False):
             children.append(bundle_child(path, threads, mode, off))
         results = measure(children, contexts, progress)
+        counts = children[0].request(do="counts")["counts"]
     finally:
         for child in children:
             child.close()
@@ -297,6 +298,7 @@ def bench(
         "read_gb_s": round(read_gb_s, 1),
         "busy_cores": round(busy, 2),
         "speculate": speculate,
+        "counts": counts,
     }
     if against is not None:
         report["against"] = summaries[1]

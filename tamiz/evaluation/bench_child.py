@@ -37,6 +37,9 @@ class Engine(Protocol):
     def rewind(self, length: int) -> None:
         """Forgets what `decode` appended, so that the sequence has `length` tokens again."""
 
+    def counts(self) -> dict[str, Any]:
+        """What the ops of a bundle counted; requested of bundles only."""
+
 
 def peak_rss() -> int:
     """Peak resident set of this process, in bytes.
@@ -73,7 +76,8 @@ def serve(load: Callable[[], Engine]) -> None:
     """Loads an engine, then answers commands until end of input.
 
     Commands: ``{"do": "prefill", "tokens": n}``, ``{"do": "decode", "tokens": n}`` (answered with
-    ``seconds``; decode leaves the sequence as it was) and ``{"do": "rss"}`` (``bytes``).
+    ``seconds``; decode leaves the sequence as it was), ``{"do": "rss"}`` (``bytes``) and
+    ``{"do": "counts"}`` (``counts``, see `Engine`).
     """
     # Libraries print to stdout as they please; only answers may reach the parent.
     answers = os.fdopen(os.dup(1), "w")
@@ -95,6 +99,9 @@ def serve(load: Callable[[], Engine]) -> None:
         command = json.loads(line)
         if command["do"] == "rss":
             answer(bytes=peak_rss())
+            continue
+        if command["do"] == "counts":
+            answer(counts=engine.counts())
             continue
         tokens = command["tokens"]
         if command["do"] == "prefill":
@@ -157,6 +164,10 @@ class BundleEngine:
         self.sequence.truncate(length)
         if len(self.sequence.tokens) < length:  # it has state that knows no way back
             self.sequence.read(self.prompt)
+
+    def counts(self) -> dict[str, Any]:
+        """See `Engine`."""
+        return self.model.counts()
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ class Model:
             check_opset(bundle.model)
         constants = load_constants(bundle.path, bundle.external, options) if built else ()
         try:
-            if built or bundle.manifest.weights == "stored":
+            if _has_ops(bundle):
                 import tamiz_ops
 
                 tamiz_ops.register(options)
@@ -124,6 +124,14 @@ class Model:
             reason = str(error).strip().splitlines()[0]
             raise TamizError(f"{bundle.model}: onnxruntime cannot load it: {reason}") from error
         return cls(bundle, session, constants, without)
+
+    def counts(self) -> dict[str, dict[str, dict[str, float]]]:
+        """What the ops of the model counted in all runs so far, see `tamiz_ops.op_counts`."""
+        if not _has_ops(self.bundle):
+            return {}
+        import tamiz_ops
+
+        return tamiz_ops.op_counts(self.session)
 
     def sequence(self, capacity: int = CHUNK) -> Sequence:
         """An empty sequence.
@@ -230,6 +238,11 @@ class Model:
         feeds |= {switch_input(name): np.ones(1, np.int64) for name in self.without}
         result: Logits = self.session.run(["logits"], feeds)[0]
         return result
+
+
+def _has_ops(bundle: Bundle) -> bool:
+    """Whether the model has ops of the domain `tamiz`."""
+    return bundle.manifest.kind == "built" or bundle.manifest.weights == "stored"
 
 
 def session_options(threads: int | None) -> ort.SessionOptions:

@@ -1,9 +1,14 @@
+import ctypes
+import json
+
 import numpy as np
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper
 
 import tamiz_ops
-from kit.ops_graphs import model, node, session
+from kit.ops_graphs import model, node, session, value
+from tamiz_ops import reference
 
 SERIALIZED = model(
     [node("SwiGLU", ["x", "x"], ["h"], "first"), node("SwiGLU", ["h", "h"], ["y"], "second")],
@@ -54,13 +59,69 @@ def test_sessions_of_one_options_object_add_up():
     assert tamiz_ops.metrics(sessions[0])["first"]["calls"] == 2
 
 
-def test_a_session_that_was_not_registered_has_no_metrics():
+def test_a_session_without_the_library_has_no_metrics():
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    relu = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "plain", [x], [y])
+    made = ort.InferenceSession(helper.make_model(relu, ir_version=10).SerializeToString())
+    with pytest.raises(ValueError, match=r"call tamiz_ops\.register on its options"):
+        tamiz_ops.metrics(made)
+
+
+def test_options_that_only_register_the_library_count_too():
     options = ort.SessionOptions()
     options.register_custom_ops_library(tamiz_ops.library_path())
     made = ort.InferenceSession(SERIALIZED, options)
     made.run(None, {"x": X})
-    with pytest.raises(ValueError, match=r"call tamiz_ops\.register on its options"):
-        tamiz_ops.metrics(made)
+    assert tamiz_ops.metrics(made)["first"] == {"calls": 1.0, "tokens": 6.0}
+
+
+def test_the_c_function_gives_what_python_reads():
+    program = "layers.0:\nKwtaMask threshold=0.5 : 0 -> 1 - -\nSwiGLU : 0 0 -> 2"
+    fused = node("Fused", ["x"], ["y"], 'a "name"\\', program=program, outputs=[2])
+    made = session(model([fused], ["x"], ["y"]))
+    made.run(None, {"x": X})
+    tag = made.get_session_options().get_session_config_entry("tamiz.session").encode()
+    read = ctypes.CDLL(tamiz_ops.library_path()).TamizMetrics
+    read.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+    read.restype = ctypes.c_size_t
+    size = read(tag, None, 0)
+    small, text = ctypes.create_string_buffer(b"", 4), ctypes.create_string_buffer(size)
+    assert read(tag, small, 4) == read(tag, text, size) == size
+    assert small.value == b""
+    assert json.loads(text.value) == tamiz_ops.op_counts(made)
+    assert json.loads(text.value)["layers.0"]["KwtaMask"]["kwta.blocks"] == X.size
+
+
+def test_summaries_are_what_numpy_counts():
+    """Shares and means of one step, from the reference's own masks."""
+    x = np.random.default_rng(0).standard_normal((1, 1, 64)).astype(np.float32)
+    [kept, *_] = reference.run("KwtaMask", [x], threshold=0.9)
+    [nonzero] = reference.run("ZeroMask", [x], epsilon=0.5)
+    past = np.array([[1, 0, 0]], np.float32)  # a state, not switched off
+    event = {"k": 64, "n": 8, "theta": 1.1}
+    [_, chosen, *_] = reference.run("EventSelect", [x, past], **event)
+    nodes = [
+        node("KwtaMask", ["x"], ["kwta"], "kwta", threshold=0.9),
+        node("ZeroMask", ["x"], ["zero"], "zero", epsilon=0.5),
+        node("EventSelect", ["x", "past"], ["d", "event", "plan", "r"], "event", **event),
+    ]
+    made = session(
+        model(nodes, ["x", "past"], [value(v, np.uint8) for v in ("kwta", "zero", "event")])
+    )
+    for _ in range(2):
+        made.run(None, {"x": x, "past": past})
+    found = tamiz_ops.summary(made)
+    assert found["KwtaMask"] == {"kwta.duty_hits": 2, "kwta.keep_ratio": kept.mean()}
+    assert found["ZeroMask"] == {
+        "pack.active": 2,
+        "pack.density": nonzero.mean(),
+        "pack.enabled": 2,
+    }
+    events = found["EventSelect"]
+    assert 0 < chosen.sum() < 64
+    assert events["event.enabled"] == 2
+    assert events["event.topk_kept"] == chosen.sum()
+    assert events["event.stale_pct"] == pytest.approx(100 * (1 - chosen.mean()))
 
 
 def test_stages_of_one_node_add_to_one_counter():

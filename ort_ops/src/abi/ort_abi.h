@@ -69,7 +69,9 @@ struct OrtApi {
   void (*ReleaseStatus)(OrtStatus*);                                                          // 93
   TAMIZ_ORT_UNUSED(94, 98);
   void (*ReleaseTensorTypeAndShapeInfo)(OrtTensorTypeAndShapeInfo*);                          // 99
-  TAMIZ_ORT_UNUSED(100, 162);
+  TAMIZ_ORT_UNUSED(100, 129);
+  OrtStatus* (*AddSessionConfigEntry)(OrtSessionOptions*, const char* key, const char* value);  // 130
+  TAMIZ_ORT_UNUSED(131, 162);
   OrtStatus* (*KernelInfoGetAttributeArray_int64)(const OrtKernelInfo*, const char* name,
                                                   int64_t* out, size_t* size);                // 163
   TAMIZ_ORT_UNUSED(164, 229);
@@ -114,6 +116,7 @@ TAMIZ_ORT_SLOT(KernelContext_GetInput, 90);
 TAMIZ_ORT_SLOT(KernelContext_GetOutput, 91);
 TAMIZ_ORT_SLOT(ReleaseStatus, 93);
 TAMIZ_ORT_SLOT(ReleaseTensorTypeAndShapeInfo, 99);
+TAMIZ_ORT_SLOT(AddSessionConfigEntry, 130);
 TAMIZ_ORT_SLOT(KernelInfoGetAttributeArray_int64, 163);
 TAMIZ_ORT_SLOT(KernelInfo_GetInputCount, 230);
 TAMIZ_ORT_SLOT(KernelInfo_GetOutputName, 233);

@@ -1,4 +1,5 @@
 // RegisterCustomOps: where every host of ONNX Runtime enters.
+#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <vector>
@@ -12,11 +13,17 @@ namespace {
 
 constexpr char kSessionTag[] = "tamiz.session";
 
-std::string session_tag(const OrtApi& api, const OrtSessionOptions& options) {
+/// What names the sessions of these options when their metrics are read; made where it is missing.
+std::string session_tag(const OrtApi& api, OrtSessionOptions& options) {
+  static std::atomic<unsigned> made{0};
   int present = 0;
   size_t size = 0;
   check(api, api.HasSessionConfigEntry(&options, kSessionTag, &present));
-  if (!present) return "";
+  if (!present) {
+    const std::string tag = "options." + std::to_string(++made);
+    check(api, api.AddSessionConfigEntry(&options, kSessionTag, tag.c_str()));
+    return tag;
+  }
   check(api, api.GetSessionConfigEntry(&options, kSessionTag, nullptr, &size));
   std::string tag(size, '\0');
   check(api, api.GetSessionConfigEntry(&options, kSessionTag, tag.data(), &size));

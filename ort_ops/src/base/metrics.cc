@@ -32,21 +32,23 @@ NodeMetrics::~NodeMetrics() {
   if (session->second.empty()) sessions().erase(session);
 }
 
-Metrics::Metrics(const std::vector<MetricSpec>& declared, NodeMetrics& node,
+Metrics::Metrics(const std::string& op, const std::vector<MetricSpec>& declared, NodeMetrics& node,
                  const std::string& part) {
   for (const MetricSpec& metric : declared) {
-    counters_.push_back(&node.counter(part, metric.name));
+    counters_.push_back(&node.counter(part, op, metric.name));
   }
 }
 
-std::map<std::string, std::map<std::string, double>> read_metrics(const std::string& session) {
+std::map<std::string, OpSums> read_metrics(const std::string& session) {
   const std::lock_guard<std::mutex> lock(mutex);
-  std::map<std::string, std::map<std::string, double>> result;
+  std::map<std::string, OpSums> result;
   const auto found = sessions().find(session);
   if (found == sessions().end()) return result;
   for (const NodeMetrics* node : found->second) {
-    for (const auto& [part, counters] : node->counters_) {
-      for (const auto& [name, counter] : counters) result[part][name] += counter.read();
+    for (const auto& [part, ops] : node->counters_) {
+      for (const auto& [op, counters] : ops) {
+        for (const auto& [name, counter] : counters) result[part][op][name] += counter.read();
+      }
     }
   }
   return result;
@@ -57,8 +59,10 @@ void reset_metrics(const std::string& session) {
   const auto found = sessions().find(session);
   if (found == sessions().end()) return;
   for (NodeMetrics* node : found->second) {
-    for (auto& [part, counters] : node->counters_) {
-      for (auto& [name, counter] : counters) counter.reset();
+    for (auto& [part, ops] : node->counters_) {
+      for (auto& [op, counters] : ops) {
+        for (auto& [name, counter] : counters) counter.reset();
+      }
     }
   }
 }

@@ -33,8 +33,8 @@ Program::Program(std::vector<Step> steps, size_t inputs, std::vector<int> output
       stacks_(std::move(stacks)),
       stacked_(std::accumulate(stacks_.begin(), stacks_.end(), size_t{0})),
       values_(count_values(steps, inputs) + 1),
-      calls_(&metrics.counter("", "calls")),
-      tokens_(&metrics.counter("", "tokens")) {
+      calls_(&metrics.counter("", "", "calls")),
+      tokens_(&metrics.counter("", "", "tokens")) {
   for (const Step& step : steps) {
     try {
       add_node(step, kernels, metrics);
@@ -63,8 +63,8 @@ void Program::add_node(const Step& step, const Kernels& kernels, NodeMetrics& me
     add_port(id(step.outputs, i), spec.outputs[i], "output");
   }
   nodes_.push_back({spec.make(step.attributes, kernels),
-                    std::make_unique<Metrics>(spec.metrics, metrics, step.part), &spec, step.name,
-                    first_input, first_output});
+                    std::make_unique<Metrics>(spec.name, spec.metrics, metrics, step.part), &spec,
+                    step.name, first_input, first_output});
 }
 
 void Program::add_port(int id, const PortSpec& port, const char* what) {

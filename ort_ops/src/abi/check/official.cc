@@ -34,6 +34,7 @@ SAME_SLOT(OrtApi, KernelInfoGetAttributeArray_int64);
 SAME_SLOT(OrtApi, KernelInfo_GetInputCount);
 SAME_SLOT(OrtApi, KernelInfo_GetOutputCount);
 SAME_SLOT(OrtApi, KernelInfo_GetOutputName);
+SAME_SLOT(OrtApi, AddSessionConfigEntry);
 SAME_SLOT(OrtApi, HasSessionConfigEntry);
 SAME_SLOT(OrtApi, GetSessionConfigEntry);
 SAME_SLOT(OrtApi, KernelInfo_GetNodeName);
