@@ -7,11 +7,13 @@ off, with the default 0. At 1 a run computes what a graph without the technique 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-
-import onnxruntime as ort
+from typing import TYPE_CHECKING
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, did_you_mean
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 _PREFIX = "without."
 
