@@ -20,6 +20,7 @@ from tamiz.files.outputs import link_or_copy
 from tamiz.planning.plan import Plan
 from tamiz.planning.resolver import Choice
 from tamiz.runtime.states import PAST
+from tamiz.runtime.switches import is_switch
 from tamiz.survey.survey import Survey, reading, run_passes
 
 if TYPE_CHECKING:
@@ -149,8 +150,9 @@ def _sign(node: ir.Node, site: Site, choice: Choice, policy: str) -> None:
 
 
 def constant_bytes(model: ir.Model) -> int:
-    """Bytes of all constants of a graph."""
-    tensors = (value.const_value for value in model.graph.initializers.values())
+    """Bytes of all constants of a graph; the defaults of switches are none."""
+    values = model.graph.initializers.values()
+    tensors = (value.const_value for value in values if not is_switch(value.name or ""))
     return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
 
 

@@ -23,10 +23,15 @@ def switch_input(technique: str) -> str:
     return _PREFIX + technique
 
 
+def is_switch(name: str) -> bool:
+    """Whether a graph input of this name switches a technique off."""
+    return name.startswith(_PREFIX)
+
+
 def switchable(session: ort.InferenceSession) -> tuple[str, ...]:
     """The techniques that a run of the session can do without."""
     names = (value.name for value in session.get_overridable_initializers())
-    return tuple(name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+    return tuple(name.removeprefix(_PREFIX) for name in names if is_switch(name))
 
 
 def check_switches(bundle: Bundle, known: Collection[str], wanted: Iterable[str]) -> frozenset[str]:
