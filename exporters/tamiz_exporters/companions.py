@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tamiz.api import read_json, read_text, write_json
+from tamiz.api import TamizError, read_json, read_text, write_json
 from tamiz_exporters.tokenizer import TOKENIZER_DEFAULTS, malformed, write_tokenizer
 
 CONFIG = "config.json"
@@ -23,6 +26,12 @@ _COPIED = (
     "tokenizer.model",
     "vocab.txt",
 )
+#: What sentence-transformers reads: the list of modules, and settings.
+_MODULES = "modules.json"
+_SENTENCE = (_MODULES, "config_sentence_transformers.json", "sentence_bert_config.json")
+#: The folder of a module, such as ``1_Pooling``; the model itself lies in the folder "".
+_MODULE = re.compile(r"[0-9]+_[A-Za-z]+")
+_MODULE_FILES = (CONFIG, "model.safetensors")
 _SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
@@ -41,15 +50,50 @@ def copy_companions(source: Path, directory: Path) -> None:
     Raises:
         TamizError: If one of the files is malformed.
     """
-    for name in _COPIED:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, directory / name)
+    _copy(source, directory, _COPIED)
+    copy_sentence_modules(source, directory)
     if (directory / CONFIG).is_file() and not (directory / GENERATION_CONFIG).is_file():
         config = read_json(directory / CONFIG)
         ids = {key: config[key] for key in _SPECIAL_IDS if config.get(key) is not None}
         write_json(directory / GENERATION_CONFIG, ids)
     _complete_tokenizer_config(source, directory)
     write_tokenizer(directory)
+
+
+def copy_sentence_modules(source: Path, directory: Path) -> None:
+    """Copies what sentence-transformers needs beside the model: its modules, such as the pooling.
+
+    Args:
+        source: Folder that may hold ``modules.json``.
+        directory: The bundle's folder.
+
+    Raises:
+        TamizError: If ``modules.json`` is malformed.
+    """
+    path = source / _MODULES
+    if not path.is_file():
+        return
+    try:
+        modules = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise TamizError(f"{path}: not valid JSON: {error}") from error
+    for module in modules if isinstance(modules, list) else [None]:
+        folder = module.get("path") if isinstance(module, dict) else None
+        if not isinstance(folder, str) or not (folder == "" or _MODULE.fullmatch(folder)):
+            raise TamizError(
+                f"{path}: holds {module!r}, expected modules with a path such as '1_Pooling'"
+            )
+        if folder:
+            (directory / folder).mkdir(exist_ok=True)
+            _copy(source / folder, directory / folder, _MODULE_FILES)
+    _copy(source, directory, _SENTENCE)
+
+
+def _copy(source: Path, directory: Path, names: Iterable[str]) -> None:
+    """Copies those of the files that `source` holds."""
+    for name in names:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, directory / name)
 
 
 def _complete_tokenizer_config(source: Path, directory: Path) -> None:

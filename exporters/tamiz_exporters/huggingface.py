@@ -14,7 +14,7 @@ from typing import Any
 
 from tamiz.api import TamizError
 from tamiz_exporters import onnx
-from tamiz_exporters.companions import CONFIG
+from tamiz_exporters.companions import CONFIG, copy_sentence_modules
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _NOISY = ("optimum", "transformers", "torch", "huggingface_hub", "onnxscript")
@@ -64,6 +64,7 @@ def export(source: str, directory: Path) -> str:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
             raise TamizError(f"{source}: optimum cannot export it: {reason}") from error
         onnx.export(exported, directory)
+    copy_sentence_modules(Path(source), directory)
     return source
 
 

@@ -89,6 +89,38 @@ def test_companions_come_along_and_are_completed(tmp_path):
     assert not (target / "evil.py").exists()
 
 
+MODULES = [{"idx": 0, "path": ""}, {"idx": 1, "path": "1_Pooling"}, {"idx": 2, "path": "2_Dense"}]
+
+
+def test_modules_of_sentence_transformers_come_along(tmp_path):
+    source = write(tmp_path / "in", make_model())
+    files = {
+        "modules.json": json.dumps(MODULES),
+        "sentence_bert_config.json": '{"max_seq_length": 384}',
+        "1_Pooling/config.json": '{"pooling_mode_mean_tokens": true}',
+        "2_Dense/config.json": '{"in_features": 48}',
+        "2_Dense/model.safetensors": "weights",
+    }
+    for name, text in files.items():
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_text(text)
+    (source / "2_Dense" / "evil.py").touch()
+    target = export(source, tmp_path)
+    found = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
+    assert found == {*files, "model.onnx", "model.onnx.data"}
+    assert all((target / name).read_text() == text for name, text in files.items())
+
+
+@pytest.mark.parametrize(
+    "modules", [[{"path": "../up"}], [{"path": "/etc"}], [{"path": 1}], ["1_Pooling"], {}, "not"]
+)
+def test_malformed_modules_are_refused(tmp_path, modules):
+    source = write(tmp_path / "in", make_model())
+    (source / "modules.json").write_text("[" if modules == "not" else json.dumps(modules))
+    with pytest.raises(TamizError, match=r"modules\.json: "):
+        export(source, tmp_path)
+
+
 @pytest.mark.parametrize(
     "post_processor", [{"processors": [1]}, {"processors": 1}, {"single": 1}, {"single": None}]
 )
