@@ -8,6 +8,11 @@ from collections.abc import Sequence
 CHOICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 #: Price of each further row before anything was measured, in steps.
 _ROW = 0.12
+#: Guesses are verified where they promise this many times the tokens per second of a step: what
+#: they promise is an estimate.
+_GAIN = 1.03
+#: A guess that is right less often than this is not considered, nor are those behind it.
+_HOPELESS = 0.02
 #: Weights of a new measurement that is lower, or higher, than the value so far: other programs
 #: only make a run slower.
 _LOWER, _HIGHER = 0.5, 0.1
@@ -61,9 +66,11 @@ class Prices:
         Returns:
             0 where a run without guesses is best.
         """
-        best, count, tokens, alive = 1.0 / self.of(pending), 0, 1.0, 1.0
+        best, count, tokens, alive = _GAIN / self.of(pending), 0, 1.0, 1.0
         for guesses, chance in enumerate(chances, 1):
             alive *= chance
+            if alive < _HOPELESS:
+                break
             tokens += alive
             rows = pending + guesses
             if (rows in CHOICES or guesses == len(chances)) and tokens / self.of(rows) > best:
