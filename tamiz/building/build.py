@@ -305,4 +305,5 @@ class _Build:
             written.kv_cache,
             {site: ",".join(names) for site, names in refused.items()},
             equal_runs=written.equal_runs,
+            step_techniques=written.step_techniques,
         )

@@ -50,6 +50,7 @@ class Written:
         constant_bytes: Bytes of all constants.
         kv_cache: As the manifest names it.
         equal_runs: As the manifest names it.
+        step_techniques: As the manifest names them.
         refused: Why a rewrite left its site as it was, by site id and technique's name.
     """
 
@@ -57,6 +58,7 @@ class Written:
     constant_bytes: int
     kv_cache: str
     equal_runs: bool
+    step_techniques: frozenset[str]
     refused: Mapping[tuple[str, str], str]
 
 
@@ -112,9 +114,10 @@ def write_model(
         large = dense.file(name).stat().st_size >= _LINKED_BYTES
         (link_or_copy if large else shutil.copyfile)(dense.file(name), folder / name)
     kv_cache = "shared" if _shares_kv_cache(model) else "exact"
-    equal_runs = not any(a.choice.technique.decode_only for made in accepted.values() for a in made)
-    equal_runs = equal_runs and kv_cache == "shared" and all(map(_equal_in_runs, model.graph))
-    return Written(tuple(notes), constant_bytes(model), kv_cache, equal_runs, left)
+    equal_runs = kv_cache == "shared" and all(map(_equal_in_runs, model.graph))
+    used = [attempt.choice.technique for made in accepted.values() for attempt in made]
+    steps = frozenset(technique.name for technique in used if technique.decode_only)
+    return Written(tuple(notes), constant_bytes(model), kv_cache, equal_runs, steps, left)
 
 
 def _connect_switch(technique: Technique, made: Sequence[ir.Node], model: ir.Model) -> None:

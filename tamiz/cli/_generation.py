@@ -55,9 +55,10 @@ _OPTIONS = (
         type=click.Choice(MODES),
         default=MODES[0],
         show_default=True,
-        help="Guess the next tokens and verify several in one run of the model; the answer does"
-        " not change. 'ngram' guesses what followed the last tokens earlier; 'auto' does so if the"
-        " bundle allows it.",
+        help="Guess the next tokens and verify several in one run of the model. 'ngram' guesses"
+        " what followed the last tokens earlier. 'self' guesses with the techniques that --without"
+        " names, by default with all, and answers as the bundle does without them. 'auto' picks"
+        " what pays and never changes the answer.",
     ),
     click.option("--threads", type=Workers(), help="Number of threads.  [default: physical cores]"),
     click.option(

@@ -138,7 +138,8 @@ class BundleEngine:
 
         self.model = Model.load(directory, threads=threads, without=without)
         self.speculation = Speculation(speculate)
-        self.speculation.resolve(self.model.equal_runs, self.model.bundle.path)
+        bundle, switches = self.model.bundle, self.model.switches
+        self.model.without = self.speculation.resolve(bundle, switches, self.model.without)
         self.vocabulary = self.model.vocabulary
         self.limit = self.model.limit
         self.sequence: Sequence
@@ -152,10 +153,14 @@ class BundleEngine:
 
     def decode(self, tokens: int) -> None:
         """See `Engine`."""
+        from tamiz.runtime.sampling import Sampler, Sampling
         from tamiz.runtime.speculator import decoding
 
         token, end = self.next, len(self.sequence.tokens) + tokens
-        with decoding(self.sequence, self.speculation, self.model.prices, end) as step:
+        model, greedy = self.model, Sampler(Sampling())
+        with decoding(
+            self.sequence, greedy, self.speculation, model.without, model.prices, end
+        ) as step:
             for _ in range(tokens):
                 token = int(step(token).argmax())
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -72,8 +72,10 @@ class Manifest:
             ops of the domain `tamiz`; older manifests lack it.
         unsafe: Techniques that a gate of the build refused, by site, comma-separated; older
             manifests lack it.
-        equal_runs: Whether a run of several tokens gives bit for bit the logits of single steps,
-            so that one run can verify guessed tokens; older manifests lack it (False).
+        equal_runs: Whether a run of several tokens gives bit for bit the logits of single steps
+            without `step_techniques`, so that one run can verify guessed tokens; older manifests
+            lack it (False).
+        step_techniques: Techniques that act on single steps only; older manifests lack it.
     """
 
     kind: str
@@ -88,6 +90,7 @@ class Manifest:
     unsafe: dict[str, str] = field(default_factory=dict)
     weights: str = WEIGHTS[0]
     equal_runs: bool = False
+    step_techniques: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -293,6 +296,7 @@ def write_manifest(
     unsafe: Mapping[str, str] | None = None,
     weights: str = WEIGHTS[0],
     equal_runs: bool = False,
+    step_techniques: Iterable[str] = (),
 ) -> Manifest:
     """Writes the manifest of a folder whose files are complete; the fields are `Manifest`'s."""
     names = sorted(
@@ -314,6 +318,7 @@ def write_manifest(
         unsafe=dict(unsafe or {}),
         weights=weights,
         equal_runs=equal_runs,
+        step_techniques=sorted(step_techniques),
     )
     write_json(folder / MANIFEST, asdict(manifest))
     return manifest
@@ -329,6 +334,7 @@ def _manifest(path: Path) -> Manifest:
     raw.setdefault("unsafe", {})
     raw.setdefault("weights", WEIGHTS[0])
     raw.setdefault("equal_runs", False)
+    raw.setdefault("step_techniques", [])
     _check_fields(path, raw, Manifest, "the manifest")
     for key, values in (("kind", KINDS), ("kv_cache", KV_CACHES), ("weights", WEIGHTS)):
         if raw[key] not in values:
@@ -349,6 +355,10 @@ def _manifest(path: Path) -> Manifest:
         _object(path, entry["config"], f"techniques.{name}.config")
     for site, name in _object(path, raw["unsafe"], "unsafe").items():
         _check_type(path, f"unsafe.{site}", name, "str")
+    _check_type(path, "equal_runs", raw["equal_runs"], "bool")
+    _check_type(path, "step_techniques", raw["step_techniques"], "list")
+    for name in raw["step_techniques"]:
+        _check_type(path, "step_techniques", name, "str")
     for key in ("tamiz", "min_onnxruntime"):
         _check_type(path, key, raw[key], "str")
     if not re.fullmatch(r"\d+\.\d+", raw["min_onnxruntime"], re.ASCII):

@@ -41,7 +41,6 @@ class Model:
         can_keep: Whether it takes logits_to_keep, the number of last positions to compute logits
             for; without it a prompt's logits are all computed.
         shared_cache: Whether the cache may be one buffer, appended in place.
-        equal_runs: Whether a run of several tokens gives bit for bit the logits of single steps.
         prices: What runs cost; learned while tokens are generated with speculation.
         switches: Techniques that a run can do without.
         without: Those that new sequences do without.
@@ -80,7 +79,6 @@ class Model:
         self.limit = _positive(bundle, "max_position_embeddings")
         self.stop_ids = _stop_ids(bundle)
         self.shared_cache = bundle.manifest.kv_cache == "shared"
-        self.equal_runs = bundle.manifest.equal_runs
         self.prices = Prices()
 
     @classmethod
@@ -169,13 +167,14 @@ class Model:
             sampling: How tokens are drawn.
             max_new_tokens: Largest number of tokens; None for what the model's limit leaves.
             sequence: Continues there: what it shares with the beginning of the prompt is not read
-                again.
+                again. It must have been read without the techniques that the answer does without.
             speculation: How tokens are guessed ahead, and gets what came of it; None for `auto`.
-                The tokens are the same in every mode.
+                In mode `self` the tokens are those of the model without the techniques that can be
+                switched off; in all other modes they are those of mode `off`.
 
         Raises:
             TamizError: The prompt is empty, or does not fit with `max_new_tokens` in the limit; or
-                the model cannot verify guesses (`equal_runs`) and the mode demands it.
+                the model cannot verify guesses and the mode demands it.
         """
         room = self.limit - len(prompt)
         if not prompt:
@@ -190,8 +189,8 @@ class Model:
         if sequence is None:
             sequence = self.sequence(len(prompt) + (count if max_new_tokens else CHUNK))
         speculation = speculation or Speculation()
-        speculation.resolve(self.equal_runs, self.bundle.path)
-        return self._generate(prompt, Sampler(sampling), count, sequence, speculation)
+        off = speculation.resolve(self.bundle, self.switches, self.without)
+        return self._generate(prompt, Sampler(sampling), count, sequence, speculation, off)
 
     def _generate(
         self,
@@ -200,6 +199,7 @@ class Model:
         count: int,
         sequence: Sequence,
         speculation: Speculation,
+        off: frozenset[str],
     ) -> Iterator[int]:
         known = 0
         for old, new in zip(sequence.tokens, prompt[:-1], strict=False):
@@ -207,8 +207,10 @@ class Model:
                 break
             known += 1
         sequence.truncate(known)
+        sequence.switch_off(off)
         logits = sequence.read(prompt[len(sequence.tokens) :])
-        with decoding(sequence, speculation, self.prices, len(prompt) + count - 1) as step:
+        end = len(prompt) + count - 1
+        with decoding(sequence, sampler, speculation, off, self.prices, end) as step:
             for remaining in range(count, 0, -1):
                 token = sampler(logits)
                 if token in self.stop_ids:

@@ -33,9 +33,9 @@ class Prices:
     def add(self, rows: int, seconds: float) -> None:
         """Notes how long a run took."""
         if rows == 1:
-            self.step = _follow(self.step, seconds)
+            self.step = follow(self.step, seconds)
         elif self.step is not None:
-            self._measured[rows] = _follow(self._measured.get(rows), seconds / self.step)
+            self._measured[rows] = follow(self._measured.get(rows), seconds / self.step)
 
     def of(self, rows: int) -> float:
         """Price of a run of `rows` rows, in steps.
@@ -54,17 +54,20 @@ class Prices:
             slope = (low - 1.0) / (below - 1) if below > 1 else _ROW
         return max(1.0, low + slope * (rows - below))
 
-    def best_guesses(self, chances: Sequence[float], pending: int = 1) -> int:
-        """Number of guesses that makes the most tokens per second.
+    def best_guesses(
+        self, chances: Sequence[float], pending: int = 1, each: float = 0.0
+    ) -> tuple[int, float]:
+        """Number of guesses that makes the most tokens per second, and how many that are.
 
         A run of r rows gives 1 + c₁ + c₁c₂ + … + c₁…cₖ tokens on average, k = r − pending.
 
         Args:
             chances: Probability c of each guess, if those before it are right.
             pending: Rows of the run that are no guesses.
+            each: Price of making one guess, in steps.
 
         Returns:
-            0 where a run without guesses is best.
+            The number, 0 where a run without guesses is best; and tokens per step's time.
         """
         best, count, tokens, alive = _GAIN / self.of(pending), 0, 1.0, 1.0
         for guesses, chance in enumerate(chances, 1):
@@ -73,12 +76,15 @@ class Prices:
                 break
             tokens += alive
             rows = pending + guesses
-            if (rows in CHOICES or guesses == len(chances)) and tokens / self.of(rows) > best:
-                best, count = tokens / self.of(rows), guesses
-        return count
+            if rows in CHOICES or guesses == len(chances):
+                rate = tokens / (self.of(rows) + guesses * each)
+                if rate > best:
+                    best, count = rate, guesses
+        return count, best
 
 
-def _follow(value: float | None, measured: float) -> float:
+def follow(value: float | None, measured: float) -> float:
+    """The value after a new measurement."""
     if value is None:
         return measured
     return value + (_LOWER if measured < value else _HIGHER) * (measured - value)

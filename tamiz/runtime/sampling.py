@@ -6,6 +6,7 @@ cut to the smallest set of largest p with Σ p ≥ top_p, renormalised.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,17 +55,33 @@ class Sampler:
         # Greedy needs none, and numpy.random brings OpenSSL, 4 MB, into the process.
         self._random = np.random.default_rng(sampling.seed) if sampling.temperature else None
 
+        self._numbers: deque[float] = deque()
+
     def __call__(self, logits: NDArray[np.float32]) -> int:
         """Draws one token.
 
         Args:
             logits: ``[V]``.
         """
+        token = self.preview(logits, 0)
+        if self._random is not None:
+            self._numbers.popleft()
+        return token
+
+    def preview(self, logits: NDArray[np.float32], ahead: int) -> int:
+        """The token that would be drawn after `ahead` other draws.
+
+        Args:
+            logits: ``[V]``.
+            ahead: Number of draws before that.
+        """
         if self._random is None:
             return int(logits.argmax())
+        while len(self._numbers) <= ahead:
+            self._numbers.append(self._random.random())
         tokens, probabilities = distribution(logits, self._sampling)
         mass = np.cumsum(probabilities)
-        drawn = np.searchsorted(mass, self._random.random() * mass[-1], side="right")
+        drawn = np.searchsorted(mass, self._numbers[ahead] * mass[-1], side="right")
         return int(tokens[min(drawn, len(tokens) - 1)])
 
 

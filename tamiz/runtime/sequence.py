@@ -123,16 +123,23 @@ class Sequence(ABC):
         if self._fixed:
             self._kept = len(self.tokens), [self._state(n).copy() for n in self._fixed]
 
-    def truncate(self, length: int) -> None:
+    def truncate(self, length: int, unread: bool = False) -> None:
         """Forgets all tokens after the first `length`.
 
         State of fixed size cannot be shortened: a sequence that has such state returns to where
         `keep` was called last, if that is not beyond `length`, and is emptied otherwise.
+
+        Args:
+            length: Tokens that stay.
+            unread: State of fixed size stays as it is, as it belongs to techniques that are
+                switched off in the runs that count.
         """
         if length >= len(self.tokens):
             return
         fixed: list[NDArray[Any]] = []
-        if self._kept is not None and self._kept[0] <= length:
+        if unread:
+            fixed = [self._state(n) for n in self._fixed]
+        elif self._kept is not None and self._kept[0] <= length:
             length, fixed = self._kept
         elif self._fixed:
             self._kept, length = None, 0

@@ -33,7 +33,8 @@ def test_run_prints_json(tamiz, dense_dir):
     report = json.loads(out)
     speed = ["tokens", "prompt_seconds", "decode_seconds", "decode_tok_s", "seconds"]
     assert list(report) == ["text", "prompt_tokens", *speed, "speculation"]
-    assert report["speculation"] == {"mode": "off", "runs": 0, "drafted": 0, "accepted": 0}
+    counts = ["mode", "runs", "drafted", "accepted", "self_drafted", "self_accepted"]
+    assert report["speculation"] == dict.fromkeys(counts, 0) | {"mode": "off"}
     assert report["prompt_tokens"] == 1
     assert report["tokens"] == 4
     assert report["decode_tok_s"] > 0

@@ -28,18 +28,18 @@ def test_a_run_is_never_cheaper_than_a_step() -> None:
 
 
 def test_guesses_that_are_never_right_are_not_verified(measured: Prices) -> None:
-    assert measured.best_guesses([]) == 0
-    assert measured.best_guesses([0.01] * 16) == 0
+    assert measured.best_guesses([])[0] == 0
+    assert measured.best_guesses([0.01] * 16)[0] == 0
 
 
 def test_sure_guesses_are_verified_up_to_the_best_rate(measured: Prices) -> None:
     rates = {rows: rows / measured.of(rows) for rows in (1, 2, 3, 4, 6, 8, 12, 16)}
     best = max(rates, key=rates.__getitem__)
-    assert measured.best_guesses([1.0] * 15) == best - 1
+    assert measured.best_guesses([1.0] * 15) == (best - 1, pytest.approx(rates[best]))
 
 
 def test_a_doubtful_guess_is_worth_a_cheap_row(measured: Prices) -> None:
-    assert measured.best_guesses([0.3, 0.01, 0.01, 0.01]) == 1
+    assert measured.best_guesses([0.3, 0.01, 0.01, 0.01])[0] == 1
 
 
 def test_slow_moments_move_a_price_less_than_fast_ones(measured: Prices) -> None:
@@ -49,3 +49,10 @@ def test_slow_moments_move_a_price_less_than_fast_ones(measured: Prices) -> None
     assert 0 < slower < 0.2 * (19.5 - before)
     measured.add(8, 2.0)
     assert measured.of(8) < (before + slower + 1.0) / 2 + 1e-9
+
+
+def test_guesses_that_cost_a_step_never_pay(measured: Prices) -> None:
+    assert measured.best_guesses([0.99] * 15, each=1.0)[0] == 0
+    count, rate = measured.best_guesses([0.99] * 15, each=0.2)
+    assert count == 7
+    assert rate == pytest.approx(sum(0.99**n for n in range(8)) / (1.95 + 7 * 0.2))

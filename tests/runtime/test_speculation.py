@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tamiz.building.build import build
+from tamiz.building.build import Options, build
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose
@@ -25,7 +25,8 @@ PROMPT = [5, 90, 33, 200, 17, 60, 33, 200, 5, 90, 33, 200, 18, 60, 5]
 
 def built(folder: Path, dense: Path, plugins: Plugins, **techniques: dict[str, Any]) -> Model:
     flags = {name.replace("_", "-"): fields for name, fields in techniques.items()}
-    build(dense, folder / "built", choose(plugins.techniques(), flags), plugins)
+    chosen = choose(plugins.techniques(), flags)
+    build(dense, folder / "built", chosen, plugins, Options(max_dppl=None))
     return Model.load(folder / "built", threads=1)
 
 
@@ -130,24 +131,68 @@ def test_prices_are_learned_while_tokens_are_generated(
     assert eager.prices.of(CHOICES[-1]) >= 1.0
 
 
-def test_auto_guesses_where_runs_equal_steps_only(dense: Model, packed: Model) -> None:
-    assert (dense.equal_runs, packed.equal_runs) == (False, True)
-    for model, mode in ((dense, "off"), (packed, "ngram")):
+def test_auto_never_changes_the_text(dense: Model, packed: Model, stepping: Model) -> None:
+    without = Model.load(stepping.bundle.path, 1, without=["event-attention"])
+    modes = ((dense, "off"), (packed, "ngram"), (stepping, "off"), (without, "self"))
+    for model, mode in modes:
         used = Speculation()
         list(model.generate(PROMPT, Sampling(), 3, speculation=used))
         assert used.mode == mode
+
+
+def test_modes_that_a_bundle_does_not_allow_are_refused(
+    dense: Model, packed: Model, stepping: Model
+) -> None:
     with pytest.raises(TamizError, match=r"equal_runs is false.*try --speculate=off"):
         dense.generate(PROMPT, Sampling(), 3, speculation=Speculation("ngram"))
+    with pytest.raises(TamizError, match=r"event-attention acts on single.*--without event-att"):
+        stepping.generate(PROMPT, Sampling(), 3, speculation=Speculation("ngram"))
+    with pytest.raises(TamizError, match="no technique of the bundle can be switched off"):
+        packed.generate(PROMPT, Sampling(), 3, speculation=Speculation("self"))
 
 
 def test_an_unknown_mode_is_named() -> None:
-    with pytest.raises(TamizError, match="speculate is 'often', expected one of auto, off, ngram"):
+    with pytest.raises(TamizError, match="speculate is 'often', expected one of auto, off"):
         Speculation("often")
 
 
-def test_techniques_of_single_steps_make_runs_unequal(stepping: Model) -> None:
-    assert not stepping.equal_runs
-    assert not Bundle.open(stepping.bundle.path).manifest.equal_runs
+def test_techniques_of_single_steps_are_named_in_the_manifest(
+    packed: Model, stepping: Model
+) -> None:
+    for model, names in ((packed, []), (stepping, ["event-attention"])):
+        manifest = Bundle.open(model.bundle.path).manifest
+        assert manifest.equal_runs
+        assert manifest.step_techniques == names
+
+
+@pytest.fixture(scope="module")
+def sketched(dense_dir: Path, tmp_path_factory: pytest.TempPathFactory, plugins: Plugins) -> Model:
+    """A bundle whose steps attend to few keys, of which there are sketches."""
+    few = {"keep": 4, "recent": 1, "density": 1.0}
+    folder = tmp_path_factory.mktemp("sketched")
+    return built(folder, dense_dir, plugins, state_pack=few, kv_int8={})
+
+
+@pytest.mark.parametrize("kind", ["sketched", "stepping"])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, seed=3)])
+def test_a_model_that_guesses_for_itself_gives_the_exact_text(
+    kind: str,
+    sampling: Sampling,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model: Model = request.getfixturevalue(kind)
+    monkeypatch.setattr(model, "stop_ids", frozenset())
+    monkeypatch.setattr(model, "prices", Prices())
+    model.prices.add(1, 1e9)  # so that guesses seem to cost nothing
+    exact = Model.load(model.bundle.path, 1, without=model.switches)
+    monkeypatch.setattr(exact, "stop_ids", frozenset())
+    used, sequence = Speculation("self"), model.sequence()
+    found = list(model.generate(PROMPT, sampling, 100, sequence, used))
+    assert found == list(exact.generate(PROMPT, sampling, 100, speculation=Speculation("off")))
+    assert 0 < used.self_accepted <= used.self_drafted <= used.drafted
+    assert used.runs < 99
+    assert sequence.tokens == [*PROMPT, *found[:-1]]
 
 
 @pytest.mark.parametrize("kind", ["stepping", "packed", "dense"])
