@@ -307,12 +307,11 @@ def write_manifest(
         for name in names
         if name != MANIFEST
     }
-    chosen = {name: dict(entry) for name, entry in (techniques or {}).items()}
     manifest = Manifest(
         kind,
         source,
         files,
-        chosen,
+        {name: dict(entry) for name, entry in (techniques or {}).items()},
         policy,
         kv_cache,
         unsafe=dict(unsafe or {}),
@@ -331,10 +330,8 @@ def _manifest(path: Path) -> Manifest:
         raise TamizError(
             f"{path}: format is {raw.get('format')!r}, this tamiz ({__version__}) reads {FORMAT}"
         )
-    raw.setdefault("unsafe", {})
-    raw.setdefault("weights", WEIGHTS[0])
-    raw.setdefault("equal_runs", False)
-    raw.setdefault("step_techniques", [])
+    later = {"unsafe": {}, "weights": WEIGHTS[0], "equal_runs": False, "step_techniques": []}
+    raw = {**later, **raw}
     _check_fields(path, raw, Manifest, "the manifest")
     for key, values in (("kind", KINDS), ("kv_cache", KV_CACHES), ("weights", WEIGHTS)):
         if raw[key] not in values:
@@ -355,17 +352,16 @@ def _manifest(path: Path) -> Manifest:
         _object(path, entry["config"], f"techniques.{name}.config")
     for site, name in _object(path, raw["unsafe"], "unsafe").items():
         _check_type(path, f"unsafe.{site}", name, "str")
-    _check_type(path, "equal_runs", raw["equal_runs"], "bool")
-    _check_type(path, "step_techniques", raw["step_techniques"], "list")
+    kinds = {"tamiz": "str", "min_onnxruntime": "str", "policy": "str | None"}
+    kinds |= {"equal_runs": "bool", "step_techniques": "list"}
+    for key, kind in kinds.items():
+        _check_type(path, key, raw[key], kind)
     for name in raw["step_techniques"]:
         _check_type(path, "step_techniques", name, "str")
-    for key in ("tamiz", "min_onnxruntime"):
-        _check_type(path, key, raw[key], "str")
     if not re.fullmatch(r"\d+\.\d+", raw["min_onnxruntime"], re.ASCII):
         raise TamizError(
             f"{path}: min_onnxruntime is {raw['min_onnxruntime']!r}, expected a version like 1.20"
         )
-    _check_type(path, "policy", raw["policy"], "str | None")
     return Manifest(**{**raw, "source": source, "files": files, "techniques": techniques})
 
 
