@@ -299,9 +299,8 @@ def write_manifest(
     step_techniques: Iterable[str] = (),
 ) -> Manifest:
     """Writes the manifest of a folder whose files are complete; the fields are `Manifest`'s."""
-    names = sorted(
-        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
-    )
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    names = sorted(path.relative_to(folder).as_posix() for path in paths)
     files = {
         name: File((folder / name).stat().st_size, sha256(folder / name))
         for name in names
