@@ -64,12 +64,14 @@ class Built:
         logits: After the prompt and after each decoded token, ``[steps, V]``.
         metrics: Names of what its ops report.
         applied: Techniques that are applied at some site.
+        refused: Reasons of the sites at which a technique was fitted and left out, by technique.
         without: `logits` of runs without the technique; None where no run can do without it.
     """
 
     logits: NDArray[np.float32]
     metrics: set[str]
     applied: set[str]
+    refused: Mapping[str, list[str]]
     without: NDArray[np.float32] | None
 
 
@@ -173,6 +175,10 @@ class Trial:
         options = Options(policy=policy, calibration=calibration, max_dppl=None)
         target = self.dense.parent / f"built-{len(self._built)}"
         report = build(self.dense, target, choose(techniques, wanted), self.plugins, options)
+        refused: dict[str, list[str]] = {}
+        for fitted in (each for site in report.sites.values() for each in site.techniques):
+            if not fitted.decision.applied:
+                refused.setdefault(fitted.name, []).append(fitted.decision.reason)
         model = Model.load(target, threads=1)
         logits, without = _read(model.sequence(len(_PROMPT) + len(_DECODED))), None
         if self.technique.name in model.switches:
@@ -183,6 +189,7 @@ class Trial:
             logits,
             {name for node in metrics(model.session).values() for name in node},
             {fitted.name for site in report.sites.values() for fitted in site.applied},
+            refused,
             without,
         )
 

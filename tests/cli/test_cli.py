@@ -177,6 +177,8 @@ def test_plan_tells_bytes_and_writes_nothing(tiny_dense: Path) -> None:
         "bits": 4,
         "head_bits": 8,
         "scale_bits": 16,
+        "format": None,
+        "fit": None,
         "mask_block": None,
     }
     # 96 outputs are 6 tiles, 64 inputs 2 groups of 320 bytes

@@ -7,6 +7,7 @@
 // closed. Every lane computes alone, so that the result does not depend on the width of vectors.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <utility>
