@@ -18,6 +18,11 @@ _EXIT_CODES = (
 _ENVIRONMENT = (
     ("TAMIZ_DISABLE_PLUGINS", "Names of plugins that are not loaded, separated by commas."),
     ("TAMIZ_ISA", "Instruction set of the kernels; the best one of this CPU is the default."),
+    (
+        "TAMIZ_SHARE",
+        "1 maps a bundle's weights, so that processes share them; 0 reads them into large pages, "
+        "which decode faster. By default they are mapped above half of the free memory.",
+    ),
     ("DASK_SCHEDULER_ADDRESS", "Cluster of 'tamiz build --backend=dask'."),
     ("RAY_ADDRESS", "Cluster of 'tamiz build --backend=ray'."),
     ("XDG_CACHE_HOME", "Folder of the machine's profile; ~/.cache is the default."),

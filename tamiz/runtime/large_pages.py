@@ -4,11 +4,16 @@ A step reads every weight once, from pages all over the file. onnxruntime maps i
 whose addresses no core keeps for tens of megabytes: every page costs a lookup, most of all where a
 product leaves out lines. Linux gives pages of 2 MB to memory that requests them, not to mapped
 files; so the weights are read instead, once, into memory of the process's own.
+
+Processes that run the same bundle share the pages of its file where they map it. `shares` says when:
+on request, or where a copy would take more than half of the memory that is free.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,6 +33,9 @@ _TYPES: dict[int, type[np.generic]] = {1: np.float32, 2: np.uint8, 6: np.int32, 
 #: Bytes of the largest constant of another type than uint8, the one of packed weights: larger ones
 #: are weights of onnxruntime's own products, which makes copies of them.
 _SMALL = 1 << 16
+#: Environment variable; see `shares`.
+SHARE = "TAMIZ_SHARE"
+_MEMORY = Path("/proc/meminfo")
 _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -38,6 +46,32 @@ def available() -> bool:
 
 def _text() -> str:
     return _SETTING.read_text(encoding="ascii")
+
+
+def shares(size: int) -> bool:
+    """Whether a process maps the weights, which others may share, instead of reading them.
+
+    The environment variable `TAMIZ_SHARE` decides: ``1`` maps them, ``0`` reads them. Without it
+    they are mapped where they take more than half of the memory that is free.
+
+    Args:
+        size: Bytes of the weights.
+
+    Raises:
+        TamizError: `TAMIZ_SHARE` has another value.
+    """
+    wanted = os.environ.get(SHARE, "")
+    if wanted not in ("", "0", "1"):
+        raise TamizError(f"{SHARE} is {wanted!r}, expected 0 or 1")
+    return wanted == "1" if wanted else size > _free_memory() / 2
+
+
+def _free_memory() -> float:
+    """Bytes that processes can get without swapping; infinite where the system does not say."""
+    if not _MEMORY.is_file():
+        return math.inf
+    lines = dict(line.split(":") for line in _MEMORY.read_text(encoding="ascii").splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in lines else math.inf
 
 
 def load_constants(
@@ -51,15 +85,15 @@ def load_constants(
         options: Are given the constants; the session then maps no file for them.
 
     Returns:
-        The constants, which must live as long as the session. Empty where there are no large pages
-        or less than one page of constants: the session maps the file then.
+        The constants, which must live as long as the session. Empty where there are no large pages,
+        less than one page of constants, or where `shares` says so: the session maps the file then.
 
     Raises:
-        TamizError: A file ends too early.
+        TamizError: A file ends too early, or `TAMIZ_SHARE` is neither 0 nor 1.
     """
     constants = [t for t in tensors if _is_read(t)]
     total = sum(aligned(constant.length) for constant in constants)
-    if total < _PAGE or not available():
+    if shares(total) or total < _PAGE or not available():
         return []
     memory = zeros(total)
     values, start = [], 0

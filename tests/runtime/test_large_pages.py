@@ -88,3 +88,31 @@ def test_zeros_begin_with_a_page_or_a_line(size: int) -> None:
     assert zeros.ctypes.data % unit == 0
     zeros[:] = 1
     assert not large_pages.zeros(size).any()
+
+
+def test_weights_are_mapped_on_request(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = run(model, ort.SessionOptions())
+    monkeypatch.setenv("TAMIZ_SHARE", "1")
+    options = ort.SessionOptions()
+    assert load(model, options) == []
+    for one, other in zip(run(model, options), wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("free", "shared"), [(13_000, False), (12_000, True)])
+def test_weights_above_half_of_the_free_memory_are_mapped(
+    free: int, shared: bool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The constants take 6 MiB and some lines."""
+    memory = tmp_path / "meminfo"
+    memory.write_text(f"MemTotal: 99999999 kB\nMemAvailable: {free} kB\n", "utf-8")
+    monkeypatch.setattr(large_pages, "_MEMORY", memory)
+    assert (load(model, ort.SessionOptions()) == []) is shared
+    monkeypatch.setenv("TAMIZ_SHARE", "0")
+    assert load(model, ort.SessionOptions())
+
+
+def test_another_request_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAMIZ_SHARE", "yes")
+    with pytest.raises(TamizError, match="TAMIZ_SHARE is 'yes', expected 0 or 1"):
+        load(model, ort.SessionOptions())
