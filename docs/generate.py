@@ -1,8 +1,10 @@
 """Writes the reference pages from the declarations: `python docs/generate.py [--check]`.
 
 docs/reference/ops.md from the native op table, techniques.md from the techniques' declarations,
-interactions.md from what the resolver says of them, hooks.md from the hook specifications, cli.md
-from the commands. Nothing in them is written by hand, and nothing may lack its description.
+interactions.md from what the resolver says of them, metrics.md from what both count, hooks.md from
+the hook specifications, cli.md from the commands, policy.md from the JSON Schema, and plugins/ from
+the READMEs of the techniques. Nothing in them is written by hand, and nothing may lack its
+description.
 """
 
 import inspect
@@ -13,15 +15,18 @@ from typing import Any
 
 import click
 import interactions
+import schema_page
 
 import tamiz_ops
 from tamiz.api import hookspecs
 from tamiz.api.technique import Technique
 from tamiz.cli import main as cli
 from tamiz.cli._settings import by_standing, settings
+from tamiz.planning.policy_schema import policy_model
 from tamiz.plugins import load
 
 PAGES = Path(__file__).parent / "reference"
+PLUGINS = Path(__file__).parents[1] / "plugins"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -103,6 +108,48 @@ def techniques() -> str:
     return "\n\n".join(part.strip() for part in parts if part)
 
 
+def metrics() -> str:
+    """What techniques and operators count."""
+    declared = load().techniques()
+    own = [
+        [f"`{m.name}`", t.name, m.unit, m.description]
+        for t in by_standing(declared.values())
+        for m in t.metrics
+    ]
+    counted = [
+        [f"`{m['name']}`", f"[{name}](ops.md)", m["unit"], m["doc"]]
+        for name, op in tamiz_ops.schemas().items()
+        for m in op["metrics"]
+    ]
+    return "\n\n".join(
+        [
+            "# Metrics",
+            "[Switch techniques off, and see what they do](../guides/switch-off-and-measure.md) "
+            "says how metrics are printed and read.",
+            "## Of techniques",
+            table(["name", "technique", "unit", "meaning"], own),
+            "## Of operators",
+            "Sums over all runs of a session, by node and layer.",
+            table(["name", "operator", "unit", "meaning"], counted),
+        ]
+    )
+
+
+def plugin_pages() -> dict[str, str]:
+    """A page of the site for the README of each plugin."""
+    pages = {}
+    for readme in sorted(PLUGINS.glob("tamiz_*/README.md")):
+        name = readme.parent.name.removeprefix("tamiz_")
+        source = f"../../../plugins/{readme.parent.name}/README.md"
+        pages[f"plugins/{name}.md"] = f"```{{include}} {source}\n:relative-docs: ../\n```"
+    links = "\n".join(name.removeprefix("plugins/").removesuffix(".md") for name in pages)
+    pages["plugins/index.md"] = (
+        "# Techniques in depth\n\nEach page says how one plugin works, what it measured and what "
+        f"it loses.\n\n```{{toctree}}\n:maxdepth: 1\n\n{links}\n```"
+    )
+    return pages
+
+
 def contexts() -> Iterator[tuple[str, click.Context]]:
     """Every command by its name, in the context in which the command line runs it."""
     with click.Context(cli, info_name="tamiz", **cli.context_settings) as outer:
@@ -157,7 +204,7 @@ def undocumented() -> list[str]:
 
 
 def main() -> None:
-    """Writes the pages, or with --check tells which are not current."""
+    """Writes the pages, or with --check says which are not current."""
     if lacking := undocumented():
         sys.exit(f"not documented: {', '.join(lacking)}")
     pages = {
@@ -166,8 +213,11 @@ def main() -> None:
         "interactions.md": interactions.page(load().techniques()),
         "hooks.md": hooks(),
         "cli.md": commands(),
+        "metrics.md": metrics(),
+        "policy.md": schema_page.page(policy_model(load().techniques()).model_json_schema(), table),
+        **plugin_pages(),
     }
-    PAGES.mkdir(exist_ok=True)
+    (PAGES / "plugins").mkdir(parents=True, exist_ok=True)
     stale = []
     for name, text in pages.items():
         path = PAGES / name

@@ -1,0 +1,252 @@
+"""Makes the pages of results from stored measurements: `python docs/results.py [--check]`.
+
+Reads `benchmarks/results/*.json`, which the scripts of `benchmarks/` write with ``--json``
+(`benchmarks/record.py`). Writes `docs/results/index.md`, the charts of comparisons and compositions,
+and the README's results between its markers. Where no measurement of a kind is stored, its chart and
+the README stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import charts
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MARKERS = ("<!-- results: made by docs/results.py -->", "<!-- end of results -->")
+#: Engines of `benchmarks/peers.py` by their key, as tables and charts call them.
+ENGINES = {
+    "tamiz": "tamiz",
+    "llama.cpp": "llama.cpp",
+    "genai": "onnxruntime-genai",
+    "ort-int4": "ONNX Runtime int4",
+    "other": "other bundle",
+}
+PROMPT = "512"
+_INTRO = """\
+This page is made by `docs/results.py` from the files in `benchmarks/results`. Each file has its
+machine, versions, date and commit. Speeds are medians of interleaved rounds, in tokens per second:
+higher is better. [The notebook](notebook.md) has everything that was measured before, dated, also
+what lost.
+
+To measure your machine: `tamiz bench small --against dense`, or `benchmarks/peers.py` with other
+engines."""
+_NONE = "No measurement is stored yet. [The notebook](notebook.md) has dated measurements."
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One file of results: its name without suffix, and what it holds."""
+
+    name: str
+    record: dict[str, Any]
+
+    @property
+    def title(self) -> str:
+        """The model that was measured."""
+        settings = self.record["settings"]
+        measured = settings.get("gguf") or settings.get("model") or settings.get("bundle")
+        return str(measured or self.name).removesuffix(".gguf")
+
+
+def load(folder: Path) -> dict[str, list[Stored]]:
+    """The files of a folder by the benchmark that wrote them, in the order of their names."""
+    found: dict[str, list[Stored]] = {}
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text("utf-8"))
+        found.setdefault(record["benchmark"], []).append(Stored(path.stem, record))
+    return found
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; columns but the first hold numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def number(value: float) -> str:
+    """Three significant digits, or all digits before the point."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}".removesuffix(".")
+
+
+def engines(stored: Stored) -> dict[str, Any]:
+    """What each engine of a comparison did, by the name that is shown."""
+    results = stored.record["results"]
+    return {name: results[key] for key, name in ENGINES.items() if key in results}
+
+
+def peers_table(stored: Stored) -> str:
+    """Speeds, load time and memory of every engine; one quantity a column."""
+    found = engines(stored)
+    contexts = sorted({int(c) for one in found.values() for c in one["decode_tok_s"]})
+    head = ["engine", *(f"decode at {c:,}, tok/s" for c in contexts)]
+    head += [f"prefill of {PROMPT}, tok/s", "load, s", "peak memory, MB"]
+    rows = []
+    for name, one in found.items():
+        speeds = [one["decode_tok_s"].get(str(c)) for c in contexts]
+        cells = [*speeds, one["prefill_tok_s"].get(PROMPT), one["load_s"], one["peak_rss_mb"]]
+        rows.append([name, *("" if cell is None else number(cell) for cell in cells)])
+    return table(head, rows)
+
+
+def spread_note(stored: Stored) -> str:
+    """The largest spread over the rounds of any speed."""
+    spreads = [
+        value
+        for one in engines(stored).values()
+        for speeds in one.get("spread", {}).values()
+        for value in speeds.values()
+    ]
+    return f" Largest half range over rounds: {100 * max(spreads):.0f} %." if spreads else ""
+
+
+def origin(stored: Stored) -> str:
+    """Machine, versions, date and commit in one line."""
+    record, machine = stored.record, stored.record["machine"]
+    threads = record["results"].get("threads") if isinstance(record["results"], dict) else None
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    parts = [
+        f"{record['date']}, commit `{record['commit']}`",
+        f"{machine['processor']}, {machine['cores']} cores, {machine['isa']}, "
+        f"{machine['memory_gb']} GB, load {machine['load']}",
+        versions,
+    ]
+    return "; ".join([*parts, f"{threads} threads"] if threads else parts) + "."
+
+
+def peers_section(all_stored: list[Stored]) -> list[str]:
+    """Comparisons with other engines."""
+    parts = ["## Against other engines", "![Decode and prefill by engine](speed.svg)"]
+    for stored in all_stored:
+        skipped = stored.record["results"].get("skipped", {})
+        note = origin(stored) + spread_note(stored)
+        note += "".join(f" Not measured: {ENGINES.get(k, k)}, {why}." for k, why in skipped.items())
+        parts += [f"### {stored.title}", peers_table(stored), note]
+    return parts
+
+
+def composition_section(all_stored: list[Stored]) -> list[str]:
+    """Techniques alone and together."""
+    parts = ["## Techniques together", "![Speed against loss of quality](composition.svg)"]
+    for stored in all_stored:
+        parts += [f"### {stored.title}: techniques", composition_table(stored), origin(stored)]
+    return parts
+
+
+def composition_table(stored: Stored) -> str:
+    """Speed, ratio to int4 and loss of every bundle."""
+    measured = charts.measured(stored.record["results"])
+    contexts = sorted({int(c) for one in measured.values() for c in one["speed"]["ratio"]})
+    head = ["bundle", *(f"decode at {c:,}, tok/s" for c in contexts)]
+    head += [f"at {c:,} : int4" for c in contexts]
+    head += ["Δppl, %", "Δppl at 2,048, %", "KL, nats", "size, MB"]
+    rows = []
+    for name, one in measured.items():
+        speed, quality = one["speed"], one["quality"]
+        cells = [speed["decode_tok_s"].get(str(c)) for c in contexts]
+        cells += [speed["ratio"].get(str(c)) for c in contexts]
+        cells += [100 * quality["dppl"], 100 * quality["dppl_2048"], quality["kl"]]
+        cells += [one["bytes"] / 1e6 if "bytes" in one else None]
+        rows.append([name, *("" if cell is None else number(cell) for cell in cells)])
+    return table(head, rows)
+
+
+def other_section(benchmark: str, all_stored: list[Stored]) -> list[str]:
+    """The numbers of a benchmark that has no table of its own, with their keys."""
+    parts = [f"## {benchmark.replace('_', ' ').capitalize()}"]
+    for stored in all_stored:
+        rows = [[key, number(value)] for key, value in leaves(stored.record["results"])]
+        parts += [f"### {stored.name}", table(["quantity", "value"], rows), origin(stored)]
+    return parts
+
+
+def leaves(value: Any, place: str = "") -> list[tuple[str, float]]:
+    """All numbers inside of a value, with the keys that lead to them."""
+    if isinstance(value, dict):
+        inner = [(f"{place} {key}".strip(), item) for key, item in value.items()]
+    elif isinstance(value, list):
+        inner = [(f"{place} {index}".strip(), item) for index, item in enumerate(value, 1)]
+    else:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return [(place, value)] if is_number else []
+    return [leaf for key, item in inner for leaf in leaves(item, key)]
+
+
+def page(found: dict[str, list[Stored]]) -> str:
+    """docs/results/index.md."""
+    parts = ["# Results", _INTRO]
+    if not found:
+        parts.append(_NONE)
+    sections = {"peers": peers_section, "composition": composition_section}
+    for benchmark, all_stored in sorted(found.items(), key=lambda item: item[0] not in sections):
+        make = sections.get(benchmark)
+        parts += make(all_stored) if make else other_section(benchmark, all_stored)
+    parts.append("```{toctree}\n:hidden:\n\nnotebook\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def readme(text: str, found: dict[str, list[Stored]]) -> str:
+    """The README with its results; as it is where no comparison is stored."""
+    if "peers" not in found:
+        return text
+    parts = ["![Decode and prefill by engine](docs/results/speed.svg)"]
+    rows, lengths = [], set[int]()
+    for stored in found["peers"]:
+        lengths |= {int(c) for one in engines(stored).values() for c in one["decode_tok_s"]}
+    for stored in found["peers"]:
+        for name, one in engines(stored).items():
+            speeds = [one["decode_tok_s"].get(str(c)) for c in sorted(lengths)]
+            cells = [*speeds, one["prefill_tok_s"].get(PROMPT), one["peak_rss_mb"]]
+            told = ["" if cell is None else number(cell) for cell in cells]
+            rows.append([stored.title, name, *told])
+    head = ["model", "engine", *(f"decode at {c:,}" for c in sorted(lengths))]
+    head += [f"prefill of {PROMPT}", "peak memory, MB"]
+    last = found["peers"][-1].record
+    parts += [
+        table(head, rows),
+        f"Speeds in tokens per second: {last['machine']['processor']}, "
+        f"{last['results']['threads']} threads, {last['date']}, medians of interleaved rounds.",
+    ]
+    before, _, rest = text.partition(MARKERS[0])
+    _, _, after = rest.partition(MARKERS[1])
+    return "\n\n".join([before + MARKERS[0], *parts, MARKERS[1] + after])
+
+
+def main() -> None:
+    """Writes what is not current, or with --check names it."""
+    found = load(RESULTS)
+    texts = {
+        ROOT / "docs" / "results" / "index.md": page(found),
+        ROOT / "README.md": readme((ROOT / "README.md").read_text("utf-8"), found),
+    }
+    stale = [p for p, text in texts.items() if not p.exists() or p.read_text("utf-8") != text]
+    drawn = {name: charts.digest(records) for name, records in _charts(found).items()}
+    folder = ROOT / "docs" / "results"
+    stale += [folder / n for n, digest in drawn.items() if not charts.is_of(folder / n, digest)]
+    if "--check" in sys.argv:
+        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+        sys.exit(f"not current, run python docs/results.py: {names}" if stale else 0)
+    for path in stale:
+        if path in texts:
+            path.write_text(texts[path], "utf-8")
+        else:
+            charts.draw(path, _charts(found)[path.name])
+
+
+def _charts(found: dict[str, list[Stored]]) -> dict[str, dict[str, Any]]:
+    """The records of every chart, by title of the model."""
+    kinds = {"speed.svg": "peers", "composition.svg": "composition"}
+    return {
+        name: {stored.title: stored.record for stored in found[kind]}
+        for name, kind in kinds.items()
+        if kind in found
+    }
+
+
+if __name__ == "__main__":
+    main()
