@@ -1,9 +1,9 @@
 """Makes the pages of results from stored measurements: `python docs/results.py [--check]`.
 
 Reads `benchmarks/results/*.json`, which the scripts of `benchmarks/` write with ``--json``
-(`benchmarks/record.py`). Writes `docs/results/index.md`, the charts of comparisons and compositions,
-and the README's results between its markers. Where no measurement of a kind is stored, its chart and
-the README stay as they are.
+(`benchmarks/record.py`). Writes `docs/results/index.md`, the charts of comparisons and of
+compositions, and the README's results between its markers. Where no measurement of a kind is
+stored, its chart and the README stay as they are.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ whose addresses no core keeps for tens of megabytes: every page costs a lookup, 
 product leaves out lines. Linux gives pages of 2 MB to memory that requests them, not to mapped
 files; so the weights are read instead, once, into memory of the process's own.
 
-Processes that run the same bundle share the pages of its file where they map it. `shares` says when:
-on request, or where a copy would take more than half of the memory that is free.
+Processes that run the same bundle share the pages of its file where they map it. `shares` says when
+they do: on request, or where a copy would take more than half of the memory that is free.
 """
 
 from __future__ import annotations
