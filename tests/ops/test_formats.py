@@ -110,6 +110,23 @@ def test_an_exponent_that_overflows_is_refused():
         formats.pack_blocks(format, data, 32)
 
 
+def test_tq1_0_becomes_tq2_0():
+    """In chunks, with scales of both signs; any byte holds five elements."""
+    kind = GGMLQuantizationType.TQ1_0
+    rng = np.random.default_rng(1)
+    n, k = 37, 512
+    blocks = rng.integers(0, 256, (n, k // 256, 54), dtype=np.uint8)
+    scales = rng.uniform(-0.1, 0.1, (n, k // 256, 1)).astype(np.float16)
+    blocks[:, :, 52:] = scales.view(np.uint8).reshape(n, -1, 2)
+    data = blocks.reshape(n, -1)
+    format = formats.gguf_format("TQ1_0")
+    assert format is formats.FORMATS["tq2_0"]
+    packed = formats.pack_blocks(format, data, k)
+    got = formats.dequantize(format, packed, n, k)
+    np.testing.assert_array_equal(bits(got), bits(dequantize(data, kind)))
+    assert len(np.unique(np.abs(got))) > n
+
+
 Q4_K, Q4_1 = formats.FORMATS["q4_k"], formats.FORMATS["q4_1"]
 TILE = np.zeros((1, Q4_K.tile_bytes(256)), np.uint8)
 

@@ -132,7 +132,7 @@ _ALL = (
 #: Every format by name.
 FORMATS = {format.name: format for format in _ALL}
 
-_OF_GGUF = {format.gguf: format for format in _ALL if format.gguf}
+_OF_GGUF = {format.gguf: format for format in _ALL if format.gguf} | {"TQ1_0": FORMATS["tq2_0"]}
 
 
 def find_format(name: str) -> Format:

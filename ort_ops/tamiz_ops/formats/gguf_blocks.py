@@ -15,13 +15,15 @@ from tamiz_ops.formats.parts import Parts
 
 Bytes = npt.NDArray[np.uint8]
 
+_TQ1_0_BYTES = 54
+
 
 def read_blocks(format: Format, data: Bytes, k: int) -> Parts:
     """Takes rows of blocks apart.
 
     Args:
         format: A format that holds a GGUF type.
-        data: uint8 ``[N, row bytes]``.
+        data: uint8 ``[N, row bytes]``. Rows of TQ1_0, which are shorter, also are ``tq2_0``.
         k: Inputs, a multiple of the format's block.
 
     Raises:
@@ -33,6 +35,8 @@ def read_blocks(format: Format, data: Bytes, k: int) -> Parts:
         return _read_floats(data, k)
     if k < 1 or k % format.block:
         raise ValueError(f"k is {k}, expected a multiple of {format.block} for {format.name}")
+    if format.name == "tq2_0" and data.shape[-1] == k // SUPER_BLOCK * _TQ1_0_BYTES:
+        data = _tq2_0_of_tq1_0(data)
     _check_rows(data, format.row_bytes(k))
     blocks = np.ascontiguousarray(data).reshape(-1, format.block_bytes)
     parts = _READERS[format.name](blocks)
@@ -139,6 +143,26 @@ def _read_iq4_xs(blocks: Bytes) -> Parts:
 
 def _read_tq2_0(blocks: Bytes) -> Parts:
     return Parts(_pairs(blocks[:, : SUPER_BLOCK // 4]), d=_half(blocks[:, SUPER_BLOCK // 4 :]))
+
+
+def _tq2_0_of_tq1_0(data: Bytes) -> Bytes:
+    """Rows of TQ1_0, five elements of {0, 1, 2} in a byte, as rows of TQ2_0, four in a byte.
+
+    A byte of TQ1_0 is a fraction of 256: its first element is the digit before the point after
+    multiplying by 3, its second one after multiplying by 9, and so on.
+    """
+    blocks = np.ascontiguousarray(data).reshape(-1, _TQ1_0_BYTES)
+
+    def digits(fields: Bytes, count: int) -> Bytes:
+        powers = 3 ** np.arange(count, dtype=np.uint8)[:, None]
+        fractions = (fields[:, None] * powers).astype(np.uint16)
+        return (fractions * 3 >> 8).astype(np.uint8).reshape(len(fields), -1)
+
+    elements = [digits(blocks[:, :32], 5), digits(blocks[:, 32:48], 5), digits(blocks[:, 48:52], 4)]
+    runs = np.hstack(elements).reshape(len(blocks), 2, 4, 32)
+    fields = np.bitwise_or.reduce(runs << np.array([[0], [2], [4], [6]], np.uint8), axis=2)
+    whole = np.hstack([fields.reshape(len(blocks), -1), blocks[:, 52:]])
+    return whole.reshape(len(data), -1)
 
 
 def _read_floats(data: Bytes, k: int) -> Parts:
