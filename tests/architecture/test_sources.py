@@ -14,7 +14,7 @@ TESTS = ROOT / "tests"
 LINES = 400
 #: Folders of sources; others hold what was built or installed.
 SOURCES = ("tamiz", "plugins", "exporters", "graph_passes", "ort_ops", "tests", "benchmarks",
-           "docs", "examples")  # fmt: skip
+           "docs", "examples", "tools")  # fmt: skip
 
 
 def sources(*suffixes: str) -> list[Path]:

@@ -100,7 +100,7 @@ const Kernels& kernels(const char* isa) {
     if (name.empty() && target.runnable) return *target.kernels;
     if (name == target.kernels->isa) {
       if (target.runnable) return *target.kernels;
-      throw Error(source + " asks for " + name + ", which this CPU does not have.");
+      throw Error(source + " names " + name + ", which this CPU does not have.");
     }
     known += (known.empty() ? "" : ", ") + std::string(target.kernels->isa);
   }

