@@ -1,6 +1,5 @@
 """Texts of commands, settings, keys, metrics and ops: no private words, short sentences."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,30 +7,12 @@ import click
 import pytest
 
 import tamiz_ops
+from kit.words import faults
 from tamiz.cli import COMMANDS, main
 from tamiz.cli._techniques import TechniqueCommand
 from tamiz.planning.policy_schema import policy_model
 from tamiz.planning.recipes import recipes
 from tamiz.plugins import load
-
-LONGEST = 35
-#: Words that only the authors understand, and what to write instead.
-BANNED = {
-    r"foret(ell|old)\w*": "predict",
-    r"asks? (for|of)|asked( for)?": "request, prefetch, set",
-    r"who waits|who (fits|gets|has)": "say what does it",
-    r"the way back": "the backward pass",
-    r"until now|of now|of before": "say what is true now",
-    r"the seed('s)?( example)?(?! draws)": "name the document",
-    r"stands? (at|for|beside|in|there|where)": "is applied, means",
-    r"so (many|much)\b": "name the number",
-    r"tells?|told": "report, print, say",
-    r"in turn": "alternately",
-    r"nought|beside them|thereof": "standard words",
-    r"the same\b(?! \w)": "name what is the same",
-    r"weigh(s|ed)? (little|much)": "matter",
-    r"(?<!\w)what (loses|wins|counts|moved)": "name it",
-}
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -78,8 +59,4 @@ TEXTS = dict(texts())
 def test_a_text_is_plain(place: str) -> None:
     text = " ".join(TEXTS[place].split())
     assert text, f"{place} has no text"
-    for pattern, instead in BANNED.items():
-        found = re.search(rf"\b({pattern})\b", text, re.IGNORECASE)
-        assert found is None, f"{place}: {found} in {text!r}: {instead}"
-    for sentence in re.split(r"(?<=[.;:!?])\s", text):
-        assert len(sentence.split()) <= LONGEST, f"{place}: {sentence}"
+    assert faults(text) == [], place
