@@ -6,12 +6,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from tamiz.api import TechniqueConfig
+from tamiz.api import Site, SiteKind, TechniqueConfig
 
 
 class SeedDeltaConfig(TechniqueConfig):
-    """The base and how much of the residual is stored."""
+    """Which weights are taken, the base, and how much of the residual is stored."""
 
+    target: Literal["mlp", "attn", "both", "all"] = Field(
+        "mlp",
+        description="Layers whose weights are replaced. mlp: gate, up and down; attn: q, k, v and "
+        "o; both: all linear layers; all: the head too. A policy that names another tensor adds "
+        "that one.",
+    )
     base: Literal["none", "xor-circulant", "hadamard", "seedlm"] = Field(
         "none",
         description="Base W0 of the weight, generated from a seed; none stores the residual only.",
@@ -44,3 +50,10 @@ class SeedDeltaConfig(TechniqueConfig):
         False,
         description="Refit the stored residual on the calibration samples by least squares.",
     )
+
+
+def takes(site: Site, config: SeedDeltaConfig) -> bool:
+    """Whether the target includes a site."""
+    if config.target in ("both", "all"):
+        return config.target == "all" or site.kind is not SiteKind.HEAD
+    return (site.tensor or "").startswith({"mlp": "ffn_", "attn": "attn_"}[config.target])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tamiz import api
-from tamiz_seed_delta.config import SeedDeltaConfig
+from tamiz_seed_delta.config import SeedDeltaConfig, takes
 from tamiz_seed_delta.fit import cost, dequantize, fit, schedule
 from tamiz_seed_delta.rewrite import rewrite
 
@@ -14,6 +14,7 @@ SEED_DELTA = api.Technique(
     pays="No situation was found where it is faster than int4; 3 bits a weight are smaller.",
     config=SeedDeltaConfig,
     site_kinds={api.SiteKind.LINEAR, api.SiteKind.HEAD},
+    takes=takes,
     claims=(api.Claim(api.Resource.WEIGHTS, block="block"),),
     provides={"skippable-blocks"},
     fit=fit,

@@ -192,6 +192,7 @@ class FitError(Exception):
     """A technique cannot represent this weight; one sentence. The site stays dense."""
 
 
+TakesFunction = Callable[[Site, Any], bool]
 FitFunction = Callable[[Site, "np.ndarray", "Statistics | None", Any], Fit]
 DequantizeFunction = Callable[[Site, Fit], "np.ndarray"]
 RungsFunction = Callable[[Site], Mapping[str, Mapping[str, Any]]]
@@ -233,11 +234,14 @@ class Where:
     Attributes:
         site_kinds: Kinds of site it can act on.
         tensors: Tensor ids it can act on; empty means all of its kinds.
+        takes: ``takes(site, config)``: whether the configuration takes in a site that it can act
+            on; a policy that names the site takes it in too. None if it takes them all.
         decode_only: True if it acts on single-token steps only.
     """
 
     site_kinds: AbstractSet[SiteKind]
     tensors: AbstractSet[str] = frozenset()
+    takes: TakesFunction | None = None
     decode_only: bool = False
 
 

@@ -95,7 +95,7 @@ class Allocation:
         self._problem.check()
         names = {owner.technique.name for owner in owners}
         others = (c for c in self.choices if c.requested and c.technique.name not in names)
-        base = Rules(strip=self.strip_dense, gating=_ANYTHING)
+        base = Rules(strip=self.strip_dense, gating=_ANYTHING, gated=True)
         plan = make_plan(survey.sites, [*others, *owners], self.on_conflict, None, base)
         chosen = self._problem.chosen(self._problem.solve(self._problem.allowed))
         return replace(plan, sites=tuple(_with_owner(at, chosen, names) for at in plan.sites))

@@ -198,7 +198,7 @@ def _attempt(job: Job, choice: Choice, key: str) -> Attempt:
         verdict = Verdict(about["error"], None, None, None)
         return Attempt(choice, None, {}, None, 0, verdict, about["seconds"])
     stored = sum(int(tensor.nbytes) for tensor in fit.tensors.values())
-    verdict = judge(fit.metrics, job.rules.gating)
+    verdict = judge(fit.metrics, job.rules.gate(choice.technique, job.site.kind))
     return Attempt(
         choice, file, fit.metrics, fit.bits_per_weight, stored, verdict, about["seconds"]
     )

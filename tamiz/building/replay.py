@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tamiz.api.site import Site
@@ -84,11 +84,13 @@ class Replay:
     def _rules(self, site: Site) -> Rules:
         """Rules under which every configuration of the report passes."""
         if (entry := self.report.sites.get(site.id)) is None:
-            return Rules(gating=_ANYTHING)
+            return Rules(gating=_ANYTHING, gated=True)
         origins = {
             fitted.name: dict.fromkeys(fitted.config, self.file.name) for fitted in entry.applied
         }
-        return Rules(strip=entry.resolved.strip, gating=_ANYTHING, field_origins=origins)
+        return Rules(
+            strip=entry.resolved.strip, gating=_ANYTHING, gated=True, field_origins=origins
+        )
 
     def _choice(self, field: str, name: str, config: Mapping[str, object]) -> Choice:
         reported = self.report.build.techniques.get(name)
@@ -101,7 +103,7 @@ class Replay:
                 f"{self.file}: was built with {name} version {reported.version}, which {state} here"
             )
         try:
-            return Choice.of(technique, config)
+            return replace(Choice.of(technique, config), named=True)
         except TamizError as error:
             raise TamizError(f"{self.file}: {field}.config: {error}") from error
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamiz import __version__
 from tamiz.api.site import Site
+from tamiz.api.technique import Resource, Technique
 from tamiz.building.fitting import Attempt, Fitted
 from tamiz.building.rewriting import strips
 from tamiz.building.selection import Slot, by_site
@@ -130,18 +131,24 @@ def _site(site: Site, made: Outcome, slots: Sequence[Slot]) -> reports.SiteRepor
             policy=dict(rules.resolved),
             policy_from=dict(rules.origins),
         ),
-        gating=_gating(rules, shown),
+        gating=_gating(rules, site, shown),
         autotune=reports.Autotune(
             enabled=rules.tuning.enabled,
             attempts=[_attempt(a) for fitted, _, _ in decisions for a in fitted.attempts],
         ),
         decision=reports.SiteDecision(
             applied=[a.choice.technique.name for a in applied],
+            emit_delta=any(_emits(a.choice.technique) for a in applied),
             refused=list(made.refused.get(site.id, ())),
             strip_applied=bool(applied) and all(strips(plan, site, a.choice) for a in applied),
             reason="; ".join(reasons) or "no technique was chosen here",
         ),
     )
+
+
+def _emits(technique: Technique) -> bool:
+    owns = any(claim.resource is Resource.WEIGHTS for claim in technique.claims)
+    return owns and not technique.default
 
 
 def _fitted(
@@ -157,12 +164,13 @@ def _fitted(
     )
 
 
-def _gating(rules: Rules, shown: Attempt | None) -> reports.Gating:
+def _gating(rules: Rules, site: Site, shown: Attempt | None) -> reports.Gating:
+    gate = rules.gate(shown.choice.technique, site.kind) if shown else rules.gating
     verdict = shown.verdict if shown else None
     judged = verdict.metric if verdict else None
-    wanted = rules.gating.metric.removeprefix("cos_").replace("xw", "x_w")
+    wanted = gate.metric.removeprefix("cos_").replace("xw", "x_w")
     return reports.Gating(
-        **asdict(rules.gating),
+        **asdict(gate),
         judged=None if judged is None else f"cos_{judged}",
         fallback=judged is not None and judged != wanted,
         mean=_finite(verdict.mean) if verdict else None,

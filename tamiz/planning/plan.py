@@ -142,6 +142,7 @@ def make_plan(
             _at(choice, rules[site.id], site)
             for choice in base_choices
             if choice.technique.fits(site)
+            and choice.technique.name not in rules[site.id].protected
             and not _stays_stored(choice, site, required)
             and _is_on(choice, rules[site.id], choice.technique.name in everywhere)
         ]
@@ -196,6 +197,7 @@ def _is_on(choice: Choice, rules: Rules, everywhere: bool) -> bool:
 
 def _at(choice: Choice, rules: Rules, site: Site) -> Choice:
     """A choice with the policy's fields for one site."""
+    choice = replace(choice, named=choice.technique.name in rules.named)
     fields = rules.fields.get(choice.technique.name, {})
     if not fields:
         return choice

@@ -6,17 +6,23 @@ Merge, key by key and inside of objects, later wins:
 
 An entry holds ``enable``, ``strip``, ``gating``, ``autotune``, ``techniques`` and the short keys
 that the installed techniques declare. Numbers may differ by tensor: ``{"gate": 256, "down": 512}``.
+
+A policy protects what it does not name. Where such an object leaves a tensor out, techniques that
+are off by default leave that tensor alone: all of them for an object in ``gating``, the key's own
+technique for a short key. A technique acts again where an entry of one tensor or of ``sites`` holds
+it under ``techniques``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from tamiz.api.site import Site
+from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Technique
 from tamiz.files.errors import TamizError, did_you_mean
 from tamiz.files.located_json import LocatedJson
@@ -31,13 +37,19 @@ class Gating:
         metric: ``cos_xw``, ``cos_x`` or ``cos_w``; see `tamiz.building.quality`.
         min_mean: Smallest mean of that cosine.
         min_p05: Smallest 5 % quantile of that cosine.
-        max_rel_l2: Largest ‖W − Ŵ‖ / ‖W‖; int4 costs normally distributed weights 0.08.
+        max_rel_l2: Largest ‖W − Ŵ‖ / ‖W‖; int4 costs normally distributed weights 0.08. A policy
+            with a ``gating`` that does not name it has no such limit.
     """
 
     metric: str = "cos_xw"
     min_mean: float | None = 0.98
     min_p05: float | None = 0.95
     max_rel_l2: float | None = 0.2
+
+
+#: Gate of the head and the embedding for techniques that are off by default, where no policy has a
+#: ``gating``: an error there is in every token's logits.
+STRICT = Gating("cos_xw", 0.999, 0.998, None)
 
 
 @dataclass(frozen=True)
@@ -64,9 +76,12 @@ class Rules:
         enable: False where no requested technique may act.
         strip: Whether the dense weight is dropped where a technique could fall back to it.
         gating: Quality that a fit must reach.
+        gated: Whether `gating` was chosen; False where it is the default.
         tuning: Configurations that are tried.
         fields: Fields of the configuration by technique.
         switched: Techniques that this policy switches on or off by name.
+        named: Techniques for which the policy names this site.
+        protected: Techniques that leave this site alone, because the policy names others.
         resolved: The merged entry as it is written, for the report.
         origins: Which entry of the policy set a key of `resolved`, by dotted key:
             ``{"gating.min_mean": "ranges[0]"}``.
@@ -76,12 +91,20 @@ class Rules:
     enable: bool = True
     strip: bool = True
     gating: Gating = field(default_factory=Gating)
+    gated: bool = False
     tuning: Tuning = field(default_factory=Tuning)
     fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     switched: Mapping[str, bool] = field(default_factory=dict)
+    named: AbstractSet[str] = frozenset()
+    protected: AbstractSet[str] = frozenset()
     resolved: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
     field_origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def gate(self, technique: Technique, kind: SiteKind) -> Gating:
+        """The gate of a technique's fits at a site of this kind."""
+        ends = kind in (SiteKind.HEAD, SiteKind.EMBEDDING)
+        return STRICT if ends and not (self.gated or technique.default) else self.gating
 
 
 @dataclass(frozen=True)
@@ -108,14 +131,31 @@ class Policy:
             name: _fields(technique, entry, named.get(name, {}), site)
             for name, technique in self.techniques.items()
         }
-        gating = entry.get("gating")
+        gating = _gating(entry["gating"], site) if "gating" in entry else base.gating
+        left_out = gating is None
+        own = {
+            name
+            for place, part in parts
+            if _is_of_one(place)
+            for name in part.get("techniques", {})
+        }
         return Rules(
             enable=entry.get("enable", base.enable),
             strip=entry.get("strip", base.strip),
-            gating=base.gating if gating is None else _gating(gating, site),
+            gating=replace(base.gating, max_rel_l2=None) if gating is None else gating,
+            gated=base.gated or ("gating" in entry and not left_out),
             tuning=_tuning(entry.get("autotune", {}), site, base.tuning),
             fields=fields,
             switched={name: given.get("enable", True) for name, given in named.items()},
+            named=own
+            | {
+                n for n, t in self.techniques.items() if _is_named(t, entry, named.get(n, {}), site)
+            },
+            protected={
+                n
+                for n, t in self.techniques.items()
+                if not t.default and n not in own and (left_out or _is_left_out(t, entry, site))
+            },
             resolved=entry,
             origins=origins,
             field_origins={
@@ -266,9 +306,33 @@ def _fields(
     return {key: value for key, value in picked.items() if value is not None}
 
 
-def _gating(given: Mapping[str, Any], site: Site) -> Gating:
+def _is_of_one(place: str) -> bool:
+    """Whether an entry is one of a tensor or of ``sites``."""
+    return place.startswith("sites[") or ".tensors[" in place
+
+
+def _is_named(
+    technique: Technique, entry: Mapping[str, Any], section: Mapping[str, Any], site: Site
+) -> bool:
+    """Whether a value of the technique that differs by tensor has one for the site's tensor."""
+    short = [entry[key] for key in technique.policy_keys if key in entry]
+    by_tensor = [value for value in (*short, *section.values()) if isinstance(value, dict)]
+    return any(_pick(value, site) is not None for value in by_tensor)
+
+
+def _is_left_out(technique: Technique, entry: Mapping[str, Any], site: Site) -> bool:
+    """Whether a short key of the technique has values for other tensors only."""
+    return any(key in entry and _pick(entry[key], site) is None for key in technique.policy_keys)
+
+
+def _gating(given: Mapping[str, Any], site: Site) -> Gating | None:
+    """The gate that is named at a site; None where limits are named for other tensors only."""
     nothing: dict[str, Any] = dict.fromkeys(asdict(Gating()))
     values = {key: _pick(value, site) for key, value in given.items()}
+    limits = [value for key, value in values.items() if key != "metric"]
+    by_tensor = any(isinstance(value, dict) for value in given.values())
+    if by_tensor and site.weight is not None and not any(limit is not None for limit in limits):
+        return None
     return Gating(**{**nothing, "metric": "cos_xw", **values})
 
 

@@ -19,7 +19,7 @@ The result depends on the declarations only, not on their order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -53,11 +53,13 @@ class Choice:
         requested: True if the user named the technique, False if it is on by default. Where
             conflicts are dropped, requested techniques win over defaults, then the alphabetically
             first wins.
+        named: True if a policy names the site, which `Technique.takes` then does not leave out.
     """
 
     technique: Technique
     config: TechniqueConfig
     requested: bool = True
+    named: bool = False
 
     @classmethod
     def of(
@@ -85,7 +87,13 @@ class Choice:
     def with_fields(self, fields: Mapping[str, Any]) -> Choice:
         """The choice with other values of some fields; raises as `of`."""
         given = {**self.config.model_dump(), **fields}
-        return Choice.of(self.technique, given, requested=self.requested)
+        return replace(self, config=Choice.of(self.technique, given).config)
+
+    def acts_at(self, site: Site) -> bool:
+        """Whether the technique can act at `site`, and its configuration or a policy takes it."""
+        technique = self.technique
+        taken = self.named or technique.takes is None or technique.takes(site, self.config)
+        return technique.fits(site) and taken
 
     def block(self, claim: Claim) -> int | None:
         """The block size of one of the technique's claims."""
@@ -180,7 +188,7 @@ def resolve(sites: Sequence[Site], wanted: Mapping[str, Iterable[Choice]]) -> Re
             _Wish(site, choice, (not choice.requested, choice.technique.name, site.id))
             for site in sites
             for choice in wanted.get(site.id, ())
-            if choice.technique.fits(site)
+            if choice.acts_at(site)
         ),
         key=lambda wish: wish.rank,
     )

@@ -257,12 +257,15 @@ class SiteDecision(Record):
 
     Attributes:
         applied: Techniques that act there, in order; none where the site stays dense.
+        emit_delta: Whether a technique that is off by default, such as seed-delta, stores the
+            weight.
         refused: Techniques that a gate, their own fit or their rewrite refused.
         strip_applied: Whether the dense weight was removed.
         reason: One clause for each fit.
     """
 
     applied: list[str]
+    emit_delta: bool = False
     refused: list[str]
     strip_applied: bool
     reason: str

@@ -32,7 +32,10 @@ def vocabulary() -> list[str]:
 
 
 def write_tiny_llama(
-    path: Path, linears: gguf.GGMLQuantizationType | None = None, seed: int = 0
+    path: Path,
+    linears: gguf.GGMLQuantizationType | None = None,
+    seed: int = 0,
+    layers: int = LAYERS,
 ) -> None:
     """Writes the model as GGUF, its embedding, which is also the head, in Q8_0.
 
@@ -40,13 +43,14 @@ def write_tiny_llama(
         path: The file to write.
         linears: Format of the linear layers; Q4_1 by default.
         seed: Of the weights.
+        layers: Number of decoder layers.
     """
     import gguf
 
     Kind = gguf.GGMLQuantizationType
     linears = Kind.Q4_1 if linears is None else linears
     writer = gguf.GGUFWriter(path, "llama")
-    _add_header(writer)
+    _add_header(writer, layers)
     generator = np.random.default_rng(seed)
 
     def add(name: str, shape: tuple[int, ...], kind: gguf.GGMLQuantizationType) -> None:
@@ -58,7 +62,7 @@ def write_tiny_llama(
 
     kv = HIDDEN // HEADS * KV_HEADS
     add("token_embd.weight", (len(vocabulary()), HIDDEN), Kind.Q8_0)
-    for layer in range(LAYERS):
+    for layer in range(layers):
         block = f"blk.{layer}"
         add_norm(f"{block}.attn_norm.weight")
         add_norm(f"{block}.ffn_norm.weight")
@@ -79,11 +83,11 @@ def write_tiny_llama(
     writer.close()
 
 
-def _add_header(writer: Any) -> None:
+def _add_header(writer: Any, layers: int) -> None:
     tokens = vocabulary()
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(layers)
     writer.add_feed_forward_length(FFN)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)

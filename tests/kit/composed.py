@@ -14,6 +14,7 @@ import pytest
 from kit.llama_reference import Array, Llama
 from tamiz.api.technique import FitError
 from tamiz.calibration.file import Calibration
+from tamiz.planning.resolver import Choice
 from tamiz.plugins import load
 from tamiz.runtime.model import Model
 from tamiz.survey.survey import Survey
@@ -55,13 +56,13 @@ class Composed:
         """Puts Ŵ of the technique's own fit where the reference has W."""
         declared = load().techniques()[technique]
         assert declared.dequantize is not None
-        config = declared.config(**fields)
+        choice = Choice(declared, declared.config(**fields))
         for site in self.found.sites:
-            if declared.fits(site):
+            if choice.acts_at(site):
                 weight = np.ascontiguousarray(self.llama.weights[site.id], np.float32)
                 try:
                     seen = known.statistics(site.id) if known else None
-                    fit = declared.fit(site, weight, seen, config)
+                    fit = declared.fit(site, weight, seen, choice.config)
                 except FitError:
                     continue
                 self.llama.weights[site.id] = declared.dequantize(site, fit).astype(np.float64)

@@ -20,7 +20,7 @@ CASES = [
         full_budget={"theta": 0.0, "least_keys": 0, "gap_tol": 10.0},
     ),
     Case("proc-sparse", full_budget={"shed_eps": 0}),
-    Case("seed-delta"),
+    Case("seed-delta", config={"target": "all"}),
     Case("kwta", config={"k": 0.7}, full_budget={"k": 1.0}),
     Case("key-filter", config={"keep": 8}, full_budget={"keep": 1000}),
     Case(

@@ -19,7 +19,7 @@ from tamiz.api.technique import (
 )
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose, make_plan
-from tamiz.planning.policy import Gating, Policy, Rules, Tuning, read_policy
+from tamiz.planning.policy import STRICT, Gating, Policy, Rules, Tuning, read_policy
 from tamiz.planning.policy_schema import matches, policy_model
 from tamiz.plugins import load
 
@@ -113,13 +113,15 @@ def test_the_seeds_example(tmp_path: Path) -> None:
     assert rules(policy, "layers.20.ffn_up").enable
     other = rules(policy, "layers.3.attn_q")
     assert other.fields["seeded"] == {"block": 32}
-    assert other.gating == Gating("cos_xw", None, None, None)
+    assert other.gating == Gating(max_rel_l2=None), "the default gate, without rel_l2"
+    assert other.protected == {"seeded"}
     plan = make_plan(SITES, choose(TECHNIQUES, {"seeded": {}}), policy=policy)
     by_id = {p.site.id: p for p in plan.sites}
     assert [c.technique.name for c in by_id["layers.3.ffn_up"].choices] == ["seeded"]
     assert by_id["layers.3.ffn_up"].choices[0].config == SeedConfig(k=256, block=32)
     assert [c.technique.name for c in by_id["layers.3.ffn_up"].fallbacks] == ["base"]
-    assert [c.technique.name for c in by_id["layers.8.ffn_up"].choices] == ["base"]
+    for left_alone in ("layers.8.ffn_up", "layers.3.attn_q", "output"):
+        assert [c.technique.name for c in by_id[left_alone].choices] == ["base"], left_alone
 
 
 @pytest.mark.parametrize(
@@ -199,6 +201,81 @@ def test_a_policy_switches_techniques(
     by_id = {p.site.id: p for p in plan.sites}
     assert [c.technique.name for c in by_id["layers.5.ffn_up"].choices] == names
     assert [c.technique.name for c in by_id["layers.6.ffn_up"].choices] == ["base"]
+
+
+UP: dict[str, Any] = {"layers": {"5": {"tensors": {"attn_q": {"techniques": {"seeded": {}}}}}}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "acts"),
+    [
+        ({}, {"ffn_up", "attn_q", "output"}),
+        ({"defaults": {"K": {"up": 1}}}, {"ffn_up"}),
+        ({"defaults": {"K": {"up": 1, "attn_q": 2}}}, {"ffn_up", "attn_q"}),
+        ({"defaults": {"gating": {"min_mean": {"up": 0.5}}}}, {"ffn_up"}),
+        ({"defaults": {"gating": {"min_mean": {"up": 0.5}, "min_p05": 0.1}}}, {"*"}),
+        ({"defaults": {"gating": {"metric": "cos_x"}}}, {"*"}),
+        ({"defaults": {"gating": {"min_mean": {"up": 0.5}}}, **UP}, {"ffn_up", "attn_q"}),
+        ({"defaults": {"K": {"up": 1}}, **UP}, {"ffn_up", "attn_q"}),
+        ({"defaults": {"techniques": {"seeded": {"k": {"up": 3}}}}}, {"*"}),
+    ],
+)
+def test_what_a_policy_does_not_name_is_protected(
+    tmp_path: Path, policy: dict[str, Any], acts: set[str]
+) -> None:
+    read_in = read(tmp_path, {"version": 1, **policy})
+    plan = make_plan(SITES, choose(TECHNIQUES, {"seeded": {}}), policy=read_in)
+    found = {
+        site.site.tensor
+        for site in plan.sites
+        if site.site.id in ("layers.5.ffn_up", "layers.5.attn_q", "output")
+        and "seeded" in [choice.technique.name for choice in site.choices]
+    }
+    assert found == ({"ffn_up", "attn_q", "output"} if acts == {"*"} else acts)
+
+
+@pytest.mark.parametrize(
+    ("policy", "flags", "acts"),
+    [
+        ({}, {}, {"ffn_up"}),
+        ({}, {"target": "all"}, {"ffn_up", "attn_q", "output"}),
+        ({"defaults": {"K": {"up": 1, "q": 1}}}, {}, {"ffn_up", "attn_q"}),
+        ({"sites": {"output": {"techniques": {"usual": {}}}}}, {}, {"ffn_up", "output"}),
+    ],
+)
+def test_a_technique_takes_its_tensors_and_what_a_policy_names(
+    tmp_path: Path, policy: dict[str, Any], flags: dict[str, Any], acts: set[str]
+) -> None:
+    class Config(SeedConfig):
+        target: str = "mlp"
+
+    usual = technique(
+        "usual",
+        config=Config,
+        policy_keys={"K": "k"},
+        takes=lambda site, config: config.target == "all" or site.tensor == "ffn_up",
+    )
+    known = {"usual": usual}
+    read_in = read_policy(write(tmp_path, {"version": 1, **policy}), known, SITES)
+    plan = make_plan(SITES, choose(known, {"usual": flags}), policy=read_in)
+    at = {p.site.id: p for p in plan.sites}
+    places = ("layers.5.ffn_up", "layers.5.attn_q", "output")
+    assert {at[name].site.tensor for name in places if at[name].choices} == acts
+
+
+@pytest.mark.parametrize(
+    ("policy", "strict"),
+    [
+        ({}, True),
+        ({"defaults": {"gating": {"min_mean": {"up": 0.5}}}}, True),
+        ({"defaults": {"gating": {"min_mean": 0.5}}}, False),
+    ],
+)
+def test_the_head_has_its_own_gate(tmp_path: Path, policy: dict[str, Any], strict: bool) -> None:
+    found = rules(read(tmp_path, {"version": 1, **policy}), "output")
+    assert (found.gate(SEEDED, SiteKind.HEAD) == STRICT) == strict
+    assert found.gate(SEEDED, SiteKind.LINEAR) == found.gating
+    assert found.gate(TECHNIQUES["base"], SiteKind.HEAD) == found.gating
 
 
 REFUSED = [

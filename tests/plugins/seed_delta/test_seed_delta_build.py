@@ -30,7 +30,9 @@ def wanted(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("base", ["none", "xor-circulant", "hadamard", "seedlm"])
 def test_everything_stored_as_int8_is_close(plugins: Plugins, tiny_dense: Path, base: str) -> None:
     out = tiny_dense.parent / "built"
-    choices = choose(plugins.techniques(), wanted(base=base, base_bits=3, k=4096, perm_trials=1))
+    choices = choose(
+        plugins.techniques(), wanted(base=base, base_bits=3, k=4096, perm_trials=1, target="all")
+    )
     report = build(tiny_dense, out, choices, plugins)
     assert report.check["kl_mean"] < 1e-3
     assert [stage.op for stage in stages(out)].count("SeedDeltaMatMul") == 2 * 7 + 1  # the head
@@ -76,7 +78,8 @@ def test_dense_stays_as_the_fallback_where_it_is_not_stripped(
 def test_three_owners_of_the_weights_are_in_conflict(plugins: Plugins, tiny_dense: Path) -> None:
     sites = survey(Bundle.open(tiny_dense), plugins).sites
     choices = choose(
-        plugins.techniques(), {"seed-delta": {}, "proc-sparse": {}, "block-quant": {"bits": 8}}
+        plugins.techniques(),
+        {"seed-delta": {"target": "all"}, "proc-sparse": {}, "block-quant": {"bits": 8}},
     )
     with pytest.raises(ConflictError) as caught:
         make_plan(sites, choices)
