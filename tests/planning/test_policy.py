@@ -4,63 +4,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import Field
 
+from kit.policies import (
+    SITES,
+    TECHNIQUES,
+    SeedConfig,
+    read,
+    rules,
+)
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import (
-    Autotune,
-    Claim,
-    Fit,
-    Mode,
-    Resource,
     Standing,
-    Technique,
-    TechniqueConfig,
 )
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose, make_plan
-from tamiz.planning.policy import STRICT, Gating, Policy, Rules, Tuning, read_policy
+from tamiz.planning.policy import Gating, Rules, Tuning, read_policy
 from tamiz.planning.policy_schema import matches, policy_model
 from tamiz.plugins import load
 
-
-class SeedConfig(TechniqueConfig):
-    k: int = Field(64, ge=1, le=4096, description="Entries of the residual.")
-    block: int = 32
-
-
-def unused(*_: Any) -> Fit:
-    raise AssertionError("planning runs nothing")
-
-
-def technique(name: str, **changes: Any) -> Technique:
-    declared: dict[str, Any] = {
-        "name": name,
-        "version": "1",
-        "summary": name,
-        "config": SeedConfig,
-        "site_kinds": frozenset({SiteKind.LINEAR, SiteKind.HEAD}),
-        "claims": (Claim(Resource.WEIGHTS, Mode.EXCLUSIVE),),
-        "fit": unused,
-        "rewrite": unused,
-    }
-    return Technique(**(declared | changes))
-
-
-SEEDED = technique(
-    "seeded",
-    policy_keys={"K": "k", "block": "block"},
-    autotune=Autotune("k", lambda site, config: [{"k": 64}]),
-)
-TECHNIQUES = {"base": technique("base", default=True), "seeded": SEEDED}
-SITES = [
-    *(
-        Site(f"layers.{n}.{t}", SiteKind.LINEAR, f"{n}{t}", n, t, f"w{n}{t}", 8, 8)
-        for n in range(30)
-        for t in ("ffn_gate", "ffn_up", "ffn_down", "attn_q")
-    ),
-    Site("output", SiteKind.HEAD, "head", None, "output", "w", 8, 8),
-]
 #: The seed's example, as it is written there, with ranges inside of 30 layers.
 SEED = {
     "version": 1,
@@ -84,20 +45,6 @@ SEED = {
     "ranges": [{"layers": "15-20", "autotune": {"enabled": True}}],
     "layers": {"8": {"enable": False}, "19": {"enable": True}, "20": {"enable": True}},
 }
-
-
-def write(folder: Path, value: Any) -> Path:
-    path = folder / "policy.json"
-    path.write_text(value if isinstance(value, str) else json.dumps(value, indent=1))
-    return path
-
-
-def read(folder: Path, value: Any) -> Policy:
-    return read_policy(write(folder, value), TECHNIQUES, SITES)
-
-
-def rules(policy: Policy, site: str) -> Rules:
-    return policy.rules(next(s for s in SITES if s.id == site), Rules())
 
 
 def test_the_seeds_example(tmp_path: Path) -> None:
@@ -201,81 +148,6 @@ def test_a_policy_switches_techniques(
     by_id = {p.site.id: p for p in plan.sites}
     assert [c.technique.name for c in by_id["layers.5.ffn_up"].choices] == names
     assert [c.technique.name for c in by_id["layers.6.ffn_up"].choices] == ["base"]
-
-
-UP: dict[str, Any] = {"layers": {"5": {"tensors": {"attn_q": {"techniques": {"seeded": {}}}}}}}
-
-
-@pytest.mark.parametrize(
-    ("policy", "acts"),
-    [
-        ({}, {"ffn_up", "attn_q", "output"}),
-        ({"defaults": {"K": {"up": 1}}}, {"ffn_up"}),
-        ({"defaults": {"K": {"up": 1, "attn_q": 2}}}, {"ffn_up", "attn_q"}),
-        ({"defaults": {"gating": {"min_mean": {"up": 0.5}}}}, {"ffn_up"}),
-        ({"defaults": {"gating": {"min_mean": {"up": 0.5}, "min_p05": 0.1}}}, {"*"}),
-        ({"defaults": {"gating": {"metric": "cos_x"}}}, {"*"}),
-        ({"defaults": {"gating": {"min_mean": {"up": 0.5}}}, **UP}, {"ffn_up", "attn_q"}),
-        ({"defaults": {"K": {"up": 1}}, **UP}, {"ffn_up", "attn_q"}),
-        ({"defaults": {"techniques": {"seeded": {"k": {"up": 3}}}}}, {"*"}),
-    ],
-)
-def test_what_a_policy_does_not_name_is_protected(
-    tmp_path: Path, policy: dict[str, Any], acts: set[str]
-) -> None:
-    read_in = read(tmp_path, {"version": 1, **policy})
-    plan = make_plan(SITES, choose(TECHNIQUES, {"seeded": {}}), policy=read_in)
-    found = {
-        site.site.tensor
-        for site in plan.sites
-        if site.site.id in ("layers.5.ffn_up", "layers.5.attn_q", "output")
-        and "seeded" in [choice.technique.name for choice in site.choices]
-    }
-    assert found == ({"ffn_up", "attn_q", "output"} if acts == {"*"} else acts)
-
-
-@pytest.mark.parametrize(
-    ("policy", "flags", "acts"),
-    [
-        ({}, {}, {"ffn_up"}),
-        ({}, {"target": "all"}, {"ffn_up", "attn_q", "output"}),
-        ({"defaults": {"K": {"up": 1, "q": 1}}}, {}, {"ffn_up", "attn_q"}),
-        ({"sites": {"output": {"techniques": {"usual": {}}}}}, {}, {"ffn_up", "output"}),
-    ],
-)
-def test_a_technique_takes_its_tensors_and_what_a_policy_names(
-    tmp_path: Path, policy: dict[str, Any], flags: dict[str, Any], acts: set[str]
-) -> None:
-    class Config(SeedConfig):
-        target: str = "mlp"
-
-    usual = technique(
-        "usual",
-        config=Config,
-        policy_keys={"K": "k"},
-        takes=lambda site, config: config.target == "all" or site.tensor == "ffn_up",
-    )
-    known = {"usual": usual}
-    read_in = read_policy(write(tmp_path, {"version": 1, **policy}), known, SITES)
-    plan = make_plan(SITES, choose(known, {"usual": flags}), policy=read_in)
-    at = {p.site.id: p for p in plan.sites}
-    places = ("layers.5.ffn_up", "layers.5.attn_q", "output")
-    assert {at[name].site.tensor for name in places if at[name].choices} == acts
-
-
-@pytest.mark.parametrize(
-    ("policy", "strict"),
-    [
-        ({}, True),
-        ({"defaults": {"gating": {"min_mean": {"up": 0.5}}}}, True),
-        ({"defaults": {"gating": {"min_mean": 0.5}}}, False),
-    ],
-)
-def test_the_head_has_its_own_gate(tmp_path: Path, policy: dict[str, Any], strict: bool) -> None:
-    found = rules(read(tmp_path, {"version": 1, **policy}), "output")
-    assert (found.gate(SEEDED, SiteKind.HEAD) == STRICT) == strict
-    assert found.gate(SEEDED, SiteKind.LINEAR) == found.gating
-    assert found.gate(TECHNIQUES["base"], SiteKind.HEAD) == found.gating
 
 
 REFUSED = [
