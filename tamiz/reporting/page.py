@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tamiz.reporting.colours import BIT_STEPS, COSINE_STEPS, bits_step, cosine_step
 from tamiz.reporting.curves import chart, curves
-from tamiz.reporting.report import Report, SiteReport
+from tamiz.reporting.frontier import frontier
+from tamiz.reporting.report import Report, SiteReport, Trial, WholeModelGate
 
 
 def render(report: Report) -> str:
@@ -24,10 +26,13 @@ def render(report: Report) -> str:
     tensors = [_tensor(site, entry) for site, entry in report.sites.items()]
     in_layers = [t for t in tensors if t["layer"] is not None]
     columns = list(dict.fromkeys(t["column"] for t in in_layers))
-    kinds = Counter(t["kind"] for t in tensors)
+    kinds = dict(sorted(Counter(t["kind"] for t in tensors).items(), key=_dense_last))
     marks = {kind: chr(ord("A") + i) for i, kind in enumerate(k for k in kinds if k != "dense")}
     return environment.get_template("report.html").render(
         report=report,
+        quality=_quality(report),
+        frontier=frontier(report.gate),
+        scales=(BIT_STEPS, COSINE_STEPS),
         columns=columns,
         layers=sorted({t["layer"] for t in in_layers}),
         cells={(t["layer"], t["column"]): t for t in in_layers},
@@ -43,7 +48,10 @@ def _tensor(site: str, entry: SiteReport) -> dict[str, Any]:
     """What the map and the details show of one site."""
     applied, gating = entry.decision.applied, entry.gating
     attempts = entry.autotune.attempts
-    exact = any(fitted.metrics.get("exact") == 1 for fitted in entry.techniques)
+    exact = bool(applied) and any(f.metrics.get("exact") == 1 for f in entry.techniques)
+    size, weights = entry.bytes_after or entry.bytes_before, entry.shape[0] * entry.shape[1]
+    bits = 8 * size / weights if size and weights else None
+    cosine = (1.0 if exact else gating.p05) if applied else None
     drawn = curves(attempts)
     return {
         "site": site,
@@ -53,23 +61,55 @@ def _tensor(site: str, entry: SiteReport) -> dict[str, Any]:
         "refused": entry.decision.refused,
         "reason": entry.decision.reason,
         "strip": entry.decision.strip_applied,
-        "p05": gating.p05,
         "judged": gating.judged,
-        "exact": exact and bool(applied),
-        "hue": _hue(gating.p05, applied),
+        "exact": exact,
+        "bits": bits,
+        "cosine": cosine,
+        "colours": f"{bits_step(bits)} {cosine_step(cosine)}".strip(),
         "before": entry.bytes_before,
-        "after": entry.bytes_after,
+        "after": size,
         "attempts": attempts,
         "curves": drawn,
         "chart": chart(drawn, gating.min_mean),
     }
 
 
-def _hue(p05: float | None, applied: Sequence[str]) -> int | None:
-    """Red (0) for a 5 % quantile of 0.9 and less, green (130) for 1; None for a dense site."""
-    if not applied or p05 is None:
-        return None
-    return round(130 * min(1.0, max(0.0, (p05 - 0.9) / 0.1)))
+def _dense_last(kind: tuple[str, int]) -> bool:
+    return kind[0] == "dense"
+
+
+def _quality(report: Report) -> dict[str, str]:
+    """The quality of the built model in a few words, and a sentence on how it is known."""
+    gate, trial = report.gate, report.gate.result
+    if trial is not None:
+        loss = "not finite" if trial.dppl is None else f"{100 * trial.dppl:+.2f} %"
+        return {
+            "value": loss,
+            "unit": "perplexity",
+            "note": f"{_perplexities(trial)}{_limits(gate)}",
+        }
+    if report.totals.replaced == report.totals.exact:
+        note = "every weight keeps its values, and no technique that loses quality is applied"
+        return {"value": "unchanged", "unit": "", "note": note}
+    return {"value": "not measured", "unit": "", "note": gate.skipped or "no text was scored"}
+
+
+def _perplexities(trial: Trial) -> str:
+    parts = []
+    if trial.ppl is not None and trial.ppl_dense is not None:
+        parts.append(f"{trial.ppl_dense:.4g} → {trial.ppl:.4g}")
+    if trial.kl_mean is not None:
+        parts.append(f"mean KL {trial.kl_mean:.3g} nats per token")
+    return "; ".join(parts)
+
+
+def _limits(gate: WholeModelGate) -> str:
+    limits = []
+    if gate.max_dppl is not None:
+        limits.append(f"{100 * gate.max_dppl:g} % perplexity")
+    if gate.max_kl is not None:
+        limits.append(f"KL {gate.max_kl:g}")
+    return f"; limit {' and '.join(limits)}" if limits else ""
 
 
 def _autotune(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:

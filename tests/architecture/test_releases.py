@@ -57,4 +57,4 @@ def test_a_workflow_pins_its_actions_and_runs_what_there_is(workflow: Path) -> N
 
 def test_there_is_a_workflow_for_every_purpose() -> None:
     found = {path.stem for path in WORKFLOWS}
-    assert found >= {"tests", "sanitizers", "wheels", "release"}
+    assert found >= {"tests", "sanitizers", "wheels", "docs", "release"}

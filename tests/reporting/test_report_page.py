@@ -1,3 +1,5 @@
+import html
+import itertools
 import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
@@ -8,6 +10,7 @@ import pytest
 from tamiz.building.build import build
 from tamiz.planning.plan import choose
 from tamiz.plugins import load
+from tamiz.reporting.colours import BIT_STEPS, COSINE_STEPS, Step
 from tamiz.reporting.page import render
 from tamiz.reporting.report import (
     Attempt,
@@ -162,3 +165,60 @@ def test_composite_sites_share_a_column_and_decoding_is_shown() -> None:
     page = render(report(sites, gate))
     assert page.count("<th>attention</th>") == 1
     assert "0.123 token by token" in page
+
+
+def test_it_begins_with_size_quality_and_speed(page: str) -> None:
+    cards = re.findall(r'<div class="card"><h2>(.+?)</h2>\s*<strong>(.+?)</strong>', page, re.S)
+    assert [title for title, _ in cards] == ["Size", "Quality against the dense model", "Speed"]
+    assert "% of" in cards[0][1]
+
+
+def test_trials_are_a_plot_that_leads_to_their_rows() -> None:
+    trials = [
+        Trial(
+            refused=["a"] * n,
+            predicted=None,
+            dppl=0.03 / (n + 1),
+            kl_mean=0.01,
+            ppl=10.3,
+            ppl_dense=10.0,
+            bytes=10_000_000 * (n + 1),
+            predicted_tok_s=50.0 - n,
+            holds=n > 0,
+        )
+        for n in range(3)
+    ]
+    gate = WholeModelGate(max_dppl=0.02, windows=4, window_tokens=8, trials=trials, built=2)
+    page = render(report({"layers.0.ffn_up": site("ffn_up")}, gate))
+    parsed = Links()
+    parsed.feed(page)
+    assert {"trial-1", "trial-2", "trial-3"} <= parsed.links & parsed.ids
+    assert "trial 1: Δppl in percent 3 at 10.0 MB" in page
+    assert "limit 2 %" in page
+    assert re.search(r"\+1.00 % <small>perplexity", page)
+    assert re.search(r"48 <small>tokens per second,\s+predicted", page)
+
+
+def test_cells_show_bits_and_quality_and_the_legend_names_their_colours() -> None:
+    page = render(report({"layers.0.ffn_up": site("ffn_up")}, WholeModelGate(max_dppl=None)))
+    # 1 byte for 9 weights, and a 5 % quantile of 0.97.
+    assert re.search(r'class="b0 q2"\s+title="layers.0.ffn_up: t, 0.89 bits per weight, cos', page)
+    for step in (*BIT_STEPS, *COSINE_STEPS):
+        assert f'<i class="{step.name}">{html.escape(step.label)}</i>' in page
+
+
+@pytest.mark.parametrize("steps", [BIT_STEPS, COSINE_STEPS[::-1]], ids=["bits", "cosines"])
+def test_colours_keep_their_order_in_grey_and_text_is_legible(steps: Sequence[Step]) -> None:
+    lightness = [_luminance(step.colour) for step in steps]
+    assert lightness == sorted(lightness)
+    assert min(b - a for a, b in itertools.pairwise(lightness)) > 0.03
+    for step in steps:
+        dark, light = sorted((_luminance(step.colour), _luminance(step.text)))
+        assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance of #rrggbb (WCAG 2)."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
