@@ -75,3 +75,14 @@ ARCHITECTURES = {
         local_rope_base=10000.0,
     ),
 }
+
+_EXPERTS = "a mixture of experts: its layers choose some of many feed-forward blocks for each token"
+
+#: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
+MISSING = {
+    "gemma2": "soft caps: its attention scores and logits pass through a tanh",
+    **dict.fromkeys(("qwen2moe", "qwen3moe", "olmoe", "mixtral", "gpt-oss"), _EXPERTS),
+    **dict.fromkeys(("deepseek2", "glm4moe", "granitemoe"), _EXPERTS),
+    **dict.fromkeys(("mamba", "mamba2", "rwkv6", "rwkv7", "jamba"), "layers without attention"),
+    **dict.fromkeys(("gpt2", "gptneox", "bloom", "starcoder2"), "layer norms with a mean"),
+}

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from tamiz.api import TamizError
 from tamiz_exporters import gguf_rope
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed
-from tamiz_exporters.gguf_architectures import ARCHITECTURES
+from tamiz_exporters.gguf_architectures import ARCHITECTURES, MISSING
 from tamiz_exporters.gguf_file import GgufFile, GgufTensor
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
@@ -82,8 +82,9 @@ class GgufModel:
         self.file = file
         self.architecture = file.get("general.architecture", str)
         if self.architecture not in ARCHITECTURES:
-            known = f"one of {', '.join(ARCHITECTURES)}"
-            file.fail("general.architecture", self.architecture, known)
+            lack = MISSING.get(self.architecture)
+            found = self.architecture + (f" (not supported: {lack})" if lack else "")
+            file.fail("general.architecture", found, f"one of {', '.join(ARCHITECTURES)}")
         self.traits = ARCHITECTURES[self.architecture]
         self.of = of = Hyperparameters(file, self.architecture)
         for key in _UNSUPPORTED:

@@ -269,6 +269,13 @@ def test_refuses_an_unknown_architecture(tmp_path):
         export(tmp_path, tiny_gguf.random_model(architecture="gpt7"))
 
 
+def test_says_what_a_known_architecture_would_need(tmp_path):
+    with pytest.raises(
+        TamizError, match=r"found gemma2 \(not supported: soft caps: .*\), expected one of llama"
+    ):
+        export(tmp_path, tiny_gguf.random_model(architecture="gemma2"))
+
+
 MISFITS = {
     "missing": ("model.norm.weight", None, r"tensor output_norm\.weight: found no such tensor"),
     "vector": ("model.norm.weight", np.ones(9, np.float32), "found 9, expected shape 64"),
