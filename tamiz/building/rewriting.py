@@ -169,7 +169,8 @@ def _shares_kv_cache(model: ir.Model) -> bool:
 def _equal_in_runs(node: ir.Node) -> bool:
     """Whether a token's row of the outputs has the same bits however many tokens a run reads.
 
-    This holds for tamiz's ops. ONNX Runtime's products and sums add in another order.
+    This holds for tamiz's ops (`tests/runtime/test_row_bits.py`), of techniques that act on single
+    steps only without these. ONNX Runtime's products and sums add in another order.
     """
     return node.domain == "tamiz" or node.op_type in _TOKEN_BY_TOKEN
 

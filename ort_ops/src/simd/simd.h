@@ -61,6 +61,7 @@ inline Vec sum_quads(const float* p) {
 inline Vec sum_halves(Vec a, Vec b) {
   return _mm512_shuffle_f32x4(a, b, 0x88) + _mm512_shuffle_f32x4(a, b, 0xdd);
 }
+constexpr int kLaneOrder[] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};
 inline Vec sum_each(const float* p) {
   constexpr int kQuad = 4 * kLanes;
   return sum_halves(sum_halves(sum_quads(p), sum_quads(p + kQuad)),
@@ -120,6 +121,7 @@ inline Vec sum_quads(const float* p) {
   return _mm256_hadd_ps(_mm256_hadd_ps(load(p), load(p + kLanes)),
                         _mm256_hadd_ps(load(p + 2 * kLanes), load(p + 3 * kLanes)));
 }
+constexpr int kLaneOrder[] = {0, 1, 2, 3, 4, 5, 6, 7};
 inline Vec sum_each(const float* p) {
   const Vec low = sum_quads(p);
   const Vec high = sum_quads(p + 4 * kLanes);
@@ -144,6 +146,7 @@ inline Vec round(Vec x) { return ::nearbyintf(x); }
 inline float sum(Vec x) { return x; }
 inline float largest(Vec x) { return x; }
 inline Vec select_le(Vec a, Vec b, Vec yes, Vec no) { return a <= b ? yes : no; }
+constexpr int kLaneOrder[] = {0};
 inline Vec sum_each(const float* p) { return *p; }
 
 #endif
@@ -152,9 +155,12 @@ inline Vec sum_each(const float* p) { return *p; }
 //   load_partial(p, n)          the first n < kLanes lanes, the others 0; store_partial likewise
 //   bytes_to_float(p)           of kLanes signed bytes
 //   min, max                    the second argument where one is NaN
-//   sum(x), largest(x)          over the lanes
+//   sum(x), largest(x)          over the lanes; `sum` adds one half of the lanes to the other, and
+//                               so on
 //   select_le(a, b, yes, no)    a <= b ? yes : no, lane by lane
-//   sum_each(p)                 lane i = the sum of the i-th of kLanes vectors stored at p
+//   sum_each(p)                 lane i = the sum of the i-th of kLanes vectors stored at p, whose
+//                               lanes, in the order kLaneOrder, are added in pairs, the sums in
+//                               pairs again, and so on
 
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 

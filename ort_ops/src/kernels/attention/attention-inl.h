@@ -4,8 +4,14 @@
 //   m' = max(m, max_j q.k_j)     p_j = exp(q.k_j - m')     a = exp(m - m')
 //   s' = a s + sum_j p_j         y' = a y + sum_j p_j v_j          at the end: y / s
 //
-// Few rows and a tile of rows are worked in different ways. Both read visible keys only, so hidden
-// ones may hold anything.
+// A range of keys (kRangeKeys) begins anew; ranges are joined in their order by
+//
+//   m' = max(M, m)   M' = m'   S' = exp(M - m') S + exp(m - m') s   Y' = exp(M - m') Y + exp(m -
+//   m') y
+//
+// Few rows and a tile of rows are worked in different ways, but every sum is added in the same
+// order: a row has the same bits in both, however keys are split. Both read visible keys only, so
+// hidden ones may hold anything.
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -18,8 +24,8 @@ namespace TAMIZ_TARGET {
 
 /// For at most `rows` rows: what a tile needs is enough for few rows, too.
 inline int64_t work_floats(int64_t rows, int64_t dim, bool bytes) {
-  const int64_t few = rows * padded(dim);
-  const int64_t tile = (2 * dim + kBlockKeys) * kTileVecs * kLanes;
+  const int64_t few = 2 * rows * padded(dim);
+  const int64_t tile = (3 * dim + kBlockKeys) * kTileVecs * kLanes;
   return rows <= kFewRows ? few : tile + (bytes ? 2 * kBlockKeys * dim : 0);
 }
 
@@ -62,16 +68,16 @@ inline void rotate(const float* x, const float* cosine, const float* sine, int64
 
 inline void merge(const float* partial, int64_t partial_stride, const float* stats,
                   int64_t stats_stride, int64_t splits, int64_t dim, float* out) {
-  float m = -FLT_MAX;
-  for (int64_t i = 0; i < splits; ++i) m = fmaxf(m, stats[i * stats_stride]);
-  float total = 0.0f;
-  for (int64_t d = 0; d < dim; ++d) out[d] = 0.0f;
+  Vec m = broadcast(-FLT_MAX), s = broadcast(0.0f);
+  memset(out, 0, sizeof(float) * dim);
   for (int64_t i = 0; i < splits; ++i) {
-    const float weight = expf(stats[i * stats_stride] - m);
-    total += weight * stats[i * stats_stride + 1];
-    for (int64_t d = 0; d < dim; ++d) out[d] += weight * partial[i * partial_stride + d];
+    const float* const stat = stats + i * stats_stride;
+    const Join join(m, s, broadcast(stat[0]), broadcast(stat[1]));
+    join.rows(partial + i * partial_stride, dim, out);
   }
-  const float factor = total == 0.0f ? 0.0f : 1.0f / total;
+  float total[kLanes];
+  store(total, s);
+  const float factor = total[0] == 0.0f ? 0.0f : 1.0f / total[0];
   for (int64_t d = 0; d < dim; ++d) out[d] *= factor;
 }
 

@@ -8,6 +8,11 @@ namespace tamiz {
 /// Up to this many query rows are worked row by row, more of them as a tile.
 constexpr int64_t kFewRows = 12;
 
+/// Keys are summed in ranges of this many, a multiple of the blocks of both ways; the sums of
+/// ranges are added in their order. So the bits of a row depend on its query and on the keys that
+/// it sees, not on the rows beside it nor on how keys are cut into tasks.
+constexpr int64_t kRangeKeys = 128;
+
 /// Floats that a key or a value of `dim` elements takes in the cache: `dim`, or a quarter of it and
 /// a scale where elements are bytes.
 constexpr int64_t cache_words(int64_t dim, bool bytes) { return bytes ? dim / 4 + 1 : dim; }
@@ -22,7 +27,7 @@ struct AttendArgs {
   const int64_t* mask;  // [..]: 0 hides a key from all queries
   int64_t rows;         // at most kFewRows or tile_rows
   int64_t first_row;
-  int64_t key_begin, key_end;
+  int64_t key_begin, key_end;  // begins where a range begins
   const int32_t* list;  // the keys attended: list[key_begin .. key_end - 1], ascending and none
                         // beyond the queries or hidden; null: the keys of that range themselves
   int64_t window;       // without a list: keys seen back from each query, itself included; 0: all
@@ -54,7 +59,8 @@ struct AttentionKernels {
 
   void (*attend)(const AttendArgs&);
 
-  /// Joins what `attend` left for one row over `splits` key ranges into `out` [dim].
+  /// Joins what `attend` left for one row over `splits` parts of the keys, in their order, into
+  /// `out` [dim].
   void (*merge)(const float* partial, int64_t partial_stride, const float* stats,
                 int64_t stats_stride, int64_t splits, int64_t dim, float* out);
 };

@@ -12,6 +12,39 @@ namespace tamiz {
 namespace TAMIZ_TARGET {
 
 constexpr int kBlockKeys = 64;
+static_assert(kRangeKeys % kBlockKeys == 0, "else a block would lie in two ranges");
+
+/// Whether a range of keys ends with the block that begins at `begin`.
+inline bool ends_range(const AttendArgs& a, int64_t begin) {
+  const int64_t end = begin + kBlockKeys;
+  return end >= a.key_end || end % kRangeKeys == 0;
+}
+
+/// How the sums of a range with largest score m and sum s join those before it, M and S; lane by
+/// lane.
+struct Join {
+  Vec before, range;  // what multiplies the sums before the range, and its own
+
+  Join(Vec& all_m, Vec& all_s, Vec m, Vec s) {
+    const Vec top = max(all_m, m);
+    before = exp(all_m - top);
+    range = exp(m - top);
+    all_m = top;
+    all_s = fma(all_s, before, range * s);
+  }
+  Vec operator()(Vec all, Vec y) const { return fma(all, before, range * y); }
+
+  /// Of one row, whose numbers are in all lanes.
+  void rows(const float* y, int64_t dim, float* all) const {
+    int64_t d = 0;
+    for (; d + kLanes <= dim; d += kLanes) store(all + d, (*this)(load(all + d), load(y + d)));
+    const int64_t rest = dim - d;
+    if (rest) {
+      const Vec joined = (*this)(load_partial(all + d, rest), load_partial(y + d, rest));
+      store_partial(all + d, joined, rest);
+    }
+  }
+};
 
 /// The keys of a block that can be seen.
 struct Block {

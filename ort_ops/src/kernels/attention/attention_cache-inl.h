@@ -78,12 +78,11 @@ inline void store_bytes(const float* x, int64_t dim, float* row) {
   round_bytes(x, dim, row[dim / 4], reinterpret_cast<int8_t*>(row));
 }
 
-/// x of a row of bytes.
-inline void restore_bytes(const float* row, int64_t dim, float* x) {
-  const Vec scale = broadcast(row_scale(row, dim));
+/// The elements of a row of bytes as floats, without the scale.
+inline void widen_bytes(const float* row, int64_t dim, float* x) {
   int64_t d = 0;
-  for (; d + kLanes <= dim; d += kLanes) store(x + d, ByteRow::load(row, d) * scale);
-  if (d < dim) store_partial(x + d, ByteRow::load_partial(row, d, dim - d) * scale, dim - d);
+  for (; d + kLanes <= dim; d += kLanes) store(x + d, ByteRow::load(row, d));
+  if (d < dim) store_partial(x + d, ByteRow::load_partial(row, d, dim - d), dim - d);
 }
 
 inline void store_row(const float* x, int64_t dim, bool bytes, float* row) {

@@ -20,8 +20,9 @@ constexpr int kRowGroup = 4;                       // rows that share the regist
 struct FewRows {
   float score[kFewRows][kBlockKeys];
   float key_scale[kBlockKeys], value_scale[kBlockKeys];
-  float m[kFewRows], s[kFewRows], rescale[kFewRows], last[kFewRows];
-  float* y;  // [rows, padded(dim)]
+  float m[kFewRows], s[kFewRows], rescale[kFewRows], last[kFewRows];  // of a range
+  float all_m[kFewRows], all_s[kFewRows];                             // of the ranges before
+  float *y, *all_y;                                                   // [rows, padded(dim)]
 };
 
 /// score[r][j] = q_r . k_j of R rows from `row` on, for the keys of a block.
@@ -69,6 +70,12 @@ inline void row_scores(const AttendArgs& a, const Block& block, int64_t row, Few
   }
 }
 
+inline float first_lane(Vec x) {
+  float lanes[kLanes];
+  store(lanes, x);
+  return lanes[0];
+}
+
 /// Turns the scores of a row into p, times the values' scales, and moves its m and s on.
 template <class Row>
 inline void row_softmax(int count, int64_t row, FewRows& w) {
@@ -82,8 +89,9 @@ inline void row_softmax(int count, int64_t row, FewRows& w) {
     store(score + j, Row::kScaled ? p * load(w.value_scale + j) : p);
     total = total + p;
   }
-  w.rescale[row] = expf(w.m[row] - m);
-  w.s[row] = w.s[row] * w.rescale[row] + sum(total);
+  const Vec rescale = exp(broadcast(w.m[row] - m));
+  w.s[row] = first_lane(fma(broadcast(w.s[row]), rescale, broadcast(sum(total))));
+  w.rescale[row] = first_lane(rescale);
   w.m[row] = m;
 }
 
@@ -141,43 +149,74 @@ inline void row_block(const AttendArgs& a, const Block& block, int64_t row, FewR
   row_values<Row, R>(a, block, row, w);
 }
 
+inline void begin_range(const AttendArgs& a, FewRows& w) {
+  memset(w.y, 0, sizeof(float) * a.rows * padded(a.dim));
+  for (int64_t r = 0; r < a.rows; ++r) {
+    w.m[r] = -FLT_MAX;
+    w.s[r] = 0.0f;
+  }
+}
+
+inline void join_range(const AttendArgs& a, FewRows& w) {
+  const int64_t stride = padded(a.dim);
+  for (int64_t r = 0; r < a.rows; ++r) {
+    Vec m = broadcast(w.all_m[r]), s = broadcast(w.all_s[r]);
+    const Join join(m, s, broadcast(w.m[r]), broadcast(w.s[r]));
+    join.rows(w.y + r * stride, stride, w.all_y + r * stride);
+    w.all_m[r] = first_lane(m);
+    w.all_s[r] = first_lane(s);
+  }
+}
+
+template <class Row>
+inline void add_block(const AttendArgs& a, const Block& block, FewRows& w) {
+  if (Row::kScaled) row_scales(a, block, a.keys, w.key_scale);
+  for (int64_t row = 0; row < a.rows; row += kRowGroup) {
+    switch (a.rows - row) {
+      case 1:
+        row_block<Row, 1>(a, block, row, w);
+        break;
+      case 2:
+        row_block<Row, 2>(a, block, row, w);
+        break;
+      case 3:
+        row_block<Row, 3>(a, block, row, w);
+        break;
+      default:
+        row_block<Row, kRowGroup>(a, block, row, w);
+    }
+  }
+}
+
 template <class Row>
 inline void attend_rows(const AttendArgs& a) {
   FewRows w;
   const int64_t stride = padded(a.dim);
   w.y = a.work;
-  memset(w.y, 0, sizeof(float) * a.rows * stride);
+  w.all_y = w.y + a.rows * stride;
+  memset(w.all_y, 0, sizeof(float) * a.rows * stride);
   for (int64_t r = 0; r < a.rows; ++r) {
-    w.m[r] = -FLT_MAX;
-    w.s[r] = 0.0f;
+    w.all_m[r] = -FLT_MAX;
+    w.all_s[r] = 0.0f;
     w.last[r] = last_key(a, r);
   }
+  bool any = false;  // whether a key of the range has been added
   Block block;
   for (int64_t begin = a.key_begin; begin < a.key_end; begin += kBlockKeys) {
-    if (out_of_window(a, begin)) continue;
-    visible_keys(a, begin, block);
-    if (block.count == 0) continue;
-    if (Row::kScaled) row_scales(a, block, a.keys, w.key_scale);
-    for (int64_t row = 0; row < a.rows; row += kRowGroup) {
-      switch (a.rows - row) {
-        case 1:
-          row_block<Row, 1>(a, block, row, w);
-          break;
-        case 2:
-          row_block<Row, 2>(a, block, row, w);
-          break;
-        case 3:
-          row_block<Row, 3>(a, block, row, w);
-          break;
-        default:
-          row_block<Row, kRowGroup>(a, block, row, w);
-      }
+    block.count = 0;
+    if (!out_of_window(a, begin)) visible_keys(a, begin, block);
+    if (block.count && !any) begin_range(a, w);
+    if (block.count) add_block<Row>(a, block, w);
+    any = any || block.count;
+    if (any && ends_range(a, begin)) {
+      join_range(a, w);
+      any = false;
     }
   }
   for (int64_t r = 0; r < a.rows; ++r) {
-    const float factor = finish(a, r, w.m[r], w.s[r]);
+    const float factor = finish(a, r, w.all_m[r], w.all_s[r]);
     float* out = out_row(a, r);
-    for (int64_t d = 0; d < a.dim; ++d) out[d] = w.y[r * stride + d] * factor;
+    for (int64_t d = 0; d < a.dim; ++d) out[d] = w.all_y[r * stride + d] * factor;
   }
 }
 

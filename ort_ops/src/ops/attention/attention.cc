@@ -30,7 +30,6 @@ constexpr int64_t kTaskTokens = 16;      // tokens rotated in one task
 constexpr int64_t kTaskMerge = 1 << 16;  // floats merged in one task
 constexpr int64_t kMaxTasks = 64;        // of attend, each with scratch of its own
 constexpr int64_t kEnoughUnits = 16;     // units of work that need no splitting of the keys
-constexpr int64_t kSplitKeys = 64;       // key ranges are multiples of it
 constexpr int64_t kWholeKeys = 256;      // fewer keys are not split: merging would take as long
 constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
 
@@ -42,7 +41,7 @@ struct Layout : CacheShape {
   PlanMemory plan_memory;
   int64_t half;               // rotated pairs
   int64_t rows, tile, tiles;  // query rows of a KV head, of a unit; units of a KV head
-  int64_t range, splits;      // keys of a unit; units a tile is split into
+  int64_t first, splits;      // keys of the first unit of a tile, others have kRangeKeys; units
   int64_t units, units_a_task, tasks;
   int64_t work_stride, token_stride;
   ScratchPart<float> queries;      // [batch * KV heads, rows, head size]: rotated and scaled
@@ -187,11 +186,12 @@ size_t Attention::lay_out(const Call& call, Layout& l) const {
 
   const int64_t keys = l.chosen->attended;
   const int64_t unsplit = l.batch * l.kv_heads * l.tiles;
-  l.range = keys;
+  l.first = keys;
   if (unsplit > 0 && unsplit < kEnoughUnits && keys > kWholeKeys) {
-    l.range = divide_up(divide_up(keys * unsplit, kMaxTasks), kSplitKeys) * kSplitKeys;
+    // Ranges before a window have sinks at most: the first unit has them all.
+    l.first = std::max<int64_t>(1, l.chosen->first / kRangeKeys) * kRangeKeys;
   }
-  l.splits = l.range ? divide_up(keys, l.range) : 1;
+  l.splits = 1 + divide_up(keys - l.first, kRangeKeys);
   l.units = unsplit * l.splits;
   const int64_t flops = l.batch * l.q_heads * l.tokens * keys * l.dim * 4;
   const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
@@ -203,7 +203,7 @@ size_t Attention::lay_out(const Call& call, Layout& l) const {
   l.tokens_work = scratch.reserve<float>(l.store_tasks() * l.token_stride);
   l.work_stride = whole_lines<float>(work);
   if (l.chosen->attend_tasks > 0) return scratch.bytes();
-  const int64_t partials = l.splits > 1 ? unsplit * l.tile * l.splits : 0;
+  const int64_t partials = l.splits > 1 ? l.batch * l.kv_heads * l.rows * l.splits : 0;
   l.work = scratch.reserve<float>(l.tasks * l.work_stride);
   l.partials = scratch.reserve<float>(partials * l.dim);
   l.stats = scratch.reserve<float>(partials * 2);
@@ -309,8 +309,8 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
     const int64_t last_query = (a.first_row + a.rows - 1) / l.group;
     int64_t keys = l.past + last_query + 1;
     l.choice->limit(chosen, head, a, keys);
-    a.key_begin = split * l.range;
-    a.key_end = std::min(a.key_begin + l.range, keys);
+    a.key_begin = split ? l.first + (split - 1) * kRangeKeys : 0;
+    a.key_end = std::min(l.first + split * kRangeKeys, keys);
     a.work = l.work.in(call.scratch) + task * l.work_stride;
     if (l.splits == 1) {
       a.out = call.outputs[Out::y].as<float>() +

@@ -24,6 +24,7 @@ namespace tamiz {
 /// What a choice does in one call, by the call's shapes alone. Choices derive their own plans.
 struct ChoicePlan {
   int64_t attended = 0;      // keys that a query attends to at most
+  int64_t first = 0;         // of those before it only sinks are attended to
   int64_t scan_tasks = 0;    // of `scan`
   int64_t select_tasks = 0;  // of `select`
   int64_t attend_tasks = 0;  // of `attend`; 0: Attention attends, to the keys that `limit` leaves

@@ -17,7 +17,7 @@ std::vector<std::unique_ptr<KeyChoice>> key_choices(const Attributes& attributes
   std::vector<std::unique_ptr<KeyChoice>> all;
   all.push_back(std::make_unique<EventChoice>(attributes, kernels));
   all.push_back(std::make_unique<SketchChoice>(attributes, kernels.sketch));
-  all.push_back(std::make_unique<WindowChoice>(attributes, kernels.sketch));
+  all.push_back(std::make_unique<WindowChoice>(attributes));
   return all;
 }
 

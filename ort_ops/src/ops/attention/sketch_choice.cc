@@ -22,14 +22,15 @@ void expect(bool fine, const char* name, const std::string& found, const char* e
 }  // namespace
 
 SketchChoice::SketchChoice(const Attributes& attributes, const SketchKernels& kernels)
-    : WindowChoice(attributes, kernels),
+    : WindowChoice(attributes),
       keep_(key_count(attributes, "keep")),
       recent_(key_count(attributes, "recent")),
       query_bits_(attributes.ints.at("query_bits")),
       planes_(attributes.ints.at("ternary") ? 2 : 1),
       keep_fraction_(attributes.floats.at("keep_fraction")),
       density_(attributes.floats.at("density")),
-      epsilon_(attributes.floats.at("epsilon")) {
+      epsilon_(attributes.floats.at("epsilon")),
+      kernels_(kernels) {
   expect(recent_ >= 1, "recent", std::to_string(recent_), "at least 1");
   expect(query_bits_ >= 2 && query_bits_ <= 8, "query_bits", std::to_string(query_bits_), "2 to 8");
   expect(keep_fraction_ >= 0 && keep_fraction_ <= 1, "keep_fraction",
@@ -71,14 +72,24 @@ const ChoicePlan& SketchChoice::plan(const CacheShape& shape, Ports inputs, int6
   const int64_t best = std::max(keep_, static_cast<int64_t>(std::ceil(keep_fraction_ * visible)));
   const int64_t kept = best + recent_ + p.sinks;
   p.scans = decode && !off && kept <= density_ * visible && kept < visible;
-  p.lists = p.scans || (decode && first > p.sinks);
-  p.keep = p.scans ? best : 0;
-  p.begin = p.scans ? std::max(first, p.sinks) : first;  // the sinks are no candidates
-  p.recent = p.scans ? shape.keys - recent_ : first;
-  reserve(shape, scratch, p);
   if (!p.scans) return p;
+  p.first = 0;
+  p.keep = best;
+  p.begin = std::max(first, p.sinks);  // the sinks are no candidates
+  p.recent = shape.keys - recent_;
+  p.attended = std::min(shape.keys, p.keep + p.sinks + shape.keys - p.recent);
+  reserve(shape, scratch, p);
+  return p;
+}
 
+void SketchChoice::reserve(const CacheShape& shape, ScratchPlan& scratch, SketchPlan& p) const {
   const int64_t heads = shape.batch * shape.kv_heads, queries = heads * shape.group;
+  p.select_tasks = heads;
+  p.rank_stride = whole_lines<uint16_t>(divide_up(shape.keys, kRankBlock) * kRankBlock);
+  p.list_stride = whole_lines<int32_t>(shape.keys);
+  p.ranks = scratch.reserve<uint16_t>(heads * p.rank_stride);
+  p.list = scratch.reserve<int32_t>(heads * p.list_stride);
+  p.counts = scratch.reserve<int32_t>(heads);
   p.ranges = divide_up(p.recent - p.begin, kScanKeys);
   p.scan_tasks = heads * p.ranges;
   p.score_stride = whole_lines<int16_t>(shape.keys);
@@ -87,7 +98,6 @@ const ChoicePlan& SketchChoice::plan(const CacheShape& shape, Ports inputs, int6
   p.planes = scratch.reserve<uint64_t>(queries * query_bits_ * sketch_bits(shape.dim) / 64);
   p.scores = scratch.reserve<int16_t>(queries * p.score_stride);
   p.tops = scratch.reserve<int16_t>(heads * p.top_stride);
-  return p;
 }
 
 void SketchChoice::begin(const ChoiceCall& call) const {
@@ -154,14 +164,30 @@ void SketchChoice::scan(const ChoiceCall& call, int64_t task) const {
 
 void SketchChoice::select(const ChoiceCall& call, int64_t head) const {
   const auto& p = static_cast<const SketchPlan&>(call.plan);
-  if (!p.scans) return WindowChoice::select(call, head);
   SketchRankArgs a = {};
   a.query_count = call.shape.group;
   a.scores = p.scores.in(call.scratch) + head * call.shape.group * p.score_stride;
   a.stride = p.score_stride;
   a.tops = p.tops.in(call.scratch) + head * p.top_stride;
   a.ranges = p.ranges;
-  count_attended(call, static_cast<double>(write_list(call, a, head)));
+  a.mask = call.mask(head);
+  a.sinks = p.sinks;
+  a.begin = p.begin;
+  a.recent = p.recent;
+  a.end = call.shape.keys;
+  a.rank = p.ranks.in(call.scratch) + head * p.rank_stride;
+  kernels_.rank(a);
+  const int64_t count = kernels_.select(a.rank, call.shape.keys, p.keep,
+                                        p.list.in(call.scratch) + head * p.list_stride);
+  p.counts.in(call.scratch)[head] = static_cast<int32_t>(count);
+  count_attended(call, static_cast<double>(count));
+}
+
+void SketchChoice::limit(const ChoiceCall& call, int64_t head, AttendArgs& a, int64_t& keys) const {
+  const auto& p = static_cast<const SketchPlan&>(call.plan);
+  if (!p.scans) return WindowChoice::limit(call, head, a, keys);
+  a.list = p.list.in(call.scratch) + head * p.list_stride;
+  keys = p.counts.in(call.scratch)[head];
 }
 
 }  // namespace tamiz
