@@ -1,12 +1,13 @@
-"""Techniques alone and together: quality, speed, one table and one plot.
+"""Techniques alone and together: quality and speed, stored for `docs/results.py`.
 
     python benchmarks/composition.py build   DENSE FOLDER --calibration FILE [--max-dppl 0.012]
     python benchmarks/composition.py quality DENSE FOLDER --text FILE [--windows 8]
     python benchmarks/composition.py speed   DENSE FOLDER [--contexts 128,2000,8000]
-    python benchmarks/composition.py table   DENSE FOLDER [--peers FILE]
+    python benchmarks/composition.py store   DENSE FOLDER --json benchmarks/results/NAME.json
 
-FOLDER gets a bundle for each of TECHNIQUES and of TOGETHER below, results.json, composition.md and
-composition.svg. `--only NAME …` limits a step to some of the bundles.
+FOLDER gets a bundle for each of TECHNIQUES and of TOGETHER below, and results.json. `--only NAME …`
+limits a step to some of the bundles. `store` writes a file of results, from which
+`docs/results.py` makes a table and a chart of speed over Δppl.
 
 - Every bundle comes from `tamiz build --max-dppl`, so the gate of the whole model has held it; with
   a head shortlist, which recall judges, it has held the same bundle without. Text unlike the
@@ -21,8 +22,7 @@ composition.svg. `--only NAME …` limits a step to some of the bundles.
   the exact logits; so a bundle with one is built after that, with its allocation. Perplexities of a
   shortlist are with its estimates of the others.
 - Speed: all bundles and dense in turn (`--only` may leave dense out at long contexts), medians of
-  rounds, and the ratio to int4 in the same round. Peers come from `benchmarks/peers.py FOLDER/int4
-  --json FILE`, with the ratios of that run.
+  rounds, and the ratio to int4 in the same round. `benchmarks/peers.py` measures other engines.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import record
 
 from tamiz.evaluation.bench import bundle_child, measure, ratios, read_bandwidth
 from tamiz.evaluation.evaluate import Comparison, Reference, compare, log_softmax
@@ -223,79 +224,9 @@ def speed(arguments: argparse.Namespace, results: dict[str, Any], names: list[st
     results.setdefault(DENSE, {}).update(bytes=data, quality=NO_LOSS)
 
 
-def table(results: dict[str, Any], peers: dict[str, Any]) -> str:
-    contexts = list(results[BASE]["speed"]["ratio"])
-    head = ["", *(f"decode at {int(c):,}" for c in contexts), "Δppl", "Δppl 2,048", "KL", "top 1"]
-    lines = [[*head, "recall", "MB"], ["---"] * (len(head) + 2)]
-    for name in (DENSE, *variants()):
-        if "quality" not in (one := results.get(name, {})) or "speed" not in one:
-            continue
-        q, s = one["quality"], one["speed"]
-        cells = [
-            f"{s['decode_tok_s'][c]:.0f} ({s['ratio'][c]:.2f} ×)" if c in s["ratio"] else ""
-            for c in contexts
-        ]
-        cells += [f"{100 * q['dppl']:+.2f} %", f"{100 * q['dppl_2048']:+.2f} %"]
-        cells += [f"{q['kl']:.4f}", f"{100 * q['top1']:.1f} %"]
-        cells += ["" if q["recall"] is None else f"{100 * q['recall']:.2f} %"]
-        lines.append([name, *cells, f"{one['bytes'] / 1e6:.1f}"])
-    for name, one in peers.items():
-        if isinstance(one, dict) and "ratio" in one and name != "other":
-            ratio = one["ratio"]["decode_tok_s"]  # of the bundle to the peer
-            cells = [f"{one['decode_tok_s'][c]:.0f} ({1 / ratio[c]:.2f} ×)" for c in contexts]
-            lines.append([name, *cells, *[""] * (len(head) + 1 - len(cells))])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def plot(results: dict[str, Any]) -> str:
-    """Speed against Δppl, a panel a context."""
-    points = {n: r for n in variants() if "quality" in (r := results.get(n, {})) and "speed" in r}
-    loss = {
-        n: 100 * max(r["quality"]["dppl"], r["quality"]["dppl_2048"]) for n, r in points.items()
-    }
-    contexts = list(points[BASE]["speed"]["ratio"])
-    width, height, left, top = 260, 240, 50, 30
-    right = max(2.2, *loss.values()) * 1.25
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{len(contexts) * (width + left) + 60}" '
-        f'height="{height + 80}" font-family="sans-serif" font-size="11">'
-        '<rect width="100%" height="100%" fill="white"/>'
-    ]
-    for panel, context in enumerate(contexts):
-        found = {n: r["speed"]["ratio"] for n, r in points.items()}
-        ratio = {n: r[context] for n, r in found.items() if context in r}
-        high, low = max(ratio.values()) * 1.1, min(0.9, *ratio.values())
-        x0 = left + panel * (width + left)
-
-        def place(x: float, y: float, x0: int = x0, low: float = low, high: float = high) -> str:
-            right_of = x0 + max(x, 0) / right * width
-            return f"{right_of:.1f} {top + height - (y - low) / (high - low) * height:.1f}"
-
-        parts.append(
-            f'<path d="M{x0} {top}V{top + height}H{x0 + width}" fill="none" stroke="black"/>'
-            f'<path d="M{place(2, low)}L{place(2, high)}" stroke="gray" stroke-dasharray="3"/>'
-            f'<path d="M{place(0, 1)}L{place(right, 1)}" stroke="gray" stroke-dasharray="3"/>'
-            f'<text x="{x0 + 60}" y="{top - 10}">decode at {int(context):,}</text>'
-            f'<text x="{x0 + 90}" y="{top + height + 32}">Δppl, %</text>'
-            f'<text x="{x0 - 40}" y="{top + 4}">{high:.2f} ×</text>'
-            f'<text x="{x0 - 40}" y="{top + height}">{low:.2f} ×</text>'
-        )
-        for mark in range(int(right) + 1):
-            x, y = place(mark, low).split()
-            parts.append(f'<text x="{x}" y="{float(y) + 14}">{mark}</text>')
-        for name, value in ratio.items():
-            x, y = place(loss[name], value).split()
-            color = "crimson" if "+" in name else "steelblue"
-            parts.append(
-                f'<circle cx="{x}" cy="{y}" r="4" fill="{color}"/>'
-                f'<text x="{float(x) + 7}" y="{float(y) + 4}">{name}</text>'
-            )
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", choices=["build", "quality", "speed", "table"])
+    parser.add_argument("step", choices=["build", "quality", "speed", "store"])
     parser.add_argument("dense", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--calibration", type=Path)
@@ -303,18 +234,17 @@ def main() -> None:
     parser.add_argument("--text", type=Path)
     parser.add_argument("--windows", type=int, default=8)
     parser.add_argument("--contexts", default="128,2000,8000")
-    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--only", nargs="*")
     arguments = parser.parse_args()
     path = arguments.folder / "results.json"
     arguments.folder.mkdir(parents=True, exist_ok=True)
     results = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    if arguments.step == "table":
-        peers = json.loads(arguments.peers.read_text("utf-8")) if arguments.peers else {}
-        made = table(results, peers)
-        (arguments.folder / "composition.md").write_text(made, "utf-8")
-        (arguments.folder / "composition.svg").write_text(plot(results), "utf-8")
-        print(made)
+    if arguments.step == "store":
+        if arguments.json is None:
+            parser.error("store needs --json FILE")
+        settings = {"model": arguments.dense, "windows": arguments.windows}
+        record.write(arguments.json, "composition", results, settings=settings)
         return
     names = [*variants(), *([DENSE] if arguments.step == "speed" else [])]
     try:

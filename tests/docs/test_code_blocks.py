@@ -1,0 +1,84 @@
+"""Every console, Python and JSON block of the README, the quickstart and the guides runs.
+
+A page runs from its first block to its last in one folder, as for a reader, with a tiny model as
+`model.gguf` and a text as `text.txt`; pages that begin with a bundle find `dense` and `small`. A
+block that cannot run has the comment ``<!-- not run: REASON -->`` before it.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kit.command_line import ok
+from kit.pages import Reader, blocks
+from kit.rooms import ROOT
+from tamiz.evaluation import bench, windows
+from tamiz.testing import tiny_llama
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "docs" / "index.md",
+    ROOT / "docs" / "quickstart.md",
+    *sorted((ROOT / "docs" / "guides").glob("*.md")),
+]
+#: Every block that is not run: its page, and the reason that the page gives.
+NOT_RUN = {
+    ("CONTRIBUTING.md", "sets up the environment that runs this test"),
+    ("CONTRIBUTING.md", "runs tests"),
+    ("README.md", "compiles the native library"),
+    ("README.md", "installs from the package index"),
+    ("choose-a-budget.md", "measures the machine; the speed of a toy model means nothing"),
+    ("deploy.md", "needs ray, and starts a cluster"),
+    ("deploy.md", "tests/e2e/test_bare_session.py runs this script"),
+    ("from-hugging-face.md", "downloads a model"),
+    ("from-hugging-face.md", "installs torch, 1 GB and more"),
+    ("quickstart.md", "compiles the native library"),
+    ("quickstart.md", "installs from the package index"),
+    ("read-a-report.md", "exits with code 1, as the bundles differ"),
+    ("write-a-technique.md", "tests/docs/test_write_a_technique.py runs these blocks"),
+}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the pages begin with; the model has a context long enough for the tools."""
+    folder = tmp_path_factory.mktemp("start")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny_llama, "CONTEXT", 2048)
+        tiny_llama.write_tiny_llama(folder / "model.gguf")
+    (folder / "text.txt").write_text("hello world, this is a sieve. " * 200, "utf-8")
+    (folder / "request.txt").write_text("What is a sieve?", "utf-8")
+    ok("export", folder / "model.gguf", "-o", folder / "dense")
+    ok("build", folder / "dense", "-o", folder / "small", "--recipe", "small")
+    return folder
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measurements of one short round."""
+    monkeypatch.setattr(bench, "ROUNDS", 1)
+    monkeypatch.setattr(bench, "TOKENS", 3)
+    monkeypatch.setattr(bench, "PAUSE", 0.0)
+    monkeypatch.setattr(bench, "read_bandwidth", lambda threads: 1.0)
+    monkeypatch.setattr(windows, "WINDOW", 256)
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run(page: Path, start: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(start, tmp_path / "reader"))
+    reader = Reader(folder)
+    for block in blocks(page):
+        if block.reason is None:
+            try:
+                reader.run(block)
+            except Exception as error:
+                raise AssertionError(f"{page.name}:{block.line}: {error}") from error
+
+
+def test_blocks_that_are_not_run_are_listed() -> None:
+    found = [(page.name, block.reason) for page in PAGES for block in blocks(page) if block.reason]
+    assert set(found) == NOT_RUN

@@ -1,0 +1,147 @@
+"""The pages of results are made from the stored files, and are current."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kit.rooms import ROOT
+from tamiz.evaluation.bench import Measurement, ratios
+
+SCRIPT = ROOT / "docs" / "results.py"
+README = "# tamiz\n\n{0}\n\nold\n\n{1}\n\n## Install\n"
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return importlib.import_module("results")
+
+
+@pytest.fixture
+def repository(results: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a README and no results."""
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "benchmarks" / "results")
+    results.RESULTS.mkdir(parents=True)
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "README.md").write_text(README.format(*results.MARKERS))
+    return tmp_path
+
+
+def made(decode: float, prefill: float) -> Measurement:
+    measured = Measurement(load_s=0.5)
+    for length, speed in ((128, decode), (2000, decode / 2)):
+        measured.decode[length] = [speed, speed]
+    measured.prefill[512] = [prefill, prefill]
+    return measured
+
+
+def store(folder: Path, name: str, benchmark: str, found: Any, **settings: Any) -> None:
+    record = {
+        "benchmark": benchmark, "date": "2026-01-02", "commit": "abc",
+        "machine": {"processor": "CPU", "cores": 2, "memory_gb": 8.0, "isa": "avx2", "load": 0.1},
+        "versions": {"tamiz": "0"}, "settings": settings, "results": found,
+    }  # fmt: skip
+    (folder / f"{name}.json").write_text(json.dumps(record))
+
+
+def store_peers(results: ModuleType) -> None:
+    ours, theirs = made(1234.0, 5000.0), made(20.0, 40.5)
+    found: dict[str, Any] = {
+        "threads": 2,
+        "read_gb_s": 9.0,
+        "tamiz": ours.summary(),
+        "llama.cpp": theirs.summary(),
+    }
+    found["llama.cpp"]["ratio"] = {"decode_tok_s": ratios(ours.decode, theirs.decode)}
+    found["skipped"] = {"genai": "no model was given for it"}
+    store(results.RESULTS, "peers-tiny", "peers", found, gguf="tiny.gguf", bundle="b")
+
+
+def run(results: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["results.py", *arguments])
+    results.main()
+
+
+def test_the_pages_of_the_repository_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_files_the_readme_stays(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(results, monkeypatch)
+    assert "No measurement is stored yet" in (repository / "docs/results/index.md").read_text()
+    assert "old" in (repository / "README.md").read_text()
+
+
+def test_a_comparison_becomes_tables_and_a_chart(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_peers(results)
+    with pytest.raises(SystemExit, match="not current"):
+        run(results, monkeypatch, "--check")
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "### tiny" in page
+    assert "| llama.cpp | 20.0 | 10.0 | 40.5 |" in page
+    assert (
+        "2026-01-02, commit `abc`; CPU, 2 cores, avx2, 8.0 GB, load 0.1; tamiz 0; 2 threads" in page
+    )
+    assert "Not measured: onnxruntime-genai, no model was given for it." in page
+    readme = (repository / "README.md").read_text()
+    assert "| tiny | tamiz | 1,234 | 617 | 5,000 |" in readme
+    assert "old" not in readme
+    assert readme.endswith(results.MARKERS[1] + "\n\n## Install\n")
+    chart = (repository / "docs/results/speed.svg").read_text()
+    assert "tiny" in chart
+    assert "1,234" in chart
+    with pytest.raises(SystemExit, match="0"):
+        run(results, monkeypatch, "--check")
+
+
+def test_a_chart_of_other_numbers_is_not_current(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_peers(results)
+    run(results, monkeypatch)
+    chart = repository / "docs/results/speed.svg"
+    chart.write_text(chart.read_text().replace("sha256 of the measurements: ", "\\g<0>0"))
+    with pytest.raises(SystemExit, match=r"speed\.svg"):
+        run(results, monkeypatch, "--check")
+
+
+def test_techniques_together_become_a_table_and_a_chart(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quality = {"dppl": 0.01, "dppl_2048": 0.02, "kl": 0.003, "top1": 1.0, "recall": None}
+    speed = {"decode_tok_s": {"128": 50.0}, "ratio": {"128": 1.5}}
+    found = {
+        "int4": {"quality": quality, "speed": speed, "bytes": 97_000_000},
+        "kwta": {"flags": ["--kwta=on"]},
+    }
+    store(results.RESULTS, "composition-tiny", "composition", found, model="dense")
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| int4 | 50.0 | 1.50 | 1.00 | 2.00 | 0.00300 | 97.0 |" in page
+    assert "kwta" not in page
+    assert "int4" in (repository / "docs/results/composition.svg").read_text()
+
+
+def test_other_benchmarks_show_their_numbers(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(results.RESULTS, "rows", "many_rows", {"rows": {"16": {"gflops": 12.5}}, "ok": True})
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "## Many rows" in page
+    assert "| rows 16 gflops | 12.5 |" in page
