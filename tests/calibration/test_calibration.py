@@ -144,8 +144,9 @@ def test_without_text_the_model_writes_its_own(plugins: Plugins, tiny_dense: Pat
 def test_a_written_chat_follows_the_template(tiny_dense: Path) -> None:
     model = Model.load(tiny_dense, 1)
     tokenizer = Tokenizer(model.bundle)
-    windows = generate_windows(model, 12, 200)
-    assert [window.origin for window in windows] == 6 * ["written prose", "written chat"]
+    # Which tokens are drawn differs between machines; of 60 chats, many have several turns.
+    windows = generate_windows(model, 120, 400)
+    assert [window.origin for window in windows] == 60 * ["written prose", "written chat"]
     roles = ["user", "assistant"]
     talks = [tokenizer.decode(window.tokens, special=True) for window in windows[1::2]]
     for talk in talks:
