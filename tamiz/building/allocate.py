@@ -190,7 +190,8 @@ class _Search:
             if target is None or _ENOUGH <= used <= 1:
                 break
             step = min(_STEP, max(1 / _STEP, _AIM / max(used, 1e-9)))
-            factor = predicted.loss and used * problem.allowed_loss / predicted.loss
+            lost = max(used, 0.0) * problem.allowed_loss
+            factor = lost / predicted.loss if predicted.loss else 0.0
             target = predicted.loss * step or problem.allowed_loss
             if not low < target < high:
                 target = math.sqrt(max(low, high / 16) * high)

@@ -64,10 +64,12 @@ def goal(
     min_tok_s: float | None,
     prefer: str | None,
     allow: str | None,
+    requested: bool,
 ) -> Goal | None:
-    """The limits of a build; None where no option of this file is given.
+    """The limits of a build; None where nothing is to be chosen within limits.
 
-    --max-dppl is a limit where it is given, or where no other limit is.
+    --max-dppl alone is a limit unless something else decides: a policy, a recipe, a report,
+    autotune, or requested techniques. It is no limit by default where another limit is given.
 
     Raises:
         TamizError: An option that makes no sense beside limits, or an unknown name.
@@ -75,8 +77,12 @@ def goal(
     from tamiz.planning.allocation import Goal
 
     others = (max_kl, max_mb, min_tok_s)
+    given = ctx.get_parameter_source("max_dppl") is not ParameterSource.DEFAULT
     if all(value is None for value in (*others, prefer, allow)):
-        return None
+        decides = ("policy", "from_report", "recipe")
+        decided = any(ctx.params.get(name) is not None for name in decides)
+        if not given or max_dppl is None or decided or requested or ctx.params["autotune"] == "on":
+            return None
     for name in ("policy", "from_report", "recipe"):
         if ctx.params.get(name) is not None:
             flag = name.replace("_", "-")
@@ -84,7 +90,6 @@ def goal(
                 f"--{flag} decides formats and techniques, so limits such as --max-mb cannot choose"
                 " them; remove one of the two"
             )
-    given = ctx.get_parameter_source("max_dppl") is not ParameterSource.DEFAULT
     if not given and any(value is not None for value in others):
         max_dppl = None
     offered = [name for name, t in plugins(ctx).techniques().items() if t.rungs is not None]

@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="FRACTION|off",
     help="Quality budget of the whole model: largest accepted relative increase in perplexity on "
-    "the calibration text. 'off' skips the check.",
+    "the calibration text. Given alone, the build chooses a weight format for each site within it. "
+    "'off' skips the check.",
 )
 @limits
 @click.option(
@@ -141,6 +142,7 @@ def command(
     if backend != "loky" and jobs is not None:
         raise TamizError(f"--jobs has no effect with --backend={backend}, the cluster has its own")
     budget = _budget(ctx, max_dppl, recipe)
+    requested = any(flags.values())
     options = Options(
         on_conflict=on_conflict,
         policy=policy,
@@ -152,7 +154,7 @@ def command(
         jobs=jobs or 1,
         resume=resume,
         report=from_report,
-        goal=goal(ctx, budget, max_kl, max_mb, min_tok_s, prefer, allow),
+        goal=goal(ctx, budget, max_kl, max_mb, min_tok_s, prefer, allow, requested),
     )
     loaded = plugins(ctx)
     with progress_bar() as progress, _dense(source, output, loaded, progress) as dense:
@@ -216,6 +218,32 @@ def _budget(ctx: click.Context, text: str, recipe: str | None) -> float | None:
     return value
 
 
+def _quality(gate: reports.WholeModelGate, trial: reports.Trial) -> str:
+    """What the built model loses, with standard errors and the part of the budget that is used."""
+    loss, error = trial.dppl, trial.dppl_error
+    shown = [f"Δppl {_percent(loss, None if error is None or loss is None else error * (1 + loss))}"]
+    if gate.max_dppl is not None:
+        shown[0] += f" of {100 * gate.max_dppl:.3g} %"
+    if trial.kl_mean is not None:
+        error = trial.kl_error
+        spread = "" if error is None else f" ± {error:.2g}"
+        limit = "" if gate.max_kl is None else f" of {gate.max_kl:.3g}"
+        shown.append(f"mean KL {trial.kl_mean:.3g}{spread}{limit} nats per token")
+    if trial.refused:
+        shown.append(f"{len(trial.refused)} sites backed off")
+    text = "calibration" if gate.text == "calibration" else "model's own"
+    return (
+        f"whole model on {gate.windows} windows of {gate.window_tokens} tokens of the {text} text: "
+        f"{', '.join(shown)}; {len(gate.trials)} trials"
+    )
+
+
+def _percent(value: float | None, error: float | None) -> str:
+    if value is None:
+        return "not finite"
+    return f"{100 * value:.3g}" + ("" if error is None else f" ± {100 * error:.2g}") + " %"
+
+
 def _print(output: Path, report: reports.Report) -> None:
     totals = report.totals
     if totals.replaced:
@@ -239,10 +267,7 @@ def _print(output: Path, report: reports.Report) -> None:
             f"{dropped.site}: {dropped.technique} dropped, it conflicts with another technique"
         )
     if (trial := report.gate.result) is not None:
-        click.echo(
-            f"whole model on the calibration text: Δppl {trial.dppl}, mean KL {trial.kl_mean} nats "
-            f"per token, {len(trial.refused)} sites backed off"
-        )
+        click.echo(_quality(report.gate, trial))
     difference = report.check["max_relative_error"]
     click.echo(
         f"runs: outputs for a random input differ from dense by at most {100 * difference:.3g} %;"

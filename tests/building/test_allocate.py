@@ -66,6 +66,22 @@ def test_a_limit_of_kl_is_used(reference: Path, plugins: Plugins, tmp_path: Path
     assert report.gate.result.kl_error is not None
 
 
+def test_a_limit_of_dppl_is_used(reference: Path, plugins: Plugins, tmp_path: Path) -> None:
+    # Text that the model wrote: there, what is lost shows in the perplexity.
+    def own(name: str, most: float) -> Report:
+        options = Options(goal=Goal(max_dppl=most, prefer="size"))
+        chosen = choose(plugins.techniques())
+        return build(reference / "dense", tmp_path / name, chosen, plugins, options)
+
+    loose = own("loose", 10.0)
+    most = loose.gate.result.dppl / 3
+    report = own("out", most)
+    assert 0.5 * most <= report.gate.result.dppl <= most
+    assert report.totals.bytes_after > loose.totals.bytes_after
+    assert report.gate.result.dppl_error is not None
+    assert all(trial.predicted >= 0 for trial in report.gate.trials)
+
+
 def test_equal_builds_have_equal_bytes(reference: Path, plugins: Plugins, tmp_path: Path) -> None:
     for name in ("one", "two"):
         built(reference, tmp_path / name, plugins, max_kl=1e-3)

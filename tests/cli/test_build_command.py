@@ -5,11 +5,13 @@ import os
 import sys
 from pathlib import Path
 
+import gguf
 import pytest
 
 from kit.command_line import ok, refused
 from tamiz.planning.recipes import FILE as RECIPES
 from tamiz.reporting.report import Report
+from tamiz.testing import write_tiny_llama
 
 
 def test_build_reports_every_site(tiny_dense: Path, tmp_path: Path) -> None:
@@ -180,3 +182,19 @@ def test_whole_numbers_fit_an_op(tiny_dense: Path, tmp_path: Path, value: int) -
     reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--policy", policy)
     assert "expected " in reason
     assert not (tmp_path / "out").exists()
+
+
+def test_a_budget_alone_chooses_formats(tmp_path: Path) -> None:
+    write_tiny_llama(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.Q8_0)
+    (tmp_path / "text").write_text("hello " * 4000)
+    ok("export", tmp_path / "tiny.gguf", "-o", tmp_path / "ref")
+    known = tmp_path / "known"
+    ok("calibrate", tmp_path / "ref", "--text", tmp_path / "text", "-o", known)
+    build = ("build", tmp_path / "ref", "--calibration", known, "-o")
+    told = ok(*build, tmp_path / "out", "--max-dppl=0.5")
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["totals"]["bytes_after"] < report["totals"]["bytes_before"]
+    assert " of 50 %, mean KL " in told
+    assert " ± " in told
+    kept = json.loads(ok(*build, tmp_path / "kept", "--json"))
+    assert kept["totals"]["bytes_after"] == kept["totals"]["bytes_before"]
