@@ -1,7 +1,7 @@
-# make demo   the main job on SmolLM2-135M: export, build int4, compare with dense, answer a prompt;
-#             then techniques together, under one gate, against int4
-# make test   the tox matrix
-# make wheels both distributions into dist/
+# make demo     the main job on SmolLM2-135M: export, build int4, compare with dense, answer a prompt
+# make together after the demo: techniques together, under one gate, against int4 (some minutes)
+# make test     the tox matrix
+# make wheels   both distributions into dist/
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,11 +11,13 @@ DEMO := tamiz-demo
 TOGETHER := --head-shortlist=on --state-pack=on --kv-int8=on --block-quant-scale-bits=8
 OPS_STAMP := dist/.tamiz-ops.stamp
 
-.PHONY: demo test wheels clean
+.PHONY: demo together test wheels clean
 
 demo: $(VENV)/.demo.stamp
-	$(BIN)/tamiz demo
-	@echo; echo "Techniques together, under one gate (some minutes; int4 in $(DEMO)/int4 is done):"
+	$(BIN)/tamiz demo --dir $(DEMO)
+	@echo "Techniques together, in some more minutes: make together"
+
+together: demo
 	test -d $(DEMO)/together || $(BIN)/tamiz build $(DEMO)/dense -o $(DEMO)/together $(TOGETHER)
 	$(BIN)/tamiz bench $(DEMO)/together --against $(DEMO)/int4 --context 128,2000,8000
 

