@@ -44,7 +44,8 @@ def child(model: str, threads: int, tokens: int) -> None:
         api.llama_memory_clear(api.llama_get_memory(context), True)
         answer, given = [], prompt
         for _ in range(tokens):
-            batch = api.llama_batch_get_one((api.llama_token * len(given))(*given), len(given))
+            tokens_given = (api.llama_token * len(given))(*given)  # the batch only points to it
+            batch = api.llama_batch_get_one(tokens_given, len(given))
             if api.llama_decode(context, batch) != 0:
                 raise SystemExit("llama_decode failed")
             logits = api.llama_get_logits_ith(context, -1)
