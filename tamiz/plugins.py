@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from tamiz.api.passes import GraphPass, Note, Phase
     from tamiz.api.site import Site
+    from tamiz.api.statistics import Imatrix
 
 GROUP = "tamiz"
 DISABLE = "TAMIZ_DISABLE_PLUGINS"
@@ -100,12 +102,20 @@ class Plugins:
         Raises:
             TamizError: A plugin's hook fails.
         """
-        try:
-            found: tuple[list[Site], list[Note]] | None
+        found: tuple[list[Site], list[Note]] | None
+        with _blaming_plugin():
             found = self.manager.hook.tamiz_find_sites(model=model)
-        except HookError as error:
-            with blaming(f"plugin {error.plugin}"):
-                raise error.reason from error
+        return found
+
+    def read_imatrix(self, path: Path) -> Imatrix | None:
+        """What the first plugin that knows a regular file says of it; None where none does.
+
+        Raises:
+            TamizError: The file is damaged, or a plugin's hook fails.
+        """
+        found: Imatrix | None
+        with _blaming_plugin():
+            found = self.manager.hook.tamiz_read_imatrix(path=path)
         return found
 
     def working(self) -> list[Plugin]:
@@ -156,6 +166,16 @@ def load(
     while (error := _collect(loaded, own_flags, hooks)) is not None:
         _skip(manager, next(p for p in loaded.working() if p.name == error.plugin), error.reason)
     return loaded
+
+
+@contextmanager
+def _blaming_plugin() -> Iterator[None]:
+    """Names the plugin whose hook raises; errors of its input stay as they are."""
+    try:
+        yield
+    except HookError as error:
+        with blaming(f"plugin {error.plugin}"):
+            raise error.reason from error
 
 
 def _disabled(installed: set[str]) -> set[str]:

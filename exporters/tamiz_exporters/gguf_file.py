@@ -7,17 +7,15 @@ traceback there; here it costs one sentence. Layout: https://github.com/ggml-org
 from __future__ import annotations
 
 import math
-import mmap
-import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from gguf import dequantize
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
-from tamiz.api import TamizError
+from tamiz_exporters.checked_file import CheckedFile
 
 _SCALARS = {
     GGUFValueType.UINT8: "<u1",
@@ -36,13 +34,7 @@ _MIN_KEY_VALUE = 8 + 4 + 1
 _MIN_TENSOR_INFO = 8 + 4 + 8 + 4 + 8
 _MAX_DIMS = 4
 _MAX_NAME = 65_535
-_MAX_SHOWN = 120
 _CHUNK_WEIGHTS = 1 << 21
-
-
-def _shown(text: str) -> str:
-    text = text if text.isprintable() else ascii(text)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 @dataclass(frozen=True)
@@ -95,7 +87,7 @@ class GgufTensor:
         return out.reshape(self.shape if rows is None else (count, *self.shape[1:]))
 
 
-class GgufFile:
+class GgufFile(CheckedFile):
     """A GGUF file whose structure has been checked.
 
     Attributes:
@@ -113,16 +105,7 @@ class GgufFile:
         Raises:
             TamizError: If the file is truncated, inconsistent, or of an unknown version.
         """
-        self.path = path
-        self._offset = 0
-        try:
-            with path.open("rb") as file:
-                self._size = path.stat().st_size
-                if self._size < 24:
-                    self.fail("size", f"{self._size} bytes", "a header of at least 24 bytes")
-                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise TamizError(f"{path}: cannot be read: {error.strerror}") from error
+        super().__init__(path, least=24)
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, GgufTensor] = {}
         tensor_count, pair_count = self._read_header()
@@ -153,59 +136,28 @@ class GgufFile:
             self.fail(key, f"a value of type {type(value).__name__}", f"type {kind.__name__}")
         return value
 
-    def fail(self, field: str, found: Any, expected: str) -> NoReturn:
-        """Raises the TamizError that says what is wrong with the file.
-
-        Args:
-            field: What was looked at.
-            found: What stands there; shortened and escaped, as the file may hold anything.
-            expected: What should stand there.
-        """
-        field, found = _shown(field), _shown(str(found))
-        raise TamizError(f"{self.path}: {field}: found {found}, expected {expected}")
-
-    def _take(self, size: int, field: str) -> int:
-        """Advances over `size` bytes and returns where they begin."""
-        begin = self._offset
-        if size > self._size - begin:
-            self.fail(field, f"{self._size - begin} bytes left in the file", f"{size} bytes")
-        self._offset = begin + size
-        return begin
-
-    def _number(self, code: str, field: str) -> int:
-        begin = self._take(struct.calcsize(code), field)
-        (value,) = struct.unpack_from(code, self._bytes, begin)
-        return int(value)
-
     def _string(self, field: str) -> str:
-        length = self._number("<Q", f"length of {field}")
-        begin = self._take(length, field)
-        try:
-            return self._bytes[begin : begin + length].decode("utf-8")
-        except UnicodeDecodeError:
-            self.fail(field, "bytes that are not UTF-8", "UTF-8 text")
+        return self.text(self.number("<Q", f"length of {field}"), field)
 
     def _name(self, field: str) -> str:
-        begin = self._offset
-        length = self._number("<Q", f"length of {field}")
+        length = self.number("<Q", f"length of {field}")
         if length > _MAX_NAME:
             self.fail(f"length of {field}", str(length), f"at most {_MAX_NAME}")
-        self._offset = begin
-        return self._string(field)
+        return self.text(length, field)
 
     def _count(self, field: str, entry_bytes: int) -> int:
-        count = self._number("<Q", field)
-        room = (self._size - self._offset) // entry_bytes
+        count = self.number("<Q", field)
+        room = (self.size - self.offset) // entry_bytes
         if count > room:
             self.fail(field, str(count), f"at most {room}, which is what the file has room for")
         return count
 
     def _read_header(self) -> tuple[int, int]:
-        begin = self._take(4, "magic")
-        magic = self._bytes[begin : begin + 4]
+        begin = self.take(4, "magic")
+        magic = self.bytes[begin : begin + 4]
         if magic != b"GGUF":
             self.fail("magic", repr(magic), "b'GGUF'")
-        version = self._number("<I", "version")
+        version = self.number("<I", "version")
         if version not in (2, 3):
             self.fail("version", str(version), "2 or 3, little-endian")
         tensors = self._count("tensor count", _MIN_TENSOR_INFO)
@@ -218,7 +170,7 @@ class GgufFile:
         self.metadata[key] = self._read_value(self._value_type(key), key)
 
     def _value_type(self, key: str) -> GGUFValueType:
-        number = self._number("<I", f"type of {key}")
+        number = self.number("<I", f"type of {key}")
         try:
             return GGUFValueType(number)
         except ValueError:
@@ -230,8 +182,8 @@ class GgufFile:
         if kind == GGUFValueType.ARRAY:
             return self._read_array(key)
         dtype = np.dtype(_SCALARS[kind])
-        begin = self._take(dtype.itemsize, key)
-        return np.frombuffer(self._bytes, dtype, 1, begin)[0].item()
+        begin = self.take(dtype.itemsize, key)
+        return np.frombuffer(self.bytes, dtype, 1, begin)[0].item()
 
     def _read_array(self, key: str) -> list[str] | np.ndarray:
         kind = self._value_type(key)
@@ -241,23 +193,23 @@ class GgufFile:
         length = self._count(f"length of {key}", dtype.itemsize if dtype else 8)
         if dtype is None:
             return [self._string(f"{key}[{index}]") for index in range(length)]
-        return np.frombuffer(self._bytes, dtype, length, self._take(length * dtype.itemsize, key))
+        return np.frombuffer(self.bytes, dtype, length, self.take(length * dtype.itemsize, key))
 
     def _read_tensor_info(self) -> tuple[str, tuple[int, ...], GGMLQuantizationType, int]:
         name = self._name("tensor name")
-        n_dims = self._number("<I", f"tensor {name}: n_dims")
+        n_dims = self.number("<I", f"tensor {name}: n_dims")
         if not 1 <= n_dims <= _MAX_DIMS:
             self.fail(f"tensor {name}: n_dims", str(n_dims), f"1 to {_MAX_DIMS}")
-        dims = [self._number("<Q", f"tensor {name}: dims[{axis}]") for axis in range(n_dims)]
+        dims = [self.number("<Q", f"tensor {name}: dims[{axis}]") for axis in range(n_dims)]
         for axis, dim in enumerate(dims):
             if not 0 < dim < 2**63:
                 self.fail(f"tensor {name}: dims[{axis}]", str(dim), "1 to 2^63 - 1")
-        number = self._number("<I", f"tensor {name}: type")
+        number = self.number("<I", f"tensor {name}: type")
         try:
             kind = GGMLQuantizationType(number)
         except ValueError:
             self.fail(f"tensor {name}: type", str(number), "a known ggml type")
-        return name, tuple(reversed(dims)), kind, self._number("<Q", f"tensor {name}: offset")
+        return name, tuple(reversed(dims)), kind, self.number("<Q", f"tensor {name}: offset")
 
     def _alignment(self) -> int:
         alignment = self.get("general.alignment", int, 32)
@@ -267,7 +219,7 @@ class GgufFile:
 
     def _map_tensors(self, infos: list[tuple[str, tuple[int, ...], Any, int]]) -> None:
         alignment = self._alignment()
-        start = -(-self._offset // alignment) * alignment
+        start = -(-self.offset // alignment) * alignment
         end_of_previous, previous = 0, ""
         for name, shape, kind, offset in sorted(infos, key=lambda info: info[3]):
             if offset % alignment:
@@ -277,17 +229,17 @@ class GgufFile:
             row_bytes = self._row_bytes(name, shape, kind)
             rows = math.prod(shape[:-1])
             end_of_previous, previous = offset + rows * row_bytes, name
-            if start + end_of_previous > self._size:
+            if start + end_of_previous > self.size:
                 self.fail(
                     f"tensor {name}: data",
-                    f"a file of {self._size} bytes",
+                    f"a file of {self.size} bytes",
                     f"{start + end_of_previous} bytes",
                 )
         for name, shape, kind, offset in infos:
             if name in self.tensors:
                 self.fail(f"tensor {name}", "the name twice", "every name once")
             rows, row_bytes = math.prod(shape[:-1]), self._row_bytes(name, shape, kind)
-            data = np.frombuffer(self._bytes, np.uint8, rows * row_bytes, start + offset)
+            data = np.frombuffer(self.bytes, np.uint8, rows * row_bytes, start + offset)
             self.tensors[name] = GgufTensor(name, shape, kind, data.reshape(rows, row_bytes))
 
     def _row_bytes(self, name: str, shape: tuple[int, ...], kind: GGMLQuantizationType) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from tamiz.api import Exporter, hookimpl
+from tamiz.api import Exporter, Imatrix, hookimpl
 
 
 @hookimpl(trylast=True)
@@ -34,3 +35,11 @@ def tamiz_exporters() -> Sequence[Exporter]:
             export=huggingface.export,
         ),
     )
+
+
+@hookimpl(trylast=True)
+def tamiz_read_imatrix(path: Path) -> Imatrix:
+    """Reads an imatrix of llama.cpp."""
+    from tamiz_exporters.imatrix import read_imatrix
+
+    return read_imatrix(path)

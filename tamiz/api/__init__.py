@@ -35,7 +35,7 @@ from tamiz.api.metadata import (
 )
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.sparsity import importance, largest, largest_blocks
-from tamiz.api.statistics import Sensitivity, Statistics, usual
+from tamiz.api.statistics import Imatrix, Sensitivity, Statistics, usual
 from tamiz.api.technique import (
     Autotune,
     Claim,
@@ -82,6 +82,7 @@ __all__ = [
     "FitError",
     "GraphEditor",
     "GraphPass",
+    "Imatrix",
     "Linear",
     "Mode",
     "Note",

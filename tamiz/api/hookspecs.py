@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pluggy
 
 from tamiz.api.site import Site
+from tamiz.api.statistics import Imatrix
 from tamiz.api.technique import Technique
 
 if TYPE_CHECKING:
@@ -82,5 +84,15 @@ def tamiz_find_sites(model: ir.Model) -> tuple[list[Site], list[Note]] | None:
 
     Returns the sites in graph order, and for every linear-looking node that is no site the reason
     why; None leaves the model to the next plugin.
+    """
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
+def tamiz_read_imatrix(path: Path) -> Imatrix | None:
+    """Reads mean squares of the inputs of sites from a regular file of another tool.
+
+    Raises TamizError if the file is damaged. None leaves the file to the next plugin; the reader
+    that tamiz brings, of llama.cpp's imatrix files, is tried last.
     """
     raise NotImplementedError

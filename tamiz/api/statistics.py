@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +50,19 @@ class Statistics:
     run: NDArray[np.float32] | None = None
     sensitivity: Sensitivity | None = None
     weight_share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Imatrix:
+    """How large the inputs of a model's sites were on a text, measured by another tool.
+
+    Attributes:
+        count: Tokens or calls that were seen.
+        means: Mean of x² by site id, float32 ``[K]``, finite and at least 0.
+    """
+
+    count: int
+    means: Mapping[str, NDArray[np.float32]]
 
 
 def usual(samples: NDArray[np.float32]) -> NDArray[np.intp]:

@@ -24,6 +24,7 @@ from tamiz.building.search import Search
 from tamiz.building.selection import Fitter, Slot, accepted, leave_out
 from tamiz.building.workers import workers
 from tamiz.calibration.file import Calibration
+from tamiz.calibration.imatrix import read_imatrix, weighed_by
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
@@ -51,6 +52,7 @@ class Options:
         on_conflict: ``error`` or ``drop``; see `tamiz.planning.plan.make_plan`.
         policy: A policy's file.
         calibration: A calibration's file.
+        imatrix: A file whose mean squared inputs replace those of the calibration.
         autotune: Whether to try several configurations where the policy does not say.
         strip_dense: Whether dense weights go where the policy does not say.
         max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
@@ -65,6 +67,7 @@ class Options:
     on_conflict: str = "error"
     policy: Path | None = None
     calibration: Path | None = None
+    imatrix: Path | None = None
     autotune: bool = False
     strip_dense: bool = True
     max_dppl: float | None = 0.02
@@ -217,7 +220,7 @@ class _Build:
         with clock("recognise"):
             surveyed = surveyed or survey(self.dense, self.plugins)
             tools = Tools(surveyed, self.work, self.progress)
-            known = self.decider.calibration(tools)
+            known = self._known(tools)
             plan = self.decider.plan(tools, known)
         with workers(self.options.backend, self.options.jobs) as crew:
             with clock("weigh"):
@@ -255,6 +258,14 @@ class _Build:
             self._manifest(folder, plan, slots, written)
         self.progress("done", 1, 1)
         return report
+
+    def _known(self, tools: Tools) -> Calibration | None:
+        """What is known of the inputs: the calibration, with the imatrix where one is given."""
+        file = self.options.imatrix
+        if file is None:
+            return self.decider.calibration(tools)
+        imatrix = read_imatrix(file, tools.survey, self.plugins)
+        return weighed_by(self.decider.calibration(tools), imatrix, tools.survey)
 
     def _sensitivities(
         self, surveyed: Survey, plan: Plan, known: Calibration | None

@@ -39,28 +39,29 @@ class Replay:
     calibration_file: Path | None
 
     def calibration(self, tools: Tools) -> Calibration | None:
-        """The calibration that was given; it must be that of the reported build.
+        """The calibration that was given.
 
         Raises:
-            TamizError: Another calibration, or a file that cannot be read.
+            TamizError: The file cannot be read.
         """
-        file, known = self.calibration_file, None
-        if file is not None:
-            known = calibrations.load(file, tools.survey.bundle)
-        if self.report.build.calibration != (known.digest if known else None):
-            raise TamizError(f"{self.file}: the build it reports used another calibration file")
-        return known
+        file = self.calibration_file
+        return None if file is None else calibrations.load(file, tools.survey.bundle)
 
     def plan(self, tools: Tools, known: Calibration | None) -> Plan:
         """The plan that applies what the report says was applied, and nothing else.
 
         Raises:
-            TamizError: The report is of another model, or a technique is not installed in the
-                version that the report names, or refuses its configuration.
+            TamizError: The report is of another model or used another calibration or imatrix, or a
+                technique is not installed in the version that the report names, or refuses its
+                configuration.
         """
         report, dense, sites = self.report, tools.survey.bundle, tools.survey.sites
         if report.source_sha256 != dense.manifest.source.sha256:
             raise TamizError(f"{self.file}: reports a build of another model than {dense.path}")
+        if report.build.calibration != (known.digest if known else None):
+            raise TamizError(
+                f"{self.file}: the build it reports used another calibration file or imatrix"
+            )
         if unknown := sorted(set(report.sites) - {site.id for site in sites}):
             raise TamizError(f"{self.file}: sites.{unknown[0]} is no site of the model")
         base = tuple(

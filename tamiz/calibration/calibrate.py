@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,12 +35,26 @@ _WINDOWS, _SAMPLES, _MEMORY = 64, 256, 256 << 20
 Progress = Callable[[str, int, int], None]
 
 
+@dataclass(frozen=True)
+class Text:
+    """A text to calibrate on.
+
+    Attributes:
+        path: Its file, in UTF-8.
+        weight: How much each of its tokens counts in means, and how likely its inputs are kept,
+            relative to a text of weight 1; above 0.
+    """
+
+    path: Path
+    weight: float = 1.0
+
+
 def calibrate_bundle(
     source: Path,
     target: Path,
     plugins: Plugins,
     *,
-    texts: Sequence[Path] = (),
+    texts: Sequence[Path | Text] = (),
     merged: Sequence[Path] = (),
     windows: int = _WINDOWS,
     samples: int = _SAMPLES,
@@ -53,7 +68,8 @@ def calibrate_bundle(
         source: Folder of a dense bundle.
         target: The file to write; ``<target>.part`` holds what an interrupted run has measured.
         plugins: The loaded plugins.
-        texts: UTF-8 texts; none for what the model itself writes, unless files are merged.
+        texts: UTF-8 texts, or such with weights; none for what the model itself writes, unless
+            files are merged.
         merged: Calibration files of the same model to take in.
         windows: Windows of 512 tokens to read of each text.
         samples: Inputs to keep of every site; of heads 8,192.
@@ -66,13 +82,15 @@ def calibrate_bundle(
             `target` cannot be written.
     """
     bundle = Bundle.open_dense(source)
-    read = [source, *(path for path in (*texts, *merged) if not path.is_dir())]
+    weighted = [text if isinstance(text, Text) else Text(text) for text in texts]
+    paths = (*(text.path for text in weighted), *merged)
+    read = [source, *(path for path in paths if not path.is_dir())]
     check_output(target, "a calibration", files.is_calibration, read)
     others = [files.load(path, bundle) for path in merged]
-    if others and not texts:
+    if others and not weighted:
         result = others.pop(0)
     else:
-        cuts = text_windows(bundle, texts, windows, threads, progress)
+        cuts = text_windows(bundle, weighted, windows, threads, progress)
         surveyed = survey(bundle, plugins)
         result = measure(surveyed, cuts, target, samples, memory, threads, progress)
     for other in others:
@@ -181,13 +199,14 @@ def _interrupted(
     except TamizError:
         return empty
     same = (state.inputs, state.limits) == (empty.inputs, empty.limits)
-    seen = [window_hash(window.tokens) for window in cuts[: len(state.windows)]]
-    return state if same and seen == state.windows else empty
+    begin = cuts[: len(state.windows)]
+    seen = [(window_hash(window.tokens), window.weight) for window in begin]
+    return state if same and seen == [*zip(state.windows, state.weights)] else empty  # noqa: B905
 
 
 def text_windows(
     bundle: Bundle,
-    texts: Sequence[Path],
+    texts: Sequence[Text],
     windows: int = _WINDOWS,
     threads: int | None = None,
     progress: Progress = lambda what, done, total: None,
@@ -214,10 +233,10 @@ def text_windows(
         return generate_windows(model, min(windows, _GENERATED), length, report)
     tokenizer = Tokenizer(bundle)
     cuts: list[Window] = []
-    for path in texts:
-        ids = tokenizer.encode(read_text(path), bos=False)
+    for text in texts:
+        ids = tokenizer.encode(read_text(text.path), bos=False)
         if len(ids) < length:
-            raise TamizError(f"{path}: has {len(ids)} tokens, expected at least {length}")
+            raise TamizError(f"{text.path}: has {len(ids)} tokens, expected at least {length}")
         pieces = cut(ids, min(windows, len(ids) // length), length)
-        cuts += [Window(path.name, piece) for piece in pieces]
+        cuts += [Window(text.path.name, piece, text.weight) for piece in pieces]
     return cuts

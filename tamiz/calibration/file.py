@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +32,9 @@ from tamiz.files.text_file import check_characters, check_regular
 WINDOW = 512
 #: Windows whose tokens a file keeps, for predictions of losses and the gate of the whole model.
 KEPT_WINDOWS = 20
-VERSION = 3
+VERSION = 4
+#: Files without weights of the windows, which are all 1.
+_UNWEIGHTED = 3
 #: Key of the metadata in a calibration's file.
 KIND = "tamiz-calibration"
 
@@ -49,14 +53,18 @@ class Calibration:
         count: Tokens that were seen.
         windows: SHA-256 of every window that was seen, in order.
         origins: The name of the text that each of them is of.
-        tokens: The first windows, int32 ``[n, WINDOW]``.
+        weights: How much each of them counts.
+        kept: Numbers of the windows whose tokens are kept; see `_fair`.
+        tokens: The tokens of these, int32 ``[n, WINDOW]``.
         priorities: The samples' random numbers, uint64 ``[S]``, ascending.
         places: Number of the window that each sample is of, int32 ``[S]``.
-        sums: Σ x² by input, float64 ``[K]``.
+        mass: Tokens that were seen, each as often as its window counts.
+        sums: Σ x² by input over the same, float64 ``[K]``.
         samples: The first samples by input, float32 ``[at most S, K]``.
         run_window: SHA-256 of the window that `runs` are of: the smallest.
         runs: By input, those of the last tokens of that window, as they follow each other,
             float32 ``[R, K]``, R at most the input's limit.
+        imatrix: SHA-256 of the imatrix that `sums` are of; '' if they are of the text.
     """
 
     model: str
@@ -65,18 +73,22 @@ class Calibration:
     count: int = 0
     windows: list[str] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
     tokens: list[list[int]] = field(default_factory=list)
     priorities: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     places: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    mass: float = 0.0
     sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     samples: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     run_window: str = ""
     runs: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    imatrix: str = ""
 
     @property
     def digest(self) -> str:
         """Identifies what was measured."""
-        seen = [self.model, self.limits, self.windows, self.origins]
+        seen = [self.model, self.limits, self.windows, self.origins, self.weights, self.imatrix]
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
     def statistics(self, site: str) -> Statistics | None:
@@ -84,11 +96,11 @@ class Calibration:
         name = self.inputs.get(site)
         if name is None or not self.count:
             return None
-        imatrix = (self.sums[name] / self.count).astype(np.float32)
+        imatrix = (self.sums[name] / self.mass).astype(np.float32)
         samples = self.samples[name]
         places = self.places[: len(samples)]
         order = np.argsort(places, kind="stable")
-        origins = np.array(self.origins)[places[order]]
+        origins = np.array(self.origins, np.str_)[places[order]]
         return Statistics(self.count, imatrix, samples[order], origins, self.runs[name])
 
     def add(self, window: Window, values: Mapping[str, NDArray[np.float32]]) -> None:
@@ -104,13 +116,18 @@ class Calibration:
         priorities = np.random.Generator(np.random.Philox(seed)).integers(
             0, 1 << 63, len(ids), dtype=np.uint64
         )
+        if window.weight != 1:
+            share = priorities / float(1 << 63)
+            drawn = -np.expm1(np.log1p(-share) / window.weight)  # the least of `weight` numbers
+            priorities = (drawn * float(1 << 63)).astype(np.uint64)
         one = Calibration(self.model, self.inputs, self.limits, len(ids), [digest])
-        one.origins, one.tokens = [window.origin], [ids.tolist()]
+        one.origins, one.weights, one.kept = [window.origin], [window.weight], [0]
+        one.tokens, one.mass = [ids.tolist()], window.weight * len(ids)
         order = np.argsort(priorities, kind="stable")[: max(self.limits.values())]
         one.priorities, one.places = priorities[order], np.zeros(len(order), np.int32)
         one.run_window = digest
         for name, value in values.items():
-            one.sums[name] = np.square(value, dtype=np.float64).sum(axis=0)
+            one.sums[name] = window.weight * np.square(value, dtype=np.float64).sum(axis=0)
             one.samples[name] = value[order[: self.limits[name]]].astype(np.float32)
             one.runs[name] = value[-self.limits[name] :].astype(np.float32)
         self.merge(one)
@@ -130,10 +147,30 @@ class Calibration:
         self.priorities, self.places = priorities[order], places[order]
         if not self.run_window or other.run_window < self.run_window:
             self.run_window, self.runs = other.run_window, other.runs
+        kept = dict(zip(self.kept, self.tokens, strict=True))
+        more = zip(other.kept, other.tokens, strict=True)
+        kept |= {len(self.windows) + number: tokens for number, tokens in more}
         self.count += other.count
+        self.mass += other.mass
         self.windows += other.windows
         self.origins += other.origins
-        self.tokens = [*self.tokens, *other.tokens][:KEPT_WINDOWS]
+        self.weights += other.weights
+        ranks = _fair(self.origins, self.weights)
+        self.kept = sorted(kept, key=lambda number: (ranks[number], number))[:KEPT_WINDOWS]
+        self.tokens = [kept[number] for number in self.kept]
+
+
+def _fair(origins: Sequence[str], weights: Sequence[float]) -> list[float]:
+    """Ranks of windows: two of each text by turns, of heavier texts sooner.
+
+    Windows stay in pairs because two that follow each other are read as one of 1,024 tokens.
+    """
+    seen: Counter[str] = Counter()
+    ranks = []
+    for origin, weight in zip(origins, weights, strict=True):
+        ranks.append((seen[origin] // 2 + 1) / weight)
+        seen[origin] += 1
+    return ranks
 
 
 def fingerprint(bundle: Bundle) -> str:
@@ -165,6 +202,9 @@ def save(calibration: Calibration, path: Path) -> None:
         "count": calibration.count,
         "windows": calibration.windows,
         "origins": calibration.origins,
+        "weights": calibration.weights,
+        "kept": calibration.kept,
+        "mass": calibration.mass,
         "run_window": calibration.run_window,
     }
     write_tensors(path, tensors, KIND, about)
@@ -218,7 +258,8 @@ def _read(about: Any, tensors: Mapping[str, NDArray[Any]], vocabulary: int) -> C
         KeyError: One is missing.
     """
     _expect(isinstance(about, dict), "the description", "an object", about)
-    _expect(about["version"] == VERSION, "version", str(VERSION), about["version"])
+    version = about["version"]
+    _expect(version in (_UNWEIGHTED, VERSION), "version", str(VERSION), version)
     inputs, limits = about["inputs"], about["limits"]
     _expect(_is_object(inputs, str), "inputs", "an object of names", inputs)
     _expect(_is_object(limits, int), "limits", "an object of counts", limits)
@@ -236,9 +277,11 @@ def _read(about: Any, tensors: Mapping[str, NDArray[Any]], vocabulary: int) -> C
     _expect(0 <= about["count"] < 1 << 53, "count", "a count", about["count"])
     result = Calibration(about["model"], inputs, limits, about["count"], windows, origins)
     result.run_window = about["run_window"]
-
     tokens = _tensor(tensors, _TOKENS, np.int32, 2)
-    _expect(len(tokens) <= len(windows), _TOKENS, f"{len(windows)} windows", len(tokens))
+    if version == _UNWEIGHTED:
+        about = {**about, "weights": [1.0] * len(windows), "mass": float(about["count"])}
+        about["kept"] = list(range(len(tokens)))
+    _read_weights(result, about, len(tokens))
     _check_range(tokens, _TOKENS, vocabulary)
     result.tokens = tokens.tolist()
     result.priorities = _tensor(tensors, _PRIORITIES, np.uint64, 1)
@@ -251,6 +294,23 @@ def _read(about: Any, tensors: Mapping[str, NDArray[Any]], vocabulary: int) -> C
     for name in sorted(used):
         _read_input(result, tensors, name)
     return result
+
+
+def _read_weights(result: Calibration, about: Mapping[str, Any], tokens: int) -> None:
+    """Takes how much the windows count, and which are kept, into `result`."""
+    weights, kept, mass = about["weights"], about["kept"], about["mass"]
+    windows = len(result.windows)
+    right = isinstance(weights, list) and len(weights) == windows and all(map(_is_weight, weights))
+    _expect(right, "weights", f"{windows} positive numbers", weights)
+    right = isinstance(kept, list) and all(type(n) is int and 0 <= n < windows for n in kept)
+    _expect(right and len(set(kept)) == len(kept), "kept", "numbers of windows", kept)
+    _expect(len(kept) == tokens, _TOKENS, f"{len(kept)} windows", tokens)
+    _expect(not windows or _is_weight(mass), "mass", "a positive number", mass)
+    result.weights, result.kept, result.mass = weights, kept, mass
+
+
+def _is_weight(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value > 0
 
 
 def _read_input(result: Calibration, tensors: Mapping[str, NDArray[Any]], name: str) -> None:

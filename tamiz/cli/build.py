@@ -52,6 +52,12 @@ if TYPE_CHECKING:
     help="Calibration file of 'tamiz calibrate', used to fit weights and to measure quality.",
 )
 @click.option(
+    "--imatrix",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Imatrix file of llama.cpp (GGUF or .dat). Its mean squared inputs replace those of the "
+    "calibration; samples, and the text that measures quality, still come from a calibration.",
+)
+@click.option(
     "--max-dppl",
     default="0.02",
     show_default=True,
@@ -104,6 +110,7 @@ def command(
     recipe: str | None,
     policy: Path | None,
     calibration: Path | None,
+    imatrix: Path | None,
     max_dppl: str,
     max_kl: float | None,
     max_mb: float | None,
@@ -132,7 +139,7 @@ def command(
     from tamiz.reporting.reader import is_report
 
     if report_json is not None:
-        read = [path for path in (policy, calibration, from_report) if path is not None]
+        read = [path for path in (policy, calibration, imatrix, from_report) if path is not None]
         check_output(report_json, "a report", is_report, [Path(source), output, *read])
     chosen = choices(ctx, flags, recipe)
     if from_report is not None and (policy or recipe or any(flags.values())):
@@ -147,6 +154,7 @@ def command(
         on_conflict=on_conflict,
         policy=policy,
         calibration=calibration,
+        imatrix=imatrix,
         autotune=autotune == "on",
         strip_dense=strip_dense == "on",
         max_dppl=budget,

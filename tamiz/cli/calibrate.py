@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +14,31 @@ from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import plugins
 
 if TYPE_CHECKING:
+    from tamiz.calibration.calibrate import Text
     from tamiz.calibration.file import Calibration
+
+
+class WeightedText(click.ParamType["Text"]):
+    """A path, or a path and ``=`` and a number above 0; a file of that whole name comes first."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Text:
+        """The text and its weight."""
+        from tamiz.calibration.calibrate import Text
+
+        path, sign, number = str(value).rpartition("=")
+        if not sign or not path or Path(value).exists():
+            return Text(Path(value))
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if not 0 < weight < math.inf:
+            self.fail(
+                f"{value}: found the weight {number!r}, expected a number above 0", param, ctx
+            )
+        return Text(Path(path), weight)
 
 
 @click.command("calibrate")
@@ -29,9 +54,11 @@ if TYPE_CHECKING:
     "--text",
     "texts",
     multiple=True,
-    type=click.Path(path_type=Path),
-    help="UTF-8 text to read; may be given several times.  [default: prose and chats that the "
-    "model generates]",
+    type=WeightedText(),
+    metavar="PATH[=WEIGHT]",
+    help="UTF-8 text to read; may be given several times. Tokens of a text with weight 2 count "
+    "twice as much in means, and are kept twice as often, as those of a text with weight 1, the "
+    "default.  [default: prose and chats that the model generates]",
 )
 @click.option(
     "--merge",
@@ -68,7 +95,7 @@ def command(
     ctx: click.Context,
     directory: Path,
     output: Path,
-    texts: tuple[Path, ...],
+    texts: tuple[Text, ...],
     merged: tuple[Path, ...],
     windows: int,
     samples: int,

@@ -24,10 +24,12 @@ class Window(NamedTuple):
     Attributes:
         origin: Name of the text that it is of.
         tokens: Its tokens.
+        weight: How much it counts beside others, above 0.
     """
 
     origin: str
     tokens: Sequence[int]
+    weight: float = 1.0
 
 
 def window_hash(window: Sequence[int]) -> str:

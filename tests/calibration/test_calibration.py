@@ -225,6 +225,9 @@ DESCRIPTIONS: dict[str, Any] = {
     "windows": ["x", {}, [1], [["x"]], None],
     "origins": ["x", {}, [1], [], ["a", "b", "c", "d"], None, ["\ud800"] * 3],
     "run_window": [1, None],
+    "weights": ["x", [], [1.0], [0.0] * 3, ["1"] * 3, [1e999] * 3, None],
+    "kept": ["x", [], [0, 0, 1], [0, 1, 3], [-1, 0, 1], [0.0, 1, 2], None],
+    "mass": ["1", 0, -1.0, 1e999, True, None],
 }
 TENSORS: dict[str, Any] = {
     "tokens": [[-1, "all"], [10**6, "all"], "rank", "float", "more"],

@@ -29,6 +29,10 @@ NOT_RUN = {
     ("CONTRIBUTING.md", "runs tests"),
     ("README.md", "compiles the native library"),
     ("README.md", "installs from the package index"),
+    (
+        "calibrate.md",
+        "the reader has no such file; tests/building/test_imatrix_build.py builds with one",
+    ),
     ("choose-a-budget.md", "measures the machine; the speed of a toy model means nothing"),
     ("deploy.md", "needs ray, and starts a cluster"),
     ("deploy.md", "tests/e2e/test_bare_session.py runs this script"),

@@ -1,0 +1,91 @@
+"""The mean squares of an imatrix in the place of those that a calibration has measured."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tamiz.api.statistics import Imatrix
+from tamiz.calibration.file import Calibration, fingerprint
+from tamiz.files.errors import TamizError
+from tamiz.files.text_file import check_regular
+from tamiz.survey.survey import Survey
+
+if TYPE_CHECKING:
+    from tamiz.plugins import Plugins
+
+
+def read_imatrix(path: Path, surveyed: Survey, plugins: Plugins) -> Imatrix:
+    """Reads a file that an installed plugin knows, and keeps what it says of a model's sites.
+
+    Args:
+        path: The file.
+        surveyed: The dense bundle's graph.
+        plugins: The loaded plugins.
+
+    Raises:
+        TamizError: The file cannot be read, or is of another model.
+    """
+    check_regular(path)
+    found = plugins.read_imatrix(path)
+    if found is None:
+        raise TamizError(f"{path}: no installed plugin reads this file, expected an imatrix")
+    model, means = surveyed.bundle.path, {}
+    for site in surveyed.sites:
+        if site.weight is None or site.id not in found.means:
+            continue
+        mean = found.means[site.id]
+        if mean.shape != (site.in_features,):
+            raise TamizError(
+                f"{path}: {site.id}: found {mean.size} inputs, expected the {site.in_features} of "
+                f"{model}; is the imatrix of another model?"
+            )
+        means[site.id] = mean
+    layers = max((site.layer for site in surveyed.sites if site.layer is not None), default=-1) + 1
+    beyond = [name for name in found.means if _layer(name) >= layers]
+    if beyond or not means:
+        raise TamizError(
+            f"{path}: found {beyond[0] if beyond else 'no site of the model'}, expected the "
+            f"{layers} layers of {model}; is the imatrix of another model?"
+        )
+    return Imatrix(found.count, means)
+
+
+def _layer(site: str) -> int:
+    """The number of a site's layer; -1 outside of layers."""
+    parts = site.split(".")
+    return int(parts[1]) if parts[0] == "layers" and parts[1].isdigit() else -1
+
+
+def weighed_by(known: Calibration | None, imatrix: Imatrix, surveyed: Survey) -> Calibration:
+    """A calibration with the mean squares of an imatrix.
+
+    Args:
+        known: What was measured; None for a calibration that has no samples.
+        imatrix: The mean squares, of sites of the model.
+        surveyed: The dense bundle's graph.
+    """
+    means = {site: np.asarray(mean, np.float64) for site, mean in imatrix.means.items()}
+    digest = hashlib.sha256()
+    for site, mean in sorted(means.items()):
+        digest.update(site.encode() + mean.tobytes())
+    if known is None:
+        none = {site: np.empty((0, len(mean)), np.float32) for site, mean in means.items()}
+        return Calibration(
+            fingerprint(surveyed.bundle),
+            {site: site for site in means},
+            dict.fromkeys(means, 1),
+            imatrix.count,
+            mass=float(imatrix.count),
+            sums={site: imatrix.count * mean for site, mean in means.items()},
+            samples=none,
+            runs=dict(none),
+            imatrix=digest.hexdigest(),
+        )
+    sums = {known.inputs[site]: known.mass * mean for site, mean in means.items()
+            if site in known.inputs}  # fmt: skip
+    return replace(known, sums={**known.sums, **sums}, imatrix=digest.hexdigest())

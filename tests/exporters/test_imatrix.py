@@ -1,0 +1,118 @@
+"""Imatrix files of llama.cpp, in both forms, whole and damaged."""
+
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kit.imatrix_files import NAMES, known_means, write_gguf, write_legacy
+from kit.mutations import mutate_bytes
+from tamiz.files.errors import TamizError
+from tamiz.plugins import Plugins
+from tamiz_exporters.imatrix import read_imatrix
+
+MEANS = known_means(2, 8, 12)
+MEANS_OF_HEAD = np.arange(1, 9, dtype=np.float32)
+WRITERS = pytest.mark.parametrize("write", [write_gguf, write_legacy])
+
+
+def only(mean: object, name: str = "blk.0.attn_q.weight") -> dict[str, np.ndarray]:
+    return {name: np.asarray(mean, np.float32)}
+
+
+@WRITERS
+def test_names_become_sites_and_sums_means(write, tmp_path: Path) -> None:
+    found = read_imatrix(write(tmp_path / "i", {**MEANS, "output.weight": MEANS_OF_HEAD}))
+    assert found.count == (1024 if write is write_gguf else 2)
+    for layer in range(2):
+        for tensor, name in NAMES.items():
+            mean = found.means[f"layers.{layer}.{tensor}"]
+            np.testing.assert_allclose(mean, MEANS[f"blk.{layer}.{name}.weight"], rtol=1e-6)
+    np.testing.assert_allclose(found.means["output"], MEANS_OF_HEAD, rtol=1e-6)
+    assert len(found.means) == 2 * 7 + 1
+
+
+@WRITERS
+def test_a_fused_weight_is_the_input_of_several_sites(write, tmp_path: Path) -> None:
+    means = only([1, 2], "blk.3.attn_qkv.weight") | only([3, 4], "blk.3.ffn_up.weight")
+    found = read_imatrix(write(tmp_path / "i", {**means, **only([9], "blk.3.ssm_in.weight")}))
+    assert set(found.means) == {
+        f"layers.3.{tensor}" for tensor in ("attn_q", "attn_k", "attn_v", "ffn_up", "ffn_gate")
+    }
+    assert found.means["layers.3.ffn_gate"].tolist() == [3, 4]
+
+
+@WRITERS
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+def test_numbers_that_are_no_mean_squares_are_refused(write, value, tmp_path: Path) -> None:
+    with pytest.raises(
+        TamizError, match=r"\[1\]: found .*, expected a finite number .* at least 0"
+    ):
+        read_imatrix(write(tmp_path / "i", only([1, value])))
+
+
+@pytest.mark.parametrize("count", [0.0, -1.0, np.nan, np.inf])
+def test_a_count_is_positive(count: float, tmp_path: Path) -> None:
+    with pytest.raises(TamizError, match=r"counts: found .*, expected a positive count"):
+        read_imatrix(write_gguf(tmp_path / "i", only([1, 2]), count))
+    with pytest.raises(TamizError, match="calls: found 0, expected a positive count"):
+        read_imatrix(write_legacy(tmp_path / "i", only([1, 2]), 0))
+
+
+def test_experts_are_refused(tmp_path: Path) -> None:
+    name = "blk.0.ffn_gate_exps.weight"
+    with pytest.raises(TamizError, match=f"{name}: found an entry of 4 matrices, expected no mix"):
+        read_imatrix(write_gguf(tmp_path / "i", only(np.ones((4, 8)), name)))
+    with pytest.raises(TamizError, match=f"{name}: found a weight of experts, expected no mixture"):
+        read_imatrix(write_legacy(tmp_path / "i", only(np.ones((4, 8)), name)))
+
+
+def test_a_model_is_no_imatrix(tiny_gguf: Path, tmp_path: Path) -> None:
+    with pytest.raises(TamizError, match="type: found model, expected imatrix"):
+        read_imatrix(tiny_gguf)
+    (tmp_path / "text").write_text("This is a text and no imatrix.")
+    with pytest.raises(TamizError, match=r"entry count: found .* this is no imatrix of llama\.cpp"):
+        read_imatrix(tmp_path / "text")
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(TamizError, match="size: found 0 bytes"):
+        read_imatrix(tmp_path / "empty")
+
+
+def test_sizes_are_held_to_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "i"
+    for data, reason in (
+        (struct.pack("<i", 2**31 - 1), "entry count: found 2147483647, expected 1 to 0"),
+        (struct.pack("<ii", 1, -5) + bytes(20), "length of name 0: found -5"),
+        (struct.pack("<ii", 1, 9) + bytes(8), "name 0: found 8 bytes left in the file, expected 9"),
+        (struct.pack("<ii", 1, 1) + b"x" + struct.pack("<ii", 1, -1), "x: length: found -1"),
+        (struct.pack("<ii", 1, 1) + b"x" + struct.pack("<ii", 1, 2**30), "expected 4294967296 b"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(TamizError, match=reason):
+            read_imatrix(path)
+
+
+@WRITERS
+def test_a_changed_file_costs_one_sentence(write, tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole", MEANS).read_bytes()
+    path, refused = tmp_path / "i", 0
+    for number in range(300):
+        path.write_bytes(mutate_bytes(whole, random.Random(number)))
+        error = ""
+        try:
+            found = read_imatrix(path)
+            assert all(np.isfinite(mean).all() for mean in found.means.values())
+        except TamizError as raised:
+            error = str(raised)
+            refused += 1
+        assert not error or error.startswith(f"{path}: ")
+        assert not error or error.isprintable()
+    assert refused > 100
+
+
+def test_the_hook_reads_it(plugins: Plugins, tmp_path: Path) -> None:
+    found = plugins.read_imatrix(write_gguf(tmp_path / "i", MEANS))
+    assert found is not None
+    assert "layers.1.ffn_down" in found.means
