@@ -11,12 +11,9 @@ of the other one. llama.cpp rounds the inputs of products with quantised weights
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -55,56 +52,6 @@ def child(model: str, threads: int, tokens: int) -> None:
     json.dump(answers, sys.stdout)
 
 
-def encode(bundle: Any, lines: list[str]) -> list[list[int]]:
-    """Token ids of prompts, in the bundle's chat template if it has one."""
-    from tamiz.runtime.chat import ChatTemplate, encode_chat
-    from tamiz.runtime.tokenizer import Tokenizer
-
-    tokenizer = Tokenizer(bundle)
-    if "chat_template" not in tokenizer.settings:
-        return [tokenizer.encode(line) for line in lines]
-    template = ChatTemplate(tokenizer.settings)
-    return [encode_chat(tokenizer, template, [{"role": "user", "content": line}]) for line in lines]
-
-
-def until_stop(answer: list[int], stops: Iterable[int]) -> list[int]:
-    """An answer up to and with its first stop token; what follows is no answer."""
-    ends = [place for place, token in enumerate(answer) if token in set(stops)]
-    return answer[: ends[0] + 1] if ends else answer
-
-
-def divergence(model: Any, prompt: list[int], answer: list[int]) -> tuple[int, float] | None:
-    """Where the bundle, which reads `answer`, first prefers another token, and by how much.
-
-    Returns:
-        The number of equal tokens and the margin in logits; None if all are equal.
-    """
-    sequence = model.sequence(len(prompt) + len(answer))
-    logits = sequence.read(prompt)
-    for place, token in enumerate(answer):
-        if (best := int(logits.argmax())) != token:
-            return place, float(logits[best] - logits[token])
-        if place + 1 < len(answer):
-            logits = sequence.step(token)
-    return None
-
-
-def summary(parted: list[tuple[int, float] | None]) -> dict[str, Any]:
-    """Equal answers, and where the others part."""
-    margins = [found[1] for found in parted if found]
-    return {
-        "prompts": len(parted),
-        "equal": sum(found is None for found in parted),
-        "median_margin": statistics.median(margins) if margins else None,
-        "largest_margin": max(margins, default=None),
-        "divergences": [
-            {"prompt": index, "equal_tokens": found[0], "margin": round(found[1], 4)}
-            for index, found in enumerate(parted)
-            if found
-        ],
-    }
-
-
 def main() -> None:
     import click
 
@@ -134,10 +81,11 @@ def main() -> None:
         import perplexity
         import record
 
+        from tamiz.evaluation import greedy
         from tamiz.runtime.model import Model
 
         model = Model.load(bundle, threads)
-        ids = encode(model.bundle, prompts.read_text("utf-8").splitlines()[:count])
+        ids = greedy.encode_prompts(model.bundle, greedy.read_prompts(prompts, count))
         files = {"llama.cpp": gguf}
         if float32 is not None:
             if not float32.exists():
@@ -151,9 +99,9 @@ def main() -> None:
             )
             if done.returncode != 0:
                 raise SystemExit(done.stderr[-2000:])
-            answers = [until_stop(ids, model.stop_ids) for ids in json.loads(done.stdout)]
-            parted = [divergence(model, *each) for each in zip(ids, answers, strict=True)]
-            report[name] = summary(parted)
+            answers = [greedy.until_stop(ids, model.stop_ids) for ids in json.loads(done.stdout)]
+            parted = [greedy.divergence(model, *each) for each in zip(ids, answers, strict=True)]
+            report[name] = greedy.summary(parted)
         print(json.dumps(report, indent=1))
         if output is not None:
             settings = {"model": gguf, "tokens": tokens, "threads": threads}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,18 +13,37 @@ from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._switches import without_option
 from tamiz.cli._techniques import acts_on_steps_only
+from tamiz.files.errors import TamizError
+
+if TYPE_CHECKING:
+    from tamiz.runtime.model import Model
 
 
 @click.command("eval")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--text",
-    required=True,
     type=click.Path(path_type=Path),
     help="UTF-8 text to score, cut into windows of 1,024 tokens.",
 )
 @click.option(
-    "--against", type=click.Path(path_type=Path), help="Dense bundle to compare DIR with."
+    "--prompts",
+    type=click.Path(path_type=Path),
+    help="UTF-8 text with a prompt on each line, for greedy answers, in the chat template if DIR "
+    "has one. Needs --against.",
+)
+@click.option(
+    "--against", type=click.Path(path_type=Path), help="Bundle to compare DIR with, such as dense."
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Largest number of tokens in an answer to one of --prompts.",
+)
+@click.option(
+    "--count", type=click.IntRange(1), help="Number of prompts to answer.  [default: all]"
 )
 @click.option(
     "--windows",
@@ -50,8 +70,11 @@ from tamiz.cli._techniques import acts_on_steps_only
 def command(
     ctx: click.Context,
     directory: Path,
-    text: Path,
+    text: Path | None,
+    prompts: Path | None,
     against: Path | None,
+    tokens: int,
+    count: int | None,
     windows: int,
     decode: bool | None,
     threads: int | None,
@@ -60,30 +83,80 @@ def command(
     metrics_by_layer: bool,
     as_json: bool,
 ) -> None:
-    """Measure quality on a text: perplexity and distance from dense.
+    """Measure quality: perplexity on a text, greedy answers to prompts, distance from dense.
 
-    DIR is the bundle. With --against the result also has the relative increase in perplexity
+    DIR is the bundle. With --against the perplexity of --text comes with its relative increase
     (dppl), the KL divergence (kl_mean, in nats per token) and how often the likeliest token agrees.
+
+    With --prompts the other bundle answers each prompt with its likeliest tokens. The result says
+    how many tokens DIR prefers as well, and by which margin it then prefers another one: the logit
+    of its own token minus the logit of the other bundle's.
     """
     from tamiz.evaluation.evaluate import evaluate
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.machine import cores
     from tamiz.runtime.model import Model
 
+    if text is None and prompts is None:
+        raise TamizError("found neither --text nor --prompts, expected one of them or both")
+    if prompts is not None and against is None:
+        raise TamizError("--prompts compares two bundles: add --against OTHER")
     built = Model.load(directory, threads=1, without=without)
     dense = None if against is None else Model.load(against, threads=1)
-    if decode is None:
-        decode = acts_on_steps_only(ctx, set(built.bundle.manifest.techniques) - built.without)
-    cuts = read_windows(text, built.bundle, windows)
-    with status("load the models") as progress:
-        at_once = threads or cores()
-        report = evaluate(built, dense, cuts, decode, at_once, progress)
+    at_once = threads or cores()
+    report: dict[str, Any] = {}
+    if prompts is not None and dense is not None:
+        report["greedy"] = _greedy(built, dense, prompts, tokens, count, at_once)
+    if text is not None:
+        if decode is None:
+            decode = acts_on_steps_only(ctx, set(built.bundle.manifest.techniques) - built.without)
+        cuts = read_windows(text, built.bundle, windows)
+        with status("load the models") as progress:
+            report |= evaluate(built, dense, cuts, decode, at_once, progress)
     counted = None
     if metrics or metrics_by_layer:
         counted = RunMetrics(ctx, built.bundle, built.counts())
     if as_json:
         print_json({**report, **(counted.json(metrics_by_layer) if counted else {})})
         return
-    print_table(("metric", ">value"), [(key, f"{value:.6g}") for key, value in report.items()])
+    if (found := report.pop("greedy", None)) is not None:
+        _print_greedy(built, found)
+    if report:
+        print_table(("metric", ">value"), [(key, f"{value:.6g}") for key, value in report.items()])
     if counted:
         counted.print(metrics_by_layer)
+
+
+def _greedy(
+    built: Model, other: Model, prompts: Path, tokens: int, count: int | None, at_once: int
+) -> dict[str, Any]:
+    """Where the bundle leaves the other one's answers."""
+    from tamiz.evaluation.greedy import compare_answers, encode_prompts, read_prompts
+
+    ids = encode_prompts(built.bundle, read_prompts(prompts, count))
+    with status(f"{len(ids)} prompts") as progress:
+
+        def done(number: int) -> None:
+            progress(f"{number} of {len(ids)} prompts are answered")
+
+        return compare_answers(built, other, ids, tokens, at_once, done)
+
+
+def _print_greedy(built: Model, found: dict[str, Any]) -> None:
+    from tamiz.runtime.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer(built.bundle)
+    if found["divergences"]:
+        columns = (">prompt", ">equal tokens", "own token", "other token", ">margin")
+        rows = [
+            (
+                str(each["prompt"] + 1),
+                str(each["equal_tokens"]),
+                repr(tokenizer.decode([each["own_token"]], special=True)),
+                repr(tokenizer.decode([each["other_token"]], special=True)),
+                f"{each['margin']:.3f}",
+            )
+            for each in found["divergences"]
+        ]
+        print_table(columns, rows)
+    click.echo(f"{found['equal']} of {found['prompts']} answers are equal")
