@@ -12,6 +12,19 @@ from tamiz.api import TamizError
 _MAX_SHOWN = 120
 
 
+def fail(path: Path, field: str, found: Any, expected: str) -> NoReturn:
+    """Raises the TamizError that says what is wrong with a field of a file.
+
+    Args:
+        path: The file.
+        field: What was looked at.
+        found: What stands there; shortened and escaped, as the file may hold anything.
+        expected: What should stand there.
+    """
+    field, found = _shown(field), _shown(str(found))
+    raise TamizError(f"{path}: {field}: found {found}, expected {expected}")
+
+
 def _shown(text: str) -> str:
     text = text if text.isprintable() else ascii(text)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
@@ -48,15 +61,8 @@ class CheckedFile:
             raise TamizError(f"{path}: cannot be read: {error.strerror}") from error
 
     def fail(self, field: str, found: Any, expected: str) -> NoReturn:
-        """Raises the TamizError that says what is wrong with the file.
-
-        Args:
-            field: What was looked at.
-            found: What stands there; shortened and escaped, as the file may hold anything.
-            expected: What should stand there.
-        """
-        field, found = _shown(field), _shown(str(found))
-        raise TamizError(f"{self.path}: {field}: found {found}, expected {expected}")
+        """Raises the TamizError that says what is wrong with the file; see `fail`."""
+        fail(self.path, field, found, expected)
 
     def take(self, size: int, field: str) -> int:
         """Advances over `size` bytes and returns where they begin.

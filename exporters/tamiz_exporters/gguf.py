@@ -75,5 +75,5 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
     write_json(directory / TOKENIZER, tokenizer.tokenizer_json(), compact=True)
     write_json(directory / TOKENIZER_CONFIG, tokenizer.tokenizer_config(model.context))
     write_tokenizer(directory)
-    save_model(build_decoder(model.config, model.tensors(stored=dtype == "stored")), directory)
+    save_model(build_decoder(model.config, model.weights().tensors(dtype == "stored")), directory)
     return str(path)

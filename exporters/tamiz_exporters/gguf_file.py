@@ -7,15 +7,14 @@ traceback there; here it costs one sentence. Layout: https://github.com/ggml-org
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import dequantize
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
 from tamiz_exporters.checked_file import CheckedFile
+from tamiz_exporters.stored_tensor import StoredTensor
 
 _SCALARS = {
     GGUFValueType.UINT8: "<u1",
@@ -34,57 +33,6 @@ _MIN_KEY_VALUE = 8 + 4 + 1
 _MIN_TENSOR_INFO = 8 + 4 + 8 + 4 + 8
 _MAX_DIMS = 4
 _MAX_NAME = 65_535
-_CHUNK_WEIGHTS = 1 << 21
-
-
-@dataclass(frozen=True)
-class GgufTensor:
-    """One tensor of a GGUF file.
-
-    Attributes:
-        name: Its name in the file.
-        shape: Dimensions in NumPy's order, rows first.
-        type: How its values are stored.
-        data: The stored bytes, ``uint8 [rows, row_bytes]``, mapped from the file.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    type: GGMLQuantizationType
-    data: np.ndarray
-
-    @property
-    def readable(self) -> bool:
-        """Whether `dequantize` knows the type."""
-        try:
-            dequantize(np.zeros((1, GGML_QUANT_SIZES[self.type][1]), np.uint8), self.type)
-        except NotImplementedError:
-            return False
-        return True
-
-    def dequantize(self, rows: np.ndarray | None = None) -> np.ndarray:
-        """Returns values as float32, bit for bit those of `gguf.dequantize`.
-
-        Works through the rows in chunks, so that memory stays close to the result's own size.
-
-        Args:
-            rows: Numbers of the rows wanted, in their order; all by default. Of a vector, the
-                numbers of its elements.
-
-        Returns:
-            ``float32 [*shape]``, or as many of the first dimension as there are `rows`.
-        """
-        if rows is not None and len(self.shape) == 1:
-            return np.asarray(self.dequantize()[rows])
-        count = len(self.data) if rows is None else len(rows)
-        out = np.empty((count, self.shape[-1]), np.float32)
-        step = max(1, _CHUNK_WEIGHTS // self.shape[-1])
-        with np.errstate(invalid="ignore", over="ignore"):
-            for row in range(0, count, step):
-                part = slice(row, row + step)
-                stored = self.data[part if rows is None else rows[part]]
-                out[part] = dequantize(stored, self.type)
-        return out.reshape(self.shape if rows is None else (count, *self.shape[1:]))
 
 
 class GgufFile(CheckedFile):
@@ -107,7 +55,7 @@ class GgufFile(CheckedFile):
         """
         super().__init__(path, least=24)
         self.metadata: dict[str, Any] = {}
-        self.tensors: dict[str, GgufTensor] = {}
+        self.tensors: dict[str, StoredTensor] = {}
         tensor_count, pair_count = self._read_header()
         for _ in range(pair_count):
             self._read_pair()
@@ -240,7 +188,7 @@ class GgufFile(CheckedFile):
                 self.fail(f"tensor {name}", "the name twice", "every name once")
             rows, row_bytes = math.prod(shape[:-1]), self._row_bytes(name, shape, kind)
             data = np.frombuffer(self.bytes, np.uint8, rows * row_bytes, start + offset)
-            self.tensors[name] = GgufTensor(name, shape, kind, data.reshape(rows, row_bytes))
+            self.tensors[name] = StoredTensor(name, shape, kind, data.reshape(rows, row_bytes))
 
     def _row_bytes(self, name: str, shape: tuple[int, ...], kind: GGMLQuantizationType) -> int:
         block, block_bytes = GGML_QUANT_SIZES[kind]

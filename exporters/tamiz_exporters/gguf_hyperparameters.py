@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tamiz_exporters.gguf_file import GgufFile, GgufTensor
+from tamiz_exporters.gguf_file import GgufFile
+from tamiz_exporters.stored_tensor import StoredTensor, find_tensor
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Hyperparameters:
         """Raises the TamizError that says what is wrong with a key."""
         self.file.fail(f"{self.architecture}.{key}", found, expected)
 
-    def tensor(self, name: str, shape: tuple[int | None, ...]) -> GgufTensor:
+    def tensor(self, name: str, shape: tuple[int | None, ...]) -> StoredTensor:
         """A tensor of the file.
 
         Args:
@@ -74,14 +75,4 @@ class Hyperparameters:
         Raises:
             TamizError: It is missing, has another shape, or a type that cannot be read.
         """
-        wanted = " x ".join("any" if dim is None else str(dim) for dim in shape)
-        if (tensor := self.file.tensors.get(name)) is None:
-            self.file.fail(f"tensor {name}", "no such tensor", f"shape {wanted}")
-        fits = len(tensor.shape) == len(shape) and all(
-            want in (None, dim) for dim, want in zip(tensor.shape, shape, strict=True)
-        )
-        if not fits:
-            self.file.fail(f"tensor {name}", " x ".join(map(str, tensor.shape)), f"shape {wanted}")
-        if not tensor.readable:
-            self.file.fail(f"tensor {name}: type", tensor.type.name, "a type that gguf dequantises")
-        return tensor
+        return find_tensor(self.file, name, shape)

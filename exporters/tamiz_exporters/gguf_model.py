@@ -1,28 +1,16 @@
-"""What a GGUF file's metadata and tensors mean: decoder shape, Hugging Face config, weights.
-
-GGUF stores a weight as ``[N, K]``; the graph wants ``[K, N]``. In llama files the rows of q and k
-are permuted so that rotary pairs are neighbours (2i, 2i+1); the graph pairs i with i + R/2.
-"""
+"""What a GGUF file's metadata means: decoder shape, Hugging Face config, names of the weights."""
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import onnx_ir as ir
-
-from tamiz.api import TamizError
-from tamiz_exporters import gguf_rope
-from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed
-from tamiz_exporters.gguf_architectures import ARCHITECTURES, MISSING
-from tamiz_exporters.gguf_file import GgufFile, GgufTensor
+from tamiz_exporters.architectures import ARCHITECTURES, MISSING
+from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention
+from tamiz_exporters.decoder_weights import DecoderWeights, Names
+from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
-from tamiz_ops.formats import Format, gguf_format, pack_blocks
 
 #: Metadata that changes the arithmetic in ways the graph does not have; 0 or absence is harmless.
 _UNSUPPORTED = (
@@ -37,26 +25,14 @@ _UNSUPPORTED = (
 )
 #: Tensors beside the text model: pictures and sound, and heads that predict tokens further ahead.
 _BESIDE = re.compile(r"(?:v|a|mm)\.|.*\.nextn\.")
+#: Tensors that `Rope` reads.
+_ROTARY = re.compile(r"rope_(?:freqs|factors_short|factors_long)\.weight")
+_FUSED = {
+    "attn_qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "ffn_up": ("mlp.gate_proj", "mlp.up_proj"),
+}
 #: Gemma 3 of this many layers divides scores by the square root of hidden size / heads.
 _GEMMA3_27B_LAYERS = 62
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Weight:
-    """Where a weight of the graph lies in the file.
-
-    Attributes:
-        target: Its name in transformers.
-        tensor: The tensor.
-        rows: The tensor's rows that it has, in their order; None for all as they are.
-        embedding: Whether rows are looked up in it: then it is ``[V, H]`` in the graph.
-    """
-
-    target: str
-    tensor: GgufTensor
-    rows: np.ndarray | None = None
-    embedding: bool = False
 
 
 class GgufModel:
@@ -122,52 +98,28 @@ class GgufModel:
             activation=self.traits.activation,
         )
 
-    def weights(self) -> list[Weight]:
-        """Returns where the graph's weights lie, under Hugging Face's names.
-
-        Raises:
-            TamizError: If a tensor is missing, has another shape, or belongs to nothing.
-        """
-        used: set[str] = {"rope_freqs.weight", gguf_rope.SHORT, gguf_rope.LONG}
-        weights = list(self._weights(used))
-        beside = [name for name in self.file.tensors if _BESIDE.match(name)]
-        if beside:
-            _log.warning(
-                "%s: %d tensors are ignored, such as %s: they are no part of the text model",
-                self.file.path,
-                len(beside),
-                beside[0],
-            )
-        if left := [name for name in self.file.tensors if name not in used | {*beside}]:
-            self.file.fail(
-                f"tensor {left[0]}", "the tensor", f"none but those of {self.architecture}"
-            )
-        return weights
-
-    def tensors(self, stored: bool = False) -> dict[str, ir.TensorProtocol | Packed]:
-        """Returns `weights` for the graph; each is read when it is written.
-
-        Args:
-            stored: Keep matrices in the file's formats; those without a format and vectors are
-                float32. Otherwise all are.
-        """
-        found: dict[str, ir.TensorProtocol | Packed] = {}
-        unknown = set()
-        for weight in self.weights():
-            tensor, format = weight.tensor, gguf_format(weight.tensor.type.name)
-            if stored and format and len(tensor.shape) == 2:
-                found[weight.target] = self._packed(weight, format)
-            else:
-                found[weight.target] = self._lazy(weight)
-                if stored and len(tensor.shape) == 2 and tensor.type.name != "F32":
-                    unknown.add(tensor.type.name)
-        if unknown:
-            _log.warning(
-                "%s: tensors of type %s become float32, as no weight format holds them",
-                self.file.path,
-                " and ".join(sorted(unknown)),
-            )
-        return found
+    def weights(self) -> DecoderWeights:
+        """Returns what reads the weights."""
+        names = Names(
+            "token_embd.weight",
+            "output_norm.weight",
+            "output.weight",
+            "blk.{}",
+            self.traits.names,
+            _FUSED if self.traits.fused else {},
+            ignored=_ROTARY,
+            beside=_BESIDE,
+        )
+        return DecoderWeights(
+            self.file,
+            names,
+            self.config,
+            self.hidden,
+            self.ffn,
+            self.vocabulary,
+            self.architecture,
+            rotary_pairs=self.rope.dimensions if self.traits.pairs else 0,
+        )
 
     def description(self) -> dict[str, Any]:
         """Returns what the file says of its origin and quantisation, such as its imatrix."""
@@ -243,111 +195,3 @@ class GgufModel:
         if window and self.traits.global_every is None:
             self.of.reject("attention.sliding_window", window, "0 or no such key")
         return bool(window)
-
-    def _weights(self, used: set[str]) -> Iterator[Weight]:
-        def find(
-            target: str, name: str, shape: tuple[int, ...], rows: np.ndarray | None = None
-        ) -> Weight:
-            used.add(name)
-            return Weight(target, self.of.tensor(name, shape), rows)
-
-        embedding = self.of.tensor("token_embd.weight", (self.vocabulary, self.hidden))
-        used.add(embedding.name)
-        yield Weight("model.embed_tokens.weight", embedding, embedding=True)
-        for layer in range(len(self.config.layers)):
-            source, target = f"blk.{layer}", f"model.layers.{layer}"
-            for name, shape in self._shapes().items():
-                stored, stored_shape, rows = self._stored(name, shape)
-                tensor = f"{source}.{stored}.weight"
-                if name.endswith(("q_norm", "k_norm")) and tensor not in self.file.tensors:
-                    continue
-                name = f"{target}.{self.traits.names[name]}"
-                yield find(f"{name}.weight", tensor, stored_shape, rows)
-                bias = f"{source}.{stored}.bias"
-                if len(shape) == 2 and bias in self.file.tensors:
-                    yield find(f"{name}.bias", bias, stored_shape[:1], rows)
-        yield find("model.norm.weight", "output_norm.weight", (self.hidden,))
-        if "output.weight" in self.file.tensors:
-            yield find("lm_head.weight", "output.weight", (self.vocabulary, self.hidden))
-
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """Returns the shapes of a layer's weights."""
-        config, hidden, ffn = self.config, self.hidden, self.ffn
-        q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        matrices = {
-            "attn_q": (q, hidden),
-            "attn_k": (kv, hidden),
-            "attn_v": (kv, hidden),
-            "attn_output": (hidden, q),
-            "ffn_gate": (ffn, hidden),
-            "ffn_up": (ffn, hidden),
-            "ffn_down": (hidden, ffn),
-        }
-        norms = {"attn_q_norm": (config.head_dim,), "attn_k_norm": (config.head_dim,)}
-        return {
-            name: matrices.get(name) or norms.get(name, (hidden,)) for name in self.traits.names
-        }
-
-    def _stored(
-        self, name: str, shape: tuple[int, ...]
-    ) -> tuple[str, tuple[int, ...], np.ndarray | None]:
-        """Returns the tensor that holds a layer's weight, that tensor's shape, and which rows."""
-        if self.traits.pairs and name in ("attn_q", "attn_k"):
-            return name, shape, half_split(shape[0], self.config.head_dim, self.rope.dimensions)
-        if self.traits.fused:
-            for tensor, parts in (
-                ("attn_qkv", ("attn_q", "attn_k", "attn_v")),
-                ("ffn_up", ("ffn_gate", "ffn_up")),
-            ):
-                if name in parts:
-                    sizes = [self._shapes()[part][0] for part in parts]
-                    begin = sum(sizes[: parts.index(name)])
-                    rows = np.arange(begin, begin + shape[0])
-                    return tensor, (sum(sizes), *shape[1:]), rows
-        return name, shape, None
-
-    def _packed(self, weight: Weight, format: Format) -> Packed:
-        """Wraps a matrix in the format that the file stores it in."""
-        tensor, rows = weight.tensor, weight.rows
-        n, k = len(tensor.data) if rows is None else len(rows), tensor.shape[1]
-
-        def read() -> ir.TensorProtocol:
-            data = tensor.data if rows is None else tensor.data[rows]
-            try:
-                return ir.Tensor(pack_blocks(format, data, k))
-            except ValueError as error:
-                where = f"{self.file.path}: tensor {tensor.name}"
-                raise TamizError(f"{where}: {error}") from error
-
-        shape = ir.Shape(format.packed_shape(n, k))
-        return Packed(ir.LazyTensor(read, ir.DataType.UINT8, shape), format.name, n, k)
-
-    def _lazy(self, weight: Weight) -> ir.LazyTensor:
-        """Wraps a weight; a linear layer's comes out as ``[K, N]``."""
-        tensor, rows = weight.tensor, weight.rows
-        linear = len(tensor.shape) == 2 and not weight.embedding
-
-        def read() -> ir.TensorProtocol:
-            values = tensor.dequantize(rows)
-            if not np.isfinite(values).all():
-                self.file.fail(f"tensor {tensor.name}", "NaN or infinity", "finite values")
-            return ir.Tensor(np.ascontiguousarray(values.T) if linear else values)
-
-        shape = tensor.shape if rows is None else (len(rows), *tensor.shape[1:])
-        return ir.LazyTensor(read, ir.DataType.FLOAT, ir.Shape(shape[::-1] if linear else shape))
-
-
-def half_split(rows: int, head_dim: int, rotary_dim: int) -> np.ndarray:
-    """Order of rows that moves rotary pairs from (2i, 2i+1) to (i, i + R/2) in every head.
-
-    Args:
-        rows: heads·D.
-        head_dim: D.
-        rotary_dim: R, the first rows of each head that rotate.
-
-    Returns:
-        ``int64 [rows]``, the old number of each new row.
-    """
-    order = np.arange(head_dim)
-    order[:rotary_dim] = order[:rotary_dim].reshape(rotary_dim // 2, 2).T.ravel()
-    return (np.arange(0, rows, head_dim)[:, None] + order).ravel()

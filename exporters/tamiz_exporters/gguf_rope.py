@@ -1,27 +1,17 @@
-"""Rotary embeddings that a GGUF file describes.
-
-    f_i = base^(-2i/R),  i < R/2
-
-- linear: f_i / factor.
-- rope_freqs.weight (llama 3): f_i / weight_i.
-- yarn (Peng et al. 2023): f_i · (1 - r_i + r_i / factor), where r rises from 0 to 1 between the
-  pairs that turn 32 times and once in the original context; cosine and sine · (1 + 0.1 ln factor).
-- longrope (Ding et al. 2024): f_i / weight_i with the weights of short contexts.
-"""
+"""Rotary embeddings that a GGUF file describes; llama 3's come as ``rope_freqs.weight``."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from tamiz_exporters.decoder_config import Rotary
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
+from tamiz_exporters.rope import longrope_length, rotary, yarn_length
 
-_YARN_TURNS = 32.0, 1.0
-#: Of a longrope: short contexts, and those beyond the original context.
-SHORT, LONG = "rope_factors_short.weight", "rope_factors_long.weight"
+#: The weights of a longrope for short contexts.
+SHORT = "rope_factors_short.weight"
 
 
 class Rope:
@@ -46,6 +36,8 @@ class Rope:
         """
         self._of = of
         self.base = of.number("rope.freq_base", 10000.0)
+        if self.base <= 1:
+            of.reject("rope.freq_base", self.base, "a number over 1")
         self.dimensions = of.positive("rope.dimension_count", head_dim)
         if self.dimensions > head_dim or self.dimensions % 2:
             expected = f"an even number up to {head_dim}"
@@ -55,28 +47,18 @@ class Rope:
 
     def scaled(self) -> Rotary:
         """The rotary embedding of layers that see all keys."""
-        frequency = self._frequency(self.base)
-        scaling = self.scaling or {}
-        factor = float(scaling.get("attention_factor", 1.0))
-        kind = scaling.get("rope_type")
-        if kind == "linear":
-            frequency = frequency / scaling["factor"]
-        elif kind == "yarn":
-            ramp = self._yarn_ramp(scaling["original_max_position_embeddings"])
-            frequency = frequency * (1 - ramp + ramp / scaling["factor"])
-        for name in ("rope_freqs.weight", SHORT):
-            if name in self._of.file.tensors:
-                frequency = frequency / self._factors(name)
-        return Rotary(np.asarray(frequency, np.float32), factor)
+        weights = [
+            self._factors(name)
+            for name in ("rope_freqs.weight", SHORT)
+            if name in self._of.file.tensors
+        ]
+        product = np.prod(weights, axis=0) if weights else None
+        return rotary(self.base, self.dimensions, self.scaling, product)
 
     def local(self, base: float) -> Rotary:
         """The rotary embedding of layers with a window, which nothing scales."""
         base = self._of.number("rope.freq_base_swa", base)
-        return Rotary(np.asarray(self._frequency(base), np.float32))
-
-    def _frequency(self, base: float) -> np.ndarray:
-        exponent = np.arange(0, self.dimensions, 2) / self.dimensions
-        return np.asarray(base**-exponent)
+        return rotary(base, self.dimensions)
 
     def _scaling(self) -> dict[str, Any] | None:
         of = self._of
@@ -91,10 +73,10 @@ class Rope:
         original = of.positive("rope.scaling.original_context_length", self.context)
         if kind == "yarn":
             factor = of.number("rope.scaling.factor")
-            mild = 1 + 0.1 * math.log(max(factor, 1))
+            mild = yarn_length(factor)
         else:
             factor = max(1.0, self.context / original)
-            mild = math.sqrt(1 + math.log(factor) / math.log(max(original, 2)))
+            mild = longrope_length(factor, original)
             # The other frequencies hold beyond the original context, for the whole sequence.
             self.context = min(self.context, original)
         return {
@@ -103,19 +85,6 @@ class Rope:
             "original_max_position_embeddings": original,
             "attention_factor": of.number("rope.scaling.attn_factor", mild),
         }
-
-    def _yarn_ramp(self, original: int) -> np.ndarray:
-        def pair(turns: float) -> float:
-            return (
-                self.dimensions
-                * math.log(original / (turns * 2 * math.pi))
-                / (2 * math.log(self.base))
-            )
-
-        low, high = (pair(turns) for turns in _YARN_TURNS)
-        low, high = max(math.floor(low), 0), min(math.ceil(high), self.dimensions - 1)
-        ramp = (np.arange(self.dimensions // 2) - low) / max(high - low, 1e-3)
-        return np.clip(ramp, 0, 1)
 
     def _factors(self, name: str) -> np.ndarray:
         factors = self._of.tensor(name, (self.dimensions // 2,)).dequantize()

@@ -27,12 +27,13 @@ def accepts(source: str) -> bool:
     return _HUB_ID.fullmatch(source) is not None
 
 
-def export(source: str, directory: Path) -> str:
+def export(source: str, directory: Path, task: str | None = None) -> str:
     """Writes the dense bundle's files.
 
     Args:
         source: A local folder or a hub id.
         directory: An existing, empty directory.
+        task: Optimum's name of the task; None for the one that the configuration names.
 
     Returns:
         `source`.
@@ -46,7 +47,7 @@ def export(source: str, directory: Path) -> str:
             from optimum.exporters.onnx import main_export
     except ImportError as error:
         raise TamizError(
-            f"{source}: Hugging Face models need optimum ({error}); "
+            f"{source}: this model is exported by optimum ({error}); "
             "run: pip install 'tamiz[export]'"
         ) from error
     with tempfile.TemporaryDirectory(prefix=".optimum.", dir=directory.parent) as exported:
@@ -55,13 +56,14 @@ def export(source: str, directory: Path) -> str:
                 main_export(
                     source,
                     exported,
-                    task=_task(source),
+                    task=task or _task(source),
                     dtype="fp32",
                     do_validation=False,
                     trust_remote_code=False,
                 )
         except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+            reason = f"{reason}; try --task" if "task" in reason and task is None else reason
             raise TamizError(f"{source}: optimum cannot export it: {reason}") from error
         onnx.export(exported, directory)
     copy_sentence_modules(Path(source), directory)

@@ -11,8 +11,8 @@ from tamiz.api import Exporter, Imatrix, hookimpl
 @hookimpl(trylast=True)
 def tamiz_exporters() -> Sequence[Exporter]:
     """Returns the exporters; the cheaper test comes first."""
-    from tamiz_exporters import gguf, huggingface, onnx
-    from tamiz_exporters.gguf_architectures import ARCHITECTURES
+    from tamiz_exporters import gguf, huggingface, onnx, safetensors
+    from tamiz_exporters.architectures import ARCHITECTURES, HF_ARCHITECTURES
 
     return (
         Exporter(
@@ -29,10 +29,18 @@ def tamiz_exporters() -> Sequence[Exporter]:
             export=onnx.export,
         ),
         Exporter(
+            name="safetensors",
+            summary=f"a Hugging Face folder with safetensors of {', '.join(HF_ARCHITECTURES)}",
+            accepts=safetensors.accepts,
+            export=safetensors.export,
+            dtypes=("stored", "float32"),
+        ),
+        Exporter(
             name="huggingface",
             summary="a Hugging Face folder or hub id org/name, with tamiz[export] installed",
             accepts=huggingface.accepts,
             export=huggingface.export,
+            takes_task=True,
         ),
     )
 

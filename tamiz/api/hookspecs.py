@@ -46,6 +46,8 @@ class Exporter:
             directory and returns the path or name of the source it read. Raises TamizError.
         dtypes: Values that `export` takes as its keyword ``dtype``, the default first; empty where
             it has no such keyword and writes float32.
+        takes_task: Whether `export` has the keyword ``task``, what the model is exported for, such
+            as ``text-generation-with-past``.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Exporter:
     accepts: Callable[[str], bool]
     export: Callable[..., str]
     dtypes: tuple[str, ...] = ()
+    takes_task: bool = False
 
 
 @hookspec

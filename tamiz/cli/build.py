@@ -229,7 +229,9 @@ def _budget(ctx: click.Context, text: str, recipe: str | None) -> float | None:
 def _quality(gate: reports.WholeModelGate, trial: reports.Trial) -> str:
     """What the built model loses, with standard errors and the part of the budget that is used."""
     loss, error = trial.dppl, trial.dppl_error
-    shown = [f"Δppl {_percent(loss, None if error is None or loss is None else error * (1 + loss))}"]
+    shown = [
+        f"Δppl {_percent(loss, None if error is None or loss is None else error * (1 + loss))}"
+    ]
     if gate.max_dppl is not None:
         shown[0] += f" of {100 * gate.max_dppl:.3g} %"
     if trial.kl_mean is not None:

@@ -23,13 +23,25 @@ from tamiz.cli._techniques import plugins
 @click.option(
     "--dtype",
     type=click.Choice(["stored", "float32"]),
-    help="Type of the weights. `stored` keeps those of a .gguf file bit for bit in their formats;"
-    " `float32` gives a model in standard ONNX ops. Default: stored for .gguf, else float32.",
+    help="Type of the weights. `stored` keeps those of .gguf and .safetensors files bit for bit in"
+    " their formats; `float32` gives a model in standard ONNX ops. Default: stored where it is"
+    " offered, else float32.",
+)
+@click.option(
+    "--task",
+    help="What optimum exports a Hugging Face model for, such as `feature-extraction`. Default:"
+    " what the model's configuration says. Makes optimum export models that tamiz can export"
+    " itself.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, source: str, output: Path, dtype: str | None, as_json: bool
+    ctx: click.Context,
+    source: str,
+    output: Path,
+    dtype: str | None,
+    task: str | None,
+    as_json: bool,
 ) -> None:
     """Convert a model to a dense bundle.
 
@@ -40,7 +52,7 @@ def command(
     from tamiz.survey.export import export
 
     with status(f"export {source}"):
-        bundle = export(source, output, plugins(ctx), dtype)
+        bundle = export(source, output, plugins(ctx), dtype, task)
     origin = bundle.manifest.source
     if as_json:
         print_json(

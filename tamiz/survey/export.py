@@ -10,10 +10,17 @@ from tamiz.files.bundle import Bundle, Source
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
+    from tamiz.api.hookspecs import Exporter
     from tamiz.plugins import Plugins
 
 
-def export(source: str, target: str | Path, plugins: Plugins, dtype: str | None = None) -> Bundle:
+def export(
+    source: str,
+    target: str | Path,
+    plugins: Plugins,
+    dtype: str | None = None,
+    task: str | None = None,
+) -> Bundle:
     """Exports a source into a new dense bundle.
 
     Args:
@@ -22,16 +29,17 @@ def export(source: str, target: str | Path, plugins: Plugins, dtype: str | None 
         plugins: The loaded plugins.
         dtype: Type of the weights, ``float32`` or what the exporter offers beside it; None for its
             default.
+        task: What to export the model for, in optimum's words; only an exporter that takes a task
+            is tried then. None lets the exporter decide.
 
     Raises:
         TamizError: No exporter reads the source, the exporter refuses it, or `target` must not
             be written.
     """
-    exporter = next((e for e in plugins.exporters() if e.accepts(source)), None)
-    if exporter is None:
-        known = "; ".join(f"{e.name}: {e.summary}" for e in plugins.exporters()) or "none installed"
-        raise TamizError(f"{source}: no exporter reads it ({known})")
+    exporter = _exporter(source, plugins, task)
     wanted = {} if dtype is None or not exporter.dtypes else {"dtype": dtype}
+    if task is not None:
+        wanted["task"] = task
     offered = exporter.dtypes or ("float32",)
     if dtype is not None and dtype not in offered:
         raise TamizError(
@@ -45,3 +53,17 @@ def export(source: str, target: str | Path, plugins: Plugins, dtype: str | None 
         weights = "stored" if (dtype or offered[0]) == "stored" else "float32"
         bundles.write_manifest(folder, "dense", origin, weights=weights)
     return Bundle.open(target)
+
+
+def _exporter(source: str, plugins: Plugins, task: str | None) -> Exporter:
+    """The first exporter that reads a source, and takes a task where one is given."""
+    readers = [e for e in plugins.exporters() if e.accepts(source)]
+    if not readers:
+        known = "; ".join(f"{e.name}: {e.summary}" for e in plugins.exporters()) or "none installed"
+        raise TamizError(f"{source}: no exporter reads it ({known})")
+    if task is None:
+        return readers[0]
+    taking = [e for e in readers if e.takes_task]
+    if not taking:
+        raise TamizError(f"{source}: found --task {task}, expected none for {readers[0].name}")
+    return taking[0]

@@ -157,7 +157,7 @@ def load_all(path: Path) -> None:
     """Everything of an export that looks at the file, without the graph."""
     opened = GgufFile(path)
     model = GgufModel(opened)
-    model.weights()
+    model.weights().find()
     GgufTokenizer(opened, model.vocabulary).tokenizer_json()
 
 

@@ -14,6 +14,7 @@ from tamiz_exporters.plugin import tamiz_exporters
         ("org/model", [], "huggingface"),
         ("local", ["config.json"], "huggingface"),
         ("local", ["config.json", "model.onnx"], "onnx"),
+        ("local", ["config.json", "model.safetensors"], "safetensors"),
         ("local", ["readme.md"], None),
         ("typo", [], None),
     ],

@@ -19,8 +19,10 @@ import safetensors
 import safetensors.numpy
 
 import tamiz_ops
+from kit import tiny_safetensors
 from kit.command_line import ok
 from kit.mutations import mutate_bytes, mutate_json, mutate_text
+from kit.tiny_gguf import random_model as tiny_gguf_model
 from tamiz.calibration.file import load as load_calibration
 from tamiz.files.bundle import MANIFEST, Bundle
 from tamiz.files.errors import TamizError
@@ -32,12 +34,21 @@ from tamiz.survey.survey import survey
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.gguf_tokenizer import GgufTokenizer
+from tamiz_exporters.hf_model import HfModel
 from tamiz_ops.program import read_program
 
 TOTAL = int(os.environ.get("TAMIZ_FUZZ", "3000"))
 SEED = int(os.environ.get("TAMIZ_FUZZ_SEED", "0"))
 #: Shares of the inputs. A template needs a process of its own.
-SHARES = {"program": 40, "gguf": 25, "policy": 4, "calibration": 13, "report": 13, "bundle": 5}
+SHARES = {
+    "program": 40,
+    "gguf": 20,
+    "safetensors": 5,
+    "policy": 4,
+    "calibration": 13,
+    "report": 13,
+    "bundle": 5,
+}
 TEMPLATES = max(10, TOTAL // 200)
 
 
@@ -129,6 +140,26 @@ def test_gguf_files(tmp_path: Path, tiny_gguf: Path) -> None:
             json.dumps(tokenizer.tokenizer_config(model.context))
 
         one_sentence(read)
+
+
+def test_safetensors(tmp_path: Path) -> None:
+    shapes: list[dict[str, Any]] = [{}, {"architecture": "gemma3", "layers": 6, "window": 8}]
+    folders = [
+        tiny_safetensors.write(tmp_path / f"{number}", tiny_gguf_model(**shape))
+        for number, shape in enumerate(shapes)
+    ]
+    whole = [(folder / "model.safetensors").read_bytes() for folder in folders]
+    configs = [json.loads((folder / "config.json").read_text()) for folder in folders]
+    for choice in inputs("safetensors"):
+        number = choice.randrange(2)
+        folder, content = folders[number], whole[number]
+        if choice.random() < 0.5:
+            begin = 8 + int.from_bytes(content[:8], "little")
+            content = mutate_bytes(content[:begin], choice) + content[begin:]
+        (folder / "model.safetensors").write_bytes(content)
+        text = mutate_json(configs[number], choice)
+        (folder / "config.json").write_text(text, "utf-8", "replace")
+        one_sentence(lambda: HfModel(folder).weights().find())  # noqa: B023
 
 
 POLICY: dict[str, Any] = {

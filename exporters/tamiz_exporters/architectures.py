@@ -1,27 +1,28 @@
-"""The architectures that are read from GGUF, and what tells them apart."""
+"""The architectures that are read from GGUF and safetensors, and what tells them apart."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+#: A layer's weights: their names in transformers → in GGUF.
 _LAYER = {
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
 }
 #: Each block has a norm before it and one after it.
 _NORMS_AROUND = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
 }
 
 
@@ -32,13 +33,15 @@ class Architecture:
     Attributes:
         model_class: Its class in transformers.
         model_type: Its name in Hugging Face's ``config.json``.
-        names: A layer's tensors in GGUF → their names in transformers.
-        pairs: Whether the rows of q and k are stored with rotary pairs as neighbours (2i, 2i+1).
+        names: A layer's weights: their names in transformers → in GGUF.
+        pairs: Whether GGUF stores the rows of q and k with rotary pairs as neighbours (2i, 2i+1).
         fused: Whether q, k and v are one tensor, and gate and up another one.
         activation: Of the feed-forward block, ``silu`` or ``gelu_tanh``.
         scales_embedding: Whether the embedding is multiplied by the square root of its width.
+        norms_from_one: Whether transformers stores the weights of norms less 1.
         global_every: Where layers have a sliding window: of so many layers the last sees all keys;
             0 where every layer has the window, None where windows are not supported.
+        rope_base: Rotary base where a source says none.
         local_rope_base: Rotary base of the layers with a window; 0: that of all layers.
         no_rope_every: Of so many layers the last has no rotary embedding; 0: all have one.
     """
@@ -50,7 +53,9 @@ class Architecture:
     fused: bool = False
     activation: str = "silu"
     scales_embedding: bool = False
+    norms_from_one: bool = False
     global_every: int | None = None
+    rope_base: float = 10000.0
     local_rope_base: float = 0.0
     no_rope_every: int = 0
 
@@ -63,7 +68,11 @@ ARCHITECTURES = {
     "phi3": Architecture("Phi3ForCausalLM", "phi3", fused=True, global_every=0),
     "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", pairs=True, no_rope_every=4),
     "gemma": Architecture(
-        "GemmaForCausalLM", "gemma", activation="gelu_tanh", scales_embedding=True
+        "GemmaForCausalLM",
+        "gemma",
+        activation="gelu_tanh",
+        scales_embedding=True,
+        norms_from_one=True,
     ),
     "gemma3": Architecture(
         "Gemma3ForCausalLM",
@@ -71,8 +80,18 @@ ARCHITECTURES = {
         _LAYER | _NORMS_AROUND,
         activation="gelu_tanh",
         scales_embedding=True,
+        norms_from_one=True,
         global_every=6,
         local_rope_base=10000.0,
+    ),
+}
+
+#: By `model_type` of Hugging Face's ``config.json``. GGUF calls a mistral a llama with a window.
+HF_ARCHITECTURES = {
+    **{each.model_type: each for each in ARCHITECTURES.values()},
+    "llama": replace(ARCHITECTURES["llama"], global_every=None),
+    "mistral": replace(
+        ARCHITECTURES["llama"], model_class="MistralForCausalLM", model_type="mistral"
     ),
 }
 

@@ -1,0 +1,247 @@
+"""The weights of a decoder in a source: which tensor holds each, checked, and read when written.
+
+Files store a weight as ``[N, K]``; the graph wants ``[K, N]``. In llama files of GGUF the rows of q
+and k are permuted so that rotary pairs are neighbours (2i, 2i+1); the graph pairs i with i + R/2.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from tamiz.api import TamizError
+from tamiz_exporters.decoder_config import DecoderConfig, Packed
+from tamiz_exporters.stored_tensor import Source, StoredTensor, find_tensor
+from tamiz_ops.formats import Format, gguf_format, pack_blocks
+
+_NORMS_OF_HEADS = ("self_attn.q_norm", "self_attn.k_norm")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Names:
+    """How a source names the tensors of a decoder.
+
+    Attributes:
+        embedding: The embedding.
+        norm: The last norm.
+        head: The output's matrix; absent where it is the embedding.
+        layer: What the names of layer 0, 1, … begin with, ``{}`` for the number.
+        parts: A layer's weights: their names in transformers → in the source.
+        fused: A layer's tensors that hold several weights → those weights' names in transformers.
+        ignored: Tensors that are no weights of the decoder, but known.
+        beside: Tensors that are no part of the text model; a warning names one.
+    """
+
+    embedding: str
+    norm: str
+    head: str
+    layer: str
+    parts: Mapping[str, str]
+    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ignored: re.Pattern[str] = re.compile(r"(?!)")
+    beside: re.Pattern[str] = re.compile(r"(?!)")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Where a weight of the graph lies in the source.
+
+    Attributes:
+        target: Its name in transformers.
+        tensor: The tensor.
+        rows: The tensor's rows that it has, in their order; None for all as they are.
+        embedding: Whether rows are looked up in it: then it is ``[V, H]`` in the graph.
+        added: What is added to its values.
+    """
+
+    target: str
+    tensor: StoredTensor
+    rows: np.ndarray | None = None
+    embedding: bool = False
+    added: float = 0.0
+
+
+@dataclass(frozen=True)
+class DecoderWeights:
+    """The weights of one decoder.
+
+    Attributes:
+        source: The checked source.
+        names: How it names them.
+        config: The decoder's shape.
+        hidden: H, width of the residual stream.
+        ffn: Width of the feed-forward block.
+        vocabulary: V, rows of the embedding.
+        of: What messages call the decoder, such as its architecture.
+        rotary_pairs: R where rows of q and k lie as rotary pairs side by side; 0: they do not.
+        norms_from_one: Whether weights of norms are stored less 1.
+        tied: Whether the head is the embedding, whatever the source holds; None: where it has none.
+    """
+
+    source: Source
+    names: Names
+    config: DecoderConfig
+    hidden: int
+    ffn: int
+    vocabulary: int
+    of: str
+    rotary_pairs: int = 0
+    norms_from_one: bool = False
+    tied: bool | None = None
+
+    def find(self) -> list[Weight]:
+        """Returns where the graph's weights lie, under Hugging Face's names.
+
+        Raises:
+            TamizError: If a tensor is missing, has another shape, or belongs to nothing.
+        """
+        weights = list(self._weights())
+        used = {weight.tensor.name for weight in weights} | {self.names.head}
+        left = [name for name in self.source.tensors if name not in used]
+        left = [name for name in left if not self.names.ignored.fullmatch(name)]
+        beside = [name for name in left if self.names.beside.match(name)]
+        if beside:
+            _log.warning(
+                "%s: %d tensors are ignored, such as %s: they are no part of the text model",
+                self.source.path,
+                len(beside),
+                beside[0],
+            )
+        if foreign := [name for name in left if name not in beside]:
+            self.source.fail(f"tensor {foreign[0]}", "the tensor", f"none but those of {self.of}")
+        return weights
+
+    def tensors(self, stored: bool = False) -> dict[str, ir.TensorProtocol | Packed]:
+        """Returns the weights for the graph; each is read when it is written.
+
+        Args:
+            stored: Keep matrices in the source's formats; those without a format and vectors are
+                float32. Otherwise all are.
+
+        Raises:
+            TamizError: As `find`.
+        """
+        found: dict[str, ir.TensorProtocol | Packed] = {}
+        unknown = set()
+        for weight in self.find():
+            tensor, format = weight.tensor, gguf_format(weight.tensor.type.name)
+            if stored and format and len(tensor.shape) == 2:
+                found[weight.target] = self._packed(weight, format)
+            else:
+                found[weight.target] = self._lazy(weight)
+                if stored and len(tensor.shape) == 2 and tensor.type.name != "F32":
+                    unknown.add(tensor.type.name)
+        if unknown:
+            _log.warning(
+                "%s: tensors of type %s become float32, as no weight format holds them",
+                self.source.path,
+                " and ".join(sorted(unknown)),
+            )
+        return found
+
+    def _weights(self) -> Iterator[Weight]:
+        names, source = self.names, self.source
+        embedding = find_tensor(source, names.embedding, (self.vocabulary, self.hidden))
+        yield Weight("model.embed_tokens.weight", embedding, embedding=True)
+        for layer in range(len(self.config.layers)):
+            for part, shape in self._shapes().items():
+                stored, stored_shape, rows = self._stored(part, shape)
+                name = f"{names.layer.format(layer)}.{stored}"
+                if part in _NORMS_OF_HEADS and f"{name}.weight" not in source.tensors:
+                    continue
+                target = f"model.layers.{layer}.{part}"
+                tensor = find_tensor(source, f"{name}.weight", stored_shape)
+                added = float(self.norms_from_one and len(shape) == 1)
+                yield Weight(f"{target}.weight", tensor, rows, added=added)
+                if len(shape) == 2 and f"{name}.bias" in source.tensors:
+                    bias = find_tensor(source, f"{name}.bias", stored_shape[:1])
+                    yield Weight(f"{target}.bias", bias, rows)
+        norm = find_tensor(source, names.norm, (self.hidden,))
+        yield Weight("model.norm.weight", norm, added=float(self.norms_from_one))
+        if self.tied is False or (self.tied is None and names.head in source.tensors):
+            head = find_tensor(source, names.head, (self.vocabulary, self.hidden))
+            yield Weight("lm_head.weight", head)
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of a layer's weights."""
+        config, hidden, ffn = self.config, self.hidden, self.ffn
+        q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        shapes: dict[str, tuple[int, ...]] = {
+            "self_attn.q_proj": (q, hidden),
+            "self_attn.k_proj": (kv, hidden),
+            "self_attn.v_proj": (kv, hidden),
+            "self_attn.o_proj": (hidden, q),
+            "mlp.gate_proj": (ffn, hidden),
+            "mlp.up_proj": (ffn, hidden),
+            "mlp.down_proj": (hidden, ffn),
+            **dict.fromkeys(_NORMS_OF_HEADS, (config.head_dim,)),
+        }
+        return {name: shapes.get(name, (hidden,)) for name in self.names.parts}
+
+    def _stored(
+        self, name: str, shape: tuple[int, ...]
+    ) -> tuple[str, tuple[int, ...], np.ndarray | None]:
+        """Returns the tensor that holds a layer's weight, that tensor's shape, and which rows."""
+        if self.rotary_pairs and name in ("self_attn.q_proj", "self_attn.k_proj"):
+            rows = half_split(shape[0], self.config.head_dim, self.rotary_pairs)
+            return self.names.parts[name], shape, rows
+        for tensor, parts in self.names.fused.items():
+            if name in parts:
+                sizes = [self._shapes()[part][0] for part in parts]
+                begin = sum(sizes[: parts.index(name)])
+                return tensor, (sum(sizes), *shape[1:]), np.arange(begin, begin + shape[0])
+        return self.names.parts[name], shape, None
+
+    def _packed(self, weight: Weight, format: Format) -> Packed:
+        """Wraps a matrix in the format that the source stores it in."""
+        tensor, rows = weight.tensor, weight.rows
+        n, k = len(tensor.data) if rows is None else len(rows), tensor.shape[1]
+
+        def read() -> ir.TensorProtocol:
+            data = tensor.data if rows is None else tensor.data[rows]
+            try:
+                return ir.Tensor(pack_blocks(format, data, k))
+            except ValueError as error:
+                where = f"{self.source.path}: tensor {tensor.name}"
+                raise TamizError(f"{where}: {error}") from error
+
+        shape = ir.Shape(format.packed_shape(n, k))
+        return Packed(ir.LazyTensor(read, ir.DataType.UINT8, shape), format.name, n, k)
+
+    def _lazy(self, weight: Weight) -> ir.LazyTensor:
+        """Wraps a weight; a linear layer's comes out as ``[K, N]``."""
+        tensor, rows = weight.tensor, weight.rows
+        linear = len(tensor.shape) == 2 and not weight.embedding
+
+        def read() -> ir.TensorProtocol:
+            values = tensor.dequantize(rows)
+            if weight.added:
+                values = values + np.float32(weight.added)
+            if not np.isfinite(values).all():
+                self.source.fail(f"tensor {tensor.name}", "NaN or infinity", "finite values")
+            return ir.Tensor(np.ascontiguousarray(values.T) if linear else values)
+
+        shape = tensor.shape if rows is None else (len(rows), *tensor.shape[1:])
+        return ir.LazyTensor(read, ir.DataType.FLOAT, ir.Shape(shape[::-1] if linear else shape))
+
+
+def half_split(rows: int, head_dim: int, rotary_dim: int) -> np.ndarray:
+    """Order of rows that moves rotary pairs from (2i, 2i+1) to (i, i + R/2) in every head.
+
+    Args:
+        rows: heads·D.
+        head_dim: D.
+        rotary_dim: R, the first rows of each head that rotate.
+
+    Returns:
+        ``int64 [rows]``, the old number of each new row.
+    """
+    order = np.arange(head_dim)
+    order[:rotary_dim] = order[:rotary_dim].reshape(rotary_dim // 2, 2).T.ravel()
+    return (np.arange(0, rows, head_dim)[:, None] + order).ravel()

@@ -1,0 +1,122 @@
+"""Checked access to the values of a ``config.json``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tamiz_exporters.checked_file import fail
+
+_LARGEST = 1 << 31
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A JSON object of a configuration; null and absence are the same.
+
+    Attributes:
+        path: The file.
+        values: The object.
+        within: What the names of its keys begin with in messages, such as ``rope_scaling.``.
+    """
+
+    path: Path
+    values: Mapping[str, Any]
+    within: str = ""
+
+    def given(self, key: str) -> Any:
+        """A value of any type; None where the key is absent."""
+        return self.values.get(key)
+
+    def positive(self, key: str, default: int | None = None) -> int:
+        """A positive integer below 2^31.
+
+        Args:
+            key: The key.
+            default: Value where the key is absent; None makes the key required.
+
+        Raises:
+            TamizError: It is absent and required, or something else.
+        """
+        value = self._value(key, default, "a positive number")
+        if type(value) is not int or not 0 < value < _LARGEST:
+            self.reject(key, value, "a positive number")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive, finite number.
+
+        Args:
+            key: The key.
+            default: Value where the key is absent; None makes the key required.
+
+        Raises:
+            TamizError: It is absent and required, or something else.
+        """
+        value = self._value(key, default, "a positive number")
+        if type(value) not in (int, float) or not 0 < value < float(_LARGEST):
+            self.reject(key, value, "a positive number")
+        return float(value)
+
+    def numbers(self, key: str, count: int) -> list[float]:
+        """A list of positive, finite numbers.
+
+        Raises:
+            TamizError: It is absent or something else.
+        """
+        values = self._value(key, None, f"{count} positive numbers")
+        fits = isinstance(values, list) and len(values) == count
+        if not fits or not all(
+            type(value) in (int, float) and math.isfinite(value) and value > 0 for value in values
+        ):
+            self.reject(key, values, f"{count} positive numbers")
+        return [float(value) for value in values]
+
+    def text(self, key: str, default: str) -> str:
+        """A string.
+
+        Raises:
+            TamizError: It is something else.
+        """
+        value = self._value(key, default, "a string")
+        if not isinstance(value, str):
+            self.reject(key, value, "a string")
+        return value
+
+    def flag(self, key: str) -> bool | None:
+        """True or false; None where the key is absent.
+
+        Raises:
+            TamizError: It is something else.
+        """
+        value = self.given(key)
+        if value is not None and not isinstance(value, bool):
+            self.reject(key, value, "true or false")
+        return value
+
+    def group(self, key: str) -> Fields | None:
+        """An object in this one; None where the key is absent.
+
+        Raises:
+            TamizError: It is something else.
+        """
+        value = self.given(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self.reject(key, value, "an object")
+        return Fields(self.path, value, f"{self.within}{key}.")
+
+    def reject(self, key: str, found: Any, expected: str) -> NoReturn:
+        """Raises the TamizError that says what is wrong with a key."""
+        fail(self.path, f"{self.within}{key}", found, expected)
+
+    def _value(self, key: str, default: Any, expected: str) -> Any:
+        value = self.given(key)
+        value = default if value is None else value
+        if value is None:
+            self.reject(key, "nothing", expected)
+        return value

@@ -1,0 +1,184 @@
+"""What a ``config.json`` of Hugging Face means: decoder shape, and names of the weights."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tamiz.api import read_json
+from tamiz_exporters.architectures import HF_ARCHITECTURES
+from tamiz_exporters.companions import CONFIG
+from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention
+from tamiz_exporters.decoder_weights import DecoderWeights, Names
+from tamiz_exporters.hf_fields import Fields
+from tamiz_exporters.hf_rope import HfRope
+from tamiz_exporters.safetensors_file import SafetensorsFolder
+from tamiz_exporters.stored_tensor import find_tensor
+
+_EMBEDDING = "model.embed_tokens.weight"
+_FIRST = "model.layers.0.self_attn"
+#: Keys that change the arithmetic in ways the graph does not have; 0, false or null is harmless.
+_UNSUPPORTED = (
+    "quantization_config",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "use_bidirectional_attention",
+)
+_ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+_FUSED = {
+    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+}
+#: Frequencies that old versions of transformers stored.
+_ROTARY = re.compile(r".*\.rotary_emb\.inv_freq")
+_MOST_LAYERS = 10_000
+
+
+class HfModel:
+    """A decoder in a folder of Hugging Face's layout.
+
+    Attributes:
+        folder: The weights.
+        config: The decoder's shape.
+        context: Longest sequence the model was made for, in tokens.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Reads ``config.json`` and the headers of the weights.
+
+        Args:
+            path: The folder.
+
+        Raises:
+            TamizError: A value is missing, absurd or not supported, or a file is damaged.
+        """
+        self._of = of = Fields(path / CONFIG, read_json(path / CONFIG))
+        self.folder = SafetensorsFolder(path)
+        kind = of.text("model_type", "")
+        if kind not in HF_ARCHITECTURES:
+            of.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
+        self._traits = HF_ARCHITECTURES[kind]
+        for key in _UNSUPPORTED:
+            if value := of.given(key):
+                of.reject(key, value, "no such key; try: optimum-cli export onnx")
+        self._hidden = of.positive("hidden_size")
+        heads = of.positive("num_attention_heads")
+        kv_heads = of.positive("num_key_value_heads", heads)
+        if heads % kv_heads:
+            of.reject("num_key_value_heads", kv_heads, f"a divisor of {heads}")
+        head_dim = of.positive("head_dim", max(1, self._hidden // heads))
+        self._check_heads(heads, kv_heads, head_dim)
+        self._rope = HfRope(of, self._traits, head_dim)
+        layers = self._layers()
+        self.context = self._rope.context
+        scalar = of.given("query_pre_attn_scalar") is not None
+        self.config = DecoderConfig(
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            epsilon=of.number("rms_norm_eps"),
+            layers=layers,
+            scale=of.number("query_pre_attn_scalar") ** -0.5 if scalar else 0.0,
+            embedding_scale=self._hidden**0.5 if self._traits.scales_embedding else 1.0,
+            activation=self._activation(),
+        )
+
+    def weights(self) -> DecoderWeights:
+        """Returns what reads the weights."""
+        parts = {name: name for name in self._traits.names}
+        fused = _FUSED if self._traits.fused else {}
+        names = Names(
+            _EMBEDDING,
+            "model.norm.weight",
+            "lm_head.weight",
+            "model.layers.{}",
+            parts,
+            fused,
+            ignored=_ROTARY,
+        )
+        return DecoderWeights(
+            self.folder,
+            names,
+            self.config,
+            self._hidden,
+            self._of.positive("intermediate_size"),
+            self._of.positive("vocab_size"),
+            self._traits.model_type,
+            norms_from_one=self._traits.norms_from_one,
+            tied=self._of.flag("tie_word_embeddings"),
+        )
+
+    def _check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
+        """Before anything of that size is made: a damaged count must not cost memory."""
+        rows = heads * head_dim
+        if self._traits.fused:
+            shape = rows + 2 * kv_heads * head_dim, self._hidden
+            find_tensor(self.folder, f"{_FIRST}.qkv_proj.weight", shape)
+        else:
+            find_tensor(self.folder, f"{_FIRST}.q_proj.weight", (rows, self._hidden))
+
+    def _activation(self) -> str:
+        key = "hidden_act" if self._of.given("hidden_activation") is None else "hidden_activation"
+        default = "gelu_pytorch_tanh" if self._traits.activation == "gelu_tanh" else "silu"
+        name = self._of.text(key, default)
+        if self._traits.model_type == "gemma" and name == "gelu":
+            return "gelu_tanh"  # transformers reads the first files of gemma like this
+        if name not in _ACTIVATIONS:
+            self._of.reject(key, name, f"one of {', '.join(_ACTIVATIONS)}")
+        return _ACTIVATIONS[name]
+
+    def _layers(self) -> tuple[LayerAttention, ...]:
+        """How each layer attends."""
+        count = self._of.positive("num_hidden_layers")
+        if count > _MOST_LAYERS:
+            self._of.reject("num_hidden_layers", count, f"at most {_MOST_LAYERS}")
+        turns = self._turns(count)
+        windows = self._windows(count)
+        full = self._rope.scaled()
+        local = self._rope.local() if self._traits.local_rope_base else full
+        return tuple(
+            LayerAttention((local if window else full) if turn else None, self._narrow(window))
+            for turn, window in zip(turns, windows, strict=True)
+        )
+
+    def _narrow(self, window: int) -> int:
+        return window if window < self._rope.context else 0
+
+    def _turns(self, count: int) -> list[bool]:
+        """Whether each layer has a rotary embedding."""
+        if not self._traits.no_rope_every:
+            return [True] * count
+        given = self._of.given("no_rope_layers")
+        if given is None:
+            every = self._of.positive("no_rope_layer_interval", self._traits.no_rope_every)
+            return [number % every != 0 for number in range(1, count + 1)]
+        if not isinstance(given, list) or len(given) != count or {*map(str, given)} - {"0", "1"}:
+            self._of.reject("no_rope_layers", given, f"{count} times 0 or 1")
+        return [value == 1 for value in given]
+
+    def _windows(self, count: int) -> list[int]:
+        """The window of each layer; 0 where it sees all keys."""
+        of, traits = self._of, self._traits
+        if traits.model_type in ("llama", "gemma") or of.given("sliding_window") is None:
+            return [0] * count
+        window = of.positive("sliding_window")
+        if (kinds := of.given("layer_types")) is not None:
+            known = {"full_attention": 0, "sliding_attention": window}
+            if not isinstance(kinds, list) or len(kinds) != count or {*map(str, kinds)} - {*known}:
+                of.reject("layer_types", kinds, f"{count} times {' or '.join(known)}")
+            return [known[str(kind)] for kind in kinds]
+        if traits.global_every == 0:
+            return [window] * count
+        if traits.global_every:
+            every = of.positive("sliding_window_pattern", traits.global_every)
+            return [window if number % every else 0 for number in range(1, count + 1)]
+        if of.flag("use_sliding_window"):
+            first = of.given("max_window_layers")
+            if traits.no_rope_every or type(first) is not int or first < 0:
+                of.reject("use_sliding_window", True, "layer_types or max_window_layers beside it")
+            return [window if layer >= first else 0 for layer in range(count)]
+        return [0] * count

@@ -1,0 +1,54 @@
+"""Export of safetensors in Hugging Face's layout, for known architectures, without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tamiz.api import TamizError, read_json, write_json
+from tamiz_exporters.architectures import HF_ARCHITECTURES
+from tamiz_exporters.companions import CONFIG, copy_companions
+from tamiz_exporters.decoder_graph import build_decoder
+from tamiz_exporters.external_data import save_model
+from tamiz_exporters.hf_model import HfModel
+from tamiz_exporters.safetensors_file import is_there
+
+
+def accepts(source: str) -> bool:
+    """Whether `source` is a folder with safetensors of a decoder that is known."""
+    folder = Path(source)
+    if not (folder / CONFIG).is_file() or not is_there(folder):
+        return False
+    try:
+        config = read_json(folder / CONFIG)
+    except TamizError:
+        return True  # the export says what is wrong
+    kind = config.get("model_type")
+    traits = HF_ARCHITECTURES.get(kind) if isinstance(kind, str) else None
+    return traits is not None and config.get("architectures", [traits.model_class]) == [
+        traits.model_class
+    ]
+
+
+def export(source: str, directory: Path, dtype: str = "stored") -> str:
+    """Writes the dense bundle's files.
+
+    Args:
+        source: A folder.
+        directory: An existing, empty directory.
+        dtype: ``stored`` keeps 16-bit weights as the files store them; ``float32`` converts them
+            for a model in standard ops.
+
+    Returns:
+        `source`.
+
+    Raises:
+        TamizError: If a file is damaged or holds something that is not supported.
+    """
+    folder = Path(source)
+    model = HfModel(folder)
+    save_model(build_decoder(model.config, model.weights().tensors(dtype == "stored")), directory)
+    copy_companions(folder, directory)
+    config = read_json(directory / CONFIG)
+    if config["max_position_embeddings"] != model.context:
+        write_json(directory / CONFIG, config | {"max_position_embeddings": model.context})
+    return source

@@ -1,0 +1,103 @@
+"""A tensor as a file stores it, GGUF or safetensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from gguf import dequantize
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+_CHUNK_WEIGHTS = 1 << 21
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One tensor of a file.
+
+    Attributes:
+        name: Its name in the file.
+        shape: Dimensions in NumPy's order, rows first.
+        type: How its values are stored, in GGUF's terms.
+        data: The stored bytes, ``uint8 [rows, row_bytes]``, mapped from the file.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: GGMLQuantizationType
+    data: np.ndarray
+
+    @property
+    def readable(self) -> bool:
+        """Whether `dequantize` knows the type."""
+        try:
+            dequantize(np.zeros((1, GGML_QUANT_SIZES[self.type][1]), np.uint8), self.type)
+        except NotImplementedError:
+            return False
+        return True
+
+    def dequantize(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """Returns values as float32, bit for bit those of `gguf.dequantize`.
+
+        Works through the rows in chunks, so that memory stays close to the result's own size.
+
+        Args:
+            rows: Numbers of the rows wanted, in their order; all by default. Of a vector, the
+                numbers of its elements.
+
+        Returns:
+            ``float32 [*shape]``, or as many of the first dimension as there are `rows`.
+        """
+        if rows is not None and len(self.shape) == 1:
+            return np.asarray(self.dequantize()[rows])
+        count = len(self.data) if rows is None else len(rows)
+        out = np.empty((count, self.shape[-1]), np.float32)
+        step = max(1, _CHUNK_WEIGHTS // self.shape[-1])
+        with np.errstate(invalid="ignore", over="ignore"):
+            for row in range(0, count, step):
+                part = slice(row, row + step)
+                stored = self.data[part if rows is None else rows[part]]
+                out[part] = dequantize(stored, self.type)
+        return out.reshape(self.shape if rows is None else (count, *self.shape[1:]))
+
+
+class Source(Protocol):
+    """Where the tensors of a model lie: a file, or several."""
+
+    @property
+    def path(self) -> Path:
+        """What messages name."""
+
+    @property
+    def tensors(self) -> Mapping[str, StoredTensor]:
+        """All tensors by name."""
+
+    def fail(self, field: str, found: Any, expected: str) -> NoReturn:
+        """Raises the TamizError that says what is wrong with a field."""
+
+
+def find_tensor(source: Source, name: str, shape: tuple[int | None, ...]) -> StoredTensor:
+    """A tensor of a source.
+
+    Args:
+        source: The checked source.
+        name: The tensor's name.
+        shape: Expected shape; None for any size.
+
+    Raises:
+        TamizError: It is missing, has another shape, or a type that cannot be read.
+    """
+    wanted = " x ".join("any" if dim is None else str(dim) for dim in shape)
+    if (tensor := source.tensors.get(name)) is None:
+        source.fail(f"tensor {name}", "no such tensor", f"shape {wanted}")
+    fits = len(tensor.shape) == len(shape) and all(
+        want in (None, dim) for dim, want in zip(tensor.shape, shape, strict=True)
+    )
+    if not fits:
+        source.fail(f"tensor {name}", " x ".join(map(str, tensor.shape)), f"shape {wanted}")
+    if not tensor.readable:
+        source.fail(f"tensor {name}: type", tensor.type.name, "a type that gguf dequantises")
+    return tensor

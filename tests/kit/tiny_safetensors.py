@@ -1,0 +1,145 @@
+"""The tiny decoder of `kit.tiny_gguf` as a folder of Hugging Face: safetensors and config.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from gguf.constants import GGMLQuantizationType as Type
+
+from kit.tiny_gguf import TinyModel
+
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+}
+CONTEXT = 512
+
+
+def model_type(model: TinyModel) -> str:
+    """What transformers calls the architecture."""
+    if model.architecture == "llama" and model.window:
+        return "mistral"
+    return {"gemma3": "gemma3_text"}.get(model.architecture, model.architecture)
+
+
+def config(model: TinyModel) -> dict[str, Any]:
+    """What transformers 4 writes as ``config.json``."""
+    kind = model_type(model)
+    values: dict[str, Any] = {
+        "architectures": [CLASSES[kind]],
+        "model_type": kind,
+        "vocab_size": model.vocabulary,
+        "hidden_size": model.hidden,
+        "intermediate_size": model.ffn,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.kv_heads,
+        "head_dim": model.head_dim,
+        "rms_norm_eps": model.epsilon,
+        "rope_theta": model.rope_base,
+        "rope_scaling": None,
+        "max_position_embeddings": CONTEXT,
+        "tie_word_embeddings": "lm_head.weight" not in model.weights,
+        "hidden_act": "silu",
+        "eos_token_id": 2,
+    }
+    if kind.startswith("gemma"):
+        values |= {"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"}
+    if kind == "gemma3_text":
+        values |= {"rope_local_base_freq": 1e4, "query_pre_attn_scalar": model.head_dim}
+        values |= {"attn_logit_softcapping": None, "sliding_window_pattern": 6}
+    if model.window:
+        values["sliding_window"] = model.window
+    if model.rotary_dim != model.head_dim:
+        values["partial_rotary_factor"] = model.rotary_dim / model.head_dim
+    if model.rope_factor != 1:
+        values["rope_scaling"] = {"type": "linear", "factor": model.rope_factor}
+    if model.yarn:
+        values["rope_scaling"] = {
+            "rope_type": "yarn",
+            "factor": model.yarn[0],
+            "original_max_position_embeddings": model.yarn[1],
+        }
+    if model.long_factors is not None:
+        factors = model.long_factors.tolist()
+        values["original_max_position_embeddings"] = 128
+        values["rope_scaling"] = {
+            "type": "longrope",
+            "short_factor": factors,
+            "long_factor": [2 * factor for factor in factors],
+        }
+    return values
+
+
+def tensors(model: TinyModel) -> dict[str, np.ndarray]:
+    """The weights as transformers stores them, float32."""
+    found = {}
+    for name, value in model.weights.items():
+        if model.architecture.startswith("gemma") and value.ndim == 1:
+            value = value - np.float32(1)
+        found[name] = value
+    if model.architecture == "phi3":
+        for layer in range(model.layers):
+            name = f"model.layers.{layer}"
+            for fused, parts in (
+                ("self_attn.qkv_proj", [f"self_attn.{part}_proj" for part in "qkv"]),
+                ("mlp.gate_up_proj", ["mlp.gate_proj", "mlp.up_proj"]),
+            ):
+                rows = [found.pop(f"{name}.{part}.weight") for part in parts]
+                found[f"{name}.{fused}.weight"] = np.concatenate(rows)
+    return found
+
+
+def write(
+    folder: Path, model: TinyModel, kind: Type = Type.F32, shards: int = 1, **changes: Any
+) -> Path:
+    """Writes the folder.
+
+    Args:
+        folder: Made where it is not there.
+        model: The model.
+        kind: F32, F16 or BF16, of matrices; vectors are F32.
+        shards: Files; several have an index.
+        changes: Other values in ``config.json``.
+    """
+    folder.mkdir(exist_ok=True)
+    values = {**config(model), **changes}
+    (folder / "config.json").write_text(json.dumps(values, indent=2))
+    found = list(tensors(model).items())
+    if shards == 1:
+        write_file(folder / "model.safetensors", dict(found), kind)
+        return folder
+    places: dict[str, str] = {}
+    for shard in range(shards):
+        name = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
+        part = dict(found[shard::shards])
+        write_file(folder / name, part, kind)
+        places |= dict.fromkeys(part, name)
+    index = {"metadata": {"total_size": 0}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def write_file(path: Path, values: dict[str, np.ndarray], kind: Type = Type.F32) -> None:
+    """Writes one file; NumPy has no bfloat16, so by hand."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    data = b""
+    for name, value in values.items():
+        stored = kind if value.ndim == 2 else Type.F32
+        content = gguf.quants.quantize(value, stored).tobytes()
+        place = [len(data), len(data) + len(content)]
+        header[name] = {"dtype": stored.name, "shape": list(value.shape), "data_offsets": place}
+        data += content
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
