@@ -133,7 +133,9 @@ def main() -> None:
         if output is not None:
             import record  # llama.cpp's interpreter may lack what it imports
 
-            record.write(output, "perplexity", report, settings={"model": str(gguf)})
+            settings = {"model": gguf, "text": text, "windows": windows, "threads": threads}
+            peers = {"llama-cpp-python": record.version_of(python, "llama-cpp-python")}
+            record.write(output, "perplexity", report, settings=settings, peers=peers)
 
     command()
 

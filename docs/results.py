@@ -36,6 +36,12 @@ what lost.
 
 To measure your machine: `tamiz bench small --against dense`, or `benchmarks/peers.py` with other
 engines."""
+_FLOAT32 = """\
+llama.cpp rounds the inputs of products with quantised weights to 8 bits. "llama.cpp, float32" reads
+the same weights written out in float32, and rounds nothing."""
+_GREEDY = """\
+An answer is equal when all of its tokens are. The margin is the logit of tamiz' own token minus the
+logit of the other token, where the answers part."""
 _NONE = "No measurement is stored yet. [The notebook](notebook.md) has dated measurements."
 
 
@@ -156,6 +162,66 @@ def composition_table(stored: Stored) -> str:
     return table(head, rows)
 
 
+def perplexity_section(all_stored: list[Stored]) -> list[str]:
+    """The same tokens scored by tamiz and by llama.cpp; a model a row."""
+    peers = sorted({peer for stored in all_stored for peer in stored.record["results"]["ppl"]})
+    peers.remove("tamiz")
+    rows = []
+    for stored in all_stored:
+        ppl, against = (stored.record["results"][key] for key in ("ppl", "tamiz_against"))
+        cells = [f"{ppl['tamiz']:.3f}"]
+        for peer in peers:
+            if peer in ppl:
+                cells += [f"{ppl[peer]:.3f}", f"{100 * against[peer]['relative']:+.4f}"]
+            else:
+                cells += ["", ""]
+        rows.append([stored.title, *cells])
+    head = ["model", "tamiz", *(cell for peer in peers for cell in (peer, f"tamiz : {peer}, %"))]
+    return ["## Perplexity on the same tokens", _FLOAT32, table(head, rows), *origins(all_stored)]
+
+
+def greedy_section(all_stored: list[Stored]) -> list[str]:
+    """Greedy answers of tamiz and llama.cpp to the same prompts."""
+    rows = []
+    for stored in all_stored:
+        for peer, found in stored.record["results"].items():
+            margins = [found["median_margin"], found["largest_margin"]]
+            told = ["" if margin is None else number(margin) for margin in margins]
+            rows.append([stored.title, peer, str(found["prompts"]), str(found["equal"]), *told])
+    head = ["model", "engine", "prompts", "equal answers", "median margin", "largest margin"]
+    return [
+        "## Greedy answers to the same prompts",
+        _GREEDY,
+        table(head, rows),
+        *origins(all_stored),
+    ]
+
+
+def speculation_section(all_stored: list[Stored]) -> list[str]:
+    """Decoding with look-up against plain decoding, by kind of answer."""
+    head = ["model", "answers", "cases", "plain, tok/s", "look-up, tok/s", "ratio", "range"]
+    head += ["equal texts", "llama.cpp plain, tok/s", "llama.cpp look-up, tok/s"]
+    rows = []
+    for stored in all_stored:
+        for kind, found in stored.record["results"]["summary"].items():
+            if not found["cases"]:
+                continue
+            low, high = (number(ratio) for ratio in found["ratio_range"])
+            speeds = [found["off_tok_s"], found["ngram_tok_s"], found["ratio"]]
+            peer = [found.get(f"llama.cpp_{key}") for key in ("off_tok_s", "lookup_tok_s")]
+            rows.append(
+                [stored.title, kind, str(found["cases"]), *map(number, speeds)]
+                + [f"{low} to {high}", str(found["equal"])]
+                + ["" if speed is None else number(speed) for speed in peer]
+            )
+    return ["## Exact speculation", table(head, rows), *origins(all_stored)]
+
+
+def origins(all_stored: list[Stored]) -> list[str]:
+    """Where the rows of a table of several files come from."""
+    return ["\n".join(f"- {stored.title}: {origin(stored)}" for stored in all_stored)]
+
+
 def other_section(benchmark: str, all_stored: list[Stored]) -> list[str]:
     """The numbers of a benchmark that has no table of its own, with their keys."""
     parts = [f"## {benchmark.replace('_', ' ').capitalize()}"]
@@ -182,8 +248,15 @@ def page(found: dict[str, list[Stored]]) -> str:
     parts = ["# Results", _INTRO]
     if not found:
         parts.append(_NONE)
-    sections = {"peers": peers_section, "composition": composition_section}
-    for benchmark, all_stored in sorted(found.items(), key=lambda item: item[0] not in sections):
+    sections = {
+        "peers": peers_section,
+        "composition": composition_section,
+        "speculation": speculation_section,
+        "perplexity": perplexity_section,
+        "greedy": greedy_section,
+    }
+    places = [*sections, *sorted(set(found) - set(sections))]
+    for benchmark, all_stored in sorted(found.items(), key=lambda item: places.index(item[0])):
         make = sections.get(benchmark)
         parts += make(all_stored) if make else other_section(benchmark, all_stored)
     parts.append("```{toctree}\n:hidden:\n\nnotebook\n```")

@@ -137,6 +137,48 @@ def test_techniques_together_become_a_table_and_a_chart(
     assert "int4" in (repository / "docs/results/composition.svg").read_text()
 
 
+def test_perplexities_of_all_models_are_one_table(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"ppl": {"tamiz": 9.0, "peer": 10.0}, "tamiz_against": {"peer": {"relative": -0.1}}}
+    two = {"ppl": {"tamiz": 8.0, "other": 8.0}, "tamiz_against": {"other": {"relative": 1e-6}}}
+    store(results.RESULTS, "perplexity-a", "perplexity", one, model="a.gguf")
+    store(results.RESULTS, "perplexity-b", "perplexity", two, model="b.gguf")
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| model | tamiz | other | tamiz : other, % | peer | tamiz : peer, % |" in page
+    assert "| a | 9.000 |  |  | 10.000 | -10.0000 |\n| b | 8.000 | 8.000 | +0.0001 |  |  |" in page
+    assert "- a: 2026-01-02" in page
+
+
+def test_greedy_answers_show_how_far_they_part(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {
+        "peer": {"prompts": 20, "equal": 6, "median_margin": 0.0949, "largest_margin": 0.323},
+        "float32": {"prompts": 20, "equal": 20, "median_margin": None, "largest_margin": None},
+    }
+    store(results.RESULTS, "greedy-a", "greedy", found, model="a.gguf")
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| a | peer | 20 | 6 | 0.0949 | 0.323 |\n| a | float32 | 20 | 20 |  |  |" in page
+
+
+def test_speculation_shows_each_kind_of_answer(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit = {
+        "cases": 8, "ratio": 4.07, "ratio_range": [2.5, 6.0], "off_tok_s": 50.0,
+        "ngram_tok_s": 203.0, "tokens_per_run": 6.0, "equal": 8,
+    }  # fmt: skip
+    summary = {"edit": edit, "prose": {"cases": 0}}
+    store(results.RESULTS, "speculation-a", "speculation", {"summary": summary}, bundle="a")
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| a | edit | 8 | 50.0 | 203 | 4.07 | 2.50 to 6.00 | 8 |  |  |" in page
+    assert "| prose |" not in page
+
+
 def test_other_benchmarks_show_their_numbers(
     results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
