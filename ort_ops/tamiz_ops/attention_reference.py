@@ -117,6 +117,62 @@ def attention(
     return [y.reshape(batch, tokens, width), *presents]
 
 
+#: Rows of a page of the cache.
+PAGE = 64
+#: Number of the op's input `sequences`.
+_SEQUENCES = 13
+
+
+def attention_op(*inputs: Array | None, **attributes: Any) -> list[Array]:
+    """The op with its inputs in order: `paged_attention` where `sequences` has rows."""
+    if len(inputs) <= _SEQUENCES or not len(inputs[_SEQUENCES]):  # type: ignore[arg-type]
+        return attention(*inputs[:11], **attributes)  # type: ignore[arg-type]
+    q, k, v, past_key, past_value, _, *rest = (*inputs[:8], inputs[_SEQUENCES])
+    return paged_attention(q, k, v, past_key, past_value, *rest, **attributes)  # type: ignore[arg-type]
+
+
+def paged_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    past_key: Array,
+    past_value: Array,
+    position_ids: Array,
+    inverse_frequency: Array | None,
+    sequences: Array,
+    **attributes: Any,
+) -> list[Array]:
+    """`attention` of several sequences in one row of the batch, each by itself.
+
+    Args:
+        q, k, v: float32 [1, tokens, heads * head size].
+        past_key, past_value: [1, kv_heads, pages * PAGE, words of a row].
+        position_ids: [1, tokens].
+        inverse_frequency: As `attention` takes it.
+        sequences: int64 [segments, 2 + pages]: keys before, tokens, and the pages of the keys.
+        **attributes: Of the op.
+
+    Returns:
+        [y, present_key, present_value].
+    """
+    presents, y, begin = [past_key.copy(), past_value.copy()], np.zeros(q.shape), 0
+    for past, tokens, *pages in sequences.tolist():
+        part = slice(begin, begin + tokens)
+        key = np.arange(past + tokens)
+        rows = np.array(pages)[key // PAGE] * PAGE + key % PAGE
+        own = [present[:, :, rows[:past]] for present in presents]
+        mask = np.ones((1, len(rows)), np.int64)
+        found = attention(
+            q[:, part], k[:, part], v[:, part], own[0], own[1], mask, position_ids[:, part],
+            inverse_frequency, **attributes,
+        )  # fmt: skip
+        y[:, part] = found[0]
+        for present, cache in zip(presents, found[1:], strict=True):
+            present[:, :, rows] = cache
+        begin += tokens
+    return [y, *presents]
+
+
 def _sketches(
     keys: Array, mean: Array | None, *, ternary: int = 0, epsilon: float = 0.0, **_: Any
 ) -> Array:

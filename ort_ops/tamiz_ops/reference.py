@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops import formats
-from tamiz_ops.attention_reference import attention
+from tamiz_ops.attention_reference import attention_op
 from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
 from tamiz_ops.formats import GROUP, TILE
@@ -386,7 +386,7 @@ _OPS: dict[str, Any] = {
     "HeadShortlist": head_shortlist,
     "RMSNorm": rms_norm,
     "SwiGLU": swiglu,
-    "Attention": attention,
+    "Attention": attention_op,
     "LastPositions": last_positions,
     "Fused": fused,
     "ProcSparseMatMul": proc_sparse_matmul,

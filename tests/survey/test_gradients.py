@@ -20,6 +20,7 @@ from tamiz.survey.activations import Activations, Values
 from tamiz.survey.backward import UnknownOpError, back, product, wanted
 from tamiz.survey.survey import Survey, survey
 from tamiz_ops import formats, reference
+from tamiz_ops.attention_reference import attention
 
 TOKENS, WIDTH, HEADS, KV_HEADS = 5, 12, 3, 1
 RANDOM = np.random.default_rng(0)
@@ -112,7 +113,7 @@ def test_attention(heads: int, kv_heads: int, rotary: bool, choice: dict[str, An
     def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
         past = np.zeros((1, kv_heads, 0, dim))
         mask, positions = np.ones((1, TOKENS), np.int64), np.arange(TOKENS)[None]
-        made = reference.attention(
+        made = attention(
             q[None], k[None], v[None], past, past, mask, positions, frequency,
             num_heads=heads, kv_heads=kv_heads, **choice,
         )  # fmt: skip

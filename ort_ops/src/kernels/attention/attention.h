@@ -13,6 +13,9 @@ constexpr int64_t kFewRows = 12;
 /// it sees, not on the rows beside it nor on how keys are cut into tasks.
 constexpr int64_t kRangeKeys = 128;
 
+/// Keys of a page of the cache: a block of both ways, so that all keys of a block lie side by side.
+constexpr int64_t kPageKeys = 64;
+
 /// Floats that a key or a value of `dim` elements takes in the cache: `dim`, or a quarter of it and
 /// a scale where elements are bytes.
 constexpr int64_t cache_words(int64_t dim, bool bytes) { return bytes ? dim / 4 + 1 : dim; }
@@ -20,12 +23,13 @@ constexpr int64_t cache_words(int64_t dim, bool bytes) { return bytes ? dim / 4 
 /// Some query rows of one KV head against a range of its keys. Row r is query r / group
 /// of query head r % group of the KV head; query i sees the keys up to past + i.
 struct AttendArgs {
-  const float* query;   // [rows, dim]: rotated, scaled, of the rows from first_row on
-  const float* keys;    // [.., cache_words]: the cache of the KV head, from key 0 on
-  const float* values;  // [.., cache_words]
-  bool bytes;           // whether these rows are of bytes
-  const int64_t* mask;  // [..]: 0 hides a key from all queries
-  int64_t rows;         // at most kFewRows or tile_rows
+  const float* query;    // [rows, dim]: rotated, scaled, of the rows from first_row on
+  const float* keys;     // [.., cache_words]: the cache of the KV head, from key 0 on
+  const float* values;   // [.., cache_words]
+  bool bytes;            // whether these rows are of bytes
+  const int64_t* mask;   // [..]: 0 hides a key from all queries; null where there are pages
+  const int64_t* pages;  // [..]: key j is row j % kPageKeys of page j / kPageKeys; null: row j
+  int64_t rows;          // at most kFewRows or tile_rows
   int64_t first_row;
   int64_t key_begin, key_end;  // begins where a range begins
   const int32_t* list;  // the keys attended: list[key_begin .. key_end - 1], ascending and none

@@ -13,6 +13,7 @@ namespace TAMIZ_TARGET {
 
 constexpr int kBlockKeys = 64;
 static_assert(kRangeKeys % kBlockKeys == 0, "else a block would lie in two ranges");
+static_assert(kPageKeys == kBlockKeys, "else a block would lie in two pages");
 
 /// Whether a range of keys ends with the block that begins at `begin`.
 inline bool ends_range(const AttendArgs& a, int64_t begin) {
@@ -49,9 +50,9 @@ struct Join {
 /// The keys of a block that can be seen.
 struct Block {
   int count;
-  int32_t index[kBlockKeys];
-  int32_t later[kBlockKeys];   // the keys to expect a block later
-  float position[kBlockKeys];  // index as floats; +inf from `count` on
+  int32_t index[kBlockKeys];   // the rows of the cache that have them
+  int32_t later[kBlockKeys];   // those to expect a block later
+  float position[kBlockKeys];  // the keys as floats; +inf from `count` on
 };
 
 /// The last key that a row sees.
@@ -79,10 +80,21 @@ inline void prefetch(const float* row, int64_t words) {
   for (int64_t i = 0; i < words; i += kLine) __builtin_prefetch(row + i, 0, 2);
 }
 
+/// All keys of a page; those of the next one are expected later.
+inline void page_keys(const AttendArgs& a, int64_t begin, int count, Block& block) {
+  const int64_t* page = a.pages + begin / kPageKeys;
+  const int64_t row = page[0] * kPageKeys;
+  const int64_t later = begin + kPageKeys < a.key_end ? page[1] * kPageKeys : row;
+  for (int j = 0; j < count; ++j) {
+    block.index[j] = static_cast<int32_t>(row + j);
+    block.later[j] = static_cast<int32_t>(later + j);
+    block.position[j] = static_cast<float>(begin + j);
+  }
+  block.count = count;
+}
+
 /// The keys of the list, or those of the range that the mask shows.
-inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
-  const int count =
-      static_cast<int>(a.key_end - begin < kBlockKeys ? a.key_end - begin : kBlockKeys);
+inline void masked_keys(const AttendArgs& a, int64_t begin, int count, Block& block) {
   const int64_t* mask = a.mask + begin;
   int hidden = 0;
   for (int j = 0; j < count && !a.list; ++j) hidden += mask[j] == 0;
@@ -106,6 +118,16 @@ inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
     const int64_t in_list = later < a.key_end ? later : a.key_end - 1;
     block.later[j] = a.list ? a.list[in_list] : block.index[j] + kBlockKeys;
     block.position[j] = static_cast<float>(block.index[j]);
+  }
+}
+
+inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
+  const int count =
+      static_cast<int>(a.key_end - begin < kBlockKeys ? a.key_end - begin : kBlockKeys);
+  if (a.pages) {
+    page_keys(a, begin, count, block);
+  } else {
+    masked_keys(a, begin, count, block);
   }
   for (int j = block.count; j < kBlockKeys; ++j) {
     block.position[j] = HUGE_VALF;

@@ -12,9 +12,9 @@
 #include <new>
 
 #include "base/metrics.h"
-#include "base/scratch.h"
 #include "base/shapes.h"
 #include "kernels/kernels.h"
+#include "ops/attention/attention_layout.h"
 #include "ops/attention/attention_ports.h"
 #include "ops/attention/key_choice.h"
 #include "ops/attention/key_value_cache.h"
@@ -26,36 +26,12 @@ using In = AttentionInput;
 using Out = AttentionOutput;
 enum Phase { kStore, kScan, kSelect, kAttend, kMerge, kPhases };
 
-constexpr int64_t kTaskTokens = 16;      // tokens rotated in one task
-constexpr int64_t kTaskMerge = 1 << 16;  // floats merged in one task
 constexpr int64_t kMaxTasks = 64;        // of attend, each with scratch of its own
 constexpr int64_t kEnoughUnits = 16;     // units of work that need no splitting of the keys
 constexpr int64_t kWholeKeys = 256;      // fewer keys are not split: merging would take as long
 constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
 
-/// How a call is cut into tasks: by shapes alone, so that results do not depend on the threads. It
-/// lies at the beginning of scratch, because making it costs as much as a small task.
-struct Layout : CacheShape {
-  const KeyChoice* choice;
-  const ChoicePlan* chosen;
-  PlanMemory plan_memory;
-  int64_t half;               // rotated pairs
-  int64_t rows, tile, tiles;  // query rows of a KV head, of a unit; units of a KV head
-  int64_t first, splits;      // keys of the first unit of a tile, others have kRangeKeys; units
-  int64_t units, units_a_task, tasks;
-  int64_t work_stride, token_stride;
-  ScratchPart<float> queries;      // [batch * KV heads, rows, head size]: rotated and scaled
-  ScratchPart<float> work;         // of the kernel `attend`, by task
-  ScratchPart<float> partials;     // [units of queries, splits, rows, head size] where splits > 1
-  ScratchPart<float> stats;        // [.., 2]: largest score and sum of each partial row
-  ScratchPart<float> tokens_work;  // cosines, sines and a rotated key, by task of `store`
-
-  int64_t store_tasks() const { return divide_up(batch * tokens, kTaskTokens); }
-  int64_t merge_tasks() const {
-    return divide_up(batch * tokens * q_heads * splits * dim, kTaskMerge);
-  }
-};
-
+using Layout = AttentionLayout;
 const Layout& layout_of(const Call& call) { return *reinterpret_cast<const Layout*>(call.scratch); }
 
 ChoiceCall choice_call(const Call& call, const Layout& l) {
@@ -90,7 +66,7 @@ class Attention : public Stage {
     return lay_out(call, l);
   }
   int phases() const override { return kPhases; }
-  void prepare(const Call& call) const override { lay_out(call, *new (call.scratch) Layout); }
+  void prepare(const Call& call) const override;
   size_t tasks(const Call& call, int phase) const override;
   void run(const Call& call, int phase, size_t task) const override;
 
@@ -99,7 +75,8 @@ class Attention : public Stage {
   CacheShape shape_of(Ports inputs) const;
   size_t lay_out(const Call& call, Layout& l) const;
   void store_tokens(const Call& call, const Layout& l, int64_t task) const;
-  AttendArgs head_arguments(const Call& call, const Layout& l, int64_t head) const;
+  AttendArgs head_arguments(const Call& call, const Layout& l, const Segment& segment,
+                            int64_t head) const;
   void attend(const Call& call, const Layout& l, int64_t task) const;
   void merge(const Call& call, const Layout& l, int64_t task) const;
 
@@ -131,14 +108,21 @@ void Attention::infer(Ports inputs, Ports outputs) const {
   expect_shape("v", inputs[In::v], kv, "batch and sequence of q, kv_heads * head size");
   expect_shape("position_ids", inputs[In::position_ids], Shape{2, {q[0], q[1]}},
                "batch and sequence of q");
-  expect_shape("attention_mask", inputs[In::attention_mask], Shape{2, {q[0], shape.keys}},
-               "the batch of q");
-  if (shape.past < 0) {
-    throw Error("attention_mask has " + std::to_string(shape.keys) +
-                " columns, expected at least the sequence length " + std::to_string(q[1]));
+  if (in_pages(inputs[In::sequences])) {
+    if (inputs[In::past_sketch]) {
+      throw Error("past_sketch is given, expected none for sequences");
+    }
+  } else {
+    expect_shape("attention_mask", inputs[In::attention_mask], Shape{2, {q[0], shape.keys}},
+                 "the batch of q");
+    if (shape.past < 0) {
+      throw Error("attention_mask has " + std::to_string(shape.keys) +
+                  " columns, expected at least the sequence length " + std::to_string(q[1]));
+    }
   }
-  cache_.infer(inputs[In::past_key], inputs[In::past_value], q[0], kv_heads_, shape.dim, q[1],
-               shape.keys, outputs[Out::present_key], outputs[Out::present_value]);
+  cache_.infer(inputs[In::past_key], inputs[In::past_value], q[0], kv_heads_, shape.dim,
+               shape.keys - shape.past, shape.keys, outputs[Out::present_key],
+               outputs[Out::present_value]);
   if (inputs[In::inverse_frequency]) {
     expect_rank("inverse_frequency", inputs[In::inverse_frequency], 1,
                 "half the rotated dimensions");
@@ -160,8 +144,14 @@ CacheShape Attention::shape_of(Ports inputs) const {
   const int64_t* q = inputs[In::q].shape.dims;
   s.batch = q[0];
   s.tokens = q[1];
-  s.keys = inputs[In::attention_mask].shape.dims[1];
-  s.past = s.keys - s.tokens;
+  if (in_pages(inputs[In::sequences])) {
+    s.keys = check_sequences(inputs[In::sequences], s.batch, s.tokens,
+                             inputs[In::past_key].shape.dims[2]);
+    s.past = 0;
+  } else {
+    s.keys = inputs[In::attention_mask].shape.dims[1];
+    s.past = s.keys - s.tokens;
+  }
   s.capacity = std::max(inputs[In::past_key].shape.dims[2], s.keys);
   s.q_heads = q_heads_;
   s.kv_heads = kv_heads_;
@@ -177,15 +167,20 @@ size_t Attention::lay_out(const Call& call, Layout& l) const {
   static_cast<CacheShape&>(l) = shape_of(call.inputs);
   const Tensor& frequencies = call.inputs[In::inverse_frequency];
   l.half = frequencies ? frequencies.shape.dims[0] : 0;
-  l.rows = l.tokens * l.group;
-  l.tile = l.rows <= kFewRows ? kFewRows : kernels_.tile_rows;
-  l.tiles = divide_up(l.rows, l.tile);
-  const int64_t work = kernels_.work_floats(std::min(l.tile, l.rows), l.dim, cache_.bytes());
+  const Segments segments(l, call.inputs[In::sequences], kernels_.tile_rows);
+  l.sequences = segments.count();
+  l.segments = scratch.reserve<Segment>(l.sequences);
+  int64_t tiles = 0, most_rows = 0;
+  segments.each([&](const Segment& s) {
+    tiles += s.tiles;
+    most_rows = std::max(most_rows, std::min(s.tile, s.rows));
+  });
+  const int64_t work = kernels_.work_floats(most_rows, l.dim, cache_.bytes());
   l.choice = &choice(call.inputs);
   l.chosen = &l.choice->plan(l, call.inputs, work, scratch, l.plan_memory);
 
   const int64_t keys = l.chosen->attended;
-  const int64_t unsplit = l.batch * l.kv_heads * l.tiles;
+  const int64_t unsplit = l.kv_heads * tiles;
   l.first = keys;
   if (unsplit > 0 && unsplit < kEnoughUnits && keys > kWholeKeys) {
     // Ranges before a window have sinks at most: the first unit has them all.
@@ -193,7 +188,9 @@ size_t Attention::lay_out(const Call& call, Layout& l) const {
   }
   l.splits = 1 + divide_up(keys - l.first, kRangeKeys);
   l.units = unsplit * l.splits;
-  const int64_t flops = l.batch * l.q_heads * l.tokens * keys * l.dim * 4;
+  int64_t scores = 0;
+  segments.each([&](const Segment& s) { scores += s.tokens * std::min(keys, s.past + s.tokens); });
+  const int64_t flops = scores * l.q_heads * l.dim * 4;
   const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
   l.units_a_task = std::max<int64_t>(1, divide_up(l.units, most_tasks));
   l.tasks = divide_up(l.units, l.units_a_task);
@@ -203,11 +200,23 @@ size_t Attention::lay_out(const Call& call, Layout& l) const {
   l.tokens_work = scratch.reserve<float>(l.store_tasks() * l.token_stride);
   l.work_stride = whole_lines<float>(work);
   if (l.chosen->attend_tasks > 0) return scratch.bytes();
-  const int64_t partials = l.splits > 1 ? l.batch * l.kv_heads * l.rows * l.splits : 0;
+  const int64_t partials = l.splits > 1 ? l.batch * l.tokens * l.q_heads * l.splits : 0;
   l.work = scratch.reserve<float>(l.tasks * l.work_stride);
   l.partials = scratch.reserve<float>(partials * l.dim);
   l.stats = scratch.reserve<float>(partials * 2);
   return scratch.bytes();
+}
+
+void Attention::prepare(const Call& call) const {
+  Layout& l = *new (call.scratch) Layout;
+  lay_out(call, l);
+  Segment* next = l.segments.in(call.scratch);
+  const Tensor& sequences = call.inputs[In::sequences];
+  Segments(l, sequences, kernels_.tile_rows).each([&](const Segment& s) { *next++ = s; });
+  if (!in_pages(sequences)) return;
+  const bool in_place = call.inputs[In::past_key].data == call.outputs[Out::present_key].data &&
+                        call.inputs[In::past_value].data == call.outputs[Out::present_value].data;
+  if (!in_place) throw Error("past and present differ, expected the same memory for sequences");
 }
 
 size_t Attention::tasks(const Call& call, int phase) const {
@@ -241,9 +250,12 @@ void Attention::run(const Call& call, int phase, size_t task) const {
       return l.choice->scan(chosen, t);
     case kSelect:
       return l.choice->select(chosen, t);
-    case kAttend:
+    case kAttend: {
       if (!choice_attends) return attend(call, l, t);
-      return l.choice->attend(chosen, head_arguments(call, l, l.choice->head_of(chosen, t)), t);
+      const int64_t head = l.choice->head_of(chosen, t);
+      const Segment& segment = l.segments.in(call.scratch)[head / l.kv_heads];
+      return l.choice->attend(chosen, head_arguments(call, l, segment, head % l.kv_heads), t);
+    }
     default:
       if (!choice_attends) return merge(call, l, t);
       return l.choice->join(chosen, t, call.outputs[Out::y].as<float>() + t * l.q_heads * l.dim);
@@ -256,10 +268,11 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
   float* const sine = cosine + l.half;
   float* const key = sine + l.half;
   const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
-  const int64_t end = std::min((task + 1) * kTaskTokens, l.batch * l.tokens);
-  for (int64_t token = task * kTaskTokens; token < end; ++token) {
-    const int64_t b = token / l.tokens;
-    const int64_t i = token % l.tokens;
+  const int64_t end = std::min((task + 1) * Layout::kTaskTokens, l.batch * l.tokens);
+  for (int64_t token = task * Layout::kTaskTokens; token < end; ++token) {
+    const Segment& segment = l.at(call.scratch, &Segment::first, token);
+    const int64_t i = token - segment.first;
+    const int64_t at = segment.cache_row(segment.past + i);
     kernels_.rotary_angles(call.inputs[In::position_ids].as<int64_t>()[token],
                            call.inputs[In::inverse_frequency].as<float>(), l.half, rotary_scale_,
                            cosine, sine);
@@ -267,28 +280,33 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
     const float* k = call.inputs[In::k].as<float>() + token * l.kv_heads * l.dim;
     const float* v = call.inputs[In::v].as<float>() + token * l.kv_heads * l.dim;
     for (int64_t h = 0; h < l.kv_heads; ++h) {
-      const int64_t head = b * l.kv_heads + h;
-      float* const rotated = l.queries.in(call.scratch) + (head * l.tokens + i) * l.group * l.dim;
+      const int64_t head = segment.sequence * l.kv_heads + h;
+      float* const rotated = l.queries.in(call.scratch) + (l.row(segment, h) + i * l.group) * l.dim;
       for (int64_t g = 0; g < l.group; ++g) {
         kernels_.rotate(q + (h * l.group + g) * l.dim, cosine, sine, l.half, l.dim, scale,
                         rotated + g * l.dim);
       }
       kernels_.rotate(k + h * l.dim, cosine, sine, l.half, l.dim, 1.0f, key);
-      cache_.store(l, key, head, l.past + i, call.outputs[Out::present_key]);
-      cache_.store(l, v + h * l.dim, head, l.past + i, call.outputs[Out::present_value]);
-      l.choice->append(chosen, head, l.past + i, key, rotated);
+      cache_.store(l, key, head, at, call.outputs[Out::present_key]);
+      cache_.store(l, v + h * l.dim, head, at, call.outputs[Out::present_value]);
+      l.choice->append(chosen, head, at, key, rotated);
     }
   }
 }
 
-AttendArgs Attention::head_arguments(const Call& call, const Layout& l, int64_t head) const {
+AttendArgs Attention::head_arguments(const Call& call, const Layout& l, const Segment& segment,
+                                     int64_t head) const {
+  const int64_t in_cache = segment.sequence * l.kv_heads + head;
   AttendArgs a = {};
-  a.query = l.queries.in(call.scratch) + head * l.rows * l.dim;
-  a.keys = cache_.rows(l, call.outputs[Out::present_key], head);
-  a.values = cache_.rows(l, call.outputs[Out::present_value], head);
+  a.query = l.queries.in(call.scratch) + l.row(segment, head) * l.dim;
+  a.keys = cache_.rows(l, call.outputs[Out::present_key], in_cache);
+  a.values = cache_.rows(l, call.outputs[Out::present_value], in_cache);
   a.bytes = cache_.bytes();
-  a.mask = call.inputs[In::attention_mask].as<int64_t>() + head / l.kv_heads * l.keys;
-  a.past = l.past;
+  a.pages = segment.pages;
+  if (!a.pages) {
+    a.mask = call.inputs[In::attention_mask].as<int64_t>() + segment.sequence * l.keys;
+  }
+  a.past = segment.past;
   a.group = l.group;
   a.dim = l.dim;
   return a;
@@ -299,25 +317,26 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
   const int64_t end = std::min((task + 1) * l.units_a_task, l.units);
   for (int64_t unit = task * l.units_a_task; unit < end; ++unit) {
     const int64_t split = unit % l.splits;
-    const int64_t tile = unit / l.splits % l.tiles;
-    const int64_t head = unit / l.splits / l.tiles;
-    const int64_t b = head / l.kv_heads;
-    AttendArgs a = head_arguments(call, l, head);
-    a.first_row = tile * l.tile;
-    a.rows = std::min(l.tile, l.rows - a.first_row);
+    const int64_t tiles_before = unit / l.splits;
+    const Segment& segment = l.at(call.scratch, &Segment::first_tile, tiles_before / l.kv_heads);
+    const int64_t tile = tiles_before - segment.first_tile * l.kv_heads;
+    const int64_t head = tile / segment.tiles;
+    AttendArgs a = head_arguments(call, l, segment, head);
+    a.first_row = tile % segment.tiles * segment.tile;
+    a.rows = std::min(segment.tile, segment.rows - a.first_row);
     a.query += a.first_row * l.dim;
     const int64_t last_query = (a.first_row + a.rows - 1) / l.group;
-    int64_t keys = l.past + last_query + 1;
-    l.choice->limit(chosen, head, a, keys);
+    int64_t keys = segment.past + last_query + 1;
+    l.choice->limit(chosen, segment.sequence * l.kv_heads + head, a, keys);
     a.key_begin = split ? l.first + (split - 1) * kRangeKeys : 0;
     a.key_end = std::min(l.first + split * kRangeKeys, keys);
     a.work = l.work.in(call.scratch) + task * l.work_stride;
     if (l.splits == 1) {
-      a.out = call.outputs[Out::y].as<float>() +
-              (b * l.tokens * l.q_heads + head % l.kv_heads * l.group) * l.dim;
+      a.out =
+          call.outputs[Out::y].as<float>() + (segment.first * l.q_heads + head * l.group) * l.dim;
       a.out_stride = l.q_heads * l.dim;
     } else {
-      const int64_t at = (head * l.splits + split) * l.rows;
+      const int64_t at = l.row(segment, head) * l.splits + split * segment.rows;
       a.out = l.partials.in(call.scratch) + at * l.dim;
       a.out_stride = l.group * l.dim;
       a.stats = l.stats.in(call.scratch) + (at + a.first_row) * 2;
@@ -328,16 +347,16 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
 
 void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
   const int64_t tasks = l.merge_tasks();
-  const int64_t all = l.batch * l.kv_heads * l.rows;
+  const int64_t all = l.batch * l.tokens * l.q_heads;
   for (int64_t r = task * all / tasks; r < (task + 1) * all / tasks; ++r) {
-    const int64_t head = r / l.rows;
-    const int64_t row = r % l.rows;
-    const int64_t at = head * l.splits * l.rows + row;
-    const int64_t b = head / l.kv_heads;
-    const int64_t query_head = head % l.kv_heads * l.group + row % l.group;
-    const int64_t token = b * l.tokens + row / l.group;
-    kernels_.merge(l.partials.in(call.scratch) + at * l.dim, l.rows * l.dim,
-                   l.stats.in(call.scratch) + at * 2, l.rows * 2, l.splits, l.dim,
+    const Segment& segment = l.at(call.scratch, &Segment::first, r / l.q_heads);
+    const int64_t head = (r - l.row(segment, 0)) / segment.rows;
+    const int64_t row = r - l.row(segment, head);
+    const int64_t at = l.row(segment, head) * l.splits + row;
+    const int64_t query_head = head * l.group + row % l.group;
+    const int64_t token = segment.first + row / l.group;
+    kernels_.merge(l.partials.in(call.scratch) + at * l.dim, segment.rows * l.dim,
+                   l.stats.in(call.scratch) + at * 2, segment.rows * 2, l.splits, l.dim,
                    call.outputs[Out::y].as<float>() + (token * l.q_heads + query_head) * l.dim);
   }
 }

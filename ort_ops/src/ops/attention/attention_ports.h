@@ -31,7 +31,13 @@ namespace tamiz {
   PORT(without_window, int64, optional, TAMIZ_SWITCH_DOC ": the window is plain_window then")      \
   PORT(without_choice, int64, optional,                                                            \
        TAMIZ_SWITCH_DOC                                                                            \
-       ": all keys that the window shows are attended to then, and past_sketch grows as before")
+       ": all keys that the window shows are attended to then, and past_sketch grows as before")   \
+  PORT(sequences, int64, optional,                                                                 \
+       "[segments, 2 + pages], an input of the graph: tokens of several sequences in one row of "  \
+       "the batch. A segment has its keys before the call, its tokens, which stand side by side, " \
+       "and the pages of 64 rows of the cache that hold its keys in their order. The cache is "    \
+       "appended in place, attention_mask is not read, and there is no past_sketch. No segments: " \
+       "as if omitted")
 
 #define ATTENTION_OUTPUTS(PORT)                                                             \
   PORT(y, float32, required, "[batch, sequence, num_heads * head size]")                    \

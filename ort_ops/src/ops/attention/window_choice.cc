@@ -61,6 +61,10 @@ void WindowChoice::limit(const ChoiceCall& call, int64_t, AttendArgs& a, int64_t
   const auto& p = static_cast<const WindowPlan&>(call.plan);
   if (!p.window) return;
   a.window = p.window;
+  if (!a.mask) {
+    a.sink_end = p.sinks;
+    return;
+  }
   // The window does not hide keys before sink_end: the first visible ones.
   for (int64_t found = 0; a.sink_end < call.shape.keys && found < p.sinks; ++a.sink_end) {
     found += a.mask[a.sink_end] != 0;
