@@ -21,6 +21,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
     from tamiz_passes.logits_to_keep import LogitsToKeep
     from tamiz_passes.residual import AbsorbResidual
     from tamiz_passes.rms_norm import RecogniseRMSNorm
+    from tamiz_passes.sequences import TakeSequences
     from tamiz_passes.swiglu import RecogniseSwiGLU
 
     return (
@@ -31,6 +32,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
         AbsorbResidual,
         LogitsToKeep,
         KeyMeans,
+        TakeSequences,
         FuseNodes,
     )
 

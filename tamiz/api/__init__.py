@@ -54,7 +54,7 @@ from tamiz.files.errors import TamizError
 from tamiz.files.external_data import inside
 from tamiz.files.mapping import map_tensors
 from tamiz.files.text_file import read_json, read_text, write_json
-from tamiz.runtime.states import KEY_VALUES, PAST, State, present_of, stacked
+from tamiz.runtime.states import KEY_VALUES, PAST, SEQUENCES, State, present_of, stacked
 
 if TYPE_CHECKING:
     from tamiz.api.passes import GraphPass, Note, Phase
@@ -69,6 +69,7 @@ __all__ = [
     "OPSET_VERSION",
     "PAST",
     "POLICY",
+    "SEQUENCES",
     "SITE",
     "TECHNIQUE",
     "UNSAFE",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PAST = "past_"
 KEY_VALUES = f"{PAST}key_values."
 LAYERS = f"{PAST}layers."
+#: The input that says which tokens of a run belong to which sequence.
+SEQUENCES = "sequences"
 
 
 def present_of(past: str) -> str:
