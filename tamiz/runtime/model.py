@@ -24,7 +24,7 @@ from tamiz.runtime.sampling import Sampler, Sampling
 from tamiz.runtime.sequence import CHUNK, Decoder, ExactSequence, Logits, Sequence, SharedSequence
 from tamiz.runtime.speculation import Speculation
 from tamiz.runtime.speculator import decoding
-from tamiz.runtime.states import PAST, TYPES, State
+from tamiz.runtime.states import PAST, SEQUENCES, TYPES, State
 from tamiz.runtime.switches import check_switches, switch_input, switchable
 
 
@@ -40,6 +40,8 @@ class Model:
         has_positions: Whether the graph takes position_ids.
         can_keep: Whether it takes logits_to_keep, the number of last positions to compute logits
             for; without it a prompt's logits are all computed.
+        has_sequences: Whether a run can have tokens of several sequences, see
+            `tamiz.runtime.batch`.
         shared_cache: Whether the cache may be one buffer, appended in place.
         prices: What runs cost; learned while tokens are generated with speculation.
         switches: Techniques that a run can do without.
@@ -73,6 +75,7 @@ class Model:
         self.has_positions = "position_ids" in inputs
         optional = {value.name for value in session.get_overridable_initializers()}
         self.can_keep = "logits_to_keep" in optional
+        self.has_sequences = SEQUENCES in optional
         self.switches = switchable(session)
         self.without = check_switches(bundle, self.switches, without)
         self.vocabulary = int(outputs["logits"].shape[-1])

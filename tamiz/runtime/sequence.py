@@ -89,7 +89,7 @@ class Sequence(ABC):
         Raises:
             TamizError: The tokens do not fit in the model's limit, or one is unknown to it.
         """
-        self._check(ids)
+        check_tokens(ids, self._decoder.vocabulary)
         self._reserve(len(ids))
         for start in range(0, len(ids), CHUNK):
             part = ids[start : start + CHUNK]
@@ -100,7 +100,7 @@ class Sequence(ABC):
 
     def step(self, token: int) -> Logits:
         """Reads one token; returns the logits ``[V]`` of the next, valid until the next call."""
-        self._check((token,))
+        check_tokens((token,), self._decoder.vocabulary)
         self._reserve(1)
         logits = self._step(token)
         self.tokens.append(token)
@@ -112,7 +112,7 @@ class Sequence(ABC):
         Returns:
             The logits after each, ``[len(ids), V]``; valid until the next call.
         """
-        self._check(ids)
+        check_tokens(ids, self._decoder.vocabulary)
         self._reserve(len(ids))
         logits = self._run(np.array([ids], np.int64), every=True)
         self.tokens += ids
@@ -159,15 +159,6 @@ class Sequence(ABC):
             self._switches[name]
         for name, off in self._switches.items():
             off[0] = name in techniques
-
-    def _check(self, ids: Ids[int]) -> None:
-        """Refuses tokens that the model does not know."""
-        for token in ids:
-            if not 0 <= token < self._decoder.vocabulary:
-                raise TamizError(
-                    f"token {token} is unknown to the model, which knows 0 to"
-                    f" {self._decoder.vocabulary - 1}; its tokenizer.json may be another model's"
-                )
 
     def _reserve(self, count: int) -> None:
         """Makes sure that `count` more tokens fit."""
@@ -225,13 +216,13 @@ class SharedSequence(Sequence):
         self._mask = np.ones((1, capacity), np.int64)
         self._mask_address = self._mask.ctypes.data
         self._binding = decoder.session.io_binding()
-        old, self._buffers = self._buffers, _together(decoder.states, capacity)
+        old, self._buffers = self._buffers, together(decoder.states, capacity)
         for state, before, buffer in zip(decoder.states, old, self._buffers, strict=True):
             state.first(buffer, length)[:] = state.first(before, length)
-            _bind(self._binding.bind_input, state.past, buffer)
-            _bind(self._binding.bind_output, state.present, buffer)
+            bind(self._binding.bind_input, state.past, buffer)
+            bind(self._binding.bind_output, state.present, buffer)
         if decoder.can_keep:
-            _bind(self._binding.bind_input, "logits_to_keep", self._keep)
+            bind(self._binding.bind_input, "logits_to_keep", self._keep)
         self._bind_switches()
         self._bind_step()
 
@@ -244,7 +235,7 @@ class SharedSequence(Sequence):
         """Binds the switches that are set; one stays bound, as its value can change."""
         for name, off in self._switches.items():
             if off[0]:
-                _bind(self._binding.bind_input, switch_input(name), off)
+                bind(self._binding.bind_input, switch_input(name), off)
 
     def _state(self, index: int) -> NDArray[Any]:
         return self._buffers[index]
@@ -256,14 +247,14 @@ class SharedSequence(Sequence):
     def _bind_step(self) -> None:
         """Binds what a step of one token needs; `_step` then changes values and the mask only."""
         self._keep[0] = 1
-        _bind(self._binding.bind_input, "input_ids", self._token)
+        bind(self._binding.bind_input, "input_ids", self._token)
         if self._decoder.has_positions:
-            _bind(self._binding.bind_input, "position_ids", self._position)
-        _bind(self._binding.bind_output, "logits", self._next)
+            bind(self._binding.bind_input, "position_ids", self._position)
+        bind(self._binding.bind_output, "logits", self._next)
 
     def _bind_mask(self, length: int) -> None:
         """Sets the number of tokens after the run, which is the mask's length."""
-        # Not `_bind`: numpy takes 25 µs to return an address when the caches are cold.
+        # Not `bind`: numpy takes 25 µs to return an address when the caches are cold.
         self._binding.bind_input(
             "attention_mask", "cpu", 0, np.int64, (1, length), self._mask_address
         )
@@ -304,15 +295,15 @@ class SharedSequence(Sequence):
     def _run(self, ids: NDArray[np.int64], every: bool) -> Logits:
         length, count = len(self.tokens), ids.shape[1]
         positions = np.arange(length, length + count)[None]
-        _bind(self._binding.bind_input, "input_ids", ids)
+        bind(self._binding.bind_input, "input_ids", ids)
         if self._decoder.has_positions:
-            _bind(self._binding.bind_input, "position_ids", positions)
+            bind(self._binding.bind_input, "position_ids", positions)
         self._bind_mask(length + count)
         logits = self._next
         if every or not self._decoder.can_keep:
             self._keep[0] = 0
             logits = self._buffer(count)
-            _bind(self._binding.bind_output, "logits", logits)
+            bind(self._binding.bind_output, "logits", logits)
         self._run_bound()
         self._bind_step()
         rows: Logits = logits[0]
@@ -358,7 +349,17 @@ class ExactSequence(Sequence):
         return result
 
 
-def _together(states: Ids[State], rows: int) -> list[NDArray[Any]]:
+def check_tokens(ids: Ids[int], vocabulary: int) -> None:
+    """Refuses tokens that the model does not know."""
+    for token in ids:
+        if not 0 <= token < vocabulary:
+            raise TamizError(
+                f"token {token} is unknown to the model, which knows 0 to {vocabulary - 1}; its"
+                " tokenizer.json may be another model's"
+            )
+
+
+def together(states: Ids[State], rows: int) -> list[NDArray[Any]]:
     """States at the start, with room for `rows` tokens.
 
     They lie in large pages, so that a decode step that reads rows here and there finds their
@@ -378,6 +379,6 @@ def _value(array: NDArray[np.generic]) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy(array)
 
 
-def _bind(bind: Callable[..., None], name: str, array: NDArray[np.generic]) -> None:
+def bind(bind: Callable[..., None], name: str, array: NDArray[np.generic]) -> None:
     """Binds the memory of a C-contiguous array, which must outlive the runs."""
     bind(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)

@@ -1,0 +1,55 @@
+"""Tiny models whose rows have the same bits in runs of any length."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+
+from tamiz.building.build import Options, build
+from tamiz.files.bundle import Bundle
+from tamiz.planning.plan import choose
+from tamiz.plugins import Plugins
+from tamiz.survey.export import export
+from tamiz.testing import tiny_llama
+
+Kind = gguf.GGMLQuantizationType
+#: Weights and techniques of the models.
+MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
+    "q4_1": (Kind.Q4_1, {}),
+    "q4_0": (Kind.Q4_0, {}),
+    "q5_0": (Kind.Q5_0, {}),
+    "q8_0 kv-int8": (Kind.Q8_0, {"kv-int8": {}}),
+    "f16": (Kind.F16, {}),
+    "bf16 kv-int8": (Kind.BF16, {"kv-int8": {}}),
+    "q8_0 8-bit activations": (Kind.Q8_0, {"activation-bits": {}}),
+    "q4_1 window": (Kind.Q4_1, {"win-attn": {"tokens": 150}}),
+    "q4_1 window kv-int8": (Kind.Q4_1, {"win-attn": {"tokens": 30}, "kv-int8": {}}),
+    "ternary": (Kind.F16, {"ternary": {"max_error": 1.0}}),
+    "seed-delta": (Kind.F16, {"seed-delta": {"k": 32}}),
+    "proc-sparse": (Kind.Q8_0, {"proc-sparse": {"fanout": 2, "shed_eps": 0.0}}),
+    "kwta": (Kind.Q4_1, {"kwta": {"k": 0.5, "select": "topk", "duty": 3}}),
+    "tt": (Kind.F16, {"tt": {}}),
+}
+
+
+def build_model(
+    folder: Path,
+    linears: gguf.GGMLQuantizationType,
+    techniques: dict[str, Any],
+    plugins: Plugins,
+) -> Path:
+    """Builds a tiny model of 512 positions; skips the test where a technique is not installed."""
+    if missing := sorted(set(techniques) - set(plugins.techniques())):
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny_llama, "CONTEXT", 512)
+        tiny_llama.write_tiny_llama(folder / "tiny.gguf", linears)
+    dense = export(str(folder / "tiny.gguf"), folder / "dense", plugins, "stored").path
+    policy = folder / "policy.json"
+    policy.write_text(json.dumps({"version": 1, "defaults": {"gating": {}}}))
+    chosen = choose(plugins.techniques(), techniques)
+    build(dense, folder / "built", chosen, plugins, Options(max_dppl=None, policy=policy))
+    assert set(techniques) <= set(Bundle.open(folder / "built").manifest.techniques)
+    return folder / "built"
