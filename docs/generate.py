@@ -1,10 +1,10 @@
 """Writes the reference pages from the declarations: `python docs/generate.py [--check]`.
 
 docs/reference/ops.md from the native op table, techniques.md from the techniques' declarations,
-interactions.md from what the resolver says of them, metrics.md from what both count, hooks.md from
-the hook specifications, cli.md from the commands, policy.md from the JSON Schema, and plugins/ from
-the READMEs of the techniques. Nothing in them is written by hand, and nothing may lack its
-description.
+interactions.md from what the resolver says of them, requirements.md from requirements.json,
+metrics.md from what both count, hooks.md from the hook specifications, cli.md from the commands,
+policy.md from the JSON Schema, and plugins/ from the READMEs of the techniques. Nothing in them is
+written by hand, and nothing may lack its description.
 """
 
 import inspect
@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import interactions
+import requirements
 import schema_page
 
 import tamiz_ops
@@ -211,6 +212,7 @@ def main() -> None:
         "ops.md": ops(),
         "techniques.md": techniques(),
         "interactions.md": interactions.page(load().techniques()),
+        "requirements.md": requirements.page(table),
         "hooks.md": hooks(),
         "cli.md": commands(),
         "metrics.md": metrics(),
