@@ -20,6 +20,7 @@ BLOCK_QUANT = api.Technique(
     default=True,
     partition="mask_block",
     rungs=rungs,
+    masked={"bits": 4, "scale_bits": 8},
     fit=fit,
     rewrite=rewrite,
     cost=cost,

@@ -33,3 +33,13 @@ def effect(site: Site, config: HeadShortlistConfig, cost: Cost, keys: int) -> Co
     signed = round(_SIGN * (k - dims) * (n + refined * TILE))
     work = k * k + dims * n + signed + round(cost.work * share)
     return Cost(cost.stored + sketch, read + round(cost.read * share), work)
+
+
+def loss(site: Site, config: HeadShortlistConfig) -> float:
+    """The divergence that the fit may reach; with a fill of minus infinity none is bounded."""
+    return config.kl if config.fill == "estimate" else 2 * config.kl
+
+
+def rungs(site: Site) -> dict[str, dict[str, float]]:
+    """How far the estimates may be from the exact logits."""
+    return {f"head-shortlist {kl:g}": {"kl": kl} for kl in (0.0175, 0.008, 0.004)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamiz import api
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.effect import effect
+from tamiz_head_shortlist.effect import effect, loss, rungs
 from tamiz_head_shortlist.fit import fit
 from tamiz_head_shortlist.rewrite import rewrite
 
@@ -20,7 +20,9 @@ HEAD_SHORTLIST = api.Technique(
     requires={"packed-tiles"},
     decode_only=True,
     calibrated=True,
+    rungs=rungs,
     effect=effect,
+    loss=loss,
     fit=fit,
     rewrite=rewrite,
     ops=("HeadShortlist.head",),

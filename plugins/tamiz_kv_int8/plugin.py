@@ -20,6 +20,8 @@ _PACKED = 4  # elements that share a float's place
 #: Time to make a float of 8 bits of a key or a value and multiply it, in int4 multiply-accumulates
 #: for each byte of the float (`benchmarks/work.py`).
 _WIDEN = 2.1
+#: KL divergence with all layers in 8 bits, in nats per token (SmolLM2-135M, `lab/notebook.md`).
+_LOSS = 0.002
 
 
 class KvInt8Config(api.TechniqueConfig):
@@ -86,7 +88,9 @@ KV_INT8 = api.Technique(
     site_kinds={api.SiteKind.ATTENTION},
     claims=(api.Claim(api.Resource.CACHE),),
     fit=fit,
+    rungs=lambda site: {KV_INT8.name: {}},
     effect=effect,
+    loss=lambda site, config: _LOSS / max(1, site.layers),
     rewrite=rewrite,
 )
 tamiz_techniques = api.offer(KV_INT8)

@@ -36,6 +36,8 @@ Float = NDArray[np.float32]
 #: Nats a token that reading all weights is worth at strength 1: what makes SmolLM2-135M skip a
 #: fifth of its inputs.
 _PRICE = 0.21
+#: Fractions to keep that a build within limits chooses from.
+_KEPT = (0.5, 0.4, 0.3, 0.2)
 #: Least fraction that is kept: what an error costs holds for small ones.
 _LEAST = 0.25
 #: Of log c what is used. By errors that do not add up between tokens and layers, KL at 23 % of the
@@ -143,6 +145,12 @@ def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
         exact=cost.exact and not config.reads_sensitivity,
         parts={**cost.parts, Access.RECORDS: Part(lines)},
     )
+
+
+def rungs(site: Site) -> dict[str, dict[str, float]]:
+    """Deep masks of the feed-forward layers: shallow masks and short inputs save no time."""
+    kept = _KEPT if (site.tensor or "").startswith("ffn") else ()
+    return {f"kwta {keep}": {"k": keep} for keep in kept}
 
 
 def _check_pays(config: KwtaConfig, keep: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamiz import api
 from tamiz_kwta.config import KwtaConfig
-from tamiz_kwta.fit import effect, fit
+from tamiz_kwta.fit import effect, fit, rungs
 from tamiz_kwta.rewrite import rewrite
 
 KWTA = api.Technique(
@@ -23,6 +23,7 @@ KWTA = api.Technique(
     shown={"kwta.temp": "temp"},
     calibrated=True,
     strength=api.Strength("strength", fixed=("k", "k_abs"), start=1.0, loss="loss"),
+    rungs=rungs,
     effect=effect,
     fit=fit,
     rewrite=rewrite,

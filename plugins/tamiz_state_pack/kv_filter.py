@@ -7,6 +7,10 @@ from typing import Any
 from tamiz.api import Cost, Fit, FitError, Site, filtered
 from tamiz_state_pack.kv_config import StatePackConfig
 
+#: KL divergence with the default configuration in all layers, in nats per token, of contexts that
+#: it narrows (SmolLM2-135M, `lab/notebook.md`).
+LOSS = 0.002
+
 
 def fit(site: Site, weight: Any, statistics: Any, config: StatePackConfig) -> Fit:
     """Turns the configuration into attributes of the op; nothing is fitted.

@@ -21,7 +21,9 @@ STATE_PACK = api.Technique(
     decode_only=True,
     ops=("Attention.pack",),
     switch="Attention.without_choice",
+    rungs=lambda site: {STATE_PACK.name: {}},
     effect=kv_filter.effect,
+    loss=lambda site, config: kv_filter.LOSS / max(1, site.layers),
     fit=kv_filter.fit,
     rewrite=api.rewrite_filter,
 )

@@ -199,6 +199,7 @@ RungsFunction = Callable[[Site], Mapping[str, Mapping[str, Any]]]
 RewriteFunction = Callable[[Site, Fit, "ir.Model"], "list[ir.Node]"]
 CostFunction = Callable[[Site, Any], Cost]
 EffectFunction = Callable[[Site, Any, Cost, int], Cost]
+LossFunction = Callable[[Site, Any], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,9 +282,10 @@ class Offline:
         strength: One number for all its sites that a build searches; None if there is none.
         partition: Field of the configuration that the plan sets to the block of the finest mask
             on the site's input: an owner of weights packs them so that the mask pays.
-        rungs: ``rungs(site)``: fields of the configuration for each way to store a site's weight
-            that a build within limits chooses from, by name; None if it offers none. `fit` must
-            treat the rows of a weight alike, as losses are predicted from some of the rows.
+        rungs: ``rungs(site)``: fields of the configuration for each way to store a site's weight,
+            or each strength of acting there, that a build within limits chooses from, by name;
+            None if it offers none. `fit` must treat rows alike: losses are predicted from a few.
+        masked: Fields of the configuration with which products read only what a mask keeps.
     """
 
     fit: FitFunction
@@ -293,6 +295,7 @@ class Offline:
     strength: Strength | None = None
     partition: str | None = None
     rungs: RungsFunction | None = None
+    masked: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,10 +345,13 @@ class Planning:
         effect: ``effect(site, config, cost, keys)``: what becomes of the cost that the site has
             under the techniques before this one; None if nothing does. `keys` counts those that a
             decode step attends to so far where the site is an attention, else the whole context.
+        loss: ``loss(site, config)``: KL divergence that it costs, in nats per token; None where
+            the fit predicts it: by `dequantize` or its metric ``output_rel_l2``.
     """
 
     cost: CostFunction | None = None
     effect: EffectFunction | None = None
+    loss: LossFunction | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

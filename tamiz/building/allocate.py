@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tamiz.api.technique import Technique
+from tamiz.api.technique import Resource, Technique
+from tamiz.building import paying
 from tamiz.building.candidates import Candidates, choosing, decodes, judging_windows
 from tamiz.building.decider import CandidateTools, Tools
-from tamiz.building.ladders import LadderMaker, Problem, rest
-from tamiz.building.selection import Slot, refused
+from tamiz.building.ladders import LadderMaker
+from tamiz.building.problem import Problem, rest
+from tamiz.building.selection import Slot, refused, slots_of
 from tamiz.building.whole_model import Evaluate, Fill, rounded
 from tamiz.calibration import file as calibrations
 from tamiz.calibration.calibrate import calibrate_on_own_text
@@ -31,7 +34,7 @@ from tamiz.planning.allocation import Goal
 from tamiz.planning.plan import Plan, make_plan
 from tamiz.planning.policy import Gating, Rules
 from tamiz.planning.resolver import Choice, SitePlan
-from tamiz.reporting.report import Trial, WholeModelGate
+from tamiz.reporting.report import Paying, Trial, WholeModelGate
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.sensitivity import sensitivities
 
@@ -89,16 +92,29 @@ class Allocation:
                 f"{survey.bundle.path}: losses cannot be predicted, as no backward pass is known "
                 f"through {error}; build with --policy or --recipe instead of limits"
             ) from error
-        owners = self._owners()
-        ladders = LadderMaker(survey, owners, found, profile, tools.progress).ladders()
-        self._problem = Problem(self.goal, ladders, rest(survey, ladders, profile))
+        owners, others = self._offering()
+        goal = self.goal
+        ladders = LadderMaker(
+            survey=survey,
+            owners=owners,
+            bits="bits" in goal.allow,
+            others=others,
+            forced=frozenset(goal.force),
+            sensitivities=found,
+            known=known,
+            profile=profile,
+            context=goal.context,
+            progress=tools.progress,
+        ).ladders()
+        self._problem = Problem(goal, ladders, rest(survey, ladders, profile, goal.context))
         self._problem.check()
-        names = {owner.technique.name for owner in owners}
-        others = (c for c in self.choices if c.requested and c.technique.name not in names)
+        names = {choice.technique.name for choice in (*owners, *others)}
+        kept = [c for c in self.choices if c.requested and c.technique.name not in names]
         base = Rules(strip=self.strip_dense, gating=_ANYTHING, gated=True)
-        plan = make_plan(survey.sites, [*others, *owners], self.on_conflict, None, base)
+        plan = make_plan(survey.sites, [*kept, *owners], self.on_conflict, None, base)
         chosen = self._problem.chosen(self._problem.solve(self._problem.allowed))
-        return replace(plan, sites=tuple(_with_owner(at, chosen, names) for at in plan.sites))
+        sites = tuple(_with_chosen(at, chosen, names) for at in plan.sites)
+        return replace(plan, sites=sites, choices=(*plan.choices, *others))
 
     def gate(
         self,
@@ -119,12 +135,14 @@ class Allocation:
         assert self._problem is not None
         dense = Model.load(tools.survey.bundle.path, threads=1)
         windows = judging_windows(known, dense.limit)
-        decode, folder = decodes(slots), tools.work / "candidate"
+        decode, folder = self._decodes(slots), tools.work / "candidate"
         reference = Reference(dense, tools.work)
         scored = Candidates(reference, windows, decode, folder, candidates.write, tools.progress)
-        search = _Search(self._problem, slots, scored.score, candidates.fill)
-        best = search.run()
-        return best, WholeModelGate(
+        offered = self._problem.techniques
+        search = _Search(self._problem, offered, slots, scored.score, candidates.fill)
+        search.run()
+        search, pays = self._paying(search, candidates, tools.work)
+        return search.best, WholeModelGate(
             max_dppl=self.goal.max_dppl,
             max_kl=self.goal.max_kl,
             text="calibration" if self.calibration_file is not None else "the model's own",
@@ -133,18 +151,77 @@ class Allocation:
             decode=decode,
             trials=search.trials,
             built=search.built,
+            paying=pays,
         )
+
+    def _paying(
+        self, search: _Search, candidates: CandidateTools, work: Path
+    ) -> tuple[_Search, list[Paying]]:
+        """The search without the techniques that make the model neither smaller nor faster."""
+        assert self._problem is not None
+        acting = {c.technique.name for c in self._offering()[1]} - set(self.goal.force)
+        found = []
+        for name in sorted(acting):
+            problem = search.problem
+            if name not in problem.applied(search.picks):
+                reason = paying.prediction(problem, search.picks, name)
+                found.append(Paying(technique=name, applied=False, reason=reason))
+            elif self.goal.measured:
+                other = replace(search, problem=problem.without(name))
+                try:
+                    other.run()
+                except TamizError:
+                    reason = "no choice without it is within the limits"
+                    found.append(Paying(technique=name, applied=True, reason=reason))
+                    continue
+                pays, reason = self._compare(search, other, candidates, work)
+                found.append(Paying(technique=name, applied=pays, reason=reason))
+                search = search if pays else other
+        return search, found
+
+    def _compare(
+        self, ours: _Search, theirs: _Search, candidates: CandidateTools, work: Path
+    ) -> tuple[bool, str]:
+        """Whether the best choice of a search is smaller or faster than that of another, and by
+        how much."""
+        places = {}
+        for name, way in (("with", ours), ("without", theirs)):
+            places[name] = work / name
+            shutil.rmtree(places[name], ignore_errors=True)
+            places[name].mkdir()
+            candidates.write(way.best, places[name])
+        ratio = paying.speed_ratio(places["with"], places["without"], self.goal.context)
+        sizes = [way.problem.spent(way.picks).bytes for way in (ours, theirs)]
+        reason = (
+            f"measured {ratio:.2f} × as fast as the best choice without it, "
+            f"{sizes[0] / 1e6:.1f} instead of {sizes[1] / 1e6:.1f} MB"
+        )
+        return ratio > 1 or sizes[0] < sizes[1], reason
 
     def refused(self, slots: Sequence[Slot]) -> dict[str, list[str]]:
         """Techniques that their own fit or their rewrite refused."""
         return refused(slots)
 
-    def _owners(self) -> list[Choice]:
-        """The techniques whose rungs are chosen from."""
-        offering = [t for t in self.techniques.values() if t.rungs is not None]
-        allowed = [t for t in offering if {"bits", t.name} & set(self.goal.allow)]
+    def _decodes(self, slots: Sequence[Slot]) -> bool:
+        """Whether a technique that a trial may apply acts on single-token steps only."""
+        assert self._problem is not None
+        names = self._problem.techniques
+        return decodes(slots) or any(self.techniques[name].decode_only for name in names)
+
+    def _offering(self) -> tuple[list[Choice], list[Choice]]:
+        """The techniques whose rungs are chosen from: those that store weights, and others."""
         given = {choice.technique.name: choice for choice in self.choices}
-        return [replace(given.get(t.name) or Choice.of(t, {}), requested=True) for t in allowed]
+        allowed = {*self.goal.allow, *self.goal.force}
+        owners, others = [], []
+        for name, technique in self.techniques.items():
+            if technique.rungs is None:
+                continue
+            choice = replace(given.get(name) or Choice.of(technique, {}), requested=True)
+            if any(claim.resource is Resource.WEIGHTS for claim in technique.claims):
+                owners.append(choice)
+            elif name in allowed:
+                others.append(choice)
+        return owners, others
 
 
 @dataclass
@@ -153,29 +230,35 @@ class _Search:
 
     Attributes:
         problem: The ladders and the limits.
+        offered: Names of the techniques that are chosen from.
         slots: The slots of the first solution.
         score: Measures a candidate.
         fill: Fits what a candidate's slots lack.
         trials: The candidates so far, for the report.
         built: Index of the trial that is built.
+        best: Its slots.
+        picks: Its rungs.
     """
 
     problem: Problem
+    offered: Collection[str]
     slots: list[Slot]
     score: Evaluate
     fill: Fill
     trials: list[Trial] = field(default_factory=list)
     built: int | None = None
-    _known: dict[tuple[str, str], Slot] = field(default_factory=dict)
+    best: list[Slot] = field(default_factory=list)
+    picks: list[int] = field(default_factory=list)
+    _known: dict[tuple[str, str, str], Slot] = field(default_factory=dict)
 
-    def run(self) -> list[Slot]:
-        """The slots of the best trial within the limits.
+    def run(self) -> None:
+        """Finds the best trial within the limits.
 
         Raises:
             TamizError: There is none.
         """
         problem, target, seen = self.problem, self.problem.allowed, set()
-        low, high, factor, best = 0.0, math.inf, 1.0, None
+        low, high, factor, self.built = 0.0, math.inf, 1.0, None
         for _ in range(_TRIALS):
             picks = problem.solve(target)
             if tuple(picks) in seen:
@@ -184,7 +267,8 @@ class _Search:
             candidate, predicted = self._candidate(picks), problem.spent(picks)
             used = self._try(candidate, picks, factor)
             if used <= 1:
-                low, best, self.built = predicted.loss, candidate, len(self.trials) - 1
+                low, self.built = predicted.loss, len(self.trials) - 1
+                self.best, self.picks = candidate, picks
             else:
                 high = predicted.loss
             if target is None or _ENOUGH <= used <= 1:
@@ -195,13 +279,12 @@ class _Search:
             target = predicted.loss * step or problem.allowed_loss
             if not low < target < high:
                 target = math.sqrt(max(low, high / 16) * high)
-        if best is None:
+        if self.built is None:
             least = min(trial.kl_mean or math.inf for trial in self.trials)
             raise TamizError(
                 f"no trial is within the limits: the closest has a KL divergence of {least:.2g} "
                 "nats per token; raise --max-dppl or --max-kl"
             )
-        return best
 
     def _try(self, candidate: list[Slot], picks: Sequence[int], factor: float) -> float:
         """The share of the limits of quality that a candidate uses, as measured."""
@@ -228,31 +311,38 @@ class _Search:
 
     def _candidate(self, picks: Sequence[int]) -> list[Slot]:
         """The slots of a choice, fitted."""
-        chosen, slots = self.problem.chosen(picks), []
-        owned = {site.id for ladder in self.problem.ladders for site in ladder.sites}
+        chosen = self.problem.chosen(picks)
+        slots: list[Slot] = []
         others: dict[str, list[Slot]] = {}
-        for slot in self.slots:
-            technique = (slot.accepted or slot.fitted[0].attempt).choice.technique
-            if slot.site_plan.site.id not in owned or technique.rungs is None:
-                others.setdefault(slot.site_plan.site.id, []).append(slot)
-        for site in self.problem.sites:
-            if (choice := chosen.get(site.id)) is not None:
-                rung = json.dumps(choice.config.model_dump(mode="json"), sort_keys=True)
-                made = Slot(SitePlan(site, (choice,), None), ((choice, 0),))
-                slots.append(self._known.get((site.id, rung), made))
-            slots += others.pop(site.id, [])
+        for found in self.slots:
+            at, technique = found.site_plan.site.id, _choice(found).technique.name
+            if at not in chosen or technique not in self.offered:
+                others.setdefault(at, []).append(found)
+        for site, plan in chosen.items():
+            slots += [self._known.get(_key(slot), slot) for slot in slots_of(plan)]
+            slots += others.pop(site, [])
         slots += [slot for rest in others.values() for slot in rest]
         filled = self.fill(slots)
-        for slot in filled:
-            found = slot.fitted[0].choice
-            rung = json.dumps(found.config.model_dump(mode="json"), sort_keys=True)
-            if found.technique.rungs is not None:
-                self._known[slot.site_plan.site.id, rung] = slot
+        self._known |= {_key(slot): slot for slot in filled}
         return filled
 
 
-def _with_owner(at: SitePlan, chosen: Mapping[str, Choice], names: set[str]) -> SitePlan:
-    """A site's plan with the choice of the solution as the owner of its weight."""
-    others = tuple(choice for choice in at.choices if choice.technique.name not in names)
-    owner = (chosen[at.site.id],) if at.site.id in chosen else ()
-    return replace(at, choices=(*owner, *others), fallbacks=())
+def _choice(slot: Slot) -> Choice:
+    """What a slot applies or is going to fit."""
+    if slot.accepted is not None:
+        return slot.accepted.choice
+    return slot.fitted[0].choice if slot.fitted else slot.waiting[0][0]
+
+
+def _key(slot: Slot) -> tuple[str, str, str]:
+    """Site, technique and configuration of a slot."""
+    choice = slot.fitted[0].choice if slot.fitted else slot.waiting[0][0]
+    config = json.dumps(choice.config.model_dump(mode="json"), sort_keys=True)
+    return slot.site_plan.site.id, choice.technique.name, config
+
+
+def _with_chosen(at: SitePlan, chosen: Mapping[str, SitePlan], names: Collection[str]) -> SitePlan:
+    """A site's plan with the techniques of the solution."""
+    kept = tuple(choice for choice in at.choices if choice.technique.name not in names)
+    found = chosen[at.site.id].choices if at.site.id in chosen else ()
+    return replace(at, choices=(*found, *kept), fallbacks=())

@@ -1,31 +1,34 @@
-"""The rungs of every weight: formats to store it in, with bytes, predicted time and loss.
+"""The rungs of every weight and attention, with bytes, predicted time and predicted loss.
 
-The loss of a rung is measured on some rows of the weight: the technique fits them, and the error of
-the fit costs what `tamiz.survey.sensitivity` says.
+A rung is a lawful plan of sites: a format to store the weight in, and a technique that acts on it.
+The loss of a format is measured on some rows of the weight: the technique fits them, and the error
+of the fit costs what `tamiz.survey.sensitivity` says. A mask costs the part of the output that it
+leaves out times what no output at all would cost. Other techniques declare their loss.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.api.cost import Cost
+from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
-from tamiz.api.technique import FitError, Technique
+from tamiz.api.statistics import Statistics
+from tamiz.api.technique import Fit, FitError, Resource, Technique
 from tamiz.building.candidates import Progress
-from tamiz.building.rewriting import constant_bytes
-from tamiz.files.errors import TamizError, blaming
-from tamiz.planning import speed
-from tamiz.planning.allocation import STORED, Goal, Limits, Rung, solve, total
+from tamiz.building.problem import Ladder
+from tamiz.calibration.file import Calibration
+from tamiz.files.errors import blaming
+from tamiz.planning.allocation import STORED, Rung
 from tamiz.planning.machine import Profile, cores
-from tamiz.planning.plan import dense_cost, make_plan, predict, totals
-from tamiz.planning.resolver import Choice
+from tamiz.planning.plan import make_plan, predict
+from tamiz.planning.resolver import Choice, SitePlan
 from tamiz.planning.speed import site_seconds
 from tamiz.survey.sensitivity import Sensitivity
 from tamiz.survey.survey import Survey, reading
@@ -33,117 +36,11 @@ from tamiz_ops.formats import TILE, dequantize, find_format
 
 #: Tiles of 16 rows that a loss is measured on: of a linear site, and of an embedding or a head.
 _TILES, _END_TILES = 16, 48
-#: Bytes per second that weights are read with where the machine was not measured.
-_NOMINAL_RATE = 20e9
-
-#: Tokens that a predicted decode step attends to.
-_CONTEXT = 128
+#: Bytes per second that weights are read with where the machine was not measured, and how much
+#: longer a byte of a single line takes.
+_NOMINAL_RATE, _NOMINAL_GAPS = 20e9, 1.7
 
 Float = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Ladder:
-    """The rungs of one weight.
-
-    Attributes:
-        sites: The sites that share the weight.
-        rungs: The rungs.
-        choices: The technique with the configuration of each rung; None for as stored.
-    """
-
-    sites: tuple[Site, ...]
-    rungs: tuple[Rung, ...]
-    choices: tuple[Choice | None, ...]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What a build within limits solves.
-
-    Attributes:
-        goal: The limits.
-        ladders: The rungs of every weight.
-        fixed: What the model costs beside these weights.
-    """
-
-    goal: Goal
-    ladders: Sequence[Ladder]
-    fixed: Rung
-
-    @property
-    def allowed_loss(self) -> float:
-        """The limit of quality as a KL divergence, in nats per token; infinite without one."""
-        dppl = self.goal.max_dppl
-        bounds = [self.goal.max_kl, None if dppl is None else math.log1p(dppl)]
-        return min((bound for bound in bounds if bound is not None), default=math.inf)
-
-    @property
-    def allowed(self) -> float | None:
-        """`allowed_loss`; None without a limit of quality."""
-        return self.allowed_loss if self.goal.lossy else None
-
-    @property
-    def sites(self) -> list[Site]:
-        """The sites of all ladders."""
-        return [site for ladder in self.ladders for site in ladder.sites]
-
-    def spent(self, picks: Sequence[int]) -> Rung:
-        """What the whole model costs."""
-        sums, fixed = total(self._rungs, picks), self.fixed
-        return Rung("model", sums.loss, sums.bytes + fixed.bytes, sums.seconds + fixed.seconds)
-
-    def chosen(self, picks: Sequence[int]) -> dict[str, Choice]:
-        """The choice at every site whose weight is not kept as stored."""
-        return {
-            site.id: choice
-            for ladder, pick in zip(self.ladders, picks, strict=True)
-            if (choice := ladder.choices[pick]) is not None
-            for site in ladder.sites
-        }
-
-    def solve(self, loss: float | None) -> list[int]:
-        """The rung of every ladder, for a largest predicted loss."""
-        return solve(self._rungs, replace(self._limits, loss=loss), self.goal.prefer)[0]
-
-    def check(self) -> None:
-        """Refuses limits of bytes and speed that no choice meets.
-
-        Raises:
-            TamizError: There is none; says what the smallest and the fastest choices have.
-        """
-        if solve(self._rungs, self._limits, self.goal.prefer)[1]:
-            return
-        ends = [self.spent(solve(self._rungs, Limits(), way)[0]) for way in ("size", "speed")]
-        raise TamizError(
-            f"no choice meets the limits: the smallest model has {ends[0].bytes / 1e6:.1f} MB, the "
-            f"fastest {1 / max(ends[1].seconds, 1e-9):.1f} predicted tokens per second; change "
-            "--max-mb or --min-tok-s"
-        )
-
-    @property
-    def _rungs(self) -> list[tuple[Rung, ...]]:
-        return [ladder.rungs for ladder in self.ladders]
-
-    @property
-    def _limits(self) -> Limits:
-        goal, fixed = self.goal, self.fixed
-        return Limits(
-            bytes=None if goal.max_bytes is None else goal.max_bytes - fixed.bytes,
-            seconds=None if goal.min_tok_s is None else 1 / goal.min_tok_s - fixed.seconds,
-        )
-
-
-def rest(survey: Survey, ladders: Sequence[Ladder], profile: Profile | None) -> Rung:
-    """What a model costs beside the weights of ladders."""
-    weights = sum(survey.weight_bytes(ladder.sites[0]) for ladder in ladders)
-    seconds = 0.0
-    if profile is not None:
-        predictions = predict(survey, make_plan(survey.sites, []), _CONTEXT)
-        found = speed.predict(survey, predictions, totals(survey, predictions), profile)[-1]
-        ours = sum(found.sites[site.id] for ladder in ladders for site in ladder.sites)
-        seconds = max(0.0, 1 / found.before - ours)
-    return Rung("rest", 0.0, constant_bytes(survey.model) - weights, seconds)
 
 
 @dataclass(frozen=True)
@@ -153,19 +50,30 @@ class LadderMaker:
     Attributes:
         survey: The dense bundle's graph.
         owners: Techniques that store weights and offer rungs, with their base configurations.
+        bits: Whether weights that no other technique acts on may change their format.
+        others: Techniques that act on weights or attentions, with their base configurations.
+        forced: Names of techniques that act wherever they have a rung.
         sensitivities: By site id.
+        known: Statistics of the inputs.
         profile: The measured machine; None where it is not known.
+        context: Tokens that a predicted decode step attends to.
         progress: Called for every weight.
     """
 
     survey: Survey
     owners: Sequence[Choice]
+    bits: bool
+    others: Sequence[Choice]
+    forced: frozenset[str]
     sensitivities: Mapping[str, Sensitivity]
+    known: Calibration
     profile: Profile | None
+    context: int
     progress: Progress
 
     def ladders(self) -> list[Ladder]:
-        """The ladders of all weights whose sensitivity is known, in graph order."""
+        """The ladders of all weights whose sensitivity is known, and of attentions that a
+        technique may act on."""
         from threadpoolctl import threadpool_limits
 
         shared: dict[str, list[Site]] = {}
@@ -179,54 +87,141 @@ class LadderMaker:
         ]
         made = []
         with threadpool_limits(1), ThreadPoolExecutor(cores()) as pool:
-            for ladder in pool.map(self._ladder, known):
+            for ladder in pool.map(self._of_weight, known):
                 made.append(ladder)
                 self.progress("measure formats", len(made), len(known))
-        return [ladder for ladder in made if ladder.rungs]
+        attentions = (s for s in self.survey.sites if s.kind is SiteKind.ATTENTION and s.head_size)
+        chosen = [ladder for site in attentions if (ladder := self._of_attention(site)).rungs[1:]]
+        return [self._held(ladder) for ladder in [*made, *chosen] if ladder.rungs]
 
-    def _ladder(self, sites: tuple[Site, ...]) -> Ladder:
-        """The rungs that take fewer bytes than the weight as stored, and that weight itself.
+    def _held(self, ladder: Ladder) -> Ladder:
+        """The rungs with the forced techniques, where there are any."""
+        forced = ladder.only(lambda names: bool(names & self.forced))
+        return forced if forced.rungs else ladder
+
+    def _of_weight(self, sites: tuple[Site, ...]) -> Ladder:
+        """The weight as stored, formats of fewer bytes, and techniques that act on a format.
 
         A float32 weight has no rung as stored.
         """
-        first, packed = sites[0], sites[0].format is not None
-        stored = self.survey.weight_bytes(first)
-        rungs: list[Rung] = []
-        choices: list[Choice | None] = []
-        if packed:
-            costs = [dense_cost(self.survey, site, 1) for site in sites]
-            rungs.append(Rung(STORED, 0.0, stored, self._seconds(sites, costs)))
-            choices.append(None)
         parts = [_Rows(self.survey, site, self.sensitivities[site.id]) for site in sites]
+        stored = self.survey.weight_bytes(sites[0])
+        rungs: list[Rung] = []
+        plans: list[tuple[SitePlan, ...]] = []
+        if sites[0].format is not None:
+            plans.append(tuple(SitePlan(site, (), None) for site in sites))
+            rungs.append(self._rung(STORED, 0.0, plans[-1]))
+        for name, owner, other in self._ways(sites):
+            found = self._lawful(sites, [owner] if other is None else [owner, other])
+            if found is None:
+                continue
+            if other is None and sites[0].format is not None:
+                rung = self._rung(name, 0.0, found)
+                if rung.bytes >= stored:
+                    continue
+            losses = [self._loss(part, plan) for part, plan in zip(parts, found, strict=True)]
+            if None in losses:
+                continue
+            rungs.append(self._rung(name, sum(loss for loss in losses if loss is not None), found))
+            plans.append(found)
+        return Ladder(sites, tuple(rungs), tuple(plans))
+
+    def _ways(self, sites: tuple[Site, ...]) -> Iterator[tuple[str, Choice, Choice | None]]:
+        """Names of rungs, owners of the weight, and what acts on it; None for nothing."""
+        others = [
+            (name, other.with_fields(fields), other.technique)
+            for other in self.others
+            for site in sites
+            if other.acts_at(site) and other.technique.rungs is not None
+            for name, fields in other.technique.rungs(site).items()
+        ]
+        masks = [way for way in others if _masks(way[2])]
         for owner in self.owners:
             technique = owner.technique
-            assert technique.rungs is not None
-            assert technique.cost is not None
-            if not all(technique.fits(site) for site in sites):
+            if technique.rungs is None or not all(technique.fits(site) for site in sites):
                 continue
-            for name, fields in technique.rungs(first).items():
+            masked = owner.with_fields(technique.masked)
+            yield from ((name, masked, other) for name, other, _ in masks)
+            for name, fields in technique.rungs(sites[0]).items():
                 choice = owner.with_fields(fields)
-                costs = [technique.cost(site, choice.config) for site in sites]
-                if packed and costs[0].stored >= stored:
-                    continue
-                losses = [part.loss(technique, choice.config) for part in parts]
-                if None in losses:
-                    continue
-                loss = sum(loss for loss in losses if loss is not None)
-                rungs.append(Rung(name, loss, costs[0].stored, self._seconds(sites, costs)))
-                choices.append(choice)
-        return Ladder(sites, tuple(rungs), tuple(choices))
+                if self.bits or sites[0].format in (None, fields.get("format")):
+                    yield name, choice, None
+                    for acting, other, kind in others:
+                        if not _masks(kind):
+                            yield f"{name}, {acting}", choice, other
 
-    def _seconds(self, sites: Sequence[Site], costs: Sequence[Cost]) -> float:
+    def _of_attention(self, site: Site) -> Ladder:
+        """The attention as it is, and every lawful set of techniques that act on it."""
+        plain = SitePlan(site, (), None)
+        rungs, plans = [self._rung(STORED, 0.0, (plain,))], [(plain,)]
+        ways = [
+            [
+                None,
+                *(
+                    (name, o.with_fields(fields))
+                    for name, fields in o.technique.rungs(site).items()
+                ),
+            ]
+            for o in self.others
+            if o.acts_at(site) and o.technique.rungs is not None
+        ]
+        for way in product(*ways):
+            acting = [named for named in way if named is not None]
+            found = self._lawful((site,), [choice for _, choice in acting]) if acting else None
+            if found is None or any(c.technique.loss is None for _, c in acting):
+                continue
+            losses = (c.technique.loss(site, c.config) for _, c in acting if c.technique.loss)
+            name = ", ".join(name for name, _ in acting)
+            rungs.append(self._rung(name, sum(losses), found))
+            plans.append((found[0],))
+        return Ladder((site,), tuple(rungs), tuple(plans))
+
+    def _lawful(
+        self, sites: tuple[Site, ...], choices: Sequence[Choice]
+    ) -> tuple[SitePlan, ...] | None:
+        """The plans of choices at sites; None where the resolver would drop one of them."""
+        plan = make_plan(sites, [replace(c, requested=True) for c in choices], "drop")
+        return None if plan.dropped else plan.sites
+
+    def _loss(self, part: _Rows, plan: SitePlan) -> float | None:
+        """What a plan loses, in nats per token; None where a technique refuses."""
+        owner, *others = plan.choices
+        fitted = part.fit(owner, None)
+        if fitted is None or owner.technique.dequantize is None:
+            return None
+        loss = part.loss(owner.technique.dequantize(part.site, fitted))
+        for other in others:
+            if other.technique.loss is not None:
+                loss += other.technique.loss(plan.site, other.config)
+                continue
+            fitted = part.fit(other, self.known.statistics(plan.site.id))
+            if fitted is None or "output_rel_l2" not in fitted.metrics:
+                return None
+            loss += fitted.metrics["output_rel_l2"] ** 2 * part.energy
+        return loss
+
+    def _rung(self, name: str, loss: float, plans: Sequence[SitePlan]) -> Rung:
+        """A rung of plans whose sites share a weight."""
+        plan = replace(make_plan([], []), sites=tuple(plans))
+        found = predict(self.survey, plan, self.context)
+        beside = sum(prediction.after.stored - prediction.weight for prediction in found)
+        seconds = sum(self._seconds(p.plan.site, p.after) for p in found)
+        return Rung(name, loss, found[0].weight + beside, seconds)
+
+    def _seconds(self, site: Site, cost: Cost) -> float:
         if self.profile is None:
-            return sum(cost.read for cost in costs) / _NOMINAL_RATE
-        rates, whole = self.profile.speeds[-1], self._working_set
-        pairs = zip(sites, costs, strict=True)
-        return sum(site_seconds(site, cost, whole, rates) for site, cost in pairs)
+            gaps = (_NOMINAL_GAPS - 1) * cost.part(Access.RECORDS).read
+            return (cost.read + gaps) / _NOMINAL_RATE
+        return site_seconds(site, cost, self._working_set, self.profile.speeds[-1])
 
-    @property
+    @cached_property
     def _working_set(self) -> int:
-        return sum(self.survey.weight_bytes(site) for site in self.survey.sites)
+        return sum(self.survey.weight_bytes(site) for site in self.survey.sites if site.weight)
+
+
+def _masks(technique: Technique) -> bool:
+    """Whether it narrows which inputs a product reads."""
+    return any(claim.resource is Resource.CANDIDATES for claim in technique.claims)
 
 
 class _Rows:
@@ -236,21 +231,28 @@ class _Rows:
         linear = site.kind == SiteKind.LINEAR
         self.sensitivity = sensitivity
         self.tiles = sensitivity.tiles(site.out_features, _TILES if linear else _END_TILES)
-        self.rows = [_tile(survey, site, int(tile)) for tile in self.tiles]
-        self.whole = np.concatenate(self.rows)
+        rows = [_tile(survey, site, int(tile)) for tile in self.tiles]
+        self.ends = np.cumsum([len(part) for part in rows])[:-1]
+        self.whole = np.concatenate(rows)
         self.site = replace(site, out_features=len(self.whole), format=None, transposed=True)
 
-    def loss(self, technique: Technique, config: Any) -> float | None:
-        """What the fit of a configuration loses; None where the technique refuses."""
-        assert technique.dequantize is not None
+    def fit(self, choice: Choice, statistics: Statistics | None) -> Fit | None:
+        """The fit of the rows; None where the technique refuses."""
+        technique = choice.technique
         try:
             with blaming(f"technique {technique.name}", FitError):
-                fit = technique.fit(self.site, self.whole, None, config)
-                fitted = technique.dequantize(self.site, fit)
+                return technique.fit(self.site, self.whole, statistics, choice.config)
         except FitError:
             return None
-        ends = np.cumsum([len(rows) for rows in self.rows])[:-1]
-        return self.sensitivity.loss(self.tiles, np.split(fitted - self.whole, ends))
+
+    def loss(self, fitted: Float) -> float:
+        """What it costs to multiply with other rows, in nats per token."""
+        return self.sensitivity.loss(self.tiles, np.split(fitted - self.whole, self.ends))
+
+    @cached_property
+    def energy(self) -> float:
+        """What it would cost to have no output at all, to second order."""
+        return self.loss(np.zeros_like(self.whole))
 
 
 def _tile(survey: Survey, site: Site, tile: int) -> Float:

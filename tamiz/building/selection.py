@@ -105,7 +105,7 @@ class Fitter:
 
     def slots(self) -> list[Slot]:
         """All slots of the plan, fitted."""
-        return self.fill([slot for plan in self.plan.sites for slot in _slots(plan)])
+        return self.fill([slot for plan in self.plan.sites for slot in slots_of(plan)])
 
     def fill(self, slots: Sequence[Slot]) -> list[Slot]:
         """Fits candidates until every slot has an accepted fit or no candidate is left."""
@@ -152,7 +152,8 @@ class Fitter:
         )
 
 
-def _slots(site_plan: SitePlan) -> list[Slot]:
+def slots_of(site_plan: SitePlan) -> list[Slot]:
+    """The slots of a site's plan, nothing of them fitted."""
     slots = []
     for choice in site_plan.choices:
         owns = any(claim.resource is Resource.WEIGHTS for claim in choice.technique.claims)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -12,7 +12,9 @@ from tamiz.cli._techniques import plugins
 from tamiz.files.errors import TamizError, did_you_mean
 
 if TYPE_CHECKING:
+    from tamiz.api.technique import Technique
     from tamiz.planning.allocation import Goal, Prefer
+    from tamiz.planning.resolver import Choice
 
 _POSITIVE = click.FloatRange(0, min_open=True)
 
@@ -35,7 +37,7 @@ def limits(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--min-tok-s",
             type=_POSITIVE,
-            help="Smallest predicted decode speed, in tokens per second at a context of 128. The "
+            help="Smallest predicted decode speed, in tokens per second at --context. The "
             "build chooses the formats with the least loss. Needs 'tamiz doctor --profile'.",
         ),
         click.option(
@@ -48,7 +50,21 @@ def limits(command: Callable[..., Any]) -> Callable[..., Any]:
             "--allow",
             metavar="NAMES",
             help="What a build within limits chooses from, separated by commas: bits (weight "
-            "formats).  [default: bits]",
+            "formats), or names of techniques such as kwta, head-shortlist, kv-int8, state-pack.  "
+            "[default: bits, and requested techniques that act on weights]",
+        ),
+        click.option(
+            "--force",
+            metavar="NAMES",
+            help="Techniques, separated by commas, that a build within limits applies also where "
+            "they make the model neither smaller nor faster.",
+        ),
+        click.option(
+            "--context",
+            type=click.IntRange(1),
+            default=128,
+            show_default=True,
+            help="Context length, in tokens, at which a build within limits predicts decode speed.",
         ),
     ]
     for option in reversed(options):
@@ -56,54 +72,80 @@ def limits(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def goal(
-    ctx: click.Context,
-    max_dppl: float | None,
-    max_kl: float | None,
-    max_mb: float | None,
-    min_tok_s: float | None,
-    prefer: str | None,
-    allow: str | None,
-    requested: bool,
-) -> Goal | None:
+def goal(ctx: click.Context, max_dppl: float | None, choices: Sequence[Choice]) -> Goal | None:
     """The limits of a build; None where nothing is to be chosen within limits.
 
     --max-dppl alone is a limit unless something else decides: a policy, a recipe, a report,
-    autotune, or requested techniques. It is no limit by default where another limit is given.
+    autotune, or a requested technique that is not chosen from. It is no limit by default where
+    another limit is given.
+
+    Args:
+        ctx: The running command.
+        max_dppl: The value of --max-dppl, or of a recipe.
+        choices: The techniques of the flags.
 
     Raises:
         TamizError: An option that makes no sense beside limits, or an unknown name.
     """
     from tamiz.planning.allocation import Goal
 
-    others = (max_kl, max_mb, min_tok_s)
-    given = ctx.get_parameter_source("max_dppl") is not ParameterSource.DEFAULT
-    if all(value is None for value in (*others, prefer, allow)):
-        decides = ("policy", "from_report", "recipe")
-        decided = any(ctx.params.get(name) is not None for name in decides)
-        if not given or max_dppl is None or decided or requested or ctx.params["autotune"] == "on":
+    given, known = ctx.params, plugins(ctx).techniques()
+    others = [given[name] for name in ("max_kl", "max_mb", "min_tok_s")]
+    is_set = ctx.get_parameter_source("max_dppl") is not ParameterSource.DEFAULT
+    ours = [choice.technique.name for choice in choices if choice.requested and _offers(choice)]
+    if all(value is None for value in (*others, *(given[n] for n in ("prefer", "allow", "force")))):
+        decided = any(given[name] is not None for name in ("policy", "from_report", "recipe"))
+        fixed = given["autotune"] == "on" or any(
+            choice.requested and choice.technique.name not in ours for choice in choices
+        )
+        if not is_set or max_dppl is None or decided or fixed:
             return None
     for name in ("policy", "from_report", "recipe"):
-        if ctx.params.get(name) is not None:
+        if given[name] is not None:
             flag = name.replace("_", "-")
             raise TamizError(
                 f"--{flag} decides formats and techniques, so limits such as --max-mb cannot choose"
                 " them; remove one of the two"
             )
-    if not given and any(value is not None for value in others):
+    if not is_set and any(value is not None for value in others):
         max_dppl = None
-    offered = [name for name, t in plugins(ctx).techniques().items() if t.rungs is not None]
-    names = tuple((allow or "bits").split(","))
-    for name in names:
-        if name not in ("bits", *offered):
-            close = did_you_mean(name, ["bits", *offered])
-            raise TamizError(f"--allow={name}: expected one of: bits, {', '.join(offered)}{close}")
-    lossy = max_dppl is not None or max_kl is not None
+    lossy = max_dppl is not None or given["max_kl"] is not None
+    allow = _named("allow", given["allow"], ["bits", *_offering(known)])
     return Goal(
         max_dppl=max_dppl,
-        max_kl=max_kl,
-        max_bytes=None if max_mb is None else int(max_mb * 1e6),
-        min_tok_s=min_tok_s,
-        prefer=cast("Prefer", prefer or ("speed" if lossy else "quality")),
-        allow=names,
+        max_kl=given["max_kl"],
+        max_bytes=None if given["max_mb"] is None else int(given["max_mb"] * 1e6),
+        min_tok_s=given["min_tok_s"],
+        prefer=cast("Prefer", given["prefer"] or ("speed" if lossy else "quality")),
+        allow=allow or ("bits", *ours),
+        force=_named("force", given["force"], _offering(known)),
+        context=given["context"],
     )
+
+
+def _offering(known: Mapping[str, Technique]) -> list[str]:
+    return [name for name, technique in known.items() if technique.rungs is not None]
+
+
+def _offers(choice: Choice) -> bool:
+    """Whether the technique acts on weights and leaves its strength to the build.
+
+    A technique that acts on attentions pays at long contexts, so a request for it is followed.
+    """
+    technique = choice.technique
+    on_weights = any(kind.value in ("linear", "head") for kind in technique.site_kinds)
+    return technique.rungs is not None and on_weights and choice.config == technique.config()
+
+
+def _named(option: str, text: str | None, expected: list[str]) -> tuple[str, ...]:
+    """The names of an option.
+
+    Raises:
+        TamizError: One of them is unknown.
+    """
+    names = tuple(text.split(",")) if text is not None else ()
+    for name in names:
+        if name not in expected:
+            close = did_you_mean(name, expected)
+            raise TamizError(f"--{option}={name}: expected one of: {', '.join(expected)}{close}")
+    return names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -112,11 +112,6 @@ def command(
     calibration: Path | None,
     imatrix: Path | None,
     max_dppl: str,
-    max_kl: float | None,
-    max_mb: float | None,
-    min_tok_s: float | None,
-    prefer: str | None,
-    allow: str | None,
     autotune: str,
     strip_dense: str,
     from_report: Path | None,
@@ -125,7 +120,7 @@ def command(
     resume: bool,
     on_conflict: str,
     as_json: bool,
-    **flags: str | None,
+    **options: Any,
 ) -> None:
     """Make a model smaller and faster.
 
@@ -141,6 +136,7 @@ def command(
     if report_json is not None:
         read = [path for path in (policy, calibration, imatrix, from_report) if path is not None]
         check_output(report_json, "a report", is_report, [Path(source), output, *read])
+    flags = {name: value for name, value in options.items() if name.startswith("technique_")}
     chosen = choices(ctx, flags, recipe)
     if from_report is not None and (policy or recipe or any(flags.values())):
         raise TamizError(
@@ -149,8 +145,7 @@ def command(
     if backend != "loky" and jobs is not None:
         raise TamizError(f"--jobs has no effect with --backend={backend}, the cluster has its own")
     budget = _budget(ctx, max_dppl, recipe)
-    requested = any(flags.values())
-    options = Options(
+    wanted = Options(
         on_conflict=on_conflict,
         policy=policy,
         calibration=calibration,
@@ -162,11 +157,11 @@ def command(
         jobs=jobs or 1,
         resume=resume,
         report=from_report,
-        goal=goal(ctx, budget, max_kl, max_mb, min_tok_s, prefer, allow, requested),
+        goal=goal(ctx, budget, chosen),
     )
     loaded = plugins(ctx)
     with progress_bar() as progress, _dense(source, output, loaded, progress) as dense:
-        report = build(dense, output, chosen, loaded, options, progress=progress)
+        report = build(dense, output, chosen, loaded, wanted, progress=progress)
     if report_json is not None:
         _write(report_json, report, output)
     if as_json:
@@ -278,6 +273,10 @@ def _print(output: Path, report: reports.Report) -> None:
         )
     if (trial := report.gate.result) is not None:
         click.echo(_quality(report.gate, trial))
+    for entry in report.gate.paying:
+        click.echo(
+            f"{entry.technique} {'applied' if entry.applied else 'left out'}: {entry.reason}"
+        )
     difference = report.check["max_relative_error"]
     click.echo(
         f"runs: outputs for a random input differ from dense by at most {100 * difference:.3g} %;"

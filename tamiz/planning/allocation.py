@@ -67,6 +67,9 @@ class Goal:
         min_tok_s: Least predicted tokens per second of a decode step.
         prefer: What is made as good as the limits allow.
         allow: Names of the techniques to choose from; ``bits`` stands for all weight formats.
+        force: Names of techniques that act wherever they can, also where they do not pay.
+        context: Tokens that a predicted decode step attends to.
+        measured: Whether what a technique saves is measured as well; else predictions decide.
     """
 
     max_dppl: float | None = None
@@ -75,6 +78,9 @@ class Goal:
     min_tok_s: float | None = None
     prefer: Prefer = "speed"
     allow: tuple[str, ...] = ("bits",)
+    force: tuple[str, ...] = ()
+    context: int = 128
+    measured: bool = True
 
     @property
     def lossy(self) -> bool:

@@ -112,6 +112,20 @@ class Trial(Record):
     holds: bool
 
 
+class Paying(Record):
+    """Whether a technique that a build within limits might choose pays.
+
+    Attributes:
+        technique: Its name.
+        applied: Whether the built model has it.
+        reason: Predicted or measured times.
+    """
+
+    technique: str
+    applied: bool
+    reason: str
+
+
 class WholeModelGate(Record):
     """The gate of the whole model: Δppl of the built model on a text, held to a budget.
 
@@ -126,6 +140,7 @@ class WholeModelGate(Record):
         trials: The candidates, in order.
         built: Index in `trials` of the candidate that was built; None where nothing lossy was
             left, or the gate did not run.
+        paying: Techniques that a build within limits might choose.
     """
 
     max_dppl: float | None
@@ -137,6 +152,7 @@ class WholeModelGate(Record):
     decode: bool = False
     trials: list[Trial] = []
     built: Count | None = None
+    paying: list[Paying] = []
 
     @model_validator(mode="after")
     def _built_is_a_trial(self) -> WholeModelGate:

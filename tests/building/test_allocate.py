@@ -40,7 +40,7 @@ def built(reference: Path, out: Path, plugins: Plugins, **fields: object) -> Rep
 
 def formats(report: Report) -> list[str]:
     return [
-        str(site.applied[0].config["format"]) if site.applied else "stored"
+        str(site.applied[0].config.get("format")) if site.applied else "stored"
         for site in report.sites.values()
     ]
 
@@ -106,3 +106,51 @@ def test_the_bundle_runs(reference: Path, plugins: Plugins, tmp_path: Path) -> N
     built(reference, tmp_path / "out", plugins, max_kl=1e-2)
     bundle = Bundle.open(tmp_path / "out")
     assert bundle.manifest.unsafe == {}
+
+
+def applied(report: Report, technique: str) -> list[str]:
+    return [
+        name
+        for name, site in report.sites.items()
+        if technique in [fitted.name for fitted in site.applied]
+    ]
+
+
+def test_techniques_are_rungs(reference: Path, plugins: Plugins, tmp_path: Path) -> None:
+    names = ("bits", "kwta", "kv-int8", "state-pack")
+    wanted = {"max_kl": 0.5, "allow": names, "context": 200_000, "measured": False}
+    report = built(reference, tmp_path / "out", plugins, **wanted)
+    # A long context makes reading keys dear, so attentions take what reads less of them.
+    assert applied(report, "kv-int8")
+    assert report.gate.decode
+    assert report.gate.result.kl_mean <= 0.5
+    assert Bundle.open(tmp_path / "out").manifest.unsafe == {}
+
+
+def test_a_forced_technique_acts(reference: Path, plugins: Plugins, tmp_path: Path) -> None:
+    report = built(reference, tmp_path / "out", plugins, max_kl=1.0, force=("kwta",))
+    down = [name for name in applied(report, "kwta") if name.endswith("ffn_down")]
+    assert len(down) == 2
+    config = report.sites[down[0]].applied[-1].config
+    assert config["k"] in (0.5, 0.4, 0.3, 0.2)
+    assert report.sites[down[0]].applied[0].config["mask_block"] == 1
+
+
+def test_a_technique_that_does_not_pay_is_left_out(
+    reference: Path, plugins: Plugins, tmp_path: Path
+) -> None:
+    report = built(reference, tmp_path / "out", plugins, max_kl=1e-4, allow=("bits", "kwta"))
+    assert not applied(report, "kwta")
+    (entry,) = report.gate.paying
+    assert not entry.applied
+    assert "kwta 0.2 takes 0." in entry.reason
+
+
+def test_what_a_technique_saves_is_measured(
+    reference: Path, plugins: Plugins, tmp_path: Path
+) -> None:
+    wanted = {"max_kl": 0.5, "allow": ("kv-int8",), "context": 200_000}
+    report = built(reference, tmp_path / "out", plugins, **wanted)
+    (entry,) = report.gate.paying
+    assert entry.reason.startswith("measured ")
+    assert bool(applied(report, "kv-int8")) == entry.applied
