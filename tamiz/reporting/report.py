@@ -138,8 +138,7 @@ class WholeModelGate(Record):
         window_tokens: Tokens of a window.
         decode: Whether trials were also fed token by token.
         trials: The candidates, in order.
-        built: Index in `trials` of the candidate that was built; None where nothing lossy was
-            left, or the gate did not run.
+        built: Index in `trials` of the built candidate; None where nothing lossy was left.
         paying: Techniques that a build within limits might choose.
     """
 
