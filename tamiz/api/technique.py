@@ -345,7 +345,7 @@ class Planning:
         effect: ``effect(site, config, cost, keys)``: what becomes of the cost that the site has
             under the techniques before this one; None if nothing does. `keys` counts those that a
             decode step attends to so far where the site is an attention, else the whole context.
-        loss: ``loss(site, config)``: KL divergence, in nats per token; None where a fit predicts it.
+        loss: ``loss(site, config)``: KL divergence in nats per token; None: a fit predicts it.
     """
 
     cost: CostFunction | None = None
