@@ -72,7 +72,7 @@ class Batch:
         tokens: Tokens that all sequences together can have.
     """
 
-    def __init__(self, model: Model, tokens: int, slowdown: float = 1.4) -> None:
+    def __init__(self, model: Model, tokens: int, slowdown: float = 1.45) -> None:
         """Allocates the cache; pages that were never used cost no memory.
 
         Args:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tamiz.runtime.prices import follow
 
-#: Share of the time that a run may take, above which no further token is tried.
-_NEAR = 0.95
+#: Tokens of prompts that a run may have beside steps.
+CHOICES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+#: After so many runs with one number of tokens the next larger number is tried again.
+_TRY = 40
 
 
 class Pace:
@@ -16,27 +18,40 @@ class Pace:
     """
 
     def __init__(self, limit: float) -> None:
-        """Starts with one token a run."""
+        """Starts without measurements."""
         self.limit = limit
-        self._plain: dict[int, float] = {}  # seconds of a run of so many steps alone
-        self._tokens: dict[int, int] = {}  # of prompts that go with so many steps
+        # Seconds of a run by its steps and by its tokens of prompts.
+        self._seconds: dict[int, dict[int, float]] = {}
+        self._runs = 0
 
     def tokens(self, steps: int) -> int:
         """Tokens of prompts that a run with so many steps may read.
 
         0 where it is not known yet how long such a run takes without.
         """
-        return self._tokens.get(steps, 1) if steps in self._plain else 0
+        seconds = self._seconds.get(steps)
+        if seconds is None:
+            return 0
+        longest = self.limit * seconds[0]
+        best = max(tokens for tokens, time in seconds.items() if time <= longest)
+        larger = next((tokens for tokens in CHOICES if tokens > best), best)
+        if best == 0:
+            return larger
+        if larger not in seconds:
+            row = (seconds[best] - seconds[0]) / best
+            return larger if seconds[0] + larger * row <= longest else self._at_times(larger, best)
+        return self._at_times(larger, best)
 
     def add(self, steps: int, prompt: int, seconds: float) -> None:
         """Notes how long a run took that had so many steps and tokens of prompts."""
-        if not steps:
+        if prompt == 0:
+            known = self._seconds.setdefault(steps, {})
+        elif prompt in CHOICES and steps in self._seconds:
+            known = self._seconds[steps]
+            self._runs += 1
+        else:
             return
-        if not prompt:
-            self._plain[steps] = follow(self._plain.get(steps), seconds)
-            return
-        ratio = seconds / self._plain[steps]
-        if ratio > self.limit:
-            self._tokens[steps] = max(1, prompt - 1)
-        elif ratio < _NEAR * self.limit and prompt >= self.tokens(steps):
-            self._tokens[steps] = prompt + 1
+        known[prompt] = follow(known.get(prompt), seconds)
+
+    def _at_times(self, larger: int, best: int) -> int:
+        return larger if self._runs % _TRY == _TRY - 1 else best
