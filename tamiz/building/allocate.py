@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,8 @@ from tamiz.survey.sensitivity import sensitivities
 #: Largest number of trials, the share of a limit that a trial aims at, the share that ends the
 #: search, and the largest factor between the losses of two trials.
 _TRIALS, _AIM, _ENOUGH, _STEP = 6, 0.96, 0.9, 4.0
+#: Largest predicted loss of a frontier, in nats per token.
+_MOST_LOSS = 0.5
 #: The whole model is measured, so the gate of a single tensor accepts any fit.
 _ANYTHING = Gating("cos_w", None, None, None)
 
@@ -140,9 +143,13 @@ class Allocation:
         scored = Candidates(reference, windows, decode, folder, candidates.write, tools.progress)
         offered = self._problem.techniques
         search = _Search(self._problem, offered, slots, scored.score, candidates.fill)
-        search.run()
-        search, pays = self._paying(search, candidates, tools.work)
-        return search.best, WholeModelGate(
+        pays: list[Paying] = []
+        if self.goal.points:
+            search.frontier()
+        else:
+            search.run()
+            search, pays = self._paying(search, candidates, tools.work)
+        return search.best or slots, WholeModelGate(
             max_dppl=self.goal.max_dppl,
             max_kl=self.goal.max_kl,
             text="calibration" if self.calibration_file is not None else "the model's own",
@@ -285,6 +292,39 @@ class _Search:
                 f"no trial is within the limits: the closest has a KL divergence of {least:.2g} "
                 "nats per token; raise --max-dppl or --max-kl"
             )
+
+    def frontier(self) -> None:
+        """A trial for each point from the limit of KL on, some of them measured.
+
+        The losses of the others are predicted, corrected by what was measured.
+        """
+        goal, problem = self.problem.goal, self.problem
+        first = self.problem.allowed_loss
+        steps = [(_MOST_LOSS / first) ** (n / max(1, goal.points - 1)) for n in range(goal.points)]
+        points = list(dict.fromkeys(tuple(problem.solve(first * step)) for step in steps))
+        step = (len(points) - 1) / max(1, goal.samples - 1)
+        factors = []
+        for picks in dict.fromkeys(points[round(n * step)] for n in range(goal.samples)):
+            self._try(self._candidate(picks), picks, 1.0)
+            predicted = problem.spent(picks).loss
+            factors += [(self.trials[-1].kl_mean or 0.0) / predicted] if predicted else []
+        measured = {trial.bytes: trial for trial in self.trials}
+        factor = statistics.median(factors) if factors else 1.0
+        self.trials = [
+            measured.get(problem.spent(picks).bytes) or self._unmeasured(picks, factor)
+            for picks in points
+        ]
+
+    def _unmeasured(self, picks: Sequence[int], factor: float) -> Trial:
+        """A trial with predictions only."""
+        spent = self.problem.spent(picks)
+        return Trial(
+            refused=[],
+            predicted=rounded(math.expm1(min(factor * spent.loss, 700.0))),
+            bytes=spent.bytes,
+            predicted_tok_s=rounded(1 / spent.seconds) if spent.seconds else None,
+            holds=False,
+        )
 
     def _try(self, candidate: list[Slot], picks: Sequence[int], factor: float) -> float:
         """The share of the limits of quality that a candidate uses, as measured."""

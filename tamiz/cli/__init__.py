@@ -35,6 +35,7 @@ COMMANDS = (
     "calibrate",
     "plan",
     "build",
+    "frontier",
     "explain",
     "diff",
     "run",

@@ -110,7 +110,7 @@ def goal(ctx: click.Context, max_dppl: float | None, choices: Sequence[Choice]) 
     if not is_set and any(value is not None for value in others):
         max_dppl = None
     lossy = max_dppl is not None or given["max_kl"] is not None
-    allow = _named("allow", given["allow"], ["bits", *_offering(known)])
+    allow = allowed("allow", given["allow"], known)
     return Goal(
         max_dppl=max_dppl,
         max_kl=given["max_kl"],
@@ -118,13 +118,9 @@ def goal(ctx: click.Context, max_dppl: float | None, choices: Sequence[Choice]) 
         min_tok_s=given["min_tok_s"],
         prefer=cast("Prefer", given["prefer"] or ("speed" if lossy else "quality")),
         allow=allow or ("bits", *ours),
-        force=_named("force", given["force"], _offering(known)),
+        force=allowed("force", given["force"], known),
         context=given["context"],
     )
-
-
-def _offering(known: Mapping[str, Technique]) -> list[str]:
-    return [name for name, technique in known.items() if technique.rungs is not None]
 
 
 def _offers(choice: Choice) -> bool:
@@ -137,12 +133,13 @@ def _offers(choice: Choice) -> bool:
     return technique.rungs is not None and on_weights and choice.config == technique.config()
 
 
-def _named(option: str, text: str | None, expected: list[str]) -> tuple[str, ...]:
-    """The names of an option.
+def allowed(option: str, text: str | None, techniques: Mapping[str, Technique]) -> tuple[str, ...]:
+    """The names that an option lists; none where it is not given.
 
     Raises:
-        TamizError: One of them is unknown.
+        TamizError: One of them offers nothing to choose from.
     """
+    expected = ["bits", *(name for name, t in techniques.items() if t.rungs is not None)]
     names = tuple(text.split(",")) if text is not None else ()
     for name in names:
         if name not in expected:

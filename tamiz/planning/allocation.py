@@ -69,6 +69,8 @@ class Goal:
         allow: Names of the techniques to choose from; ``bits`` stands for all weight formats.
         force: Names of techniques that act wherever they can, also where they do not pay.
         context: Tokens that a predicted decode step attends to.
+        points: Losses of a frontier, from the limit of KL on; 0 for a build.
+        samples: How many points of a frontier are measured.
         measured: Whether what a technique saves is measured as well; else predictions decide.
     """
 
@@ -80,6 +82,8 @@ class Goal:
     allow: tuple[str, ...] = ("bits",)
     force: tuple[str, ...] = ()
     context: int = 128
+    points: int = 0
+    samples: int = 0
     measured: bool = True
 
     @property

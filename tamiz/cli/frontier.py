@@ -1,0 +1,164 @@
+"""``tamiz frontier``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tamiz.cli._limits import allowed
+from tamiz.cli._output import print_table
+from tamiz.cli._progress import progress_bar
+from tamiz.cli._techniques import plugins
+from tamiz.files.errors import TamizError
+
+#: Predicted loss of the first point, in nats per token, and columns of the longest bar.
+_FIRST, _BAR = 1e-3, 30
+
+
+@click.command("frontier")
+@click.argument("source", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="JSON file to write.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="SVG or PNG file to draw; needs matplotlib.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Calibration file of 'tamiz calibrate'.  [default: text that the model generates]",
+)
+@click.option(
+    "--points", type=click.IntRange(2), default=16, show_default=True, help="Points to predict."
+)
+@click.option(
+    "--measure",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Points to build in a temporary folder and measure; they correct the predictions.",
+)
+@click.option(
+    "--prefer",
+    type=click.Choice(["speed", "size"]),
+    default="size",
+    show_default=True,
+    help="What each point has the most of, at its loss.",
+)
+@click.option(
+    "--allow",
+    metavar="NAMES",
+    default="bits",
+    show_default=True,
+    help="What is chosen from, as in 'tamiz build'.",
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    source: Path,
+    output: Path,
+    plot: Path | None,
+    calibration: Path | None,
+    points: int,
+    measure: int,
+    prefer: Any,
+    allow: str,
+) -> None:
+    """Show size and speed against loss, before a build.
+
+    DIR is a dense bundle. Each point is the best choice of formats, and of techniques that --allow
+    names, at one loss. Predicted losses are in units of measured ones.
+    """
+    from tamiz.building.build import Options, build
+    from tamiz.files.outputs import write_whole
+    from tamiz.files.scratch import WRITTEN, held_folder
+    from tamiz.files.text_file import json_text
+    from tamiz.planning.allocation import Goal
+    from tamiz.planning.plan import choose
+
+    if plot is not None:
+        _matplotlib()
+    loaded = plugins(ctx)
+    goal = Goal(
+        max_kl=_FIRST,
+        prefer=prefer,
+        allow=allowed("allow", allow, loaded.techniques()),
+        points=points,
+        samples=measure,
+    )
+    options = Options(calibration=calibration, goal=goal)
+    chosen = choose(loaded.techniques())
+    place = output.resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with progress_bar() as progress, held_folder(place) as scratch:
+        report = build(source, scratch / WRITTEN, chosen, loaded, options, progress=progress)
+    found = [
+        {
+            "mb": (trial.bytes or 0) / 1e6,
+            "predicted_tok_s": trial.predicted_tok_s,
+            "predicted_dppl": trial.predicted,
+            "dppl": trial.dppl,
+            "dppl_error": trial.dppl_error,
+            "kl_mean": trial.kl_mean,
+            "kl_error": trial.kl_error,
+        }
+        for trial in report.gate.trials
+    ]
+    stored = report.totals.bytes_before / 1e6
+    write_whole(output, json_text({"source": report.source, "mb": stored, "points": found}))
+    _print(found, stored, output)
+    if plot is not None:
+        _draw(found, stored, plot)
+
+
+def _print(points: list[dict[str, Any]], stored: float, output: Path) -> None:
+    rows = [[f"{stored:.1f}", "0", "as stored", "█" * _BAR]]
+    for point in points:
+        measured = point["dppl"] is not None
+        loss = point["dppl"] if measured else point["predicted_dppl"] or 0.0
+        bar = "█" * max(1, round(_BAR * point["mb"] / stored))
+        rows.append(
+            [f"{point['mb']:.1f}", f"{100 * loss:.2g}", "measured" if measured else "", bar]
+        )
+    print_table([">MB", ">Δppl, %", "", "size"], rows, str(output))
+
+
+def _matplotlib() -> Any:
+    """The module.
+
+    Raises:
+        TamizError: It is not installed.
+    """
+    try:
+        import matplotlib.figure
+    except ImportError as error:
+        raise TamizError(
+            "--plot: matplotlib is not installed, expected what pip install 'tamiz[plot]' brings"
+        ) from error
+    return matplotlib.figure
+
+
+def _draw(points: list[dict[str, Any]], stored: float, plot: Path) -> None:
+    figure = _matplotlib().Figure(figsize=(6, 4))
+    axes = figure.subplots()
+    sizes = [stored, *(point["mb"] for point in points)]
+    axes.plot(sizes, [0, *(100 * (p["predicted_dppl"] or 0.0) for p in points)], label="predicted")
+    measured = [point for point in points if point["dppl"] is not None]
+    axes.errorbar(
+        [point["mb"] for point in measured],
+        [100 * point["dppl"] for point in measured],
+        [100 * (point["dppl_error"] or 0.0) for point in measured],
+        fmt="o",
+        label="measured, with standard error",
+    )
+    axes.set(xlabel="megabytes of constants", ylabel="Δppl, %")
+    axes.legend()
+    figure.savefig(plot)
