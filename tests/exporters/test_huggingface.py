@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -10,7 +12,7 @@ import pytest
 
 from kit import tiny_gguf
 from tamiz.files.errors import TamizError
-from tamiz_exporters import gguf, huggingface
+from tamiz_exporters import gguf, huggingface, safetensors
 
 RELATIVE_ERROR = 1e-5
 
@@ -89,6 +91,99 @@ def test_gguf_and_optimum_exports_of_the_same_weights_equal_torch(tmp_path, libr
     assert relative_error(by_gguf, expected) < RELATIVE_ERROR
     assert relative_error(by_optimum, expected) < RELATIVE_ERROR
     assert relative_error(by_gguf, by_optimum) < RELATIVE_ERROR
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+LONGROPE = {
+    "type": "longrope",
+    "short_factor": [1.0, 1.5, 2, 3, 4, 5, 6, 7],
+    "long_factor": [9.0] * 8,
+}
+#: Architecture in the names of transformers' classes, what differs from SHAPE.
+DIRECT: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {"tie_word_embeddings": True}),
+    "llama, biases": ("Llama", {"attention_bias": True}),
+    "llama, linear": ("Llama", {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+    "llama 3": ("Llama", {"rope_scaling": LLAMA3, "rope_theta": 500000.0}),
+    "llama, yarn": ("Llama", {"rope_scaling": YARN}),
+    "mistral": ("Mistral", {"sliding_window": 8}),
+    "qwen2": ("Qwen2", {}),
+    "qwen2, windows": (
+        "Qwen2",
+        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+    ),
+    "qwen3": ("Qwen3", {"head_dim": 32}),
+    "phi3": ("Phi3", {"sliding_window": 8}),
+    "phi3, longrope": (
+        "Phi3",
+        {"rope_scaling": LONGROPE, "original_max_position_embeddings": 64},
+    ),
+    "smollm3": ("SmolLM3", {"num_hidden_layers": 5}),
+    "gemma": ("Gemma", {"head_dim": 32}),
+    "gemma3": (
+        "Gemma3Text",
+        {"head_dim": 32, "num_hidden_layers": 7, "sliding_window": 8, "query_pre_attn_scalar": 24},
+    ),
+}
+SHAPE = {
+    "vocab_size": 250,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_safetensors_that_transformers_writes_equal_torch(tmp_path, libraries, name):
+    torch, transformers = libraries
+    kind, options = DIRECT[name]
+    config = getattr(transformers, f"{kind}Config")(**{**SHAPE, **options})
+    torch.manual_seed(0)
+    network = getattr(transformers, f"{kind.removesuffix('Text')}ForCausalLM")(config).eval()
+    for parameter in network.parameters():  # norms away from 1, biases away from 0
+        parameter.data += torch.randn_like(parameter) * 0.1
+    network.save_pretrained(tmp_path / "hf")
+    assert safetensors.accepts(str(tmp_path / "hf"))
+    (tmp_path / "dense").mkdir()
+    safetensors.export(str(tmp_path / "hf"), tmp_path / "dense", "float32")
+    ids = np.random.default_rng(1).integers(3, 250, (2, 41))
+    with torch.no_grad():
+        expected = network(torch.tensor(ids)).logits.numpy()
+    assert relative_error(run(tmp_path / "dense", ids), expected) < RELATIVE_ERROR
+
+
+def test_the_tokenizer_of_a_bundle_feeds_its_model(tmp_path, libraries):
+    """`generate(**tokenizer(...))`, as everybody writes it."""
+    _, transformers = libraries
+    from optimum.onnxruntime import ORTModelForCausalLM
+
+    model = tiny_gguf.random_model()
+    network = transformers_model(libraries, model)
+    tiny_gguf.write(tmp_path / "tiny.gguf", model)
+    (tmp_path / "dense").mkdir()
+    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", "float32")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "dense")
+        inputs = tokenizer("hello world", return_tensors="pt")
+    bundle = ORTModelForCausalLM.from_pretrained(tmp_path / "dense", local_files_only=True)
+    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 2}
+    found, expected = (m.generate(**inputs, **options).tolist() for m in (bundle, network))
+    assert set(inputs) == {"input_ids", "attention_mask"}
+    assert found == expected
 
 
 def test_both_exports_have_the_same_interface(tmp_path, libraries):

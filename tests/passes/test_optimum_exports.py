@@ -60,10 +60,9 @@ RECOGNISED: dict[str, dict[str, int]] = {
     "gemma": {"RMSNorm": 5, "Attention": 2, "Softmax": 0, "Tanh": 2},
     "phi": {"Attention": 2, "LayerNormalization": 3, "Softmax": 0},
     "phi3": {"RMSNorm": 5, "Attention": 2, "SwiGLU": 2, "MatMul": 9, "Softmax": 0},
+    "mistral with a window": LLAMA,
 }
 REFUSED = {
-    "mistral with a window": "The mask hides keys before the query, as a sliding window does: of 9 "
-    "keys a query sees at most 8.",
     "cohere": "Rotary embedding: expected x·cos + concat(−x₂, x₁)·sin (half-split); interleaved "
     "pairs are not supported.",
     "bert": "The key is not a past with new tokens appended: there is no KV cache.",
