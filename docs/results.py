@@ -271,8 +271,11 @@ def readme(text: str, found: dict[str, list[Stored]]) -> str:
     rows, lengths = [], set[int]()
     for stored in found["peers"]:
         lengths |= {int(c) for one in engines(stored).values() for c in one["decode_tok_s"]}
+    everywhere = set.intersection(*(set(engines(stored)) for stored in found["peers"]))
     for stored in found["peers"]:
         for name, one in engines(stored).items():
+            if name not in everywhere:  # the chart has it
+                continue
             speeds = [one["decode_tok_s"].get(str(c)) for c in sorted(lengths)]
             cells = [*speeds, one["prefill_tok_s"].get(PROMPT), one["peak_rss_mb"]]
             told = ["" if cell is None else number(cell) for cell in cells]
