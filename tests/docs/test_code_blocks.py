@@ -31,7 +31,7 @@ NOT_RUN = {
     ("README.md", "installs from the package index"),
     (
         "calibrate.md",
-        "the reader has no such file; tests/building/test_imatrix_build.py builds with one",
+        "the reader has no such file; tests/building/test_imatrix_build.py has one",
     ),
     ("choose-a-budget.md", "measures the machine; the speed of a toy model means nothing"),
     ("deploy.md", "needs ray, and starts a cluster"),
