@@ -59,6 +59,12 @@ def test_every_cell_leads_to_its_weight(page: str) -> None:
     assert {"output", "tok_embd"} < parsed.ids
 
 
+def test_numbers_of_the_check_stand_apart(page: str) -> None:
+    shown = " ".join(page.partition("On a random input")[2].partition("</p>")[0].split())
+    pattern = r", built against dense: max_relative_error \S+, kl_mean \S+, top1_agreement \S+\."
+    assert re.fullmatch(pattern, shown), shown
+
+
 def test_it_needs_no_network(page: str) -> None:
     parsed = Links()
     parsed.feed(page)
