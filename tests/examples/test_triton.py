@@ -18,7 +18,7 @@ from kit.programs import EXAMPLES, run
 def test_the_repository_has_what_its_configuration_names(shared_dir: Path, tmp_path: Path) -> None:
     repository = tmp_path / "models"
     options = ["--name", "sieve", "--mounted", repository, "--threads", 3]
-    printed = run("triton/fill.py", shared_dir, repository, *options)
+    printed = run("triton_repository/fill.py", shared_dir, repository, *options)
     assert printed.strip() == str(repository / "sieve")
     config = (repository / "sieve" / "config.pbtxt").read_text("utf-8")
     fields = dict(re.findall(r"(\w+): \"([^\"]*)\"", config))
@@ -46,12 +46,12 @@ def test_names_that_a_configuration_cannot_hold(
     shared_dir: Path, tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(AssertionError, match="expected letters, digits"):
-        run("triton/fill.py", shared_dir, tmp_path / "models", "--name", name)
+        run("triton_repository/fill.py", shared_dir, tmp_path / "models", "--name", name)
     assert not (tmp_path / "models").exists()
 
 
 def test_the_guide_shows_this_configuration() -> None:
     guide = (EXAMPLES.parent / "docs" / "guides" / "deploy.md").read_text("utf-8")
-    template = (EXAMPLES / "triton" / "config.pbtxt").read_text("utf-8")
+    template = (EXAMPLES / "triton_repository" / "config.pbtxt").read_text("utf-8")
     for line in template.splitlines()[1:]:
         assert re.sub(r"\$\w+", "…", line).split("…")[0] in guide

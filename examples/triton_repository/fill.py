@@ -1,6 +1,6 @@
 """Writes a model repository of the Triton Inference Server for a bundle.
 
-    python examples/triton/fill.py BUNDLE REPOSITORY --name sieve --threads 4
+    python examples/triton_repository/fill.py BUNDLE REPOSITORY --name sieve --threads 4
     docker run --rm -p 8000:8000 -v $PWD/REPOSITORY:/models \\
         nvcr.io/nvidia/tritonserver:25.01-py3 tritonserver --model-repository=/models
 
