@@ -11,7 +11,8 @@ from itertools import combinations
 
 from tamiz.api.site import TENSOR_IDS, Site, SiteKind
 from tamiz.api.technique import Technique
-from tamiz.planning.resolver import Choice, Resolution, resolve
+from tamiz.planning.choice import Choice
+from tamiz.planning.resolver import Resolution, resolve
 
 _LAYER = 5  # some techniques leave the first layers out
 _KINDS = {"tok_embd": SiteKind.EMBEDDING, "output": SiteKind.HEAD}

@@ -31,10 +31,12 @@ def event_select(
     dense_first: int = 4,
     beta: float = 1.0,
     block: int = 1,
+    together: int = 1,
 ) -> list[Array]:
     """expected = mean + alpha (reference - mean); chosen where |x - expected| scale >= theta.
 
-    Of these at most `keep`, the largest scores, and among equals the lower inputs. Returns
+    Of these at most `keep`, the largest scores, and among equals the lower inputs. Blocks of
+    `together` inputs are chosen by the root of the sum of squared scores. Returns
     [delta, mask, plan, reference, started].
     """
     batch, tokens, _ = x.shape
@@ -63,7 +65,11 @@ def event_select(
         turn = slice(position % age_max, None, age_max) if age_max and position >= 0 else slice(0)
         free = np.ones(k) if candidates is None else np.repeat(candidates[b, 0], block)[:k]
         share = quorum if budget_us == 0 else 1
-        chosen = _choose(score, theta, turn, free != 0, keep or k, share)
+        starts = np.arange(0, k, together)
+        score = np.sqrt(np.add.reduceat(np.where(free, score, 0) ** 2, starts))
+        some = np.maximum.reduceat(free, starts) != 0
+        blocks = _choose(score, theta, turn, some, keep or k, share)
+        chosen = np.repeat(blocks, together)[:k] & (free != 0)
         if chosen.all():
             continue
         delta[0, b, 0], mask[0, b, 0] = difference, chosen

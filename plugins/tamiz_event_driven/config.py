@@ -44,11 +44,20 @@ class EventDrivenConfig(TechniqueConfig):
         "in each step, which needs a sort.",
         json_schema_extra=_flag("select"),
     )
+    block: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="Inputs that are computed or left out together. By default the block of the "
+        "weights, which the plan shows: 1 with block-quant.",
+        json_schema_extra=_flag("block"),
+    )
     delta_theta: float | None = Field(
         None,
         ge=0,
-        description="Smallest score |x − expected| · ‖W column‖ at which an input is computed. "
-        "By default derived from `topk`, or 0 with select=topk.",
+        description="Smallest score |x − expected| · ‖W column‖ at which an input is computed, of "
+        "a block the root of the sum of squares. By default derived from `topk`, or 0 with "
+        "select=topk.",
         json_schema_extra=_flag("delta-theta"),
     )
     budget_ms: float | None = Field(
@@ -108,3 +117,8 @@ class EventDrivenConfig(TechniqueConfig):
         "save.",
         json_schema_extra=_flag("anywhere"),
     )
+
+    @property
+    def width(self) -> int:
+        """Inputs of a block."""
+        return self.block or 1

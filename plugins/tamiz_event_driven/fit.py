@@ -1,7 +1,8 @@
 """Chooses reference and threshold of a linear from consecutive calibration inputs.
 
-The score of an input is |x_k − expected_k| ‖W_k‖, the size of what it would add to the output. The
-output y = W x̂ + b is carried from step to step as
+The score of an input is |x_k − expected_k| ‖W_k‖, the size of what it would add to the output; of a
+block of inputs that are computed together the root of the sum of squares. The output y = W x̂ + b is
+carried from step to step as
 
     y_t = α y_{t−1} + base + W (x − expected where chosen) + b        base = (1 − α) W μ − α b
 """
@@ -48,9 +49,9 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
         config: The configuration.
 
     Returns:
-        ``scale`` (‖W_k‖), ``mean`` and ``product`` (W μ) where the reference has a mean, attributes
-        of the ops, and metrics on the calibration text: ``kept`` (fraction of the inputs), ``gap``
-        (mean of ‖y − y_full‖ / ‖y_full‖), ``alpha``, and cosines of the outputs.
+        ``scale`` (‖W_k‖), ``mean`` where the reference has one, attributes of the ops, and metrics
+        on the calibration text: ``kept`` (fraction of the inputs), ``gap`` (mean of
+        ‖y − y_full‖ / ‖y_full‖), ``alpha``, and cosines of the outputs.
 
     Raises:
         FitError: Not a target, a weight that is not finite, too little to save, or nothing is known
@@ -70,7 +71,9 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
     if not np.isfinite(scale).all():
         raise FitError("its weight is not finite, or too large to score")
     k = weight.shape[1]
-    keep = max(1, round(config.topk * k)) if config.select == "topk" else None
+    width = config.width
+    blocks = -(-k // width)
+    keep = max(1, round(config.topk * blocks)) if config.select == "topk" else None
     metrics: dict[str, float] = {}
     run = None if statistics is None else statistics.run
     if statistics is None or run is None or len(run) < _LEAST_RUN:
@@ -81,23 +84,24 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
         tried = []
         for candidate in _references(config, run, mean, scale):
             least = _theta(config, run, candidate, scale)
-            outcome = simulate(run, candidate, scale, least, keep)
+            outcome = simulate(run, candidate, scale, least, keep, width)
             tried.append((loss(weight, run, outcome.effective), candidate, least, outcome))
         found, reference, theta, outcome = min(tried, key=lambda one: _error(one[0], one[3]))
         metrics = _metrics(found, reference, outcome)
         worst = float(found.gap.max())
         gap_tol = _GAP_MARGIN * worst if config.gap_tol is None else config.gap_tol
-    if keep == k and not theta and config.budget_ms is None:
+    if keep == blocks and not theta and config.budget_ms is None:
         metrics["exact"] = 1.0
     tensors = {"scale": scale}
     if reference.mean is not None:
-        tensors |= {"mean": reference.mean, "product": weight @ reference.mean}
+        tensors["mean"] = reference.mean
     return Fit(
         tensors=tensors,
         attributes={
             "alpha": reference.alpha,
             "theta": theta,
             "keep": keep or 0,
+            "together": width,
             "quorum": config.quorum,
             "budget_us": -1.0 if config.budget_ms is None else 1000 * config.budget_ms,
             "age_max": config.age_max,
@@ -182,7 +186,7 @@ def _theta(config: EventDrivenConfig, run: Float, reference: Reference, scale: F
         return config.delta_theta
     if config.select == "topk":
         return 0.0
-    return threshold(run, reference, scale, config.topk)
+    return threshold(run, reference, scale, config.topk, config.width)
 
 
 def _metrics(found: Loss, reference: Reference, outcome: Outcome) -> dict[str, float]:

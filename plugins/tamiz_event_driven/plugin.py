@@ -10,12 +10,13 @@ from tamiz_event_driven.rewrite import rewrite
 
 EVENT_DRIVEN = api.Technique(
     name="event-driven",
+    version="2",
     summary="Computes only the inputs that changed since the step before.",
     standing=api.Standing.EXPERIMENTAL,
     pays="No situation was found: SmolLM2-135M decodes at 0.86 to 0.93 × the speed of int4.",
     config=EventDrivenConfig,
     site_kinds={api.SiteKind.LINEAR},
-    claims=(api.Claim(api.Resource.BUDGET, block=1),),
+    claims=(api.Claim(api.Resource.BUDGET, block="block"),),
     requires={"skippable-blocks"},
     # Deltas of a layer are against steps that saw the keys that this one sees.
     excludes={"windows", "chosen-keys"},

@@ -18,12 +18,16 @@ from tamiz.api import (
     has_input,
     input_of,
     output_of,
+    product_of,
 )
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-_SELECT = ("alpha", "theta", "keep", "quorum", "budget_us", "age_max", "gap_every", "dense_first")
+_SELECT = (
+    *("alpha", "theta", "keep", "together", "quorum", "budget_us", "age_max", "gap_every"),
+    "dense_first",
+)
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
@@ -118,8 +122,8 @@ def _base(
     """(1 − α) W μ − α b; None where it is 0."""
     alpha = float(fit.attributes["alpha"])
     base = np.zeros(site.out_features, np.float32)
-    if "product" in fit.tensors and not centred:
-        base += np.float32(1 - alpha) * fit.tensors["product"]
+    if "mean" in fit.tensors and not centred:
+        base += np.float32(1 - alpha) * product_of(node, fit.tensors["mean"])
     bias = input_of(node, "bias") if has_input(node, "bias") else None
     if bias is not None:
         assert bias.const_value is not None

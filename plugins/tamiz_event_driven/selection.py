@@ -1,10 +1,13 @@
 """Which inputs event-driven computes on a run of consecutive tokens, and what that costs.
 
 expected_t = μ + α (x̂_{t−1} − μ)        x̂_t = x_t where |x_t − expected_t| s ≥ θ, else expected_t
+
+Of inputs that are computed together, the root of the sum of squares of their scores counts.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +48,12 @@ class Outcome:
 
 
 def simulate(
-    run: Float, reference: Reference, scale: Float, theta: float, keep: int | None
+    run: Float,
+    reference: Reference,
+    scale: Float,
+    theta: float,
+    keep: int | None,
+    width: int = 1,
 ) -> Outcome:
     """Runs the selection over consecutive inputs.
 
@@ -54,33 +62,40 @@ def simulate(
         reference: What is expected.
         scale: s, ``[K]``.
         theta: θ.
-        keep: Most inputs of a token; None for any number.
+        keep: Most blocks of a token; None for any number.
+        width: Inputs of a block.
     """
     k = run.shape[1]
     mean = np.zeros(k, np.float32) if reference.mean is None else reference.mean
     effective = run.copy()
-    kept = 0
+    kept, blocks = 0, -(-k // width)
     for t in range(DENSE_FIRST, len(run)):
         expected = mean + np.float32(reference.alpha) * (effective[t - 1] - mean)
         score = np.abs(run[t] - expected) * scale
+        if width > 1:
+            score = np.sqrt(np.add.reduceat(np.square(score), np.arange(0, k, width)))
         chosen = score >= theta
-        if keep is not None and keep < k:
-            largest = np.zeros(k, bool)
+        if keep is not None and keep < blocks:
+            largest = np.zeros(blocks, bool)
             largest[np.argpartition(-score, keep - 1)[:keep]] = True
             chosen &= largest
+        if width > 1:
+            chosen = np.repeat(chosen, width)[:k]
         effective[t] = np.where(chosen, run[t], expected)
         kept += int(chosen.sum())
     return Outcome(effective, kept / max(1, (len(run) - DENSE_FIRST) * k))
 
 
-def threshold(run: Float, reference: Reference, scale: Float, fraction: float) -> float:
+def threshold(
+    run: Float, reference: Reference, scale: Float, fraction: float, width: int = 1
+) -> float:
     """θ with which the selection computes `fraction` of the inputs: bisection in closed loop."""
     if fraction == 1:
         return 0.0
-    low, high = 0.0, float(np.abs(run).max() * scale.max()) * 2
+    low, high = 0.0, float(np.abs(run).max() * scale.max()) * 2 * math.sqrt(width)
     for _ in range(18):
         middle = (low + high) / 2
-        if simulate(run, reference, scale, middle, None).kept > fraction:
+        if simulate(run, reference, scale, middle, None, width).kept > fraction:
             low = middle
         else:
             high = middle

@@ -61,11 +61,12 @@ class KwtaConfig(TechniqueConfig):
         description="Temperature of the softmax of select=mass, relative to the mean score "
         "of the site.",
     )
-    block: int = Field(
-        1,
+    block: int | None = Field(
+        None,
         ge=1,
-        le=64,
-        description="Inputs per block; the inputs of a block are kept or skipped together.",
+        le=4096,
+        description="Inputs per block; the inputs of a block are kept or skipped together. By "
+        "default the block of the weights, which the plan shows: 1 with block-quant.",
     )
     target: Literal["mlp", "attn", "both"] = Field(
         "both",
@@ -104,10 +105,15 @@ class KwtaConfig(TechniqueConfig):
             raise ValueError("k and k_abs exclude each other")
         return self
 
+    @property
+    def width(self) -> int:
+        """Inputs of a block."""
+        return self.block or 1
+
     def keep_at(self, site: Site) -> float:
         """Fraction of the blocks to keep at `site`; not known before the fit with `mass`."""
         if self.k_abs is not None:
-            return min(1.0, self.k_abs / -(-site.in_features // self.block))
+            return min(1.0, self.k_abs / -(-site.in_features // self.width))
         if self.k is not None:
             return self.k
         return max(0.1, 1 - _SKIPPED.get(site.tensor or "", _OTHERS) * float(self.strength**0.5))

@@ -57,10 +57,10 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         config: Which inputs win.
 
     Returns:
-        ``score`` float32 ``[blocks]`` (worth_b), ``center`` float32 ``[K]``, ``shift`` = W μ
-        float32 ``[N]`` and ``slope`` = ½ w float32 ``[K]`` where they are used; metrics ``keep``
-        (fraction of blocks), ``output_rel_l2`` = ‖W (z − z_kept)‖ / ‖W z‖ and, where it can be
-        predicted, ``loss`` (nats per token) on the samples.
+        ``score`` float32 ``[blocks]`` (worth_b), ``center`` float32 ``[K]`` and ``slope`` = ½ w
+        float32 ``[K]`` where they are used; metrics ``keep`` (fraction of blocks),
+        ``output_rel_l2`` = ‖W (z − z_kept)‖ / ‖W z‖ and, where it can be predicted, ``loss`` (nats
+        per token) on the samples.
 
     Raises:
         FitError: The site is no target, it would keep so much that a mask takes more time than
@@ -82,18 +82,17 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
     if config.centers(site):
         center = samples.mean(axis=0, dtype=np.float64).astype(np.float32)
         tensors["center"] = center
-        tensors["shift"] = (weight @ center.astype(np.float64)).astype(np.float32)
     z = samples - center
-    scores = _norms(z, config.block)
+    scores = _norms(z, config.width)
     if config.weighted:
-        tensors["score"] = _worth(weight, losses, config.block)
+        tensors["score"] = _worth(weight, losses, config.width)
         scores = scores * tensors["score"]
     if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
         raise FitError("its weights give scores that are not finite")
     whole = z @ weight.T
     costs = np.ones((len(z), 1), np.float32)
     if sensitivity is not None and losses is not None:
-        part = statistics.weight_share * config.block / site.in_features
+        part = statistics.weight_share * config.width / site.in_features
         by_token: dict[str, int | float | str] = {}
         if sensitivity.tokens is not None:
             half = (0.5 * _TRUST * sensitivity.tokens).astype(np.float32)
@@ -105,7 +104,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         _check_pays(config, float(kept.mean()))
     else:
         attributes, kept = _choice(scores, site, config)
-    spread = np.repeat(kept, config.block, axis=1)[:, : site.in_features]
+    spread = np.repeat(kept, config.width, axis=1)[:, : site.in_features]
     rest = np.where(spread, 0, z) @ weight.T
     metrics = {
         "keep": float(kept.mean()),
@@ -114,7 +113,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
     }
     if losses is not None:
         metrics["loss"] = float((np.where(spread, 0, np.square(z)) @ losses * costs[:, 0]).mean())
-    attributes |= {"block": config.block, "duty": config.duty, "first": config.first}
+    attributes |= {"block": config.width, "duty": config.duty, "first": config.first}
     if config.renorm:
         attributes["renorm"] = 1
     return Fit(tensors, attributes, metrics)
@@ -124,12 +123,13 @@ def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
     """A step reads what wins of the weight, line by line, and its scales.
 
     Where the measured cost of errors decides, the fit may mask other sites than predicted here: the
-    stored bytes are then an upper bound.
+    stored bytes are then an upper bound. They also are where μ is taken off: the bias that makes up
+    for it may take the place of another.
     """
     keep = config.keep_at(site)
     if not (config.targets(site) and (config.pays(keep) or config.reads_sensitivity)):
         return cost
-    blocks = -(-site.in_features // config.block)
+    blocks = -(-site.in_features // config.width)
     share = keep if config.select != "mass" else 1.0
     share = share / config.duty + 1 - 1 / config.duty
     constants = (site.in_features + site.out_features) * config.centers(site)
@@ -142,7 +142,7 @@ def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
         left,
         stored=cost.stored + own,
         read=left.read + own,
-        exact=cost.exact and not config.reads_sensitivity,
+        exact=cost.exact and not (config.reads_sensitivity or config.centers(site)),
         parts={**cost.parts, Access.RECORDS: Part(lines)},
     )
 
@@ -214,7 +214,9 @@ def _choice(
         last = np.take_along_axis(order, held.sum(axis=1, keepdims=True) - 1, axis=1)
         return {"mass": config.mass, "temperature": temperature}, likely >= last
     keep = min(max(1, round(config.keep_at(site) * blocks)), blocks)
-    threshold = float(np.sort(scores, axis=None)[-keep * len(scores)])
+    threshold = 0.0  # all blocks, however small those of another text are
+    if keep < blocks:
+        threshold = float(np.sort(scores, axis=None)[-keep * len(scores)])
     if config.select == "topk":
         ranks = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1)
         return {"keep": keep}, ranks < keep

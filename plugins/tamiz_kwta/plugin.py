@@ -9,7 +9,7 @@ from tamiz_kwta.rewrite import rewrite
 
 KWTA = api.Technique(
     name="kwta",
-    version="3",
+    version="4",
     summary="Reads only the weights of each token's strongest inputs (k winners take all).",
     standing=api.Standing.SITUATIONAL,
     pays="Layers with thousands of inputs; SmolLM2-135M gains nothing.",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tamiz.api import Fit, FitError, GraphEditor, Site, input_of
+from tamiz.api import Fit, FitError, GraphEditor, Site, input_of, product_of
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx_ir as ir
 
 
@@ -29,8 +30,8 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     if "center" in fit.tensors or "renorm" in fit.attributes:
         outputs["x"] = graph.value(f"{site.id}.kwta.centred", x)
     shifted, bias = None, input_of(node, "bias")
-    if "shift" in fit.tensors:
-        shifted = _shifted(graph, site, bias, fit)
+    if "center" in fit.tensors:
+        shifted = _shifted(graph, site, node, fit.tensors["center"])
         outputs["bias"] = graph.value(f"{site.id}.kwta.bias", shifted)
     inputs = {
         "x": x,
@@ -51,9 +52,9 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     return [made, node]
 
 
-def _shifted(graph: GraphEditor, site: Site, bias: ir.Value | None, fit: Fit) -> ir.Value:
-    """The bias with W μ added."""
-    shift = fit.tensors["shift"]
+def _shifted(graph: GraphEditor, site: Site, node: ir.Node, center: np.ndarray) -> ir.Value:
+    """The bias with W μ added, of the W that the op at the site multiplies with."""
+    shift, bias = product_of(node, center), input_of(node, "bias")
     if bias is not None:
         if bias.const_value is None:
             raise FitError("its bias is computed, expected a constant")

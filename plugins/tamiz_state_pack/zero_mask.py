@@ -27,11 +27,12 @@ class ZeroMaskConfig(TechniqueConfig):
     """What counts as zero, and how many zeros there must be."""
 
     eps: float = Field(0.0, ge=0, description="Largest size of an input that counts as zero.")
-    block: int = Field(
-        1,
+    block: int | None = Field(
+        None,
         ge=1,
         le=4096,
-        description="Inputs that are skipped together, if their length is at most `eps`.",
+        description="Inputs that are skipped together, if their length is at most `eps`. By "
+        "default the block of the weights, which the plan shows: 1 with block-quant.",
     )
     density: float = Field(
         0.3,
@@ -60,9 +61,9 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: ZeroMa
     """
     if statistics is None or not len(statistics.samples):
         raise FitError("nothing is known of its input")
-    x = statistics.samples
-    padded = np.pad(x, ((0, 0), (0, -x.shape[1] % config.block)))
-    blocks = padded.reshape(len(x), -1, config.block)
+    x, width = statistics.samples, config.block or 1
+    padded = np.pad(x, ((0, 0), (0, -x.shape[1] % width)))
+    blocks = padded.reshape(len(x), -1, width)
     left = np.sqrt(np.square(blocks).sum(axis=2)) > config.eps
     density = float(left.mean())
     if density > config.density:
@@ -77,7 +78,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: ZeroMa
         metrics["output_rel_l2"] = float(np.linalg.norm(lost @ weight.T) / max(whole, 1e-30))
         if not np.isfinite(metrics["output_rel_l2"]):
             raise FitError("its products on the calibration text are not finite")
-    attributes = {"block": config.block, "epsilon": config.eps, "density": config.density}
+    attributes = {"block": width, "epsilon": config.eps, "density": config.density}
     return Fit(attributes=attributes, metrics=metrics)
 
 

@@ -19,7 +19,14 @@ from tamiz.api.attention import (
 )
 from tamiz.api.cost import Access, Cost, Part
 from tamiz.api.dense import replace_weight
-from tamiz.api.editing import GraphEditor, attribute_of, has_input, input_of, output_of
+from tamiz.api.editing import (
+    GraphEditor,
+    attribute_of,
+    has_input,
+    input_of,
+    output_of,
+    product_of,
+)
 from tamiz.api.hookspecs import Exporter, hookimpl, offer
 from tamiz.api.linear import Linear, constant_weight, linear_at, stored_format
 from tamiz.api.metadata import (
@@ -117,6 +124,7 @@ __all__ = [
     "offer",
     "output_of",
     "present_of",
+    "product_of",
     "quantise",
     "read_json",
     "read_text",

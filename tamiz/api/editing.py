@@ -59,6 +59,27 @@ def attribute_of(node: ir.Node, name: str) -> Any:
     return _defaults(node.op_type)[name] if given is None else given.value
 
 
+def product_of(node: ir.Node, x: np.ndarray) -> np.ndarray:
+    """W x by an op of the domain `tamiz`, with the weight that it stores, without mask and bias.
+
+    Args:
+        node: A product, whose inputs `x`, `mask` and `bias` are left out.
+        x: float32 ``[K]``.
+
+    Returns:
+        float32 ``[N]``.
+    """
+    constants: dict[str, np.ndarray] = {"x": x[np.newaxis]}
+    for port in tamiz_ops.ports(node.op_type).inputs:
+        value = None if port in ("x", "mask", "bias") else input_of(node, port)
+        if value is not None and value.const_value is not None:
+            constants[port] = value.const_value.numpy()
+    inputs = [constants.get(port) for port in tamiz_ops.ports(node.op_type).inputs]
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    product: np.ndarray = tamiz_ops.run(node.op_type, inputs, **attributes)[0][0]
+    return product
+
+
 @cache
 def _defaults(op_type: str) -> Mapping[str, Any]:
     declared = tamiz_ops.schemas()[op_type]["attributes"]

@@ -83,7 +83,8 @@ class Claim:
             the technique's name.
         block: Block size along the input that the claim works in, or the name of the
             configuration's field that holds it; None where it has none. All claims on a site
-            share one partition: the finest block, of which the others are multiples.
+            share one partition: the finest block, of which the others are multiples. Where the
+            field of a mask is None the plan sets it to the block of the weights.
 
     Raises:
         ValueError: `weights`, `budget`, `outputs`, `sketch` and `cache` have one owner, so they

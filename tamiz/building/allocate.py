@@ -32,9 +32,10 @@ from tamiz.calibration.file import Calibration
 from tamiz.files.errors import TamizError
 from tamiz.planning import machine
 from tamiz.planning.allocation import Goal
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan, make_plan
 from tamiz.planning.policy import Gating, Rules
-from tamiz.planning.resolver import Choice, SitePlan
+from tamiz.planning.resolver import SitePlan
 from tamiz.reporting.report import Paying, Trial, WholeModelGate
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.sensitivity import sensitivities

@@ -30,8 +30,8 @@ from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.files.text_file import write_json
 from tamiz.planning.allocation import Goal
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan, describe
-from tamiz.planning.resolver import Choice
 from tamiz.reporting.page import render
 from tamiz.reporting.reader import read_report
 from tamiz.reporting.report import Report, WholeModelGate

@@ -30,8 +30,8 @@ from tamiz.building.quality import PERFECT, measure
 from tamiz.building.workers import Workers
 from tamiz.files.errors import TamizError, blaming
 from tamiz.files.tensor_file import is_intact, write_tensors
+from tamiz.planning.choice import Choice
 from tamiz.planning.policy import Rules
-from tamiz.planning.resolver import Choice
 
 #: Key of the metadata in a fit's file.
 _KIND = "tamiz-fit"

@@ -26,9 +26,10 @@ from tamiz.building.problem import Ladder
 from tamiz.calibration.file import Calibration
 from tamiz.files.errors import blaming
 from tamiz.planning.allocation import STORED, Rung
+from tamiz.planning.choice import Choice
 from tamiz.planning.machine import Profile, cores
 from tamiz.planning.plan import make_plan, predict
-from tamiz.planning.resolver import Choice, SitePlan
+from tamiz.planning.resolver import SitePlan
 from tamiz.planning.speed import site_seconds
 from tamiz.survey.sensitivity import Sensitivity
 from tamiz.survey.survey import Survey, reading

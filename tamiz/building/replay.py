@@ -13,9 +13,10 @@ from tamiz.building.selection import Slot
 from tamiz.calibration import file as calibrations
 from tamiz.calibration.file import Calibration
 from tamiz.files.errors import TamizError
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan
 from tamiz.planning.policy import Gating, Rules
-from tamiz.planning.resolver import Choice, resolve
+from tamiz.planning.resolver import resolve
 from tamiz.reporting.report import Report, WholeModelGate
 
 #: The decisions were gated when they were made.

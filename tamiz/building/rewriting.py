@@ -17,8 +17,8 @@ from tamiz.files.errors import blaming
 from tamiz.files.external_data import check_written, locations
 from tamiz.files.mapping import keep_places
 from tamiz.files.outputs import link_or_copy
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan
-from tamiz.planning.resolver import Choice
 from tamiz.runtime.states import PAST
 from tamiz.runtime.switches import is_switch
 from tamiz.survey.survey import Survey, reading, run_passes

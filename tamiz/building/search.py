@@ -17,9 +17,9 @@ from tamiz.calibration import file as calibrations
 from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.calibration.file import Calibration
 from tamiz.files.errors import TamizError
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan, make_plan
 from tamiz.planning.policy import Rules, Tuning, read_policy
-from tamiz.planning.resolver import Choice
 from tamiz.reporting.report import WholeModelGate
 
 

@@ -13,8 +13,9 @@ from tamiz.api.technique import Resource
 from tamiz.building.fitting import Attempt, Fitted, Job, fit_all
 from tamiz.building.workers import Workers
 from tamiz.calibration.file import Calibration
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan
-from tamiz.planning.resolver import Choice, SitePlan
+from tamiz.planning.resolver import SitePlan
 from tamiz.survey.survey import Survey, reading
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from tamiz.api.technique import Strength
 from tamiz.building.selection import Slot
 from tamiz.building.whole_model import Gated, Trials, hold_to_budget, lossy, rounded
-from tamiz.planning.resolver import Choice
+from tamiz.planning.choice import Choice
 
 _TRIALS = 7
 #: Share of the budget that a trial aims at, and the share that ends the search.

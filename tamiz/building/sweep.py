@@ -27,7 +27,7 @@ from tamiz.runtime.model import Model
 from tamiz.survey.survey import Survey, survey
 
 if TYPE_CHECKING:
-    from tamiz.planning.resolver import Choice
+    from tamiz.planning.choice import Choice
     from tamiz.plugins import Plugins
 
 

@@ -14,7 +14,7 @@ from tamiz.files.errors import TamizError, did_you_mean
 if TYPE_CHECKING:
     from tamiz.api.technique import Technique
     from tamiz.planning.allocation import Goal, Prefer
-    from tamiz.planning.resolver import Choice
+    from tamiz.planning.choice import Choice
 
 _POSITIVE = click.FloatRange(0, min_open=True)
 

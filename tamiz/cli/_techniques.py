@@ -13,8 +13,8 @@ from tamiz.files.errors import TamizError, did_you_mean
 
 if TYPE_CHECKING:
     from tamiz.api.technique import Technique
+    from tamiz.planning.choice import Choice
     from tamiz.planning.recipes import Recipe
-    from tamiz.planning.resolver import Choice
     from tamiz.plugins import Plugins
 
 policy = click.option(

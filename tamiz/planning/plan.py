@@ -12,8 +12,9 @@ from tamiz.api.cost import Cost
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Resource, Technique
 from tamiz.files.errors import TamizError, blaming, did_you_mean
+from tamiz.planning.choice import Choice
 from tamiz.planning.policy import Policy, Rules
-from tamiz.planning.resolver import Choice, Conflict, Resolution, SitePlan, resolve
+from tamiz.planning.resolver import Conflict, Resolution, SitePlan, resolve
 from tamiz.survey.survey import Survey
 
 #: The rules of a build without a policy.

@@ -6,12 +6,14 @@ The resolver knows no technique by name: everything follows from the claims, `pr
 - ``one-owner``: an exclusive claim shares its resource with no other technique, neither at its
   site nor at the members of a composite site.
 - ``one-partition``: blocks along the input share one partition at a site. The finest block is the
-  partition, the others are multiples of it, and no mask is finer than what the weights can skip.
+  partition, the others are multiples of it, no mask is finer than what the weights can skip, and
+  masks that narrow one another have equal blocks.
 - ``required-capability``: another technique at the site provides what a technique requires.
 - ``excluded-capability``: no other technique provides what a technique excludes, neither at its
   site, nor at a composite site that holds it, nor at a member of it.
 
-A default owner of weights yields to a requested owner and becomes its fallback.
+A default owner of weights yields to a requested owner and becomes its fallback. A mask whose block
+is not set takes that of its peers, else the block that the weights can skip.
 
 The result depends on the declarations only, not on their order.
 """
@@ -19,18 +21,14 @@ The result depends on the declarations only, not on their order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
-
-from pydantic import ValidationError
 
 from tamiz.api.site import Site
-from tamiz.api.technique import Claim, Mode, Resource, Technique, TechniqueConfig
-from tamiz.files.errors import TamizError, did_you_mean
+from tamiz.api.technique import Mode, Resource
+from tamiz.planning.choice import Choice
+from tamiz.planning.partition import MASKS, blocks, compatible, misfit, remedies, with_blocks
 
-#: Resources whose claims skip inputs.
-MASKS = (Resource.CANDIDATES, Resource.BUDGET)
 _RANK = {
     Resource.WEIGHTS: 0,
     Resource.CANDIDATES: 1,
@@ -44,73 +42,13 @@ _RANK = {
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A technique with its configuration, to be used at a site.
-
-    Attributes:
-        technique: The declaration.
-        config: Its configuration.
-        requested: True if the user named the technique, False if it is on by default. Where
-            conflicts are dropped, requested techniques win over defaults, then the alphabetically
-            first wins.
-        named: True if a policy names the site, which `Technique.takes` then does not leave out.
-    """
-
-    technique: Technique
-    config: TechniqueConfig
-    requested: bool = True
-    named: bool = False
-
-    @classmethod
-    def of(
-        cls, technique: Technique, fields: Mapping[str, Any], *, requested: bool = True
-    ) -> Choice:
-        """Makes a choice from fields of the technique's configuration; others have their defaults.
-
-        Raises:
-            TamizError: An unknown field, or a value outside of its range.
-        """
-        try:
-            return cls(technique, technique.config.model_validate(dict(fields)), requested)
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = str(first["loc"][0]) if first["loc"] else ""
-            if first["type"] == "extra_forbidden":
-                close = did_you_mean(name, technique.config.model_fields)
-                raise TamizError(f"{technique.name}: unknown setting {name!r}{close}") from error
-            if name not in technique.config.model_fields:
-                raise TamizError(f"{technique.name}: {first['msg']}") from error
-            expected = first["msg"].removeprefix("Value error, ")
-            expected = expected.replace("Input should be", "expected")
-            raise TamizError(f"{technique.flag(name)}={first['input']}: {expected}") from error
-
-    def with_fields(self, fields: Mapping[str, Any]) -> Choice:
-        """The choice with other values of some fields; raises as `of`."""
-        given = {**self.config.model_dump(), **fields}
-        return replace(self, config=Choice.of(self.technique, given).config)
-
-    def acts_at(self, site: Site) -> bool:
-        """Whether the technique can act at `site`, and its configuration or a policy takes it."""
-        technique = self.technique
-        taken = self.named or technique.takes is None or technique.takes(site, self.config)
-        return technique.fits(site) and taken
-
-    def block(self, claim: Claim) -> int | None:
-        """The block size of one of the technique's claims."""
-        if isinstance(claim.block, str):
-            value = getattr(self.config, claim.block)
-            return None if value is None else int(value)
-        return claim.block
-
-
-@dataclass(frozen=True)
 class SitePlan:
     """What happens at one site.
 
     Attributes:
         site: The site.
         choices: Techniques in the order of their rewrites. Claims order them: weights, candidates,
-            budget, keys, outputs, sketch, cache.
+            budget, keys, outputs, sketch, cache. Masks whose block was not set have one now.
         block: Size of the common partition of the input; None where no claim has a block.
         fallbacks: Owners of the weights that are tried, in order, if the chosen owner's fit is
             refused: defaults that yielded to a requested technique.
@@ -273,7 +211,7 @@ def _clash(a: _Wish, b: _Wish) -> Conflict | None:
                     "which only one technique can have",
                     (f"switch {a.name} off there", f"switch {b.name} off there"),
                 )
-            if a.site.id == b.site.id and not _compatible(
+            if a.site.id == b.site.id and not compatible(
                 (mine.resource, a.choice.block(mine)), (theirs.resource, b.choice.block(theirs))
             ):
                 return Conflict(
@@ -281,22 +219,10 @@ def _clash(a: _Wish, b: _Wish) -> Conflict | None:
                     (a.name, b.name),
                     "one-partition",
                     f"{a.name} works in blocks of {a.choice.block(mine)} and {b.name} in blocks of "
-                    f"{b.choice.block(theirs)} at {site.id}, which have no common partition",
-                    ("choose blocks of which one is a multiple of the other",),
+                    f"{b.choice.block(theirs)} at {site.id}, which {misfit(mine, theirs)}",
+                    remedies((a.choice, mine), (b.choice, theirs)),
                 )
     return None
-
-
-def _compatible(a: tuple[Resource, int | None], b: tuple[Resource, int | None]) -> bool:
-    """Whether two blocks along the input allow one partition."""
-    (a_resource, a_block), (b_resource, b_block) = a, b
-    if a_block is None or b_block is None or Resource.KEYS in (a_resource, b_resource):
-        return True
-    if a_resource == Resource.WEIGHTS and b_resource in MASKS:
-        return b_block % a_block == 0
-    if b_resource == Resource.WEIGHTS and a_resource in MASKS:
-        return a_block % b_block == 0
-    return max(a_block, b_block) % min(a_block, b_block) == 0
 
 
 def _unmet(wishes: Sequence[_Wish]) -> list[Conflict]:
@@ -365,12 +291,5 @@ def _site_plan(site: Site, choices: Sequence[Choice], fallbacks: tuple[Choice, .
         first = min(((_RANK[c.resource], c.order) for c in choice.technique.claims), default=(9, 0))
         return (*first, choice.technique.name)
 
-    masks = [
-        block
-        for choice in choices
-        for claim in choice.technique.claims
-        if claim.resource in MASKS and (block := choice.block(claim)) is not None
-    ]
-    return SitePlan(
-        site, tuple(sorted(choices, key=rank)), min(masks) if masks else None, fallbacks
-    )
+    chosen = tuple(sorted(with_blocks(choices), key=rank))
+    return SitePlan(site, chosen, min(blocks(chosen, MASKS), default=None), fallbacks)

@@ -18,8 +18,8 @@ from tamiz.building.build import Options, build
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.calibration.file import Calibration
 from tamiz.files.bundle import Bundle
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan, choose, make_plan
-from tamiz.planning.resolver import Choice
 from tamiz.survey.survey import Survey, survey
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from tamiz.building.gate import Verdict
 from tamiz.building.selection import Slot
 from tamiz.building.strength import adjustable, spend_budget
 from tamiz.building.whole_model import Trials
-from tamiz.planning.resolver import Choice, SitePlan
+from tamiz.planning.choice import Choice
+from tamiz.planning.resolver import SitePlan
 
 
 class Config(TechniqueConfig):

@@ -65,10 +65,10 @@ def test_interactions_fall_out_of_the_declarations(generate: ModuleType) -> None
     masks = [
         noisy(
             name=name,
-            claims=(Claim(Resource.CANDIDATES, Mode.NARROWING, order, 8 * order),),
+            claims=(Claim(Resource.CANDIDATES, Mode.NARROWING, order, block),),
             requires=frozenset({"skippable-blocks"}),
         )
-        for name, order in (("b-first", 1), ("a-second", 2), ("c-odd", 3))
+        for name, order, block in (("b-first", 1, 8), ("a-second", 2, 8), ("c-odd", 3, 24))
     ]
     rival = noisy(name="rival")
     packed = dataclasses.replace(

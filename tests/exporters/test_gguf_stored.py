@@ -21,8 +21,8 @@ from tamiz.building.build import build
 from tamiz.cli import main
 from tamiz.files.bundle import DATA, Bundle
 from tamiz.files.errors import TamizError
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import choose
-from tamiz.planning.resolver import Choice
 from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 from tamiz.survey.export import export

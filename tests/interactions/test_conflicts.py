@@ -16,7 +16,18 @@ ROWS = [
     ("--proc-sparse=on --tt=on", ("proc-sparse", "tt"), "one-owner", "weights"),
     ("--proc-sparse=on --ternary=on", ("proc-sparse", "ternary"), "one-owner", "weights"),
     ("--seed-delta=on --ternary=on", ("seed-delta", "ternary"), "one-owner", "weights"),
-    ("--kwta=on --ternary=on", ("kwta", "ternary"), "one-partition", "blocks of 1"),
+    (
+        "--event-driven=on --event-block=24 --ternary=on",
+        ("event-driven", "ternary"),
+        "one-partition",
+        "blocks of 24",
+    ),
+    (
+        "--kwta=on --kwta-block=8 --state-pack-mask=on --state-pack-mask-block=16",
+        ("kwta", "state-pack-mask"),
+        "one-partition",
+        "equal blocks",
+    ),
     ("--state-pack-mlp=on", ("state-pack-mlp",), "required-capability", "packed-bits"),
     (
         "--state-pack-mlp=ternary --proc-sparse=on",

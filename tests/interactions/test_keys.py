@@ -6,8 +6,8 @@ import pytest
 
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import ConflictError, choose, make_plan
-from tamiz.planning.resolver import Choice
 from tamiz.plugins import Plugins
 
 ATTENTION = Site("layers.0.attention", SiteKind.ATTENTION, "attention", 0)

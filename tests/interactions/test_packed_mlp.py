@@ -6,6 +6,7 @@ As in `test_compositions`: CLI → plan → graph → numbers.
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ import pytest
 from kit.composed import PROMPT, Compose, Composed, needs, strongest
 from kit.decoding import stages
 from kit.llama_reference import Array
+from tamiz.calibration.file import load as load_calibration
 from tamiz.files.bundle import sha256
 from tamiz.runtime.model import Model
 from tamiz_ops import metrics
@@ -95,6 +97,34 @@ def test_zeros_of_relu_are_skipped_for_free(
     for node in counted:
         assert node["pack.active"] == node["pack.enabled"] == 1
         assert 0 < node["pack.nonzero"] < 0.9 * node["pack.inputs"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "block", "flags", "fields"),
+    [
+        ("proc-sparse", 32, ("--proc-sparse=on", "--proc-shed-eps=0"), {"shed_eps": 0}),
+        ("seed-delta", 32, ("--seed-delta=on", "--seed-delta-k=48"), {"k": 48}),
+        ("ternary", 16, ("--ternary=on", "--ternary-max-error=1"), {"max_error": 1}),
+    ],
+)
+def test_zeros_are_skipped_in_the_blocks_of_the_weights(
+    relu: None,
+    compose: Compose,
+    calibration: Path,
+    owner: str,
+    block: int,
+    flags: tuple[str, ...],
+    fields: dict[str, Any],
+) -> None:
+    needs("state-pack-mask", owner)
+    made = composed_on_relu(
+        compose, f"--calibration={calibration}", *flags, eps=block / 8, exact=False
+    )
+    assert made.order("layers.1.ffn_down") == [owner, "state-pack-mask"]
+    made.use_weights_of(owner, load_calibration(calibration, made.found.bundle), **fields)
+    downs = [s.id for s in made.found.sites if s.tensor == "ffn_down"]
+    made.llama.masks = dict.fromkeys(downs, larger_than(block / 8, block))
+    made.check()
 
 
 def test_without_zeros_a_site_is_refused(compose: Compose, calibration: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from kit.llama_reference import Array, Llama
 from tamiz.api.technique import FitError
 from tamiz.calibration.file import Calibration
-from tamiz.planning.resolver import Choice
+from tamiz.planning.choice import Choice
 from tamiz.plugins import load
 from tamiz.runtime.model import Model
 from tamiz.survey.survey import Survey

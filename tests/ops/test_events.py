@@ -100,6 +100,10 @@ class Linear:
         {"keep": 20, "gap_every": 8, "beta": 0.5},
         {"budget_us": 0.0, "quorum": 0.25},
         {"budget_us": 0.0},
+        {"theta": 2.5, "together": 8},
+        {"keep": 5, "together": 8, "gap_every": 8},
+        {"keep": 9, "theta": 0.9, "age_max": 5, "together": 3, "beta": 0.5},
+        {"budget_us": 0.0, "quorum": 0.25, "together": 32},
     ],
     ids=str,
 )
@@ -165,6 +169,17 @@ def test_500_steps_do_not_drift_from_the_effective_input(isa, alpha, beta):
     # Deltas are rounded to 1 part in 65,024 of the largest of their group. What is carried on whole
     # adds these errors up, as the root of the steps; a gap check begins anew.
     assert worst < (1e-3 if alpha == 1 else 1e-4)
+
+
+def test_a_block_is_computed_whole_or_not_at_all():
+    linear = Linear(alpha=0.0, keep=2, together=32)
+    for step in range(6):
+        x = random(1, 1, K, seed=step)
+        linear(x)
+    blocks = [linear.mask[0, 0, at : at + 32] for at in range(0, K, 32)]
+    assert [len(set(block)) for block in blocks] == [1] * 4
+    norms = [np.linalg.norm(x[0, 0, at : at + 32]) for at in range(0, K, 32)]
+    assert {i for i, block in enumerate(blocks) if block[0]} == set(np.argsort(norms)[-2:])
 
 
 def test_first_tokens_and_prompts_are_dense():
@@ -332,6 +347,7 @@ def test_another_batch_than_the_state_is_told():
     [
         ({"quorum": 1.5}, "quorum is 1.5"),
         ({"block": 0}, "'block' is 0"),
+        ({"together": 0}, "'together' is 0"),
         ({"mean": random(3)}, r"mean has shape \[3\], expected \[100\]"),
         ({"attention": attention_mask(0)}, "attention_mask has shape"),
         ({"candidates": np.ones((1, 1, 7), np.uint8)}, r"mask has shape \[1, 1, 7\]"),

@@ -19,8 +19,8 @@ from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.cli import main
 from tamiz.evaluation.bench_child import BundleEngine
 from tamiz.files.bundle import Bundle
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import ConflictError, choose, make_plan
-from tamiz.planning.resolver import Choice
 from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 from tamiz.runtime.sequence import ExactSequence, SharedSequence

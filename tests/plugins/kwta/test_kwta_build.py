@@ -13,8 +13,8 @@ from tamiz.api.site import Site, SiteKind
 from tamiz.building.build import Options, build
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import choose, make_plan, predict
-from tamiz.planning.resolver import Choice
 from tamiz.plugins import Plugins
 from tamiz.reporting.report import Report
 from tamiz.runtime.model import Model

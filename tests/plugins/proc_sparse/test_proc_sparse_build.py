@@ -10,8 +10,9 @@ from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Claim, Mode, Resource, Technique, TechniqueConfig
 from tamiz.building.build import Options, build
 from tamiz.files.bundle import Bundle
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import ConflictError, choose, make_plan, predict, totals
-from tamiz.planning.resolver import Choice, resolve
+from tamiz.planning.resolver import resolve
 from tamiz.plugins import Plugins
 from tamiz.survey.survey import survey
 from tamiz_proc_sparse.config import ProcSparseConfig

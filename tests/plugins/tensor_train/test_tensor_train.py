@@ -14,8 +14,9 @@ from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Claim, Fit, FitError, Mode, Resource, Technique, TechniqueConfig
 from tamiz.building.build import Options, build
 from tamiz.files.bundle import Bundle
+from tamiz.planning.choice import Choice
 from tamiz.planning.plan import choose
-from tamiz.planning.resolver import Choice, resolve
+from tamiz.planning.resolver import resolve
 from tamiz.plugins import load
 from tamiz.testing.trial import gemm, run
 from tamiz_tensor_train.config import TensorTrainConfig

@@ -14,6 +14,7 @@
 #include "base/metrics.h"
 #include "base/switches.h"
 #include "kernels/kernels.h"
+#include "ops/events/event_blocks.h"
 #include "ops/events/event_state.h"
 #include "ops/products/product_ports.h"
 
@@ -67,6 +68,7 @@ class EventSelect : public Stage {
         gap_every_(attributes.ints.at("gap_every")),
         dense_first_(attributes.ints.at("dense_first")),
         block_(PackedWeight::positive(attributes, "block")),
+        together_(PackedWeight::positive(attributes, "together")),
         kernels_(kernels) {
     if (!(quorum_ >= 0 && quorum_ <= 1)) {
       throw Error("quorum is " + std::to_string(quorum_) + ", expected 0 to 1");
@@ -95,7 +97,7 @@ class EventSelect : public Stage {
   }
 
   size_t scratch_bytes(const Call& call) const override {
-    return Layout(call, state_.k).plan.bytes();
+    return Layout(call, state_.k, blocks()).plan.bytes();
   }
 
   size_t tasks(const Call& call, int) const override {
@@ -119,29 +121,34 @@ class EventSelect : public Stage {
 
  private:
   int64_t rows_a_task() const { return std::max(kTaskElements / state_.k, int64_t{1}); }
+  int64_t blocks() const { return divide_up(state_.k, together_); }
 
-  /// The scratch memory of a call: rows [k], by sequence.
+  /// The scratch memory of a call: an EventMemory by sequence. Blocks of one input have no arrays
+  /// of their own.
   struct Layout {
     ScratchPlan plan;
-    ScratchRows<float> expected, scores;
+    ScratchRows<float> expected, scores, block_scores;
+    ScratchRows<uint8_t> chosen;
     ScratchRows<int32_t> largest;
 
-    Layout(const Call& call, int64_t k) {
+    Layout(const Call& call, int64_t k, int64_t blocks) {
       const int64_t batch = call.inputs[In::x].shape.dims[0];
       expected = plan.reserve_rows<float>(batch, k);
       scores = plan.reserve_rows<float>(batch, k);
-      largest = plan.reserve_rows<int32_t>(batch, k);
+      if (blocks < k) block_scores = plan.reserve_rows<float>(batch, blocks);
+      if (blocks < k) chosen = plan.reserve_rows<uint8_t>(batch, blocks);
+      largest = plan.reserve_rows<int32_t>(batch, blocks);
     }
   };
 
-  /// The scratch memory of one sequence: arrays [k].
-  struct Memory {
-    float *expected, *scores;
-    int32_t* largest;
-  };
-  Memory memory(const Call& call, int64_t b) const {
-    const Layout layout(call, state_.k);
-    return {layout.expected.row(call.scratch, b), layout.scores.row(call.scratch, b),
+  /// The scratch memory of sequence b, whose mask lies at `mask`.
+  EventMemory memory(const Call& call, int64_t b, uint8_t* mask) const {
+    const Layout layout(call, state_.k, blocks());
+    float* const scores = layout.scores.row(call.scratch, b);
+    const bool single = blocks() == state_.k;
+    return {layout.expected.row(call.scratch, b), scores,
+            single ? scores : layout.block_scores.row(call.scratch, b),
+            single ? mask : layout.chosen.row(call.scratch, b),
             layout.largest.row(call.scratch, b)};
   }
 
@@ -250,14 +257,17 @@ class EventSelect : public Stage {
   /// Returns false where everything is chosen: then the product is the dense one.
   bool choose(const Call& call, int64_t b, const float* past, const float* x, bool gap) const {
     const int64_t k = state_.k, batch = call.inputs[In::x].shape.dims[0];
-    const Memory memory = this->memory(call, b);
     float* const delta = call.outputs[Out::delta].as<float>() + b * k;
     uint8_t* const mask = call.outputs[Out::mask].as<uint8_t>() + b * k;
+    const EventMemory memory = this->memory(call, b, mask);
     const EventArgs args = arguments(call, b, past, x);
+    const bool single = memory.chosen == mask;
     const int64_t wanted =
-        kernels_.events.choose(args, memory.expected, delta, mask, memory.scores);
-    const int64_t count = limit(call, wanted, past[state_.pace_at()]);
-    if (count < wanted) keep_largest(memory, count, mask);
+        single ? kernels_.events.choose(args, memory.expected, delta, mask, memory.scores)
+               : choose_blocks(kernels_, args, together_, memory, delta, mask);
+    const int64_t most = limit(call, wanted, past[state_.pace_at()]);
+    if (most < wanted) keep_largest(memory, most);
+    const int64_t count = single ? most : keep_chosen(memory.chosen, together_, k, mask);
     if (count == k) return false;
     plan(call, b, true, count, false, gap);
     float* const next = call.outputs[Out::reference].as<float>() + b * k;
@@ -298,36 +308,36 @@ class EventSelect : public Stage {
     return args;
   }
 
-  /// How many of the `wanted` inputs may be computed: at most `keep`, and what fits the budget at
+  /// How many of the `wanted` blocks may be computed: at most `keep`, and what fits the budget at
   /// the pace so far, but no less than the quorum.
   int64_t limit(const Call& call, int64_t wanted, float pace) const {
     int64_t most = keep_ > 0 ? std::min(wanted, keep_) : wanted;
     if (budget_ < 0 || (budget_ > 0 && !(pace > 0))) return most;
     const int64_t quorum = static_cast<int64_t>(std::ceil(quorum_ * static_cast<float>(most)));
-    const float fits = budget_ > 0 ? 1000 * budget_ / pace : 0;
+    const float fits = budget_ > 0 ? 1000 * budget_ / (pace * static_cast<float>(together_)) : 0;
     if (fits >= static_cast<float>(most)) return most;
     call.metrics->add(Metric::quorum_hits, 1);
     return std::max(quorum, static_cast<int64_t>(fits));
   }
 
-  /// Of what the mask holds the `count` inputs with the largest scores.
-  void keep_largest(const Memory& memory, int64_t count, uint8_t* mask) const {
-    for (int64_t i = 0; i < state_.k; ++i) {
-      if (!mask[i]) memory.scores[i] = -1;
+  /// Of the chosen blocks the `count` with the largest scores.
+  void keep_largest(const EventMemory& memory, int64_t count) const {
+    for (int64_t b = 0; b < blocks(); ++b) {
+      if (!memory.chosen[b]) memory.block_scores[b] = -1;
     }
-    std::memset(mask, 0, static_cast<size_t>(state_.k));
+    std::memset(memory.chosen, 0, static_cast<size_t>(blocks()));
     if (count == 0) return;
     // Floats that are not negative order as their bits do; -1 comes before them.
-    const int32_t* const ranks = reinterpret_cast<const int32_t*>(memory.scores);
-    kernels_.shortlist.select(ranks, state_.k, count, memory.largest);
-    for (int64_t i = 0; i < count; ++i) mask[memory.largest[i]] = 1;
+    const int32_t* const ranks = reinterpret_cast<const int32_t*>(memory.block_scores);
+    kernels_.shortlist.select(ranks, blocks(), count, memory.largest);
+    for (int64_t b = 0; b < count; ++b) memory.chosen[memory.largest[b]] = 1;
   }
 
   const EventState state_;
   const float alpha_, theta_;
   const bool two_sums_;
   const float quorum_, budget_;
-  const int64_t keep_, age_max_, gap_every_, dense_first_, block_;
+  const int64_t keep_, age_max_, gap_every_, dense_first_, block_, together_;
   const Kernels& kernels_;
 };
 
@@ -353,7 +363,10 @@ const OpSpec& event_select_spec() {
        kOutputs,
        {"alpha", Kind::real, false, 0, "how much of the last deviation from the mean is expected"},
        {"theta", Kind::real, false, 0, "least score that is chosen"},
-       {"keep", Kind::integer, false, 0, "most inputs that are chosen; 0: any number"},
+       {"keep", Kind::integer, false, 0, "most blocks that are chosen; 0: any number"},
+       {"together", Kind::integer, false, 1,
+        "inputs of a block, which are chosen together by the root of the sum of their squared "
+        "scores"},
        {"quorum", Kind::real, false, 0, "fraction that a budget cannot take away"},
        {"budget_us", Kind::real, false, -1, "microseconds for the product; negative: any time"},
        {"age_max", Kind::integer, false, 0,

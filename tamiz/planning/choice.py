@@ -1,0 +1,73 @@
+"""A technique that is to be used, with its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from tamiz.api.site import Site
+from tamiz.api.technique import Claim, Technique, TechniqueConfig
+from tamiz.files.errors import TamizError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A technique with its configuration, to be used at a site.
+
+    Attributes:
+        technique: The declaration.
+        config: Its configuration.
+        requested: True if the user named the technique, False if it is on by default. Where
+            conflicts are dropped, requested techniques win over defaults, then the alphabetically
+            first wins.
+        named: True if a policy names the site, which `Technique.takes` then does not leave out.
+    """
+
+    technique: Technique
+    config: TechniqueConfig
+    requested: bool = True
+    named: bool = False
+
+    @classmethod
+    def of(
+        cls, technique: Technique, fields: Mapping[str, Any], *, requested: bool = True
+    ) -> Choice:
+        """Makes a choice from fields of the technique's configuration; others have their defaults.
+
+        Raises:
+            TamizError: An unknown field, or a value outside of its range.
+        """
+        try:
+            return cls(technique, technique.config.model_validate(dict(fields)), requested)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0]) if first["loc"] else ""
+            if first["type"] == "extra_forbidden":
+                close = did_you_mean(name, technique.config.model_fields)
+                raise TamizError(f"{technique.name}: unknown setting {name!r}{close}") from error
+            if name not in technique.config.model_fields:
+                raise TamizError(f"{technique.name}: {first['msg']}") from error
+            expected = first["msg"].removeprefix("Value error, ")
+            expected = expected.replace("Input should be", "expected")
+            raise TamizError(f"{technique.flag(name)}={first['input']}: {expected}") from error
+
+    def with_fields(self, fields: Mapping[str, Any]) -> Choice:
+        """The choice with other values of some fields; raises as `of`."""
+        given = {**self.config.model_dump(), **fields}
+        return replace(self, config=Choice.of(self.technique, given).config)
+
+    def acts_at(self, site: Site) -> bool:
+        """Whether the technique can act at `site`, and its configuration or a policy takes it."""
+        technique = self.technique
+        taken = self.named or technique.takes is None or technique.takes(site, self.config)
+        return technique.fits(site) and taken
+
+    def block(self, claim: Claim) -> int | None:
+        """The block size of one of the technique's claims."""
+        if isinstance(claim.block, str):
+            value = getattr(self.config, claim.block)
+            return None if value is None else int(value)
+        return claim.block
