@@ -53,6 +53,7 @@ CASES = {
     "--event-quorum": FlagCase("0.9", f"{_EVENT} --event-budget-ms=4"),
     "--event-gap-every": FlagCase("16", _EVENT),
     "--event-gap-tol": FlagCase("0.03", _EVENT),
+    "--event-block": FlagCase("8", _EVENT),
     "--event-age-max": FlagCase("8", _EVENT),
     "--event-stale-beta": FlagCase("0.5", _DECAY),
     "--event-stale-lambda": FlagCase("0.1", f"{_EVENT} --event-reference=decay"),
