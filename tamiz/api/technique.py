@@ -81,10 +81,9 @@ class Claim:
             `candidates` and `keys` only).
         order: Rank among narrowing claims on one resource; lower narrows first, equal ranks go by
             the technique's name.
-        block: Block size along the input that the claim works in, or the name of the
-            configuration's field that holds it; None where it has none. All claims on a site
-            share one partition: the finest block, of which the others are multiples. Where the
-            field of a mask is None the plan sets it to the block of the weights.
+        block: Block size along the input that the claim works in, or the configuration's field that
+            holds it; None: no blocks. All claims on a site share one partition, the finest block:
+            others are its multiples. A mask's field of None becomes the block of the weights.
 
     Raises:
         ValueError: `weights`, `budget`, `outputs`, `sketch` and `cache` have one owner, so they
