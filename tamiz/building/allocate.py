@@ -150,7 +150,7 @@ class Allocation:
         else:
             search.run()
             search, pays = self._paying(search, candidates, tools.work)
-        return search.best or slots, WholeModelGate(
+        return slots if search.best is None else search.best, WholeModelGate(
             max_dppl=self.goal.max_dppl,
             max_kl=self.goal.max_kl,
             text="calibration" if self.calibration_file is not None else "the model's own",
@@ -197,7 +197,7 @@ class Allocation:
             places[name] = work / name
             shutil.rmtree(places[name], ignore_errors=True)
             places[name].mkdir()
-            candidates.write(way.best, places[name])
+            candidates.write(way.best or [], places[name])
         ratio = paying.speed_ratio(places["with"], places["without"], self.goal.context)
         sizes = [way.problem.spent(way.picks).bytes for way in (ours, theirs)]
         reason = (
@@ -244,7 +244,7 @@ class _Search:
         fill: Fits what a candidate's slots lack.
         trials: The candidates so far, for the report.
         built: Index of the trial that is built.
-        best: Its slots.
+        best: Its slots, none where every site stays as it is; None before a trial is built.
         picks: Its rungs.
     """
 
@@ -255,7 +255,7 @@ class _Search:
     fill: Fill
     trials: list[Trial] = field(default_factory=list)
     built: int | None = None
-    best: list[Slot] = field(default_factory=list)
+    best: list[Slot] | None = None
     picks: list[int] = field(default_factory=list)
     _known: dict[tuple[str, str, str], Slot] = field(default_factory=dict)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import gguf
 import pytest
 
+from tamiz.building import paying
 from tamiz.building.build import Options, build
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
@@ -144,6 +145,21 @@ def test_a_technique_that_does_not_pay_is_left_out(
     (entry,) = report.gate.paying
     assert not entry.applied
     assert "kwta 0.2 takes 0." in entry.reason
+
+
+@pytest.mark.parametrize("ratio", [0.5, 2.0])
+def test_what_makes_the_model_slower_is_not_applied(
+    reference: Path,
+    plugins: Plugins,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ratio: float,
+) -> None:
+    # The clock is replaced: what it says decides.
+    monkeypatch.setattr(paying, "speed_ratio", lambda *_: ratio)
+    wanted = {"max_kl": 0.5, "allow": ("kv-int8",), "context": 200_000}
+    report = built(reference, tmp_path / "out", plugins, **wanted)
+    assert bool(applied(report, "kv-int8")) == (ratio > 1)
 
 
 def test_what_a_technique_saves_is_measured(
