@@ -299,7 +299,7 @@ def test_help_of_a_technique_shows_all_settings() -> None:
     assert ok("build", "--help-technique", "kwta") == text
     assert ok("help", "--", "--kwta") == text
     words = " ".join(text.split())
-    assert "--kwta-block integer ≥ 1, ≤ 64 1 " in words
+    assert "--kwta-block integer ≥ 1, ≤ 4096 unset " in words
     assert "--kwta-select threshold | topk | mass threshold" in words
     assert "--kwta-weighted true | false true" in words
     assert "did you mean 'kwta'?" in refused("build", "--help-technique", "kvta")
