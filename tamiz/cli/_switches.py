@@ -10,7 +10,7 @@ import click
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Techniques(click.ParamType[tuple[str, ...]]):
+class Techniques(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """Names of techniques, ``kwta,win-attn``."""
 
     name = "techniques"

@@ -20,7 +20,7 @@ from tamiz.runtime.speculation import MODES
 _BUSY = 0.3
 
 
-class Lengths(click.ParamType[tuple[int, ...]]):
+class Lengths(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """Numbers of tokens, ``128,2000,8000``."""
 
     name = "lengths"

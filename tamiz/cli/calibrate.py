@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tamiz.calibration.file import Calibration
 
 
-class WeightedText(click.ParamType["Text"]):
+class WeightedText(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """A path, or a path and ``=`` and a number above 0; a file of that whole name comes first."""
 
     name = "text"
