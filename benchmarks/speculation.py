@@ -93,6 +93,7 @@ def main(
         settings = {"bundle": bundle, "tokens": tokens, "threads": threads, "rounds": rounds}
         peers = {}
         if gguf is not None:
+            settings["gguf"] = gguf
             peers["llama-cpp-python"] = record.version_of(python, "llama-cpp-python")
         record.write(output, "speculation", results, settings=settings, peers=peers)
 
