@@ -26,12 +26,12 @@ import click
 import record
 
 from tamiz.evaluation.bench import Child
-from tamiz.runtime.chat import ChatTemplate, encode_chat
+from tamiz.evaluation.greedy import encode_prompts
+from tamiz.files.bundle import Bundle
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.speculation import Speculation
 from tamiz.runtime.text import Speed
-from tamiz.runtime.tokenizer import Tokenizer
 
 HERE = Path(__file__).resolve().parent
 CASES = HERE / "speculation_cases"
@@ -100,14 +100,13 @@ def main(
 
 def prompts(bundle: Path, kinds: tuple[str, ...]) -> Iterator[tuple[str, list[int]]]:
     """Name and token ids of each case."""
-    tokenizer = Tokenizer(Model.load(bundle).bundle)
-    template = ChatTemplate(tokenizer.settings)
+    cases = {}
     for kind in kinds:
         for path in sorted((CASES / kind).glob("*.txt")):
             request, _, text = path.read_text("utf-8").partition("---\n")
             prompt = _TASK.format(request, text) if kind == "edit" else f"{request}\n{text}"
-            ids = encode_chat(tokenizer, template, [{"role": "user", "content": prompt}])
-            yield f"{kind}/{path.stem}", ids
+            cases[f"{kind}/{path.stem}"] = prompt
+    yield from zip(cases, encode_prompts(Bundle.open(bundle), cases.values()), strict=True)
 
 
 def answer(model: Model, ids: list[int], tokens: int, rounds: int, seeded: bool) -> dict[str, Any]:

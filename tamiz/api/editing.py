@@ -70,11 +70,12 @@ def product_of(node: ir.Node, x: np.ndarray) -> np.ndarray:
         float32 ``[N]``.
     """
     constants: dict[str, np.ndarray] = {"x": x[np.newaxis]}
-    for port in tamiz_ops.ports(node.op_type).inputs:
+    ports = tamiz_ops.ports(node.op_type).inputs
+    for port in ports:
         value = None if port in ("x", "mask", "bias") else input_of(node, port)
         if value is not None and value.const_value is not None:
             constants[port] = value.const_value.numpy()
-    inputs = [constants.get(port) for port in tamiz_ops.ports(node.op_type).inputs]
+    inputs = [constants.get(port) for port in ports]
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     product: np.ndarray = tamiz_ops.run(node.op_type, inputs, **attributes)[0][0]
     return product

@@ -304,32 +304,32 @@ class _Search:
         steps = [(_MOST_LOSS / first) ** (n / max(1, goal.points - 1)) for n in range(goal.points)]
         points = list(dict.fromkeys(tuple(problem.solve(first * step)) for step in steps))
         step = (len(points) - 1) / max(1, goal.samples - 1)
-        factors = []
+        factors: list[float] = []
+        measured: dict[tuple[int, ...], Trial] = {}
         for picks in dict.fromkeys(points[round(n * step)] for n in range(goal.samples)):
             self._try(self._candidate(picks), picks, 1.0)
+            measured[picks] = self.trials[-1]
             predicted = problem.spent(picks).loss
             factors += [(self.trials[-1].kl_mean or 0.0) / predicted] if predicted else []
-        measured = {trial.bytes: trial for trial in self.trials}
         factor = statistics.median(factors) if factors else 1.0
         self.trials = [
-            measured.get(problem.spent(picks).bytes) or self._unmeasured(picks, factor)
-            for picks in points
+            measured.get(picks) or self._trial(picks, factor, holds=False) for picks in points
         ]
 
-    def _unmeasured(self, picks: Sequence[int], factor: float) -> Trial:
-        """A trial with predictions only."""
+    def _trial(self, picks: Sequence[int], factor: float, **measured: Any) -> Trial:
+        """A trial for the report: what was predicted for a choice, and what was measured."""
         spent = self.problem.spent(picks)
         return Trial(
             refused=[],
             predicted=rounded(math.expm1(min(factor * spent.loss, 700.0))),
             bytes=spent.bytes,
             predicted_tok_s=rounded(1 / spent.seconds) if spent.seconds else None,
-            holds=False,
+            **measured,
         )
 
     def _try(self, candidate: list[Slot], picks: Sequence[int], factor: float) -> float:
         """The share of the limits of quality that a candidate uses, as measured."""
-        quality, spent, goal = self.score(candidate), self.problem.spent(picks), self.problem.goal
+        quality, goal = self.score(candidate), self.problem.goal
         dppl, kl = quality["dppl"], quality["kl_mean"]
         shares = [0.0]
         if goal.max_kl is not None:
@@ -337,17 +337,8 @@ class _Search:
         if goal.max_dppl is not None:
             shares.append(math.log1p(dppl) / math.log1p(goal.max_dppl))
         used = max(shares) if all(map(math.isfinite, shares)) else math.inf
-        measured: dict[str, Any] = {name: rounded(value) for name, value in quality.items()}
-        self.trials.append(
-            Trial(
-                refused=[],
-                predicted=rounded(math.expm1(min(factor * spent.loss, 700.0))),
-                bytes=spent.bytes,
-                predicted_tok_s=rounded(1 / spent.seconds) if spent.seconds else None,
-                holds=used <= 1,
-                **measured,
-            )
-        )
+        measured = {name: rounded(value) for name, value in quality.items()}
+        self.trials.append(self._trial(picks, factor, holds=used <= 1, **measured))
         return used
 
     def _candidate(self, picks: Sequence[int]) -> list[Slot]:
@@ -370,14 +361,12 @@ class _Search:
 
 def _choice(slot: Slot) -> Choice:
     """What a slot applies or is going to fit."""
-    if slot.accepted is not None:
-        return slot.accepted.choice
     return slot.fitted[0].choice if slot.fitted else slot.waiting[0][0]
 
 
 def _key(slot: Slot) -> tuple[str, str, str]:
     """Site, technique and configuration of a slot."""
-    choice = slot.fitted[0].choice if slot.fitted else slot.waiting[0][0]
+    choice = _choice(slot)
     config = json.dumps(choice.config.model_dump(mode="json"), sort_keys=True)
     return slot.site_plan.site.id, choice.technique.name, config
 

@@ -116,14 +116,13 @@ class LadderMaker:
             found = self._lawful(sites, [owner] if other is None else [owner, other])
             if found is None:
                 continue
-            if other is None and sites[0].format is not None:
-                rung = self._rung(name, 0.0, found)
-                if rung.bytes >= stored:
-                    continue
+            rung = self._rung(name, 0.0, found)
+            if other is None and sites[0].format is not None and rung.bytes >= stored:
+                continue
             losses = [self._loss(part, plan) for part, plan in zip(parts, found, strict=True)]
             if None in losses:
                 continue
-            rungs.append(self._rung(name, sum(loss for loss in losses if loss is not None), found))
+            rungs.append(replace(rung, loss=sum(loss for loss in losses if loss is not None)))
             plans.append(found)
         return Ladder(sites, tuple(rungs), tuple(plans))
 
@@ -187,10 +186,9 @@ class LadderMaker:
     def _loss(self, part: _Rows, plan: SitePlan) -> float | None:
         """What a plan loses, in nats per token; None where a technique refuses."""
         owner, *others = plan.choices
-        fitted = part.fit(owner, None)
-        if fitted is None or owner.technique.dequantize is None:
+        loss = part.stored_loss(owner)
+        if loss is None:
             return None
-        loss = part.loss(owner.technique.dequantize(part.site, fitted))
         for other in others:
             if other.technique.loss is not None:
                 loss += other.technique.loss(plan.site, other.config)
@@ -236,6 +234,7 @@ class _Rows:
         self.ends = np.cumsum([len(part) for part in rows])[:-1]
         self.whole = np.concatenate(rows)
         self.site = replace(site, out_features=len(self.whole), format=None, transposed=True)
+        self._stored: dict[tuple[str, str], float | None] = {}
 
     def fit(self, choice: Choice, statistics: Statistics | None) -> Fit | None:
         """The fit of the rows; None where the technique refuses."""
@@ -245,6 +244,18 @@ class _Rows:
                 return technique.fit(self.site, self.whole, statistics, choice.config)
         except FitError:
             return None
+
+    def stored_loss(self, owner: Choice) -> float | None:
+        """What it costs to store the rows as a technique does, fitted once for each of its
+        configurations; None where the technique refuses."""
+        key = owner.technique.name, owner.config.model_dump_json()
+        if key not in self._stored:
+            fitted, dequantize = self.fit(owner, None), owner.technique.dequantize
+            if fitted is None or dequantize is None:
+                self._stored[key] = None
+            else:
+                self._stored[key] = self.loss(dequantize(self.site, fitted))
+        return self._stored[key]
 
     def loss(self, fitted: Float) -> float:
         """What it costs to multiply with other rows, in nats per token."""

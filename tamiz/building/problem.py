@@ -76,11 +76,6 @@ class Problem:
         """`allowed_loss`; None without a limit of quality."""
         return self.allowed_loss if self.goal.lossy else None
 
-    @property
-    def sites(self) -> list[Site]:
-        """The sites of all ladders."""
-        return [site for ladder in self.ladders for site in ladder.sites]
-
     def spent(self, picks: Sequence[int]) -> Rung:
         """What the whole model costs."""
         sums, fixed = total(self._rungs, picks), self.fixed

@@ -74,24 +74,30 @@ def _lines(cell: Cell) -> str:
 def print_bars(title: str, values: Mapping[str, float]) -> None:
     """Prints a chart: a bar for each value, the longest `BAR` characters long, and its number.
 
-    A terminal or file whose encoding has no block characters gets number signs.
-
     Args:
         title: What is compared, with its unit.
         values: Numbers from 0, by name; at least one.
+    """
+    largest = max(values.values())
+    names = {name: printable(name) for name in values}
+    width = max(map(len, names.values()))
+    click.echo(title)
+    for name, value in values.items():
+        filled = bar(round(BAR * value / largest) if largest else 0)
+        click.echo(f"  {names[name]:<{width}}  {filled:<{BAR}} {value:>9,.4g}")
+
+
+def bar(length: int) -> str:
+    """A bar of a chart in the terminal, `length` characters long.
+
+    Block characters, or number signs where stdout's encoding has none.
     """
     full = "\N{FULL BLOCK}"
     try:
         full.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
         full = "#"
-    largest = max(values.values())
-    names = {name: printable(name) for name in values}
-    width = max(map(len, names.values()))
-    click.echo(title)
-    for name, value in values.items():
-        bar = full * (round(BAR * value / largest) if largest else 0)
-        click.echo(f"  {names[name]:<{width}}  {bar:<{BAR}} {value:>9,.4g}")
+    return full * length
 
 
 def size(count: int) -> str:

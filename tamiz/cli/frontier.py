@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tamiz.cli._limits import allowed
-from tamiz.cli._output import print_table
+from tamiz.cli._output import bar, print_table
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import plugins
 from tamiz.files.errors import TamizError
@@ -120,13 +120,13 @@ def command(
 
 
 def _print(points: list[dict[str, Any]], stored: float, output: Path) -> None:
-    rows = [[f"{stored:.1f}", "0", "as stored", "█" * _BAR]]
+    rows = [[f"{stored:.1f}", "0", "as stored", bar(_BAR)]]
     for point in points:
         measured = point["dppl"] is not None
         loss = point["dppl"] if measured else point["predicted_dppl"] or 0.0
-        bar = "█" * max(1, round(_BAR * point["mb"] / stored))
+        filled = bar(max(1, round(_BAR * point["mb"] / stored)))
         rows.append(
-            [f"{point['mb']:.1f}", f"{100 * loss:.2g}", "measured" if measured else "", bar]
+            [f"{point['mb']:.1f}", f"{100 * loss:.2g}", "measured" if measured else "", filled]
         )
     print_table([">MB", ">Δppl, %", "", "size"], rows, str(output))
 

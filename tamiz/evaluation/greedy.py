@@ -95,7 +95,8 @@ def answer(model: Model, prompt: Ids[int], tokens: int) -> list[int]:
 
 def until_stop(answer: Ids[int], stops: Iterable[int]) -> list[int]:
     """An answer up to and with its first stop token; what follows is no answer."""
-    ends = [place for place, token in enumerate(answer) if token in set(stops)]
+    last = frozenset(stops)
+    ends = [place for place, token in enumerate(answer) if token in last]
     return list(answer[: ends[0] + 1] if ends else answer)
 
 

@@ -11,6 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from kit import tiny_gguf
+from kit.hf_configs import SHAPE, YARN
 from tamiz.files.errors import TamizError
 from tamiz_exporters import gguf, huggingface, safetensors
 
@@ -93,7 +94,6 @@ def test_gguf_and_optimum_exports_of_the_same_weights_equal_torch(tmp_path, libr
     assert relative_error(by_gguf, by_optimum) < RELATIVE_ERROR
 
 
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 LLAMA3 = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -131,18 +131,6 @@ DIRECT: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma3Text",
         {"head_dim": 32, "num_hidden_layers": 7, "sliding_window": 8, "query_pre_attn_scalar": 24},
     ),
-}
-SHAPE = {
-    "vocab_size": 250,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
 }
 
 

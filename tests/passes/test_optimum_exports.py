@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from kit.decoders import CASES, largest_error, ops, run_passes, session
+from kit.hf_configs import SHAPE, YARN
 from tamiz.api.site import SiteKind
 from tamiz_passes.sites import find_sites
 
@@ -21,19 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 TOLERANCE = 1e-4
 
-SHAPE: dict[str, Any] = {
-    "vocab_size": 250,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
 #: Configuration, model, what differs from SHAPE.
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
