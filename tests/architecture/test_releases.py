@@ -1,6 +1,8 @@
 """What a release is made by: versions, wheels and workflows agree."""
 
+import ast
 import configparser
+import importlib
 import re
 import subprocess
 import sys
@@ -35,6 +37,21 @@ def test_wheels_are_built_for_every_python_that_is_promised() -> None:
     assert built == list(range(min(built), max(built) + 1))
     assert f"3.{min(built)}" in promised
     assert f"3.{min(built) - 1}" not in promised
+
+
+def test_the_check_of_wheels_runs_the_readme_with_what_it_installs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    tool = importlib.import_module("check_wheels")
+    code = tool.bare_session(Path("/made/bundle"))
+    assert tool.PROMPT in code
+    assert "small/" not in code
+    nodes = list(ast.walk(ast.parse(code)))
+    names = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
+    names |= {str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)}
+    held = {name.replace("-", "_") for name in tool.BARE} | {"numpy"}  # which onnxruntime requires
+    assert names - set(sys.stdlib_module_names) <= held
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
