@@ -33,6 +33,7 @@ from tamiz.files.errors import TamizError
 from tamiz.planning import machine
 from tamiz.planning.allocation import Goal
 from tamiz.planning.choice import Choice
+from tamiz.planning.machine import cores
 from tamiz.planning.plan import Plan, make_plan
 from tamiz.planning.policy import Gating, Rules
 from tamiz.planning.resolver import SitePlan
@@ -43,6 +44,8 @@ from tamiz.survey.sensitivity import sensitivities
 #: Largest number of trials, the share of a limit that a trial aims at, the share that ends the
 #: search, and the largest factor between the losses of two trials.
 _TRIALS, _AIM, _ENOUGH, _STEP = 6, 0.96, 0.9, 4.0
+#: Windows whose activations are in memory together.
+_AT_ONCE = 2
 #: Largest predicted loss of a frontier, in nats per token.
 _MOST_LOSS = 0.5
 #: The whole model is measured, so the gate of a single tensor accepts any fit.
@@ -90,7 +93,8 @@ class Allocation:
                 "--min-tok-s: this machine was not measured, run 'tamiz doctor --profile' first"
             )
         try:
-            found = sensitivities(survey, known.tokens[: choosing(known)], tools.progress)
+            windows, at_once = known.tokens[: choosing(known)], min(cores(), _AT_ONCE)
+            found = sensitivities(survey, windows, tools.progress, at_once)
         except UnknownOpError as error:
             raise TamizError(
                 f"{survey.bundle.path}: losses cannot be predicted, as no backward pass is known "

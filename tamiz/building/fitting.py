@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -37,6 +38,8 @@ from tamiz.planning.policy import Rules
 _KIND = "tamiz-fit"
 _LOGGER = logging.getLogger(__name__)
 _FITTING = threading.Lock()
+#: A weight of more elements is fitted while no other such weight is, to keep memory low.
+_LARGE, _FITTING_LARGE = 1 << 26, threading.Lock()
 
 #: Fits that one configuration may try; a technique's own schedule ends here at the latest.
 _MAX_ATTEMPTS = 64
@@ -141,23 +144,36 @@ def fit_all(
     Returns:
         One result a job, in their order.
     """
+    from threadpoolctl import threadpool_limits
+
     results = []
-    for job, result in zip(jobs, workers.map(fit_weight, jobs), strict=True):
-        results.append(result)
-        progress(f"fit {job.site.id}", len(results), len(jobs))
+    fit, limited = (_fit, threadpool_limits(1)) if workers.here else (_fit_alone, nullcontext())
+    with limited:
+        for job, result in zip(jobs, workers.map(fit, jobs), strict=True):
+            results.append(result)
+            progress(f"fit {job.site.id}", len(results), len(jobs))
     return results
 
 
-def fit_weight(job: Job) -> Fitted:
-    """Tries configurations in order and stops at the first that passes the gate."""
+def _fit_alone(job: Job) -> Fitted:
+    """Fits a weight in a process whose threads are not known."""
     from threadpoolctl import threadpool_limits
 
+    # The limit is the process's, so workers that are threads of one take turns.
+    with _FITTING, threadpool_limits(1):
+        return _fit(job)
+
+
+def _fit(job: Job) -> Fitted:
+    """Tries configurations in order and stops at the first that passes the gate.
+
+    NumPy works in one thread: sums must not depend on how many work.
+    """
     attempts: list[Attempt] = []
     key = _weight_key(job)
     configurations = _configurations(job)[job.skip :]
-    # One thread: sums must not depend on how many work. The limit is the process's, so workers that
-    # are threads of one take turns.
-    with _FITTING, threadpool_limits(1):
+    large = job.site.in_features * job.site.out_features > _LARGE
+    with _FITTING_LARGE if large else nullcontext():
         for choice in configurations:
             attempts.append(_attempt(job, choice, key))
             if attempts[-1].verdict.refusal is None:

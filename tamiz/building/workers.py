@@ -9,11 +9,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tamiz.files.errors import LostWorkerError, TamizError
+from tamiz.planning.machine import cores
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -24,7 +26,8 @@ class Workers:
     """Workers of a build.
 
     Attributes:
-        jobs: How many; -1 for as many as the cluster has.
+        jobs: How many processes; -1 for as many as the cluster has, 1 for this one, with a thread
+            for each core.
         one_by_one: Whether results come as they are made, and not all in the end.
         ours: Whether they are processes that this one starts.
     """
@@ -32,6 +35,11 @@ class Workers:
     jobs: int = 1
     one_by_one: bool = True
     ours: bool = True
+
+    @property
+    def here(self) -> bool:
+        """Whether they are threads of this process."""
+        return self.jobs == 1
 
     def map(
         self, function: Callable[[_Item], _Result], items: Iterable[_Item]
@@ -42,8 +50,9 @@ class Workers:
             LostWorkerError: A process of a worker ended, which the system does to one that takes
                 too much memory.
         """
-        if self.jobs == 1:
-            yield from map(function, items)
+        if self.here:
+            with ThreadPoolExecutor(cores()) as pool:
+                yield from pool.map(function, items)
             return
         from joblib import Parallel, delayed
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _FIRST = 4
 #: Largest number of windows that are read.
 _WINDOWS = 8
+#: Rows of logits whose probabilities are summed at a time.
+_ROWS = 16
 
 #: Takes the running step, steps done and steps in all.
 Progress = Callable[[str, int, int], None]
@@ -87,10 +89,15 @@ def sensitivities(
 
 def surprise(logits: Float, random: np.random.Generator) -> Float:
     """∂(−log p(token)) / ∂logits ``[T, V]`` for tokens drawn from p = softmax(logits)."""
-    p: Float = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    below = np.cumsum(p, axis=1, dtype=np.float64) < random.random((len(p), 1))
-    p[np.arange(len(p)), np.minimum(below.sum(axis=1), p.shape[1] - 1)] -= 1
+    p = np.empty_like(logits)
+    drawn = random.random((len(p), 1))
+    for begin in range(0, len(p), _ROWS):  # some rows at a time: float64 sums of all take memory
+        rows = slice(begin, begin + _ROWS)
+        part = np.exp(logits[rows] - logits[rows].max(axis=1, keepdims=True))
+        part /= part.sum(axis=1, keepdims=True)
+        below = np.cumsum(part, axis=1, dtype=np.float64) < drawn[rows]
+        part[np.arange(len(part)), np.minimum(below.sum(axis=1), part.shape[1] - 1)] -= 1
+        p[rows] = part
     return p
 
 

@@ -10,19 +10,25 @@ errors, nearly uncorrelated between outputs and sites. At an embedding, x_t sele
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.api.site import SiteKind
+from tamiz.api.site import Site, SiteKind
 from tamiz.survey.activations import Values, linear_inputs
 from tamiz.survey.backward import Gradients, UnknownOpError, back, wanted
 from tamiz.survey.gradients import Progress, surprise
 from tamiz.survey.survey import Survey, reading
 from tamiz_ops.formats import TILE
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
 Float = NDArray[np.float32]
+Float64 = NDArray[np.float64]
 
 #: First positions of a text, which are left out: their activations differ from all others.
 _FIRST = 4
@@ -70,17 +76,17 @@ class Sensitivity:
             found.append(float(squares @ weights) / max(float(weights.sum()), 1e-300))
         return 0.5 * float(np.mean(found)) * float(self.outputs.sum(dtype=np.float64))
 
-    def _of_tiles(self, count: int) -> NDArray[np.float64]:
+    def _of_tiles(self, count: int) -> Float64:
         """Σ G of each tile; of an embedding, and where no output matters, 1."""
         if self.inputs is None or not self.outputs.any():
             return np.ones(count)
         padded = np.pad(self.outputs.astype(np.float64), (0, -len(self.outputs) % TILE))
-        sums: NDArray[np.float64] = padded.reshape(count, TILE).sum(axis=1)
+        sums: Float64 = padded.reshape(count, TILE).sum(axis=1)
         return sums
 
 
 def sensitivities(
-    survey: Survey, windows: Sequence[Sequence[int]], progress: Progress
+    survey: Survey, windows: Sequence[Sequence[int]], progress: Progress, at_once: int = 1
 ) -> Mapping[str, Sensitivity]:
     """Sensitivities of all sites that have a weight.
 
@@ -88,6 +94,7 @@ def sensitivities(
         survey: A dense decoder.
         windows: Tokens of a text.
         progress: Called for every window.
+        at_once: Windows to read side by side, each with its own activations in memory.
 
     Returns:
         By site id.
@@ -105,36 +112,61 @@ def sensitivities(
     read = (name for node in nodes for name in wanted(node))
     names = dict.fromkeys([logits, *read, *inputs.values()])
     run = Values(survey, list(names), threads=1)
-    kept: dict[str, list[Float]] = {name: [] for name in inputs.values()}
-    squares: dict[str, NDArray[np.float64]] = {}
-    tokens = 0
-    # One thread: sums must not depend on the number of threads.
-    with reading(survey.bundle), threadpool_limits(1):
-        for done, window in enumerate(windows):
-            progress("measure sensitivity", done, len(windows))
-            values = run(window)
-            step = max(1, (len(window) - _FIRST) * len(windows) // _SAMPLES)
-            for name, chosen in kept.items():
-                chosen.append(values[name][_FIRST::step].copy())
-            at = {logits: surprise(values[logits], np.random.Generator(np.random.Philox(done)))}
-            for node in reversed(nodes):
-                given: Gradients = [at.pop(output.name or "", None) for output in node.outputs]
-                if all(gradient is None for gradient in given):
-                    continue
-                site, first = sites.get(node.name or ""), given[0]
-                if site is not None and first is not None:
-                    square = np.einsum("tn,tn->n", first[_FIRST:], first[_FIRST:], dtype=np.float64)
-                    squares[site.id] = squares.get(site.id, 0) + square
-                for value, gradient in zip(node.inputs, back(node, values, given), strict=False):
-                    if value is not None and value.name is not None and gradient is not None:
-                        before = at.get(value.name)
-                        at[value.name] = gradient if before is None else before + gradient
-            tokens += max(1, len(window) - _FIRST)
-    return {
-        site.id: Sensitivity(
-            None if site.kind == SiteKind.EMBEDDING else np.concatenate(kept[inputs[site.id]]),
-            (squares[site.id] / tokens).astype(np.float32),
-        )
-        for site in sites.values()
-        if site.id in squares
-    }
+    step = max(1, sum(max(0, len(window) - _FIRST) for window in windows) // _SAMPLES)
+
+    def measure(number: int) -> tuple[dict[str, Float], dict[str, Float64]]:
+        """Inputs that are kept of one window, and the sums of squared gradients of its sites."""
+        values = run(windows[number])
+        kept = {name: values[name][_FIRST::step].copy() for name in inputs.values()}
+        random = np.random.Generator(np.random.Philox(number))
+        at = {logits: surprise(values.pop(logits), random)}
+        return kept, _squares(nodes, sites, values, at)
+
+    found = []
+    # One thread a window: sums must not depend on the number of threads.
+    limited = threadpool_limits(1)
+    with reading(survey.bundle), limited, ThreadPoolExecutor(at_once) as pool:
+        progress("measure sensitivity", 0, len(windows))
+        for pair in pool.map(measure, range(len(windows))):
+            found.append(pair)
+            progress("measure sensitivity", len(found), len(windows))
+    tokens = sum(max(1, len(window) - _FIRST) for window in windows)
+    result = {}
+    for site in sites.values():
+        if all(site.id in squares for _, squares in found):
+            total = np.sum([squares[site.id] for _, squares in found], axis=0) / tokens
+            x = None
+            if site.kind != SiteKind.EMBEDDING:
+                x = np.concatenate([kept[inputs[site.id]] for kept, _ in found])
+            result[site.id] = Sensitivity(x, total.astype(np.float32))
+    return result
+
+
+def _squares(
+    nodes: Sequence[ir.Node],
+    sites: Mapping[str, Site],
+    values: Mapping[str, Float],
+    at: dict[str, Float],
+) -> dict[str, Float64]:
+    """Sums over tokens of the squared gradients at the outputs of sites, by id.
+
+    Args:
+        nodes: In the order of the graph.
+        sites: The sites, by the names of their nodes.
+        values: What the backward pass is computed from, by name.
+        at: The gradient at the graph's output, by name; holds those at other values on the way.
+    """
+    squares: dict[str, Float64] = {}
+    for node in reversed(nodes):
+        given: Gradients = [at.pop(output.name or "", None) for output in node.outputs]
+        if all(gradient is None for gradient in given):
+            continue
+        site, first = sites.get(node.name or ""), given[0]
+        if site is not None and first is not None:
+            square = np.einsum("tn,tn->n", first[_FIRST:], first[_FIRST:], dtype=np.float64)
+            squares[site.id] = squares.get(site.id, 0) + square
+        for value, gradient in zip(node.inputs, back(node, values, given), strict=False):
+            if value is not None and value.name is not None and gradient is not None:
+                before = at.get(value.name)
+                at[value.name] = gradient if before is None else before + gradient
+    return squares
