@@ -186,14 +186,15 @@ class LadderMaker:
     def _loss(self, part: _Rows, plan: SitePlan) -> float | None:
         """What a plan loses, in nats per token; None where a technique refuses."""
         owner, *others = plan.choices
-        loss = part.stored_loss(owner)
+        statistics = self.known.statistics(plan.site.id)
+        loss = part.stored_loss(owner, statistics)
         if loss is None:
             return None
         for other in others:
             if other.technique.loss is not None:
                 loss += other.technique.loss(plan.site, other.config)
                 continue
-            fitted = part.fit(other, self.known.statistics(plan.site.id))
+            fitted = part.fit(other, statistics)
             if fitted is None or "output_rel_l2" not in fitted.metrics:
                 return None
             loss += fitted.metrics["output_rel_l2"] ** 2 * part.energy
@@ -245,12 +246,12 @@ class _Rows:
         except FitError:
             return None
 
-    def stored_loss(self, owner: Choice) -> float | None:
+    def stored_loss(self, owner: Choice, statistics: Statistics | None) -> float | None:
         """What it costs to store the rows as a technique does, fitted once for each of its
         configurations; None where the technique refuses."""
         key = owner.technique.name, owner.config.model_dump_json()
         if key not in self._stored:
-            fitted, dequantize = self.fit(owner, None), owner.technique.dequantize
+            fitted, dequantize = self.fit(owner, statistics), owner.technique.dequantize
             if fitted is None or dequantize is None:
                 self._stored[key] = None
             else:

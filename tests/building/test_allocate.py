@@ -1,5 +1,6 @@
 """Builds within limits: formats are chosen for each site, limits are used and hold."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -87,6 +88,24 @@ def test_equal_builds_have_equal_bytes(reference: Path, plugins: Plugins, tmp_pa
     for name in ("one", "two"):
         built(reference, tmp_path / name, plugins, max_kl=1e-3)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_an_interrupted_build_is_resumed(reference: Path, plugins: Plugins, tmp_path: Path) -> None:
+    goal, chosen = Goal(max_kl=1e-3), choose(plugins.techniques())
+
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "score a candidate" and done:
+            raise KeyboardInterrupt
+
+    options = Options(calibration=reference / "known", goal=goal)
+    with pytest.raises(KeyboardInterrupt):
+        build(reference / "dense", tmp_path / "out", chosen, plugins, options, progress=interrupt)
+    assert list((tmp_path / ".out.work" / "fits").iterdir())
+    assert not (tmp_path / "out").exists()
+    resumed = replace(options, resume=True)
+    build(reference / "dense", tmp_path / "out", chosen, plugins, resumed)
+    build(reference / "dense", tmp_path / "whole", chosen, plugins, options)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_a_report_repeats_the_choice(reference: Path, plugins: Plugins, tmp_path: Path) -> None:
