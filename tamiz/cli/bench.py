@@ -11,7 +11,7 @@ from tamiz.cli._counts import Workers
 from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
-from tamiz.cli._switches import without_option
+from tamiz.cli._switches import switched_off_line, without_option
 from tamiz.cli._techniques import plugins
 from tamiz.files.bundle import Bundle
 from tamiz.runtime.speculation import MODES
@@ -130,6 +130,8 @@ def command(
             "measurement; speeds are too low and vary, measure again on an idle machine",
             err=True,
         )
+    for length, switched_off in report.get("switched_off", {}).items():
+        click.echo(switched_off_line(switched_off, int(length)), err=True)
     if as_json:
         print_json({**report, **(counted.json(metrics_by_layer) if counted else {})})
         return

@@ -17,7 +17,7 @@ from tamiz.cli._generation import generation_options, stdin
 from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_answer
 from tamiz.cli._progress import status
-from tamiz.cli._switches import without_option
+from tamiz.cli._switches import GainsOutput, without_option
 from tamiz.files.errors import TamizError, did_you_mean, printable
 
 if TYPE_CHECKING:
@@ -88,11 +88,12 @@ def command(
 
 def _answer_lines(conversation: Conversation) -> bool:
     """Answers every line of stdin; True if all could be answered."""
-    good = True
+    good, gains = True, GainsOutput(conversation.model.gains)
     for line in stdin():
         if line.strip():
             try:
                 print_answer(conversation.answer(line.removesuffix("\n")))
+                gains.print()
             except TamizError as error:
                 click.echo(f"error: {error}", err=True)
                 good = False
@@ -142,6 +143,7 @@ class _Terminal:
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
         self._running = True
+        self._gains = GainsOutput(conversation.model.gains)
         self._commands: dict[str, Callable[[str], None]] = {
             "/help": self._help,
             "/reset": self._reset,
@@ -181,6 +183,7 @@ class _Terminal:
         elif word:
             with _ctrl_c_ends(self.conversation.answer(line)) as pieces:
                 print_answer(pieces)
+            self._gains.print()
             speed = self.conversation.last
             rate = "" if speed.decode_tok_s is None else f", {speed.decode_tok_s:.1f} tok/s"
             click.secho(f"[{speed.tokens} tokens{rate}]", dim=True)

@@ -96,11 +96,17 @@ def command(
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.machine import cores
     from tamiz.runtime.model import Model
+    from tamiz.runtime.switches import AUTO
 
     if text is None and prompts is None:
         raise TamizError("found neither --text nor --prompts, expected one of them or both")
     if prompts is not None and against is None:
         raise TamizError("--prompts compares two bundles: add --against OTHER")
+    if AUTO in without:
+        raise TamizError(
+            f"--without={AUTO} measures the steps of an answer, and 'tamiz eval' has none; name the"
+            " techniques to switch off"
+        )
     built = Model.load(directory, threads=1, without=without)
     dense = None if against is None else Model.load(against, threads=1)
     at_once = threads or cores()

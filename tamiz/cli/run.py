@@ -12,7 +12,7 @@ import click
 from tamiz.cli._generation import generation_options, stdin
 from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_answer, print_json
-from tamiz.cli._switches import without_option
+from tamiz.cli._switches import GainsOutput, without_option
 
 if TYPE_CHECKING:
     from tamiz.runtime.text import Speed
@@ -81,7 +81,7 @@ def command(
             messages.insert(0, {"role": "system", "content": system})
         template = ChatTemplate(tokenizer.settings)
         ids = encode_chat(tokenizer, template, messages, allow_control_tokens)
-    speed, speculation = Speed(), Speculation(speculate)
+    speed, speculation, gains = Speed(), Speculation(speculate), GainsOutput(model.gains)
     start = time.perf_counter()
     pieces = generate_text(
         model,
@@ -96,12 +96,14 @@ def command(
     if as_json:
         answer = "".join(pieces)
         seconds = time.perf_counter() - start
-        measured = {**_speed(speed, seconds), "speculation": asdict(speculation)}
+        gains.print()
+        measured = {**_speed(speed, seconds), "speculation": asdict(speculation), **gains.json()}
         if metrics or metrics_by_layer:
             measured |= RunMetrics(ctx, model.bundle, model.counts()).json(metrics_by_layer)
         print_json({"text": answer, "prompt_tokens": len(ids), **measured})
         return
     print_answer(pieces)
+    gains.print()
     if metrics or metrics_by_layer:
         RunMetrics(ctx, model.bundle, model.counts()).print(metrics_by_layer)
 

@@ -35,6 +35,7 @@ import numpy as np
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
+from tamiz.runtime.switches import AUTO
 
 PREFILL = 512
 ROUNDS = 5
@@ -270,7 +271,7 @@ def bench(
         threads: Threads of each engine.
         progress: Takes the name of the measurement that begins.
         speculate: Mode of speculation of the first bundle; the other one decodes by steps.
-        without: Techniques of the first bundle to switch off.
+        without: Techniques of the first bundle to switch off; `auto` measures them at each context.
 
     Raises:
         TamizError: A bundle that does not load, or a context beyond a model's limit.
@@ -285,6 +286,8 @@ def bench(
             children.append(bundle_child(path, threads, mode, off))
         results = measure(children, contexts, progress)
         counts = children[0].request(do="counts")["counts"]
+        if AUTO in without:
+            switched_off = children[0].request(do="switched_off")["switched_off"]
     finally:
         for child in children:
             child.close()
@@ -300,6 +303,8 @@ def bench(
         "speculate": speculate,
         "counts": counts,
     }
+    if AUTO in without:
+        report["switched_off"] = switched_off
     if against is not None:
         report["against"] = summaries[1]
         report["ratio"] = {

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any, Protocol
 
 #: Tokens decoded before the clock starts: caches and thread pools have gone cold meanwhile. A large
@@ -39,6 +40,9 @@ class Engine(Protocol):
 
     def counts(self) -> dict[str, Any]:
         """What the ops of a bundle counted; requested of bundles only."""
+
+    def switched_off(self) -> dict[str, Any]:
+        """What `auto` switched off, by context; requested of bundles only."""
 
 
 def peak_rss() -> int:
@@ -76,8 +80,9 @@ def serve(load: Callable[[], Engine]) -> None:
     """Loads an engine, then answers commands until end of input.
 
     Commands: ``{"do": "prefill", "tokens": n}``, ``{"do": "decode", "tokens": n}`` (answered with
-    ``seconds``; decode leaves the sequence as it was), ``{"do": "rss"}`` (``bytes``) and
-    ``{"do": "counts"}`` (``counts``, see `Engine`).
+    ``seconds``; decode leaves the sequence as it was), ``{"do": "rss"}`` (``bytes``),
+    ``{"do": "counts"}`` (``counts``, see `Engine`) and ``{"do": "switched_off"}``
+    (``switched_off``).
     """
     # Libraries print to stdout as they please; only answers may reach the parent.
     answers = os.fdopen(os.dup(1), "w")
@@ -102,6 +107,9 @@ def serve(load: Callable[[], Engine]) -> None:
             continue
         if command["do"] == "counts":
             answer(counts=engine.counts())
+            continue
+        if command["do"] == "switched_off":
+            answer(switched_off=engine.switched_off())
             continue
         tokens = command["tokens"]
         if command["do"] == "prefill":
@@ -134,35 +142,49 @@ class BundleEngine:
         """
         from tamiz.runtime.model import Model
         from tamiz.runtime.sequence import Sequence
-        from tamiz.runtime.speculation import Speculation
 
         self.model = Model.load(directory, threads=threads, without=without)
-        self.speculation = Speculation(speculate)
-        bundle, switches = self.model.bundle, self.model.switches
-        self.model.without = self.speculation.resolve(bundle, switches, self.model.without)
+        self.mode = speculate
         self.vocabulary = self.model.vocabulary
         self.limit = self.model.limit
         self.sequence: Sequence
         self.prompt: list[int]
+        self._switched_off: dict[str, Any] = {}
+        self._resolve()
+
+    def _resolve(self) -> None:
+        from tamiz.runtime.speculation import Speculation
+
+        self.speculation = Speculation(self.mode)
+        self.off = self.model.resolve(self.speculation)
 
     def prefill(self, ids: list[int]) -> None:
         """See `Engine`."""
         self.prompt = ids
         self.sequence = self.model.sequence(min(len(ids) + DECODE_ROOM, self.limit))
-        self.next = int(self.sequence.read(ids).argmax())
+        self.sequence.switch_off(self.off)
+        self.logits = self.sequence.read(ids).copy()
 
     def decode(self, tokens: int) -> None:
         """See `Engine`."""
         from tamiz.runtime.sampling import Sampler, Sampling
         from tamiz.runtime.speculator import decoding
 
-        token, end = self.next, len(self.sequence.tokens) + tokens
+        self._settle()
+        token, end = int(self.logits.argmax()), len(self.sequence.tokens) + tokens
         model, greedy = self.model, Sampler(Sampling())
-        with decoding(
-            self.sequence, greedy, self.speculation, model.without, model.prices, end
-        ) as step:
+        with decoding(self.sequence, greedy, self.speculation, self.off, model.prices, end) as step:
             for _ in range(tokens):
                 token = int(step(token).argmax())
+
+    def _settle(self) -> None:
+        """Measures techniques for `auto`, once at each context and before anything is timed."""
+        gains, context = self.model.gains, len(self.prompt)
+        if gains is None or str(context) in self._switched_off:
+            return
+        self.logits = gains.settle(self.sequence, self.logits, context, self.model.without)
+        self._switched_off[str(context)] = {n: asdict(g) for n, g in gains.switched_off.items()}
+        self._resolve()
 
     def rewind(self, length: int) -> None:
         """See `Engine`."""
@@ -173,6 +195,10 @@ class BundleEngine:
     def counts(self) -> dict[str, Any]:
         """See `Engine`."""
         return self.model.counts()
+
+    def switched_off(self) -> dict[str, Any]:
+        """See `Engine`."""
+        return self._switched_off
 
 
 if __name__ == "__main__":

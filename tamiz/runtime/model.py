@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Ids
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from tamiz.files.bundle import MODEL, Bundle
 from tamiz.files.errors import TamizError
+from tamiz.runtime.gains import Gains, Measure, ratios
 from tamiz.runtime.large_pages import load_constants
 from tamiz.runtime.opset import check_opset
 from tamiz.runtime.prices import Prices
@@ -25,7 +27,7 @@ from tamiz.runtime.sequence import CHUNK, Decoder, ExactSequence, Logits, Sequen
 from tamiz.runtime.speculation import Speculation
 from tamiz.runtime.speculator import decoding
 from tamiz.runtime.states import PAST, SEQUENCES, TYPES, State
-from tamiz.runtime.switches import check_switches, switch_input, switchable
+from tamiz.runtime.switches import AUTO, check_switches, switch_input, switchable
 
 
 class Model:
@@ -46,6 +48,7 @@ class Model:
         prices: What runs cost; learned while tokens are generated with speculation.
         switches: Techniques that a run can do without.
         without: Those that new sequences do without.
+        gains: Switches techniques off by what steps take; None unless `auto` was requested.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Model:
         session: ort.InferenceSession,
         constants: Ids[ort.OrtValue] = (),
         without: Iterable[str] = (),
+        measure: Measure = ratios,
     ) -> None:
         """Wraps a session and the constants that were read for it; use `load`."""
         self.bundle = bundle
@@ -77,7 +81,12 @@ class Model:
         self.can_keep = "logits_to_keep" in optional
         self.has_sequences = SEQUENCES in optional
         self.switches = switchable(session)
-        self.without = check_switches(bundle, self.switches, without)
+        named = frozenset(without)
+        self.without = check_switches(bundle, self.switches, named - {AUTO})
+        self.gains: Gains | None = None
+        if AUTO in named:
+            rest = [name for name in self.switches if name not in self.without]
+            self.gains = Gains(rest, bundle.manifest.step_techniques, measure)
         self.vocabulary = int(outputs["logits"].shape[-1])
         self.limit = _positive(bundle, "max_position_embeddings")
         self.stop_ids = _stop_ids(bundle)
@@ -90,6 +99,7 @@ class Model:
         directory: str | os.PathLike[str],
         threads: int | None = None,
         without: Iterable[str] = (),
+        measure: Measure = ratios,
     ) -> Model:
         """Opens a bundle and makes its session.
 
@@ -97,6 +107,10 @@ class Model:
             directory: The bundle.
             threads: Threads that work on one run; None leaves it to onnxruntime (physical cores).
             without: Techniques to switch off: runs compute what a bundle without them computes.
+                The name `auto` adds those that make a step slower. `generate` measures this after
+                it read a prompt, and again at twice the context; answers then depend on the
+                machine.
+            measure: Measures techniques for `auto`.
 
         Raises:
             TamizError: No valid bundle, not a decoder, or onnxruntime is too old or refuses it; or
@@ -124,7 +138,7 @@ class Model:
         except Exception as error:  # onnxruntime's exceptions share no base class
             reason = str(error).strip().splitlines()[0]
             raise TamizError(f"{bundle.model}: onnxruntime cannot load it: {reason}") from error
-        return cls(bundle, session, constants, without)
+        return cls(bundle, session, constants, without, measure)
 
     def counts(self) -> dict[str, dict[str, dict[str, float]]]:
         """What the ops of the model counted in all runs so far, see `tamiz_ops.op_counts`."""
@@ -192,7 +206,8 @@ class Model:
         if sequence is None:
             sequence = self.sequence(len(prompt) + (count if max_new_tokens else CHUNK))
         speculation = speculation or Speculation()
-        off = speculation.resolve(self.bundle, self.switches, self.without)
+        # A measurement decides about mode `auto`; errors are raised before.
+        off = self.resolve(speculation if self.gains is None else replace(speculation))
         return self._generate(prompt, Sampler(sampling), count, sequence, speculation, off)
 
     def _generate(
@@ -211,7 +226,12 @@ class Model:
             known += 1
         sequence.truncate(known)
         sequence.switch_off(off)
-        logits = sequence.read(prompt[len(sequence.tokens) :])
+        unread = prompt[len(sequence.tokens) :]
+        logits = sequence.read(unread)
+        if self.gains is not None:
+            if self.gains.due(sequence):
+                logits = self.gains.settle(sequence, logits, len(unread), self.without)
+            off = self.resolve(speculation)
         end = len(prompt) + count - 1
         with decoding(sequence, sampler, speculation, off, self.prices, end) as step:
             for remaining in range(count, 0, -1):
@@ -221,6 +241,22 @@ class Model:
                 yield token
                 if remaining > 1:
                     logits = step(token)
+
+    def resolve(self, speculation: Speculation) -> frozenset[str]:
+        """Replaces mode ``auto``; returns the techniques that an answer does without.
+
+        Raises:
+            TamizError: See `generate`.
+        """
+        if self.gains is None:
+            return speculation.resolve(self.bundle, self.switches, self.without)
+        if speculation.mode == "self":
+            raise TamizError(
+                f"--speculate=self and --without={AUTO} exclude each other: the answer would do"
+                " without the techniques that are measured; try --speculate=auto"
+            )
+        off = self.without | self.gains.off
+        return speculation.resolve(self.bundle, self.switches, off)
 
     def logits(
         self, input_ids: NDArray[np.int64], attention_mask: NDArray[np.int64] | None = None

@@ -80,6 +80,11 @@ class Sequence(ABC):
         for name in decoder.without:
             self._switches[name][0] = 1
 
+    @property
+    def room(self) -> int:
+        """Tokens that still fit in the model's limit."""
+        return self._decoder.limit - len(self.tokens)
+
     def read(self, ids: Ids[int]) -> Logits:
         """Reads at least one token, in chunks.
 
@@ -162,7 +167,7 @@ class Sequence(ABC):
 
     def _reserve(self, count: int) -> None:
         """Makes sure that `count` more tokens fit."""
-        if len(self.tokens) + count > self._decoder.limit:
+        if count > self.room:
             raise TamizError(
                 f"a sequence of {len(self.tokens) + count} tokens does not fit: the model's limit"
                 f" is {self._decoder.limit} tokens (max_position_embeddings of config.json)"

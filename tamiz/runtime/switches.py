@@ -15,6 +15,8 @@ from tamiz.files.errors import TamizError, did_you_mean
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+#: What stands for the techniques that a measurement finds slower, see `tamiz.runtime.gains`.
+AUTO = "auto"
 _PREFIX = "without."
 
 

@@ -62,6 +62,70 @@ def test_eval_and_bench_without_a_technique(
     assert json.loads(output("bench", window, *rest))["ratio"]["decode_tok_s"]["16"] > 0
 
 
+@pytest.fixture
+def slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step with the window takes 1.25 times as long."""
+    monkeypatch.setattr(
+        "tamiz.runtime.gains._seconds",
+        lambda sequence, token, off, clock: 4.0 if "win-attn" in off else 5.0,
+    )
+
+
+@pytest.mark.usefixtures("slower")
+def test_run_switches_off_what_is_slower(bundles: tuple[Path, Path]) -> None:
+    window, plain = bundles
+    rest = ["--prompt", PROMPT, "--max-new-tokens", 12]
+    expected = json.loads(output("run", plain, *rest, "--json"))
+    command = ["run", str(window), *map(str, rest), "--without", "auto", "--json"]
+    result = CliRunner().invoke(main, command)
+    found = json.loads(result.stdout)
+    assert found["text"] == expected["text"]
+    context = found["prompt_tokens"]
+    assert found["switched_off"] == {"win-attn": {"ratio": 1.25, "spread": 0, "context": context}}
+    assert result.stderr.splitlines() == [
+        "auto: switched off win-attn (a step takes 1.25 ± 0.00 times as long with it), "
+        f"measured at {context} tokens"
+    ]
+    assert "switched_off" not in expected
+
+
+@pytest.mark.usefixtures("slower")
+def test_chat_switches_off_what_is_slower(bundles: tuple[Path, Path]) -> None:
+    window, plain = bundles
+    rest = ["--max-new-tokens", "12"]
+    expected = output("chat", plain, *rest, input=PROMPT)
+    command = ["chat", str(window), *rest, "--without", "auto"]
+    result = CliRunner().invoke(main, command, input=PROMPT)
+    assert result.stdout == expected
+    assert result.stderr.count("auto: switched off win-attn") == 1
+
+
+def test_auto_where_nothing_can_be_switched_off(bundles: tuple[Path, Path]) -> None:
+    _, plain = bundles
+    command = ["run", str(plain), "hello", "--max-new-tokens", "2", "--without", "auto"]
+    assert CliRunner().invoke(main, command).stderr == "auto: no technique was measured\n"
+
+
+def test_bench_measures_at_each_context(bundles: tuple[Path, Path]) -> None:
+    window, _ = bundles
+    command = ["bench", str(window), "--context", "16,20", "--without", "auto", "--json"]
+    result = CliRunner().invoke(main, command)
+    found = json.loads(result.stdout)["switched_off"]
+    assert set(found) == {"16", "20"}
+    assert all(set(each) <= {"win-attn"} for each in found.values())
+    assert "measured at 16 tokens" in result.stderr
+    assert "measured at 20 tokens" in result.stderr
+
+
+def test_eval_has_no_steps_to_measure(bundles: tuple[Path, Path], tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("hello", "utf-8")
+    command = ["eval", str(bundles[0]), "--text", str(text), "--without", "auto"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 2
+    assert "name the techniques to switch off" in result.stderr
+
+
 def test_names_that_are_refused(bundles: tuple[Path, Path]) -> None:
     window, _ = bundles
     for names, reason in {
