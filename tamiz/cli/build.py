@@ -250,15 +250,11 @@ def _percent(value: float | None, error: float | None) -> str:
 
 
 def _print(output: Path, report: reports.Report) -> None:
+    from tamiz.reporting.page import weights_text
+
     totals = report.totals
-    if totals.replaced:
-        weights = (
-            f"{totals.replaced} of {totals.sites} weights replaced, {totals.exact} of them exactly"
-        )
-    else:
-        weights = f"all {totals.sites} weights kept as the source stores them"
     sizes = f"{size(totals.bytes_before)} → {size(totals.bytes_after)}"
-    click.echo(f"{output}: {weights}; {sizes}")
+    click.echo(f"{output}: {weights_text(totals)}; {sizes}")
     refused = [
         (fitted.name, fitted.decision.reason.removeprefix("refused: "))
         for entry in report.sites.values()

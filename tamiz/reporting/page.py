@@ -9,7 +9,7 @@ from typing import Any
 from tamiz.reporting.colours import BIT_STEPS, COSINE_STEPS, bits_step, cosine_step
 from tamiz.reporting.curves import chart, curves
 from tamiz.reporting.frontier import frontier
-from tamiz.reporting.report import Report, SiteReport, Trial, WholeModelGate
+from tamiz.reporting.report import Report, SiteReport, Totals, Trial, WholeModelGate
 
 
 def render(report: Report) -> str:
@@ -30,6 +30,7 @@ def render(report: Report) -> str:
     marks = {kind: chr(ord("A") + i) for i, kind in enumerate(k for k in kinds if k != "dense")}
     return environment.get_template("report.html").render(
         report=report,
+        weights=weights_text(report.totals),
         quality=_quality(report),
         frontier=frontier(report.gate),
         scales=(BIT_STEPS, COSINE_STEPS),
@@ -42,6 +43,13 @@ def render(report: Report) -> str:
         marks=marks,
         autotune=_autotune(in_layers, columns),
     )
+
+
+def weights_text(totals: Totals) -> str:
+    """Says what happened to the weights."""
+    if not totals.replaced:
+        return f"all {totals.sites} weights kept as the source stores them"
+    return f"{totals.replaced} of {totals.sites} weights replaced, {totals.exact} of them exactly"
 
 
 def _tensor(site: str, entry: SiteReport) -> dict[str, Any]:

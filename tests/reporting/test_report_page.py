@@ -11,7 +11,7 @@ from tamiz.building.build import build
 from tamiz.planning.plan import choose
 from tamiz.plugins import load
 from tamiz.reporting.colours import BIT_STEPS, COSINE_STEPS, Step
-from tamiz.reporting.page import render
+from tamiz.reporting.page import render, weights_text
 from tamiz.reporting.report import (
     Attempt,
     Autotune,
@@ -63,6 +63,14 @@ def test_numbers_of_the_check_stand_apart(page: str) -> None:
     shown = " ".join(page.partition("On a random input")[2].partition("</p>")[0].split())
     pattern = r", built against dense: max_relative_error \S+, kl_mean \S+, top1_agreement \S+\."
     assert re.fullmatch(pattern, shown), shown
+
+
+def test_it_says_what_happened_to_the_weights(page: str) -> None:
+    counts = Totals(sites=7, replaced=3, exact=2, bytes_before=9, bytes_after=9)
+    assert weights_text(counts) == "3 of 7 weights replaced, 2 of them exactly"
+    counts = counts.model_copy(update={"replaced": 0})
+    assert weights_text(counts) == "all 7 weights kept as the source stores them"
+    assert re.search(r"bytes of constants; (all \d+ weights kept|\d+ of \d+ weights)", page)
 
 
 def test_it_needs_no_network(page: str) -> None:
