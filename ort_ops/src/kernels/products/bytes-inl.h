@@ -56,6 +56,15 @@ inline void quantize_rows(const float* x, int64_t k, const uint8_t* mask, int64_
 /// Tiles whose outputs of a row are written together.
 constexpr int kOutputTiles = 4;
 
+/// Prefetches where a block of rows is written to.
+inline void prefetch_outputs(const float* y, int64_t y_stride, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int t = 0; t < kOutputTiles; ++t) {
+      prefetch(reinterpret_cast<const uint8_t*>(y + r * y_stride + t * kTile));
+    }
+  }
+}
+
 template <class W>
 inline void multiply_panels(const MultiplyArgs& a, const ByteRows& x) {
   constexpr int64_t kStride = kOutputTiles * kTile;
@@ -67,16 +76,21 @@ inline void multiply_panels(const MultiplyArgs& a, const ByteRows& x) {
     for (int64_t r = 0; r < whole_blocks(a.rows); ++r) tiles.start(y[r]);
     for (int64_t g = 0; g < x.groups; g += kPanelGroups) {
       const int64_t groups = least(x.groups - g, kPanelGroups);
+      const bool last_groups = g + groups == x.groups;
       for (int i = 0; i < there; i += kPanelTiles) {
+        const bool last = last_groups && i + kPanelTiles >= there;
         for (int p = 0; p < kPanelTiles; ++p) {
           panel[p].unpack(tiles.at[i + p] + g * W::kGroupBytes, groups);
         }
         for (int64_t r = 0; r < a.rows; r += kByteRows) {
+          const int64_t rows = least(a.rows - r, kByteRows);
+          float* const to = tiles.y + r * a.y_stride;
+          if (last) prefetch_outputs(to, a.y_stride, rows);
           add_block<W>(panel, x, x.at(a.first_row + r, g), groups, y[r] + i * kTile, kStride);
+          for (int64_t n = 0; last && n < rows; ++n) tiles.finish(y[r + n], to + n * a.y_stride);
         }
       }
     }
-    for (int64_t r = 0; r < a.rows; ++r) tiles.finish(y[r], tiles.y + r * a.y_stride);
   }
 }
 

@@ -12,13 +12,14 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-constexpr int64_t kPanelGroups = 16;
 #if defined(TAMIZ_AMX)
 constexpr bool kSignedBytes = true;
 constexpr int kPanelTiles = 1;
+constexpr int64_t kPanelGroups = 16;
 #else
 constexpr bool kSignedBytes = false;  // as VPDPBUSD takes them: kByteOffset too large
-constexpr int kPanelTiles = 2;
+constexpr int kPanelTiles = 4;
+constexpr int64_t kPanelGroups = 8;
 #endif
 
 template <class W, int Quad = 0>
