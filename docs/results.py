@@ -39,6 +39,9 @@ engines."""
 _FLOAT32 = """\
 llama.cpp rounds the inputs of products with quantised weights to 8 bits. "llama.cpp, float32" reads
 the same weights written out in float32, and rounds nothing."""
+_BUDGETS = """\
+The first bundle is as stored, the others were built within limits. Δppl, its standard error and KL
+are of windows of a text that nothing was chosen on (`benchmarks/budgets.py`)."""
 _GREEDY = """\
 An answer is equal when all of its tokens are. The margin is the logit of tamiz' own token minus the
 logit of the other token, where the answers part."""
@@ -162,6 +165,22 @@ def composition_table(stored: Stored) -> str:
     return table(head, rows)
 
 
+def budgets_section(all_stored: list[Stored]) -> list[str]:
+    """Builds within limits against the model as stored."""
+    head = ["bundle", "size, MB", "Δppl, %", "± error, %", "Δppl of the build's own text, %"]
+    head += ["KL, nats", "windows", "decode, tok/s", "decode : as stored"]
+    keys = ["mb", "dppl", "dppl_error", "own_dppl", "kl_mean", "windows", "decode_tok_s", "speed"]
+    parts = ["## Builds within limits", _BUDGETS]
+    for stored in all_stored:
+        rows = []
+        for name, found in stored.record["results"]["bundles"].items():
+            percent = {key: 100 * found[key] for key in keys[1:4] if key in found}
+            values = [(found | percent).get(key) for key in keys]
+            rows.append([name, *("" if value is None else number(value) for value in values)])
+        parts += [f"### {stored.title}: limits", table(head, rows), origin(stored)]
+    return parts
+
+
 def perplexity_section(all_stored: list[Stored]) -> list[str]:
     """The same tokens scored by tamiz and by llama.cpp; a model a row."""
     peers = sorted({peer for stored in all_stored for peer in stored.record["results"]["ppl"]})
@@ -251,6 +270,7 @@ def page(found: dict[str, list[Stored]]) -> str:
     sections = {
         "peers": peers_section,
         "composition": composition_section,
+        "budgets": budgets_section,
         "speculation": speculation_section,
         "perplexity": perplexity_section,
         "greedy": greedy_section,

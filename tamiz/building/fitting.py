@@ -146,13 +146,27 @@ def fit_all(
     """
     from threadpoolctl import threadpool_limits
 
-    results = []
+    results: dict[int, Fitted] = {}
+    order = _order(jobs)
     fit, limited = (_fit, threadpool_limits(1)) if workers.here else (_fit_alone, nullcontext())
     with limited:
-        for job, result in zip(jobs, workers.map(fit, jobs), strict=True):
-            results.append(result)
-            progress(f"fit {job.site.id}", len(results), len(jobs))
-    return results
+        for index, result in zip(order, workers.map(fit, [jobs[i] for i in order]), strict=True):
+            results[index] = result
+            progress(f"fit {jobs[index].site.id}", len(results), len(jobs))
+    return [results[index] for index in range(len(jobs))]
+
+
+def _order(jobs: Sequence[Job]) -> list[int]:
+    """Large weights at even distances from the first job on, so that none is left to be last."""
+    large = [index for index, job in enumerate(jobs) if _is_large(job)]
+    order = [index for index, job in enumerate(jobs) if not _is_large(job)]
+    for place, index in reversed(list(enumerate(large))):
+        order.insert(place * len(order) // len(large), index)
+    return order
+
+
+def _is_large(job: Job) -> bool:
+    return job.site.in_features * job.site.out_features > _LARGE
 
 
 def _fit_alone(job: Job) -> Fitted:
@@ -172,8 +186,7 @@ def _fit(job: Job) -> Fitted:
     attempts: list[Attempt] = []
     key = _weight_key(job)
     configurations = _configurations(job)[job.skip :]
-    large = job.site.in_features * job.site.out_features > _LARGE
-    with _FITTING_LARGE if large else nullcontext():
+    with _FITTING_LARGE if _is_large(job) else nullcontext():
         for choice in configurations:
             attempts.append(_attempt(job, choice, key))
             if attempts[-1].verdict.refusal is None:

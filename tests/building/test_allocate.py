@@ -6,7 +6,7 @@ from pathlib import Path
 import gguf
 import pytest
 
-from tamiz.building import paying
+from tamiz.building import fitting, paying
 from tamiz.building.build import Options, build
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
@@ -87,6 +87,15 @@ def test_a_limit_of_dppl_is_used(reference: Path, plugins: Plugins, tmp_path: Pa
 def test_equal_builds_have_equal_bytes(reference: Path, plugins: Plugins, tmp_path: Path) -> None:
     for name in ("one", "two"):
         built(reference, tmp_path / name, plugins, max_kl=1e-3)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_the_order_of_fits_changes_no_byte(
+    reference: Path, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(reference, tmp_path / "one", plugins, max_kl=1e-3)
+    monkeypatch.setattr(fitting, "_LARGE", 3000)  # some weights are large
+    built(reference, tmp_path / "two", plugins, max_kl=1e-3)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
