@@ -23,6 +23,9 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 _ELEMENTS = 1 << 20
+#: Largest number of samples that are compared. A head has thousands, for its own fit: with all of
+#: them its metrics would take longer than all other fits together.
+_SAMPLES = 512
 #: Digits that are kept: the rest may depend on the order of additions.
 _DIGITS = 6
 
@@ -50,7 +53,9 @@ def measure(weight: Float32, fitted: Float32, statistics: Statistics | None) -> 
     if weight.shape != fitted.shape:
         raise ValueError(f"the fit has shape {fitted.shape}, the weight {weight.shape}")
     n, k = weight.shape
-    samples = None if statistics is None or not len(statistics.samples) else statistics.samples
+    samples = None
+    if statistics is not None and len(statistics.samples):
+        samples = statistics.samples[:: -(-len(statistics.samples) // _SAMPLES)]
     rows = np.empty((3, n))  # ⟨W_n, Ŵ_n⟩, ‖W_n‖², ‖Ŵ_n‖²
     columns = np.zeros((3, k))
     error = 0.0
