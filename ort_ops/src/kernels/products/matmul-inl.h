@@ -79,7 +79,11 @@ struct Tiles {
       const float* const from = bias ? bias + t * kTile : nullptr;
       apply_units<W>(at[t], groups, from, outputs - t * kTile, row + t * kTile);
     }
-    memcpy(to, row, bytes());
+    if (outputs == T * kTile) {  // a constant, so it is no call
+      memcpy(to, row, sizeof(float) * T * kTile);
+    } else {
+      memcpy(to, row, bytes());
+    }
   }
 };
 
@@ -166,10 +170,23 @@ inline void unpack(const uint8_t* tile, int64_t groups, uint8_t* panel) {
   }
 }
 
+/// Prefetches the outputs of R rows: each row has a page of its own, so stores would wait.
+template <class W, int R, int T>
+__attribute__((always_inline)) inline void prefetch_outputs(const Tiles<W, T>& tiles,
+                                                            const MultiplyArgs& a, int64_t row) {
+  constexpr int64_t kLine = 64 / sizeof(float);
+  for (int64_t r = row; r < row + R; ++r) {
+    const float* const to = tiles.y + r * a.y_stride;
+    for (int64_t o = 0; o < T * kTile; o += kLine) {
+      prefetch(reinterpret_cast<const uint8_t*>(to + o));
+    }
+  }
+}
+
 /// The first `rows` rows, a multiple of kRowRegisters.
 template <class W>
 inline void many_rows(const MultiplyArgs& a, int64_t rows) {
-  constexpr int T = 2 / kStrips;
+  constexpr int T = 2 / kStrips, R = kRowRegisters;
   constexpr int64_t kPanelGroups = 8;
   alignas(64) uint8_t panel[T][kPanelGroups * Panel<W>::kGroupBytes];
   alignas(64) float y[kRowBlock][T * kTile];
@@ -180,13 +197,14 @@ inline void many_rows(const MultiplyArgs& a, int64_t rows) {
     for (int64_t r = 0; r < rows; ++r) tiles.start(y[r]);
     for (int64_t g = 0; g < a.x.groups; g += kPanelGroups) {
       const int64_t groups = least(a.x.groups - g, kPanelGroups);
+      const bool last = g + groups == a.x.groups;
       for (int i = 0; i < T; ++i) unpack<W>(tiles.at[i] + g * W::kGroupBytes, groups, panel[i]);
-      for (int64_t r = 0; r < rows; r += kRowRegisters) {
-        multiply_block<Panel<W>, kRowRegisters, T>(unpacked, unpacked, a.x, a.first_row + r, g,
-                                                   groups, y[r]);
+      for (int64_t r = 0; r < rows; r += R) {
+        if (last) prefetch_outputs<W, R, T>(tiles, a, r);
+        multiply_block<Panel<W>, R, T>(unpacked, unpacked, a.x, a.first_row + r, g, groups, y[r]);
+        for (int64_t i = r; last && i < r + R; ++i) tiles.finish(y[i], tiles.y + i * a.y_stride);
       }
     }
-    for (int64_t r = 0; r < rows; ++r) tiles.finish(y[r], tiles.y + r * a.y_stride);
   }
 }
 

@@ -8,7 +8,7 @@
 
 namespace tamiz {
 
-constexpr int64_t kRowBlock = 128;  // most rows of one `multiply`
+constexpr int64_t kRowBlock = 256;  // most rows of one `multiply`
 
 constexpr int64_t kRowsTogether = 8;
 

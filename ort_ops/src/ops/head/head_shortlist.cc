@@ -51,6 +51,10 @@ enum Phase {
 constexpr std::pair<size_t, const char*> kSigned[] = {
     {In::signs, "signs"}, {In::refinement, "refinement"}, {In::refined_offset, "refined_offset"}};
 
+/// Rows of a run that may use the shortlist; a product takes them at a time.
+constexpr int64_t kMostRows = 128;
+static_assert(kMostRows <= kRowBlock, "");
+
 class HeadShortlist : public Stage {
  public:
   HeadShortlist(const Attributes& attributes, const Kernels& kernels)
@@ -70,9 +74,9 @@ class HeadShortlist : public Stage {
       throw Error("attribute 'sign_dims' is " + std::to_string(sign_dims_) +
                   ", expected 0 or more");
     }
-    if (most_rows_ > kRowBlock) {
+    if (most_rows_ > kMostRows) {
       throw Error("attribute 'rows' is " + std::to_string(most_rows_) + ", expected 1 to " +
-                  std::to_string(kRowBlock));
+                  std::to_string(kMostRows));
     }
   }
 
