@@ -56,6 +56,11 @@ class Stored:
     record: dict[str, Any]
 
     @property
+    def processor(self) -> str:
+        """The machine's processor."""
+        return str(self.record["machine"]["processor"])
+
+    @property
     def title(self) -> str:
         """The model that was measured."""
         settings = self.record["settings"]
@@ -128,15 +133,33 @@ def origin(stored: Stored) -> str:
     return "; ".join([*parts, f"{threads} threads"] if threads else parts) + "."
 
 
+def by_processor(all_stored: list[Stored]) -> dict[str, list[Stored]]:
+    """Files by processor; the first one is that of the chart and of the README."""
+    found: dict[str, list[Stored]] = {}
+    for stored in all_stored:
+        found.setdefault(stored.processor, []).append(stored)
+    return found
+
+
 def peers_section(all_stored: list[Stored]) -> list[str]:
     """Comparisons with other engines."""
-    parts = ["## Against other engines", "![Decode and prefill by engine](speed.svg)"]
-    for stored in all_stored:
-        skipped = stored.record["results"].get("skipped", {})
-        note = origin(stored) + spread_note(stored)
-        note += "".join(f" Not measured: {ENGINES.get(k, k)}, {why}." for k, why in skipped.items())
-        parts += [f"### {stored.title}", peers_table(stored), note]
+    parts: list[str] = []
+    for processor, group in by_processor(all_stored).items():
+        chart = [] if parts else ["![Decode and prefill by engine](speed.svg)"]
+        parts += [f"## Against other engines: {processor}", *chart]
+        for stored in group:
+            skipped = stored.record["results"].get("skipped", {})
+            note = origin(stored) + spread_note(stored)
+            note += "".join(f" Not measured: {ENGINES.get(k, k)}, {w}." for k, w in skipped.items())
+            parts += [f"### {stored.title}, {processor}", peers_table(stored), note]
     return parts
+
+
+def ratios(all_stored: list[Stored], measure: str, length: str) -> str:
+    """The smallest and the largest median ratio to llama.cpp's speed."""
+    peers = [stored.record["results"].get("llama.cpp", {}) for stored in all_stored]
+    found = [peer["ratio"][measure][length] for peer in peers if "ratio" in peer]
+    return f"{min(found):.2f} to {max(found):.2f}"
 
 
 def composition_section(all_stored: list[Stored]) -> list[str]:
@@ -287,12 +310,14 @@ def readme(text: str, found: dict[str, list[Stored]]) -> str:
     """The README with its results; as it is where no comparison is stored."""
     if "peers" not in found:
         return text
+    (processor, shown), *others = by_processor(found["peers"]).items()
     parts = ["![Decode and prefill by engine](docs/results/speed.svg)"]
-    rows, lengths = [], set[int]()
-    for stored in found["peers"]:
-        lengths |= {int(c) for one in engines(stored).values() for c in one["decode_tok_s"]}
-    everywhere = set.intersection(*(set(engines(stored)) for stored in found["peers"]))
-    for stored in found["peers"]:
+    rows = []
+    lengths = set.intersection(
+        *({int(c) for c in one["decode_tok_s"]} for s in shown for one in engines(s).values())
+    )
+    everywhere = set.intersection(*(set(engines(stored)) for stored in shown))
+    for stored in shown:
         for name, one in engines(stored).items():
             if name not in everywhere:  # the chart has it
                 continue
@@ -302,11 +327,17 @@ def readme(text: str, found: dict[str, list[Stored]]) -> str:
             rows.append([stored.title, name, *told])
     head = ["model", "engine", *(f"decode at {c:,}" for c in sorted(lengths))]
     head += [f"prefill of {PROMPT}", "peak memory, MB"]
-    last = found["peers"][-1].record
+    last = shown[-1].record
     parts += [
         table(head, rows),
-        f"Speeds in tokens per second: {last['machine']['processor']}, "
-        f"{last['results']['threads']} threads, {last['date']}, medians of interleaved rounds.",
+        f"Speeds in tokens per second: {processor}, {last['results']['threads']} threads, "
+        f"{last['date']}, medians of interleaved rounds.",
+    ]
+    parts += [
+        f"The ratio depends on the processor. On {other} decode at 128 is "
+        f"{ratios(group, 'decode_tok_s', '128')} × llama.cpp, and prefill of {PROMPT} is "
+        f"{ratios(group, 'prefill_tok_s', PROMPT)} ×."
+        for other, group in others
     ]
     before, _, rest = text.partition(MARKERS[0])
     _, _, after = rest.partition(MARKERS[1])
@@ -335,10 +366,10 @@ def main() -> None:
 
 
 def _charts(found: dict[str, list[Stored]]) -> dict[str, dict[str, Any]]:
-    """The records of every chart, by title of the model."""
+    """The records of every chart, by title of the model; those of the first processor."""
     kinds = {"speed.svg": "peers", "composition.svg": "composition"}
     return {
-        name: {stored.title: stored.record for stored in found[kind]}
+        name: {s.title: s.record for s in next(iter(by_processor(found[kind]).values()))}
         for name, kind in kinds.items()
         if kind in found
     }

@@ -42,26 +42,35 @@ def made(decode: float, prefill: float) -> Measurement:
     return measured
 
 
-def store(folder: Path, name: str, benchmark: str, found: Any, **settings: Any) -> None:
+def store(
+    folder: Path, name: str, benchmark: str, found: Any, processor: str = "CPU", **settings: Any
+) -> None:
     record = {
         "benchmark": benchmark, "date": "2026-01-02", "commit": "abc",
-        "machine": {"processor": "CPU", "cores": 2, "memory_gb": 8.0, "isa": "avx2", "load": 0.1},
+        "machine": {
+            "processor": processor, "cores": 2, "memory_gb": 8.0, "isa": "avx2", "load": 0.1
+        },
         "versions": {"tamiz": "0"}, "settings": settings, "results": found,
     }  # fmt: skip
     (folder / f"{name}.json").write_text(json.dumps(record))
 
 
-def store_peers(results: ModuleType) -> None:
-    ours, theirs = made(1234.0, 5000.0), made(20.0, 40.5)
+def store_peers(
+    results: ModuleType, decode: float = 1234.0, name: str = "peers-tiny", processor: str = "CPU"
+) -> None:
+    ours, theirs = made(decode, 5000.0), made(20.0, 40.5)
     found: dict[str, Any] = {
         "threads": 2,
         "read_gb_s": 9.0,
         "tamiz": ours.summary(),
         "llama.cpp": theirs.summary(),
     }
-    found["llama.cpp"]["ratio"] = {"decode_tok_s": ratios(ours.decode, theirs.decode)}
+    found["llama.cpp"]["ratio"] = {
+        "decode_tok_s": ratios(ours.decode, theirs.decode),
+        "prefill_tok_s": ratios(ours.prefill, theirs.prefill),
+    }
     found["skipped"] = {"genai": "no model was given for it"}
-    store(results.RESULTS, "peers-tiny", "peers", found, gguf="tiny.gguf", bundle="b")
+    store(results.RESULTS, name, "peers", found, processor, gguf="tiny.gguf", bundle="b")
 
 
 def run(results: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -107,6 +116,21 @@ def test_a_comparison_becomes_tables_and_a_chart(
     assert "1,234" in chart
     with pytest.raises(SystemExit, match="0"):
         run(results, monkeypatch, "--check")
+
+
+def test_the_readme_has_the_first_processor_and_the_ratios_of_others(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_peers(results)
+    store_peers(results, 30.0, "peers-tiny2", "Other")
+    run(results, monkeypatch)
+    readme = (repository / "README.md").read_text()
+    assert "| tiny | tamiz | 1,234 | 617 | 5,000 |" in readme
+    assert "| tiny | tamiz | 30.0 |" not in readme
+    assert "On Other decode at 128 is 1.50 to 1.50 × llama.cpp" in readme
+    page = (repository / "docs/results/index.md").read_text()
+    assert page.index("### tiny, CPU") < page.index("### tiny, Other")
+    assert "1,234" in (repository / "docs/results/speed.svg").read_text()
 
 
 def test_a_chart_of_other_numbers_is_not_current(
