@@ -1,15 +1,21 @@
 """Calibration text that a model writes itself, so that no data set is needed.
 
-Half of the windows are prose: each begins with a token drawn uniformly and goes on with tokens
-drawn from the model (LLM-QAT, arXiv 2305.17888). The other half are chats: the model writes the
+Half of the windows continue openings of texts of many kinds, from an encyclopedia to code, a few in
+each window (``tamiz/data/openings.json``). A model left alone writes what it has read most often,
+which for a model of code has little of other texts. A quarter are chats: the model writes the
 user's messages as well, after what its chat template puts before them (Magpie, arXiv 2406.08464).
-All windows are written side by side.
+A quarter begin with a token drawn uniformly (LLM-QAT, arXiv 2305.17888). All tokens are drawn from
+the model. All windows are written side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +27,19 @@ from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling, distribution
 from tamiz.runtime.tokenizer import Tokenizer
 
-PROSE, CHAT = "written prose", "written chat"
+PROSE, CHAT, OPENED = "written prose", "written chat", "written on openings"
+
+#: Beginnings of texts of many kinds, written for this package.
+OPENINGS = Path(__file__).parents[1] / "data" / "openings.json"
 
 _SEED = 0
 _SAMPLING = Sampling(temperature=1.0, top_k=64, seed=_SEED)
 #: Stands for a message in a rendered template.
 _MESSAGE = "tamiz-message"
+#: The windows' kinds, by turns; the first four windows of a calibration predict losses.
+_KINDS = (OPENED, CHAT, OPENED, PROSE)
+#: Tokens after which a window goes on with its next opening, and most tokens of an opening.
+_PASSAGE, _OPENING = 170, 60
 
 
 @dataclass(frozen=True)
@@ -76,31 +89,109 @@ class _Writer:
     """One window that is being written.
 
     Attributes:
-        turns: Of a chat; None for prose.
-        stop_ids: Tokens that end a message.
+        origin: The window's kind.
         ahead: Tokens that come before the next one that is drawn.
-        user: Whether the user speaks.
     """
 
-    turns: Turns | None
-    stop_ids: frozenset[int]
-    ahead: list[int] = field(default_factory=list)
-    user: bool = True
-
-    def __post_init__(self) -> None:
-        """Starts with the tokens before the first message."""
-        if self.turns is not None:
-            self.ahead = list(self.turns.start)
+    origin: str
+    ahead: list[int]
 
     def next(self, logits: NDArray[np.float32], random: np.random.Generator) -> int:
         """The token that follows."""
-        if self.ahead:
-            return self.ahead.pop(0)
-        token = _draw(logits, random)
-        if self.turns is not None and token in self.stop_ids:
-            self.ahead = list(self.turns.reply if self.user else self.turns.again)
-            self.user = not self.user
-        return token
+        if not self.ahead:
+            token = _draw(logits, random)
+            self.ahead = self.after(token)
+            return token
+        return self.ahead.pop(0)
+
+    def after(self, token: int) -> list[int]:
+        """What follows a token that was drawn; nothing where the next one is drawn as well."""
+        return []
+
+
+@dataclass
+class _Chat(_Writer):
+    """A chat.
+
+    Attributes:
+        turns: What is around messages.
+        stop_ids: Tokens that end a message.
+        user: Whether the user speaks.
+    """
+
+    turns: Turns
+    stop_ids: frozenset[int]
+    user: bool = True
+
+    def after(self, token: int) -> list[int]:
+        """The turn that follows the end of a message."""
+        if token not in self.stop_ids:
+            return []
+        self.user = not self.user
+        return list(self.turns.again if self.user else self.turns.reply)
+
+
+@dataclass
+class _Passages(_Writer):
+    """Openings and what the model writes after each, until it stops or has written enough.
+
+    Attributes:
+        openings: Those that follow the first, without end.
+        stop_ids: Tokens that end a text.
+        left: Tokens to draw before the next opening.
+    """
+
+    openings: Iterator[list[int]]
+    stop_ids: frozenset[int]
+    left: int = 0
+
+    def __post_init__(self) -> None:
+        """Counts the first opening."""
+        self.left = _PASSAGE - len(self.ahead)
+
+    def after(self, token: int) -> list[int]:
+        """The next opening where a passage ends."""
+        self.left -= 1
+        if self.left > 0 and token not in self.stop_ids:
+            return []
+        opening = list(next(self.openings))
+        self.left = _PASSAGE - len(opening)
+        return opening
+
+
+def _openings(tokenizer: Tokenizer) -> list[list[int]]:
+    """The openings, in tokens; those of which the tokenizer lacks a character are left out."""
+    found = []
+    for opening in json.loads(OPENINGS.read_text("utf-8")):
+        with suppress(TamizError):
+            found.append(tokenizer.encode("\n\n" + opening["text"], bos=False)[:_OPENING])
+    return found
+
+
+def _writers(model: Model, windows: int, random: np.random.Generator) -> list[_Writer]:
+    """A writer for each window, with the tokens that it begins with.
+
+    No two of the windows have an opening in common, unless there are more windows than openings.
+    """
+    tokenizer, turns = Tokenizer(model.bundle), find_turns(model)
+    openings = _openings(tokenizer)
+    kinds = [_KINDS[number % len(_KINDS)] for number in range(windows)]
+    if turns is None:
+        kinds = [OPENED if kind == CHAT else kind for kind in kinds]
+    if not openings:
+        kinds = [PROSE if kind == OPENED else kind for kind in kinds]
+    writers: list[_Writer] = []
+    for kind, token in zip(kinds, random.integers(0, model.vocabulary, windows), strict=True):
+        if kind == CHAT and turns is not None:
+            writers.append(_Chat(kind, list(turns.start), turns, model.stop_ids))
+        elif kind == OPENED:
+            first = sum(writer.origin == OPENED for writer in writers) % len(openings)
+            mine = cycle(openings[first :: kinds.count(OPENED)])
+            start = tokenizer.encode("") + next(mine)
+            writers.append(_Passages(kind, start, mine, model.stop_ids))
+        else:
+            writers.append(_Writer(kind, [int(token)]))
+    return writers
 
 
 def generate_windows(
@@ -109,7 +200,7 @@ def generate_windows(
     length: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Window]:
-    """Windows of text that the model generates, prose and chat alternately; deterministic.
+    """Windows of text that the model generates, of all kinds by turns; deterministic.
 
     Args:
         model: The dense model.
@@ -118,10 +209,8 @@ def generate_windows(
         progress: Takes the tokens generated per window so far, and `length`.
     """
     random = np.random.default_rng(_SEED)
-    turns = find_turns(model)
-    writers = [_Writer(turns if i % 2 else None, model.stop_ids) for i in range(windows)]
-    first = zip(writers, random.integers(0, model.vocabulary, windows), strict=True)
-    ids = np.array([[writer.ahead.pop(0) if writer.ahead else token] for writer, token in first])
+    writers = _writers(model, windows, random)
+    ids = np.array([[writer.ahead.pop(0)] for writer in writers])
     cache = {state.past: state.zeros(windows) for state in model.states}
     rows = ids
     for written in range(1, length):
@@ -139,8 +228,8 @@ def generate_windows(
         pairs = zip(writers, logits[:, -1], strict=True)
         ids = np.array([[writer.next(row, random)] for writer, row in pairs])
         rows = np.concatenate([rows, ids], axis=1)
-    origins = [CHAT if writer.turns else PROSE for writer in writers]
-    return [Window(origin, row.tolist()) for origin, row in zip(origins, rows, strict=True)]
+    pairs = zip(writers, rows, strict=True)
+    return [Window(writer.origin, row.tolist()) for writer, row in pairs]
 
 
 def _draw(logits: NDArray[np.float32], random: np.random.Generator) -> int:

@@ -236,9 +236,9 @@ def _quality(gate: reports.WholeModelGate, trial: reports.Trial) -> str:
         shown.append(f"mean KL {trial.kl_mean:.3g}{spread}{limit} nats per token")
     if trial.refused:
         shown.append(f"{len(trial.refused)} sites backed off")
-    text = "calibration" if gate.text == "calibration" else "model's own"
+    text = "of the calibration text" if gate.text == "calibration" else "that the model wrote"
     return (
-        f"whole model on {gate.windows} windows of {gate.window_tokens} tokens of the {text} text: "
+        f"whole model on {gate.windows} windows of {gate.window_tokens} tokens {text}: "
         f"{', '.join(shown)}; {len(gate.trials)} trials"
     )
 
@@ -269,6 +269,11 @@ def _print(output: Path, report: reports.Report) -> None:
         )
     if (trial := report.gate.result) is not None:
         click.echo(_quality(report.gate, trial))
+        if report.gate.text != "calibration":
+            click.echo(
+                "people's text may lose more: --calibration with a file of 'tamiz calibrate "
+                "--text' holds the limit on text like yours"
+            )
     for entry in report.gate.paying:
         click.echo(
             f"{entry.technique} {'applied' if entry.applied else 'left out'}: {entry.reason}"
