@@ -18,6 +18,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
     from tamiz_passes.clean_up import CleanUp
     from tamiz_passes.fuse import FuseNodes
     from tamiz_passes.key_means import KeyMeans
+    from tamiz_passes.last_layer import LastLayer
     from tamiz_passes.logits_to_keep import LogitsToKeep
     from tamiz_passes.residual import AbsorbResidual
     from tamiz_passes.rms_norm import RecogniseRMSNorm
@@ -32,6 +33,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
         AbsorbResidual,
         LogitsToKeep,
         KeyMeans,
+        LastLayer,
         TakeSequences,
         FuseNodes,
     )
