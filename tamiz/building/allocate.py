@@ -39,13 +39,13 @@ from tamiz.planning.policy import Gating, Rules
 from tamiz.planning.resolver import SitePlan
 from tamiz.reporting.report import Paying, Trial, WholeModelGate
 from tamiz.survey.backward import UnknownOpError
-from tamiz.survey.sensitivity import sensitivities
+from tamiz.survey.sensitivity import sensitivities, windows_at_once
 
 #: Largest number of trials, the share of a limit that a trial aims at, the share that ends the
 #: search, and the largest factor between the losses of two trials.
 _TRIALS, _AIM, _ENOUGH, _STEP = 6, 0.96, 0.9, 4.0
-#: Windows whose activations are in memory together.
-_AT_ONCE = 2
+#: Bytes that the activations of windows which are read side by side may take.
+_MEMORY = 6 << 30
 #: Largest predicted loss of a frontier, in nats per token.
 _MOST_LOSS = 0.5
 #: The whole model is measured, so the gate of a single tensor accepts any fit.
@@ -93,8 +93,9 @@ class Allocation:
                 "--min-tok-s: this machine was not measured, run 'tamiz doctor --profile' first"
             )
         try:
-            windows, at_once = known.tokens[: choosing(known)], min(cores(), _AT_ONCE)
-            found = sensitivities(survey, windows, tools.progress, at_once)
+            windows = known.tokens[: choosing(known)]
+            side_by_side = min(cores(), windows_at_once(survey, len(windows[0]), _MEMORY))
+            found = sensitivities(survey, windows, tools.progress, side_by_side)
         except UnknownOpError as error:
             raise TamizError(
                 f"{survey.bundle.path}: losses cannot be predicted, as no backward pass is known "

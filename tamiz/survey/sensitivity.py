@@ -34,6 +34,9 @@ Float64 = NDArray[np.float64]
 _FIRST = 4
 #: Inputs that are kept of each site.
 _SAMPLES = 128
+#: Values that a window keeps, in units of the inputs and outputs of its sites; the others are of
+#: attention and activation functions.
+_VALUES = 2
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,18 @@ def sensitivities(
                 x = np.concatenate([kept[inputs[site.id]] for kept, _ in found])
             result[site.id] = Sensitivity(x, total.astype(np.float32))
     return result
+
+
+def windows_at_once(survey: Survey, tokens: int, memory: int) -> int:
+    """How many windows can be read side by side, at least 1.
+
+    Args:
+        survey: A dense decoder.
+        tokens: Tokens of a window.
+        memory: Bytes that their activations may take.
+    """
+    of_sites = sum(site.in_features + site.out_features for site in survey.sites)
+    return max(1, memory // max(1, _VALUES * 4 * tokens * of_sites))
 
 
 def _squares(
