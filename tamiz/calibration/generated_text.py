@@ -33,13 +33,15 @@ PROSE, CHAT, OPENED = "written prose", "written chat", "written on openings"
 OPENINGS = Path(__file__).parents[1] / "data" / "openings.json"
 
 _SEED = 0
-_SAMPLING = Sampling(temperature=1.0, top_k=64, seed=_SEED)
+#: Any token may be drawn: among the likeliest only, small models soon repeat themselves.
+_SAMPLING = Sampling(temperature=1.0, seed=_SEED)
 #: Stands for a message in a rendered template.
 _MESSAGE = "tamiz-message"
 #: The windows' kinds, by turns; the first four windows of a calibration predict losses.
 _KINDS = (OPENED, CHAT, OPENED, PROSE)
-#: Tokens after which a window goes on with its next opening, and most tokens of an opening.
-_PASSAGE, _OPENING = 170, 60
+#: Tokens after which a window goes on with its next opening, and most tokens of an opening. Few, as
+#: a model comes back to what it has read most often, whatever it continues.
+_PASSAGE, _OPENING = 100, 60
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def test_windows_have_no_opening_in_common(tiny_dense: Path) -> None:
     assert len(numbers) == len(set(numbers)) >= 3 * 8
     for of_window in found:
         at = sorted(place for found in of_window.values() for place in found)
-        assert max(b - a for a, b in pairwise(at)) <= 170
+        assert max(b - a for a, b in pairwise(at)) <= 100
     chosen = [number for of_window in found[:2] for number in of_window]
     assert not {0, 1} - set(chosen)
 
