@@ -17,7 +17,7 @@ constexpr bool kSignedBytes = true;
 constexpr int kPanelTiles = 1;
 constexpr int64_t kPanelGroups = 16;
 #else
-constexpr bool kSignedBytes = false;  // as VPDPBUSD takes them: kByteOffset too large
+constexpr bool kSignedBytes = false;  // as VPDPBUSD takes them: W::kOffset too large
 constexpr int kPanelTiles = 4;
 constexpr int64_t kPanelGroups = 8;
 #endif
@@ -26,7 +26,7 @@ template <class W, int Quad = 0>
 inline void unpack_quads(Ints raw, uint8_t* to) {
   if constexpr (Quad < 8 / W::kVectors) {
     const Ints bytes = W::template bytes<Quad>(raw);
-    constexpr int kOffset = kSignedBytes ? W::kByteOffset : 0;
+    constexpr int kOffset = kSignedBytes ? W::kOffset : 0;
     store_ints(to + 64 * Quad, kOffset ? bytes_minus(bytes, all_words(kOffset * 0x0101)) : bytes);
     unpack_quads<W, Quad + 1>(raw, to);
   }

@@ -38,7 +38,7 @@ struct RowSums {
     const int32_t* const halves = x.half_sums + 2 * at * kByteRows;
     Ints quants = load_ints(halves + part * kByteRows);
     if (W::kParts == 1) quants = ints_plus(quants, load_ints(halves + kByteRows));
-    store_ints(start, _mm512_mullo_epi32(quants, all_ints(-W::kByteOffset)));
+    store_ints(start, _mm512_mullo_epi32(quants, all_ints(-W::kOffset)));
     if (W::kMinima) store(minimum, load(x.scales + at * kByteRows) * to_float(quants));
   }
 };

@@ -87,12 +87,12 @@ struct Tiles {
   }
 };
 
-/// Up to R rows from `row` on, weights straight from the packed tiles. Several strips at a time:
-/// several streams from memory are faster than one.
+/// At most R rows, weights straight from the packed tiles. Several strips at a time: several
+/// streams from memory are faster than one.
 template <class W, int R = kRowRegisters>
-inline void few_rows(const MultiplyArgs& a, int64_t row, int64_t rows) {
-  if (rows < R) {
-    if constexpr (R > 1) few_rows<W, W::kEveryRows ? R - 1 : R / 2>(a, row, rows);
+inline void few_rows(const MultiplyArgs& a) {
+  if (a.rows < R) {
+    if constexpr (R > 1) few_rows<W, R - 1>(a);
     return;
   }
   // Sums and totals fit the registers; two parts leave less room for what is unpacked.
@@ -103,10 +103,9 @@ inline void few_rows(const MultiplyArgs& a, int64_t row, int64_t rows) {
     for (int r = 0; r < R; ++r) tiles.start(y[r]);
     const uint8_t* next[T];
     for (int i = 0; i < T; ++i) next[i] = tiles.at[i] + T * tile_bytes_of<W>(a.x.groups);
-    multiply_block<W, R, T>(tiles.at, next, a.x, a.first_row + row, 0, a.x.groups, y[0]);
-    for (int r = 0; r < R; ++r) tiles.finish(y[r], tiles.y + (row + r) * a.y_stride);
+    multiply_block<W, R, T>(tiles.at, next, a.x, a.first_row, 0, a.x.groups, y[0]);
+    for (int r = 0; r < R; ++r) tiles.finish(y[r], tiles.y + r * a.y_stride);
   }
-  if (rows > R) few_rows<W, R>(a, row + R, rows - R);
 }
 
 /// One row, with a mask.
@@ -125,7 +124,9 @@ inline void kept_row(const MultiplyArgs& a) {
 template <class W, int Pair = 0>
 inline void unpack_vector(Ints raw, uint8_t* to) {
   if constexpr (Pair < kPairs / W::kVectors) {
-    store_ints(to + Pair * sizeof(Ints), W::template words<Pair>(raw));
+    Ints words = W::template words<Pair>(raw);
+    if (W::kOffset != 0) words = words_minus(words, all_words(W::kOffset));
+    store_ints(to + Pair * sizeof(Ints), words);
     unpack_vector<W, Pair + 1>(raw, to);
   }
 }
@@ -149,33 +150,31 @@ inline void unpack_factors(const uint8_t* group, const Spread<W, 1>& spread, int
 
 /// `tile`: of a super-block its beginning.
 template <class W>
-inline void unpack(const uint8_t* tile, int64_t groups, uint8_t* panel) {
+__attribute__((flatten)) inline void unpack(const uint8_t* tile, int64_t groups, uint8_t* panel) {
   Spread<W, 1> spread;
   const uint8_t* const tiles[1] = {tile};
   for (int64_t g = 0; g < groups; ++g) {
-    for (int64_t i = 0; i < W::kGroupBytes; i += 64) {
-      prefetch(tile + (g + groups) * W::kGroupBytes + i);
-    }
     if (W::kSuper && g % 8 == 0) spread.read(tiles, g);
     const uint8_t* const group = W::group(tile, g);
-    for (int strip = 0; strip < kStrips; ++strip, panel += Panel<W>::kStripBytes) {
+    for (int strip = 0; strip < kStrips; ++strip, panel += PanelFor<W>::kStripBytes) {
 #pragma GCC unroll 16
       for (int v = 0; v < W::kVectors; ++v) {
         unpack_vector<W>(W::vector(group, strip, v),
                          panel + v * (kPairs / W::kVectors) * sizeof(Ints));
       }
-      float* const factors = reinterpret_cast<float*>(panel + Panel<W>::kWordBytes);
+      float* const factors = reinterpret_cast<float*>(panel + PanelFor<W>::kWordBytes);
       unpack_factors<W>(group, spread, g, strip, factors);
     }
   }
 }
 
-/// Prefetches the outputs of R rows: each row has a page of its own, so stores would wait.
-template <class W, int R, int T>
+/// Prefetches the outputs of some rows: each row has a page of its own, so stores would wait.
+template <class W, int T>
 __attribute__((always_inline)) inline void prefetch_outputs(const Tiles<W, T>& tiles,
-                                                            const MultiplyArgs& a, int64_t row) {
+                                                            const MultiplyArgs& a, int64_t row,
+                                                            int64_t rows) {
   constexpr int64_t kLine = 64 / sizeof(float);
-  for (int64_t r = row; r < row + R; ++r) {
+  for (int64_t r = row; r < row + rows; ++r) {
     const float* const to = tiles.y + r * a.y_stride;
     for (int64_t o = 0; o < T * kTile; o += kLine) {
       prefetch(reinterpret_cast<const uint8_t*>(to + o));
@@ -183,26 +182,68 @@ __attribute__((always_inline)) inline void prefetch_outputs(const Tiles<W, T>& t
   }
 }
 
-/// The first `rows` rows, a multiple of kRowRegisters.
+/// Some groups of T tiles, unpacked.
+template <class W, int T>
+struct Unpacked {
+  static constexpr int64_t kMost = 8;
+
+  const uint8_t* tiles[T];
+  int64_t first, groups;
+  alignas(64) uint8_t panel[T][kMost * PanelFor<W>::kGroupBytes];
+
+  Unpacked() {
+    for (int t = 0; t < T; ++t) tiles[t] = panel[t];
+  }
+  void read(const Tiles<W, T>& from, int64_t g) {
+    first = g;
+    groups = least(from.groups - g, kMost);
+    for (int t = 0; t < T; ++t) unpack<W>(from.at[t] + g * W::kGroupBytes, groups, panel[t]);
+  }
+  bool last(const Tiles<W, T>& from) const { return first + groups == from.groups; }
+
+  /// What is unpacked next, here or where the next tiles begin; prefetched while `blocks` of rows
+  /// are multiplied.
+  Coming<T> next(const Tiles<W, T>& from, int64_t blocks) const {
+    const uint8_t* at[T];
+    for (int t = 0; t < T; ++t) {
+      at[t] = from.at[t] +
+              (last(from) ? T * tile_bytes_of<W>(from.groups) : (first + groups) * W::kGroupBytes);
+    }
+    const int64_t left = last(from) ? from.groups : from.groups - first - groups;
+    return {at, least(left, kMost) * W::kGroupBytes, blocks * groups};
+  }
+};
+
+/// y[r] += the unpacked groups, up to R rows from `row` on.
+template <class W, int T, int R = kRowRegisters>
+inline void multiply_unpacked(const Unpacked<W, T>& w, const MultiplyArgs& a, int64_t row,
+                              int64_t rows, float* y, Coming<T>& coming) {
+  if (rows < R) {
+    if constexpr (R > 1) multiply_unpacked<W, T, R - 1>(w, a, row, rows, y, coming);
+    return;
+  }
+  multiply_block<PanelFor<W>, R, T>(w.tiles, w.tiles, a.x, a.first_row + row, w.first, w.groups, y,
+                                    &coming);
+}
+
 template <class W>
-inline void many_rows(const MultiplyArgs& a, int64_t rows) {
-  constexpr int T = 2 / kStrips, R = kRowRegisters;
-  constexpr int64_t kPanelGroups = 8;
-  alignas(64) uint8_t panel[T][kPanelGroups * Panel<W>::kGroupBytes];
+inline void many_rows(const MultiplyArgs& a) {
+  constexpr int T = 2 / kStrips;
+  Unpacked<W, T> unpacked;
   alignas(64) float y[kRowBlock][T * kTile];
-  const uint8_t* unpacked[T];
-  for (int i = 0; i < T; ++i) unpacked[i] = panel[i];
+  const int64_t blocks = (a.rows + kRowRegisters - 1) / kRowRegisters;
   for (int64_t t = 0; t < a.tiles; t += T) {
     const Tiles<W, T> tiles(a, t);
-    for (int64_t r = 0; r < rows; ++r) tiles.start(y[r]);
-    for (int64_t g = 0; g < a.x.groups; g += kPanelGroups) {
-      const int64_t groups = least(a.x.groups - g, kPanelGroups);
-      const bool last = g + groups == a.x.groups;
-      for (int i = 0; i < T; ++i) unpack<W>(tiles.at[i] + g * W::kGroupBytes, groups, panel[i]);
-      for (int64_t r = 0; r < rows; r += R) {
-        if (last) prefetch_outputs<W, R, T>(tiles, a, r);
-        multiply_block<Panel<W>, R, T>(unpacked, unpacked, a.x, a.first_row + r, g, groups, y[r]);
-        for (int64_t i = r; last && i < r + R; ++i) tiles.finish(y[i], tiles.y + i * a.y_stride);
+    for (int64_t r = 0; r < a.rows; ++r) tiles.start(y[r]);
+    for (int64_t g = 0; g < a.x.groups; g += unpacked.groups) {
+      unpacked.read(tiles, g);
+      Coming<T> coming = unpacked.next(tiles, blocks);
+      for (int64_t r = 0; r < a.rows; r += kRowRegisters) {
+        const int64_t rows = least(a.rows - r, kRowRegisters);
+        if (unpacked.last(tiles)) prefetch_outputs<W, T>(tiles, a, r, rows);
+        multiply_unpacked<W, T>(unpacked, a, r, rows, y[r], coming);
+        if (!unpacked.last(tiles)) continue;
+        for (int64_t i = r; i < r + rows; ++i) tiles.finish(y[i], tiles.y + i * a.y_stride);
       }
     }
   }
@@ -211,14 +252,8 @@ inline void many_rows(const MultiplyArgs& a, int64_t rows) {
 template <class W>
 inline void multiply_packed(const MultiplyArgs& a) {
   if (a.skip) return kept_row<W>(a);
-  int64_t row = 0;
-  if (a.rows >= 2 * kRowRegisters) {  // unpacking is worth it
-    row = a.rows / kRowRegisters * kRowRegisters;
-    many_rows<W>(a, row);
-  }
-  for (; row < a.rows; row += kRowRegisters) {
-    few_rows<W>(a, row, least(a.rows - row, kRowRegisters));
-  }
+  if (a.rows > kRowRegisters) return many_rows<W>(a);
+  few_rows<W>(a);
 }
 
 inline void multiply(const MultiplyArgs& a) {

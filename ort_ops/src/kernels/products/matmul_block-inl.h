@@ -34,13 +34,22 @@ __attribute__((always_inline)) inline void dot_vector(Ints (&sum)[R][S], const I
                                                       const int16_t* x) {
   if constexpr (Pair < kPairs / W::kVectors) {
     Ints w[S];
+#pragma GCC unroll 8
     for (int s = 0; s < S; ++s) w[s] = W::template words<Pair>(raw[s]);
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const Ints both = pair(x + r * kGroup + 2 * Pair);
+#pragma GCC unroll 8
       for (int s = 0; s < S; ++s) sum[r][s] = dot_pairs(sum[r][s], w[s], both);
     }
     dot_vector<W, R, S, Pair + 1>(sum, raw, x);
   }
+}
+
+/// What the sum of one part of a row's group starts with: the words of W are kOffset too large.
+template <class W, int Part>
+__attribute__((always_inline)) inline Ints sum_start(const QuantRows& x, int64_t at) {
+  return all_ints(W::kOffset == 0 ? 0 : -W::kOffset * quant_sum<W, Part>(x, at));
 }
 
 /// sum[r][s] = the products of one part of a group with R rows, whose group is number `at`; `bytes`
@@ -57,12 +66,16 @@ __attribute__((always_inline)) inline void sum_part(Ints (&sum)[R][T * kStrips],
 #endif
   constexpr int S = T * kStrips;
   constexpr int kVectors = W::kVectors / W::kParts;
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    for (int s = 0; s < S; ++s) sum[r][s] = all_ints(0);
+    const Ints start = sum_start<W, Part>(x, at + r);
+#pragma GCC unroll 8
+    for (int s = 0; s < S; ++s) sum[r][s] = start;
   }
 #pragma GCC unroll 16
   for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
     Ints raw[S];
+#pragma GCC unroll 8
     for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
     dot_vector<W>(sum, raw, x.quants + at * kGroup + v * (kGroup / W::kVectors));
   }
@@ -80,6 +93,7 @@ struct Spread {
   /// Reads those of group g, the first of a super-block.
   void read(const uint8_t* const (&tile)[T], int64_t g) {
     if constexpr (W::kSuper) {
+#pragma GCC unroll 8
       for (int t = 0; t < T; ++t) W::spread(tile[t] + g * W::kGroupBytes, numbers[t]);
     }
   }
@@ -104,10 +118,12 @@ __attribute__((always_inline)) inline void add_part(Vec (&total)[R][T * kStrips]
                                                     const Spread<W, T>& spread, const QuantRows& x,
                                                     int64_t at, int64_t g) {
   float sums[R];
+#pragma GCC unroll 8
   for (int r = 0; W::kMinima && r < R; ++r) {
     sums[r] = W::kParts == 1 ? x.sums[at + r]
                              : x.scales[at + r] * static_cast<float>(quant_sum<W, Part>(x, at + r));
   }
+#pragma GCC unroll 8
   for (int s = 0; s < T * kStrips; ++s) {
     Vec scales, minima = broadcast(0.0f);
     if constexpr (W::kSuper) {
@@ -119,6 +135,7 @@ __attribute__((always_inline)) inline void add_part(Vec (&total)[R][T * kStrips]
       scales = W::scales(from, s % kStrips);
       minima = W::minima(from, s % kStrips);
     }
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const Vec scaled = to_float(sum[r][s]) * broadcast(x.scales[at + r]);
       total[r][s] = fma(scaled, scales, total[r][s]);
@@ -141,26 +158,68 @@ __attribute__((always_inline)) inline void add_group(Vec (&total)[R][T * kStrips
   }
 }
 
+/// What is read after a panel: some lines of T tiles are prefetched at every call, until none is
+/// left. All at once would wait for line buffers.
+template <int T>
+struct Coming {
+  static constexpr int64_t kLine = 64;
+
+  /// `bytes` of each of `tiles`, which may begin within a line, in `calls`.
+  Coming(const uint8_t* const (&tiles)[T], int64_t bytes, int64_t calls)
+      : left((bytes + kLine - 1) / kLine + 1), lines((left + calls - 1) / calls) {
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) at[t] = tiles[t];
+  }
+  __attribute__((always_inline)) void fetch() {
+    if (left <= 0) return;
+    for (int64_t i = 0; i < lines; ++i) {
+#pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) {
+        prefetch(at[t]);
+        at[t] += kLine;
+      }
+    }
+    left -= lines;
+  }
+
+  const uint8_t* at[T];
+  int64_t left;   // lines of a tile
+  int64_t lines;  // of a tile in a call
+};
+
+/// Groups that R rows prefetch ahead: as many as gain. With 2 groups several rows wait for memory.
+template <int R>
+constexpr int64_t kAhead = R == 1 ? 4 : 6;
+
 /// y[r][s] += the groups from `first` on, of R rows and T tiles; `next` are the tiles after these.
+/// `coming` is prefetched meanwhile. Not inline: GCC would unroll less, and sums would be in
+/// memory.
 template <class W, int R, int T>
-inline void multiply_block(const uint8_t* const (&tile)[T], const uint8_t* const (&next)[T],
-                           const QuantRows& x, int64_t row, int64_t first, int64_t groups,
-                           float* y) {
+__attribute__((noinline, flatten)) void multiply_block(const uint8_t* const (&tile)[T],
+                                                       const uint8_t* const (&next)[T],
+                                                       const QuantRows& x, int64_t row,
+                                                       int64_t first, int64_t groups, float* y,
+                                                       Coming<T>* coming = nullptr) {
   constexpr int S = T * kStrips;
   const int64_t together = x.together(row);
   int64_t at = x.at(row, first);
   Vec total[R][S];
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int s = 0; s < S; ++s) total[r][s] = load(y + (r * S + s) * kLanes);
   }
   Spread<W, T> spread;
   for (int64_t g = 0; g < groups; ++g, at += together) {
+    if (!W::kFromMemory && coming) coming->fetch();
     const uint8_t* group[T];
+#pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       group[t] = W::group(tile[t], g);
-      if constexpr (W::kFromMemory) {  // two groups on, or where the next tiles begin
-        const uint8_t* const later = (g + 2 < groups ? tile[t] + (g + 2) * W::kGroupBytes
-                                                     : next[t] + (g + 2 - groups) * W::kGroupBytes);
+      if constexpr (W::kFromMemory) {  // some groups on, or where the next tiles begin
+        const int64_t ahead = g + kAhead<R>;
+        const uint8_t* const later = (ahead < groups ? tile[t] + ahead * W::kGroupBytes
+                                                     : next[t] + (ahead - groups) * W::kGroupBytes);
         for (int64_t i = 0; i < W::kGroupBytes; i += 64) prefetch(later + i);
       }
     }
@@ -171,7 +230,9 @@ inline void multiply_block(const uint8_t* const (&tile)[T], const uint8_t* const
 #endif
     add_group<W, R, T>(total, group, spread, x, at, g, bytes);
   }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int s = 0; s < S; ++s) store(y + (r * S + s) * kLanes, total[r][s]);
   }
 }
@@ -192,7 +253,7 @@ inline bool is_kept(uint8_t kept, int v) {
 template <class W, int T>
 __attribute__((always_inline)) inline void prefetch_kept(const uint8_t* const (&tile)[T],
                                                          int64_t next, int64_t g, uint8_t kept) {
-  if constexpr (!W::kEveryRows) {  // inputs of all vectors share the planes
+  if constexpr (!W::kApart) {  // inputs of all vectors share the planes
     for (int64_t i = 0; i < W::kGroupBytes; i += 64) {
       for (int t = 0; t < T; ++t) prefetch(W::group(tile[t] + next, g) + i);
     }
@@ -218,7 +279,7 @@ inline void add_kept(Vec (&total)[1][T * kStrips], const uint8_t* const (&group)
     constexpr int S = T * kStrips;
     constexpr int kVectors = W::kVectors / W::kParts;
     Ints sum[1][S];
-    for (int s = 0; s < S; ++s) sum[0][s] = all_ints(0);
+    for (int s = 0; s < S; ++s) sum[0][s] = sum_start<W, Part>(x, g);
 #pragma GCC unroll 8
     for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
       if (!is_kept<W>(x.kept[g], v)) continue;

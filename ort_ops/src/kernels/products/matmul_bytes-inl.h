@@ -58,6 +58,7 @@ __attribute__((always_inline)) inline void dot_bytes_of(Ints (&high)[T], Ints (&
                                                         const Ints (&raw)[T], const int8_t* x) {
   if constexpr (Quad < 8 / W::kVectors) {
     const Ints high_x = quad(x + 4 * Quad), low_x = quad(x + kGroup + 4 * Quad);
+#pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       const Ints w = W::template bytes<Quad>(raw[t]);
       high[t] = dot_quads(high[t], w, high_x);
@@ -74,8 +75,9 @@ __attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[T],
                                                      const uint8_t* const (&group)[T],
                                                      int32_t quants, const int8_t* bytes) {
   constexpr int kVectors = W::kVectors / W::kParts;
-  const Ints offset = all_ints(-W::kByteOffset * quants);
+  const Ints offset = all_ints(-W::kOffset * quants);
   Ints high[T];
+#pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
     high[t] = all_ints(0);
     sum[t] = offset;
@@ -83,9 +85,11 @@ __attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[T],
 #pragma GCC unroll 8
   for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
     Ints raw[T];
+#pragma GCC unroll 8
     for (int t = 0; t < T; ++t) raw[t] = W::vector(group[t], 0, v);
     dot_bytes_of<W>(high, sum, raw, bytes + v * (kGroup / W::kVectors));
   }
+#pragma GCC unroll 8
   for (int t = 0; t < T; ++t) sum[t] = ints_plus(sum[t], ints_left<8>(high[t]));
 }
 

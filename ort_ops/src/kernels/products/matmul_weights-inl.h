@@ -20,21 +20,21 @@ constexpr int kRowRegisters = kLanes / 2;  // rows of a block whose sums fit the
 template <int64_t GroupBytes>
 struct PlainGroups {
   static constexpr int64_t kGroupBytes = GroupBytes;
-  static constexpr bool kSuper = false;     // scales of 8 groups lie together
-  static constexpr int kParts = 1;          // of a group, with a scale each
-  static constexpr bool kEveryRows = true;  // kernels exist for every number of few rows
+  static constexpr bool kSuper = false;  // scales of 8 groups lie together
+  static constexpr int kParts = 1;       // of a group, with a scale each
+  static constexpr bool kApart = true;   // vectors of inputs share no bytes
+  static constexpr int kOffset = 0;
 
   static const uint8_t* group(const uint8_t* tile, int64_t g) { return tile + g * kGroupBytes; }
 };
 
-/// Where the parts of a group of one tile lie: vector `v` of a strip, its pairs of inputs as words,
-/// its quads of inputs as unsigned bytes that are kByteOffset too large, its scales and minima.
+/// Where the parts of a group of one tile lie: vector `v` of a strip, its pairs of inputs as words
+/// and its quads as unsigned bytes, both kOffset too large, its scales and minima.
 struct Int4 : PlainGroups<group_bytes(4)> {
   static constexpr bool kUnits = false;
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 4;
   static constexpr bool kMinima = true;
-  static constexpr int kByteOffset = 0;
 
   static Ints vector(const uint8_t* group, int strip, int v) {
     return load_ints(group + 64 * v + 4 * kLanes * strip);
@@ -81,14 +81,14 @@ struct Int8 : PlainGroups<group_bytes(8)> {
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 8;
   static constexpr bool kMinima = false;
-  static constexpr int kByteOffset = 128;
+  static constexpr int kOffset = 128;
 
   static Ints vector(const uint8_t* group, int strip, int v) {
     return load_ints(group + 64 * v + 4 * kLanes * strip);
   }
   template <int Pair>
   static Ints words(Ints x) {
-    return words_minus(Pair == 0 ? bits_and(x, all_words(255)) : words_right<8>(x), all_words(128));
+    return Pair == 0 ? bits_and(x, all_words(255)) : words_right<8>(x);
   }
   template <int>
   static Ints bytes(Ints x) {
@@ -117,19 +117,19 @@ constexpr int64_t tile_bytes_of(int64_t groups) {
 constexpr int64_t kPartFactors = 2 * sizeof(Vec);
 
 /// A strip of a group in a Panel.
-template <class Packed>
-constexpr int64_t kPanelStrip = kPairs * sizeof(Ints) + Packed::kParts * kPartFactors;
+template <int Parts>
+constexpr int64_t kPanelStrip = kPairs * sizeof(Ints) + Parts * kPartFactors;
 
 /// Any of them unpacked: strip by strip 16 vectors of words, then scales and minima of each part as
 /// floats.
-template <class Packed>
-struct Panel : PlainGroups<kStrips * kPanelStrip<Packed>> {
+template <int Parts, bool Minima>
+struct Panel : PlainGroups<kStrips * kPanelStrip<Parts>> {
   static constexpr int64_t kWordBytes = kPairs * sizeof(Ints);
-  static constexpr int64_t kStripBytes = kPanelStrip<Packed>;
-  static constexpr int kParts = Packed::kParts;
+  static constexpr int64_t kStripBytes = kPanelStrip<Parts>;
+  static constexpr int kParts = Parts;
   static constexpr bool kFromMemory = false;
   static constexpr int kVectors = kPairs;
-  static constexpr bool kMinima = Packed::kMinima;
+  static constexpr bool kMinima = Minima;
 
   static Ints vector(const uint8_t* group, int strip, int v) {
     return load_ints(group + kStripBytes * strip + sizeof(Ints) * v);
@@ -145,6 +145,9 @@ struct Panel : PlainGroups<kStrips * kPanelStrip<Packed>> {
     return load(reinterpret_cast<const float*>(group + kStripBytes * strip + kWordBytes) + kLanes);
   }
 };
+
+template <class Packed>
+using PanelFor = Panel<Packed::kParts, Packed::kMinima>;
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

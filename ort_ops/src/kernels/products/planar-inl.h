@@ -67,11 +67,11 @@ struct Planar {
   static constexpr bool kSuper = kSpec.super_block();
   static constexpr int kParts = static_cast<int>(kSpec.parts());
   static constexpr int kStep = kTile * (kSpec.minimum ? 2 : 1);  // floats of a part in `spread`
-  static constexpr bool kEveryRows = false;
+  static constexpr bool kApart = false;
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 8;
   static constexpr bool kMinima = kSpec.minimum;
-  static constexpr int kByteOffset = kSpec.codebook ? 128 : kSpec.offset;
+  static constexpr int kOffset = kSpec.codebook ? 128 : kSpec.offset;
 
   /// Always inline: GCC would call it, and spill all sums around each call.
   __attribute__((always_inline)) static Ints vector(const uint8_t* planes, int strip, int v) {
@@ -89,8 +89,7 @@ struct Planar {
   }
   template <int Pair>
   static Ints words(Ints x) {
-    x = Pair == 0 ? bits_and(x, all_words(255)) : words_right<8>(x);
-    return kByteOffset == 0 ? x : words_minus(x, all_words(kByteOffset));
+    return Pair == 0 ? bits_and(x, all_words(255)) : words_right<8>(x);
   }
   template <int>
   static Ints bytes(Ints x) {
