@@ -52,7 +52,7 @@ def check(inputs, terms, *, isa, threads=2, **attributes):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("bits", "scale_bits"), FORMATS)
 @pytest.mark.parametrize(("n", "k"), SIZES)
-@pytest.mark.parametrize("rows", [1, 2, 5, 8, 17, 258])
+@pytest.mark.parametrize("rows", [1, 2, 5, 8, 12, 17, 258])
 def test_product(isa, bits, scale_bits, n, k, rows):
     packed, terms = weight(bits, n, k, scale_bits)
     x, bias = random(rows, k), random(n, scale=3, seed=1)

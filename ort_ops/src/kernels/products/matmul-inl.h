@@ -87,12 +87,12 @@ struct Tiles {
   }
 };
 
-/// At most R rows, weights straight from the packed tiles. Several strips at a time: several
-/// streams from memory are faster than one.
+/// At most R rows from `row` on, weights straight from the packed tiles. Several strips at a time:
+/// several streams from memory are faster than one.
 template <class W, int R = kRowRegisters>
-inline void few_rows(const MultiplyArgs& a) {
-  if (a.rows < R) {
-    if constexpr (R > 1) few_rows<W, R - 1>(a);
+inline void few_rows(const MultiplyArgs& a, int64_t row, int64_t rows) {
+  if (rows < R) {
+    if constexpr (R > 1) few_rows<W, R - 1>(a, row, rows);
     return;
   }
   // Sums and totals fit the registers; two parts leave less room for what is unpacked.
@@ -103,8 +103,8 @@ inline void few_rows(const MultiplyArgs& a) {
     for (int r = 0; r < R; ++r) tiles.start(y[r]);
     const uint8_t* next[T];
     for (int i = 0; i < T; ++i) next[i] = tiles.at[i] + T * tile_bytes_of<W>(a.x.groups);
-    multiply_block<W, R, T>(tiles.at, next, a.x, a.first_row, 0, a.x.groups, y[0]);
-    for (int r = 0; r < R; ++r) tiles.finish(y[r], tiles.y + r * a.y_stride);
+    multiply_block<W, R, T>(tiles.at, next, a.x, a.first_row + row, 0, a.x.groups, y[0]);
+    for (int r = 0; r < R; ++r) tiles.finish(y[r], tiles.y + (row + r) * a.y_stride);
   }
 }
 
@@ -252,8 +252,11 @@ inline void many_rows(const MultiplyArgs& a) {
 template <class W>
 inline void multiply_packed(const MultiplyArgs& a) {
   if (a.skip) return kept_row<W>(a);
-  if (a.rows > kRowRegisters) return many_rows<W>(a);
-  few_rows<W>(a);
+  constexpr int64_t kFew = W::kCheap ? 2 * kRowRegisters - 1 : kRowRegisters;
+  if (a.rows > kFew) return many_rows<W>(a);
+  for (int64_t row = 0; row < a.rows; row += kRowRegisters) {
+    few_rows<W>(a, row, least(a.rows - row, kRowRegisters));
+  }
 }
 
 inline void multiply(const MultiplyArgs& a) {

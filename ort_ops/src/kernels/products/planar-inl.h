@@ -68,6 +68,7 @@ struct Planar {
   static constexpr int kParts = static_cast<int>(kSpec.parts());
   static constexpr int kStep = kTile * (kSpec.minimum ? 2 : 1);  // floats of a part in `spread`
   static constexpr bool kApart = false;
+  static constexpr bool kCheap = false;
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 8;
   static constexpr bool kMinima = kSpec.minimum;
