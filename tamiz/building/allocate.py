@@ -74,7 +74,15 @@ class Allocation:
     _problem: Problem | None = None
 
     def calibration(self, tools: Tools) -> Calibration | None:
-        """The calibration that was given, or one of the model's own text."""
+        """The calibration that was given, or one of the model's own text.
+
+        Raises:
+            TamizError: A speed is asked for, and this machine was not measured.
+        """
+        if self.goal.min_tok_s is not None and machine.load() is None:
+            raise TamizError(
+                "--min-tok-s: this machine was not measured, run 'tamiz doctor --profile' first"
+            )
         if self.calibration_file is not None:
             return calibrations.load(self.calibration_file, tools.survey.bundle)
         own = tools.work / "calibration.safetensors"
@@ -88,10 +96,6 @@ class Allocation:
         """
         assert known is not None
         survey, profile = tools.survey, machine.load()
-        if self.goal.min_tok_s is not None and profile is None:
-            raise TamizError(
-                "--min-tok-s: this machine was not measured, run 'tamiz doctor --profile' first"
-            )
         try:
             windows = known.tokens[: choosing(known)]
             side_by_side = min(cores(), windows_at_once(survey, len(windows[0]), _MEMORY))

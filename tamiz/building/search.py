@@ -54,6 +54,7 @@ class Search:
             return calibrations.load(self.calibration_file, survey.bundle)
         if not any(choice.technique.calibrated for choice in self.choices):
             return None
+        self.plan(tools, None)  # a conflict is reported before the minutes that a text takes
         own = tools.work / "calibration.safetensors"
         return calibrate_on_own_text(survey, own, tools.progress)
 

@@ -198,3 +198,21 @@ def test_what_a_technique_saves_is_measured(
     (entry,) = report.gate.paying
     assert entry.reason.startswith("measured ")
     assert bool(applied(report, "kv-int8")) == entry.applied
+
+
+def test_an_unmeasured_machine_is_refused_before_a_text_is_written(
+    reference: Path, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    steps: list[str] = []
+    options = Options(goal=Goal(min_tok_s=1.0))
+    with pytest.raises(TamizError, match="run 'tamiz doctor --profile' first"):
+        build(
+            reference / "dense",
+            tmp_path / "out",
+            choose(plugins.techniques()),
+            plugins,
+            options,
+            progress=lambda what, done, total: steps.append(what),
+        )
+    assert set(steps) == {"recognise"}

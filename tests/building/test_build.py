@@ -169,6 +169,17 @@ def test_conflicts_are_an_error_or_dropped(plugins: Plugins, tiny_dense: Path) -
     assert names == ["one"]
 
 
+def test_a_conflict_is_reported_before_a_text_is_written(
+    plugins: Plugins, tiny_dense: Path
+) -> None:
+    both = {name: rescaled(name, calibrated=True) for name in ("one", "two")}
+    chosen, steps = choose(both, {"one": {}, "two": {}}), list[str]()
+    out = tiny_dense.parent / "out"
+    with pytest.raises(ConflictError):
+        build(tiny_dense, out, chosen, plugins, progress=lambda what, *_: steps.append(what))
+    assert steps == ["recognise"]
+
+
 def test_a_model_that_gives_nonsense_is_not_written(plugins: Plugins, tiny_dense: Path) -> None:
     def nonsense(site: Site, weight: np.ndarray, *_: Any) -> Fit:
         return Fit({"weight": np.full_like(weight, np.nan)}, {}, {}, 32)
