@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 #: Rows that a run may have.
-CHOICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+CHOICES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32)
 #: Price of each further row before anything was measured, in steps.
 _ROW = 0.12
 #: Guesses are verified where they promise this many times the tokens per second of a step: what
@@ -16,6 +16,9 @@ _HOPELESS = 0.02
 #: Weights of a new measurement that is lower, or higher, than the value so far: other programs
 #: only make a run slower.
 _LOWER, _HIGHER = 0.5, 0.1
+#: A run counts as at most so many times as long as expected: one stop of the whole program must not
+#: make a number of rows look so dear that it is never measured again.
+_STALL = 2.0
 
 
 class Prices:
@@ -33,9 +36,11 @@ class Prices:
     def add(self, rows: int, seconds: float) -> None:
         """Notes how long a run took."""
         if rows == 1:
-            self.step = follow(self.step, seconds)
+            longest = seconds if self.step is None else _STALL * self.step
+            self.step = follow(self.step, min(seconds, longest))
         elif self.step is not None:
-            self._measured[rows] = follow(self._measured.get(rows), seconds / self.step)
+            price = min(seconds / self.step, _STALL * self.of(rows))
+            self._measured[rows] = follow(self._measured.get(rows), price)
 
     def of(self, rows: int) -> float:
         """Price of a run of `rows` rows, in steps.

@@ -51,6 +51,16 @@ def test_slow_moments_move_a_price_less_than_fast_ones(measured: Prices) -> None
     assert measured.of(8) < (before + slower + 1.0) / 2 + 1e-9
 
 
+def test_a_stop_of_the_program_does_not_make_a_length_too_dear(measured: Prices) -> None:
+    for rows in (1, 8, 12):  # measured before, and never measured
+        before = measured.of(rows)
+        measured.add(rows, 1000.0)
+        assert measured.of(rows) <= 2 * before
+    assert measured.step is not None
+    assert measured.step <= 2.2 + 1e-9
+    assert measured.best_guesses([1.0] * 15)[0] > 0
+
+
 def test_guesses_that_cost_a_step_never_pay(measured: Prices) -> None:
     assert measured.best_guesses([0.99] * 15, each=1.0)[0] == 0
     count, rate = measured.best_guesses([0.99] * 15, each=0.2)
