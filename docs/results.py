@@ -45,6 +45,10 @@ are of windows of a text that nothing was chosen on (`benchmarks/budgets.py`).""
 _GREEDY = """\
 An answer is equal when all of its tokens are. The margin is the logit of tamiz' own token minus the
 logit of the other token, where the answers part."""
+_PEERS = """\
+llama.cpp runs the GGUF that the bundle was made from; onnxruntime-genai quantises to int4 itself.
+Speeds are medians over rounds in which the engines take turns. The line below a table names date,
+commit, machine and versions."""
 _NONE = "No measurement is stored yet. [The notebook](notebook.md) has dated measurements."
 
 
@@ -146,7 +150,7 @@ def peers_section(all_stored: list[Stored]) -> list[str]:
     parts: list[str] = []
     for processor, group in by_processor(all_stored).items():
         chart = [] if parts else ["![Decode and prefill by engine](speed.svg)"]
-        parts += [f"## Against other engines: {processor}", *chart]
+        parts += [f"## Against other engines: {processor}", *chart, _PEERS]
         for stored in group:
             skipped = stored.record["results"].get("skipped", {})
             note = origin(stored) + spread_note(stored)

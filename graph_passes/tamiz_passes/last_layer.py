@@ -12,6 +12,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tamiz.api import DOMAIN, GraphEditor, GraphPass, Phase, input_of
+from tamiz_passes.logits_to_keep import last_positions, shorten
 from tamiz_passes.values import operands
 
 #: Ops that work on each position alone, and their inputs that have positions.
@@ -65,16 +66,11 @@ def _move(graph: GraphEditor, last: ir.Node, moved: list[ir.Node]) -> None:
         if (value := input_of(node, name)) is not None
     ]
     for number, value in enumerate(v for v in dict.fromkeys(inside) if v not in outputs):
-        narrow = ir.Value(name=f"{last.name}.{number}", type=value.type)
-        if value.shape is not None:
-            narrow.shape = ir.Shape([value.shape[0], None, value.shape[2]])
         uses = [use for use in value.uses() if use.node in moved]
-        inputs = {"x": value, "count": count}
-        graph.insert(uses[0].node, f"{last.name}.{number}", "LastPositions", inputs, {}, [narrow])
+        narrow = last_positions(graph, uses[0].node, f"{last.name}.{number}", value, count)
         for node, index in uses:
             node.replace_input_with(index, narrow)
     for value in outputs:
-        if value.shape is not None:
-            value.shape = ir.Shape([value.shape[0], None, value.shape[2]])
+        shorten(value, value.shape)
     for node, index in list(last.outputs[0].uses()):
         node.replace_input_with(index, hidden)

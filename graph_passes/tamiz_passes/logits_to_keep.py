@@ -62,8 +62,31 @@ def _last(graph: GraphEditor, head: ir.Node, hidden: ir.Value) -> ir.Value:
     """Adds the graph input, and in front of `head` what obeys it."""
     count = graph.constant(NAME, np.zeros(1, np.int64))
     graph.model.graph.inputs.append(count)
-    value = ir.Value(name=f"{NAME}.hidden", type=hidden.type)
-    if hidden.shape is not None:
-        value.shape = ir.Shape([hidden.shape[0], None, hidden.shape[2]])
-    graph.insert(head, NAME, "LastPositions", {"x": hidden, "count": count}, {}, [value])
+    return last_positions(graph, head, NAME, hidden, count)
+
+
+def last_positions(
+    graph: GraphEditor, before: ir.Node, name: str, hidden: ir.Value, count: ir.Value
+) -> ir.Value:
+    """Inserts a `LastPositions` before a node.
+
+    Args:
+        graph: The graph to change.
+        before: The node that reads the result.
+        name: Of the new node.
+        hidden: ``[batch, positions, size]``.
+        count: How many of the last positions are kept, ``[1]``; 0 for all.
+
+    Returns:
+        The last positions of `hidden`.
+    """
+    value = ir.Value(name=f"{name}.hidden", type=hidden.type)
+    shorten(value, hidden.shape)
+    graph.insert(before, name, "LastPositions", {"x": hidden, "count": count}, {}, [value])
     return value
+
+
+def shorten(value: ir.Value, shape: ir.Shape | None) -> None:
+    """Gives a value a shape ``[batch, positions, size]`` with an unknown number of positions."""
+    if shape is not None:
+        value.shape = ir.Shape([shape[0], None, shape[2]])

@@ -77,7 +77,7 @@ class Allocation:
         """The calibration that was given, or one of the model's own text.
 
         Raises:
-            TamizError: A speed is asked for, and this machine was not measured.
+            TamizError: A speed is requested, and this machine was not measured.
         """
         if self.goal.min_tok_s is not None and machine.load() is None:
             raise TamizError(
