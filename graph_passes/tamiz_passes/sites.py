@@ -7,6 +7,7 @@ that reads it, then the feed-forward block. Layers count as their caches do amon
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -75,7 +76,8 @@ def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
     _mark_layers(model, roles)
     found = [*_weight_sites(model, linears, roles), *_composite_sites(roles)]
     layers = len({role.layer for role in roles.values() if role.layer is not None})
-    sites = [replace(site, layers=layers) for site in found]
+    used = Counter(site.weight for site in found if site.weight is not None)
+    sites = [replace(site, layers=layers, shared=used[site.weight] > 1) for site in found]
     order = {node.name: index for index, node in enumerate(model.graph)}
     sites.sort(key=lambda site: (order[site.node], bool(site.members)))
     nodes = {node.name: node for node in model.graph}

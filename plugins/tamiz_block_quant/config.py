@@ -36,7 +36,8 @@ class BlockQuantConfig(TechniqueConfig):
         description="How scales, minima and quants are found. nearest: from the extremes of each "
         "group. search: the scale and minimum with the least error, weighted by the calibration's "
         "mean squared inputs. gptq: search, and errors of later inputs make up for those of "
-        "earlier ones; needs a calibration. Default: search with `format`, else nearest.",
+        "earlier ones; needs a calibration. Default with `format`: gptq with a calibration, else "
+        "search; without `format` nearest.",
     )
     mask_block: int | None = Field(
         None,

@@ -6,7 +6,7 @@ gptq:     minimise (w − ŵ)ᵀ H (w − ŵ),    H = (1 − λ) E[x xᵀ] + λ 
           (`tamiz_ops.formats.fit_with_feedback`).
 
 E[x xᵀ] is the calibration samples' own; λ diag(m) stands in for what few samples cannot tell. An
-embedding and a head, which may share one weight, are searched with all m alike.
+embedding, and a head that shares its weight, are searched with all m alike.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from tamiz.api import Fit, FitError, Site, SiteKind, Statistics
 from tamiz_block_quant.config import BlockQuantConfig
+from tamiz_block_quant.factors import factor
 from tamiz_ops import formats
 
 Float = NDArray[np.float32]
 
 _CHUNK = 1 << 20  # weights that are decoded at a time
-#: λ at as many samples as inputs; it falls with the square root of the samples.
-_SHRINKAGE = 0.1
 
 
 def fit_format(
@@ -39,10 +38,10 @@ def fit_format(
     if k % format.block:
         raise FitError(f"{format.name} stores blocks of {format.block} inputs, but it has {k}")
     try:
-        if site.kind is SiteKind.LINEAR:
-            packed = _packed(format, weight, statistics, config)
-        else:
+        if site.kind is SiteKind.EMBEDDING or site.shared:
             packed = formats.quantise(format, weight, search=config.fit != "nearest")
+        else:
+            packed = _packed(format, weight, statistics, config)
     except ValueError as refused:
         raise FitError(str(refused)) from refused
     error = norm = 0.0
@@ -61,23 +60,14 @@ def _packed(
     statistics: Statistics | None,
     config: BlockQuantConfig,
 ) -> NDArray[np.uint8]:
-    if config.fit != "gptq":
+    sampled = statistics is not None and len(statistics.samples) > 0
+    fit = config.fit or ("gptq" if sampled else "search")
+    if fit != "gptq":
         importance = None if statistics is None else statistics.imatrix
-        return formats.quantise(format, weight, importance, search=config.fit != "nearest")
-    if statistics is None or len(statistics.samples) == 0:
+        return formats.quantise(format, weight, importance, search=fit == "search")
+    if statistics is None or not sampled:
         raise FitError("gptq needs the samples of a calibration of the site's input")
-    return formats.quantise_with_feedback(format, weight, second_moments(statistics))
-
-
-def second_moments(statistics: Statistics) -> Float:
-    """H of the top of this file, float32 ``[K, K]``."""
-    x = statistics.samples
-    known, inputs = x.shape
-    share = np.float32(min(0.5, _SHRINKAGE * np.sqrt(inputs / known)))
-    moments: Float = x.T @ x
-    moments *= (1 - share) / np.float32(known)
-    moments[np.diag_indices(inputs)] += share * statistics.imatrix
-    return moments
+    return formats.quantise_with_feedback(format, weight, factor(statistics))
 
 
 def _row_chunks(n: int, k: int) -> Iterator[slice]:

@@ -50,6 +50,7 @@ class Site:
         head_size: Elements of a key of an attention that was recognised; 0 elsewhere.
         heads: Query heads of such an attention; 0 elsewhere.
         layers: How many decoder layers the model has; 0 where none is known.
+        shared: True where another site has the same weight, as a tied embedding and head.
         format: Name of the weight format that the weight is packed in, as its source stores it
             (`tamiz_ops.formats`); None where it is float32.
     """
@@ -67,4 +68,5 @@ class Site:
     head_size: int = 0
     heads: int = 0
     layers: int = 0
+    shared: bool = False
     format: str | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tamiz.api.site import SiteKind
 from tamiz.calibration import file as files
-from tamiz.calibration.file import WINDOW, Calibration, fingerprint
+from tamiz.calibration.file import RUN, WINDOW, Calibration, fingerprint
 from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
@@ -29,7 +29,7 @@ _GENERATED = 16
 #: Inputs to keep of a head: what is fitted to them has as many parameters as a layer.
 _HEAD_SAMPLES = 8192
 #: What is read and kept unless the caller says otherwise.
-_WINDOWS, _SAMPLES, _MEMORY = 64, 256, 256 << 20
+_WINDOWS, _SAMPLES, _MEMORY = 64, 1024, 1 << 30
 
 #: Called with what is being done, steps done and steps in all.
 Progress = Callable[[str, int, int], None]
@@ -175,12 +175,12 @@ def _limits(surveyed: Survey, run: Activations, samples: int, memory: int) -> di
     sites = [site for site in surveyed.sites if site.id in run.inputs]
     heads = {run.inputs[site.id] for site in sites if site.kind == SiteKind.HEAD}
     sizes = {run.inputs[site.id]: 4 * site.in_features for site in sites}
-    # Samples, and as many inputs that follow each other; of a head those of one window at most.
-    sizes |= {name: 2 * size for name, size in sizes.items() if name not in heads}
     of_heads = sum(sizes[name] for name in heads)
     most = min(_HEAD_SAMPLES, memory // 4 // max(1, of_heads)) if heads else samples
     others = max(1, sum(sizes.values()) - of_heads)
-    limit = min(samples, (memory - most * of_heads) // others)
+    left = memory - most * of_heads
+    # Samples, and as many inputs that follow each other but at most RUN.
+    limit = min(samples, max(left // (2 * others), left // others - RUN))
     if min(limit, most) < 1:
         raise TamizError(
             f"{memory >> 20} MB hold no sample of all {len(sizes)} inputs, expected more memory"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ from tamiz.files.text_file import check_characters, check_regular
 
 #: Tokens of a window.
 WINDOW = 512
+#: Most inputs that follow each other which are kept of a site.
+RUN = 256
 #: Windows whose tokens a file keeps, for predictions of losses and the gate of the whole model.
 KEPT_WINDOWS = 20
 VERSION = 4
@@ -63,7 +66,7 @@ class Calibration:
         samples: The first samples by input, float32 ``[at most S, K]``.
         run_window: SHA-256 of the window that `runs` are of: the smallest.
         runs: By input, those of the last tokens of that window, as they follow each other,
-            float32 ``[R, K]``, R at most the input's limit.
+            float32 ``[R, K]``, R at most the input's limit and `RUN`.
         imatrix: SHA-256 of the imatrix that `sums` are of; '' if they are of the text.
     """
 
@@ -84,6 +87,7 @@ class Calibration:
     run_window: str = ""
     runs: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     imatrix: str = ""
+    _ordered: dict[str, ref[NDArray[np.float32]]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -97,11 +101,20 @@ class Calibration:
         if name is None or not self.count:
             return None
         imatrix = (self.sums[name] / self.mass).astype(np.float32)
-        samples = self.samples[name]
-        places = self.places[: len(samples)]
+        places = self.places[: len(self.samples[name])]
         order = np.argsort(places, kind="stable")
         origins = np.array(self.origins, np.str_)[places[order]]
-        return Statistics(self.count, imatrix, samples[order], origins, self.runs[name])
+        samples = self._in_order(name, order)
+        return Statistics(self.count, imatrix, samples, origins, self.runs[name])
+
+    def _in_order(self, name: str, order: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Samples of an input; the same array as long as one of its sites holds it."""
+        kept = self._ordered.get(name)
+        samples = None if kept is None else kept()
+        if samples is None:
+            samples = self.samples[name][order]
+            self._ordered[name] = ref(samples)
+        return samples
 
     def add(self, window: Window, values: Mapping[str, NDArray[np.float32]]) -> None:
         """Adds one window.
@@ -129,12 +142,13 @@ class Calibration:
         for name, value in values.items():
             one.sums[name] = window.weight * np.square(value, dtype=np.float64).sum(axis=0)
             one.samples[name] = value[order[: self.limits[name]]].astype(np.float32)
-            one.runs[name] = value[-self.limits[name] :].astype(np.float32)
+            one.runs[name] = value[-min(RUN, self.limits[name]) :].astype(np.float32)
         self.merge(one)
 
     def merge(self, other: Calibration) -> None:
         """Adds what another calibration of the same model has seen."""
         both = (self, other)
+        self._ordered.clear()
         for name, total in other.sums.items():
             self.sums[name] = self.sums[name] + total if name in self.sums else total
             samples = [c.samples[name] for c in both if name in c.samples]

@@ -77,14 +77,14 @@ class WeightedText(click.ParamType):  # type: ignore[type-arg]  # generic in new
 @click.option(
     "--samples",
     type=click.IntRange(8, 4096),
-    default=256,
+    default=1024,
     show_default=True,
     help="Input vectors kept per site. The language-model head keeps up to 8,192.",
 )
 @click.option(
     "--memory",
     type=click.IntRange(1),
-    default=256,
+    default=1024,
     show_default=True,
     help="Limit of the kept input vectors, in MB; fewer are kept beyond it.",
 )

@@ -16,7 +16,7 @@ from tamiz_ops.formats.declared import (
     gguf_format,
     int_format,
 )
-from tamiz_ops.formats.feedback import quantise_with_feedback
+from tamiz_ops.formats.feedback import feedback_factor, quantise_with_feedback
 from tamiz_ops.formats.fitting import FITTED, quantisable, quantise
 from tamiz_ops.formats.packing import dequantize, pack_blocks, pack_parts, unpack_parts
 from tamiz_ops.formats.parts import Parts
@@ -31,6 +31,7 @@ __all__ = [
     "Parts",
     "Scales",
     "dequantize",
+    "feedback_factor",
     "find_format",
     "gguf_format",
     "int_format",

@@ -26,29 +26,25 @@ _DAMPING = 0.01
 _ROWS = 4096  # outputs that are fitted at a time
 
 
-def quantise_with_feedback(
-    format: Format, values: Floats, moments: Floats, damping: float = _DAMPING
-) -> npt.NDArray[np.uint8]:
+def quantise_with_feedback(format: Format, values: Floats, factor: Floats) -> npt.NDArray[np.uint8]:
     """Packs float weights in a format, fitted with feedback.
 
     Args:
         format: One of `FITTED`.
         values: float32 ``[N, K]``, finite.
-        moments: E[x xᵀ] of the inputs, float32 ``[K, K]``, symmetric.
-        damping: Share of the mean of its diagonal that is added to the diagonal.
+        factor: R, float32 ``[K, K]``; see `feedback_factor`.
 
     Returns:
         uint8 ``[ceil(N / 16), tile bytes]``.
 
     Raises:
-        ValueError: A shape does not fit, the moments are not positive, or a scale is too large for
-            fp16.
+        ValueError: A shape does not fit, or a scale is too large for fp16.
     """
     check_weight(format, values)
     n, k = values.shape
-    if moments.shape != (k, k):
-        raise ValueError(f"moments is {list(moments.shape)}, expected {[k, k]}")
-    r = _factor(moments, damping, format.blocks(k) * format.block)
+    if factor.shape != (k, k):
+        raise ValueError(f"factor is {list(factor.shape)}, expected {[k, k]}")
+    r = _padded(factor, format.blocks(k) * format.block)
     packed = np.empty(format.packed_shape(n, k), np.uint8)
     for start in range(0, n, _ROWS):
         stop = min(n, start + _ROWS)
@@ -77,21 +73,39 @@ def _fit(format: Format, values: Floats, r: Floats) -> Parts:
     return _joined(found, values.shape[1])
 
 
-def _factor(moments: Floats, damping: float, padded: int) -> Floats:
-    """R upper triangular with R Rᵀ = the damped moments; the identity where inputs are padding."""
-    k = len(moments)
+def feedback_factor(moments: Floats, damping: float = _DAMPING) -> Floats:
+    """R upper triangular with R Rᵀ = the damped second moments of the inputs.
+
+    Args:
+        moments: E[x xᵀ], float32 ``[K, K]``, symmetric.
+        damping: Share of the mean of its diagonal that is added to the diagonal.
+
+    Returns:
+        float32 ``[K, K]``, in units of that mean.
+
+    Raises:
+        ValueError: The moments are not positive.
+    """
     flipped = np.array(moments[::-1, ::-1], np.float32)
     mean = float(np.diagonal(flipped).mean(dtype=np.float64))
     if not 0 < mean < np.inf:
         raise ValueError(f"the mean second moment is {mean}, expected a positive number")
     flipped /= np.float32(mean)
-    flipped[np.diag_indices(k)] += np.float32(damping)
+    flipped[np.diag_indices(len(flipped))] += np.float32(damping)
     try:
         lower = np.linalg.cholesky(flipped)
     except np.linalg.LinAlgError as error:
         raise ValueError("moments is not positive definite") from error
-    r = np.eye(padded, dtype=np.float32)
-    r[:k, :k] = lower[::-1, ::-1]
+    return np.ascontiguousarray(lower[::-1, ::-1])
+
+
+def _padded(factor: Floats, width: int) -> Floats:
+    """R, the identity where inputs are padding."""
+    k = len(factor)
+    if k == width:
+        return factor
+    r = np.eye(width, dtype=np.float32)
+    r[:k, :k] = factor
     return r
 
 

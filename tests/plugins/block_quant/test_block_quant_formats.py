@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 
 from tamiz.api import FitError, Site, SiteKind, Statistics
 from tamiz_block_quant.config import BlockQuantConfig
+from tamiz_block_quant.factors import factor, second_moments
 from tamiz_block_quant.fit import dequantize, fit
+from tamiz_ops.formats import feedback_factor
 
 N, K = 48, 256
 RANDOM = np.random.default_rng(2)
@@ -43,8 +46,19 @@ def test_bits_are_fitted_with_feedback_too(fields: dict[str, Any]) -> None:
     assert product_error(**fields, fit="gptq") < 0.75 * product_error(**fields)
 
 
-def test_a_named_format_is_searched_by_default() -> None:
-    assert product_error(format="q4_0") == product_error(format="q4_0", fit="search")
+def test_a_named_format_is_fitted_with_feedback_where_inputs_are_known() -> None:
+    assert product_error(format="q4_0") == product_error(format="q4_0", fit="gptq")
+    only_means = Statistics(512, SEEN.imatrix, X[:0])
+    for known in (None, only_means):
+        assert product_error(known, format="q4_0") == product_error(
+            known, format="q4_0", fit="search"
+        )
+
+
+def test_factors_are_those_of_the_given_inputs() -> None:
+    others = [Statistics(512, np.square(x).mean(axis=0), x) for x in (X[:512], -X[:256], X[100:])]
+    for known in (*others, *others):
+        assert np.array_equal(factor(known), feedback_factor(second_moments(known)))
 
 
 def test_gptq_needs_a_calibration() -> None:
@@ -52,8 +66,13 @@ def test_gptq_needs_a_calibration() -> None:
         product_error(None, format="q4_0", fit="gptq")
 
 
-def test_a_head_and_its_embedding_have_the_same_bytes() -> None:
-    config = BlockQuantConfig(format="q4_0", fit="gptq")
-    head = fit(site(SiteKind.HEAD), WEIGHT, SEEN, config)
-    embedding = fit(site(SiteKind.EMBEDDING), WEIGHT, None, config)
-    assert np.array_equal(head.tensors["weight"], embedding.tensors["weight"])
+def test_a_head_is_fitted_as_a_layer_unless_it_shares_its_weight() -> None:
+    config = BlockQuantConfig(format="q4_0")
+    made = {
+        kind: fit(site(kind), WEIGHT, SEEN, config).tensors["weight"]
+        for kind in (SiteKind.LINEAR, SiteKind.HEAD)
+    }
+    assert np.array_equal(made[SiteKind.HEAD], made[SiteKind.LINEAR])
+    tied = fit(replace(site(SiteKind.HEAD), shared=True), WEIGHT, SEEN, config)
+    embedding = fit(replace(site(SiteKind.EMBEDDING), shared=True), WEIGHT, None, config)
+    assert np.array_equal(tied.tensors["weight"], embedding.tensors["weight"])

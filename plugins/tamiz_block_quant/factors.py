@@ -1,0 +1,65 @@
+r"""Factors of the second moments of inputs, for fits with feedback.
+
+    H = (1 − λ) E[x xᵀ] + λ diag(m) = R Rᵀ,  m = mean of x_k²
+
+E[x xᵀ] is of the calibration's samples, and λ diag(m) stands in for what few samples cannot tell: λ
+falls with the square root of their number. Layers that read one input share its factor, and so do
+the formats that are tried.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.api import Statistics
+from tamiz_ops import formats
+
+Float = NDArray[np.float32]
+
+#: λ at as many samples as inputs.
+_SHRINKAGE = 0.1
+#: Inputs whose factors are kept: as many as a machine's few workers fit at a time.
+_KEPT = 2
+
+_lock = threading.Lock()
+# With the samples, so that no other array takes their id.
+_known: OrderedDict[tuple[int, bytes], tuple[Float, Future[Float]]] = OrderedDict()
+
+
+def factor(statistics: Statistics) -> Float:
+    """R of the top of this file, float32 ``[K, K]``; computed once by the first who asks.
+
+    Raises:
+        ValueError: The moments are not positive.
+    """
+    key = id(statistics.samples), statistics.imatrix.tobytes()
+    with _lock:
+        mine = key not in _known
+        if mine:
+            _known[key] = statistics.samples, Future()
+        _known.move_to_end(key)
+        while len(_known) > _KEPT:
+            _known.popitem(last=False)
+        found = _known[key][1]
+    if mine:
+        try:
+            found.set_result(formats.feedback_factor(second_moments(statistics)))
+        except BaseException as error:
+            found.set_exception(error)
+    return found.result()
+
+
+def second_moments(statistics: Statistics) -> Float:
+    """H of the top of this file, float32 ``[K, K]``."""
+    x = statistics.samples
+    known, inputs = x.shape
+    share = np.float32(min(0.5, _SHRINKAGE * np.sqrt(inputs / known)))
+    moments: Float = x.T @ x
+    moments *= (1 - share) / np.float32(known)
+    moments[np.diag_indices(inputs)] += share * statistics.imatrix
+    return moments
