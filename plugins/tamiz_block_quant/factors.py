@@ -1,9 +1,9 @@
 r"""Factors of the second moments of inputs, for fits with feedback.
 
-    H = (1 − λ) E[x xᵀ] + λ diag(m) = R Rᵀ,  m = mean of x_k²
+    H = (1 − λ) E[x xᵀ] + λ diag(m) + β mean(m) I = R Rᵀ,  m = mean of x_k²
 
 E[x xᵀ] is of the calibration's samples, and λ diag(m) stands in for what few samples cannot tell: λ
-falls with the square root of their number. Layers that read one input share its factor, and so do
+falls with the square root of their number. β stands for other uses of a weight. Layers that read one input share its factor, and so do
 the formats that are tried.
 """
 
@@ -28,16 +28,20 @@ _KEPT = 2
 
 _lock = threading.Lock()
 # With the samples, so that no other array takes their id.
-_known: OrderedDict[tuple[int, bytes], tuple[Float, Future[Float]]] = OrderedDict()
+_known: OrderedDict[tuple[int, bytes, float], tuple[Float, Future[Float]]] = OrderedDict()
 
 
-def factor(statistics: Statistics) -> Float:
+def factor(statistics: Statistics, beta: float = 0.0) -> Float:
     """R of the top of this file, float32 ``[K, K]``; computed once by the first who asks.
+
+    Args:
+        statistics: Of the input, with samples.
+        beta: β.
 
     Raises:
         ValueError: The moments are not positive.
     """
-    key = id(statistics.samples), statistics.imatrix.tobytes()
+    key = id(statistics.samples), statistics.imatrix.tobytes(), beta
     with _lock:
         mine = key not in _known
         if mine:
@@ -48,18 +52,19 @@ def factor(statistics: Statistics) -> Float:
         found = _known[key][1]
     if mine:
         try:
-            found.set_result(formats.feedback_factor(second_moments(statistics)))
+            found.set_result(formats.feedback_factor(second_moments(statistics, beta)))
         except BaseException as error:
             found.set_exception(error)
     return found.result()
 
 
-def second_moments(statistics: Statistics) -> Float:
+def second_moments(statistics: Statistics, beta: float = 0.0) -> Float:
     """H of the top of this file, float32 ``[K, K]``."""
     x = statistics.samples
     known, inputs = x.shape
     share = np.float32(min(0.5, _SHRINKAGE * np.sqrt(inputs / known)))
     moments: Float = x.T @ x
     moments *= (1 - share) / np.float32(known)
-    moments[np.diag_indices(inputs)] += share * statistics.imatrix
+    mean = statistics.imatrix.mean()
+    moments[np.diag_indices(inputs)] += share * statistics.imatrix + np.float32(beta) * mean
     return moments

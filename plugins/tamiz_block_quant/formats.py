@@ -5,8 +5,9 @@ search:   minimise Σ_k m_k (w_k − ŵ_k)²,  m = mean of x_k², over scales, m
 gptq:     minimise (w − ŵ)ᵀ H (w − ŵ),    H = (1 − λ) E[x xᵀ] + λ diag(m), with feedback
           (`tamiz_ops.formats.fit_with_feedback`).
 
-E[x xᵀ] is the calibration samples' own; λ diag(m) stands in for what few samples cannot tell. An
-embedding, and a head that shares its weight, are searched with all m alike.
+E[x xᵀ] is the calibration samples' own; λ diag(m) stands in for what few samples cannot tell. A
+head that shares its weight with an embedding adds β · mean(m) to the diagonal, for the rows that
+the embedding looks up; an embedding alone is searched with all m alike.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.api import Fit, FitError, Site, SiteKind, Statistics
+from tamiz.api import Fit, FitError, Site, Statistics
 from tamiz_block_quant.config import BlockQuantConfig
 from tamiz_block_quant.factors import factor
 from tamiz_ops import formats
@@ -24,6 +25,8 @@ from tamiz_ops import formats
 Float = NDArray[np.float32]
 
 _CHUNK = 1 << 20  # weights that are decoded at a time
+#: β of a weight that is looked up as well.
+_LOOKED_UP = 0.1
 
 
 def fit_format(
@@ -38,10 +41,7 @@ def fit_format(
     if k % format.block:
         raise FitError(f"{format.name} stores blocks of {format.block} inputs, but it has {k}")
     try:
-        if site.kind is SiteKind.EMBEDDING or site.shared:
-            packed = formats.quantise(format, weight, search=config.fit != "nearest")
-        else:
-            packed = _packed(format, weight, statistics, config)
+        packed = _packed(format, weight, statistics, config, _LOOKED_UP if site.shared else 0.0)
     except ValueError as refused:
         raise FitError(str(refused)) from refused
     error = norm = 0.0
@@ -59,15 +59,19 @@ def _packed(
     weight: Float,
     statistics: Statistics | None,
     config: BlockQuantConfig,
+    looked_up: float,
 ) -> NDArray[np.uint8]:
+    """Packs a weight; `looked_up` is β."""
     sampled = statistics is not None and len(statistics.samples) > 0
     fit = config.fit or ("gptq" if sampled else "search")
     if fit != "gptq":
-        importance = None if statistics is None else statistics.imatrix
+        importance = None
+        if statistics is not None:
+            importance = statistics.imatrix + looked_up * statistics.imatrix.mean()
         return formats.quantise(format, weight, importance, search=fit == "search")
     if statistics is None or not sampled:
         raise FitError("gptq needs the samples of a calibration of the site's input")
-    return formats.quantise_with_feedback(format, weight, factor(statistics))
+    return formats.quantise_with_feedback(format, weight, factor(statistics, looked_up))
 
 
 def _row_chunks(n: int, k: int) -> Iterator[slice]:

@@ -271,9 +271,9 @@ class Offline:
 
     Attributes:
         fit: ``fit(site, weight, statistics, config)``: weight is float32 ``[N, K]``; statistics
-            are `tamiz.api.statistics.Statistics` of the site's input, None without calibration.
-            Deterministic, one thread, picklable (it may run in another process). Raises
-            `FitError`.
+            are `tamiz.api.Statistics` of the input of the site, or of the head that shares an
+            embedding's weight; None without calibration. Deterministic, one thread, picklable
+            (it may run in another process). Raises `FitError`.
         dequantize: ``dequantize(site, fit)``: Ŵ, float32 ``[N, K]``, exactly what the op
             multiplies with, so that the core can measure the fit; None if there is no Ŵ.
         calibrated: True if it fits nothing without statistics: a build without a calibration

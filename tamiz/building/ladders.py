@@ -186,7 +186,7 @@ class LadderMaker:
     def _loss(self, part: _Rows, plan: SitePlan) -> float | None:
         """What a plan loses, in nats per token; None where a technique refuses."""
         owner, *others = plan.choices
-        statistics = self.known.statistics(plan.site.id)
+        statistics = self.known.statistics(self.survey.multiplying(plan.site).id)
         loss = part.stored_loss(owner, statistics)
         if loss is None:
             return None

@@ -136,7 +136,8 @@ class Fitter:
             with reading(self.survey.bundle):  # mapped: another process gets its place in the file
                 weight = tensor.numpy()
         known = self.calibration
-        statistics = None if known is None else known.statistics(site.id)
+        reader = self.survey.multiplying(site)
+        statistics = None if known is None else known.statistics(reader.id)
         if statistics is not None:
             share = site.in_features * site.out_features / max(1, self._linear_weights)
             found = self.sensitivities.get(site.id)

@@ -37,6 +37,16 @@ class Survey:
     notes: tuple[Note, ...]
     recognised: Mapping[str, int]
 
+    def multiplying(self, site: Site) -> Site:
+        """The site that multiplies with a site's weight, whose input its fit depends on.
+
+        That is the site itself, or the head that shares the weight of an embedding.
+        """
+        if site.kind is SiteKind.EMBEDDING and site.shared:
+            others = (s for s in self.sites if s.weight == site.weight and s.id != site.id)
+            return next(others, site)
+        return site
+
     def weight_bytes(self, site: Site) -> int:
         """Bytes of the site's dense weight; 0 for a composite site."""
         if site.weight is None:

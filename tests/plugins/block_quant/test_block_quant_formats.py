@@ -73,6 +73,25 @@ def test_a_head_is_fitted_as_a_layer_unless_it_shares_its_weight() -> None:
         for kind in (SiteKind.LINEAR, SiteKind.HEAD)
     }
     assert np.array_equal(made[SiteKind.HEAD], made[SiteKind.LINEAR])
-    tied = fit(replace(site(SiteKind.HEAD), shared=True), WEIGHT, SEEN, config)
-    embedding = fit(replace(site(SiteKind.EMBEDDING), shared=True), WEIGHT, None, config)
-    assert np.array_equal(tied.tensors["weight"], embedding.tensors["weight"])
+    tied = {
+        kind: fit(replace(site(kind), shared=True), WEIGHT, SEEN, config).tensors["weight"]
+        for kind in (SiteKind.HEAD, SiteKind.EMBEDDING)
+    }
+    assert np.array_equal(tied[SiteKind.HEAD], tied[SiteKind.EMBEDDING])
+    assert not np.array_equal(tied[SiteKind.HEAD], made[SiteKind.HEAD])
+
+
+@pytest.mark.parametrize("fitted", ["search", "gptq"])
+def test_a_shared_weight_is_fitted_for_the_head_and_for_lookups(fitted: str) -> None:
+    small = np.full(K, 0.05, np.float32)
+    small[::8] = 1  # few of the inputs of the head are large
+    known = Statistics(512, np.square(X[:512] * small).mean(axis=0), X[:512] * small)
+    config = BlockQuantConfig.model_validate({"format": "q4_0", "fit": fitted})
+    errors = {}
+    for name, shared in (("alone", False), ("shared", True)):
+        at = replace(site(SiteKind.HEAD), shared=shared)
+        lost = WEIGHT - dequantize(at, fit(at, WEIGHT, known, config))
+        errors[name] = np.linalg.norm(X[512:] * small @ lost.T), np.linalg.norm(lost)
+    alike = WEIGHT - dequantize(site(), fit(site(), WEIGHT, None, BlockQuantConfig(format="q4_0")))
+    assert errors["shared"][0] < 0.9 * np.linalg.norm(X[512:] * small @ alike.T)
+    assert errors["shared"][1] < errors["alone"][1]
