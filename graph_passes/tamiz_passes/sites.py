@@ -76,8 +76,9 @@ def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
     _mark_layers(model, roles)
     found = [*_weight_sites(model, linears, roles), *_composite_sites(roles)]
     layers = len({role.layer for role in roles.values() if role.layer is not None})
-    used = Counter(site.weight for site in found if site.weight is not None)
-    sites = [replace(site, layers=layers, shared=used[site.weight] > 1) for site in found]
+    used = Counter(site.weight for site in found if site.weight)
+    shared = {weight for weight, sites_of_it in used.items() if sites_of_it > 1}
+    sites = [replace(site, layers=layers, shared=site.weight in shared) for site in found]
     order = {node.name: index for index, node in enumerate(model.graph)}
     sites.sort(key=lambda site: (order[site.node], bool(site.members)))
     nodes = {node.name: node for node in model.graph}

@@ -20,7 +20,7 @@ from typing import Any
 
 from tamiz.api.technique import Resource, Technique
 from tamiz.building import paying
-from tamiz.building.candidates import Candidates, choosing, decodes, judging_windows
+from tamiz.building.candidates import Candidates, decodes, judging_windows
 from tamiz.building.decider import CandidateTools, Tools
 from tamiz.building.ladders import LadderMaker
 from tamiz.building.problem import Problem, rest
@@ -44,6 +44,8 @@ from tamiz.survey.sensitivity import sensitivities, windows_at_once
 #: Largest number of trials, the share of a limit that a trial aims at, the share that ends the
 #: search, and the largest factor between the losses of two trials.
 _TRIALS, _AIM, _ENOUGH, _STEP = 6, 0.96, 0.9, 4.0
+#: Most windows of a calibration that predictions of losses read.
+_CHOOSING = 4
 #: Bytes that the activations of windows which are read side by side may take.
 _MEMORY = 6 << 30
 #: Largest predicted loss of a frontier, in nats per token.
@@ -97,7 +99,7 @@ class Allocation:
         assert known is not None
         survey, profile = tools.survey, machine.load()
         try:
-            windows = known.tokens[: choosing(known)]
+            windows = known.choosing[:_CHOOSING]
             side_by_side = min(cores(), windows_at_once(survey, len(windows[0]), _MEMORY))
             found = sensitivities(survey, windows, tools.progress, side_by_side)
         except UnknownOpError as error:

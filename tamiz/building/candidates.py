@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 #: Windows of calibration text that are scored.
 _WINDOWS = 8
-#: Windows of a calibration that predictions of losses read.
-_CHOOSING = 4
 #: Windows that the model writes where there is no calibration.
 _GENERATED_WINDOWS = 4
 
@@ -114,7 +112,7 @@ def gate_windows(
     from tamiz.runtime.model import Model
 
     if known is not None and known.tokens:
-        windows = known.tokens[: 2 * _WINDOWS if long else _WINDOWS]
+        windows = (known.judging or known.tokens)[: 2 * _WINDOWS if long else _WINDOWS]
     else:
         written = generate_windows(
             Model.load(reference.bundle.path),
@@ -128,18 +126,13 @@ def gate_windows(
     return windows
 
 
-def choosing(known: Calibration) -> int:
-    """How many of a calibration's windows predictions read; the others judge."""
-    return min(_CHOOSING, max(1, len(known.tokens) // 2))
-
-
 def judging_windows(known: Calibration, limit: int) -> list[list[int]]:
-    """Windows that no prediction has read, joined to 1,024 tokens where the model has them.
+    """Windows that nothing was fitted to, joined to 1,024 tokens where the model has them.
 
     Raises:
         TamizError: The calibration keeps no such window.
     """
-    windows = known.tokens[choosing(known) :]
+    windows = known.judging
     if not windows:
         raise TamizError(
             f"the calibration keeps {len(known.tokens)} windows of {WINDOW} tokens, expected at "

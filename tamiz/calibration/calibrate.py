@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SAVE_EVERY = 8
 #: Windows that a model writes where there is no text.
-_GENERATED = 16
+_GENERATED = 24
 #: Inputs to keep of a head: what is fitted to them has as many parameters as a layer.
 _HEAD_SAMPLES = 8192
 #: What is read and kept unless the caller says otherwise.

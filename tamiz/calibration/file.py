@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.api.statistics import Statistics
+from tamiz.calibration.kept import fair_ranks, judging
 from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, printable
@@ -57,7 +57,7 @@ class Calibration:
         windows: SHA-256 of every window that was seen, in order.
         origins: The name of the text that each of them is of.
         weights: How much each of them counts.
-        kept: Numbers of the windows whose tokens are kept; see `_fair`.
+        kept: Numbers of the windows whose tokens are kept; see `tamiz.calibration.kept`.
         tokens: The tokens of these, int32 ``[n, WINDOW]``.
         priorities: The samples' random numbers, uint64 ``[S]``, ascending.
         places: Number of the window that each sample is of, int32 ``[S]``.
@@ -95,14 +95,32 @@ class Calibration:
         seen = [self.model, self.limits, self.windows, self.origins, self.weights, self.imatrix]
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def choosing(self) -> list[list[int]]:
+        """Tokens of the kept windows that do not judge; predictions read them."""
+        held_out = self._judging()
+        return [tokens for i, tokens in enumerate(self.tokens) if i not in held_out]
+
+    @property
+    def judging(self) -> list[list[int]]:
+        """Tokens of the windows that judge what is built: no fit sees their samples."""
+        return [self.tokens[i] for i in self._judging()]
+
+    def _judging(self) -> list[int]:
+        return judging([self.origins[number] for number in self.kept], len(self.windows))
+
     def statistics(self, site: str) -> Statistics | None:
-        """Statistics of one site; None where its input was not measured."""
+        """Statistics of one site; None where its input was not measured.
+
+        The samples are of windows that do not judge.
+        """
         name = self.inputs.get(site)
         if name is None or not self.count:
             return None
         imatrix = (self.sums[name] / self.mass).astype(np.float32)
         places = self.places[: len(self.samples[name])]
         order = np.argsort(places, kind="stable")
+        order = order[~np.isin(places[order], [self.kept[i] for i in self._judging()])]
         origins = np.array(self.origins, np.str_)[places[order]]
         samples = self._in_order(name, order)
         return Statistics(self.count, imatrix, samples, origins, self.runs[name])
@@ -169,22 +187,9 @@ class Calibration:
         self.windows += other.windows
         self.origins += other.origins
         self.weights += other.weights
-        ranks = _fair(self.origins, self.weights)
+        ranks = fair_ranks(self.origins, self.weights)
         self.kept = sorted(kept, key=lambda number: (ranks[number], number))[:KEPT_WINDOWS]
         self.tokens = [kept[number] for number in self.kept]
-
-
-def _fair(origins: Sequence[str], weights: Sequence[float]) -> list[float]:
-    """Ranks of windows: two of each text by turns, of heavier texts sooner.
-
-    Windows stay in pairs because two that follow each other are read as one of 1,024 tokens.
-    """
-    seen: Counter[str] = Counter()
-    ranks = []
-    for origin, weight in zip(origins, weights, strict=True):
-        ranks.append((seen[origin] // 2 + 1) / weight)
-        seen[origin] += 1
-    return ranks
 
 
 def fingerprint(bundle: Bundle) -> str:

@@ -102,13 +102,15 @@ def test_what_acts_on_steps_only_is_scored_step_by_step(tiny_dense: Path) -> Non
 
 
 def test_steps_are_scored_on_longer_windows_of_the_same_text() -> None:
-    known = Calibration("", {}, {}, tokens=[[i] * 512 for i in range(5)])
+    windows = [f"{i}" for i in range(9)]
+    known = Calibration("", {}, {}, windows=windows, origins=["a"] * 9, kept=list(range(9)))
+    known.tokens = [[i] * 512 for i in range(9)]
     reference: Any = SimpleNamespace(limit=1024)
-    assert gate_windows(reference, known, False, lambda *step: None) == known.tokens
-    joined = gate_windows(reference, known, True, lambda *step: None)
-    assert joined == [[0] * 512 + [1] * 512, [2] * 512 + [3] * 512]
+    unseen = known.tokens[6:]  # at most half of them, from an even one on
+    assert gate_windows(reference, known, False, lambda *step: None) == unseen
+    assert gate_windows(reference, known, True, lambda *step: None) == [[6] * 512 + [7] * 512]
     reference.limit = 1023
-    assert gate_windows(reference, known, True, lambda *step: None) == known.tokens
+    assert gate_windows(reference, known, True, lambda *step: None) == unseen
 
 
 def test_the_worst_goes_first(tiny_dense: Path) -> None:

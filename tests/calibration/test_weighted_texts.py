@@ -12,7 +12,8 @@ import safetensors.numpy
 from kit.command_line import ok, tamiz
 from tamiz.calibration.calibrate import Text, calibrate_bundle
 from tamiz.calibration.file import KEPT_WINDOWS, Calibration, load
-from tamiz.evaluation.windows import Window
+from tamiz.calibration.kept import JUDGING_WINDOWS
+from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
 from tamiz.plugins import Plugins
 
@@ -152,3 +153,24 @@ def test_a_file_without_weights_is_read(
     safetensors.numpy.save_file(tensors, path, old)
     again = load(path, Bundle.open(dense_dir))
     assert (again.tokens, again.mass, again.digest) == (known.tokens, known.mass, known.digest)
+
+
+@pytest.mark.parametrize("windows", [1, 2, 3, 5, 8, 24])
+@pytest.mark.parametrize("texts", [("a",), ("a", "b"), ("a", "b", "c")])
+def test_windows_that_judge_are_of_every_text_and_no_fit_sees_them(
+    windows: int, texts: tuple[str, ...]
+) -> None:
+    known = synthetic(dict.fromkeys(texts, 1.0), windows)
+    total = windows * len(texts)
+    assert len(known.judging) <= min(JUDGING_WINDOWS, total // 2)
+    assert len(known.judging) >= (total > 1)
+    assert sorted(known.judging + known.choosing) == sorted(known.tokens)
+    assert known.choosing
+    if windows > 1:
+        assert {row[0] % 10 for row in known.judging} == set(range(len(texts)))
+    judged = {window_hash(tokens) for tokens in known.judging}
+    numbers = [i for i, window in enumerate(known.windows) if window in judged]
+    statistics = known.statistics("a")
+    assert statistics is not None
+    seen = int((~np.isin(known.places[:400], numbers)).sum())
+    assert len(statistics.samples) == seen > 0

@@ -1,0 +1,48 @@
+"""Which windows of a calibration keep their tokens, and which of these judge what is built."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+#: Most windows that judge.
+JUDGING_WINDOWS = 16
+_PAIR = 2
+
+
+def fair_ranks(origins: Sequence[str], weights: Sequence[float]) -> list[float]:
+    """Ranks of windows: two of each text by turns, of heavier texts sooner.
+
+    Windows stay in pairs because two that follow each other are read as one of 1,024 tokens.
+    """
+    seen: Counter[str] = Counter()
+    ranks = []
+    for origin, weight in zip(origins, weights, strict=True):
+        ranks.append((seen[origin] // 2 + 1) / weight)
+        seen[origin] += 1
+    return ranks
+
+
+def judging(origins: Sequence[str], windows: int) -> list[int]:
+    """Which of the kept windows judge: of every text, at most half of what was seen.
+
+    They begin with a pair, as two windows that follow each other may be joined.
+
+    Args:
+        origins: The name of the text that each kept window is of.
+        windows: How many windows were seen.
+
+    Returns:
+        Indices of kept windows, ascending; none of a single window.
+    """
+    kept, most = len(origins), min(JUDGING_WINDOWS, windows // 2)
+    if most == 0 or kept == 1:
+        return []
+    groups: dict[str, list[int]] = {}
+    for index, origin in enumerate(origins):
+        groups.setdefault(origin, []).append(index)
+    found: list[int] = []
+    for group in groups.values():
+        first = -(-len(group) * max(0, kept - most) // kept)
+        found += group[first + first % 2 if len(group) > _PAIR else first :]
+    return sorted(found) or list(range(max(1, kept - most), kept))
