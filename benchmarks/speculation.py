@@ -9,6 +9,10 @@ reading of the prompt; the tokens must be the same, greedy and with a seed. Spee
 after the first. With ``--gguf`` llama.cpp answers the same token ids with and without its own
 prompt look-up (`LlamaPromptLookupDecoding`).
 
+``--mode self --without NAMES`` compares decode without these techniques, which is exact, with
+guesses that the model makes with them. ``--text FILE --context N`` takes prompts of N tokens of a
+text, ``--prompts`` of each length, instead of the cases.
+
 A run that ends early (``--seconds``) is continued by the next one with the same ``--json``: cases
 that the file has are not measured again.
 """
@@ -32,6 +36,7 @@ from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.speculation import Speculation
 from tamiz.runtime.text import Speed
+from tamiz.runtime.tokenizer import Tokenizer
 
 HERE = Path(__file__).resolve().parent
 CASES = HERE / "speculation_cases"
@@ -46,6 +51,13 @@ _TASK = "{}\nWrite the whole changed file, and nothing else.\n\n```\n{}```"
 @click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--gguf", type=click.Path(exists=True, path_type=Path), help="For llama.cpp.")
 @click.option("--python", "pythons", multiple=True, metavar="PEER=PATH", help="Interpreter of it.")
+@click.option("--mode", type=click.Choice(["ngram", "self"]), default="ngram", show_default=True)
+@click.option("--without", multiple=True, help="Technique that the answer does without.")
+@click.option("--text", type=click.Path(exists=True, path_type=Path), help="For --context.")
+@click.option(
+    "--context", "contexts", multiple=True, type=int, help="Tokens of a prompt of --text."
+)
+@click.option("--prompts", "count", default=3, show_default=True, help="Prompts of each length.")
 @click.option("--tokens", default=320, show_default=True, help="Tokens of an answer at most.")
 @click.option("--kind", "kinds", multiple=True, default=("edit", "quote", "prose"))
 @click.option("--rounds", default=1, show_default=True, help="Turns of each case.")
@@ -57,6 +69,11 @@ def main(
     bundle: Path,
     gguf: Path | None,
     pythons: tuple[str, ...],
+    mode: str,
+    without: tuple[str, ...],
+    text: Path | None,
+    contexts: tuple[int, ...],
+    count: int,
     tokens: int,
     kinds: tuple[str, ...],
     rounds: int,
@@ -68,8 +85,12 @@ def main(
     """Measures BUNDLE on the cases of each kind."""
     end = time.monotonic() + seconds
     known = json.loads(output.read_text())["results"]["cases"] if output and output.exists() else {}
-    wanted = {name: ids for name, ids in prompts(bundle, kinds) if name not in known}
-    model = Model.load(bundle, threads)
+    given = prompts(bundle, kinds)
+    if text is not None:
+        given = long_prompts(bundle, text, contexts, count)
+        kinds = tuple(f"{context} tokens" for context in contexts)
+    wanted = {name: ids for name, ids in given if name not in known}
+    model = Model.load(bundle, threads, without=without)
     list(model.generate([1], Sampling(), WARM_UP, speculation=Speculation("off")))
     peer = None
     if gguf is not None:
@@ -79,13 +100,13 @@ def main(
     for name, ids in wanted.items():
         if time.monotonic() > end:
             break
-        known[name] = answer(model, ids, tokens, rounds, seeded)
+        known[name] = answer(model, ids, tokens, rounds, seeded, mode)
         if peer is not None:
             known[name]["llama.cpp"] = peer.request(do="answer", ids=ids, tokens=tokens)
         click.echo(f"{name}: {json.dumps(known[name])}")
     if peer is not None:
         peer.close()
-    summary = {kind: summarise(known, kind) for kind in kinds}
+    summary = {kind: summarise(known, kind, mode) for kind in kinds}
     click.echo(json.dumps(summary, indent=1))
     if output is not None:
         prices = {rows: round(model.prices.of(rows), 3) for rows in (2, 4, 8, 16, 32)}
@@ -109,38 +130,52 @@ def prompts(bundle: Path, kinds: tuple[str, ...]) -> Iterator[tuple[str, list[in
     yield from zip(cases, encode_prompts(Bundle.open(bundle), cases.values()), strict=True)
 
 
-def answer(model: Model, ids: list[int], tokens: int, rounds: int, seeded: bool) -> dict[str, Any]:
+def long_prompts(
+    bundle: Path, text: Path, contexts: tuple[int, ...], count: int
+) -> Iterator[tuple[str, list[int]]]:
+    """Name and token ids of prompts that are parts of a text, one behind the other."""
+    ids = Tokenizer(Bundle.open(bundle)).encode(text.read_text("utf-8"), bos=False)
+    for context in contexts:
+        for number in range(count):
+            yield f"{context} tokens/{number}", ids[number * context : (number + 1) * context]
+
+
+def answer(
+    model: Model, ids: list[int], tokens: int, rounds: int, seeded: bool, mode: str
+) -> dict[str, Any]:
     """Answers one case in both modes, in turn; the mode that begins changes with the round."""
     sequence = model.sequence(len(ids) + tokens)
     sequence.read(ids[:-1])
-    seconds: dict[str, list[float]] = {"off": [], "ngram": []}
+    seconds: dict[str, list[float]] = {"off": [], mode: []}
     found: dict[str, list[int]] = {}
     used = Speculation()
     for turn in range(rounds):
-        for mode in ("off", "ngram")[:: 1 if turn % 2 == 0 else -1]:
-            speed, used_now = Speed(), Speculation(mode)
+        for way in ("off", mode)[:: 1 if turn % 2 == 0 else -1]:
+            speed, used_now = Speed(), Speculation(way)
             generated = model.generate(ids, Sampling(), tokens, sequence, used_now)
-            found[mode] = list(speed.follow(generated))
-            seconds[mode].append(speed.decode_seconds)
-            used = used_now if mode == "ngram" else used
-    equal = {"greedy": found["off"] == found["ngram"]}
+            found[way] = list(speed.follow(generated))
+            seconds[way].append(speed.decode_seconds)
+            used = used_now if way == mode else used
+    equal = {"greedy": found["off"] == found[mode]}
     if seeded:
         texts = [
-            list(model.generate(ids, SEEDED, tokens, sequence, Speculation(mode)))
-            for mode in ("off", "ngram")
+            list(model.generate(ids, SEEDED, tokens, sequence, Speculation(way)))
+            for way in ("off", mode)
         ]
         equal["seeded"] = texts[0] == texts[1]
-    ratios = [a / b for a, b in zip(seconds["off"], seconds["ngram"], strict=True) if b]
+    ratios = [a / b for a, b in zip(seconds["off"], seconds[mode], strict=True) if b]
     count = len(found["off"])
     return {
         "prompt_tokens": len(ids),
         "tokens": count,
         "off_tok_s": _rate(count, seconds["off"]),
-        "ngram_tok_s": _rate(len(found["ngram"]), seconds["ngram"]),
+        f"{mode}_tok_s": _rate(len(found[mode]), seconds[mode]),
         "ratio": round(statistics.median(ratios), 3) if ratios else 1.0,
         "runs": used.runs,
         "drafted": used.drafted,
         "accepted": used.accepted,
+        "self_drafted": used.self_drafted,
+        "self_accepted": used.self_accepted,
         "equal": equal,
     }
 
@@ -149,7 +184,7 @@ def _rate(tokens: int, seconds: list[float]) -> float:
     return round((tokens - 1) / max(statistics.median(seconds), 1e-9), 2)
 
 
-def summarise(cases: dict[str, Any], kind: str) -> dict[str, Any]:
+def summarise(cases: dict[str, Any], kind: str, mode: str) -> dict[str, Any]:
     """Medians over the cases of a kind, and the smallest and largest ratio."""
     chosen = [case for name, case in cases.items() if name.startswith(kind + "/")]
     if not chosen:
@@ -160,7 +195,7 @@ def summarise(cases: dict[str, Any], kind: str) -> dict[str, Any]:
         "ratio": round(statistics.median(ratios), 3),
         "ratio_range": [min(ratios), max(ratios)],
         "off_tok_s": statistics.median(case["off_tok_s"] for case in chosen),
-        "ngram_tok_s": statistics.median(case["ngram_tok_s"] for case in chosen),
+        f"{mode}_tok_s": statistics.median(case[f"{mode}_tok_s"] for case in chosen),
         "tokens_per_run": round(
             sum(c["tokens"] for c in chosen) / max(1, sum(c["runs"] for c in chosen)), 2
         ),

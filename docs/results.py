@@ -244,8 +244,9 @@ def greedy_section(all_stored: list[Stored]) -> list[str]:
 
 
 def speculation_section(all_stored: list[Stored]) -> list[str]:
-    """Decoding with look-up against plain decoding, by kind of answer."""
-    head = ["model", "answers", "cases", "plain, tok/s", "look-up, tok/s", "ratio", "range"]
+    """Decoding with guesses against plain decoding, by kind of answer and of guesses."""
+    head = ["model", "answers", "cases", "guesses", "plain, tok/s", "with guesses, tok/s", "ratio"]
+    head += ["range"]
     head += ["equal texts", "llama.cpp plain, tok/s", "llama.cpp look-up, tok/s"]
     rows = []
     for stored in all_stored:
@@ -253,10 +254,11 @@ def speculation_section(all_stored: list[Stored]) -> list[str]:
             if not found["cases"]:
                 continue
             low, high = (number(ratio) for ratio in found["ratio_range"])
-            speeds = [found["off_tok_s"], found["ngram_tok_s"], found["ratio"]]
+            mode = "self" if "self_tok_s" in found else "ngram"
+            speeds = [found["off_tok_s"], found[f"{mode}_tok_s"], found["ratio"]]
             peer = [found.get(f"llama.cpp_{key}") for key in ("off_tok_s", "lookup_tok_s")]
             rows.append(
-                [stored.title, kind, str(found["cases"]), *map(number, speeds)]
+                [stored.title, kind, str(found["cases"]), f"`{mode}`", *map(number, speeds)]
                 + [f"{low} to {high}", str(found["equal"])]
                 + ["" if speed is None else number(speed) for speed in peer]
             )

@@ -24,8 +24,9 @@ Float = NDArray[np.float32]
 #: λ at as many samples as inputs, chosen by the error of products on samples that were held out,
 #: and its most.
 _SHRINKAGE, _MOST = 0.25, 0.6
-#: Inputs whose factors are kept: as many as a machine's few workers fit at a time.
-_KEPT = 2
+#: Inputs whose factors are kept. A layer has four. While one worker tries formats at its widest,
+#: another goes through the others.
+_KEPT = 6
 
 _lock = threading.Lock()
 # With the samples, so that no other array takes their id.

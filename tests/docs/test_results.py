@@ -195,11 +195,14 @@ def test_speculation_shows_each_kind_of_answer(
         "cases": 8, "ratio": 4.07, "ratio_range": [2.5, 6.0], "off_tok_s": 50.0,
         "ngram_tok_s": 203.0, "tokens_per_run": 6.0, "equal": 8,
     }  # fmt: skip
-    summary = {"edit": edit, "prose": {"cases": 0}}
+    long = {**edit, "self_tok_s": 90.0, "ratio": 1.8}
+    del long["ngram_tok_s"]
+    summary = {"edit": edit, "prose": {"cases": 0}, "8000 tokens": long}
     store(results.RESULTS, "speculation-a", "speculation", {"summary": summary}, bundle="a")
     run(results, monkeypatch)
     page = (repository / "docs/results/index.md").read_text()
-    assert "| a | edit | 8 | 50.0 | 203 | 4.07 | 2.50 to 6.00 | 8 |  |  |" in page
+    assert "| a | edit | 8 | `ngram` | 50.0 | 203 | 4.07 | 2.50 to 6.00 | 8 |  |  |" in page
+    assert "| a | 8000 tokens | 8 | `self` | 50.0 | 90.0 | 1.80 | 2.50 to 6.00 | 8 |  |  |" in page
     assert "| prose |" not in page
 
 
