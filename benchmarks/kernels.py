@@ -27,7 +27,6 @@ SHAPES = [(576, 1536, 4), (1536, 576, 4), (4096, 11008, 4), (576, 49152, 8)]  # 
 BYTES = 640 << 20
 SECONDS = 1.0  # a case, at least
 PAGE = 4096
-TYPES = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.float32): TensorProto.FLOAT}
 
 
 def tamiz_weights(k, n, bits, rng):
@@ -48,7 +47,7 @@ def external(name, array, data, offset):
     """An initializer like `array` that lies at `offset` of the file `data`, beside the model."""
     tensor = TensorProto(
         name=name,
-        data_type=TYPES[array.dtype],
+        data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
         dims=array.shape,
         data_location=TensorProto.EXTERNAL,
     )
@@ -64,8 +63,9 @@ def session(op, domain, attributes, weights, copies, threads, folder, more=()):
     data = folder / f"{op}.data"
     with data.open("wb") as file:
         for copy in range(copies):
-            for blob in blobs:  # ONNX Runtime would share what it prepacks of equal weights
-                file.write(struct.pack("<I", copy) + blob[4:])
+            for blob in blobs:
+                # ONNX Runtime would share what it prepacks of equal weights.
+                file.write(blob if domain == "tamiz" else struct.pack("<I", copy) + blob[4:])
     nodes, initializers, offset = [], [], 0
     for copy in range(copies):
         names = [f"w{copy}.{i}" for i in range(len(weights))]
@@ -91,6 +91,8 @@ def load(model, path, threads):
     path.write_bytes(model.SerializeToString())
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    # Threads that wait for the next run of one session would take a core from another.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     # The optimiser would drop the nodes without a consumer.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     tamiz_ops.register(options)
