@@ -42,6 +42,9 @@ the same weights written out in float32, and rounds nothing."""
 _BUDGETS = """\
 The first bundle is as stored, the others were built within limits. Δppl, its standard error and KL
 are of windows of a text that nothing was chosen on (`benchmarks/budgets.py`)."""
+_ACCEPTANCE = """\
+Made by `benchmarks/acceptance.py`; size and speed are relative to the baseline. Holds: at most 50 %
+of float32's size, 1.10 × the speed, 2 % loss (event-driven 3 %): Δppl, or a layer's error."""
 _GREEDY = """\
 An answer is equal when all of its tokens are. The margin is the logit of tamiz' own token minus the
 logit of the other token, where the answers part."""
@@ -208,6 +211,22 @@ def budgets_section(all_stored: list[Stored]) -> list[str]:
     return parts
 
 
+def acceptance_section(all_stored: list[Stored]) -> list[str]:
+    """Techniques in the situations that they are for."""
+    head = ["technique", "situation", "baseline", "size, %", "speed", "range", "loss, %", "holds"]
+    parts = ["## Where techniques hold", _ACCEPTANCE]
+    for stored in all_stored:
+        rows = [
+            [found[key] for key in ("technique", "situation", "against")]
+            + [number(100 * found["size"]) if "size" in found else "", number(found["speed"])]
+            + [" to ".join(map(number, found["speed_range"])), number(100 * found["loss"])]
+            + ["yes" if found["holds"] else "no"]
+            for found in stored.record["results"]["rows"]
+        ]
+        parts += [f"### {stored.title}", table(head, rows), origin(stored)]
+    return parts
+
+
 def perplexity_section(all_stored: list[Stored]) -> list[str]:
     """The same tokens scored by tamiz and by llama.cpp; a model a row."""
     peers = sorted({peer for stored in all_stored for peer in stored.record["results"]["ppl"]})
@@ -235,19 +254,14 @@ def greedy_section(all_stored: list[Stored]) -> list[str]:
             told = ["" if margin is None else number(margin) for margin in margins]
             rows.append([stored.title, peer, str(found["prompts"]), str(found["equal"]), *told])
     head = ["model", "engine", "prompts", "equal answers", "median margin", "largest margin"]
-    return [
-        "## Greedy answers to the same prompts",
-        _GREEDY,
-        table(head, rows),
-        *origins(all_stored),
-    ]
+    title = "## Greedy answers to the same prompts"
+    return [title, _GREEDY, table(head, rows), *origins(all_stored)]
 
 
 def speculation_section(all_stored: list[Stored]) -> list[str]:
     """Decoding with guesses against plain decoding, by kind of answer and of guesses."""
     head = ["model", "answers", "cases", "guesses", "plain, tok/s", "with guesses, tok/s", "ratio"]
-    head += ["range"]
-    head += ["equal texts", "llama.cpp plain, tok/s", "llama.cpp look-up, tok/s"]
+    head += ["range", "equal texts", "llama.cpp plain, tok/s", "llama.cpp look-up, tok/s"]
     rows = []
     for stored in all_stored:
         for kind, found in stored.record["results"]["summary"].items():
@@ -293,13 +307,12 @@ def leaves(value: Any, place: str = "") -> list[tuple[str, float]]:
 
 def page(found: dict[str, list[Stored]]) -> str:
     """docs/results/index.md."""
-    parts = ["# Results", _INTRO]
-    if not found:
-        parts.append(_NONE)
+    parts = ["# Results", _INTRO, *([] if found else [_NONE])]
     sections = {
         "peers": peers_section,
         "composition": composition_section,
         "budgets": budgets_section,
+        "acceptance": acceptance_section,
         "speculation": speculation_section,
         "perplexity": perplexity_section,
         "greedy": greedy_section,

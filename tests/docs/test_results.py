@@ -188,6 +188,22 @@ def test_greedy_answers_show_how_far_they_part(
     assert "| a | peer | 20 | 6 | 0.0949 | 0.323 |\n| a | float32 | 20 | 20 |  |  |" in page
 
 
+def test_situations_in_which_techniques_hold_are_a_table(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {
+        "technique": "tt", "situation": "rank 8", "against": "int4", "size": 0.25, "speed": 1.5,
+        "speed_range": [1.0, 2.0], "loss": 0.01, "holds": True,
+    }  # fmt: skip
+    other = {key: value for key, value in row.items() if key != "size"} | {"holds": False}
+    found = {"threads": 2, "rows": [row, other]}
+    store(results.RESULTS, "acceptance-a", "acceptance", found, model="made")
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| tt | rank 8 | int4 | 25.0 | 1.50 | 1.00 to 2.00 | 1.00 | yes |" in page
+    assert "| tt | rank 8 | int4 |  | 1.50 | 1.00 to 2.00 | 1.00 | no |" in page
+
+
 def test_speculation_shows_each_kind_of_answer(
     results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
