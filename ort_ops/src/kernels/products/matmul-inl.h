@@ -226,6 +226,7 @@ inline void multiply_unpacked(const Unpacked<W, T>& w, const MultiplyArgs& a, in
                                     &coming);
 }
 
+// Unpacks some groups of two tiles once, and multiplies all rows by them before the next.
 template <class W>
 inline void many_rows(const MultiplyArgs& a) {
   constexpr int T = 2 / kStrips;
