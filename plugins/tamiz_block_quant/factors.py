@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
+from contextlib import nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +28,10 @@ _SHRINKAGE, _MOST = 0.25, 0.6
 #: Inputs whose factors are kept. A layer has four. While one worker tries formats at its widest,
 #: another goes through the others.
 _KEPT = 6
+#: Inputs from which on only one factor is computed at a time, which takes 32 bytes a number of R.
+_LARGE = 4096
 
-_lock = threading.Lock()
+_lock, _computing_large = threading.Lock(), threading.Lock()
 # With the samples, so that no other array takes their id.
 _known: OrderedDict[tuple[int, bytes, float], tuple[Float, Future[Float]]] = OrderedDict()
 
@@ -53,8 +56,10 @@ def factor(statistics: Statistics, beta: float = 0.0) -> Float:
             _known.popitem(last=False)
         found = _known[key][1]
     if mine:
+        large = statistics.samples.shape[1] > _LARGE
         try:
-            found.set_result(formats.feedback_factor(second_moments(statistics, beta)))
+            with _computing_large if large else nullcontext():
+                found.set_result(formats.feedback_factor(second_moments(statistics, beta)))
         except BaseException as error:
             found.set_exception(error)
     return found.result()
