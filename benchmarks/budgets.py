@@ -107,6 +107,8 @@ def main() -> None:
         """Measures BUNDLES, the first as stored, against REFERENCE."""
         stored = json.loads(output.read_text("utf-8"))["results"] if output.exists() else {}
         paths = list(bundles)
+        if len(paths) == 1:
+            raise click.UsageError("found one bundle, expected the one as stored and others")
         results: dict[str, Any] = stored.get("bundles", {})
         for path in paths:
             results.setdefault(path.name, {}).update(mb=size(path), **gate(path))

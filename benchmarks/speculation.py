@@ -111,7 +111,8 @@ def main(
     if output is not None:
         prices = {rows: round(model.prices.of(rows), 3) for rows in (2, 4, 8, 16, 32)}
         results = {"summary": summary, "run_price_in_steps": prices, "cases": known}
-        settings = {"bundle": bundle, "tokens": tokens, "threads": threads, "rounds": rounds}
+        settings: dict[str, Any] = {"bundle": bundle, "tokens": tokens, "threads": threads}
+        settings |= {"rounds": rounds, "mode": mode, "without": without, "text": text}
         peers = {}
         if gguf is not None:
             settings["gguf"] = gguf
