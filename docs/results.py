@@ -197,7 +197,7 @@ def composition_table(stored: Stored) -> str:
 
 def budgets_section(all_stored: list[Stored]) -> list[str]:
     """Builds within limits against the model as stored."""
-    head = ["bundle", "size, MB", "Δppl, %", "± error, %", "Δppl of the build's own text, %"]
+    head = ["bundle", "size, MB", "Δppl, %", "± error, %", "Δppl where the build judged, %"]
     head += ["KL, nats", "windows", "decode, tok/s", "decode : as stored"]
     keys = ["mb", "dppl", "dppl_error", "own_dppl", "kl_mean", "windows", "decode_tok_s", "speed"]
     parts = ["## Builds within limits", _BUDGETS]
