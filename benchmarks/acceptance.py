@@ -220,14 +220,6 @@ def bundle_rows(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def stored_results(path: Path | None) -> dict[str, Any]:
-    """The results of an earlier call."""
-    if path is None or not path.exists():
-        return {}
-    results: dict[str, Any] = json.loads(path.read_text("utf-8"))["results"]
-    return results
-
-
 def finish(path: Path | None, results: dict[str, Any], settings: dict[str, Any]) -> None:
     """Prints the table, and stores the results."""
     for found in results["rows"]:
@@ -248,7 +240,7 @@ def main() -> None:
 def layers(techniques: tuple[str, ...], threads: int, output: Path | None) -> None:
     """Times made layers of TECHNIQUES, by default of all; other rows of --json are kept."""
     names = techniques or tuple(LAYERS)
-    earlier = [r for r in stored_results(output).get("rows", []) if r["technique"] not in names]
+    earlier = [r for r in record.earlier(output).get("rows", []) if r["technique"] not in names]
     rows = earlier + layer_rows(names, threads)
     finish(output, {"threads": threads, "rows": rows}, {"model": "made layers, 4096 x 11008"})
 
@@ -272,7 +264,7 @@ def bundles(
 ) -> None:
     """Builds bundles of SOURCE in FOLDER, and measures them."""
     made = make(source, folder)
-    found = stored_results(output).get("bundles", {})
+    found = record.earlier(output).get("bundles", {})
     for name, path in made.items():
         found.setdefault(name, {})["mb"] = size(path)
     if "loss" not in skip:

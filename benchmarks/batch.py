@@ -63,9 +63,7 @@ def main(
     model = Model.load(bundle, threads)
     ids = Tokenizer(model.bundle).encode(TEXT.read_text("utf-8"), bos=False)
     ids *= -(-max(joining, 2 * max(SIZES) * prompt) // len(ids))
-    results: dict[str, Any] = {}
-    if output is not None and output.exists():
-        results = json.loads(output.read_text("utf-8"))["results"]
+    results = record.earlier(output)
     if "speed" in parts:
         results["speed"] = speed(model, ids, prompt, steps, turns)
     if "join" in parts:

@@ -105,7 +105,7 @@ def main() -> None:
         output: Path,
     ) -> None:
         """Measures BUNDLES, the first as stored, against REFERENCE."""
-        stored = json.loads(output.read_text("utf-8"))["results"] if output.exists() else {}
+        stored = record.earlier(output)
         paths = list(bundles)
         if len(paths) == 1:
             raise click.UsageError("found one bundle, expected the one as stored and others")

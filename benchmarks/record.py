@@ -94,6 +94,14 @@ def commit() -> str:
     return told.stdout.strip()
 
 
+def earlier(path: Path | None) -> dict[str, Any]:
+    """The results of an earlier call, which a script goes on with; empty where there are none."""
+    if path is None or not path.exists():
+        return {}
+    results: dict[str, Any] = json.loads(path.read_text("utf-8"))["results"]
+    return results
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return value.name

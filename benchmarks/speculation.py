@@ -84,7 +84,7 @@ def main(
 ) -> None:
     """Measures BUNDLE on the cases of each kind."""
     end = time.monotonic() + seconds
-    known = json.loads(output.read_text())["results"]["cases"] if output and output.exists() else {}
+    known = record.earlier(output).get("cases", {})
     given = prompts(bundle, kinds)
     if text is not None:
         given = long_prompts(bundle, text, contexts, count)

@@ -1,6 +1,5 @@
 """The benchmark of situations in which techniques hold: its table, and the layers that it makes."""
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -10,21 +9,15 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+from kit.scripts import load_script
 from tamiz.plugins import load
 from tamiz_ops import pack_int4, unpack_int4
 from tamiz_tensor_train.fit import dimensions
 
-SOURCE = Path(__file__).parents[2] / "benchmarks" / "acceptance.py"
-
 
 @pytest.fixture
 def acceptance() -> Any:
-    spec = importlib.util.spec_from_file_location("acceptance", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/acceptance.py")
 
 
 @pytest.fixture

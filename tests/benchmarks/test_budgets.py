@@ -1,12 +1,12 @@
 """The benchmark of builds within limits: what it takes from a bundle, and what it measures."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import gguf
 import pytest
 
+from kit.scripts import load_script
 from tamiz.building.build import Options, build
 from tamiz.evaluation import windows
 from tamiz.planning.allocation import Goal
@@ -15,17 +15,10 @@ from tamiz.plugins import Plugins, load
 from tamiz.survey.export import export
 from tamiz.testing.tiny_llama import write_tiny_llama
 
-SOURCE = Path(__file__).parents[2] / "benchmarks" / "budgets.py"
-
 
 @pytest.fixture
 def budgets() -> Any:
-    spec = importlib.util.spec_from_file_location("budgets", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/budgets.py")
 
 
 def test_a_build_is_compared_with_the_reference(

@@ -1,23 +1,17 @@
 """The benchmark of techniques together: its bundles, and what it stores."""
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "benchmarks" / "composition.py"
+from kit.scripts import load_script
 
 
 @pytest.fixture
 def composition() -> Any:
-    spec = importlib.util.spec_from_file_location("composition", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/composition.py")
 
 
 def test_bundles_are_each_technique_and_combinations_of_them(composition: Any) -> None:

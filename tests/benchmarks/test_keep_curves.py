@@ -1,6 +1,5 @@
 """The benchmark of what leaving inputs out costs: what it reads off its points."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -9,19 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kit.scripts import load_script
 from tamiz.plugins import load
-
-SOURCE = Path(__file__).parents[2] / "benchmarks" / "keep_curves.py"
 
 
 @pytest.fixture
 def keep_curves() -> Any:
-    spec = importlib.util.spec_from_file_location("keep_curves", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/keep_curves.py")
 
 
 def point(group: str, rule: str, kept: float, dppl: float) -> dict[str, Any]:

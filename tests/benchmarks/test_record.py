@@ -1,6 +1,5 @@
 """A result file says where, when and with what it was measured."""
 
-import importlib.util
 import json
 import os
 from pathlib import Path
@@ -8,17 +7,12 @@ from typing import Any
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "benchmarks" / "record.py"
+from kit.scripts import load_script
 
 
 @pytest.fixture
 def record() -> Any:
-    spec = importlib.util.spec_from_file_location("record", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/record.py")
 
 
 def test_a_record_holds_its_origin_and_its_numbers(record: Any, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The reference pages are what the declarations say, and the declarations say everything."""
 
 import dataclasses
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import Field
 
 from kit.command_line import ok
 from kit.noisy import NoisyConfig, noisy
+from kit.scripts import load_script
 from tamiz.api import hookspecs
 from tamiz.api.technique import Claim, Mode, Resource
 from tamiz.plugins import load
@@ -22,12 +22,7 @@ GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"
 @pytest.fixture
 def generate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(GENERATE.parent))
-    spec = importlib.util.spec_from_file_location("generate", GENERATE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/generate.py")
 
 
 def test_reference_pages_are_current() -> None:

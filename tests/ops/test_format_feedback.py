@@ -56,10 +56,9 @@ def test_inputs_that_are_not_correlated_gain_nothing_and_lose_little(name: str) 
 
 def test_outputs_do_not_depend_on_each_other() -> None:
     format, weight, moments = find_format("q3_k"), normal(48, 256), correlated(256)
-    whole = quantise_with_feedback(format, weight, feedback_factor(moments))
-    assert np.array_equal(
-        whole[:1], quantise_with_feedback(format, weight[:16], feedback_factor(moments))
-    )
+    factor = feedback_factor(moments)
+    whole = quantise_with_feedback(format, weight, factor)
+    assert np.array_equal(whole[:1], quantise_with_feedback(format, weight[:16], factor))
 
 
 def test_faults_are_named() -> None:
