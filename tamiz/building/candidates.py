@@ -121,9 +121,7 @@ def gate_windows(
             lambda done, total: progress("write a text", done, total),
         )
         windows = [list(window.tokens) for window in written]
-    if long and len(windows) > 1 and 2 * len(windows[0]) <= reference.limit:
-        return [a + b for a, b in zip(windows[::2], windows[1::2], strict=False)]
-    return windows
+    return _joined(windows, reference.limit) if long else windows
 
 
 def judging_windows(known: Calibration, limit: int) -> list[list[int]]:
@@ -138,6 +136,11 @@ def judging_windows(known: Calibration, limit: int) -> list[list[int]]:
             f"the calibration keeps {len(known.tokens)} windows of {WINDOW} tokens, expected at "
             "least 2: one predicts losses, the others judge"
         )
+    return _joined(windows, limit)[:_WINDOWS]
+
+
+def _joined(windows: list[list[int]], limit: int) -> list[list[int]]:
+    """Two windows that follow each other as one, where there are two and the model has room."""
     if len(windows) > 1 and 2 * len(windows[0]) <= limit:
-        windows = [a + b for a, b in zip(windows[::2], windows[1::2], strict=False)]
-    return windows[:_WINDOWS]
+        return [a + b for a, b in zip(windows[::2], windows[1::2], strict=False)]
+    return windows

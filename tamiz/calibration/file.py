@@ -87,7 +87,9 @@ class Calibration:
     run_window: str = ""
     runs: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     imatrix: str = ""
-    _ordered: dict[str, ref[NDArray[np.float32]]] = field(default_factory=dict)
+    _ordered: dict[str, ref[NDArray[np.float32]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def digest(self) -> str:
