@@ -45,7 +45,7 @@ def losses(
     reference: Path, bundles: list[Path], text: Path, windows: int
 ) -> dict[str, dict[str, float]]:
     """Loss of every bundle on the first windows of a text."""
-    from tamiz.evaluation.evaluate import evaluate
+    from tamiz.evaluation.evaluate import LATE, evaluate
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.machine import cores
     from tamiz.runtime.model import Model
@@ -54,8 +54,8 @@ def losses(
     cuts = read_windows(text, dense.bundle, windows)
     for path in bundles:
         built = Model.load(path, 1)
-        decode = bool(built.bundle.manifest.step_techniques)
-        result = evaluate(built, dense, cuts, decode, cores())
+        start = LATE if built.bundle.manifest.step_techniques else None
+        result = evaluate(built, dense, cuts, start, cores())
         found[path.name] = {name: float(f"{value:.5g}") for name, value in result.items()}
         print(f"{path.name:24} {found[path.name]}", file=sys.stderr, flush=True)
     return found

@@ -117,7 +117,8 @@ def score(
     reference: Path, bundles: dict[str, Path], text: Path, windows: int, work: Path
 ) -> dict[str, dict[str, float]]:
     """Bytes, KL and Δppl of every bundle, each of its windows read as a prompt."""
-    from tamiz.evaluation.evaluate import Reference, compare
+    from tamiz.evaluation.evaluate import compare
+    from tamiz.evaluation.scores import Reference
     from tamiz.evaluation.windows import read_windows
     from tamiz.runtime.model import Model
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from tamiz.api.technique import Resource, Technique
 from tamiz.building import paying
-from tamiz.building.candidates import Candidates, decodes, judging_windows
+from tamiz.building.candidates import JOINED, Candidates, decodes, judging_windows
 from tamiz.building.decider import CandidateTools, Tools
 from tamiz.building.ladders import LadderMaker
 from tamiz.building.problem import Problem, rest
@@ -34,7 +34,7 @@ from tamiz.planning import machine
 from tamiz.planning.allocation import Goal
 from tamiz.planning.choice import Choice
 from tamiz.planning.machine import cores
-from tamiz.planning.plan import Plan, make_plan
+from tamiz.planning.plan import Plan, acting_context, make_plan
 from tamiz.planning.policy import Gating, Rules
 from tamiz.planning.resolver import SitePlan
 from tamiz.reporting.report import Paying, Trial, WholeModelGate
@@ -143,13 +143,15 @@ class Allocation:
         Raises:
             TamizError: No trial meets the limits.
         """
-        from tamiz.evaluation.evaluate import Reference
+        from tamiz.evaluation.scores import Reference
         from tamiz.runtime.model import Model
 
         assert known is not None
         assert self._problem is not None
         dense = Model.load(tools.survey.bundle.path, threads=1)
-        windows = judging_windows(known, dense.limit)
+        plans = (*self._problem.plans, *(slot.site_plan for slot in slots))
+        length = acting_context(tools.survey, plans, JOINED, dense.limit)
+        windows = judging_windows(known, length)
         decode, folder = self._decodes(slots), tools.work / "candidate"
         reference = Reference(dense, tools.work)
         scored = Candidates(reference, windows, decode, folder, candidates.write, tools.progress)
@@ -341,7 +343,7 @@ class _Search:
     def _try(self, candidate: list[Slot], picks: Sequence[int], factor: float) -> float:
         """The share of the limits of quality that a candidate uses, as measured."""
         quality, goal = self.score(candidate), self.problem.goal
-        dppl, kl = quality["dppl"], quality["kl_mean"]
+        dppl, kl = quality["dppl"], max(quality["kl_mean"], quality.get("kl_decode", 0.0))
         shares = [0.0]
         if goal.max_kl is not None:
             shares.append(kl / goal.max_kl)

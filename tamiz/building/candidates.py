@@ -2,6 +2,8 @@
 
 A plan with techniques that act on single-token steps only is scored token by token as well: on the
 same text, in windows of 1,024 tokens instead of 512, so that what grows with the context shows.
+Techniques of the attention that rest at short contexts get windows as long as they need, of which
+the last tokens are read one by one.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +21,16 @@ from tamiz.files.errors import TamizError, naming
 from tamiz.planning.machine import cores
 
 if TYPE_CHECKING:
-    from tamiz.evaluation.evaluate import Reference
+    from tamiz.evaluation.scores import Reference
     from tamiz.runtime.model import Model
 
 #: Windows of calibration text that are scored.
 _WINDOWS = 8
 #: Windows that the model writes where there is no calibration.
 _GENERATED_WINDOWS = 4
+#: Tokens of a window that is joined where no technique needs longer ones, and the tokens at the end
+#: of a longer one that are read one by one.
+JOINED, _STEPS = 2 * WINDOW, 256
 
 #: Called with what is being done, steps done and steps in all.
 Progress = Callable[[str, int, int], None]
@@ -37,7 +43,7 @@ class Candidates:
     Attributes:
         reference: The dense model's scores, by a model of one thread.
         windows: Tokens of each window of the text.
-        decode: Whether they are read token by token as well.
+        decode: Whether they are read token by token as well; see `first_step`.
         folder: Where candidates are written, one after the other.
         write: Writes the bundle of a candidate into a folder.
         progress: Told of every candidate.
@@ -71,7 +77,8 @@ class Candidates:
             candidate = Model.load(self.folder, threads=1)
         except TamizError as error:
             raise RuntimeError(f"the built model does not run: {error}") from error
-        result = compare(candidate, self.reference, self.windows, self.decode, cores(), report)
+        start = first_step(self.windows) if self.decode else None
+        result = compare(candidate, self.reference, self.windows, start, cores(), report)
         measured = {
             "dppl": result.dppl,
             "kl_mean": result.kl_mean,
@@ -83,13 +90,20 @@ class Candidates:
             "ppl": result.built.ppl,
             "ppl_dense": result.dense.ppl,
         }
-        if result.built.ppl_decode is not None and result.kl_decode is not None:
-            measured |= {
-                "ppl_decode": result.built.ppl_decode,
-                "ppl_decode_dense": result.dense.ppl_from_16,
-                "kl_decode": result.kl_decode,
-            }
-        return measured
+        decoded = {
+            "ppl_decode": result.built.ppl_decode,
+            "ppl_decode_dense": result.dense.ppl_decode,
+            "kl_decode": result.kl_decode,
+        }
+        return measured | {name: value for name, value in decoded.items() if value is not None}
+
+
+def first_step(windows: Sequence[Sequence[int]]) -> int:
+    """The first position of windows that is read token by token."""
+    from tamiz.evaluation.evaluate import LATE
+
+    length = len(windows[0])
+    return LATE if length <= JOINED else length - _STEPS
 
 
 def decodes(slots: Sequence[Slot]) -> bool:
@@ -98,21 +112,21 @@ def decodes(slots: Sequence[Slot]) -> bool:
 
 
 def gate_windows(
-    reference: Model, known: Calibration | None, long: bool, progress: Progress
+    reference: Model, known: Calibration | None, length: int, progress: Progress
 ) -> list[list[int]]:
     """The text that candidates are scored on.
 
     Args:
         reference: The dense model.
         known: The calibration; without one the dense model writes the text.
-        long: Whether windows are joined to 1,024 tokens, twice as many of them.
+        length: Tokens that windows are joined to, where there are so many; 512 for none.
         progress: Told of the text that is written.
     """
     from tamiz.calibration.generated_text import generate_windows
     from tamiz.runtime.model import Model
 
     if known is not None and known.tokens:
-        windows = (known.judging or known.tokens)[: 2 * _WINDOWS if long else _WINDOWS]
+        windows = known.judging or known.tokens
     else:
         written = generate_windows(
             Model.load(reference.bundle.path),
@@ -121,11 +135,15 @@ def gate_windows(
             lambda done, total: progress("write a text", done, total),
         )
         windows = [list(window.tokens) for window in written]
-    return _joined(windows, reference.limit) if long else windows
+    return _joined(windows, min(length, reference.limit))[:_WINDOWS]
 
 
-def judging_windows(known: Calibration, limit: int) -> list[list[int]]:
-    """Windows that nothing was fitted to, joined to 1,024 tokens where the model has them.
+def judging_windows(known: Calibration, length: int) -> list[list[int]]:
+    """Windows that nothing was fitted to.
+
+    Args:
+        known: The calibration.
+        length: Tokens that windows are joined to, where there are so many.
 
     Raises:
         TamizError: The calibration keeps no such window.
@@ -136,11 +154,11 @@ def judging_windows(known: Calibration, limit: int) -> list[list[int]]:
             f"the calibration keeps {len(known.tokens)} windows of {WINDOW} tokens, expected at "
             "least 2: one predicts losses, the others judge"
         )
-    return _joined(windows, limit)[:_WINDOWS]
+    return _joined(windows, length)[:_WINDOWS]
 
 
-def _joined(windows: list[list[int]], limit: int) -> list[list[int]]:
-    """Two windows that follow each other as one, where there are two and the model has room."""
-    if len(windows) > 1 and 2 * len(windows[0]) <= limit:
-        return [a + b for a, b in zip(windows[::2], windows[1::2], strict=False)]
-    return windows
+def _joined(windows: list[list[int]], length: int) -> list[list[int]]:
+    """Windows that follow each other as one, as many as `length` tokens hold."""
+    count = min(max(1, length // len(windows[0])), len(windows))
+    starts = range(0, len(windows) - count + 1, count)
+    return [list(chain.from_iterable(windows[start : start + count])) for start in starts]

@@ -95,9 +95,14 @@ class Problem:
         return {name for ladder, pick in pairs for name in names(ladder.plans[pick])}
 
     @property
+    def plans(self) -> list[SitePlan]:
+        """The plans of all rungs."""
+        return [plan for ladder in self.ladders for plans in ladder.plans for plan in plans]
+
+    @property
     def techniques(self) -> set[str]:
         """Names of all techniques of the rungs."""
-        return {name for ladder in self.ladders for plans in ladder.plans for name in names(plans)}
+        return names(self.plans)
 
     def without(self, technique: str) -> Problem:
         """The problem without the rungs on which a technique acts."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tamiz.api.technique import Technique
-from tamiz.building.candidates import Candidates, decodes, gate_windows
+from tamiz.building.candidates import JOINED, Candidates, decodes, gate_windows
 from tamiz.building.decider import CandidateTools, Tools
 from tamiz.building.selection import Slot, refused
 from tamiz.building.strength import adjustable, spend_budget
 from tamiz.building.whole_model import Trials, lossy
 from tamiz.calibration import file as calibrations
 from tamiz.calibration.calibrate import calibrate_on_own_text
-from tamiz.calibration.file import Calibration
+from tamiz.calibration.file import WINDOW, Calibration
 from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice
-from tamiz.planning.plan import Plan, make_plan
+from tamiz.planning.plan import Plan, acting_context, make_plan
 from tamiz.planning.policy import Rules, Tuning, read_policy
 from tamiz.reporting.report import WholeModelGate
 
@@ -74,7 +74,7 @@ class Search:
         candidates: CandidateTools,
     ) -> tuple[list[Slot], WholeModelGate]:
         """Holds the whole model to its budget by building and measuring candidates."""
-        from tamiz.evaluation.evaluate import Reference
+        from tamiz.evaluation.scores import Reference
         from tamiz.runtime.model import Model
 
         budget, skipped = self.max_dppl, None
@@ -90,7 +90,11 @@ class Search:
         if skipped is not None or budget is None:
             return slots, WholeModelGate(max_dppl=budget, skipped=skipped)
         decode = decodes(slots)
-        windows = gate_windows(dense, known, decode or bool(adjustable(slots)), tools.progress)
+        length = WINDOW
+        if decode or adjustable(slots):
+            plans = [slot.site_plan for slot in slots]
+            length = acting_context(tools.survey, plans, JOINED, dense.limit)
+        windows = gate_windows(dense, known, length, tools.progress)
         reference, folder = Reference(dense, tools.work), tools.work / "candidate"
         scored = Candidates(reference, windows, decode, folder, candidates.write, tools.progress)
         gated = spend_budget(slots, Trials(math.log1p(budget), scored.score, candidates.fill))

@@ -13,6 +13,7 @@ from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._switches import without_option
 from tamiz.cli._techniques import acts_on_steps_only
+from tamiz.evaluation.windows import WINDOW
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--text",
     type=click.Path(path_type=Path),
-    help="UTF-8 text to score, cut into windows of 1,024 tokens.",
+    help="UTF-8 text to score, cut into windows.",
 )
 @click.option(
     "--prompts",
@@ -53,10 +54,23 @@ if TYPE_CHECKING:
     help="Number of windows to score, from the start of the text.",
 )
 @click.option(
+    "--window",
+    type=click.IntRange(32),
+    default=WINDOW,
+    show_default=True,
+    help="Tokens of a window. Techniques for long contexts act in long windows only.",
+)
+@click.option(
     "--decode/--prompt-only",
     default=None,
     help="Also score token by token, as decoding does.  [default: if a technique of DIR acts on "
     "single-token steps only]",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(1),
+    help="Tokens at the end of each window that are scored token by token.  [default: all from "
+    "position 16 on]",
 )
 @click.option(
     "--threads",
@@ -76,7 +90,9 @@ def command(
     tokens: int,
     count: int | None,
     windows: int,
+    window: int,
     decode: bool | None,
+    last: int | None,
     threads: int | None,
     without: tuple[str, ...],
     metrics: bool,
@@ -92,7 +108,7 @@ def command(
     how many tokens DIR prefers as well, and by which margin it then prefers another one: the logit
     of its own token minus the logit of the other bundle's.
     """
-    from tamiz.evaluation.evaluate import evaluate
+    from tamiz.evaluation.evaluate import LATE, evaluate
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.machine import cores
     from tamiz.runtime.model import Model
@@ -116,9 +132,10 @@ def command(
     if text is not None:
         if decode is None:
             decode = acts_on_steps_only(ctx, set(built.bundle.manifest.techniques) - built.without)
-        cuts = read_windows(text, built.bundle, windows)
+        cuts = read_windows(text, built.bundle, windows, window)
+        start = max(LATE, window - (last or window)) if decode or last else None
         with status("load the models") as progress:
-            report |= evaluate(built, dense, cuts, decode, at_once, progress)
+            report |= evaluate(built, dense, cuts, start, at_once, progress)
     counted = None
     if metrics or metrics_by_layer:
         counted = RunMetrics(ctx, built.bundle, built.counts())

@@ -37,15 +37,21 @@ def window_hash(window: Sequence[int]) -> str:
     return hashlib.sha256(np.asarray(window, np.int32).tobytes()).hexdigest()
 
 
-def read_windows(path: Path, bundle: Bundle, windows: int) -> list[list[int]]:
+def read_windows(path: Path, bundle: Bundle, windows: int, window: int = WINDOW) -> list[list[int]]:
     """The first windows of a text file, as the tokenizer of a bundle reads it.
+
+    Args:
+        path: The text.
+        bundle: Has the tokenizer.
+        windows: How many.
+        window: Tokens of each.
 
     Raises:
         TamizError: The file cannot be read or tokenised, or is too short; names it.
     """
     text = read_text(path)
     try:
-        return cut(Tokenizer(bundle).encode(text, bos=False), windows)
+        return cut(Tokenizer(bundle).encode(text, bos=False), windows, window)
     except TamizError as error:
         raise TamizError(f"{path}: {error}") from error
 

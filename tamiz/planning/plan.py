@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -251,7 +251,43 @@ def dense_cost(survey: Survey, site: Site, context: int) -> Cost:
     return Cost(stored, stored // rows)
 
 
+def acting_context(survey: Survey, plans: Iterable[SitePlan], least: int, most: int) -> int:
+    """The first context of `least`, doubled, in which all techniques of attentions change steps.
+
+    Some rest while a context is short: what they lose is not seen in a text of such contexts.
+
+    Args:
+        survey: The dense bundle's graph.
+        plans: The plans of sites.
+        least: Tokens.
+        most: Tokens; the result is at most this.
+    """
+    attentions = [plan for plan in plans if plan.site.head_size]
+    context = min(least, most)
+    while context < most and any(_rests(survey, plan, context) for plan in attentions):
+        context = min(2 * context, most)
+    return context
+
+
+def _rests(survey: Survey, plan: SitePlan, context: int) -> bool:
+    """Whether a technique of an attention reads all keys of a context."""
+    cost = dense_cost(survey, plan.site, context)
+    for choice, _, after in _steps(plan, cost, context):
+        if choice.technique.effect is not None and after.read == cost.read:
+            return True
+        cost = after
+    return False
+
+
 def _prediction(site_plan: SitePlan, dense: Cost, context: int) -> Prediction:
+    weight, cost = dense.stored, dense
+    for _, stored, after in _steps(site_plan, dense, context):
+        weight, cost = stored, after
+    return Prediction(site_plan, dense, cost, weight)
+
+
+def _steps(site_plan: SitePlan, dense: Cost, context: int) -> Iterator[tuple[Choice, int, Cost]]:
+    """Every technique of a site, with the bytes of the weight and the cost after it."""
     site, cost, weight = site_plan.site, dense, dense.stored
     for choice in site_plan.choices:
         technique = choice.technique
@@ -263,7 +299,7 @@ def _prediction(site_plan: SitePlan, dense: Cost, context: int) -> Prediction:
                 narrowed = site.kind == SiteKind.ATTENTION and dense.read > 0
                 keys = round(context * cost.read / dense.read) if narrowed else context
                 cost = technique.effect(site, choice.config, cost, keys)
-    return Prediction(site_plan, dense, cost, weight)
+        yield choice, weight, cost
 
 
 def totals(survey: Survey, predictions: Iterable[Prediction]) -> tuple[Cost, Cost]:

@@ -15,7 +15,7 @@ from kit.noisy import noisy, rewrite_steps
 from tamiz.api import metadata
 from tamiz.api.technique import Technique
 from tamiz.building.build import Options, build
-from tamiz.building.candidates import gate_windows
+from tamiz.building.candidates import first_step, gate_windows
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.calibration.file import Calibration
 from tamiz.files.bundle import Bundle
@@ -101,16 +101,21 @@ def test_what_acts_on_steps_only_is_scored_step_by_step(tiny_dense: Path) -> Non
     assert strict.gate.result is None or strict.gate.result.holds
 
 
-def test_steps_are_scored_on_longer_windows_of_the_same_text() -> None:
+def test_windows_are_as_long_as_techniques_need() -> None:
     windows = [f"{i}" for i in range(9)]
     known = Calibration("", {}, {}, windows=windows, origins=["a"] * 9, kept=list(range(9)))
     known.tokens = [[i] * 512 for i in range(9)]
     reference: Any = SimpleNamespace(limit=1024)
     unseen = known.tokens[6:]  # at most half of them, from an even one on
-    assert gate_windows(reference, known, False, lambda *step: None) == unseen
-    assert gate_windows(reference, known, True, lambda *step: None) == [[6] * 512 + [7] * 512]
+    assert gate_windows(reference, known, 512, lambda *step: None) == unseen
+    assert gate_windows(reference, known, 1024, lambda *step: None) == [[6] * 512 + [7] * 512]
     reference.limit = 1023
-    assert gate_windows(reference, known, True, lambda *step: None) == unseen
+    assert gate_windows(reference, known, 1024, lambda *step: None) == unseen
+    reference.limit = 8192
+    everything = [[6] * 512 + [7] * 512 + [8] * 512]
+    assert gate_windows(reference, known, 4096, lambda *step: None) == everything
+    assert first_step(everything) == 3 * 512 - 256
+    assert first_step(unseen) == 16
 
 
 def test_the_worst_goes_first(tiny_dense: Path) -> None:

@@ -1,9 +1,11 @@
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tamiz.evaluation import evaluate, windows
+from tamiz.evaluation import evaluate, scores, windows
+from tamiz.evaluation.scores import Reference
 from tamiz.files.errors import TamizError
 from tamiz.runtime.model import Model
 
@@ -41,15 +43,15 @@ def test_perplexity_is_that_of_a_direct_computation(model):
 
 def test_slices_do_not_change_the_perplexity(model, monkeypatch):
     whole = evaluate.perplexity(model, WINDOWS)
-    monkeypatch.setattr(evaluate, "_SLICE", 7)
-    monkeypatch.setattr(evaluate, "_ROWS", 3)
+    monkeypatch.setattr(scores, "_SLICE", 7)
+    monkeypatch.setattr(scores, "_ROWS", 3)
     sliced = evaluate.perplexity(model, WINDOWS)
     assert sliced.ppl == pytest.approx(whole.ppl, rel=1e-6)
     assert sliced.ppl_from_16 == pytest.approx(whole.ppl_from_16, rel=1e-6)
 
 
 def test_comparison_is_that_of_a_direct_computation(dense, other):
-    result = evaluate.compare(other, evaluate.Reference(dense), WINDOWS)
+    result = evaluate.compare(other, Reference(dense), WINDOWS)
     p, q = log_p(dense), log_p(other)
     assert result.kl_mean == pytest.approx((np.exp(p) * (p - q)).sum(axis=-1).mean(), rel=1e-5)
     assert result.top1_agreement == (p.argmax(axis=-1) == q.argmax(axis=-1)).mean()
@@ -60,13 +62,13 @@ def test_comparison_is_that_of_a_direct_computation(dense, other):
 
 
 def test_a_model_agrees_with_itself(dense):
-    result = evaluate.compare(dense, evaluate.Reference(dense), WINDOWS)
+    result = evaluate.compare(dense, Reference(dense), WINDOWS)
     assert (result.dppl, result.kl_mean, result.top1_agreement) == (0, 0, 1)
 
 
 def test_scores_that_are_kept_on_disk_are_those_of_the_model(dense, other, tmp_path, monkeypatch):
-    direct = evaluate.compare(other, evaluate.Reference(dense), WINDOWS)
-    reference = evaluate.Reference(dense, tmp_path)
+    direct = evaluate.compare(other, Reference(dense), WINDOWS)
+    reference = Reference(dense, tmp_path)
     first = evaluate.compare(other, reference, WINDOWS)
     monkeypatch.setattr(dense, "sequence", None)  # it does not run again
     assert evaluate.compare(other, reference, WINDOWS) == first
@@ -80,17 +82,17 @@ def test_scores_that_are_kept_on_disk_are_those_of_the_model(dense, other, tmp_p
 def test_windows_that_are_read_side_by_side_give_the_same(dense, shared, tmp_path):
     one, two = (tmp_path / name for name in ("one", "two"))
     one.mkdir(), two.mkdir()
-    alone = evaluate.compare(shared, evaluate.Reference(dense, one), WINDOWS, True)
-    reference = evaluate.Reference(dense, two)
-    assert evaluate.compare(shared, reference, WINDOWS, True, at_once=3) == alone
-    assert evaluate.compare(shared, reference, WINDOWS, True, at_once=2) == alone
+    alone = evaluate.compare(shared, Reference(dense, one), WINDOWS, 16)
+    reference = Reference(dense, two)
+    assert evaluate.compare(shared, reference, WINDOWS, 16, at_once=3) == alone
+    assert evaluate.compare(shared, reference, WINDOWS, 16, at_once=2) == alone
 
 
 def test_a_full_disk_only_costs_time(dense, other, tmp_path, monkeypatch):
     full = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
-    kept = evaluate.compare(other, evaluate.Reference(dense, tmp_path), WINDOWS)
-    assert kept == evaluate.compare(other, evaluate.Reference(dense), WINDOWS)
+    kept = evaluate.compare(other, Reference(dense, tmp_path), WINDOWS)
+    assert kept == evaluate.compare(other, Reference(dense), WINDOWS)
     assert not list(tmp_path.iterdir())
 
 
@@ -115,17 +117,40 @@ def test_a_short_text_is_refused(dense, tmp_path):
 def test_other_vocabularies_cannot_be_compared(dense, other, monkeypatch):
     monkeypatch.setattr(other, "vocabulary", 7)
     with pytest.raises(TamizError, match=r"has 7 logits, but .* has 262"):
-        evaluate.compare(other, evaluate.Reference(dense), WINDOWS)
+        evaluate.compare(other, Reference(dense), WINDOWS)
 
 
 def test_decoding_gives_what_reading_gives(dense, shared):
-    result = evaluate.compare(shared, evaluate.Reference(dense), WINDOWS, decode=True)
+    result = evaluate.compare(shared, Reference(dense), WINDOWS, steps_from=16)
     assert result.built.ppl_decode == pytest.approx(direct(shared, 16), rel=1e-5)
-    assert result.dense == evaluate.perplexity(dense, WINDOWS)
-    assert evaluate.perplexity(shared, WINDOWS, decode=True) == result.built
+    read = evaluate.perplexity(dense, WINDOWS)
+    assert result.dense == replace(read, ppl_decode=read.ppl_from_16)
+    assert evaluate.perplexity(shared, WINDOWS, steps_from=16) == result.built
     assert result.kl_decode == pytest.approx(0, abs=1e-6)
     assert result.top1_agreement_decode == pytest.approx(1, abs=0.01)
     assert result.top10_recall_decode == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("start", [2, 60, 61, 99])
+def test_steps_may_begin_late(dense, shared, start):
+    result = evaluate.compare(shared, Reference(dense), WINDOWS, steps_from=start)
+    assert result.built.ppl_decode == pytest.approx(direct(shared, start), rel=1e-5)
+    assert result.dense.ppl_decode == pytest.approx(direct(dense, start), rel=1e-5)
+    assert evaluate.perplexity(shared, WINDOWS, steps_from=start) == result.built
+
+
+def test_the_error_is_that_of_the_steps_where_these_lose_more(dense, shared, monkeypatch):
+    step = type(shared.sequence()).step
+    monkeypatch.setattr(
+        type(shared.sequence()), "step", lambda self, token: 2.0 * step(self, token)
+    )
+    found = evaluate.compare(shared, Reference(dense), WINDOWS, steps_from=60)
+    alone = [evaluate.compare(shared, Reference(dense), [w], steps_from=60) for w in WINDOWS]
+    losses, divergences = zip(*((np.log1p(c.dppl), c.kl_decode) for c in alone), strict=True)
+    root = len(WINDOWS) ** 0.5
+    assert found.dppl_error == pytest.approx(np.std(losses, ddof=1) / root, rel=1e-6)
+    assert found.kl_error == pytest.approx(np.std(divergences, ddof=1) / root, rel=1e-6)
+    assert found.kl == found.kl_decode > found.kl_mean
 
 
 def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch):
@@ -133,10 +158,10 @@ def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch):
     monkeypatch.setattr(
         type(shared.sequence()), "step", lambda self, token: 0.5 * step(self, token)
     )
-    read = evaluate.compare(shared, evaluate.Reference(dense), WINDOWS)
+    read = evaluate.compare(shared, Reference(dense), WINDOWS)
     assert read.dppl == pytest.approx(0, abs=1e-6)
     assert read.built.ppl_decode is None
-    decoded = evaluate.compare(shared, evaluate.Reference(dense), WINDOWS, decode=True)
+    decoded = evaluate.compare(shared, Reference(dense), WINDOWS, steps_from=16)
     tempered = 0.5 * shared.logits(np.array(WINDOWS))[:, 15:-1].astype(np.float64)
     tempered -= np.log(np.exp(tempered).sum(axis=-1, keepdims=True))
     nll = -np.take_along_axis(tempered, np.array(WINDOWS)[:, 16:, None], axis=-1)

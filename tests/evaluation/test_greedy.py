@@ -131,7 +131,7 @@ def test_the_command_finds_what_the_logits_say(
 def test_both_measures_in_one_run(
     dense_dir: Path, window: Path, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n: [ids[:60]] * n)
+    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n, window: [ids[:60]] * n)
     text = tmp_path / "text"
     text.write_text("hello world " * 30)
     both = ("--prompts", prompts, "--text", text, "--windows", 1, "--count", 1, "--tokens", 2)

@@ -15,7 +15,7 @@ from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning import machine, speed
 from tamiz.planning.machine import Profile, Speed
-from tamiz.planning.plan import choose, make_plan, predict, totals
+from tamiz.planning.plan import acting_context, choose, make_plan, predict, totals
 from tamiz.plugins import Plugins
 from tamiz.survey.survey import Survey, survey
 
@@ -233,3 +233,23 @@ def test_doctor_measures_the_profile(cache: Path, monkeypatch: pytest.MonkeyPatc
     found = json.loads(CliRunner().invoke(main, ["doctor", "--profile", "--json"]).stdout)
     assert "2 threads: reads 1 GB/s" in found["checks"]["profile"]["found"]
     assert cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({}, 1024),  # no technique: nothing rests
+        ({"kv-int8": {}}, 1024),  # acts at any length
+        ({"state-pack": {}}, 2048),  # early layers attend to all keys up to 1,760
+        ({"state-pack": {}, "kv-int8": {}}, 2048),
+        ({"win-attn": {"tokens": 3000}}, 4096),
+    ],
+)
+def test_the_context_in_which_techniques_act(
+    plugins: Plugins, tiny_dense: Path, wanted: dict[str, Any], expected: int
+) -> None:
+    found = survey(Bundle.open(tiny_dense), plugins)
+    plans = make_plan(found.sites, choose(plugins.techniques(), wanted)).sites
+    assert acting_context(found, plans, 1024, 32768) == expected
+    assert acting_context(found, plans, 1024, 1500) == min(expected, 1500)
+    assert acting_context(found, plans, 1024, 800) == 800
