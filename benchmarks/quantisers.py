@@ -8,8 +8,9 @@
 The reference is MODEL.GGUF with its weights dequantised. llama.cpp quantises it from float32 with
 `llama_model_quantize`, without and with the imatrix of the calibration (type, type+im). Its files
 are exported and run by tamiz, so that activations are rounded alike. tamiz packs all weights in one
-format by one fit. Finished models in --work are kept and used again. --dense, an export with
---dtype float32, adds ONNX Runtime's MatMulNBits (4 bits, groups of 32, a zero point).
+format by one fit, or chooses formats within limits: --frontier names the folder of `tamiz frontier
+--keep`. Finished models in --work are kept and used again. --dense, an export with --dtype float32,
+adds ONNX Runtime's MatMulNBits (4 bits, groups of 32, a zero point).
 """
 
 from __future__ import annotations
@@ -163,6 +164,7 @@ def main() -> None:
     @click.option("--types", default=TYPES, show_default=True, help="llama.cpp's types.")
     @click.option("--formats", default="q4_0,iq4_nl,q5_0,q8_0", show_default=True)
     @click.option("--fits", default="nearest,search,gptq", show_default=True)
+    @click.option("--frontier", type=click.Path(exists=True, path_type=Path), help="Bundles.")
     @click.option("--windows", default=16, show_default=True)
     @click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
     def command(
@@ -176,6 +178,7 @@ def main() -> None:
         types: str,
         formats: str,
         fits: str,
+        frontier: Path | None,
         windows: int,
         output: Path | None,
     ) -> None:
@@ -196,6 +199,8 @@ def main() -> None:
         for form in filter(None, formats.split(",")):
             for fit in filter(None, fits.split(",")):
                 bundles[f"tamiz {form} {fit}"] = maker.of_tamiz(form, fit)
+        for bundle in sorted(frontier.iterdir()) if frontier else ():
+            bundles[f"tamiz choice {bundle.name}"] = bundle
         if dense:
             bundles["ONNX Runtime MatMulNBits"] = work / "ort-int4"
             if not bundles["ONNX Runtime MatMulNBits"].exists():

@@ -9,23 +9,19 @@ The search ends when a trial uses 90 % of the limit and does not exceed it.
 
 from __future__ import annotations
 
-import json
-import math
 import shutil
-import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tamiz.api.technique import Resource, Technique
 from tamiz.building import paying
 from tamiz.building.candidates import JOINED, Candidates, decodes, judging_windows
 from tamiz.building.decider import CandidateTools, Tools
 from tamiz.building.ladders import LadderMaker
+from tamiz.building.limits import LimitSearch
 from tamiz.building.problem import Problem, rest
-from tamiz.building.selection import Slot, refused, slots_of
-from tamiz.building.whole_model import Evaluate, Fill, rounded
+from tamiz.building.selection import Slot, refused
 from tamiz.calibration import file as calibrations
 from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.calibration.file import Calibration
@@ -41,15 +37,10 @@ from tamiz.reporting.report import Paying, Trial, WholeModelGate
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.sensitivity import sensitivities, windows_at_once
 
-#: Largest number of trials, the share of a limit that a trial aims at, the share that ends the
-#: search, and the largest factor between the losses of two trials.
-_TRIALS, _AIM, _ENOUGH, _STEP = 6, 0.96, 0.9, 4.0
 #: Most windows of a calibration that predictions of losses read.
 _CHOOSING = 4
 #: Bytes that the activations of windows which are read side by side may take.
 _MEMORY = 6 << 30
-#: Largest predicted loss of a frontier, in nats per token.
-_MOST_LOSS = 0.5
 #: The whole model is measured, so the gate of a single tensor accepts any fit.
 _ANYTHING = Gating("cos_w", None, None, None)
 
@@ -65,6 +56,7 @@ class Allocation:
         calibration_file: A calibration's file.
         strip_dense: Whether dense weights are removed.
         goal: The limits.
+        keep: Folder that gets the bundles of a frontier's measured points; None: they are removed.
     """
 
     techniques: Mapping[str, Technique]
@@ -73,6 +65,7 @@ class Allocation:
     calibration_file: Path | None
     strip_dense: bool
     goal: Goal
+    keep: Path | None = None
     _problem: Problem | None = None
 
     def calibration(self, tools: Tools) -> Calibration | None:
@@ -156,10 +149,10 @@ class Allocation:
         reference = Reference(dense, tools.work)
         scored = Candidates(reference, windows, decode, folder, candidates.write, tools.progress)
         offered = self._problem.techniques
-        search = _Search(self._problem, offered, slots, scored.score, candidates.fill)
+        search = LimitSearch(self._problem, offered, slots, scored.score, candidates.fill)
         pays: list[Paying] = []
         if self.goal.points:
-            search.frontier()
+            search.frontier(lambda trial: self._keep(trial, folder))
         else:
             search.run()
             search, pays = self._paying(search, candidates, tools.work)
@@ -175,9 +168,16 @@ class Allocation:
             paying=pays,
         )
 
+    def _keep(self, trial: Trial, candidate: Path) -> None:
+        """Moves a candidate to the folder that keeps them, named by its number and its MB."""
+        if self.keep is not None and trial.bytes is not None:
+            self.keep.mkdir(parents=True, exist_ok=True)
+            number = sum(1 for _ in self.keep.iterdir()) + 1
+            shutil.move(candidate, self.keep / f"{number:02}-{trial.bytes / 1e6:.1f}MB")
+
     def _paying(
-        self, search: _Search, candidates: CandidateTools, work: Path
-    ) -> tuple[_Search, list[Paying]]:
+        self, search: LimitSearch, candidates: CandidateTools, work: Path
+    ) -> tuple[LimitSearch, list[Paying]]:
         """The search without the techniques that make the model neither smaller nor faster."""
         assert self._problem is not None
         acting = {c.technique.name for c in self._offering()[1]} - set(self.goal.force)
@@ -201,7 +201,7 @@ class Allocation:
         return search, found
 
     def _compare(
-        self, ours: _Search, theirs: _Search, candidates: CandidateTools, work: Path
+        self, ours: LimitSearch, theirs: LimitSearch, candidates: CandidateTools, work: Path
     ) -> tuple[bool, str]:
         """Whether the best choice of a search is smaller or faster than that of another, and by
         how much."""
@@ -243,145 +243,6 @@ class Allocation:
             elif name in allowed:
                 others.append(choice)
         return owners, others
-
-
-@dataclass
-class _Search:
-    """Trials until one uses the limits of quality.
-
-    Attributes:
-        problem: The ladders and the limits.
-        offered: Names of the techniques that are chosen from.
-        slots: The slots of the first solution.
-        score: Measures a candidate.
-        fill: Fits what a candidate's slots lack.
-        trials: The candidates so far, for the report.
-        built: Index of the trial that is built.
-        best: Its slots, none where every site stays as it is; None before a trial is built.
-        picks: Its rungs.
-    """
-
-    problem: Problem
-    offered: Collection[str]
-    slots: list[Slot]
-    score: Evaluate
-    fill: Fill
-    trials: list[Trial] = field(default_factory=list)
-    built: int | None = None
-    best: list[Slot] | None = None
-    picks: list[int] = field(default_factory=list)
-    _known: dict[tuple[str, str, str], Slot] = field(default_factory=dict)
-
-    def run(self) -> None:
-        """Finds the best trial within the limits.
-
-        Raises:
-            TamizError: There is none.
-        """
-        problem, target, seen = self.problem, self.problem.allowed, set()
-        low, high, factor, self.built = 0.0, math.inf, 1.0, None
-        for _ in range(_TRIALS):
-            picks = problem.solve(target)
-            if tuple(picks) in seen:
-                break
-            seen.add(tuple(picks))
-            candidate, predicted = self._candidate(picks), problem.spent(picks)
-            used = self._try(candidate, picks, factor)
-            if used <= 1:
-                low, self.built = predicted.loss, len(self.trials) - 1
-                self.best, self.picks = candidate, picks
-            else:
-                high = predicted.loss
-            if target is None or _ENOUGH <= used <= 1:
-                break
-            step = min(_STEP, max(1 / _STEP, _AIM / max(used, 1e-9)))
-            lost = max(used, 0.0) * problem.allowed_loss
-            factor = lost / predicted.loss if predicted.loss else 0.0
-            target = predicted.loss * step or problem.allowed_loss
-            if not low < target < high:
-                target = math.sqrt(max(low, high / 16) * high)
-        if self.built is None:
-            least = min(trial.kl_mean or math.inf for trial in self.trials)
-            raise TamizError(
-                f"no trial is within the limits: the closest has a KL divergence of {least:.2g} "
-                "nats per token; raise --max-dppl or --max-kl"
-            )
-
-    def frontier(self) -> None:
-        """A trial for each point from the limit of KL on, some of them measured.
-
-        The losses of the others are predicted, corrected by what was measured.
-        """
-        goal, problem = self.problem.goal, self.problem
-        first = self.problem.allowed_loss
-        steps = [(_MOST_LOSS / first) ** (n / max(1, goal.points - 1)) for n in range(goal.points)]
-        points = list(dict.fromkeys(tuple(problem.solve(first * step)) for step in steps))
-        step = (len(points) - 1) / max(1, goal.samples - 1)
-        factors: list[float] = []
-        measured: dict[tuple[int, ...], Trial] = {}
-        for picks in dict.fromkeys(points[round(n * step)] for n in range(goal.samples)):
-            self._try(self._candidate(picks), picks, 1.0)
-            measured[picks] = self.trials[-1]
-            predicted = problem.spent(picks).loss
-            factors += [(self.trials[-1].kl_mean or 0.0) / predicted] if predicted else []
-        factor = statistics.median(factors) if factors else 1.0
-        self.trials = [
-            measured.get(picks) or self._trial(picks, factor, holds=False) for picks in points
-        ]
-
-    def _trial(self, picks: Sequence[int], factor: float, **measured: Any) -> Trial:
-        """A trial for the report: what was predicted for a choice, and what was measured."""
-        spent = self.problem.spent(picks)
-        return Trial(
-            refused=[],
-            predicted=rounded(math.expm1(min(factor * spent.loss, 700.0))),
-            bytes=spent.bytes,
-            predicted_tok_s=rounded(1 / spent.seconds) if spent.seconds else None,
-            **measured,
-        )
-
-    def _try(self, candidate: list[Slot], picks: Sequence[int], factor: float) -> float:
-        """The share of the limits of quality that a candidate uses, as measured."""
-        quality, goal = self.score(candidate), self.problem.goal
-        dppl, kl = quality["dppl"], max(quality["kl_mean"], quality.get("kl_decode", 0.0))
-        shares = [0.0]
-        if goal.max_kl is not None:
-            shares.append(kl / goal.max_kl)
-        if goal.max_dppl is not None:
-            shares.append(math.log1p(dppl) / math.log1p(goal.max_dppl))
-        used = max(shares) if all(map(math.isfinite, shares)) else math.inf
-        measured = {name: rounded(value) for name, value in quality.items()}
-        self.trials.append(self._trial(picks, factor, holds=used <= 1, **measured))
-        return used
-
-    def _candidate(self, picks: Sequence[int]) -> list[Slot]:
-        """The slots of a choice, fitted."""
-        chosen = self.problem.chosen(picks)
-        slots: list[Slot] = []
-        others: dict[str, list[Slot]] = {}
-        for found in self.slots:
-            at, technique = found.site_plan.site.id, _choice(found).technique.name
-            if at not in chosen or technique not in self.offered:
-                others.setdefault(at, []).append(found)
-        for site, plan in chosen.items():
-            slots += [self._known.get(_key(slot), slot) for slot in slots_of(plan)]
-            slots += others.pop(site, [])
-        slots += [slot for rest in others.values() for slot in rest]
-        filled = self.fill(slots)
-        self._known |= {_key(slot): slot for slot in filled}
-        return filled
-
-
-def _choice(slot: Slot) -> Choice:
-    """What a slot applies or is going to fit."""
-    return slot.fitted[0].choice if slot.fitted else slot.waiting[0][0]
-
-
-def _key(slot: Slot) -> tuple[str, str, str]:
-    """Site, technique and configuration of a slot."""
-    choice = _choice(slot)
-    config = json.dumps(choice.config.model_dump(mode="json"), sort_keys=True)
-    return slot.site_plan.site.id, choice.technique.name, config
 
 
 def _with_chosen(at: SitePlan, chosen: Mapping[str, SitePlan], names: Collection[str]) -> SitePlan:

@@ -62,6 +62,7 @@ class Options:
         report: A report whose decisions to follow instead of making them.
         goal: Limits within which formats and techniques are chosen; replaces `max_dppl`. None for
             no choice.
+        keep: Folder that gets the bundles of a frontier's measured points; None for none.
     """
 
     on_conflict: str = "error"
@@ -76,6 +77,7 @@ class Options:
     resume: bool = False
     report: Path | None = None
     goal: Goal | None = None
+    keep: Path | None = None
 
 
 _DEFAULTS = Options()
@@ -147,6 +149,7 @@ def _decider(choices: list[Choice], plugins: Plugins, options: Options) -> Decid
             options.calibration,
             options.strip_dense,
             options.goal,
+            options.keep,
         )
     return Search(
         techniques,

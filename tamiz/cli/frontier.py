@@ -47,6 +47,11 @@ _FIRST, _BAR = 1e-3, 30
     help="Points to build in a temporary folder and measure; they correct the predictions.",
 )
 @click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="New folder that keeps the bundles of the measured points, named by size.",
+)
+@click.option(
     "--prefer",
     type=click.Choice(["speed", "size"]),
     default="size",
@@ -69,6 +74,7 @@ def command(
     calibration: Path | None,
     points: int,
     measure: int,
+    keep: Path | None,
     prefer: Any,
     allow: str,
 ) -> None:
@@ -86,6 +92,8 @@ def command(
 
     if plot is not None:
         _matplotlib()
+    if keep is not None and keep.exists():
+        raise TamizError(f"--keep: {keep} exists, expected a new folder")
     loaded = plugins(ctx)
     goal = Goal(
         max_kl=_FIRST,
@@ -94,7 +102,7 @@ def command(
         points=points,
         samples=measure,
     )
-    options = Options(calibration=calibration, goal=goal)
+    options = Options(calibration=calibration, goal=goal, keep=keep)
     chosen = choose(loaded.techniques())
     place = output.resolve()
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ import gguf
 import pytest
 
 from kit.command_line import ok, refused
+from tamiz.files.bundle import Bundle
 from tamiz.testing import write_tiny_llama
 
 
@@ -37,6 +38,18 @@ def test_points_are_predicted_and_some_measured(reference: Path, tmp_path: Path)
     assert "measured" in told
     assert "<svg" in plot.read_text("utf-8")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json", "out.svg"]
+
+
+def test_measured_points_can_be_kept(reference: Path, tmp_path: Path) -> None:
+    flags = ("-o", tmp_path / "out.json", "--points=8", "--measure=2", "--keep", tmp_path / "kept")
+    ok("frontier", reference / "ref", *flags, "--calibration", reference / "known")
+    points = json.loads((tmp_path / "out.json").read_text())["points"]
+    measured = [point["mb"] for point in points if point["kl_mean"] is not None]
+    kept = {path.name: path for path in (tmp_path / "kept").iterdir()}
+    assert sorted(kept) == [f"{n:02}-{mb:.1f}MB" for n, mb in enumerate(measured, 1)]
+    assert all(Bundle.open(path).manifest.kind == "built" for path in kept.values())
+    told = refused("frontier", reference / "ref", *flags)
+    assert f"--keep: {tmp_path / 'kept'} exists, expected a new folder" in told
 
 
 def test_an_unknown_name_is_refused(reference: Path, tmp_path: Path) -> None:

@@ -1,0 +1,166 @@
+"""Searches for a choice that uses the limits of quality: predict, build, measure, correct."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamiz.building.problem import Problem
+from tamiz.building.selection import Slot, slots_of
+from tamiz.building.whole_model import Evaluate, Fill, rounded
+from tamiz.files.errors import TamizError
+from tamiz.planning.choice import Choice
+from tamiz.reporting.report import Trial
+
+#: Largest number of trials, the share of a limit that a trial aims at, the share that ends the
+#: search, and the largest factor between the losses of two trials.
+_TRIALS, _AIM, _ENOUGH, _STEP = 6, 0.96, 0.9, 4.0
+#: Largest predicted loss of a frontier, in nats per token.
+_MOST_LOSS = 0.5
+
+
+@dataclass
+class LimitSearch:
+    """Trials until one uses the limits of quality.
+
+    Attributes:
+        problem: The ladders and the limits.
+        offered: Names of the techniques that are chosen from.
+        slots: The slots of the first solution.
+        score: Measures a candidate.
+        fill: Fits what a candidate's slots lack.
+        trials: The candidates so far, for the report.
+        built: Index of the trial that is built.
+        best: Its slots, none where every site stays as it is; None before a trial is built.
+        picks: Its rungs.
+    """
+
+    problem: Problem
+    offered: Collection[str]
+    slots: list[Slot]
+    score: Evaluate
+    fill: Fill
+    trials: list[Trial] = field(default_factory=list)
+    built: int | None = None
+    best: list[Slot] | None = None
+    picks: list[int] = field(default_factory=list)
+    _known: dict[tuple[str, str, str], Slot] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Finds the best trial within the limits.
+
+        Raises:
+            TamizError: There is none.
+        """
+        problem, target, seen = self.problem, self.problem.allowed, set()
+        low, high, factor, self.built = 0.0, math.inf, 1.0, None
+        for _ in range(_TRIALS):
+            picks = problem.solve(target)
+            if tuple(picks) in seen:
+                break
+            seen.add(tuple(picks))
+            candidate, predicted = self._candidate(picks), problem.spent(picks)
+            used = self._try(candidate, picks, factor)
+            if used <= 1:
+                low, self.built = predicted.loss, len(self.trials) - 1
+                self.best, self.picks = candidate, picks
+            else:
+                high = predicted.loss
+            if target is None or _ENOUGH <= used <= 1:
+                break
+            step = min(_STEP, max(1 / _STEP, _AIM / max(used, 1e-9)))
+            lost = max(used, 0.0) * problem.allowed_loss
+            factor = lost / predicted.loss if predicted.loss else 0.0
+            target = predicted.loss * step or problem.allowed_loss
+            if not low < target < high:
+                target = math.sqrt(max(low, high / 16) * high)
+        if self.built is None:
+            least = min(trial.kl_mean or math.inf for trial in self.trials)
+            raise TamizError(
+                f"no trial is within the limits: the closest has a KL divergence of {least:.2g} "
+                "nats per token; raise --max-dppl or --max-kl"
+            )
+
+    def frontier(self, keep: Callable[[Trial], None]) -> None:
+        """A trial for each point from the limit of KL on, some of them measured.
+
+        The losses of the others are predicted, corrected by what was measured.
+
+        Args:
+            keep: Called with a trial that was measured, while its candidate is there.
+        """
+        goal, problem = self.problem.goal, self.problem
+        first = self.problem.allowed_loss
+        steps = [(_MOST_LOSS / first) ** (n / max(1, goal.points - 1)) for n in range(goal.points)]
+        points = list(dict.fromkeys(tuple(problem.solve(first * step)) for step in steps))
+        step = (len(points) - 1) / max(1, goal.samples - 1)
+        factors: list[float] = []
+        measured: dict[tuple[int, ...], Trial] = {}
+        for picks in dict.fromkeys(points[round(n * step)] for n in range(goal.samples)):
+            self._try(self._candidate(picks), picks, 1.0)
+            measured[picks] = self.trials[-1]
+            keep(self.trials[-1])
+            predicted = problem.spent(picks).loss
+            factors += [(self.trials[-1].kl_mean or 0.0) / predicted] if predicted else []
+        factor = statistics.median(factors) if factors else 1.0
+        self.trials = [
+            measured.get(picks) or self._trial(picks, factor, holds=False) for picks in points
+        ]
+
+    def _trial(self, picks: Sequence[int], factor: float, **measured: Any) -> Trial:
+        """A trial for the report: what was predicted for a choice, and what was measured."""
+        spent = self.problem.spent(picks)
+        return Trial(
+            refused=[],
+            predicted=rounded(math.expm1(min(factor * spent.loss, 700.0))),
+            bytes=spent.bytes,
+            predicted_tok_s=rounded(1 / spent.seconds) if spent.seconds else None,
+            **measured,
+        )
+
+    def _try(self, candidate: list[Slot], picks: Sequence[int], factor: float) -> float:
+        """The share of the limits of quality that a candidate uses, as measured."""
+        quality, goal = self.score(candidate), self.problem.goal
+        dppl, kl = quality["dppl"], max(quality["kl_mean"], quality.get("kl_decode", 0.0))
+        shares = [0.0]
+        if goal.max_kl is not None:
+            shares.append(kl / goal.max_kl)
+        if goal.max_dppl is not None:
+            shares.append(math.log1p(dppl) / math.log1p(goal.max_dppl))
+        used = max(shares) if all(map(math.isfinite, shares)) else math.inf
+        measured = {name: rounded(value) for name, value in quality.items()}
+        self.trials.append(self._trial(picks, factor, holds=used <= 1, **measured))
+        return used
+
+    def _candidate(self, picks: Sequence[int]) -> list[Slot]:
+        """The slots of a choice, fitted."""
+        chosen = self.problem.chosen(picks)
+        slots: list[Slot] = []
+        others: dict[str, list[Slot]] = {}
+        for found in self.slots:
+            at, technique = found.site_plan.site.id, _choice(found).technique.name
+            if at not in chosen or technique not in self.offered:
+                others.setdefault(at, []).append(found)
+        for site, plan in chosen.items():
+            slots += [self._known.get(_key(slot), slot) for slot in slots_of(plan)]
+            slots += others.pop(site, [])
+        slots += [slot for rest in others.values() for slot in rest]
+        filled = self.fill(slots)
+        self._known |= {_key(slot): slot for slot in filled}
+        return filled
+
+
+def _choice(slot: Slot) -> Choice:
+    """What a slot applies or is going to fit."""
+    return slot.fitted[0].choice if slot.fitted else slot.waiting[0][0]
+
+
+def _key(slot: Slot) -> tuple[str, str, str]:
+    """Site, technique and configuration of a slot."""
+    choice = _choice(slot)
+    config = json.dumps(choice.config.model_dump(mode="json"), sort_keys=True)
+    return slot.site_plan.site.id, choice.technique.name, config
