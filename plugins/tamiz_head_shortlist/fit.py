@@ -8,7 +8,7 @@ weight lies in memory, ranked by their largest estimate; those that are refined 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,23 +141,23 @@ def _choose(
     n, k = weight.shape
     total = -(-n // TILE)
 
-    def measure(refined: int) -> dict[str, Measured]:
-        return {name: _measure(weight, sketch, x, refined) for name, x in inputs.items()}
+    def measure(counts: Sequence[int]) -> list[dict[str, Measured]]:
+        """At several numbers of refined tiles; logits and estimates are computed once."""
+        by_text = {name: _measure(weight, sketch, x, counts) for name, x in inputs.items()}
+        return [{name: found[i] for name, found in by_text.items()} for i in range(len(counts))]
 
     if config.keep is not None:
         tiles = min(-(-config.keep // TILE), total)
-        return measure(max(refined_tiles(total), tiles)), tiles
+        return measure([max(refined_tiles(total), tiles)])[0], tiles
     read = sum(t.nbytes for name, t in sketch.tensors.items() if name != "refinement")
     most = total - read // int_format(8).tile_bytes(k)
-    refined = refined_tiles(total)
-    while True:
-        measured = measure(refined)
+    counts = [refined_tiles(total)]
+    while counts[-1] < most:
+        counts.append(min(2 * counts[-1], total))
+    for refined, measured in zip(counts, measure(counts), strict=True):
         tiles = _least_tiles(config, measured)
         if tiles < min(refined, most):
             return measured, tiles
-        if refined >= most:
-            break
-        refined = min(2 * refined, total)
     raise FitError(
         f"an argmax recall of {config.recall:g} with a divergence of {config.kl:g} needs"
         f" {min(tiles, total)} of its {total} tiles, so that a shortlist saves nothing"
@@ -186,22 +186,28 @@ def _divergences(measured: Mapping[str, Measured]) -> NDArray[np.float64]:
     return worst
 
 
-def _measure(weight: Float, sketch: Sketch, x: Float, refined: int) -> Measured:
-    ranks, divergences = [], np.zeros(refined + 1)
+def _measure(weight: Float, sketch: Sketch, x: Float, counts: Sequence[int]) -> list[Measured]:
+    """How the sketch does on inputs, with each of some numbers of refined tiles."""
+    ranks: list[list[NDArray[np.int64]]] = [[] for _ in counts]
+    divergences = [np.zeros(refined + 1) for refined in counts]
     for start in range(0, len(x), _ROWS):
         rows = x[start : start + _ROWS]
         exact = rows @ weight.T
         coarse, fine = sketch.estimate(rows)
-        kept = _order(coarse)[:, :refined]
-        maxima = np.full((len(rows), -(-exact.shape[1] // TILE)), -np.inf, np.float32)
-        np.put_along_axis(
-            maxima, kept, np.take_along_axis(_tile_maxima(fine), kept, axis=1), axis=1
-        )
-        order = np.argsort(-maxima, axis=1, kind="stable")[:, :refined]
-        ranks.append(_ranks_of_largest(exact, order))
-        is_refined = np.repeat(np.isfinite(maxima), TILE, axis=1)[:, : exact.shape[1]]
-        divergences += _summed_divergences(exact, np.where(is_refined, fine, coarse), order)
-    return Measured(np.concatenate(ranks), divergences / len(x))
+        by_coarse, maxima_of_fine = _order(coarse), _tile_maxima(fine)
+        for i, refined in enumerate(counts):
+            kept = by_coarse[:, :refined]
+            maxima = np.full_like(maxima_of_fine, -np.inf)
+            best = np.take_along_axis(maxima_of_fine, kept, axis=1)
+            np.put_along_axis(maxima, kept, best, axis=1)
+            order = np.argsort(-maxima, axis=1, kind="stable")[:, :refined]
+            ranks[i].append(_ranks_of_largest(exact, order))
+            is_refined = np.repeat(np.isfinite(maxima), TILE, axis=1)[:, : exact.shape[1]]
+            estimates = np.where(is_refined, fine, coarse)
+            divergences[i] += _summed_divergences(exact, estimates, order)
+    return [
+        Measured(np.concatenate(r), d / len(x)) for r, d in zip(ranks, divergences, strict=True)
+    ]
 
 
 def _ranks_of_largest(exact: Float, order: NDArray[np.int64]) -> NDArray[np.int64]:
