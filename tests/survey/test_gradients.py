@@ -38,7 +38,8 @@ def node(op: str, inputs: dict[str, Any], outputs: int = 1, **attributes: Any) -
         else:
             ir.Node("", "Somewhere", [], outputs=[value])
         values.append(value)
-    domain = "" if op in ("MatMul", "Gemm", "Add", "Mul", "Slice", "Gather", "Erf") else "tamiz"
+    standard = ("MatMul", "Gemm", "Add", "Mul", "Div", "Tanh", "Slice", "Gather", "Erf")
+    domain = "" if op in standard else "tamiz"
     made = [ir.Attr(k, _kind(v), v) for k, v in attributes.items()]
     return ir.Node(domain, op, values, made, num_outputs=outputs, name="n")
 
@@ -101,7 +102,16 @@ def test_gated_gelu() -> None:
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 1), (2, 2)])
 @pytest.mark.parametrize("rotary", [False, True])
-@pytest.mark.parametrize("choice", [{}, {"window": 2, "sinks": 1}, {"window": 3, "sinks": 0}])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {},
+        {"window": 2, "sinks": 1},
+        {"window": 3, "sinks": 0},
+        {"softcap": 1.5},
+        {"softcap": 1.5, "window": 3, "sinks": 0, "scale": 0.8},
+    ],
+)
 def test_attention(heads: int, kv_heads: int, rotary: bool, choice: dict[str, Any]) -> None:
     dim = 4
     frequency = np.array([1.0, 0.3], np.float32) if rotary else None
@@ -144,18 +154,27 @@ def test_a_product_with_a_packed_weight_and_one_with_a_number() -> None:
     check(at, {"x": rows(32)}, lambda x: [x @ rows_of_it.T], (0,))
     at = node("Mul", {"x": None, "c": np.array(3.0, np.float32)})
     check(at, {"x": rows()}, lambda x: [3 * x], (0,))
+    at = node("Div", {"x": None, "c": np.array(4.0, np.float32)})
+    check(at, {"x": rows()}, lambda x: [x / 4], (0,))
+
+
+def test_tanh() -> None:
+    at = node("Tanh", {"x": None})
+    assert wanted(at) == ["x"]
+    check(at, {"x": rows()}, lambda x: [np.tanh(x)], (0,))
 
 
 @pytest.mark.parametrize(
     "at",
     [
         node("Erf", {"x": None}),
+        node("Div", {"x": np.ones(1, np.float32), "y": None}),
         node("MatMul", {"x": None, "y": None}),
         node("Attention", {"q": None, "k": None, "v": None}, num_heads=1, kv_heads=1, keep=4),
     ],
 )
 def test_an_op_without_a_way_back_is_named(at: ir.Node) -> None:
-    with pytest.raises(UnknownOpError, match=r"Erf|product with y|keep"):
+    with pytest.raises(UnknownOpError, match=r"Erf|division|product with y|keep"):
         back(at, {name: rows() for name in "qkvxy"}, [rows()])
 
 
