@@ -51,6 +51,11 @@ def fit(
             tiles that nothing is won.
     """
     n, k = weight.shape
+    if site.logit_cap and config.fill == "-inf":
+        raise FitError(
+            f"its logits are soft-capped at {site.logit_cap:g}, so that none can be minus infinity;"
+            " try --head-fill=estimate"
+        )
     weight = np.ascontiguousarray(weight, dtype=np.float32)
     known = _enough(statistics)
     seen, inputs = _split(known)
@@ -58,7 +63,7 @@ def fit(
     sketch = make_sketch(weight, seen, dims, config.sketch_bits)
     if not all(np.isfinite(t).all() for t in sketch.tensors.values() if t.dtype == np.float32):
         raise FitError("its weight holds numbers that are not finite or too large for a sketch")
-    measured, tiles = _choose(config, weight, sketch, inputs)
+    measured, tiles = _choose(config, weight, sketch, inputs, site.logit_cap)
     every = np.concatenate([text.ranks for text in measured.values()])
     stored = sum(tensor.nbytes for tensor in sketch.tensors.values())
     recalls = {
@@ -131,7 +136,11 @@ class Measured:
 
 
 def _choose(
-    config: HeadShortlistConfig, weight: Float, sketch: Sketch, inputs: Mapping[str, Float]
+    config: HeadShortlistConfig,
+    weight: Float,
+    sketch: Sketch,
+    inputs: Mapping[str, Float],
+    logit_cap: float,
 ) -> tuple[dict[str, Measured], int]:
     """What is measured on every text, and how many tiles are exact; see `HeadShortlistConfig`.
 
@@ -142,7 +151,7 @@ def _choose(
     total = -(-n // TILE)
 
     def measure(refined: int) -> dict[str, Measured]:
-        return {name: _measure(weight, sketch, x, refined) for name, x in inputs.items()}
+        return {name: _measure(weight, sketch, x, refined, logit_cap) for name, x in inputs.items()}
 
     if config.keep is not None:
         tiles = min(-(-config.keep // TILE), total)
@@ -186,12 +195,17 @@ def _divergences(measured: Mapping[str, Measured]) -> NDArray[np.float64]:
     return worst
 
 
-def _measure(weight: Float, sketch: Sketch, x: Float, refined: int) -> Measured:
+def _capped(y: Float, cap: float) -> Float:
+    """The logits that the head's outputs become: c · tanh(y / c), which keeps their order."""
+    return np.float32(cap) * np.tanh(y / np.float32(cap)) if cap else y
+
+
+def _measure(weight: Float, sketch: Sketch, x: Float, refined: int, logit_cap: float) -> Measured:
     ranks, divergences = [], np.zeros(refined + 1)
     for start in range(0, len(x), _ROWS):
         rows = x[start : start + _ROWS]
-        exact = rows @ weight.T
-        coarse, fine = sketch.estimate(rows)
+        exact = _capped(rows @ weight.T, logit_cap)
+        coarse, fine = (_capped(y, logit_cap) for y in sketch.estimate(rows))
         kept = _order(coarse)[:, :refined]
         maxima = np.full((len(rows), -(-exact.shape[1] // TILE)), -np.inf, np.float32)
         np.put_along_axis(
