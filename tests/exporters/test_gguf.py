@@ -42,6 +42,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "smollm3, layers without rope": {"architecture": "smollm3", "layers": 4},
     "qwen2, yarn": {"architecture": "qwen2", "yarn": (2.0, 128)},
     "gemma": {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},
+    "gemma2": {"architecture": "gemma2", "layers": 3, "window": 8, "soft_caps": (2.0, 3.0)},
     "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8, "rope_base": 1e6},
     "gemma3, linear rope scaling": {
         "architecture": "gemma3",
@@ -271,9 +272,9 @@ def test_refuses_an_unknown_architecture(tmp_path):
 
 def test_says_what_a_known_architecture_would_need(tmp_path):
     with pytest.raises(
-        TamizError, match=r"found gemma2 \(not supported: soft caps: .*\), expected one of llama"
+        TamizError, match=r"found olmoe \(not supported: a mixture .*\), expected one of llama"
     ):
-        export(tmp_path, tiny_gguf.random_model(architecture="gemma2"))
+        export(tmp_path, tiny_gguf.random_model(architecture="olmoe"))
 
 
 MISFITS = {

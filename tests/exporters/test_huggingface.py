@@ -127,6 +127,18 @@ DIRECT: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "smollm3": ("SmolLM3", {"num_hidden_layers": 5}),
     "gemma": ("Gemma", {"head_dim": 32}),
+    "gemma2": (
+        "Gemma2",
+        {
+            "head_dim": 32,
+            "num_hidden_layers": 3,
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 24,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 1.5,
+            "attn_implementation": "eager",  # others leave the soft cap of scores out
+        },
+    ),
     "gemma3": (
         "Gemma3Text",
         {"head_dim": 32, "num_hidden_layers": 7, "sliding_window": 8, "query_pre_attn_scalar": 24},

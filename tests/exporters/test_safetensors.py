@@ -40,6 +40,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "phi3, long rope": {"architecture": "phi3", "long_factors": LONG},
     "smollm3": {"architecture": "smollm3", "layers": 4},
     "gemma": {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},
+    "gemma2": {"architecture": "gemma2", "layers": 3, "window": 8, "soft_caps": (2.0, 3.0)},
     "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8, "rope_base": 1e6},
 }
 
