@@ -133,7 +133,7 @@ SEGMENTS = [
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("segments", SEGMENTS)
 @pytest.mark.parametrize("cap", [{}, {"softcap": 1.5}])
-def test_the_reference(segments: list[tuple[int, int]], cap: dict[str, float], isa: str) -> None:
+def test_the_reference(segments: list[tuple[int, int]], cap: dict[str, Any], isa: str) -> None:
     batch = Batch(segments, **cap)
     y, *pools = batch.run(isa, threads=2)
     expected = reference.run("Attention", batch.inputs(batch.pools), **batch.attributes)
@@ -149,7 +149,7 @@ def test_the_reference(segments: list[tuple[int, int]], cap: dict[str, float], i
 @pytest.mark.parametrize("cache", [{}, {"cache_bits": 8}])
 @pytest.mark.parametrize(("heads", "dim"), [((3, 1), 64), ((6, 2), 32), ((4, 4), 20), ((16, 1), 8)])
 def test_each_sequence_has_the_bits_that_it_has_alone(
-    heads: tuple[int, int], dim: int, cache: dict[str, int], choice: dict[str, float], isa: str
+    heads: tuple[int, int], dim: int, cache: dict[str, int], choice: dict[str, Any], isa: str
 ) -> None:
     segment = st.tuples(st.integers(0, 400), st.one_of(st.just(1), st.integers(1, 80)))
 

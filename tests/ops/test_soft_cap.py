@@ -139,11 +139,10 @@ def test_keys_that_a_filter_keeps_are_attended_to_with_their_capped_scores(
     case = Case(tokens=1, past=400, heads=(2, 1), dim=dim, rotary=0)
     rows = sketch_reference.sketch(case.past_key, None, 1 + ternary, 0.5)
     inputs = [*case.inputs, rows]
-    choice = {"keep": 40, "recent": 8, "ternary": ternary, "epsilon": 0.5}
-    got = tamiz_ops.run(
-        "Attention", inputs, out=[True] * 4, isa=isa, **case.heads, softcap=0.7, **choice
-    )[0]
-    expected = attention(*inputs, **case.heads, softcap=0.7, **choice)[0]
+    choice: dict[str, Any] = {"keep": 40, "recent": 8, "ternary": ternary, "epsilon": 0.5}
+    choice |= case.heads | {"softcap": 0.7}
+    got = tamiz_ops.run("Attention", inputs, out=[True] * 4, isa=isa, **choice)[0]
+    expected = attention(*inputs, **choice)[0]
     np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE)
 
 
