@@ -81,8 +81,15 @@ def decoder(
     if not tied:
         linear("lm_head", HIDDEN, VOCABULARY)
     attention = LayerAttention(Rotary(FREQUENCY[: rotary // 2]))
-    caps = {"score_cap": score_cap, "logit_cap": logit_cap}
-    config = DecoderConfig(heads, kv_heads, HEAD_DIM, 1e-5, (attention,) * layers, **caps)
+    config = DecoderConfig(
+        heads,
+        kv_heads,
+        HEAD_DIM,
+        1e-5,
+        (attention,) * layers,
+        score_cap=score_cap,
+        logit_cap=logit_cap,
+    )
     tensors = {k: ir.tensor(v.astype(np.float32), name=k) for k, v in weights.items()}
     return build_decoder(config, tensors)
 
