@@ -9,15 +9,24 @@ import onnx_ir as ir
 from tamiz_passes.values import LAYOUT, operands, producer, scalar
 
 
+def logit_tanh(model: ir.Model) -> ir.Node | None:
+    """The Tanh of which the graph's output ``logits`` is a multiple."""
+    return _outer(model)[0]
+
+
 def logit_cap(model: ir.Model) -> float:
     """c of the graph's output ``logits``; 0 where no soft cap computes it."""
-    logits = next((value for value in model.graph.outputs if value.name == "logits"), None)
-    value, outside = _factor(logits)
-    tanh = producer(value, "Tanh")
+    tanh, outside = _outer(model)
     if tanh is None:
         return 0.0
     _, inside = _factor(operands(tanh)[0])
     return outside if outside > 0 and math.isclose(outside * inside, 1, rel_tol=1e-6) else 0.0
+
+
+def _outer(model: ir.Model) -> tuple[ir.Node | None, float]:
+    logits = next((value for value in model.graph.outputs if value.name == "logits"), None)
+    value, factor = _factor(logits)
+    return producer(value, "Tanh"), factor
 
 
 def _factor(value: ir.Value | None) -> tuple[ir.Value | None, float]:

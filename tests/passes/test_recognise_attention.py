@@ -120,10 +120,11 @@ def attributes(node: ir.Node) -> dict[str, Any]:
 
 
 def test_a_soft_cap_becomes_an_attribute():
-    model = decoder(layers=1, score_cap=50.0)
+    model = decoder(layers=1, score_cap=50.0, logit_cap=30.0)
     assert run_passes(model) == []
     assert attributes(attentions(model)[0]) == {"num_heads": 4, "kv_heads": 2, "softcap": 50.0}
-    assert "Tanh" not in ops(model)
+    assert ops(model)[-3:] == ["Div", "Tanh", "Mul"]
+    assert ops(model).count("Tanh") == 1
 
 
 def test_a_soft_cap_and_an_unusual_scale():

@@ -12,12 +12,14 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from kit import tiny_gguf
 from tamiz.api.site import Site, SiteKind
 from tamiz.files.bundle import Bundle
 from tamiz.plugins import load
 from tamiz.survey import gradients
 from tamiz.survey.activations import Activations, Values
 from tamiz.survey.backward import UnknownOpError, back, product, wanted
+from tamiz.survey.export import export
 from tamiz.survey.survey import Survey, survey
 from tamiz_ops import formats, reference
 from tamiz_ops.attention_reference import attention
@@ -214,8 +216,23 @@ def test_what_the_input_foretells_of_a_token_is_the_same_every_time(tiny: Survey
     assert any(loss.tokens is not None for loss in told.values())
 
 
-def test_the_way_back_through_a_whole_decoder(tiny: Survey, monkeypatch: Any) -> None:
+@pytest.fixture
+def capped(tmp_path: Path) -> Survey:
+    """A gemma2, whose scores and logits reach into their soft caps."""
+    model = tiny_gguf.random_model(
+        architecture="gemma2", layers=2, window=8, soft_caps=(1.0, 2.0), hidden=32, ffn=64
+    )
+    tiny_gguf.write(tmp_path / "gemma2.gguf", model)
+    source = str(tmp_path / "gemma2.gguf")
+    return survey(export(source, tmp_path / "gemma2", load(), "float32"), load())
+
+
+@pytest.mark.parametrize("kind", ["tiny", "capped"])
+def test_the_way_back_through_a_whole_decoder(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: Any
+) -> None:
     """The rows of a weight grow a little: the text's loss changes by Σ d · x · gradient."""
+    tiny: Survey = request.getfixturevalue(kind)
     drawn, found = [], {}
     surprise, inputs = gradients.surprise, gradients._inputs
 
