@@ -230,6 +230,50 @@ def test_configuration_files(tmp_path):
     assert tokenizer["model_input_names"] == ["input_ids", "attention_mask"]
 
 
+GEMMA2: dict[str, Any] = {"architecture": "gemma2", "layers": 3}
+
+
+def node_attributes(folder: Path, op_type: str) -> list[dict[str, Any]]:
+    """The attributes of the recognised nodes of a bundle."""
+    bundles.write_manifest(folder, "dense", Source("tiny.gguf"))
+    model = survey(Bundle.open(folder), plugins.load()).model
+    nodes = [node for node in model.graph if node.op_type == op_type]
+    return [{key: each.value for key, each in node.attributes.items()} for node in nodes]
+
+
+def test_a_gemma2_has_its_caps_and_windows_where_the_file_says_none(tmp_path):
+    """As llama.cpp reads the first files of Gemma 2."""
+    path = tmp_path / "tiny.gguf"
+    tiny_gguf.write(path, tiny_gguf.random_model(**GEMMA2), gemma2__context_length=8192)
+    (tmp_path / "dense").mkdir()
+    gguf.export(str(path), tmp_path / "dense", "float32")
+    config = json.loads((tmp_path / "dense" / "config.json").read_text())
+    assert (config["attn_logit_softcapping"], config["final_logit_softcapping"]) == (50.0, 30.0)
+    assert (config["query_pre_attn_scalar"], config["sliding_window"]) == (16, 4096)
+    assert config["layer_types"] == ["sliding_attention", "full_attention", "sliding_attention"]
+    found = node_attributes(tmp_path / "dense", "Attention")
+    assert [node["softcap"] for node in found] == [50.0] * 3
+    assert [node.get("window", 0) for node in found] == [4096, 0, 4096]
+
+
+def test_a_gemma2_of_46_layers_is_scaled_by_its_width(tmp_path):
+    """The model of 27B divides scores by the root of hidden size / heads, not of the head size."""
+    model = tiny_gguf.random_model(
+        architecture="gemma2", layers=46, heads=2, soft_caps=(50.0, 30.0)
+    )
+    _, folder = export(tmp_path, model)
+    assert json.loads((folder / "config.json").read_text())["query_pre_attn_scalar"] == 32
+    scales = [node["scale"] for node in node_attributes(folder, "Attention")]
+    assert scales == pytest.approx([32**-0.5] * 46)
+
+
+@pytest.mark.parametrize("key", ["attn_logit_softcapping", "final_logit_softcapping"])
+def test_refuses_a_soft_cap_that_is_no_positive_number(tmp_path, key):
+    message = rf"gemma2\.{key}: found -2.0, expected a positive number"
+    with pytest.raises(TamizError, match=message):
+        export(tmp_path, tiny_gguf.random_model(**GEMMA2), **{f"gemma2__{key}": -2.0})
+
+
 def test_what_the_file_says_of_its_origin_is_kept(tmp_path):
     entries: dict[str, Any] = {"quantize__imatrix__dataset": "wiki.txt"}
     entries["quantize__imatrix__chunks_count"] = 141
