@@ -270,8 +270,9 @@ def test_a_gemma2_of_46_layers_is_scaled_by_its_width(tmp_path):
 @pytest.mark.parametrize("key", ["attn_logit_softcapping", "final_logit_softcapping"])
 def test_refuses_a_soft_cap_that_is_no_positive_number(tmp_path, key):
     message = rf"gemma2\.{key}: found -2.0, expected a positive number"
+    metadata: dict[str, Any] = {f"gemma2__{key}": -2.0}
     with pytest.raises(TamizError, match=message):
-        export(tmp_path, tiny_gguf.random_model(**GEMMA2), **{f"gemma2__{key}": -2.0})
+        export(tmp_path, tiny_gguf.random_model(**GEMMA2), **metadata)
 
 
 def test_what_the_file_says_of_its_origin_is_kept(tmp_path):

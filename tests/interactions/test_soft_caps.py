@@ -103,7 +103,8 @@ def test_filters_of_keys(
     name: str, plugins: Plugins, gemma: tiny_gguf.TinyModel, dense: Path
 ) -> None:
     needs(name)
-    out = built(plugins, dense, "filtered", **{name.replace("-", "_"): FILTERS[name]})
+    techniques: dict[str, Any] = {name.replace("-", "_"): FILTERS[name]}
+    out = built(plugins, dense, "filtered", **techniques)
     assert caps(out) == [CAPS[0]] * 4
     model = Model.load(out)
     assert 0 < distance(steps(model, IDS, START), in_numpy(gemma)) < 0.2
