@@ -44,6 +44,9 @@ class Architecture:
         rope_base: Rotary base where a source says none.
         local_rope_base: Rotary base of the layers with a window; 0: that of all layers.
         no_rope_every: Of so many layers the last has no rotary embedding; 0: all have one.
+        window: Window of the layers that have one, in tokens, where a source says none; 0: none.
+        soft_caps: Soft caps of scores and of logits where a source says none; None where soft
+            caps are not supported.
     """
 
     model_class: str
@@ -58,7 +61,12 @@ class Architecture:
     rope_base: float = 10000.0
     local_rope_base: float = 0.0
     no_rope_every: int = 0
+    window: int = 0
+    soft_caps: tuple[float, float] | None = None
 
+
+#: What sources call the soft caps of scores and of logits.
+SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 
 #: By `general.architecture`.
 ARCHITECTURES = {
@@ -73,6 +81,17 @@ ARCHITECTURES = {
         activation="gelu_tanh",
         scales_embedding=True,
         norms_from_one=True,
+    ),
+    "gemma2": Architecture(
+        "Gemma2ForCausalLM",
+        "gemma2",
+        _LAYER | _NORMS_AROUND,
+        activation="gelu_tanh",
+        scales_embedding=True,
+        norms_from_one=True,
+        global_every=2,
+        window=4096,
+        soft_caps=(50.0, 30.0),
     ),
     "gemma3": Architecture(
         "Gemma3ForCausalLM",
@@ -99,7 +118,6 @@ _EXPERTS = "a mixture of experts: its layers choose some of many feed-forward bl
 
 #: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
 MISSING = {
-    "gemma2": "soft caps: its attention scores and logits pass through a tanh",
     **dict.fromkeys(("qwen2moe", "qwen3moe", "olmoe", "mixtral", "gpt-oss"), _EXPERTS),
     **dict.fromkeys(("deepseek2", "glm4moe", "granitemoe"), _EXPERTS),
     **dict.fromkeys(("mamba", "mamba2", "rwkv6", "rwkv7", "jamba"), "layers without attention"),

@@ -46,6 +46,8 @@ class DecoderConfig:
         epsilon: ε of the norms.
         layers: How each layer attends. Layers with the same `Rotary` share its tables.
         scale: Factor on the scores; 0 for 1/sqrt(D).
+        score_cap: Soft cap c of the scores, which become c · tanh(scores / c); 0 for none.
+        logit_cap: Soft cap of the logits; 0 for none.
         embedding_scale: Factor on the embedding.
         activation: f of the feed-forward block, ``silu`` or ``gelu_tanh``.
     """
@@ -56,6 +58,8 @@ class DecoderConfig:
     epsilon: float
     layers: tuple[LayerAttention, ...]
     scale: float = 0.0
+    score_cap: float = 0.0
+    logit_cap: float = 0.0
     embedding_scale: float = 1.0
     activation: str = "silu"
 

@@ -8,8 +8,8 @@ For every layer, with x the residual stream, and norm(x) = w · x / sqrt(mean(x�
     x       = x + (f(norm(x)·Wg) · norm(x)·Wu)·Wd
 
 Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
-feed-forward add to x and a factor on the embedding (Gemma), layers that see a window of the last
-keys, layers without rotary embedding.
+feed-forward add to x and a factor on the embedding (Gemma), soft caps c · tanh(u / c) of scores and
+logits (Gemma 2), layers that see a window of the last keys, layers without rotary embedding.
 
 The query heads that share a key/value head are one matrix of G·S rows, so keys and values are
 never repeated in memory; a mask has G·S rows to match and is made once for all layers of a window.
@@ -320,6 +320,7 @@ class _Decoder:
             q = self.op("Reshape", f"{name}/Reshape_3", q, shape)
         keys = self.op("Transpose", f"{name}/Transpose_3", keys, perm=[0, 1, 3, 2])
         scores = self.op("MatMul", f"{name}/MatMul", q, keys)
+        scores = self.soft_cap(f"{name}/soft_cap", scores, config.score_cap)
         scores = self.op("Add", f"{name}/Add", scores, self.masks[layer.window])
         scores = self.op("Softmax", f"{name}/Softmax", scores, axis=-1)
         y = self.op("MatMul", f"{name}/MatMul_1", scores, values)
@@ -358,15 +359,31 @@ class _Decoder:
             "Mul", f"{name}/Mul_3", half, self.op("Add", f"{name}/Add_1", tanh, number(1.0))
         )
 
+    def soft_cap(
+        self, name: str, x: ir.Value, cap: float, output: ir.Value | None = None
+    ) -> ir.Value:
+        """Returns c · tanh(x / c), or x where there is no cap."""
+        if not cap:
+            return x
+        factor = self.constant(cap, np.float32)
+        inner = self.op("Div", f"{name}/Div", x, factor)
+        return self.op(
+            "Mul", f"{name}/Mul", self.op("Tanh", f"{name}/Tanh", inner), factor, output=output
+        )
+
     def head(self, x: ir.Value, logits: ir.Value) -> None:
+        capped = self.config.logit_cap > 0
+        y = self.head_product(x, None if capped else logits)
+        self.soft_cap("/lm_head/soft_cap", y, self.config.logit_cap, logits)
+
+    def head_product(self, x: ir.Value, output: ir.Value | None) -> ir.Value:
         weight = _HEAD if _HEAD in self.initializers else _EMBEDDING
         if weight in self.packed:
-            self.packed_op("BlockMatMul", "/lm_head/MatMul", x, weight, output=logits)
-            return
+            return self.packed_op("BlockMatMul", "/lm_head/MatMul", x, weight, output=output)
         table = self.initializers[weight]
         if weight == _EMBEDDING:
             table = self.op("Transpose", "/lm_head/Transpose", table, perm=[1, 0])
-        self.op("MatMul", "/lm_head/MatMul", x, table, output=logits)
+        return self.op("MatMul", "/lm_head/MatMul", x, table, output=output)
 
 
 def _value(name: str, dtype: ir.DataType, *shape: Any) -> ir.Value:

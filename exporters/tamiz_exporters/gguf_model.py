@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tamiz_exporters.architectures import ARCHITECTURES, MISSING
+from tamiz_exporters.architectures import ARCHITECTURES, MISSING, SOFT_CAPS
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
 from tamiz_exporters.gguf_file import GgufFile
@@ -17,8 +17,6 @@ _UNSUPPORTED = (
     "expert_count",
     "attention.scale",
     "attention.max_alibi_bias",
-    "attn_logit_softcapping",
-    "final_logit_softcapping",
     "logit_scale",
     "residual_scale",
     "embedding_scale",
@@ -31,8 +29,8 @@ _FUSED = {
     "attn_qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "ffn_up": ("mlp.gate_proj", "mlp.up_proj"),
 }
-#: Gemma 3 of this many layers divides scores by the square root of hidden size / heads.
-_GEMMA3_27B_LAYERS = 62
+#: Models of so many layers, 27B, divide scores by the square root of hidden size / heads.
+_SCALED_BY_HIDDEN = {"gemma2": 46, "gemma3": 62}
 
 
 class GgufModel:
@@ -85,8 +83,9 @@ class GgufModel:
         self.context = self.rope.context
         layers = self._layers()
         scale = 0.0
-        if self.architecture == "gemma3" and len(layers) == _GEMMA3_27B_LAYERS:
+        if len(layers) == _SCALED_BY_HIDDEN.get(self.architecture):
             scale = (self.hidden / heads) ** -0.5
+        score_cap, logit_cap = self._soft_caps()
         self.config = DecoderConfig(
             heads=heads,
             kv_heads=kv_heads,
@@ -94,6 +93,8 @@ class GgufModel:
             epsilon=of.number("attention.layer_norm_rms_epsilon"),
             layers=layers,
             scale=scale,
+            score_cap=score_cap,
+            logit_cap=logit_cap,
             embedding_scale=self.hidden**0.5 if self.traits.scales_embedding else 1.0,
             activation=self.traits.activation,
         )
@@ -161,6 +162,11 @@ class GgufModel:
         }
         if self.rope.dimensions != config.head_dim:
             out["partial_rotary_factor"] = self.rope.dimensions / config.head_dim
+        if self.traits.soft_caps:
+            out |= dict(zip(SOFT_CAPS, (config.score_cap, config.logit_cap), strict=True))
+            out["query_pre_attn_scalar"] = round(
+                config.scale**-2 if config.scale else config.head_dim
+            )
         if window := max(layer.window for layer in config.layers):
             out["sliding_window"] = window
             out["layer_types"] = [
@@ -174,7 +180,7 @@ class GgufModel:
         count = of.positive("block_count")
         if f"blk.{count - 1}.ffn_norm.weight" not in self.file.tensors:
             of.reject("block_count", count, "as many layers as the file has")
-        window = of.positive("attention.sliding_window", 1) if self._has_window() else 0
+        window = self._window()
         if window >= self.context:
             window = 0
         rotary = self.rope.scaled()
@@ -190,8 +196,22 @@ class GgufModel:
             )
         return tuple(layers)
 
-    def _has_window(self) -> bool:
+    def _window(self) -> int:
+        """Keys that a query sees in the layers with a window; 0 where no layer has one."""
         window = self.of.given("attention.sliding_window")
         if window and self.traits.global_every is None:
             self.of.reject("attention.sliding_window", window, "0 or no such key")
-        return bool(window)
+        if window is None:
+            return self.traits.window
+        return self.of.positive("attention.sliding_window") if window else 0
+
+    def _soft_caps(self) -> tuple[float, float]:
+        """The soft caps of scores and of logits; 0 for none."""
+        defaults = self.traits.soft_caps
+        if defaults is None:
+            for key in SOFT_CAPS:
+                if value := self.of.given(key):
+                    self.of.reject(key, value, "0 or no such key")
+            return 0.0, 0.0
+        scores, logits = map(self.of.number, SOFT_CAPS, defaults)
+        return scores, logits

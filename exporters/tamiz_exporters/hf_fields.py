@@ -15,7 +15,7 @@ _LARGEST = 1 << 31
 
 @dataclass(frozen=True)
 class Fields:
-    """A JSON object of a configuration; null and absence are the same.
+    """A JSON object of a configuration; null and absence are the same but for `nullable`.
 
     Attributes:
         path: The file.
@@ -60,6 +60,20 @@ class Fields:
         if type(value) not in (int, float) or not 0 < value < float(_LARGEST):
             self.reject(key, value, "a positive number")
         return float(value)
+
+    def nullable(self, key: str, default: float) -> float:
+        """A positive, finite number, or 0 for null.
+
+        Args:
+            key: The key.
+            default: Value where the key is absent.
+
+        Raises:
+            TamizError: It is something else.
+        """
+        if key in self.values and self.values[key] is None:
+            return 0.0
+        return self.number(key, default)
 
     def numbers(self, key: str, count: int) -> list[float]:
         """A list of positive, finite numbers.

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tamiz.api import read_json
-from tamiz_exporters.architectures import HF_ARCHITECTURES
+from tamiz_exporters.architectures import HF_ARCHITECTURES, SOFT_CAPS
 from tamiz_exporters.companions import CONFIG
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
@@ -18,12 +18,7 @@ from tamiz_exporters.stored_tensor import find_tensor
 _EMBEDDING = "model.embed_tokens.weight"
 _FIRST = "model.layers.0.self_attn"
 #: Keys that change the arithmetic in ways the graph does not have; 0, false or null is harmless.
-_UNSUPPORTED = (
-    "quantization_config",
-    "attn_logit_softcapping",
-    "final_logit_softcapping",
-    "use_bidirectional_attention",
-)
+_UNSUPPORTED = ("quantization_config", "use_bidirectional_attention")
 _ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
@@ -63,8 +58,8 @@ class HfModel:
             of.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
         self._traits = HF_ARCHITECTURES[kind]
         for key in _UNSUPPORTED:
-            if value := of.given(key):
-                of.reject(key, value, "no such key; try: optimum-cli export onnx")
+            self._refuse(key)
+        score_cap, logit_cap = self._soft_caps()
         self._hidden = of.positive("hidden_size")
         heads = of.positive("num_attention_heads")
         kv_heads = of.positive("num_key_value_heads", heads)
@@ -83,6 +78,8 @@ class HfModel:
             epsilon=of.number("rms_norm_eps"),
             layers=layers,
             scale=of.number("query_pre_attn_scalar") ** -0.5 if scalar else 0.0,
+            score_cap=score_cap,
+            logit_cap=logit_cap,
             embedding_scale=self._hidden**0.5 if self._traits.scales_embedding else 1.0,
             activation=self._activation(),
         )
@@ -111,6 +108,20 @@ class HfModel:
             norms_from_one=self._traits.norms_from_one,
             tied=self._of.flag("tie_word_embeddings"),
         )
+
+    def _refuse(self, key: str) -> None:
+        if value := self._of.given(key):
+            self._of.reject(key, value, "no such key; try: optimum-cli export onnx")
+
+    def _soft_caps(self) -> tuple[float, float]:
+        """The soft caps of scores and of logits; 0 for none."""
+        defaults = self._traits.soft_caps
+        if defaults is None:
+            for key in SOFT_CAPS:
+                self._refuse(key)
+            return 0.0, 0.0
+        scores, logits = map(self._of.nullable, SOFT_CAPS, defaults)
+        return scores, logits
 
     def _check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
         """Before anything of that size is made: a damaged count must not cost memory."""
@@ -163,9 +174,11 @@ class HfModel:
     def _windows(self, count: int) -> list[int]:
         """The window of each layer; 0 where it sees all keys."""
         of, traits = self._of, self._traits
-        if traits.model_type in ("llama", "gemma") or of.given("sliding_window") is None:
+        if traits.model_type in ("llama", "gemma"):
             return [0] * count
-        window = of.positive("sliding_window")
+        if not traits.window and of.given("sliding_window") is None:
+            return [0] * count
+        window = of.positive("sliding_window", traits.window or None)
         if (kinds := of.given("layer_types")) is not None:
             known = {"full_attention": 0, "sliding_attention": window}
             if not isinstance(kinds, list) or len(kinds) != count or {*map(str, kinds)} - {*known}:

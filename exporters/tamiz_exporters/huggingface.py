@@ -14,9 +14,12 @@ from typing import Any
 
 from tamiz.api import TamizError
 from tamiz_exporters import onnx
+from tamiz_exporters.architectures import SOFT_CAPS
 from tamiz_exporters.companions import CONFIG, copy_sentence_modules
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+#: Optimum's task of a decoder with its KV cache.
+_DECODER = "text-generation-with-past"
 _NOISY = ("optimum", "transformers", "torch", "huggingface_hub", "onnxscript")
 
 
@@ -44,7 +47,7 @@ def export(source: str, directory: Path, task: str | None = None) -> str:
     """
     try:
         with _quiet():
-            from optimum.exporters.onnx import main_export
+            import optimum.exporters.onnx  # noqa: F401
     except ImportError as error:
         raise TamizError(
             f"{source}: this model is exported by optimum ({error}); "
@@ -53,14 +56,7 @@ def export(source: str, directory: Path, task: str | None = None) -> str:
     with tempfile.TemporaryDirectory(prefix=".optimum.", dir=directory.parent) as exported:
         try:
             with _quiet():
-                main_export(
-                    source,
-                    exported,
-                    task=task or _task(source),
-                    dtype="fp32",
-                    do_validation=False,
-                    trust_remote_code=False,
-                )
+                by_optimum(source, exported, task or _task(source))
         except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
             reason = f"{reason}; try --task" if "task" in reason and task is None else reason
@@ -70,6 +66,29 @@ def export(source: str, directory: Path, task: str | None = None) -> str:
     return source
 
 
+def by_optimum(source: str, folder: str | Path, task: str) -> None:
+    """Lets optimum write its files.
+
+    Args:
+        source: A local folder or a hub id.
+        folder: Where to.
+        task: Optimum's name of the task.
+    """
+    from optimum.exporters.onnx import main_export, onnx_export_from_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    options = {"task": task, "do_validation": False}
+    if task == _DECODER and getattr(config, SOFT_CAPS[0], None):
+        # Torch's fused attention, which optimum would export, leaves the soft cap of scores out.
+        model = AutoModelForCausalLM.from_pretrained(
+            source, trust_remote_code=False, torch_dtype="float32", attn_implementation="eager"
+        )
+        onnx_export_from_model(model, folder, **options)
+        return
+    main_export(source, folder, dtype="fp32", trust_remote_code=False, **options)
+
+
 def _task(source: str) -> str:
     """Returns optimum's task: a decoder with its KV cache, or an encoder's hidden states."""
     from transformers import AutoConfig
@@ -77,7 +96,7 @@ def _task(source: str) -> str:
     config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
     names = config.architectures or []
     if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
-        return "text-generation-with-past"
+        return _DECODER
     if all(name.endswith("Model") for name in names):
         return "feature-extraction"
     return "auto"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from tamiz_passes.attention_region import Mask, Region, table_of, width
+from tamiz_passes.attention_region import Factor, Mask, Region, table_of, width
 from tamiz_passes.probe import POSITION_INPUT, Case, Probe, form, integers_behind
 from tamiz_passes.values import Refusal, operands
 
@@ -36,12 +36,15 @@ class Parameters:
     rotary_scale: float
     inverse_frequency: np.ndarray | None
     window: int = 0
+    softcap: float = 0.0
 
     def attributes(self) -> dict[str, int | float]:
         """The attributes of the op that differ from its defaults."""
         found: dict[str, int | float] = {"num_heads": self.num_heads, "kv_heads": self.kv_heads}
         if self.scale:
             found["scale"] = self.scale
+        if self.softcap:
+            found["softcap"] = self.softcap
         if self.rotary_scale != 1.0:
             found["rotary_scale"] = self.rotary_scale
         if self.window:
@@ -72,10 +75,14 @@ def _form(region: Region) -> tuple[Hashable, ...]:
     """Regions of equal form compute the same."""
     read = [region.output, region.keys.present, region.values.present]
     read += [v for r in region.rotations for v in (r.cos, r.sin)]
-    read += [mask.value for mask in region.masks] + [value for value, _ in region.factors]
+    factors = [*region.factors, *(region.cap or [])]
+    read += [mask.value for mask in region.masks] + [value for value, _ in factors]
     given = [region.q, region.k, region.v, region.keys.past, region.values.past]
     kinds = [(mask.additive, mask.keeps) for mask in region.masks]
-    return (tuple(kinds), tuple(e for _, e in region.factors), *form(read, given))
+    exponents = [
+        None if f is None else tuple(e for _, e in f) for f in (region.factors, region.cap)
+    ]
+    return (tuple(kinds), *exponents, *form(read, given))
 
 
 def _case(mask: list[list[int]], length: int) -> Case:
@@ -113,7 +120,7 @@ class _Proof:
         self.angles = [operands(node)[0] for node in nodes]
         watched = [
             *(mask.value for mask in region.masks),
-            *(value for value, _ in region.factors),
+            *(value for value, _ in (*region.factors, *(region.cap or []))),
             *self.tables,
             *self.angles,
         ]
@@ -125,7 +132,9 @@ class _Proof:
     def parameters(self) -> Parameters:
         window = self.window()
         frequency, factor = self.rotary() if self.tables else (None, 1.0)
-        found = Parameters(self.heads, self.kv_heads, self.scale(), factor, frequency, window)
+        cap = self.softcap()
+        scale = self.scale(cap or 1.0)
+        found = Parameters(self.heads, self.kv_heads, scale, factor, frequency, window, cap)
         for case in _CASES:
             self.check_results(found, case.counted() if self.counts else case)
         return found
@@ -208,22 +217,36 @@ class _Proof:
                     )
         return frequency, factor
 
-    def scale(self) -> float:
-        """The factor on the scores; 0 where it is 1/sqrt(D), the op's default."""
-        scale = 1.0
-        if self.region.factors:
-            arrays, _ = self.run([value for value, _ in self.region.factors], _CASES[0])
-            for (_, exponent), array in zip(self.region.factors, arrays, strict=True):
-                scale *= float(array.reshape(())) ** exponent
+    def scale(self, cap: float) -> float:
+        """The factor on the scores, where they are divided by `cap`; 0 for the op's 1/sqrt(D)."""
+        scale = cap * self.product(self.region.factors)
         return 0.0 if math.isclose(scale, self.head_size**-0.5, rel_tol=1e-6) else scale
 
+    def softcap(self) -> float:
+        """c of the soft cap c · tanh(scores / c); 0 without one."""
+        if self.region.cap is None:
+            return 0.0
+        cap = self.product(self.region.cap)
+        if not (math.isfinite(cap) and cap > 0):
+            raise Refusal(f"the soft cap of the scores is {cap:g}, expected a positive number")
+        return cap
+
+    def product(self, factors: list[Factor]) -> float:
+        result = 1.0
+        if factors:
+            arrays, _ = self.run([value for value, _ in factors], _CASES[0])
+            for (_, exponent), array in zip(factors, arrays, strict=True):
+                result *= float(array.reshape(())) ** exponent
+        return result
+
     def check_results(self, parameters: Parameters, case: Case) -> None:
-        """Compares the region with the op's reference on random inputs."""
+        """Compares the region with the op's reference on random inputs, of a size to be capped."""
         from tamiz_ops import reference
 
         random = np.random.default_rng(0)
+        size = np.float32(max(1.0, parameters.softcap**0.5))
         found, inputs = self.run(
-            self.results, case, lambda shape: random.standard_normal(shape, np.float32)
+            self.results, case, lambda shape: size * random.standard_normal(shape, np.float32)
         )
         expected = reference.run(
             "Attention",

@@ -1,6 +1,8 @@
 """Walks an exported attention from its Softmax to its borders.
 
-    scores  = scale · rotate(q) · rotate(k)ᵀ   (+ mask)
+    scores  = scale · rotate(q) · rotate(k)ᵀ
+    scores  = c · tanh(scores / c)             (a soft cap c, or none)
+    scores  = scores + mask
     y       = softmax(scores) · v
     present = concat(past, rotate(k) | v)
 
@@ -28,6 +30,8 @@ from tamiz_passes.values import (
 )
 
 _LAYOUT_OR_CAST = LAYOUT | {"Cast"}
+#: A scalar, and the exponent with which it is a factor.
+Factor = tuple[ir.Value, int]
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Region:
         keys, values: The two caches.
         masks: Masks on the scores, in no order.
         factors: Scalars that multiply (exponent 1) or divide (−1) the scores.
+        cap: Such scalars that work on the tanh of the scores; None without a soft cap.
         rotations: Of q and of k; empty without rotary embedding.
     """
 
@@ -77,7 +82,8 @@ class Region:
     keys: Cache
     values: Cache
     masks: list[Mask] = field(default_factory=list)
-    factors: list[tuple[ir.Value, int]] = field(default_factory=list)
+    factors: list[Factor] = field(default_factory=list)
+    cap: list[Factor] | None = None
     rotations: list[Rotation] = field(default_factory=list)
 
 
@@ -89,8 +95,8 @@ def find_region(softmax: ir.Node) -> Region:
     """
     weighted = _weighted_sum(softmax)
     masks: list[Mask] = []
-    factors: list[tuple[ir.Value, int]] = []
-    query, key = operands(_scores(operands(softmax)[0], masks, factors))
+    product, factors, cap = _scores(operands(softmax)[0], masks)
+    query, key = operands(product)
     query = _skip_scaling(query, factors)
     keys = _cache(_skip_scaling(key, factors), "key")
     values = _cache(_skip_scaling(operands(weighted)[1], []), "value")
@@ -106,6 +112,7 @@ def find_region(softmax: ir.Node) -> Region:
         values=values,
         masks=masks,
         factors=factors,
+        cap=cap,
         rotations=rotations,
     )
 
@@ -141,22 +148,31 @@ def _output(value: ir.Value) -> ir.Value:
     return value
 
 
-def _scores(value: ir.Value, masks: list[Mask], factors: list[tuple[ir.Value, int]]) -> ir.Node:
-    """Goes back from the Softmax to the MatMul of query and key, noting masks and factors."""
+def _scores(
+    value: ir.Value, masks: list[Mask]
+) -> tuple[ir.Node, list[Factor], list[Factor] | None]:
+    """Goes back from the Softmax to the MatMul of query and key, noting masks.
+
+    Returns the MatMul, the factors of its product, and those of a tanh of it (see `Region`).
+    """
+    factors: list[Factor] = []
+    cap: list[Factor] | None = None
     while True:
         value = _skip_scaling(value, factors)
         node = producer(value, "MatMul", "Add", "Where", "Tanh")
         if node is None:
-            found = value.producer()
-            raise Refusal(
-                "expected query times key before Softmax, found "
-                + (found.op_type if found is not None else "a graph input")
-            )
+            raise Refusal(f"expected query times key before Softmax, found {_source(value)}")
         if node.op_type == "MatMul":
-            return node
+            return node, factors, cap
+        if cap is not None:
+            raise Refusal(
+                "expected query times key, times numbers, inside of the soft cap (Tanh), found "
+                + node.op_type
+            )
         if node.op_type == "Tanh":
-            raise Refusal("the scores are soft-capped by Tanh, which tamiz.Attention has not")
-        value = _masked(node, masks)
+            factors, cap, value = [], factors, operands(node)[0]
+        else:
+            value = _masked(node, masks)
 
 
 def _masked(node: ir.Node, masks: list[Mask]) -> ir.Value:
@@ -167,8 +183,19 @@ def _masked(node: ir.Node, masks: list[Mask]) -> ir.Value:
         masks.append(Mask(condition, additive=False, keeps=keeps))
         return first if keeps else second
     scores, mask = (first, second) if _leads_to_matmul(first) else (second, first)
+    if not _leads_to_matmul(scores):
+        raise Refusal(
+            "expected query times key plus a mask before Softmax, found "
+            f"{_source(first)} plus {_source(second)}"
+        )
     masks.append(Mask(mask, additive=True))
     return scores
+
+
+def _source(value: ir.Value) -> str:
+    """What computes a value, for a message."""
+    node = _skip_scaling(value, []).producer()
+    return node.op_type if node is not None else "a graph input"
 
 
 def _leads_to_matmul(value: ir.Value) -> bool:
@@ -179,7 +206,7 @@ def _leads_to_matmul(value: ir.Value) -> bool:
     return any(_leads_to_matmul(v) for v in operands(node)[-2:])
 
 
-def _skip_scaling(value: ir.Value, factors: list[tuple[ir.Value, int]]) -> ir.Value:
+def _skip_scaling(value: ir.Value, factors: list[Factor]) -> ir.Value:
     """Goes back over layout changes and over Mul or Div by a scalar, which it notes.
 
     Stops at rank 3, where heads are joined.

@@ -26,6 +26,7 @@ from tamiz.api import (
     stored_format,
 )
 from tamiz_passes.clean_up import name_nodes
+from tamiz_passes.soft_cap import logit_cap
 from tamiz_passes.values import LAYOUT, operands, rank, scalar
 
 _NAME = "sites"
@@ -273,6 +274,7 @@ def _weight_sites(
             out_features=rows if stored_as_nk else columns,
             transposed=stored_as_nk,
             format=format,
+            logit_cap=logit_cap(model) if role and role.tensor == "output" else 0.0,
         )
 
 

@@ -15,6 +15,7 @@ from onnxscript.rewriter.pattern import MatchResult, OrValue
 
 from tamiz.api import DOMAIN, GraphPass, Phase
 from tamiz_passes.rules import Rule, apply
+from tamiz_passes.soft_cap import logit_tanh
 from tamiz_passes.values import scalar
 
 
@@ -29,8 +30,10 @@ class RecogniseSwiGLU(GraphPass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
         modified = apply(self, model, _SwiGLU, _GeGLU, _GeGLUHalvedLast, _GeluOperator)
+        cap = logit_tanh(model)
         for node in model.graph:
-            if node.op_type in ("Tanh", "Erf", "Gelu", "Relu", "Sigmoid") and node.domain == "":
+            activation = node.op_type in ("Tanh", "Erf", "Gelu", "Relu", "Sigmoid")
+            if activation and node.domain == "" and node is not cap:
                 self.note(
                     node, f"{node.op_type} is not part of silu(gate) · up or gelu(gate) · up."
                 )

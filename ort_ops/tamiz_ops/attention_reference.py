@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tamiz_ops import event_attention_reference, sketch_reference
 from tamiz_ops.cache_rows import pack_rows, unpack_rows
+from tamiz_ops.event_attention_reference import soft_cap
 
 Array = npt.NDArray[Any]
 
@@ -50,6 +51,7 @@ def attention(
     num_heads: int,
     kv_heads: int,
     scale: float = 0.0,
+    softcap: float = 0.0,
     rotary_scale: float = 1.0,
     cache_bits: int = 32,
     theta: float = 0.027,
@@ -59,7 +61,7 @@ def attention(
     gap_tol: float = 0.25,
     **choice: Any,
 ) -> list[Array]:
-    """y = softmax(scale q k^T) v over the visible keys, 0 where there is none.
+    """y = softmax(soft_cap(scale q k^T, softcap)) v over the visible keys, 0 where there is none.
 
     Query i of row b sees the keys j <= past + i with attention_mask[b, j] != 0, past = keys -
     sequence, of which `choice` (window, sinks, keep, ...; see the op) leaves some. Returns [y,
@@ -102,7 +104,7 @@ def attention(
         seen = attention_mask[b, : past + i + 1] != 0
         visible = _chosen(queries[b, i, heads], row, seen, tokens, **choice)
         for h in heads if len(visible) else ():
-            score = keys[b, head, visible] @ queries[b, i, h]
+            score = soft_cap(keys[b, head, visible] @ queries[b, i, h], softcap)
             weight = np.exp(score - score.max())
             y[b, i, h] = weight @ values[b, head, visible] / weight.sum()
     if past_event is not None:
@@ -112,7 +114,7 @@ def attention(
             y[b, 0], presents[-1][b] = event_attention_reference.step(
                 past_event[b], queries[b, 0], keys[b, :, :length], values[b, :, :length],
                 presents[2][b, :, :length], key_mean, attention_mask[b] != 0,
-                theta=theta, age_max=age_max, turn=turn, gap_tol=gap_tol,
+                theta=theta, age_max=age_max, turn=turn, gap_tol=gap_tol, softcap=softcap,
             )  # fmt: skip
     return [y.reshape(batch, tokens, width), *presents]
 

@@ -20,6 +20,11 @@ _NO_KEYS = -1e30
 _CHUNK = 64  # elements whose nibbles lie together
 
 
+def soft_cap(scores: Array, cap: float) -> Array:
+    """c tanh(x / c) for a cap c > 0; x for c = 0."""
+    return cap * np.tanh(scores / cap) if cap else scores
+
+
 def pack(keys: Array, mean: Array | None) -> Array:
     """Rows of nibbles as the cache holds them.
 
@@ -68,6 +73,7 @@ def step(
     age_max: int,
     turn: int,
     gap_tol: float,
+    softcap: float = 0.0,
 ) -> tuple[Array, Array]:
     """A decode step of one sequence.
 
@@ -83,6 +89,7 @@ def step(
         age_max: tokens between steps that compute all.
         turn: of the layer.
         gap_tol: largest gap.
+        softcap: of the scores; 0 for none.
 
     Returns:
         y [q_heads, dim] and the state after the step.
@@ -97,13 +104,14 @@ def step(
         head = h // group
         mine = queries[head * group : (head + 1) * group]
         own_mean = None if mean is None else mean[head]
-        score = np.array([scores(q, rows[head], own_mean) for q in mine])
+        score = soft_cap(np.array([scores(q, rows[head], own_mean) for q in mine]), softcap)
         score[:, ~seen] = -np.inf
         weight = np.exp(score - score.max(axis=1, keepdims=True))
         part = weight / weight.sum(axis=1, keepdims=True)
         kept = (part > theta / np.sqrt(len(seen))).any(axis=0)
-        exact = _part(query, keys[head], values[head], kept)
-        rest = _part(query, keys[head], values[head], seen & ~kept)
+        own_score = soft_cap(keys[head] @ query, softcap)
+        exact = _part(own_score, values[head], kept)
+        rest = _part(own_score, values[head], seen & ~kept)
         own = h % group
         left = weight[own, ~kept].sum()
         log_left = np.log(left) + score[own].max() if left > 0 else _NO_KEYS
@@ -120,11 +128,11 @@ def step(
     return full, np.concatenate([[1.0, off], found.ravel()])
 
 
-def _part(query: Array, keys: Array, values: Array, which: Array) -> tuple[float, Array]:
+def _part(score: Array, values: Array, which: Array) -> tuple[float, Array]:
     """log of the weight of some keys, and their mean value."""
     if not which.any():
-        return _NO_KEYS, np.zeros(len(query))
-    score = keys[which] @ query
+        return _NO_KEYS, np.zeros(values.shape[1])
+    score = score[which]
     weight = np.exp(score - score.max())
     return float(np.log(weight.sum()) + score.max()), weight @ values[which] / weight.sum()
 

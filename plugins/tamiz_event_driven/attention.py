@@ -21,6 +21,7 @@ from tamiz.api import (
     Site,
     TechniqueConfig,
     add_sketch,
+    attribute_of,
     input_of,
     set_attention,
     sketch_words,
@@ -112,8 +113,10 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """Adds the states ``past_sketch.N`` and ``past_event.N.attention``; the node stays.
 
     Raises:
-        FitError: The attention was not recognised.
+        FitError: The attention was not recognised, or the model has a window there.
     """
+    if window := attribute_of(GraphEditor(model).attention(site), "window"):
+        raise FitError(f"the model has a window of {window} keys there, expected none")
     [node] = set_attention(site, fit, model)
     add_sketch(model, node, _PLANES)
     past_key = input_of(node, "past_key")

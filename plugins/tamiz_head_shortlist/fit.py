@@ -51,6 +51,11 @@ def fit(
             tiles that nothing is won.
     """
     n, k = weight.shape
+    if site.logit_cap and config.fill == "-inf":
+        raise FitError(
+            f"its logits are soft-capped at {site.logit_cap:g}, so that none can be minus infinity;"
+            " try --head-fill=estimate"
+        )
     weight = np.ascontiguousarray(weight, dtype=np.float32)
     known = _enough(statistics)
     seen, inputs = _split(known)
@@ -58,7 +63,7 @@ def fit(
     sketch = make_sketch(weight, seen, dims, config.sketch_bits)
     if not all(np.isfinite(t).all() for t in sketch.tensors.values() if t.dtype == np.float32):
         raise FitError("its weight holds numbers that are not finite or too large for a sketch")
-    measured, tiles = _choose(config, weight, sketch, inputs)
+    measured, tiles = _choose(config, weight, sketch, inputs, site.logit_cap)
     every = np.concatenate([text.ranks for text in measured.values()])
     stored = sum(tensor.nbytes for tensor in sketch.tensors.values())
     recalls = {
@@ -131,7 +136,11 @@ class Measured:
 
 
 def _choose(
-    config: HeadShortlistConfig, weight: Float, sketch: Sketch, inputs: Mapping[str, Float]
+    config: HeadShortlistConfig,
+    weight: Float,
+    sketch: Sketch,
+    inputs: Mapping[str, Float],
+    logit_cap: float,
 ) -> tuple[dict[str, Measured], int]:
     """What is measured on every text, and how many tiles are exact; see `HeadShortlistConfig`.
 
@@ -143,7 +152,9 @@ def _choose(
 
     def measure(counts: Sequence[int]) -> list[dict[str, Measured]]:
         """At several numbers of refined tiles; logits and estimates are computed once."""
-        by_text = {name: _measure(weight, sketch, x, counts) for name, x in inputs.items()}
+        by_text = {
+            name: _measure(weight, sketch, x, counts, logit_cap) for name, x in inputs.items()
+        }
         return [{name: found[i] for name, found in by_text.items()} for i in range(len(counts))]
 
     if config.keep is not None:
@@ -186,14 +197,21 @@ def _divergences(measured: Mapping[str, Measured]) -> NDArray[np.float64]:
     return worst
 
 
-def _measure(weight: Float, sketch: Sketch, x: Float, counts: Sequence[int]) -> list[Measured]:
+def _capped(y: Float, cap: float) -> Float:
+    """The logits that the head's outputs become: c · tanh(y / c), which keeps their order."""
+    return np.float32(cap) * np.tanh(y / np.float32(cap)) if cap else y
+
+
+def _measure(
+    weight: Float, sketch: Sketch, x: Float, counts: Sequence[int], logit_cap: float
+) -> list[Measured]:
     """How the sketch does on inputs, with each of some numbers of refined tiles."""
     ranks: list[list[NDArray[np.int64]]] = [[] for _ in counts]
     divergences = [np.zeros(refined + 1) for refined in counts]
     for start in range(0, len(x), _ROWS):
         rows = x[start : start + _ROWS]
-        exact = rows @ weight.T
-        coarse, fine = sketch.estimate(rows)
+        exact = _capped(rows @ weight.T, logit_cap)
+        coarse, fine = (_capped(y, logit_cap) for y in sketch.estimate(rows))
         by_coarse, maxima_of_fine = _order(coarse), _tile_maxima(fine)
         for i, refined in enumerate(counts):
             kept = by_coarse[:, :refined]
@@ -205,9 +223,8 @@ def _measure(weight: Float, sketch: Sketch, x: Float, counts: Sequence[int]) -> 
             is_refined = np.repeat(np.isfinite(maxima), TILE, axis=1)[:, : exact.shape[1]]
             estimates = np.where(is_refined, fine, coarse)
             divergences[i] += _summed_divergences(exact, estimates, order)
-    return [
-        Measured(np.concatenate(r), d / len(x)) for r, d in zip(ranks, divergences, strict=True)
-    ]
+    pairs = zip(ranks, divergences, strict=True)
+    return [Measured(np.concatenate(found), summed / len(x)) for found, summed in pairs]
 
 
 def _ranks_of_largest(exact: Float, order: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -53,6 +53,7 @@ class Site:
         shared: True where another site has the same weight, as a tied embedding and head.
         format: Name of the weight format that the weight is packed in, as its source stores it
             (`tamiz_ops.formats`); None where it is float32.
+        logit_cap: c of a head whose outputs y become the logits c · tanh(y / c); 0 elsewhere.
     """
 
     id: str
@@ -70,3 +71,4 @@ class Site:
     layers: int = 0
     shared: bool = False
     format: str | None = None
+    logit_cap: float = 0.0

@@ -23,7 +23,7 @@ Values = Mapping[str, Float]
 Gradients = list["Float | None"]
 
 #: Attributes of an attention over all keys, or over a window of the last ones.
-_PLAIN = {"num_heads", "kv_heads", "scale", "rotary_scale", "window", "sinks"}
+_PLAIN = {"num_heads", "kv_heads", "scale", "softcap", "rotary_scale", "window", "sinks"}
 
 
 class UnknownOpError(Exception):
@@ -104,11 +104,33 @@ def _block_matmul(node: ir.Node, values: Values, given: Gradients) -> Gradients:
 def _mul(node: ir.Node, values: Values, given: Gradients) -> Gradients:
     """y = c x, c a constant number."""
     constants = [_constant(value) for value in node.inputs]
-    if sum(constants) != 1 or _weight(node.inputs[constants.index(True)]).size != 1:
+    if sum(constants) != 1:
         raise UnknownOpError(f"{node.name}, expected a product with a constant number")
     assert given[0] is not None
-    factor = _weight(node.inputs[constants.index(True)]).reshape(())
+    factor = _number(node, constants.index(True))
     return [None if constant else given[0] * factor for constant in constants]
+
+
+def _div(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """y = x / c, c a constant number."""
+    if _constant(node.inputs[0]) or not _constant(node.inputs[1]):
+        raise UnknownOpError(f"{node.name}, expected a division by a constant number")
+    assert given[0] is not None
+    return [given[0] / _number(node, 1), None]
+
+
+def _number(node: ir.Node, index: int) -> Float:
+    """The constant number that is an input."""
+    number = _weight(node.inputs[index])
+    if number.size != 1:
+        raise UnknownOpError(f"{node.name}, expected a constant number")
+    return number.reshape(())
+
+
+def _tanh(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """y = tanh x."""
+    assert given[0] is not None
+    return [given[0] * (1 - np.square(np.tanh(values[_name(node, 0)])))]
 
 
 def _add(node: ir.Node, values: Values, given: Gradients) -> Gradients:
@@ -165,6 +187,7 @@ def _geglu(gate: Float, up: Float, g: Float) -> Gradients:
 def _attention(node: ir.Node, values: Values, given: Gradients) -> Gradients:
     """y = softmax(scale · q kᵀ) v over the keys so far, q and k turned by their positions.
 
+    With a soft cap c, c · tanh(scores / c) are the scores.
     With a window W a query sees the last W keys and the first ones, as many as there are sinks.
     """
     own = {name: attribute.value for name, attribute in node.attributes.items()}
@@ -173,7 +196,7 @@ def _attention(node: ir.Node, values: Values, given: Gradients) -> Gradients:
     heads, kv_heads = own["num_heads"], own["kv_heads"]
     q, k, v = (values[_name(node, i)] for i in range(3))
     tokens, dim = len(q), q.shape[1] // heads
-    scale = np.float32(own.get("scale") or dim**-0.5)
+    scale, cap = np.float32(own.get("scale") or dim**-0.5), np.float32(own.get("softcap", 0.0))
     turn = _Turn(node, tokens, own.get("rotary_scale", 1.0))
     queries = turn(q.reshape(tokens, heads, dim))
     keys, of_values = turn(k.reshape(tokens, kv_heads, dim)), v.reshape(tokens, kv_heads, dim)
@@ -187,12 +210,16 @@ def _attention(node: ir.Node, values: Values, given: Gradients) -> Gradients:
     for head in range(heads):
         shared = head * kv_heads // heads
         score = scale * (queries[:, head] @ keys[:, shared].T)
+        slope = scale
+        if cap:
+            tanh = np.tanh(score / cap)
+            score, slope = cap * tanh, scale * (1 - np.square(tanh))
         score[hidden] = -np.inf
         p = np.exp(score - score.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         g_v[:, shared] += p.T @ g[:, head]
         of_p = g[:, head] @ of_values[:, shared].T
-        of_score = scale * p * (of_p - (of_p * p).sum(axis=1, keepdims=True))
+        of_score = slope * p * (of_p - (of_p * p).sum(axis=1, keepdims=True))
         g_q[:, head] = of_score @ keys[:, shared]
         g_k[:, shared] += of_score.T @ queries[:, head]
     return [turn.back(g_q).reshape(q.shape), turn.back(g_k).reshape(k.shape), g_v.reshape(v.shape)]
@@ -242,6 +269,8 @@ _OPS: dict[tuple[str, str], tuple[_Back, tuple[int, ...]]] = {
     ("tamiz", "BlockMatMul"): (_block_matmul, ()),
     ("", "Add"): (_add, ()),
     ("", "Mul"): (_mul, ()),
+    ("", "Div"): (_div, ()),
+    ("", "Tanh"): (_tanh, (0,)),
     ("", "Gather"): (_stop, ()),
     ("tamiz", "BlockGather"): (_stop, ()),
     ("tamiz", "RMSNorm"): (_rms_norm, (0, 2)),

@@ -42,6 +42,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "smollm3, layers without rope": {"architecture": "smollm3", "layers": 4},
     "qwen2, yarn": {"architecture": "qwen2", "yarn": (2.0, 128)},
     "gemma": {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},
+    "gemma2": {"architecture": "gemma2", "layers": 3, "window": 8, "soft_caps": (2.0, 3.0)},
     "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8, "rope_base": 1e6},
     "gemma3, linear rope scaling": {
         "architecture": "gemma3",
@@ -229,6 +230,51 @@ def test_configuration_files(tmp_path):
     assert tokenizer["model_input_names"] == ["input_ids", "attention_mask"]
 
 
+GEMMA2: dict[str, Any] = {"architecture": "gemma2", "layers": 3}
+
+
+def node_attributes(folder: Path, op_type: str) -> list[dict[str, Any]]:
+    """The attributes of the recognised nodes of a bundle."""
+    bundles.write_manifest(folder, "dense", Source("tiny.gguf"))
+    model = survey(Bundle.open(folder), plugins.load()).model
+    nodes = [node for node in model.graph if node.op_type == op_type]
+    return [{key: each.value for key, each in node.attributes.items()} for node in nodes]
+
+
+def test_a_gemma2_has_its_caps_and_windows_where_the_file_says_none(tmp_path):
+    """As llama.cpp reads the first files of Gemma 2."""
+    path = tmp_path / "tiny.gguf"
+    tiny_gguf.write(path, tiny_gguf.random_model(**GEMMA2), gemma2__context_length=8192)
+    (tmp_path / "dense").mkdir()
+    gguf.export(str(path), tmp_path / "dense", "float32")
+    config = json.loads((tmp_path / "dense" / "config.json").read_text())
+    assert (config["attn_logit_softcapping"], config["final_logit_softcapping"]) == (50.0, 30.0)
+    assert (config["query_pre_attn_scalar"], config["sliding_window"]) == (16, 4096)
+    assert config["layer_types"] == ["sliding_attention", "full_attention", "sliding_attention"]
+    found = node_attributes(tmp_path / "dense", "Attention")
+    assert [node["softcap"] for node in found] == [50.0] * 3
+    assert [node.get("window", 0) for node in found] == [4096, 0, 4096]
+
+
+def test_a_gemma2_of_46_layers_is_scaled_by_its_width(tmp_path):
+    """The model of 27B divides scores by the root of hidden size / heads, not of the head size."""
+    model = tiny_gguf.random_model(
+        architecture="gemma2", layers=46, heads=2, soft_caps=(50.0, 30.0)
+    )
+    _, folder = export(tmp_path, model)
+    assert json.loads((folder / "config.json").read_text())["query_pre_attn_scalar"] == 32
+    scales = [node["scale"] for node in node_attributes(folder, "Attention")]
+    assert scales == pytest.approx([32**-0.5] * 46)
+
+
+@pytest.mark.parametrize("key", ["attn_logit_softcapping", "final_logit_softcapping"])
+def test_refuses_a_soft_cap_that_is_no_positive_number(tmp_path, key):
+    message = rf"gemma2\.{key}: found -2.0, expected a positive number"
+    metadata: dict[str, Any] = {f"gemma2__{key}": -2.0}
+    with pytest.raises(TamizError, match=message):
+        export(tmp_path, tiny_gguf.random_model(**GEMMA2), **metadata)
+
+
 def test_what_the_file_says_of_its_origin_is_kept(tmp_path):
     entries: dict[str, Any] = {"quantize__imatrix__dataset": "wiki.txt"}
     entries["quantize__imatrix__chunks_count"] = 141
@@ -271,9 +317,9 @@ def test_refuses_an_unknown_architecture(tmp_path):
 
 def test_says_what_a_known_architecture_would_need(tmp_path):
     with pytest.raises(
-        TamizError, match=r"found gemma2 \(not supported: soft caps: .*\), expected one of llama"
+        TamizError, match=r"found olmoe \(not supported: a mixture .*\), expected one of llama"
     ):
-        export(tmp_path, tiny_gguf.random_model(architecture="gemma2"))
+        export(tmp_path, tiny_gguf.random_model(architecture="olmoe"))
 
 
 MISFITS = {

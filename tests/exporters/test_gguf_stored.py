@@ -38,6 +38,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "llama, biases and a head": {"biases": True, "tied": False},
     "qwen3": {"architecture": "qwen3", "head_dim": 32, "rotary_dim": 32},
     "smollm3": {"architecture": "smollm3", "layers": 4},
+    "gemma2": {"architecture": "gemma2", "layers": 3, "window": 8, "soft_caps": (2.0, 3.0)},
     "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8},
 }
 #: Of a super-block's width.

@@ -56,9 +56,11 @@ def run(folder: Path, ids: np.ndarray) -> np.ndarray:
     session = ort.InferenceSession(folder / "model.onnx")
     positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
     feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "position_ids": positions}
-    for node in session.get_inputs()[3:]:
-        feeds[node.name] = np.zeros((len(ids), node.shape[1], 0, node.shape[3]), np.float32)
-    return session.run(["logits"], feeds)[0]
+    given = {node.name: node.shape for node in session.get_inputs()}
+    for name, shape in given.items():
+        if name.startswith("past_"):
+            feeds[name] = np.zeros((len(ids), shape[1], 0, shape[3]), np.float32)
+    return session.run(["logits"], {name: feeds[name] for name in given})[0]
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
@@ -127,6 +129,18 @@ DIRECT: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "smollm3": ("SmolLM3", {"num_hidden_layers": 5}),
     "gemma": ("Gemma", {"head_dim": 32}),
+    "gemma2": (
+        "Gemma2",
+        {
+            "head_dim": 32,
+            "num_hidden_layers": 3,
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 24,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 1.5,
+            "attn_implementation": "eager",  # others leave the soft cap of scores out
+        },
+    ),
     "gemma3": (
         "Gemma3Text",
         {"head_dim": 32, "num_hidden_layers": 7, "sliding_window": 8, "query_pre_attn_scalar": 24},
@@ -147,6 +161,22 @@ def test_safetensors_that_transformers_writes_equal_torch(tmp_path, libraries, n
     assert safetensors.accepts(str(tmp_path / "hf"))
     (tmp_path / "dense").mkdir()
     safetensors.export(str(tmp_path / "hf"), tmp_path / "dense", "float32")
+    ids = np.random.default_rng(1).integers(3, 250, (2, 41))
+    with torch.no_grad():
+        expected = network(torch.tensor(ids)).logits.numpy()
+    assert relative_error(run(tmp_path / "dense", ids), expected) < RELATIVE_ERROR
+
+
+def test_optimum_exports_the_soft_cap_of_scores(tmp_path, libraries):
+    torch, transformers = libraries
+    config = transformers.Gemma2Config(**{**SHAPE, **DIRECT["gemma2"][1]})
+    torch.manual_seed(0)
+    network = transformers.Gemma2ForCausalLM(config).eval()
+    for parameter in network.parameters():  # large scores
+        parameter.data += torch.randn_like(parameter) * 0.1
+    network.save_pretrained(tmp_path / "hf")
+    (tmp_path / "dense").mkdir()
+    huggingface.export(str(tmp_path / "hf"), tmp_path / "dense")
     ids = np.random.default_rng(1).integers(3, 250, (2, 41))
     with torch.no_grad():
         expected = network(torch.tensor(ids)).logits.numpy()

@@ -40,6 +40,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "phi3, long rope": {"architecture": "phi3", "long_factors": LONG},
     "smollm3": {"architecture": "smollm3", "layers": 4},
     "gemma": {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},
+    "gemma2": {"architecture": "gemma2", "layers": 3, "window": 8, "soft_caps": (2.0, 3.0)},
     "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8, "rope_base": 1e6},
 }
 
@@ -186,6 +187,30 @@ def test_the_names_of_transformers_5(tmp_path: Path, plugins: Plugins, name: str
     assert relative_error(logits(bundle.path), expected_logits(model)) < RELATIVE_ERROR
 
 
+@pytest.mark.parametrize(
+    ("scores", "final"), [(None, None), (2.0, None), (None, 3.0)], ids=["none", "scores", "logits"]
+)
+def test_a_soft_cap_may_be_null(
+    tmp_path: Path, plugins: Plugins, scores: float | None, final: float | None
+):
+    caps = (scores or 0.0, final or 0.0)
+    model = tiny_gguf.random_model(architecture="gemma2", window=8, soft_caps=caps)
+    source = tiny_safetensors.write(tmp_path / "hf", model)
+    bundle = export(str(source), tmp_path / "dense", plugins, "float32")
+    assert relative_error(logits(bundle.path), expected_logits(model)) < RELATIVE_ERROR
+
+
+def test_a_soft_cap_that_is_absent_is_that_of_transformers(tmp_path: Path, plugins: Plugins):
+    model = tiny_gguf.random_model(architecture="gemma2", window=8, soft_caps=(50.0, 30.0))
+    source = tiny_safetensors.write(tmp_path / "hf", model)
+    config = json.loads((source / "config.json").read_text())
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        del config[key]
+    (source / "config.json").write_text(json.dumps(config))
+    bundle = export(str(source), tmp_path / "dense", plugins, "float32")
+    assert relative_error(logits(bundle.path), expected_logits(model)) < RELATIVE_ERROR
+
+
 def test_a_head_in_the_file_is_not_used_where_it_is_tied(tmp_path: Path, plugins: Plugins):
     model = tiny_gguf.random_model(tied=False)
     source = tiny_safetensors.write(tmp_path / "hf", model, tie_word_embeddings=True)
@@ -240,6 +265,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "rotary": (
         {"partial_rotary_factor": 0.2},
         "partial_rotary_factor: found 0.2, expected an even",
+    ),
+    "soft cap": (
+        {"attn_logit_softcapping": 50.0},
+        "attn_logit_softcapping: found 50.0, expected no such key",
     ),
     "base": ({"rope_theta": 1}, "rope_theta: found 1.0, expected a number over 1"),
 }

@@ -143,7 +143,11 @@ def test_gguf_files(tmp_path: Path, tiny_gguf: Path) -> None:
 
 
 def test_safetensors(tmp_path: Path) -> None:
-    shapes: list[dict[str, Any]] = [{}, {"architecture": "gemma3", "layers": 6, "window": 8}]
+    shapes: list[dict[str, Any]] = [
+        {},
+        {"architecture": "gemma3", "layers": 6, "window": 8},
+        {"architecture": "gemma2", "window": 8, "soft_caps": (2.0, 3.0)},
+    ]
     folders = [
         tiny_safetensors.write(tmp_path / f"{number}", tiny_gguf_model(**shape))
         for number, shape in enumerate(shapes)
@@ -151,7 +155,7 @@ def test_safetensors(tmp_path: Path) -> None:
     whole = [(folder / "model.safetensors").read_bytes() for folder in folders]
     configs = [json.loads((folder / "config.json").read_text()) for folder in folders]
     for choice in inputs("safetensors"):
-        number = choice.randrange(2)
+        number = choice.randrange(len(shapes))
         folder, content = folders[number], whole[number]
         if choice.random() < 0.5:
             begin = 8 + int.from_bytes(content[:8], "little")

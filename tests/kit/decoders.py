@@ -48,6 +48,8 @@ def decoder(
     biases: bool = False,
     head_norms: bool = False,
     tied: bool = True,
+    score_cap: float = 0.0,
+    logit_cap: float = 0.0,
 ) -> ir.Model:
     """A llama with random weights, as the GGUF exporter writes it."""
     random = np.random.default_rng(0)
@@ -79,7 +81,15 @@ def decoder(
     if not tied:
         linear("lm_head", HIDDEN, VOCABULARY)
     attention = LayerAttention(Rotary(FREQUENCY[: rotary // 2]))
-    config = DecoderConfig(heads, kv_heads, HEAD_DIM, 1e-5, (attention,) * layers)
+    config = DecoderConfig(
+        heads,
+        kv_heads,
+        HEAD_DIM,
+        1e-5,
+        (attention,) * layers,
+        score_cap=score_cap,
+        logit_cap=logit_cap,
+    )
     tensors = {k: ir.tensor(v.astype(np.float32), name=k) for k, v in weights.items()}
     return build_decoder(config, tensors)
 

@@ -1,12 +1,14 @@
 """Tiny models whose rows have the same bits in runs of any length."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gguf
 import pytest
 
+from kit import tiny_gguf
 from tamiz.building.build import Options, build
 from tamiz.files.bundle import Bundle
 from tamiz.planning.plan import choose
@@ -15,8 +17,24 @@ from tamiz.survey.export import export
 from tamiz.testing import tiny_llama
 
 Kind = gguf.GGMLQuantizationType
-#: Weights and techniques of the models.
-MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
+#: Writes a GGUF file with linear layers of a kind.
+Write = Callable[[Path, gguf.GGMLQuantizationType], object]
+
+
+def write_llama(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny llama of 512 positions."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny_llama, "CONTEXT", 512)
+        tiny_llama.write_tiny_llama(path, linears)
+
+
+def write_gemma2(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Gemma 2 whose scores and logits reach into their soft caps."""
+    shape: dict[str, Any] = {"architecture": "gemma2", "window": 150, "soft_caps": (1.0, 3.0)}
+    tiny_gguf.write(path, tiny_gguf.random_model(**shape), linears)
+
+
+_LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "q4_1": (Kind.Q4_1, {}),
     "q4_0": (Kind.Q4_0, {}),
     "q5_0": (Kind.Q5_0, {}),
@@ -32,20 +50,25 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "kwta": (Kind.Q4_1, {"kwta": {"k": 0.5, "select": "topk", "duty": 3}}),
     "tt": (Kind.F16, {"tt": {}}),
 }
+#: Weights and techniques of the models, and what writes them.
+MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
+    **{name: (*model, write_llama) for name, model in _LLAMAS.items()},
+    "gemma2": (Kind.Q8_0, {}, write_gemma2),
+    "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),
+}
 
 
 def build_model(
     folder: Path,
     linears: gguf.GGMLQuantizationType,
     techniques: dict[str, Any],
+    write: Write,
     plugins: Plugins,
 ) -> Path:
     """Builds a tiny model of 512 positions; skips the test where a technique is not installed."""
     if missing := sorted(set(techniques) - set(plugins.techniques())):
         pytest.skip(f"not installed: {', '.join(missing)}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny_llama, "CONTEXT", 512)
-        tiny_llama.write_tiny_llama(folder / "tiny.gguf", linears)
+    write(folder / "tiny.gguf", linears)
     dense = export(str(folder / "tiny.gguf"), folder / "dense", plugins, "stored").path
     policy = folder / "policy.json"
     policy.write_text(json.dumps({"version": 1, "defaults": {"gating": {}}}))

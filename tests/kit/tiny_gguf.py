@@ -41,6 +41,7 @@ class TinyModel:
     rope_freqs: np.ndarray | None = None
     epsilon: float = 1e-5
     window: int = 0
+    soft_caps: tuple[float, float] = (0.0, 0.0)  # of scores and of logits; 0 for none
     yarn: tuple[float, int] | None = None  # factor, original context
     long_factors: np.ndarray | None = None  # of rotary frequencies, short and long contexts alike
     weights: dict[str, np.ndarray] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class TinyModel:
 
     @property
     def norms_around(self) -> bool:
-        return self.architecture == "gemma3"
+        return self.architecture in ("gemma2", "gemma3")
 
     @property
     def neighbours(self) -> bool:
@@ -59,7 +60,8 @@ class TinyModel:
         return self.architecture in ("llama", "smollm3")
 
     def window_of(self, layer: int) -> int:
-        sees_all = self.architecture == "gemma3" and layer % 6 == 5
+        every = {"gemma2": 2, "gemma3": 6}.get(self.architecture, 0)
+        sees_all = every and layer % every == every - 1
         return 0 if sees_all else self.window
 
 
@@ -145,6 +147,9 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
         writer.add_rope_scaling_factor(model.rope_factor)
     if model.window:
         writer.add_sliding_window(model.window)
+    if model.soft_caps != (0.0, 0.0):
+        writer.add_attn_logit_softcapping(model.soft_caps[0])
+        writer.add_final_logit_softcapping(model.soft_caps[1])
     if model.yarn:
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(model.yarn[0])
@@ -263,7 +268,11 @@ def logits(
         y = y @ weights[f"{name}.mlp.down_proj.weight"].T
         x = x + (norm("post_feedforward", y) if model.norms_around else y)
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
-    return _norm(model, x, weights["model.norm.weight"]) @ head.T
+    return _soft_cap(_norm(model, x, weights["model.norm.weight"]) @ head.T, model.soft_caps[1])
+
+
+def _soft_cap(x: np.ndarray, cap: float) -> np.ndarray:
+    return cap * np.tanh(x / cap) if cap else x
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
@@ -317,7 +326,8 @@ def _attention(model, weights, name, x, visible, turn) -> np.ndarray:
     for head in range(model.heads):
         kv_head = head // (model.heads // model.kv_heads)
         scores = _rotate(q[:, :, head], turn) @ _rotate(k[:, :, kv_head], turn).swapaxes(1, 2)
-        scores = np.where(visible, scores / np.sqrt(model.head_dim), -1e30)
+        scores = _soft_cap(scores / np.sqrt(model.head_dim), model.soft_caps[0])
+        scores = np.where(visible, scores, -1e30)
         share = np.exp(scores - scores.max(-1, keepdims=True))
         out[:, :, head] = share / share.sum(-1, keepdims=True) @ v[:, :, kv_head]
     return out.reshape(*x.shape[:2], -1) @ weights[f"{name}.o_proj.weight"].T

@@ -20,6 +20,7 @@ CLASSES = {
     "phi3": "Phi3ForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
 }
 CONTEXT = 512
@@ -58,6 +59,10 @@ def config(model: TinyModel) -> dict[str, Any]:
     if kind == "gemma3_text":
         values |= {"rope_local_base_freq": 1e4, "query_pre_attn_scalar": model.head_dim}
         values |= {"attn_logit_softcapping": None, "sliding_window_pattern": 6}
+    if kind == "gemma2":
+        caps = zip(("attn", "final"), model.soft_caps, strict=True)
+        values |= {f"{name}_logit_softcapping": cap or None for name, cap in caps}
+        values["query_pre_attn_scalar"] = model.head_dim
     if model.window:
         values["sliding_window"] = model.window
     if model.rotary_dim != model.head_dim:

@@ -19,7 +19,7 @@ TOKENS = 420  # some ranges of keys, which decode steps split
 class Text:
     """Queries, keys and values of a whole sequence."""
 
-    def __init__(self, heads: tuple[int, int], dim: int, **attributes: int) -> None:
+    def __init__(self, heads: tuple[int, int], dim: int, **attributes: float) -> None:
         rng = np.random.default_rng(0)
         self.dim, self.heads = dim, {"num_heads": heads[0], "kv_heads": heads[1]}
         self.attributes = attributes
@@ -51,12 +51,18 @@ class Text:
 
 @pytest.mark.parametrize("isa", tamiz_ops.cpu()["isas"])
 @pytest.mark.parametrize("window", [{}, {"window": 70}, {"window": 200, "sinks": 0}])
+@pytest.mark.parametrize("cap", [{}, {"softcap": 1.5}])
 @pytest.mark.parametrize("cache", [{}, {"cache_bits": 8}])
 @pytest.mark.parametrize(("heads", "dim"), [((3, 1), 64), ((7, 1), 32), ((4, 4), 20), ((4, 1), 72)])
 def test_bits_do_not_depend_on_runs(
-    heads: tuple[int, int], dim: int, cache: dict[str, int], window: dict[str, int], isa: str
+    heads: tuple[int, int],
+    dim: int,
+    cache: dict[str, int],
+    cap: dict[str, float],
+    window: dict[str, int],
+    isa: str,
 ) -> None:
-    text = Text(heads, dim, **cache, **window)
+    text = Text(heads, dim, **cache, **cap, **window)
     expected = text.run(list(range(1, TOKENS)), isa, 1)
 
     @settings(max_examples=8, database=None, derandomize=True)

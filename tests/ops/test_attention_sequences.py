@@ -31,7 +31,7 @@ class Batch:
         heads: tuple[int, int] = (6, 2),
         dim: int = 32,
         seed: int = 0,
-        **attributes: int,
+        **attributes: float,
     ) -> None:
         self.rng = np.random.default_rng(seed)
         self.segments, self.dim = segments, dim
@@ -132,8 +132,9 @@ SEGMENTS = [
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("segments", SEGMENTS)
-def test_the_reference(segments: list[tuple[int, int]], isa: str) -> None:
-    batch = Batch(segments)
+@pytest.mark.parametrize("cap", [{}, {"softcap": 1.5}])
+def test_the_reference(segments: list[tuple[int, int]], cap: dict[str, Any], isa: str) -> None:
+    batch = Batch(segments, **cap)
     y, *pools = batch.run(isa, threads=2)
     expected = reference.run("Attention", batch.inputs(batch.pools), **batch.attributes)
     np.testing.assert_allclose(y, expected[0], rtol=0, atol=TOLERANCE)
@@ -142,18 +143,20 @@ def test_the_reference(segments: list[tuple[int, int]], isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("window", [{}, {"window": 70}, {"window": 200, "sinks": 0}])
+@pytest.mark.parametrize(
+    "choice", [{}, {"window": 70}, {"window": 200, "sinks": 0}, {"softcap": 1.5, "window": 70}]
+)
 @pytest.mark.parametrize("cache", [{}, {"cache_bits": 8}])
 @pytest.mark.parametrize(("heads", "dim"), [((3, 1), 64), ((6, 2), 32), ((4, 4), 20), ((16, 1), 8)])
 def test_each_sequence_has_the_bits_that_it_has_alone(
-    heads: tuple[int, int], dim: int, cache: dict[str, int], window: dict[str, int], isa: str
+    heads: tuple[int, int], dim: int, cache: dict[str, int], choice: dict[str, Any], isa: str
 ) -> None:
     segment = st.tuples(st.integers(0, 400), st.one_of(st.just(1), st.integers(1, 80)))
 
     @settings(max_examples=8, database=None, derandomize=True, deadline=None)
     @given(st.lists(segment, min_size=1, max_size=5), st.sampled_from([1, 2, 4]))
     def check(segments: list[tuple[int, int]], threads: int) -> None:
-        Batch(segments, heads, dim, **cache, **window).check(isa, threads)
+        Batch(segments, heads, dim, **cache, **choice).check(isa, threads)
 
     check()
 

@@ -60,7 +60,7 @@ class Sequences:
         inputs = [self.q[:, here], self.k[:, here], self.v[:, here],
                   *(part[:, :, :step] for part in self.cache[:2]), self.mask[:, : step + 1],
                   np.full((len(self.q), 1), step), None]  # fmt: skip
-        names = ("num_heads", "kv_heads", "cache_bits")
+        names = ("num_heads", "kv_heads", "cache_bits", "softcap")
         plain = {name: self.attributes[name] for name in names if name in self.attributes}
         return tamiz_ops.run("Attention", inputs, **plain)[0]
 
@@ -82,8 +82,9 @@ def due(length, age_max=4, turn=0):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("heads", [(1, 1), (6, 2), (17, 1)])
 @pytest.mark.parametrize("cache_bits", [8, 32])
-def test_a_sequence_equals_the_reference(isa, heads, cache_bits):
-    options = {"heads": heads, "batch": 2, "cache_bits": cache_bits, "turn": 3}
+@pytest.mark.parametrize("softcap", [0.0, 1.5])
+def test_a_sequence_equals_the_reference(isa, heads, cache_bits, softcap):
+    options = {"heads": heads, "batch": 2, "cache_bits": cache_bits, "turn": 3, "softcap": softcap}
     ours, theirs = Sequences(by_isa(isa), **options), Sequences(reference.run, **options)
     for one in (ours, theirs):
         one.mask[1, :30] = one.mask[1, 40:60:3] = 0
@@ -133,8 +134,9 @@ def test_threads_do_not_matter(isa):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("cache_bits", [8, 32])
-def test_steps_that_compute_the_rest_anew_are_exact(isa, cache_bits):
-    sequences = Sequences(by_isa(isa), turn=1, cache_bits=cache_bits)
+@pytest.mark.parametrize("softcap", [0.0, 1.5])
+def test_steps_that_compute_the_rest_anew_are_exact(isa, cache_bits, softcap):
+    sequences = Sequences(by_isa(isa), turn=1, cache_bits=cache_bits, softcap=softcap)
     sequences.run(PROMPT)
     errors: dict[bool, list[float]] = {True: [], False: []}
     for step in range(PROMPT, PROMPT + STEPS):

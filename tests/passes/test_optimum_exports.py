@@ -9,9 +9,10 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from kit.decoders import CASES, largest_error, ops, run_passes, session
+from kit.decoders import CASES, attentions, largest_error, ops, run_passes, session
 from kit.hf_configs import SHAPE, YARN
 from tamiz.api.site import SiteKind
+from tamiz_exporters.huggingface import by_optimum
 from tamiz_passes.sites import find_sites
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra 'export')")
@@ -30,6 +31,17 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {}),
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {"head_dim": 16}),
     "gemma": ("GemmaConfig", "GemmaForCausalLM", {"head_dim": 16}),
+    "gemma2": (
+        "Gemma2Config",
+        "Gemma2ForCausalLM",
+        {
+            "head_dim": 16,
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 24,
+            "attn_logit_softcapping": 1.5,
+            "final_logit_softcapping": 2.0,
+        },
+    ),
     "phi": ("PhiConfig", "PhiForCausalLM", {"num_key_value_heads": 4}),
     "phi3": ("Phi3Config", "Phi3ForCausalLM", {}),
     "mistral with a window": ("MistralConfig", "MistralForCausalLM", {"sliding_window": 8}),
@@ -46,6 +58,7 @@ RECOGNISED: dict[str, dict[str, int]] = {
     "qwen2": {**LLAMA, "Add": 6},
     "qwen3": {**LLAMA, "RMSNorm": 9, "Reshape": 0},
     "gemma": {"RMSNorm": 5, "Attention": 2, "Softmax": 0, "Tanh": 2},
+    "gemma2": {"RMSNorm": 9, "Attention": 2, "Softmax": 0, "Tanh": 3},
     "phi": {"Attention": 2, "LayerNormalization": 3, "Softmax": 0},
     "phi3": {"RMSNorm": 5, "Attention": 2, "SwiGLU": 2, "MatMul": 9, "Softmax": 0},
     "mistral with a window": LLAMA,
@@ -60,8 +73,6 @@ REFUSED = {
 @pytest.fixture(scope="module", params=MODELS)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     """The name of a model and the graph that optimum makes of it."""
-    from optimum.exporters.onnx import main_export
-
     config, kind, options = MODELS[request.param]
     torch.manual_seed(0)
     model = getattr(transformers, kind)(getattr(transformers, config)(**{**SHAPE, **options}))
@@ -71,7 +82,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     folder: Path = tmp_path_factory.mktemp("optimum")
     model.eval().save_pretrained(folder / "torch")
     task = "feature-extraction" if request.param == "bert" else "text-generation-with-past"
-    main_export(str(folder / "torch"), folder / "onnx", task=task, do_validation=False)
+    by_optimum(str(folder / "torch"), folder / "onnx", task)
     return request.param, folder / "onnx" / "model.onnx"
 
 
@@ -87,6 +98,18 @@ def test_what_is_recognised(exported: tuple[str, Path]):
         assert notes == []
     reasons = {note.reason for note in notes if note.pass_name == "attention"}
     assert reasons == ({REFUSED[name]} if name in REFUSED else set())
+
+
+def test_soft_caps_are_attributes(exported: tuple[str, Path]):
+    name, path = exported
+    model = ir.load(path)
+    run_passes(model)
+    caps = [node.attributes.get("softcap") for node in attentions(model)]
+    expected = MODELS[name][2].get("attn_logit_softcapping")
+    assert all((cap.as_float() if cap else None) == expected for cap in caps)
+    heads = [site for site in find_sites(model)[0] if site.kind == SiteKind.HEAD]
+    expected = MODELS[name][2].get("final_logit_softcapping", 0.0)
+    assert [site.logit_cap for site in heads] == [expected] * len(heads)
 
 
 def test_the_recognised_graph_computes_the_same(exported: tuple[str, Path]):

@@ -41,6 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "biases": {"biases": True},
     "untied head": {"tied": False},
     "head norms": {"head_norms": True},
+    "soft caps": {"score_cap": 1.5, "logit_cap": 4.0},
 }
 
 
@@ -112,6 +113,53 @@ def test_an_unusual_scale_becomes_an_attribute():
     node.replace_input_with(1, constant(model, "scale", 0.125))
     run_passes(model)
     assert attentions(model)[0].attributes["scale"].as_float() == 0.125
+
+
+def attributes(node: ir.Node) -> dict[str, Any]:
+    return {name: attribute.value for name, attribute in node.attributes.items()}
+
+
+def test_a_soft_cap_becomes_an_attribute():
+    model = decoder(layers=1, score_cap=50.0, logit_cap=30.0)
+    assert run_passes(model) == []
+    assert attributes(attentions(model)[0]) == {"num_heads": 4, "kv_heads": 2, "softcap": 50.0}
+    assert ops(model)[-3:] == ["Div", "Tanh", "Mul"]
+    assert ops(model).count("Tanh") == 1
+
+
+def test_a_soft_cap_and_an_unusual_scale():
+    model = decoder(layers=1, score_cap=2.0)
+    node = node_named(model, "/model/layers.0/self_attn/Mul")
+    node.replace_input_with(1, constant(model, "scale", 0.125))
+    run_passes(model)
+    found = attributes(attentions(model)[0])
+    assert (found["softcap"], found["scale"]) == (2.0, 0.125)
+
+
+@pytest.mark.parametrize("factor", ["inside", "outside"])
+def test_factors_around_the_tanh_give_cap_and_scale(factor: str):
+    """a · tanh(b · x) is a soft cap a of the scores a · b · x."""
+    model = decoder(layers=1, score_cap=2.0)
+    scope = "/model/layers.0/self_attn/soft_cap"
+    node = node_named(model, f"{scope}/{'Div' if factor == 'inside' else 'Mul'}")
+    node.replace_input_with(1, constant(model, "other", 4.0))
+    before = session(model.clone())
+    run_passes(model)
+    found = attributes(attentions(model)[0])
+    inside, outside = (4.0, 2.0) if factor == "inside" else (2.0, 4.0)
+    assert found["softcap"] == outside
+    assert found["scale"] == pytest.approx(0.25 * outside / inside)
+    for case in CASES:
+        assert largest_error(before, session(model), case) < TOLERANCE
+
+
+def test_layers_that_differ_in_their_cap_are_told_apart():
+    model = decoder(layers=3, score_cap=2.0)
+    for name, index in (("Div", 1), ("Mul", 1)):
+        node = node_named(model, f"/model/layers.1/self_attn/soft_cap/{name}")
+        node.replace_input_with(index, constant(model, f"cap.{name}", 3.0))
+    run_passes(model)
+    assert [attributes(node)["softcap"] for node in attentions(model)] == [2.0, 3.0, 2.0]
 
 
 def test_layers_that_differ_in_a_constant_are_told_apart():

@@ -20,8 +20,56 @@ from kit.decoders import (
 )
 
 
-def soft_cap(model: ir.Model) -> None:
+def tanh_of_masked_scores(model: ir.Model) -> None:
     insert_before(model, "/model/layers.0/self_attn/Softmax", 0, lambda v: [ir.node("Tanh", [v])])
+
+
+def before_mask(model: ir.Model, make: Callable[[ir.Value], list[ir.Node]]) -> None:
+    """Puts nodes between the scores and their mask."""
+
+    def named(value: ir.Value) -> list[ir.Node]:
+        nodes = make(value)
+        for number, node in enumerate(nodes):
+            node.outputs[0].name = f"before_mask.{number}"
+        return nodes
+
+    insert_before(model, "/model/layers.0/self_attn/Add", 0, named)
+
+
+def tanh_of_tanh(model: ir.Model) -> None:
+    def twice(value: ir.Value) -> list[ir.Node]:
+        first = ir.node("Tanh", [value])
+        return [first, ir.node("Tanh", [first.outputs[0]])]
+
+    before_mask(model, twice)
+
+
+def tanh_of_biased_scores(model: ir.Model) -> None:
+    bias = constant(model, "bias", 0.5)
+
+    def biased(value: ir.Value) -> list[ir.Node]:
+        add = ir.node("Add", [value, bias])
+        return [add, ir.node("Tanh", [add.outputs[0]])]
+
+    before_mask(model, biased)
+
+
+def tanh_beside_scores(model: ir.Model) -> None:
+    def both(value: ir.Value) -> list[ir.Node]:
+        tanh = ir.node("Tanh", [value])
+        return [tanh, ir.node("Mul", [value, tanh.outputs[0]])]
+
+    before_mask(model, both)
+
+
+def negative_cap(model: ir.Model) -> None:
+    cap = constant(model, "cap", -2.0)
+
+    def capped(value: ir.Value) -> list[ir.Node]:
+        tanh = ir.node("Tanh", [value])
+        return [tanh, ir.node("Mul", [tanh.outputs[0], cap])]
+
+    before_mask(model, capped)
 
 
 def constant_bias(model: ir.Model) -> None:
@@ -171,7 +219,15 @@ def norm_of_transposed_heads(model: ir.Model) -> None:
 
 
 REFUSALS: dict[Callable[[ir.Model], None], str] = {
-    soft_cap: "The scores are soft-capped by Tanh, which tamiz.Attention has not.",
+    tanh_of_masked_scores: "Expected query times key, times numbers, inside of the soft cap "
+    "(Tanh), found Add.",
+    tanh_of_tanh: "Expected query times key, times numbers, inside of the soft cap (Tanh), found "
+    "Tanh.",
+    tanh_of_biased_scores: "Expected query times key, times numbers, inside of the soft cap "
+    "(Tanh), found Add.",
+    tanh_beside_scores: "Expected query times key plus a mask before Softmax, found Mul plus "
+    "Where.",
+    negative_cap: "The soft cap of the scores is -2, expected a positive number.",
     constant_bias: "The mask adds a bias to scores that it keeps (ALiBi?).",
     first_keys: "The mask is not the causal mask of attention_mask with a window: of 6 keys a "
     "query sees 4.",
@@ -230,6 +286,6 @@ def test_what_onnxruntime_cannot_run_is_refused():
 
 def test_only_the_layer_that_differs_is_left():
     model = decoder()
-    soft_cap(model)
+    tanh_of_masked_scores(model)
     run_passes(model)
     assert [n.name for n in attentions(model)] == ["/model/layers.1/self_attn/Attention"]

@@ -11,6 +11,7 @@ from kit.decoders import (
     HIDDEN,
     LAYER_SITES,
     VOCABULARY,
+    constant,
     decoder,
     node_named,
     run_passes,
@@ -62,6 +63,23 @@ def test_a_site_tells_its_weight_and_its_shape():
     table = sites["tok_embd"]
     assert (table.kind, table.layer, table.tensor) == (SiteKind.EMBEDDING, None, "tok_embd")
     assert (table.in_features, table.out_features, table.transposed) == (HIDDEN, VOCABULARY, True)
+
+
+def test_a_head_tells_the_soft_cap_of_its_logits():
+    model = decoder(layers=1, logit_cap=30.0)
+    run_passes(model)
+    assert sites_of(model)["output"].logit_cap == 30
+    assert {site.logit_cap for name, site in sites_of(model).items() if name != "output"} == {0}
+    model = decoder(layers=1)
+    run_passes(model)
+    assert sites_of(model)["output"].logit_cap == 0
+
+
+def test_a_tanh_with_other_factors_is_no_soft_cap_of_the_logits():
+    model = decoder(layers=1, logit_cap=30.0)
+    node_named(model, "/lm_head/soft_cap/Div").replace_input_with(1, constant(model, "c", 20.0))
+    run_passes(model)
+    assert sites_of(model)["output"].logit_cap == 0
 
 
 def test_a_tied_head_is_a_site_on_the_embedding_and_an_untied_one_on_its_own_weight():

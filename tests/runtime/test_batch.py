@@ -22,7 +22,7 @@ from tamiz.runtime.pages import PAGE
 from tamiz.runtime.sampling import Sampling
 
 #: Ways to keep keys, and products that choose what they read.
-NAMES = ["q4_1", "q8_0 kv-int8", "q4_1 window", "kwta"]
+NAMES = ["q4_1", "q8_0 kv-int8", "q4_1 window", "kwta", "gemma2 kv-int8"]
 RANDOM = np.random.default_rng(0)
 #: Some longer than a range of keys that attention sums.
 TEXTS = [RANDOM.integers(2, 250, count).tolist() for count in (300, 20, 129, 64, 65, 200, 90)]
@@ -246,8 +246,8 @@ def test_a_bundle_that_reads_one_sequence_is_refused(dense: Model) -> None:
 def test_techniques_that_a_batch_cannot_have_are_refused(
     technique: str, settings: dict[str, Any], message: str, plugins: Plugins, tmp_path: Path
 ) -> None:
-    linears, _ = MODELS["q4_1"]
-    model = Model.load(build_model(tmp_path, linears, {technique: settings}, plugins))
+    linears, _, write = MODELS["q4_1"]
+    model = Model.load(build_model(tmp_path, linears, {technique: settings}, write, plugins))
     with pytest.raises(TamizError, match=message) as error:
         Batch(model, 100)
     assert "\n" not in str(error.value)

@@ -12,12 +12,14 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from kit import tiny_gguf
 from tamiz.api.site import Site, SiteKind
 from tamiz.files.bundle import Bundle
 from tamiz.plugins import load
 from tamiz.survey import gradients
 from tamiz.survey.activations import Activations, Values
 from tamiz.survey.backward import UnknownOpError, back, product, wanted
+from tamiz.survey.export import export
 from tamiz.survey.survey import Survey, survey
 from tamiz_ops import formats, reference
 from tamiz_ops.attention_reference import attention
@@ -38,7 +40,8 @@ def node(op: str, inputs: dict[str, Any], outputs: int = 1, **attributes: Any) -
         else:
             ir.Node("", "Somewhere", [], outputs=[value])
         values.append(value)
-    domain = "" if op in ("MatMul", "Gemm", "Add", "Mul", "Slice", "Gather", "Erf") else "tamiz"
+    standard = ("MatMul", "Gemm", "Add", "Mul", "Div", "Tanh", "Slice", "Gather", "Erf")
+    domain = "" if op in standard else "tamiz"
     made = [ir.Attr(k, _kind(v), v) for k, v in attributes.items()]
     return ir.Node(domain, op, values, made, num_outputs=outputs, name="n")
 
@@ -101,7 +104,16 @@ def test_gated_gelu() -> None:
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 1), (2, 2)])
 @pytest.mark.parametrize("rotary", [False, True])
-@pytest.mark.parametrize("choice", [{}, {"window": 2, "sinks": 1}, {"window": 3, "sinks": 0}])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {},
+        {"window": 2, "sinks": 1},
+        {"window": 3, "sinks": 0},
+        {"softcap": 1.5},
+        {"softcap": 1.5, "window": 3, "sinks": 0, "scale": 0.8},
+    ],
+)
 def test_attention(heads: int, kv_heads: int, rotary: bool, choice: dict[str, Any]) -> None:
     dim = 4
     frequency = np.array([1.0, 0.3], np.float32) if rotary else None
@@ -144,18 +156,27 @@ def test_a_product_with_a_packed_weight_and_one_with_a_number() -> None:
     check(at, {"x": rows(32)}, lambda x: [x @ rows_of_it.T], (0,))
     at = node("Mul", {"x": None, "c": np.array(3.0, np.float32)})
     check(at, {"x": rows()}, lambda x: [3 * x], (0,))
+    at = node("Div", {"x": None, "c": np.array(4.0, np.float32)})
+    check(at, {"x": rows()}, lambda x: [x / 4], (0,))
+
+
+def test_tanh() -> None:
+    at = node("Tanh", {"x": None})
+    assert wanted(at) == ["x"]
+    check(at, {"x": rows()}, lambda x: [np.tanh(x)], (0,))
 
 
 @pytest.mark.parametrize(
     "at",
     [
         node("Erf", {"x": None}),
+        node("Div", {"x": np.ones(1, np.float32), "y": None}),
         node("MatMul", {"x": None, "y": None}),
         node("Attention", {"q": None, "k": None, "v": None}, num_heads=1, kv_heads=1, keep=4),
     ],
 )
 def test_an_op_without_a_way_back_is_named(at: ir.Node) -> None:
-    with pytest.raises(UnknownOpError, match=r"Erf|product with y|keep"):
+    with pytest.raises(UnknownOpError, match=r"Erf|division|product with y|keep"):
         back(at, {name: rows() for name in "qkvxy"}, [rows()])
 
 
@@ -195,8 +216,23 @@ def test_what_the_input_foretells_of_a_token_is_the_same_every_time(tiny: Survey
     assert any(loss.tokens is not None for loss in told.values())
 
 
-def test_the_way_back_through_a_whole_decoder(tiny: Survey, monkeypatch: Any) -> None:
+@pytest.fixture
+def capped(tmp_path: Path) -> Survey:
+    """A gemma2, whose scores and logits reach into their soft caps."""
+    model = tiny_gguf.random_model(
+        architecture="gemma2", layers=2, window=8, soft_caps=(1.0, 2.0), hidden=32, ffn=64
+    )
+    tiny_gguf.write(tmp_path / "gemma2.gguf", model)
+    source = str(tmp_path / "gemma2.gguf")
+    return survey(export(source, tmp_path / "gemma2", load(), "float32"), load())
+
+
+@pytest.mark.parametrize("kind", ["tiny", "capped"])
+def test_the_way_back_through_a_whole_decoder(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: Any
+) -> None:
     """The rows of a weight grow a little: the text's loss changes by Σ d · x · gradient."""
+    tiny: Survey = request.getfixturevalue(kind)
     drawn, found = [], {}
     surprise, inputs = gradients.surprise, gradients._inputs
 

@@ -1,5 +1,6 @@
 """event-attention through build: the graph that comes out, and what its sequences compute."""
 
+import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,12 +10,14 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from kit import tiny_gguf
 from kit.decoding import IDS, PROMPT, built, counted, distance, steps
 from tamiz.files.bundle import Bundle
 from tamiz.planning.plan import ConflictError, choose, make_plan, predict
 from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 from tamiz.runtime.sequence import ExactSequence
+from tamiz.survey.export import export
 from tamiz.survey.survey import survey
 
 ATTENTION = "layers.1.attention"
@@ -149,3 +152,21 @@ def test_the_plan_reads_less_the_more_a_key_must_weigh(plugins: Plugins, tiny_de
     dense, planned = cost(512)
     assert planned < 0.55 * dense
     assert cost(512, theta=0.1)[1] < planned
+
+
+def test_a_layer_with_a_window_of_the_model_is_refused(plugins: Plugins, tmp_path: Path) -> None:
+    model = tiny_gguf.random_model(architecture="gemma3", layers=6, window=8)
+    tiny_gguf.write(tmp_path / "model.gguf", model)
+    dense = export(str(tmp_path / "model.gguf"), tmp_path / "dense", plugins).path
+    path = built(plugins, dense, "windows", event_attention=FEW)
+    report = json.loads((path / "report.json").read_text())
+    reasons = {
+        site: fitted["decision"]["reason"]
+        for site, entry in report["sites"].items()
+        for fitted in entry["techniques"]
+        if fitted["name"] == "event-attention"
+    }
+    assert reasons.pop("layers.5.attention") == "passed the gate"
+    assert len(reasons) == 5
+    expected = "refused: the model has a window of 8 keys there, expected none"
+    assert set(reasons.values()) == {expected}

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,26 @@ def test_metrics_are_those_of_the_op_on_the_last_fifth_of_the_samples(dims: int)
     log_p, log_q = (v - np.log(np.exp(v).sum(1, keepdims=True)) for v in (exact, short))
     divergence = (np.exp(log_p) * (log_p - log_q)).sum(1).mean()
     assert fitted.metrics["kl"] == pytest.approx(divergence, rel=0.03)
+
+
+def test_the_divergence_is_that_of_soft_capped_logits() -> None:
+    x, cap = inputs(3000), 2.0
+    site = replace(SITE, logit_cap=cap)
+    fitted = fit(site, weight(), statistics(x), HeadShortlistConfig(keep=160))
+    short, exact = (
+        cap * np.tanh(np.concatenate(logits) / cap)
+        for logits in zip(*(run(fitted, part) for part in np.split(x[2400:], 5)), strict=True)
+    )
+    log_p, log_q = (v - np.log(np.exp(v).sum(1, keepdims=True)) for v in (exact, short))
+    divergence = (np.exp(log_p) * (log_p - log_q)).sum(1).mean()
+    assert fitted.metrics["kl"] == pytest.approx(divergence, rel=0.03)
+    assert fitted.metrics["kl"] != pytest.approx(made(x, keep=160).metrics["kl"], rel=0.1)
+
+
+def test_soft_capped_logits_cannot_be_minus_infinity() -> None:
+    site, config = replace(SITE, logit_cap=30.0), HeadShortlistConfig(fill="-inf")
+    with pytest.raises(FitError, match=r"soft-capped at 30, .* try --head-fill=estimate"):
+        fit(site, weight(), statistics(inputs(300)), config)
 
 
 @pytest.mark.parametrize("recall", [0.8, 0.95, 1.0])

@@ -4,6 +4,8 @@
 //   m' = max(m, max_j q.k_j)     p_j = exp(q.k_j - m')     a = exp(m - m')
 //   s' = a s + sum_j p_j         y' = a y + sum_j p_j v_j          at the end: y / s
 //
+// With a soft cap c, c tanh(q.k_j / c) stands for q.k_j (soft_cap-inl.h).
+//
 // A range of keys (kRangeKeys) begins anew; ranges are joined in their order by
 //
 //   m' = max(M, m)   M' = m'   S' = exp(M - m') S + exp(m - m') s   Y' = exp(M - m') Y + exp(m -

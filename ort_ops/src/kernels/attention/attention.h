@@ -37,8 +37,9 @@ struct AttendArgs {
   int64_t window;       // without a list: keys seen back from each query, itself included; 0: all
   int64_t sink_end;     // keys before it are seen from everywhere
   int64_t dim, group, past;
-  float* work;  // work_floats(rows, dim, bytes) floats
-  float* out;   // row r goes to out + r / group * out_stride + r % group * dim
+  float softcap;  // of the scores (soft_cap-inl.h); 0: none
+  float* work;    // work_floats(rows, dim, bytes) floats
+  float* out;     // row r goes to out + r / group * out_stride + r % group * dim
   int64_t out_stride;
   float* stats;  // [rows, 2]: largest score and sum, and `out` is not divided by the sum;
                  // null: it is

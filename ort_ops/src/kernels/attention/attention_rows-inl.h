@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/attention/attention_block-inl.h"
+#include "kernels/attention/soft_cap-inl.h"
 #include "simd/target.h"
 
 namespace tamiz {
@@ -61,12 +62,24 @@ inline void row_scores(const AttendArgs& a, const Block& block, int64_t row, Few
         for (int j = 0; j < kRowKeys; ++j) store(products[r] + (j1 + j) * kLanes, dot[r][j]);
       }
     }
-    const Vec position = load(block.position + j0);
     for (int r = 0; r < R; ++r) {
       Vec score = sum_each(products[r]);
       if (Row::kScaled) score = score * load(w.key_scale + j0);
-      store(w.score[row + r] + j0, seen(a, position, broadcast(w.last[row + r]), score));
+      store(w.score[row + r] + j0, score);
     }
+  }
+}
+
+/// Caps the scores of a row, and hides the keys that it does not see. Apart from `row_scores`: with
+/// the cap in its unrolled loop GCC 12 made wrong code for AVX2 at -O3.
+inline void show_scores(const AttendArgs& a, const Block& block, int64_t row, FewRows& w) {
+  float* score = w.score[row];
+  const Vec last = broadcast(w.last[row]);
+  for (int j = 0; j < block.count && a.softcap != 0.0f; j += kLanes) {
+    store(score + j, soft_cap(load(score + j), a.softcap));
+  }
+  for (int j = 0; j < block.count; j += kLanes) {
+    store(score + j, seen(a, load(block.position + j), last, load(score + j)));
   }
 }
 
@@ -145,7 +158,10 @@ template <class Row, int R>
 inline void row_block(const AttendArgs& a, const Block& block, int64_t row, FewRows& w) {
   row_scores<Row, R>(a, block, row, w);
   if (Row::kScaled) row_scales(a, block, a.values, w.value_scale);  // scores fetched them
-  for (int r = 0; r < R; ++r) row_softmax<Row>(block.count, row + r, w);
+  for (int r = 0; r < R; ++r) {
+    show_scores(a, block, row + r, w);
+    row_softmax<Row>(block.count, row + r, w);
+  }
   row_values<Row, R>(a, block, row, w);
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/attention/attention_block-inl.h"
+#include "kernels/attention/soft_cap-inl.h"
 #include "simd/target.h"
 
 namespace tamiz {
@@ -109,6 +110,22 @@ inline void tile_scores(const AttendArgs& a, const Block& block, int j, bool all
   }
 }
 
+/// Caps the scores of a block and then hides what rows do not see: apart from `tile_scores`, whose
+/// sums need all registers. `top` becomes the largest of each row.
+template <int V>
+inline void cap_scores(const AttendArgs& a, const Block& block, bool all, Tile<V>& w, Vec* top) {
+  for (int j = 0; j < block.count; ++j) {
+    float* score = w.score + j * w.kRows;
+    const Vec position = broadcast(block.position[j]);
+    for (int c = 0; c < V; ++c) {
+      Vec capped = soft_cap(load(score + c * kLanes), a.softcap);
+      if (!all) capped = seen(a, position, w.last[c], capped);
+      top[c] = max(top[c], capped);
+      store(score + c * kLanes, capped);
+    }
+  }
+}
+
 template <int V>
 inline void tile_softmax(int count, bool scaled, const Vec* top, Tile<V>& w) {
   Vec total[kLanes][V];
@@ -182,13 +199,18 @@ inline void tile_block(const AttendArgs& a, const Block& block, Tile<V>& w) {
   find_rows(a, block, w);
   const bool all = block.position[block.count - 1] <= last_key(a, 0) &&
                    block.position[0] >= last_key(a, a.rows - 1) - reach(a);
+  const bool capped = a.softcap != 0.0f;
   Vec top[V];
   for (int c = 0; c < V; ++c) top[c] = w.m[c];
   int j = 0;
   for (; j + kTileKeys<V> <= block.count; j += kTileKeys<V>) {
-    tile_scores<kTileKeys<V>>(a, block, j, all, w, top);
+    tile_scores<kTileKeys<V>>(a, block, j, all || capped, w, top);
   }
-  for (; j < block.count; ++j) tile_scores<1>(a, block, j, all, w, top);
+  for (; j < block.count; ++j) tile_scores<1>(a, block, j, all || capped, w, top);
+  if (capped) {
+    for (int c = 0; c < V; ++c) top[c] = w.m[c];
+    cap_scores(a, block, all, w, top);
+  }
   tile_softmax(block.count, a.bytes, top, w);
   int64_t d = 0;
   for (; d + kTileBroadcast <= a.dim; d += kTileBroadcast) {

@@ -5,6 +5,7 @@
 //   z = H S (k - mean)      n_d = round(z_d / s) + 8,  s = max |z| / 7
 //   score_j = s_j t sum_d q_d (n_jd - 8) / bits     q.(k - mean) nearly; t q the rotated query
 //
+// With a soft cap c, c tanh((score_j + q.mean) / c) stands for score_j (soft_cap-inl.h).
 // A key is kept where a query of the group gives it a weight above a least one. The sums of
 // products are integers below 2^24, so that they are exact as floats in any order.
 #pragma once
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #include "kernels/attention/attention_cache-inl.h"
+#include "kernels/attention/soft_cap-inl.h"
 #include "kernels/sketch/key_scores.h"
 #include "kernels/sketch/sketch_choice-inl.h"
 #include "kernels/sketch/sketch_pack-inl.h"
@@ -191,6 +193,16 @@ inline void score_all(const ScoreArgs& a) {
   score_lanes(a, copy, key);
 }
 
+inline void cap_all(const ScoreArgs& a) {
+  for (int64_t g = 0; g < a.query_count; ++g) {
+    float* const scores = a.weights + g * a.stride;
+    const Vec offset = broadcast(a.offsets[g]);
+    for (int64_t j = 0; j < a.keys; j += kLanes) {
+      store(scores + j, soft_cap(load(scores + j) + offset, a.softcap));
+    }
+  }
+}
+
 /// Hides the keys that the mask hides, and those behind the last one.
 inline void hide(const ScoreArgs& a, int64_t whole) {
   int64_t hidden = 0;
@@ -204,6 +216,7 @@ inline void hide(const ScoreArgs& a, int64_t whole) {
 inline void score_keys(const ScoreArgs& a) {
   const int64_t whole = (a.keys + kScoreBlock - 1) / kScoreBlock * kScoreBlock;
   score_all(a);
+  if (a.softcap != 0.0f) cap_all(a);
   hide(a, whole);
   for (int64_t g = 0; g < a.query_count; ++g) {
     float* const weights = a.weights + g * a.stride;

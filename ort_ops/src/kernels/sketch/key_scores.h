@@ -25,6 +25,8 @@ struct ScoreArgs {
   int64_t keys, bits;
   const ScoreQuery* queries;
   int64_t query_count;
+  float softcap;         // of score + offset (soft_cap-inl.h); 0: none, and no offset is added
+  const float* offsets;  // [query_count]: q.mean
   float* weights;  // [query_count, stride]: exp(score - the largest of them), 0 where hidden and
                    // up to a whole kScoreBlock
   int64_t stride;

@@ -51,12 +51,16 @@ class Attention : public Stage {
         kv_heads_(attributes.ints.at("kv_heads")),
         scale_(attributes.floats.at("scale")),
         rotary_scale_(attributes.floats.at("rotary_scale")),
+        softcap_(attributes.floats.at("softcap")),
         cache_(attributes, kernels.attention),
         choices_(key_choices(attributes, kernels)),
         kernels_(kernels.attention) {
     if (q_heads_ < 1 || kv_heads_ < 1 || q_heads_ % kv_heads_) {
       throw Error("num_heads is " + std::to_string(q_heads_) + " and kv_heads is " +
                   std::to_string(kv_heads_) + ", expected a positive multiple of kv_heads");
+    }
+    if (softcap_ != 0 && !(softcap_ > 0 && std::isnormal(1 / softcap_))) {
+      throw Error("softcap is " + std::to_string(softcap_) + ", expected 0 or a positive number");
     }
   }
 
@@ -81,7 +85,7 @@ class Attention : public Stage {
   void merge(const Call& call, const Layout& l, int64_t task) const;
 
   const int64_t q_heads_, kv_heads_;
-  const float scale_, rotary_scale_;
+  const float scale_, rotary_scale_, softcap_;
   const KeyValueCache cache_;
   const std::vector<std::unique_ptr<KeyChoice>> choices_;
   const AttentionKernels& kernels_;
@@ -309,6 +313,7 @@ AttendArgs Attention::head_arguments(const Call& call, const Layout& l, const Se
   a.past = segment.past;
   a.group = l.group;
   a.dim = l.dim;
+  a.softcap = softcap_;
   return a;
 }
 

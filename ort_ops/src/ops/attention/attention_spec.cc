@@ -13,6 +13,10 @@ std::vector<AttributeSpec> attributes() {
       {"kv_heads", AttributeSpec::Kind::integer, true, 0, "key/value heads"},
       {"scale", AttributeSpec::Kind::real, false, 0,
        "factor of the scores; 0: 1 / sqrt(head size)"},
+      {"softcap", AttributeSpec::Kind::real, false, 0,
+       "c of soft-capped scores c tanh(x / c), x = scale * q k^T, that softmax takes in place of "
+       "x; "
+       "0: none"},
       {"rotary_scale", AttributeSpec::Kind::real, false, 1, "factor of cosine and sine"},
       {"cache_bits", AttributeSpec::Kind::integer, false, 32,
        "of an element of a key or a value in the cache: 32, float32; 8, round(x / s) with s = max "

@@ -5,9 +5,10 @@
 //   w = sum of exp(s_j), j not in K
 //   y = (sum_K exp(q.k_j) v_j + w o) / (sum_K exp(q.k_j) + w)
 //
-// so that only the keys and values that weigh are read. The deviations of the other values from o
-// add up as vectors without a common direction do: to theta times the size of a value at most. o is
-// the mean value of the other keys by the query q' of an earlier step:
+// so that only the keys and values that weigh are read. A soft cap c puts c tanh(s_j / c) for s_j,
+// and c tanh(q.k_j / c) for q.k_j. The deviations of the other values from o add up as vectors
+// without a common direction do: to theta times the size of a value at most. o is the mean value of
+// the other keys by the query q' of an earlier step:
 //
 //   o = sum exp(q'.k_j) v_j / sum exp(q'.k_j), j not in K'
 //
@@ -71,6 +72,7 @@ EventChoice::EventChoice(const Attributes& attributes, const Kernels& kernels)
       window_(attributes.ints.at("window")),
       theta_(attributes.floats.at("theta")),
       gap_tol_(attributes.floats.at("gap_tol")),
+      softcap_(attributes.floats.at("softcap")),
       kernels_(kernels) {
   if (age_max_ < 1) {
     throw Error("age_max is " + std::to_string(age_max_) + ", expected at least 1");
@@ -187,6 +189,8 @@ void EventChoice::scan(const ChoiceCall& call, int64_t task) const {
   a.bits = sketch_bits(shape.dim);
   a.queries = p.queries.in(call.scratch) + head * shape.group;
   a.query_count = shape.group;
+  a.softcap = softcap_;
+  a.offsets = p.offsets.in(call.scratch) + head * shape.group;
   a.weights = p.weights.in(call.scratch) + head * shape.group * p.weight_stride + begin;
   a.stride = p.weight_stride;
   a.stats = p.tops.in(call.scratch) + task * shape.group * 2;
@@ -266,7 +270,8 @@ float EventChoice::log_left(const ChoiceCall& call, int64_t query) const {
     sum += left[i * group] * std::exp(tops[i * group * 2] - top);
   }
   if (sum == 0) return kNoKeys;
-  return top + std::log(sum) + p.offsets.in(call.scratch)[query];
+  const float log = top + std::log(sum);
+  return softcap_ != 0 ? log : log + p.offsets.in(call.scratch)[query];  // capped scores have it
 }
 
 void EventChoice::join(const ChoiceCall& call, int64_t b, float* y) const {

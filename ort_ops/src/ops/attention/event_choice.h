@@ -64,7 +64,7 @@ class EventChoice : public KeyChoice {
   void count(const ChoiceCall& call, int64_t sequence, bool was_off, bool anew) const;
 
   const int64_t age_max_, turn_, least_keys_, window_;
-  const float theta_, gap_tol_;
+  const float theta_, gap_tol_, softcap_;
   const Kernels& kernels_;
 };
 
