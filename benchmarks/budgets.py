@@ -46,6 +46,7 @@ def losses(
 ) -> dict[str, dict[str, float]]:
     """Loss of every bundle on the first windows of a text."""
     from tamiz.evaluation.evaluate import LATE, evaluate
+    from tamiz.evaluation.scores import Steps
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.machine import cores
     from tamiz.runtime.model import Model
@@ -54,8 +55,8 @@ def losses(
     cuts = read_windows(text, dense.bundle, windows)
     for path in bundles:
         built = Model.load(path, 1)
-        start = LATE if built.bundle.manifest.step_techniques else None
-        result = evaluate(built, dense, cuts, start, cores())
+        steps = Steps(LATE) if built.bundle.manifest.step_techniques else None
+        result = evaluate(built, dense, cuts, steps, cores())
         found[path.name] = {name: float(f"{value:.5g}") for name, value in result.items()}
         print(f"{path.name:24} {found[path.name]}", file=sys.stderr, flush=True)
     return found

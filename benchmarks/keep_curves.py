@@ -32,7 +32,7 @@ from typing import Any
 import tamiz_ops
 from tamiz.building.build import Options, build
 from tamiz.evaluation.evaluate import LATE, compare
-from tamiz.evaluation.scores import Reference
+from tamiz.evaluation.scores import Reference, Steps
 from tamiz.evaluation.windows import cut
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins, load
@@ -81,7 +81,9 @@ def score(
     build(arguments.dense, path, choose(plugins.techniques(), wanted), plugins, options)
     model = Model.load(path, threads=1)
     ids = Tokenizer(model.bundle).encode(arguments.text.read_text("utf-8"), bos=False)
-    found = compare(model, base, cut(ids, arguments.windows), LATE if technique == EVENT else None)
+    found = compare(
+        model, base, cut(ids, arguments.windows), Steps(LATE) if technique == EVENT else None
+    )
     kept, every = (
         sum(node.get(name, 0.0) for node in tamiz_ops.metrics(model.session).values())
         for name in COUNTED[technique]

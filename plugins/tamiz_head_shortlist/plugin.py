@@ -19,6 +19,7 @@ HEAD_SHORTLIST = api.Technique(
     claims=(api.Claim(api.Resource.OUTPUTS),),
     requires={"packed-tiles"},
     decode_only=True,
+    step_rows=lambda config: config.rows,
     calibrated=True,
     rungs=rungs,
     effect=effect,

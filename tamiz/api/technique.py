@@ -139,10 +139,9 @@ class Fit:
     Attributes:
         tensors: Packed constants by role (``weight``, ``mask``, …).
         attributes: Attributes of the op that reads them.
-        metrics: What the technique itself measured: ``exact`` (1 if Ŵ = W bit for bit) and
-            whatever it wants in the report. Where it can dequantise, the core adds
-            `tamiz.building.quality`'s metrics; where it cannot, metrics it gives under their names
-            are judged as they are.
+        metrics: What the technique itself measured: ``exact`` (1 if Ŵ = W bit for bit) and what
+            it wants in the report. Where it can dequantise, the core adds
+            `tamiz.building.quality`'s metrics; else those it gives under their names are judged.
         bits_per_weight: Stored bits divided by the number of dense weights.
         strip: Set by the core before the rewrite: False where the dense weight is to stay as an
             input of the new node. Only for techniques with a `fallback`.
@@ -213,9 +212,9 @@ class Identity:
         config: Pydantic model of the configuration, a `TechniqueConfig`.
         policy_keys: Short keys that a policy's entries may hold for this technique directly, and
             the field of the configuration that each sets: ``{"K": "k"}``.
-        default: True if a build uses it unless the user switches it off.
+        default: True if a build uses it unless it is switched off.
         standing: How far it is to be trusted.
-        pays: One sentence: the situation in which it pays, or that none was found; "" if unknown.
+        pays: One sentence: where it pays, or that no situation was found; "" if unknown.
     """
 
     name: str
@@ -236,14 +235,16 @@ class Where:
         site_kinds: Kinds of site it can act on.
         tensors: Tensor ids it can act on; empty means all of its kinds.
         takes: ``takes(site, config)``: whether the configuration takes in a site that it can act
-            on; a policy that names the site takes it in too. None if it takes them all.
+            on; a policy that names the site does too. None: all.
         decode_only: True if it acts on single-token steps only.
+        step_rows: ``step_rows(config)``: most tokens of a run that it takes for steps; None: 1.
     """
 
     site_kinds: AbstractSet[SiteKind]
     tensors: AbstractSet[str] = frozenset()
     takes: TakesFunction | None = None
     decode_only: bool = False
+    step_rows: Callable[[Any], int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,8 +311,8 @@ class Graph:
         fallback: True if its ops can compute with the dense weight instead (`Fit.strip`).
         shown: Fields of the configuration that ``--metrics`` shows, by the metric's name:
             ``{"kwta.temp": "temp"}``.
-        switch: Op and its input that switch the technique off in a run, ``KwtaMask.without``; the
-            core connects it. "" if a run cannot do without the technique.
+        switch: Op and input that switch it off in a run, ``KwtaMask.without``; the core connects
+            it. "" if a run cannot do without the technique.
     """
 
     rewrite: RewriteFunction

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tamiz.api.technique import Resource, Technique
 from tamiz.building import paying
-from tamiz.building.candidates import JOINED, Candidates, decodes, judging_windows
+from tamiz.building.candidates import JOINED, Candidates, applied, judging_windows, step_rows
 from tamiz.building.decider import CandidateTools, Tools
 from tamiz.building.ladders import LadderMaker
 from tamiz.building.limits import LimitSearch
@@ -145,9 +145,9 @@ class Allocation:
         plans = (*self._problem.plans, *(slot.site_plan for slot in slots))
         length = acting_context(tools.survey, plans, JOINED, dense.limit)
         windows = judging_windows(known, length)
-        decode, folder = self._decodes(slots), tools.work / "candidate"
+        rows, folder = self._step_rows(slots), tools.work / "candidate"
         reference = Reference(dense, tools.work)
-        scored = Candidates(reference, windows, decode, folder, candidates.write, tools.progress)
+        scored = Candidates(reference, windows, rows, folder, candidates.write, tools.progress)
         offered = self._problem.techniques
         search = LimitSearch(self._problem, offered, slots, scored.score, candidates.fill)
         pays: list[Paying] = []
@@ -162,7 +162,7 @@ class Allocation:
             text="calibration" if self.calibration_file is not None else "the model's own",
             windows=len(windows),
             window_tokens=len(windows[0]),
-            decode=decode,
+            decode=rows is not None,
             trials=search.trials,
             built=search.built,
             paying=pays,
@@ -223,11 +223,11 @@ class Allocation:
         """Techniques that their own fit or their rewrite refused."""
         return refused(slots)
 
-    def _decodes(self, slots: Sequence[Slot]) -> bool:
-        """Whether a technique that a trial may apply acts on single-token steps only."""
+    def _step_rows(self, slots: Sequence[Slot]) -> int | None:
+        """Tokens of the steps that show what any trial may lose; None where prompts do."""
         assert self._problem is not None
-        names = self._problem.techniques
-        return decodes(slots) or any(self.techniques[name].decode_only for name in names)
+        offered = [choice for plan in self._problem.plans for choice in plan.choices]
+        return step_rows([*applied(slots), *offered])
 
     def _offering(self) -> tuple[list[Choice], list[Choice]]:
         """The techniques whose rungs are chosen from: those that store weights, and others."""

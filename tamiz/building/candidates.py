@@ -9,7 +9,7 @@ the last tokens are read one by one.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tamiz.building.selection import Slot
 from tamiz.calibration.file import WINDOW, Calibration
 from tamiz.files.errors import TamizError, naming
+from tamiz.planning.choice import Choice
 from tamiz.planning.machine import cores
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Candidates:
     Attributes:
         reference: The dense model's scores, by a model of one thread.
         windows: Tokens of each window of the text.
-        decode: Whether they are read token by token as well; see `first_step`.
+        step_rows: Tokens of a step where they are read by steps as well, see `step_rows`; None.
         folder: Where candidates are written, one after the other.
         write: Writes the bundle of a candidate into a folder.
         progress: Told of every candidate.
@@ -51,7 +52,7 @@ class Candidates:
 
     reference: Reference
     windows: list[list[int]]
-    decode: bool
+    step_rows: int | None
     folder: Path
     write: Callable[[Sequence[Slot], Path], None]
     progress: Progress
@@ -63,6 +64,7 @@ class Candidates:
             RuntimeError: It does not run.
         """
         from tamiz.evaluation.evaluate import compare
+        from tamiz.evaluation.scores import Steps
         from tamiz.runtime.model import Model
 
         def report(done: int) -> None:
@@ -77,8 +79,8 @@ class Candidates:
             candidate = Model.load(self.folder, threads=1)
         except TamizError as error:
             raise RuntimeError(f"the built model does not run: {error}") from error
-        start = first_step(self.windows) if self.decode else None
-        result = compare(candidate, self.reference, self.windows, start, cores(), report)
+        steps = Steps(first_step(self.windows), self.step_rows) if self.step_rows else None
+        result = compare(candidate, self.reference, self.windows, steps, cores(), report)
         measured = {
             "dppl": result.dppl,
             "kl_mean": result.kl_mean,
@@ -106,9 +108,19 @@ def first_step(windows: Sequence[Sequence[int]]) -> int:
     return LATE if length <= JOINED else length - _STEPS
 
 
-def decodes(slots: Sequence[Slot]) -> bool:
-    """Whether an applied technique acts on single-token steps only."""
-    return any(slot.accepted and slot.accepted.choice.technique.decode_only for slot in slots)
+def step_rows(choices: Iterable[Choice]) -> int | None:
+    """Tokens of the steps that show what choices lose; None where prompts do.
+
+    The most in which all techniques act that act on single-token steps only.
+    """
+    only = [choice for choice in choices if choice.technique.decode_only]
+    rows = [1 if c.technique.step_rows is None else c.technique.step_rows(c.config) for c in only]
+    return min(rows, default=None)
+
+
+def applied(slots: Iterable[Slot]) -> list[Choice]:
+    """What slots apply."""
+    return [slot.accepted.choice for slot in slots if slot.accepted]
 
 
 def gate_windows(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tamiz.api.technique import Technique
-from tamiz.building.candidates import JOINED, Candidates, decodes, gate_windows
+from tamiz.building.candidates import JOINED, Candidates, applied, gate_windows, step_rows
 from tamiz.building.decider import CandidateTools, Tools
 from tamiz.building.selection import Slot, refused
 from tamiz.building.strength import adjustable, spend_budget
@@ -89,14 +89,14 @@ class Search:
                 skipped = f"the dense model cannot be scored: {error}"
         if skipped is not None or budget is None:
             return slots, WholeModelGate(max_dppl=budget, skipped=skipped)
-        decode = decodes(slots)
+        rows = step_rows(applied(slots))
         length = WINDOW
-        if decode or adjustable(slots):
+        if rows or adjustable(slots):
             plans = [slot.site_plan for slot in slots]
             length = acting_context(tools.survey, plans, JOINED, dense.limit)
         windows = gate_windows(dense, known, length, tools.progress)
         reference, folder = Reference(dense, tools.work), tools.work / "candidate"
-        scored = Candidates(reference, windows, decode, folder, candidates.write, tools.progress)
+        scored = Candidates(reference, windows, rows, folder, candidates.write, tools.progress)
         gated = spend_budget(slots, Trials(math.log1p(budget), scored.score, candidates.fill))
         given = known is not None and self.calibration_file is not None
         return gated.slots, WholeModelGate(
@@ -104,7 +104,7 @@ class Search:
             text="calibration" if given else "the model's own",
             windows=len(windows),
             window_tokens=len(windows[0]),
-            decode=decode,
+            decode=rows is not None,
             trials=gated.trials,
             built=gated.built,
         )

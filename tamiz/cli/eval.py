@@ -109,6 +109,7 @@ def command(
     of its own token minus the logit of the other bundle's.
     """
     from tamiz.evaluation.evaluate import LATE, evaluate
+    from tamiz.evaluation.scores import Steps
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.machine import cores
     from tamiz.runtime.model import Model
@@ -133,9 +134,9 @@ def command(
         if decode is None:
             decode = acts_on_steps_only(ctx, set(built.bundle.manifest.techniques) - built.without)
         cuts = read_windows(text, built.bundle, windows, window)
-        start = max(LATE, window - (last or window)) if decode or last else None
+        steps = Steps(max(LATE, window - (last or window))) if decode or last else None
         with status("load the models") as progress:
-            report |= evaluate(built, dense, cuts, start, at_once, progress)
+            report |= evaluate(built, dense, cuts, steps, at_once, progress)
     counted = None
     if metrics or metrics_by_layer:
         counted = RunMetrics(ctx, built.bundle, built.counts())

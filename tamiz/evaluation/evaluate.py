@@ -31,7 +31,7 @@ from tamiz.evaluation.scores import (
     DenseScores,
     Reference,
     Scores,
-    first_row,
+    Steps,
     likeliest,
     read_prompt,
     read_steps,
@@ -53,7 +53,7 @@ def evaluate(
     built: Model,
     dense: Model | None,
     windows: Ids[Ids[int]],
-    steps_from: int | None = None,
+    steps: Steps | None = None,
     at_once: int = 1,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def evaluate(
         built: The model.
         dense: What to compare with, or None.
         windows: Of the text; see `read_windows`.
-        steps_from: First position of a window to score token by token as well; None for none.
+        steps: How to score token by token as well; None for not at all.
         at_once: Windows to read side by side; for models of one thread each.
         progress: Takes a sentence that says how far the scoring is.
 
@@ -76,11 +76,11 @@ def evaluate(
         progress(f"{count} of {len(windows)} windows are scored")
 
     if dense is None:
-        quality = perplexity(built, windows, steps_from, at_once, done)
+        quality = perplexity(built, windows, steps, at_once, done)
         result: dict[str, Any] = {"ppl": quality.ppl, "ppl_from_16": quality.ppl_from_16}
         result["ppl_decode"] = quality.ppl_decode
     else:
-        compared = compare(built, Reference(dense), windows, steps_from, at_once, done)
+        compared = compare(built, Reference(dense), windows, steps, at_once, done)
         result = {
             "ppl": compared.built.ppl,
             "ppl_from_16": compared.built.ppl_from_16,
@@ -162,7 +162,7 @@ class Comparison:
 def perplexity(
     model: Model,
     windows: Ids[Ids[int]],
-    steps_from: int | None = None,
+    steps: Steps | None = None,
     at_once: int = 1,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Quality:
@@ -171,15 +171,15 @@ def perplexity(
     Args:
         model: The model.
         windows: Token ids of each, see `cut`.
-        steps_from: First position of a window to score token by token as well; None for none.
+        steps: How to score token by token as well; None for not at all.
         at_once: Windows to read side by side; for a model of one thread.
         progress: Takes the number of windows scored so far.
     """
 
     def losses(window: Ids[int]) -> Float64:
         found = [np.concatenate([nll for nll, _ in score(window, read_prompt(model, window))])]
-        if steps_from is not None:
-            parts = score(window, read_steps(model, window, steps_from), first_row(steps_from))
+        if steps is not None:
+            parts = score(window, read_steps(model, window, steps), steps.first_row)
             found.append(_at_the_end(np.concatenate([nll for nll, _ in parts]), len(found[0])))
         return np.stack(found)
 
@@ -188,7 +188,7 @@ def perplexity(
     def ppl(row: int, start: int) -> float:
         return float(np.exp(_mean(scores, row, start)))
 
-    return Quality(ppl(0, 1), ppl(0, LATE), None if steps_from is None else ppl(1, steps_from))
+    return Quality(ppl(0, 1), ppl(0, LATE), None if steps is None else ppl(1, steps.start))
 
 
 def _read(
@@ -210,7 +210,7 @@ def compare(
     built: Model,
     dense: Reference,
     windows: Ids[Ids[int]],
-    steps_from: int | None = None,
+    steps: Steps | None = None,
     at_once: int = 1,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
@@ -220,8 +220,7 @@ def compare(
         built: The built model.
         dense: The dense model's scores; the same vocabulary.
         windows: Token ids of each, see `cut`.
-        steps_from: First position of a window that the built model also reads token by token, as
-            it does all that follow; None for none.
+        steps: How the built model reads token by token as well; None for not at all.
         at_once: Windows to read side by side; for models of one thread each.
         progress: Takes the number of windows scored so far.
 
@@ -236,15 +235,15 @@ def compare(
 
     def rows(window: Ids[int]) -> Float64:
         first = len(window)
-        steps: Iterator[Scores] = iter(())
-        if steps_from is not None:
-            first = first_row(steps_from)
-            steps = score(window, read_steps(built, window, steps_from), first)
+        stepped: Iterator[Scores] = iter(())
+        if steps is not None:
+            first = steps.first_row
+            stepped = score(window, read_steps(built, window, steps), first)
         prompt = score(window, read_prompt(built, window))
         blocks: list[Float64] = []
         at = 0
         for of_dense, of_prompt in zip(dense.scores(window), prompt, strict=True):
-            others = [of_prompt, next(steps)] if at >= first else [of_prompt]
+            others = [of_prompt, next(stepped)] if at >= first else [of_prompt]
             blocks.append(_padded(_distances(of_dense, *others)))
             at += blocks[-1].shape[1]
         return np.concatenate(blocks, axis=1)
@@ -259,13 +258,13 @@ def compare(
 
     # By way of reading: the rows of nll and KL, and the first position.
     ways = [(1, 2, 1), (1, 2, LATE)]
-    if steps_from is not None:
-        ways.append((5, 6, steps_from))
+    if steps is not None:
+        ways.append((5, 6, steps.start))
     worst = max(ways, key=lambda way: mean(way[0], way[2]) - mean(0, way[2]))
     diverging = max(ways[::2], key=lambda way: mean(way[1], way[2]))
 
     def of_steps(value: Callable[[int, int], float], row: int) -> float | None:
-        return None if steps_from is None else value(row, steps_from)
+        return None if steps is None else value(row, steps.start)
 
     return Comparison(
         Quality(ppl(1, 1), ppl(1, LATE), of_steps(ppl, 5)),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tamiz.evaluation.windows import window_hash
 from tamiz.runtime.model import Model
-from tamiz.runtime.sequence import Logits
+from tamiz.runtime.sequence import Logits, Sequence
 
 #: Positions of a run, whose logits are in memory at a time; and of a comparison, which stays in the
 #: cache.
@@ -29,6 +29,24 @@ Float64 = NDArray[np.float64]
 Scores = tuple[Float64, Float32]
 #: The same, and the 10 likeliest tokens ``[n, 10]``, the likeliest first.
 DenseScores = tuple[Float64, Float32, NDArray[np.intp]]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Which tokens of a window are read by steps, beside reading all of it as a prompt.
+
+    Attributes:
+        start: First position that is predicted by a step.
+        rows: Tokens of a step: 1, or more where all that acts on single tokens acts on so many.
+    """
+
+    start: int
+    rows: int = 1
+
+    @property
+    def first_row(self) -> int:
+        """The first row of logits that `read_steps` gives: whole blocks follow."""
+        return (self.start - 1) // _ROWS * _ROWS
 
 
 @dataclass(frozen=True)
@@ -94,11 +112,6 @@ def likeliest(log_p: Float32) -> NDArray[np.intp]:
     return np.take_along_axis(tokens, order, axis=1)
 
 
-def first_row(steps_from: int) -> int:
-    """The first row of logits that `read_steps` gives: whole blocks follow."""
-    return (steps_from - 1) // _ROWS * _ROWS
-
-
 def score(window: Ids[int], blocks: Iterable[Logits], start: int = 0) -> Iterator[Scores]:
     """Scores of the tokens of a window from the logits before them, from row `start` on."""
     targets = np.array(window[1:])
@@ -123,17 +136,25 @@ def read_prompt(model: Model, window: Ids[int]) -> Iterator[Logits]:
             yield logits[row : row + _ROWS]
 
 
-def read_steps(model: Model, window: Ids[int], steps_from: int) -> Iterator[Logits]:
-    """Logits of a window from `first_row` on; position `steps_from` and those that follow are
-    predicted by tokens that are read one by one."""
-    context, first = window[:-1], first_row(steps_from)
+def read_steps(model: Model, window: Ids[int], how: Steps) -> Iterator[Logits]:
+    """Logits of a window from `Steps.first_row` on; position `Steps.start` and those that follow
+    are predicted by steps."""
+    context, first = window[:-1], how.first_row
     sequence = model.sequence(len(context))
     if first:
         sequence.read(context[:first])
     before: Iterable[Logits] = ()
-    if first < steps_from - 1:
-        before = sequence.logits(context[first : steps_from - 1]).copy()
-    single = (sequence.step(token).copy() for token in context[steps_from - 1 :])
-    rows = chain(before, single)
+    if first < how.start - 1:
+        before = sequence.logits(context[first : how.start - 1]).copy()
+    rows = chain(before, _step_rows(sequence, context[how.start - 1 :], how.rows))
     while block := list(islice(rows, _ROWS)):
         yield np.stack(block)
+
+
+def _step_rows(sequence: Sequence, tokens: Ids[int], rows: int) -> Iterator[Logits]:
+    """The logits after each token."""
+    for start in range(0, len(tokens), rows):
+        if rows == 1:
+            yield sequence.step(tokens[start]).copy()
+        else:
+            yield from sequence.logits(tokens[start : start + rows]).copy()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tamiz.evaluation import evaluate, scores, windows
-from tamiz.evaluation.scores import Reference
+from tamiz.evaluation.scores import Reference, Steps
 from tamiz.files.errors import TamizError
 from tamiz.runtime.model import Model
 
@@ -82,10 +82,10 @@ def test_scores_that_are_kept_on_disk_are_those_of_the_model(dense, other, tmp_p
 def test_windows_that_are_read_side_by_side_give_the_same(dense, shared, tmp_path):
     one, two = (tmp_path / name for name in ("one", "two"))
     one.mkdir(), two.mkdir()
-    alone = evaluate.compare(shared, Reference(dense, one), WINDOWS, 16)
+    alone = evaluate.compare(shared, Reference(dense, one), WINDOWS, Steps(16))
     reference = Reference(dense, two)
-    assert evaluate.compare(shared, reference, WINDOWS, 16, at_once=3) == alone
-    assert evaluate.compare(shared, reference, WINDOWS, 16, at_once=2) == alone
+    assert evaluate.compare(shared, reference, WINDOWS, Steps(16), at_once=3) == alone
+    assert evaluate.compare(shared, reference, WINDOWS, Steps(16), at_once=2) == alone
 
 
 def test_a_full_disk_only_costs_time(dense, other, tmp_path, monkeypatch):
@@ -121,22 +121,23 @@ def test_other_vocabularies_cannot_be_compared(dense, other, monkeypatch):
 
 
 def test_decoding_gives_what_reading_gives(dense, shared):
-    result = evaluate.compare(shared, Reference(dense), WINDOWS, steps_from=16)
+    result = evaluate.compare(shared, Reference(dense), WINDOWS, steps=Steps(16))
     assert result.built.ppl_decode == pytest.approx(direct(shared, 16), rel=1e-5)
     read = evaluate.perplexity(dense, WINDOWS)
     assert result.dense == replace(read, ppl_decode=read.ppl_from_16)
-    assert evaluate.perplexity(shared, WINDOWS, steps_from=16) == result.built
+    assert evaluate.perplexity(shared, WINDOWS, steps=Steps(16)) == result.built
     assert result.kl_decode == pytest.approx(0, abs=1e-6)
     assert result.top1_agreement_decode == pytest.approx(1, abs=0.01)
     assert result.top10_recall_decode == pytest.approx(1, abs=0.01)
 
 
-@pytest.mark.parametrize("start", [2, 60, 61, 99])
-def test_steps_may_begin_late(dense, shared, start):
-    result = evaluate.compare(shared, Reference(dense), WINDOWS, steps_from=start)
+@pytest.mark.parametrize(("start", "rows"), [(2, 1), (60, 1), (61, 8), (16, 8), (99, 3)])
+def test_steps_may_begin_late_and_have_several_tokens(dense, shared, start, rows):
+    steps = Steps(start, rows)
+    result = evaluate.compare(shared, Reference(dense), WINDOWS, steps=steps)
     assert result.built.ppl_decode == pytest.approx(direct(shared, start), rel=1e-5)
     assert result.dense.ppl_decode == pytest.approx(direct(dense, start), rel=1e-5)
-    assert evaluate.perplexity(shared, WINDOWS, steps_from=start) == result.built
+    assert evaluate.perplexity(shared, WINDOWS, steps=steps) == result.built
 
 
 def test_the_error_is_that_of_the_steps_where_these_lose_more(dense, shared, monkeypatch):
@@ -144,8 +145,8 @@ def test_the_error_is_that_of_the_steps_where_these_lose_more(dense, shared, mon
     monkeypatch.setattr(
         type(shared.sequence()), "step", lambda self, token: 2.0 * step(self, token)
     )
-    found = evaluate.compare(shared, Reference(dense), WINDOWS, steps_from=60)
-    alone = [evaluate.compare(shared, Reference(dense), [w], steps_from=60) for w in WINDOWS]
+    found = evaluate.compare(shared, Reference(dense), WINDOWS, steps=Steps(60))
+    alone = [evaluate.compare(shared, Reference(dense), [w], steps=Steps(60)) for w in WINDOWS]
     losses, divergences = zip(*((np.log1p(c.dppl), c.kl_decode) for c in alone), strict=True)
     root = len(WINDOWS) ** 0.5
     assert found.dppl_error == pytest.approx(np.std(losses, ddof=1) / root, rel=1e-6)
@@ -161,7 +162,7 @@ def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch):
     read = evaluate.compare(shared, Reference(dense), WINDOWS)
     assert read.dppl == pytest.approx(0, abs=1e-6)
     assert read.built.ppl_decode is None
-    decoded = evaluate.compare(shared, Reference(dense), WINDOWS, steps_from=16)
+    decoded = evaluate.compare(shared, Reference(dense), WINDOWS, steps=Steps(16))
     tempered = 0.5 * shared.logits(np.array(WINDOWS))[:, 15:-1].astype(np.float64)
     tempered -= np.log(np.exp(tempered).sum(axis=-1, keepdims=True))
     nll = -np.take_along_axis(tempered, np.array(WINDOWS)[:, 16:, None], axis=-1)
