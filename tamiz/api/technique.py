@@ -139,9 +139,9 @@ class Fit:
     Attributes:
         tensors: Packed constants by role (``weight``, ``mask``, …).
         attributes: Attributes of the op that reads them.
-        metrics: What the technique itself measured: ``exact`` (1 if Ŵ = W bit for bit) and what
-            it wants in the report. Where it can dequantise, the core adds
-            `tamiz.building.quality`'s metrics; else those it gives under their names are judged.
+        metrics: What the technique measured: ``exact`` (1 if Ŵ = W bit for bit) and more for the
+            report. Where it can dequantise, the core adds those of `tamiz.building.quality`; else
+            those that it gives under their names are judged.
         bits_per_weight: Stored bits divided by the number of dense weights.
         strip: Set by the core before the rewrite: False where the dense weight is to stay as an
             input of the new node. Only for techniques with a `fallback`.
@@ -213,8 +213,8 @@ class Identity:
         policy_keys: Short keys that a policy's entries may hold for this technique directly, and
             the field of the configuration that each sets: ``{"K": "k"}``.
         default: True if a build uses it unless it is switched off.
-        standing: How far it is to be trusted.
-        pays: One sentence: where it pays, or that no situation was found; "" if unknown.
+        standing: How far to trust it.
+        pays: One sentence: where it pays, or that nowhere was found; "" if unknown.
     """
 
     name: str
@@ -308,9 +308,8 @@ class Graph:
             outputs, and returns the new nodes; the core adds the metadata.
         ops: Ops of the domain `tamiz` whose run-time metrics are the technique's: ``KwtaMask``, or
             ``Attention.pack`` for those of an op whose names start with ``pack.``
-        fallback: True if its ops can compute with the dense weight instead (`Fit.strip`).
-        shown: Fields of the configuration that ``--metrics`` shows, by the metric's name:
-            ``{"kwta.temp": "temp"}``.
+        fallback: True if its ops can compute with the dense weight too (`Fit.strip`).
+        shown: Fields of the configuration in ``--metrics``: ``{"kwta.temp": "temp"}``.
         switch: Op and input that switch it off in a run, ``KwtaMask.without``; the core connects
             it. "" if a run cannot do without the technique.
     """
