@@ -162,6 +162,7 @@ def main() -> None:
     @click.option("--dense", type=click.Path(exists=True, path_type=Path), help="For ort-int4.")
     @click.option("--python", help="Interpreter with llama-cpp-python; none leaves llama.cpp out.")
     @click.option("--types", default=TYPES, show_default=True, help="llama.cpp's types.")
+    @click.option("--plain/--no-plain", default=True, help="llama.cpp without an imatrix too.")
     @click.option("--formats", default="q4_0,iq4_nl,q5_0,q8_0", show_default=True)
     @click.option("--fits", default="nearest,search,gptq", show_default=True)
     @click.option("--frontier", type=click.Path(exists=True, path_type=Path), help="Bundles.")
@@ -176,6 +177,7 @@ def main() -> None:
         dense: Path | None,
         python: str | None,
         types: str,
+        plain: bool,
         formats: str,
         fits: str,
         frontier: Path | None,
@@ -192,8 +194,10 @@ def main() -> None:
                 write_float32(gguf, floats)
             if calibration:
                 write_imatrix(calibration, imatrix)
+            ways = [None] if plain or not calibration else []
+            ways += [imatrix] if calibration else []
             for kind in filter(None, types.split(",")):
-                for known in (None, imatrix) if calibration else (None,):
+                for known in ways:
                     name = f"llama.cpp {kind}" + (" imatrix" if known else "")
                     bundles[name] = maker.of_llama(floats, kind, python, known)
         for form in filter(None, formats.split(",")):

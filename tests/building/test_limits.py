@@ -1,0 +1,45 @@
+"""How a search within limits moves from trial to trial."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tamiz.building.limits import next_loss
+
+
+def test_a_single_trial_is_scaled() -> None:
+    assert next_loss([(0.02, 1.2)]) == pytest.approx(0.02 * 0.96 / 1.2)
+    assert next_loss([(0.02, 0.5)]) == pytest.approx(0.02 * 0.96 / 0.5)
+    assert next_loss([(0.02, 40.0)]) == pytest.approx(0.02 / 4)  # a step is bounded
+    assert next_loss([(0.02, 0.01)]) == pytest.approx(0.02 * 4)
+    assert next_loss([(0.02, math.inf)]) == pytest.approx(0.02 / 4)
+
+
+def test_a_constant_loss_of_techniques_is_seen_after_two_trials() -> None:
+    def used(loss: float) -> float:
+        return 0.8 + 20 * loss  # 0.96 at 0.008
+
+    first = 0.02
+    second = next_loss([(first, used(first))])
+    assert next_loss([(first, used(first)), (second, used(second))]) == pytest.approx(0.008)
+
+
+def test_trials_around_the_limits_are_joined_by_a_line() -> None:
+    tried = [(0.03, 1.5), (0.01, 0.5), (0.02, 1.1)]
+    assert next_loss(tried) == pytest.approx(0.02 + (0.96 - 1.1) / ((1.1 - 0.5) / 0.01))
+
+
+@given(
+    st.lists(st.tuples(st.floats(1e-6, 1.0), st.floats(0.0, 10.0)), min_size=1, max_size=6),
+)
+def test_the_next_trial_lies_between_those_within_and_beyond(
+    tried: list[tuple[float, float]],
+) -> None:
+    within = max((loss for loss, used in tried if used <= 1), default=0.0)
+    beyond = min((loss for loss, used in tried if used > 1), default=math.inf)
+    found = next_loss(tried)
+    if within < beyond:
+        assert within <= found <= beyond
+    assert 0 < found < math.inf
