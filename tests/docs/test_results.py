@@ -230,3 +230,19 @@ def test_other_benchmarks_show_their_numbers(
     page = (repository / "docs/results/index.md").read_text()
     assert "## Many rows" in page
     assert "| rows 16 gflops | 12.5 |" in page
+
+
+def test_quantisers_are_sorted_by_size(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = {"mb": 520.0, "kl": 0.0042, "dppl": 0.0031, "top1": 0.981}
+    small = {"mb": 372.4, "kl": 0.02254, "dppl": 0.02512, "top1": 0.943}
+    found = {"llama.cpp Q6_K imatrix": large, "tamiz choice 01-372.4MB": small}
+    store(results.RESULTS, "quantisers-a", "quantisers", found)
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    rows = [line for line in page.splitlines() if "tamiz choice" in line or "Q6_K" in line]
+    assert rows[-2:] == [
+        "| tamiz choice 01-372.4MB | 372 | 0.0225 | 2.51 | 94.3 |",
+        "| llama.cpp Q6_K imatrix | 520 | 0.0042 | 0.31 | 98.1 |",
+    ]
