@@ -41,7 +41,8 @@ import numpy as np
 import record
 
 from tamiz.evaluation.bench import bundle_child, measure, ratios, read_bandwidth
-from tamiz.evaluation.evaluate import Comparison, Reference, compare, log_softmax
+from tamiz.evaluation.evaluate import LATE, Comparison, compare, log_softmax
+from tamiz.evaluation.scores import Reference, Steps
 from tamiz.evaluation.windows import cut
 from tamiz.planning.machine import cores
 from tamiz.runtime.model import Model
@@ -178,7 +179,7 @@ def quality(arguments: argparse.Namespace, results: dict[str, Any], names: list[
     with TemporaryDirectory(dir=arguments.folder) as scratch:
         scores = Reference(reference, Path(scratch))
         for name, model in models.items():
-            short = compare(model, scores, windows, decode=True, at_once=cores())
+            short = compare(model, scores, windows, Steps(LATE), cores())
             results.setdefault(name, {})["quality"] = told = {
                 "windows": arguments.windows,
                 **both(short, np.concatenate(long[name], axis=1)),

@@ -194,7 +194,7 @@ def main() -> None:
                 write_float32(gguf, floats)
             if calibration:
                 write_imatrix(calibration, imatrix)
-            ways = [None] if plain or not calibration else []
+            ways: list[Path | None] = [None] if plain or not calibration else []
             ways += [imatrix] if calibration else []
             for kind in filter(None, types.split(",")):
                 for known in ways:
