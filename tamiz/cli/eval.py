@@ -13,7 +13,6 @@ from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._switches import without_option
 from tamiz.cli._techniques import acts_on_steps_only
-from tamiz.evaluation.windows import WINDOW
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 @click.option(
     "--window",
     type=click.IntRange(32),
-    default=WINDOW,
+    default=1024,
     show_default=True,
     help="Tokens of a window. Techniques for long contexts act in long windows only.",
 )

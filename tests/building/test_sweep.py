@@ -40,7 +40,7 @@ def test_a_sweep_that_fails_leaves_nothing(
         raise TamizError("no luck")
 
     # the tiny model reads 256 tokens
-    monkeypatch.setattr(windows, "cut", lambda ids, count: cut(ids, count, 100))
+    monkeypatch.setattr(windows, "cut", lambda ids, count, _: cut(ids, count, 100))
     monkeypatch.setattr(sweep, "check_context", lambda *_: None)
     monkeypatch.setattr(sweep, "evaluate", fail)
     for _ in range(2):  # the first is not in the way of the second

@@ -59,7 +59,7 @@ def test_run_counts_what_its_masks_keep(bundle: Path) -> None:
 def test_every_command_prints_a_table(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n: [ids[:60]] * n)
+    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n, _: [ids[:60]] * n)
     text = tmp_path / "text.txt"
     text.write_text("hello world " * 300, "utf-8")
     short = ["--max-new-tokens", 2]

@@ -106,7 +106,7 @@ def test_a_forged_kv_cache_is_told(tamiz, dense_dir, tmp_path):
 
 
 def test_eval_prints_the_contracted_keys(tamiz, dense_dir, shared_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n: [ids[:100]] * n)
+    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n, _: [ids[:100]] * n)
     text = tmp_path / "text.txt"
     text.write_text("hello world, " * 100, "utf-8")
     code, out, _ = tamiz("eval", dense_dir, "--text", text, "--windows", 1, "--json")
@@ -126,8 +126,27 @@ def test_eval_prints_the_contracted_keys(tamiz, dense_dir, shared_dir, tmp_path,
     assert report["kl_decode"] == pytest.approx(0, abs=1e-6)
 
 
+def test_eval_scores_windows_of_a_length_and_their_last_tokens(tamiz, shared_dir, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("hello world, " * 100, "utf-8")
+    arguments = ["eval", shared_dir, "--text", text, "--windows", 2, "--json"]
+
+    def scored(*options):
+        code, out, _ = tamiz(*arguments, *options)
+        assert code == 0
+        return json.loads(out)
+
+    short = scored("--window", 64)
+    assert short["ppl"] != scored("--window", 96)["ppl"]
+    assert "ppl_decode" not in short
+    whole = scored("--window", 64, "--decode")
+    assert whole["ppl_decode"] == pytest.approx(short["ppl_from_16"], rel=1e-5)
+    assert scored("--window", 64, "--last", 48)["ppl_decode"] == whole["ppl_decode"]
+    assert scored("--window", 64, "--last", 8)["ppl_decode"] != whole["ppl_decode"]
+
+
 def test_eval_decodes_what_it_does_not_know(tamiz, shared_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n: [ids[:100]] * n)
+    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n, _: [ids[:100]] * n)
     text = tmp_path / "text.txt"
     text.write_text("hello world, " * 100, "utf-8")
     bundle = shutil.copytree(shared_dir, tmp_path / "other")

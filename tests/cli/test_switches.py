@@ -50,7 +50,7 @@ def test_chat_without_a_technique(bundles: tuple[Path, Path]) -> None:
 def test_eval_and_bench_without_a_technique(
     bundles: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n: [ids[:100]] * n)
+    monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n, _: [ids[:100]] * n)
     window, plain = bundles
     text = tmp_path / "text.txt"
     text.write_text("hello world " * 300, "utf-8")

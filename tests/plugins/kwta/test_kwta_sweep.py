@@ -23,7 +23,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "PREFILL", 16)
     monkeypatch.setattr(bench, "PAUSE", 0.0)
     # the tiny model reads 256 tokens
-    monkeypatch.setattr(windows, "cut", lambda ids, count: cut(ids, count, 100))
+    monkeypatch.setattr(windows, "cut", lambda ids, count, _: cut(ids, count, 100))
 
 
 @pytest.mark.usefixtures("quick")
