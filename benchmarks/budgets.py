@@ -48,14 +48,18 @@ def losses(
     from tamiz.evaluation.evaluate import LATE, evaluate
     from tamiz.evaluation.scores import Steps
     from tamiz.evaluation.windows import read_windows
+    from tamiz.planning.choice import built_step_rows
     from tamiz.planning.machine import cores
+    from tamiz.plugins import load
     from tamiz.runtime.model import Model
 
+    techniques = load(only_techniques=True).techniques()
     dense, found = Model.load(reference, 1), {}
     cuts = read_windows(text, dense.bundle, windows)
     for path in bundles:
         built = Model.load(path, 1)
-        steps = Steps(LATE) if built.bundle.manifest.step_techniques else None
+        rows = built_step_rows(techniques, built.bundle.manifest.techniques)
+        steps = Steps(LATE, rows) if rows else None
         result = evaluate(built, dense, cuts, steps, cores())
         found[path.name] = {name: float(f"{value:.5g}") for name, value in result.items()}
         print(f"{path.name:24} {found[path.name]}", file=sys.stderr, flush=True)

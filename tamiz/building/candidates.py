@@ -44,7 +44,8 @@ class Candidates:
     Attributes:
         reference: The dense model's scores, by a model of one thread.
         windows: Tokens of each window of the text.
-        step_rows: Tokens of a step where they are read by steps as well, see `step_rows`; None.
+        step_rows: Tokens of a step where they are read by steps as well, see
+            `tamiz.planning.choice.step_rows`; None.
         folder: Where candidates are written, one after the other.
         write: Writes the bundle of a candidate into a folder.
         progress: Told of every candidate.
@@ -106,16 +107,6 @@ def first_step(windows: Sequence[Sequence[int]]) -> int:
 
     length = len(windows[0])
     return LATE if length <= JOINED else length - _STEPS
-
-
-def step_rows(choices: Iterable[Choice]) -> int | None:
-    """Tokens of the steps that show what choices lose; None where prompts do.
-
-    The most in which all techniques act that act on single-token steps only.
-    """
-    only = [choice for choice in choices if choice.technique.decode_only]
-    rows = [1 if c.technique.step_rows is None else c.technique.step_rows(c.config) for c in only]
-    return min(rows, default=None)
 
 
 def applied(slots: Iterable[Slot]) -> list[Choice]:

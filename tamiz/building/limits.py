@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tamiz.building.problem import Problem
@@ -49,6 +49,8 @@ class LimitSearch:
     best: list[Slot] | None = None
     picks: list[int] = field(default_factory=list)
     _known: dict[tuple[str, str, str], Slot] = field(default_factory=dict)
+    #: Predicted loss of the trials of `run`, and the share of the limits that they used.
+    _tried: list[tuple[float, float]] = field(default_factory=list)
 
     def run(self) -> None:
         """Finds the best trial within the limits.
@@ -57,8 +59,7 @@ class LimitSearch:
             TamizError: There is none.
         """
         problem, target, seen = self.problem, self.problem.allowed, set()
-        factor, self.built = 1.0, None
-        tried: list[tuple[float, float]] = []
+        factor, self.built, self._tried = 1.0, None, []
         for _ in range(_TRIALS):
             picks = problem.solve(target)
             if tuple(picks) in seen:
@@ -66,20 +67,33 @@ class LimitSearch:
             seen.add(tuple(picks))
             candidate, predicted = self._candidate(picks), problem.spent(picks)
             used = self._try(candidate, picks, factor)
-            tried.append((predicted.loss, used))
+            self._tried.append((predicted.loss, used))
             if used <= 1:
                 self.best, self.picks, self.built = candidate, picks, len(self.trials) - 1
             if target is None or _ENOUGH <= used <= 1:
                 break
             lost = max(used, 0.0) * problem.allowed_loss
             factor = lost / predicted.loss if predicted.loss else 0.0
-            target = next_loss(tried) or problem.allowed_loss
+            target = next_loss(self._tried) or problem.allowed_loss
         if self.built is None:
             least = min(trial.kl_mean or math.inf for trial in self.trials)
             raise TamizError(
                 f"no trial is within the limits: the closest has a KL divergence of {least:.2g} "
                 "nats per token; raise --max-dppl or --max-kl"
             )
+
+    def predicted(self, problem: Problem) -> LimitSearch:
+        """A search of another problem that only predicted its best choice, and measured nothing.
+
+        The prediction takes the limits as widely as any trial of this search lets it.
+        """
+        allowed = None
+        if self.problem.allowed is not None:
+            widest = [loss / used for loss, used in self._tried if used > 0]
+            allowed = max([self.problem.allowed, *widest])
+        other = replace(self, problem=problem, picks=problem.solve(allowed))
+        other.best = other._candidate(other.picks)
+        return other
 
     def frontier(self, keep: Callable[[Trial], None]) -> None:
         """A trial for each point from the limit of KL on, some of them measured.

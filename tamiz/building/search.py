@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tamiz.api.technique import Technique
-from tamiz.building.candidates import JOINED, Candidates, applied, gate_windows, step_rows
+from tamiz.building.candidates import JOINED, Candidates, applied, gate_windows
 from tamiz.building.decider import CandidateTools, Tools
 from tamiz.building.selection import Slot, refused
 from tamiz.building.strength import adjustable, spend_budget
@@ -17,7 +17,7 @@ from tamiz.calibration import file as calibrations
 from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.calibration.file import WINDOW, Calibration
 from tamiz.files.errors import TamizError
-from tamiz.planning.choice import Choice
+from tamiz.planning.choice import Choice, step_rows
 from tamiz.planning.plan import Plan, acting_context, make_plan
 from tamiz.planning.policy import Rules, Tuning, read_policy
 from tamiz.reporting.report import WholeModelGate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -210,12 +210,6 @@ def recipe_flags(ctx: click.Context, recipe: Recipe) -> list[str]:
         if name not in known or not fields:
             flags.append(f"--{name}")
     return flags
-
-
-def acts_on_steps_only(ctx: click.Context, names: Collection[str]) -> bool:
-    """Whether one of the techniques acts on single-token steps only, or is not installed."""
-    known = techniques(ctx) if names else {}
-    return any(name not in known or known[name].decode_only for name in names)
 
 
 def _key(technique: str, field: str = "") -> str:

@@ -12,7 +12,8 @@ from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._switches import without_option
-from tamiz.cli._techniques import acts_on_steps_only
+from tamiz.cli._techniques import techniques
+from tamiz.evaluation.windows import WINDOW
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
@@ -55,21 +56,21 @@ if TYPE_CHECKING:
 @click.option(
     "--window",
     type=click.IntRange(32),
-    default=1024,
+    default=WINDOW,
     show_default=True,
     help="Tokens of a window. Techniques for long contexts act in long windows only.",
 )
 @click.option(
     "--decode/--prompt-only",
     default=None,
-    help="Also score token by token, as decoding does.  [default: if a technique of DIR acts on "
-    "single-token steps only]",
+    help="Also score in steps, as decoding does: of one token, or of as many as all techniques of "
+    "DIR take for a step.  [default: if a technique of DIR acts on steps only]",
 )
 @click.option(
     "--last",
     type=click.IntRange(1),
-    help="Tokens at the end of each window that are scored token by token.  [default: all from "
-    "position 16 on]",
+    help="Tokens at the end of each window that are scored in steps.  [default: all from position "
+    "16 on]",
 )
 @click.option(
     "--threads",
@@ -130,10 +131,9 @@ def command(
     if prompts is not None and dense is not None:
         report["greedy"] = _greedy(built, dense, prompts, tokens, count, at_once)
     if text is not None:
-        if decode is None:
-            decode = acts_on_steps_only(ctx, set(built.bundle.manifest.techniques) - built.without)
+        rows = _step_rows(ctx, built, True if last else decode)
         cuts = read_windows(text, built.bundle, windows, window)
-        steps = Steps(max(LATE, window - (last or window))) if decode or last else None
+        steps = Steps(max(LATE, window - (last or window)), rows) if rows else None
         with status("load the models") as progress:
             report |= evaluate(built, dense, cuts, steps, at_once, progress)
     counted = None
@@ -148,6 +148,19 @@ def command(
         print_table(("metric", ">value"), [(key, f"{value:.6g}") for key, value in report.items()])
     if counted:
         counted.print(metrics_by_layer)
+
+
+def _step_rows(ctx: click.Context, built: Model, wanted: bool | None) -> int | None:
+    """Tokens of the steps that are scored as well, None for none; `wanted` None: where a technique
+    acts on steps only."""
+    from tamiz.planning.choice import built_step_rows
+
+    all_of_it = built.bundle.manifest.techniques
+    acting = {name: about for name, about in all_of_it.items() if name not in built.without}
+    rows = built_step_rows(techniques(ctx), acting) if acting else None
+    if wanted is None:
+        return rows
+    return (rows or 1) if wanted else None
 
 
 def _greedy(

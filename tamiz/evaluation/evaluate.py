@@ -29,12 +29,11 @@ from numpy.typing import NDArray
 
 from tamiz.evaluation.scores import (
     DenseScores,
+    Reading,
     Reference,
     Scores,
     Steps,
     likeliest,
-    read_prompt,
-    read_steps,
     score,
 )
 from tamiz.files.errors import TamizError
@@ -131,7 +130,8 @@ class Comparison:
         top10_recall_decode: Fraction of dense's 10 likeliest tokens there that are among the
             built model's 10.
         dppl_error: Standard error of ln(1 + `dppl`) over windows; None for a single window.
-        kl_error: Standard error of `kl` over windows; None for a single window.
+        kl_error: Standard error over windows of the larger of `kl_mean` and `kl_decode`; None for a
+            single window.
     """
 
     built: Quality
@@ -153,11 +153,6 @@ class Comparison:
             ratios.append(built.ppl_decode / dense.ppl_decode)
         return max(ratios) - 1.0
 
-    @property
-    def kl(self) -> float:
-        """The larger of `kl_mean` and `kl_decode`."""
-        return max(self.kl_mean, self.kl_decode or 0.0)
-
 
 def perplexity(
     model: Model,
@@ -177,9 +172,10 @@ def perplexity(
     """
 
     def losses(window: Ids[int]) -> Float64:
-        found = [np.concatenate([nll for nll, _ in score(window, read_prompt(model, window))])]
+        reading = Reading(model, window, steps)
+        found = [np.concatenate([nll for nll, _ in score(window, reading.prompt())])]
         if steps is not None:
-            parts = score(window, read_steps(model, window, steps), steps.first_row)
+            parts = score(window, reading.stepped(), steps.first_row)
             found.append(_at_the_end(np.concatenate([nll for nll, _ in parts]), len(found[0])))
         return np.stack(found)
 
@@ -234,12 +230,12 @@ def compare(
         )
 
     def rows(window: Ids[int]) -> Float64:
-        first = len(window)
+        reading, first = Reading(built, window, steps), len(window)
         stepped: Iterator[Scores] = iter(())
         if steps is not None:
             first = steps.first_row
-            stepped = score(window, read_steps(built, window, steps), first)
-        prompt = score(window, read_prompt(built, window))
+            stepped = score(window, reading.stepped(), first)
+        prompt = score(window, reading.prompt())
         blocks: list[Float64] = []
         at = 0
         for of_dense, of_prompt in zip(dense.scores(window), prompt, strict=True):

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +45,7 @@ class Steps:
 
     @property
     def first_row(self) -> int:
-        """The first row of logits that `read_steps` gives: whole blocks follow."""
+        """The first row of logits that `Reading.stepped` gives: whole blocks follow."""
         return (self.start - 1) // _ROWS * _ROWS
 
 
@@ -83,7 +83,7 @@ class Reference:
         return self._load(file, kept)
 
     def _run(self, window: Ids[int]) -> Iterator[DenseScores]:
-        for nll, log_p in score(window, read_prompt(self.model, window)):
+        for nll, log_p in score(window, Reading(self.model, window).prompt()):
             yield nll, log_p, likeliest(log_p)
 
     def _load(
@@ -126,29 +126,51 @@ def score(window: Ids[int], blocks: Iterable[Logits], start: int = 0) -> Iterato
         start += len(log_p)
 
 
-def read_prompt(model: Model, window: Ids[int]) -> Iterator[Logits]:
-    """Logits of a window that is read as a prompt, some rows at a time."""
-    context = window[:-1]
-    sequence = model.sequence(len(context))
-    for start in range(0, len(context), _SLICE):
-        logits = sequence.logits(context[start : start + _SLICE])
-        for row in range(0, len(logits), _ROWS):
-            yield logits[row : row + _ROWS]
+@dataclass
+class Reading:
+    """How a model reads a window: as a prompt, and in steps from the same first tokens on.
 
+    Attributes:
+        model: The model.
+        window: The tokens.
+        steps: Which of them are read by steps; None for none.
+    """
 
-def read_steps(model: Model, window: Ids[int], how: Steps) -> Iterator[Logits]:
-    """Logits of a window from `Steps.first_row` on; position `Steps.start` and those that follow
-    are predicted by steps."""
-    context, first = window[:-1], how.first_row
-    sequence = model.sequence(len(context))
-    if first:
-        sequence.read(context[:first])
-    before: Iterable[Logits] = ()
-    if first < how.start - 1:
-        before = sequence.logits(context[first : how.start - 1]).copy()
-    rows = chain(before, _step_rows(sequence, context[how.start - 1 :], how.rows))
-    while block := list(islice(rows, _ROWS)):
-        yield np.stack(block)
+    model: Model
+    window: Ids[int]
+    steps: Steps | None = None
+    _before: Sequence | None = None
+
+    def prompt(self) -> Iterator[Logits]:
+        """Logits of the window as a prompt, some rows at a time."""
+        context, steps = self.window[:-1], self.steps
+        first = steps.first_row if steps else 0
+        sequence = self.model.sequence(len(context))
+        starts = [*range(0, first, _SLICE), *range(first, len(context), _SLICE)]
+        for start, end in pairwise([*starts, len(context)]):
+            if steps and start == first:
+                self._before = self.model.sequence(len(context))
+                self._before.take(sequence)
+            logits = sequence.logits(context[start:end])
+            for row in range(0, len(logits), _ROWS):
+                yield logits[row : row + _ROWS]
+
+    def stepped(self) -> Iterator[Logits]:
+        """Logits of the rows from `Steps.first_row` on; position `Steps.start` and those that
+        follow are predicted by steps.
+
+        Call it after `prompt` gave that row: what precedes it is not read again.
+        """
+        assert self.steps is not None
+        assert self._before is not None
+        context, first, start = self.window[:-1], self.steps.first_row, self.steps.start
+        sequence, self._before = self._before, None
+        before: Iterable[Logits] = ()
+        if first < start - 1:
+            before = sequence.logits(context[first : start - 1]).copy()
+        rows = chain(before, _step_rows(sequence, context[start - 1 :], self.steps.rows))
+        while block := list(islice(rows, _ROWS)):
+            yield np.stack(block)
 
 
 def _step_rows(sequence: Sequence, tokens: Ids[int], rows: int) -> Iterator[Logits]:

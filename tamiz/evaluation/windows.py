@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import read_text
-from tamiz.runtime.tokenizer import Tokenizer
 
 #: Tokens of a window that is scored.
 WINDOW = 1024
@@ -33,8 +31,8 @@ class Window(NamedTuple):
 
 
 def window_hash(window: Sequence[int]) -> str:
-    """SHA-256 of a window's tokens."""
-    return hashlib.sha256(np.asarray(window, np.int32).tobytes()).hexdigest()
+    """SHA-256 of a window's tokens, 4 bytes each."""
+    return hashlib.sha256(array("i", window).tobytes()).hexdigest()
 
 
 def read_windows(path: Path, bundle: Bundle, windows: int, window: int = WINDOW) -> list[list[int]]:
@@ -49,6 +47,8 @@ def read_windows(path: Path, bundle: Bundle, windows: int, window: int = WINDOW)
     Raises:
         TamizError: The file cannot be read or tokenised, or is too short; names it.
     """
+    from tamiz.runtime.tokenizer import Tokenizer
+
     text = read_text(path)
     try:
         return cut(Tokenizer(bundle).encode(text, bos=False), windows, window)

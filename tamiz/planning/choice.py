@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,3 +71,31 @@ class Choice:
             value = getattr(self.config, claim.block)
             return None if value is None else int(value)
         return claim.block
+
+
+def step_rows(choices: Iterable[Choice]) -> int | None:
+    """Tokens of the steps that show what choices lose; None where prompts do.
+
+    The most in which all techniques act that act on single-token steps only.
+    """
+    only = [choice for choice in choices if choice.technique.decode_only]
+    rows = [1 if c.technique.step_rows is None else c.technique.step_rows(c.config) for c in only]
+    return min(rows, default=None)
+
+
+def built_step_rows(
+    known: Mapping[str, Technique], built: Mapping[str, Mapping[str, Any]]
+) -> int | None:
+    """`step_rows` of a built bundle.
+
+    Args:
+        known: The installed techniques by name.
+        built: Version and configuration of the bundle's techniques by name, as its manifest has
+            them. One that is not installed, or takes other settings, counts as acting on steps of
+            one token.
+    """
+    try:
+        choices = [Choice.of(known[name], about["config"]) for name, about in built.items()]
+    except (KeyError, TamizError):
+        return 1
+    return step_rows(choices)

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from tamiz.files.bundle import MANIFEST, MODEL
 from tamiz.files.errors import TamizError
+from tamiz.runtime import large_pages
 from tamiz.runtime.model import Model
 from tamiz.runtime.pace import Pace
 from tamiz.runtime.pages import PAGE, Pages, pages_of
 from tamiz.runtime.sampling import Sampler, Sampling
-from tamiz.runtime.sequence import CHUNK, Logits, bind, check_tokens, together
+from tamiz.runtime.sequence import CHUNK, Logits, bind, check_tokens
 from tamiz.runtime.states import KEY_VALUES, SEQUENCES, State, stacked
 from tamiz.runtime.switches import switch_input
 
@@ -96,7 +97,7 @@ class Batch:
         self.tokens = self._pages.count * PAGE
         self._pace = Pace(slowdown)
         self._binding = model.session.io_binding()
-        self._cache = together(model.states, self.tokens)
+        self._cache = large_pages.arrays((s.shape(self.tokens), s.dtype) for s in model.states)
         for state, buffer in zip(model.states, self._cache, strict=True):
             bind(self._binding.bind_input, state.past, buffer)
             bind(self._binding.bind_output, state.present, buffer)

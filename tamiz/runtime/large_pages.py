@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 
 from tamiz.files.errors import TamizError
 from tamiz.files.external_data import External
@@ -122,6 +124,21 @@ def zeros(size: int) -> Bytes:
         whole, unit = np.frombuffer(memory, np.uint8), _PAGE
     start = -whole.ctypes.data % unit
     return whole[start : start + size]
+
+
+def arrays(forms: Iterable[tuple[Sequence[int], type[np.generic]]]) -> list[NDArray[Any]]:
+    """Arrays of zeros one after the other, of these shapes and types.
+
+    They lie in large pages, so that a decode step that reads rows here and there finds their
+    addresses sooner, and each begins at a cache line, so that no vector load of a row crosses one.
+    """
+    named = [(tuple(shape), np.dtype(kind)) for shape, kind in forms]
+    sizes = [math.prod(shape) * kind.itemsize for shape, kind in named]
+    memory, made, start = zeros(sum(map(aligned, sizes))), [], 0
+    for (shape, kind), size in zip(named, sizes, strict=True):
+        made.append(memory[start : start + size].view(kind).reshape(shape))
+        start += aligned(size)
+    return made
 
 
 def aligned(length: int) -> int:

@@ -11,7 +11,6 @@ fixed size; a sequence carries it along without knowing what it is.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Ids
@@ -128,6 +127,13 @@ class Sequence(ABC):
         if self._fixed:
             self._kept = len(self.tokens), [self._state(n).copy() for n in self._fixed]
 
+    def take(self, other: Sequence) -> None:
+        """Replaces the tokens and their state by those of another sequence of the model."""
+        self.truncate(0)
+        self._reserve(len(other.tokens))
+        self.tokens, self._kept = list(other.tokens), None
+        self._take(other)
+
     def truncate(self, length: int, unread: bool = False) -> None:
         """Forgets all tokens after the first `length`.
 
@@ -178,6 +184,10 @@ class Sequence(ABC):
         """The state of that index of the decoder's states, as it is now."""
 
     @abstractmethod
+    def _take(self, other: Sequence) -> None:
+        """Copies the state of a sequence of as many tokens, for which there is room."""
+
+    @abstractmethod
     def _cut(self, fixed: Ids[NDArray[Any]]) -> None:
         """Fits the state to the tokens, of which some have been forgotten.
 
@@ -221,7 +231,8 @@ class SharedSequence(Sequence):
         self._mask = np.ones((1, capacity), np.int64)
         self._mask_address = self._mask.ctypes.data
         self._binding = decoder.session.io_binding()
-        old, self._buffers = self._buffers, together(decoder.states, capacity)
+        forms = ((state.shape(capacity), state.dtype) for state in decoder.states)
+        old, self._buffers = self._buffers, large_pages.arrays(forms)
         for state, before, buffer in zip(decoder.states, old, self._buffers, strict=True):
             state.first(buffer, length)[:] = state.first(before, length)
             bind(self._binding.bind_input, state.past, buffer)
@@ -244,6 +255,11 @@ class SharedSequence(Sequence):
 
     def _state(self, index: int) -> NDArray[Any]:
         return self._buffers[index]
+
+    def _take(self, other: Sequence) -> None:
+        length = len(other.tokens)
+        for index, state in enumerate(self._decoder.states):
+            state.first(self._buffers[index], length)[:] = state.first(other._state(index), length)
 
     def _cut(self, fixed: Ids[NDArray[Any]]) -> None:
         for index, value in zip(self._fixed, fixed, strict=True):
@@ -327,6 +343,9 @@ class ExactSequence(Sequence):
         state: NDArray[Any] = self._cache[index].numpy()
         return state
 
+    def _take(self, other: Sequence) -> None:
+        self._cache = [_value(other._state(i).copy()) for i in range(len(self._decoder.states))]
+
     def _cut(self, fixed: Ids[NDArray[Any]]) -> None:
         values = dict(zip(self._fixed, fixed, strict=True))
         for index, state in enumerate(self._decoder.states):
@@ -362,22 +381,6 @@ def check_tokens(ids: Ids[int], vocabulary: int) -> None:
                 f"token {token} is unknown to the model, which knows 0 to {vocabulary - 1}; its"
                 " tokenizer.json may be another model's"
             )
-
-
-def together(states: Ids[State], rows: int) -> list[NDArray[Any]]:
-    """States at the start, with room for `rows` tokens.
-
-    They lie in large pages, so that a decode step that reads rows here and there finds their
-    addresses sooner, and each begins at a cache line, so that no vector load of a row crosses one.
-    """
-    shapes = [state.shape(rows) for state in states]
-    types = [np.dtype(state.dtype) for state in states]
-    sizes = [math.prod(shape) * kind.itemsize for shape, kind in zip(shapes, types, strict=True)]
-    memory, arrays, start = large_pages.zeros(sum(map(large_pages.aligned, sizes))), [], 0
-    for shape, kind, size in zip(shapes, types, sizes, strict=True):
-        arrays.append(memory[start : start + size].view(kind).reshape(shape))
-        start += large_pages.aligned(size)
-    return arrays
 
 
 def _value(array: NDArray[np.generic]) -> ort.OrtValue:

@@ -188,6 +188,10 @@ def test_what_makes_the_model_slower_is_not_applied(
     wanted = {"max_kl": 0.5, "allow": ("kv-int8",), "context": 200_000}
     report = built(reference, tmp_path / "out", plugins, **wanted)
     assert bool(applied(report, "kv-int8")) == (ratio > 1)
+    # Only a technique that does not beat the prediction is compared with a measured choice.
+    (entry,) = report.gate.paying
+    which = "predicted best" if ratio > 1 else "best"
+    assert f"measured {ratio:.2f} × as fast as the {which} choice without it" in entry.reason
 
 
 def test_what_a_technique_saves_is_measured(

@@ -53,6 +53,18 @@ def test_a_truncated_sequence_goes_on_where_it_was_cut(model):
     )
 
 
+def test_a_sequence_that_takes_another_goes_on_from_there_by_itself(model):
+    one, other = model.sequence(len(IDS)), model.sequence(4)
+    other.read(IDS[30:35])
+    one.read(IDS[:20])
+    other.take(one)
+    assert other.tokens == IDS[:20]
+    expected = one.step(IDS[20]).copy()
+    np.testing.assert_array_equal(other.step(IDS[20]), expected)
+    other.read(IDS[40:50])  # the first sequence does not see what the second one reads
+    np.testing.assert_allclose(one.read(IDS[21:]), whole(model, IDS)[-1], **CLOSE)
+
+
 def test_a_shared_cache_grows_when_it_is_full(shared):
     sequence = shared.sequence(4)
     for token in IDS:
