@@ -24,7 +24,7 @@ from tamiz_ops.formats import TILE, int_format
 _TILES_TOGETHER = 8
 _LEAST_SAMPLES = 64
 #: Rows of logits in memory at a time.
-_ROWS = 64
+_ROWS = 128
 
 Float = NDArray[np.float32]
 

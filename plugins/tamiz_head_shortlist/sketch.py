@@ -26,6 +26,7 @@ has the right mass, and tokens that the sketch knows badly are looked at sooner.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ from numpy.typing import NDArray
 
 import tamiz_ops
 from tamiz_head_shortlist.quantise import pack, signs
+from tamiz_ops.formats import TILE
 
 Float = NDArray[np.float32]
 
@@ -42,8 +44,8 @@ TENSORS = ("project", "sketch", "offset", "signs", "refinement", "refined_offset
 _SEED = 0
 #: Of the variances that Q divides by, so that directions that hardly occur stay finite.
 _LEAST_SHARE = 1e-4
-#: Rows of errors in memory at a time.
-_ROWS = 1024
+#: Rows of the weight that are in memory in other forms at a time, whole tiles.
+_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -54,27 +56,36 @@ class Sketch:
         tensors: ``project`` (P above Q), ``sketch`` (S), ``offset``, and where there are other
             directions than the axes ``signs`` (R), ``refinement`` (R') and ``refined_offset``, as
             the op HeadShortlist takes them.
-        project: P above Q as the op multiplies with them.
-        weight: S beside R as the op multiplies with them, ``[N, rows of project]``.
-        refinement: R', ``[N, K − dims]``.
+        project: P above Q as the op multiplies with them, ``[K, K]``.
+        dims: Rows of P.
+        bits: Of a number of S.
     """
 
     tensors: dict[str, NDArray[Any]]
     project: Float
-    weight: Float
-    refinement: Float
+    dims: int
+    bits: int
 
     def estimate(self, x: Float) -> tuple[Float, Float]:
         """e and e' ``[S, N]`` of inputs ``[S, K]``."""
+        n, dims, directions = len(self.tensors["offset"]), self.dims, len(self.project) - self.dims
         z = x @ self.project.T
-        e: Float = z @ self.weight.T
-        e += self.tensors["offset"]
-        if self.refinement.shape[1] == 0:
-            return e, e
-        finer: Float = z[:, -self.refinement.shape[1] :] @ self.refinement.T
-        finer += e
-        finer += self.tensors["refined_offset"]
-        return e, finer
+        coarse = np.empty((len(x), n), np.float32)
+        fine = np.empty_like(coarse) if directions else coarse
+        for part in _chunks(n):
+            count, tiles = part.stop - part.start, slice(part.start // TILE, -(-part.stop // TILE))
+            s = tamiz_ops.dequantize(self.tensors["sketch"][tiles], self.bits, count, dims)
+            e = z[:, :dims] @ s.T + self.tensors["offset"][part]
+            if directions:
+                r, finer = (
+                    tamiz_ops.dequantize_signs(self.tensors[name][tiles], count, directions)
+                    for name in ("signs", "refinement")
+                )
+                e += z[:, dims:] @ r.T
+                finer_e = e + z[:, dims:] @ finer.T
+                fine[:, part] = finer_e + self.tensors["refined_offset"][part]
+            coarse[:, part] = e
+        return coarse, fine
 
 
 @dataclass(frozen=True)
@@ -86,12 +97,8 @@ class _Inputs:
 
     def offset(self, error: Float) -> Float:
         """E μ + σ²/2 of rows E ``[N, K]``."""
-        found = np.empty(len(error), np.float32)
-        for start in range(0, len(error), _ROWS):
-            rows = error[start : start + _ROWS]
-            found[start : start + _ROWS] = (
-                rows @ self.mean + np.square(rows @ self.root).sum(axis=1) / 2
-            )
+        found: Float = np.empty(len(error), np.float32)
+        found[:] = error @ self.mean + np.square(error @ self.root).sum(axis=1) / 2
         return found
 
 
@@ -111,27 +118,42 @@ def make_sketch(weight: Float, x: Float, dims: int, bits: int) -> Sketch:
     variances, basis = np.maximum(variances[::-1], 0), axes[:, ::-1].T
     inputs = _Inputs(mean, (basis.T * np.sqrt(variances)).astype(np.float32))
     stretch, squeeze = _other_directions(variances[dims:], basis[dims:])
-    rows = np.concatenate([basis[:dims], stretch])
-    project = pack(np.ascontiguousarray(rows, np.float32), 8)
+    project = pack(np.concatenate([basis[:dims], stretch]).astype(np.float32), 8)
     p = tamiz_ops.dequantize(project, 8, k, k)
+    parts = [_of_rows(weight[part], p, squeeze, inputs, bits) for part in _chunks(n)]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Sketch({"project": project, **joined}, p, dims, bits)
+
+
+def _of_rows(
+    weight: Float, p: Float, squeeze: Float, inputs: _Inputs, bits: int
+) -> dict[str, NDArray[Any]]:
+    """The tensors of some rows of the head; no row needs another one."""
+    (n, k), directions = weight.shape, len(squeeze)
+    dims = k - directions
     sketch = pack(weight @ p[:dims].T, bits)
-    s = tamiz_ops.dequantize(sketch, bits, n, dims)
-    error = weight - s @ p[:dims]
-    tensors: dict[str, NDArray[Any]] = {"project": project, "sketch": sketch}
-    planes = [np.empty((n, 0), np.float32)] * 2
-    if dims < k:
+    error = weight - tamiz_ops.dequantize(sketch, bits, n, dims) @ p[:dims]
+    tensors: dict[str, NDArray[Any]] = {"sketch": sketch}
+    if directions:
+        planes = []
         left = error @ squeeze.T
-        for i, name in enumerate(("signs", "refinement")):
+        for name in ("signs", "refinement"):
             tensors[name] = tamiz_ops.pack_signs(*signs(left))
-            planes[i] = tamiz_ops.dequantize_signs(tensors[name], n, k - dims)
-            left -= planes[i]
+            planes.append(tamiz_ops.dequantize_signs(tensors[name], n, directions))
+            left -= planes[-1]
         error -= planes[0] @ p[dims:]
         tensors["offset"] = inputs.offset(error)
         error -= planes[1] @ p[dims:]
         tensors["refined_offset"] = inputs.offset(error) - tensors["offset"]
     else:
         tensors["offset"] = inputs.offset(error)
-    return Sketch(tensors, p, np.concatenate([s, planes[0]], axis=1), planes[1])
+    return tensors
+
+
+def _chunks(n: int) -> Iterator[slice]:
+    """Rows that are in memory as float32 at a time, whole tiles of them."""
+    for start in range(0, n, _ROWS):
+        yield slice(start, min(n, start + _ROWS))
 
 
 def _other_directions(
