@@ -13,7 +13,11 @@ A window is read hundreds of tokens a run, as a prompt is. Some techniques act o
 only, and some lose more there, as a step builds on what the steps before it left in the state. So
 a built model can be scored a second time, reading a position and all that follow token by token
 (`ppl_decode`): position 16, or a late one where the loss of long contexts counts. `dppl` is the
-worst of the three.
+worst of three, where D is the set of positions that are read both ways:
+
+    ppl / ppl_dense − 1
+    ppl_from_16 / ppl_from_16_dense − 1
+    ppl_from_16 / ppl_from_16_dense · exp(mean over D of nll by steps − nll as a prompt) − 1
 """
 
 from __future__ import annotations
@@ -123,9 +127,11 @@ class Comparison:
     Attributes:
         built: Quality of the built model.
         dense: Quality of the dense model.
+        dppl: How much worse the built model's perplexity is, as a fraction of dense's; see above.
         kl_mean: Mean KL(dense‖built) of the scored positions, in nats.
         top1_agreement: Fraction of positions where both give the same likeliest token.
-        kl_decode: `kl_mean` of the positions that the built model reads token by token.
+        kl_decode: `kl_mean` of a model that reads in steps: from position 16 on as a prompt, and
+            what steps add to it in the positions that are read both ways.
         top1_agreement_decode: `top1_agreement` there.
         top10_recall_decode: Fraction of dense's 10 likeliest tokens there that are among the
             built model's 10.
@@ -136,6 +142,7 @@ class Comparison:
 
     built: Quality
     dense: Quality
+    dppl: float
     kl_mean: float
     top1_agreement: float
     kl_decode: float | None = None
@@ -143,15 +150,6 @@ class Comparison:
     top10_recall_decode: float | None = None
     dppl_error: float | None = None
     kl_error: float | None = None
-
-    @property
-    def dppl(self) -> float:
-        """How much worse the built model's perplexity is, as a fraction of dense's."""
-        built, dense = self.built, self.dense
-        ratios = [built.ppl / dense.ppl, built.ppl_from_16 / dense.ppl_from_16]
-        if built.ppl_decode is not None and dense.ppl_decode is not None:
-            ratios.append(built.ppl_decode / dense.ppl_decode)
-        return max(ratios) - 1.0
 
 
 def perplexity(
@@ -252,35 +250,50 @@ def compare(
     def ppl(row: int, start: int) -> float:
         return float(np.exp(mean(row, start)))
 
-    # By way of reading: the rows of nll and KL, and the first position.
-    ways = [(1, 2, 1), (1, 2, LATE)]
-    if steps is not None:
-        ways.append((5, 6, steps.start))
-    worst = max(ways, key=lambda way: mean(way[0], way[2]) - mean(0, way[2]))
-    diverging = max(ways[::2], key=lambda way: mean(way[1], way[2]))
+    start = None if steps is None else steps.start
+    lost = _by_way([(row[1] - row[0], row[5] - row[1]) for row in scores], start)
+    diverged = _by_way([(row[2], row[6] - row[2]) for row in scores], start)[:, ::2]
+    worst, diverging = lost.mean(axis=0).argmax(), diverged.mean(axis=0).argmax()
 
     def of_steps(value: Callable[[int, int], float], row: int) -> float | None:
-        return None if steps is None else value(row, steps.start)
+        return None if start is None else value(row, start)
 
     return Comparison(
-        Quality(ppl(1, 1), ppl(1, LATE), of_steps(ppl, 5)),
-        Quality(ppl(0, 1), ppl(0, LATE), of_steps(ppl, 0)),
-        mean(2, 1),
-        mean(3, 1),
-        kl_decode=of_steps(mean, 6),
+        built=Quality(ppl(1, 1), ppl(1, LATE), of_steps(ppl, 5)),
+        dense=Quality(ppl(0, 1), ppl(0, LATE), of_steps(ppl, 0)),
+        dppl=float(np.expm1(lost[:, worst].mean())),
+        kl_mean=mean(2, 1),
+        top1_agreement=mean(3, 1),
+        kl_decode=None if start is None else float(diverged[:, 1].mean()),
         top1_agreement_decode=of_steps(mean, 7),
         top10_recall_decode=of_steps(mean, 8),
-        dppl_error=_standard_error([row[worst[0]] - row[0] for row in scores], worst[2]),
-        kl_error=_standard_error([row[diverging[1]] for row in scores], diverging[2]),
+        dppl_error=_standard_error(lost[:, worst]),
+        kl_error=_standard_error(diverged[:, diverging]),
     )
 
 
-def _standard_error(rows: Ids[Float64], start: int) -> float | None:
-    """Standard error over windows of the mean from a position on; None for a single window."""
-    if len(rows) < 2:
-        return None
-    means = [float(row[start - 1 :].mean()) for row in rows]
-    return float(np.std(means, ddof=1) / np.sqrt(len(means)))
+def _by_way(rows: Ids[tuple[Float64, Float64]], start: int | None) -> Float64:
+    """What a model loses in every window ``[windows, ways]`` by way of reading: as a prompt, as a
+    prompt from position 16 on, and in steps.
+
+    A step loses what a prompt loses from position 16 on, and what it loses more in the positions
+    that are read both ways. This difference varies little, so that few steps do.
+
+    Args:
+        rows: Of every window: what is lost as a prompt, and how much more in steps, by position.
+        start: First position that is read in steps; None if none is.
+    """
+    found = []
+    for prompt, more in rows:
+        late = prompt[LATE - 1 :].mean()
+        steps = [] if start is None else [late + more[start - 1 :].mean()]
+        found.append([prompt.mean(), late, *steps])
+    return np.array(found)
+
+
+def _standard_error(values: Float64) -> float | None:
+    """Standard error of the mean of some numbers; None for a single one."""
+    return None if len(values) < 2 else float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 def _distances(dense: DenseScores, *others: Scores) -> Float64:

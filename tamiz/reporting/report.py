@@ -84,9 +84,9 @@ class Trial(Record):
         kl_mean: Mean over positions of KL(dense ‖ candidate), in nats.
         ppl: Perplexity of the candidate.
         ppl_dense: Perplexity of the dense model.
-        ppl_decode: Perplexity of the candidate in the positions that are read token by token.
+        ppl_decode: Perplexity of the candidate in the positions that are read in steps.
         ppl_decode_dense: Perplexity of the dense model in the same positions.
-        kl_decode: As `kl_mean`, with the candidate fed token by token.
+        kl_decode: As `kl_mean`, of a candidate that reads in steps.
         dppl_error: Standard error of ln(1 + Δppl) over windows; None for a single window.
         kl_error: Likewise of the larger of `kl_mean` and `kl_decode`.
         bytes: Bytes of all constants of the candidate; None where none were predicted.

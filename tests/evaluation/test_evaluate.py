@@ -96,13 +96,6 @@ def test_a_full_disk_only_costs_time(dense, other, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_worse_perplexity_counts():
-    built = evaluate.Quality(ppl=9.0, ppl_from_16=11.0)
-    dense = evaluate.Quality(ppl=10.0, ppl_from_16=10.0)
-    result = evaluate.Comparison(built, dense, 0.0, 1.0)
-    assert result.dppl == pytest.approx(0.1)
-
-
 def test_windows_do_not_overlap_and_the_rest_is_left():
     assert windows.cut(range(10), 2, 4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
@@ -152,6 +145,23 @@ def test_the_error_is_that_of_the_steps_where_these_lose_more(dense, shared, mon
     assert found.dppl_error == pytest.approx(np.std(losses, ddof=1) / root, rel=1e-6)
     assert found.kl_error == pytest.approx(np.std(divergences, ddof=1) / root, rel=1e-6)
     assert found.kl_decode > found.kl_mean
+
+
+def test_late_steps_add_what_they_lose_to_the_loss_of_all_positions(dense, other, monkeypatch):
+    step = type(other.sequence()).step
+    monkeypatch.setattr(type(other.sequence()), "step", lambda self, token: 2.0 * step(self, token))
+    found = evaluate.compare(other, Reference(dense), WINDOWS, steps=Steps(60))
+    p, q = log_p(dense), log_p(other)
+    sharpened = 2.0 * q - np.log(np.exp(2.0 * q).sum(axis=-1, keepdims=True))
+    targets = np.array(WINDOWS)[:, 1:, None]
+    more = np.take_along_axis(q - sharpened, targets, axis=-1)[:, 59:, 0].mean(axis=1)
+    of_prompt = np.take_along_axis(p - q, targets, axis=-1)[:, 15:, 0].mean(axis=1)
+    assert found.dppl == pytest.approx(np.expm1((of_prompt + more).mean()), rel=1e-5)
+    error = np.std(of_prompt + more, ddof=1) / len(WINDOWS) ** 0.5
+    assert found.dppl_error == pytest.approx(error, rel=1e-4)
+    diverged = (np.exp(p) * (p - q)).sum(axis=-1)[:, 15:].mean()
+    further = (np.exp(p) * (q - sharpened)).sum(axis=-1)[:, 59:].mean()
+    assert found.kl_decode == pytest.approx(diverged + further, rel=1e-4)
 
 
 def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch):
