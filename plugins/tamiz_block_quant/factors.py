@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
-from contextlib import nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +27,13 @@ _SHRINKAGE, _MOST = 0.25, 0.6
 #: Inputs whose factors are kept. A layer has four. While one worker tries formats at its widest,
 #: another goes through the others.
 _KEPT = 6
-#: Inputs from which on only one factor is computed at a time, which takes 32 bytes a number of R.
-_LARGE = 4096
-
-_lock, _computing_large = threading.Lock(), threading.Lock()
+_lock = threading.Lock()
 # With the samples, so that no other array takes their id.
-_known: OrderedDict[tuple[int, bytes, float], tuple[Float, Future[Float]]] = OrderedDict()
+_known: OrderedDict[tuple[int, bytes, float], tuple[Float, Future[formats.Factor]]] = OrderedDict()
 
 
-def factor(statistics: Statistics, beta: float = 0.0) -> Float:
-    """R of the top of this file, float32 ``[K, K]``; computed once by the first who asks.
+def factor(statistics: Statistics, beta: float = 0.0) -> formats.Factor:
+    """R of the top of this file; computed once by the first who asks.
 
     Args:
         statistics: Of the input, with samples.
@@ -56,22 +52,18 @@ def factor(statistics: Statistics, beta: float = 0.0) -> Float:
             _known.popitem(last=False)
         found = _known[key][1]
     if mine:
-        large = statistics.samples.shape[1] > _LARGE
         try:
-            with _computing_large if large else nullcontext():
-                found.set_result(formats.feedback_factor(second_moments(statistics, beta)))
+            found.set_result(formats.feedback_factor(*second_moments(statistics, beta)))
         except BaseException as error:
             found.set_exception(error)
     return found.result()
 
 
-def second_moments(statistics: Statistics, beta: float = 0.0) -> Float:
-    """H of the top of this file, float32 ``[K, K]``."""
+def second_moments(statistics: Statistics, beta: float = 0.0) -> tuple[Float, Float]:
+    """X, float32 ``[S, K]``, and d, ``[K]``, with H of the top of this file = Xᵀ X + diag(d)."""
     x = statistics.samples
     known, inputs = x.shape
     share = np.float32(min(_MOST, _SHRINKAGE * np.sqrt(inputs / known)))
-    moments: Float = x.T @ x
-    moments *= (1 - share) / np.float32(known)
     mean = statistics.imatrix.mean()
-    moments[np.diag_indices(inputs)] += share * statistics.imatrix + np.float32(beta) * mean
-    return moments
+    scaled: Float = x * np.sqrt((1 - share) / np.float32(known))
+    return scaled, share * statistics.imatrix + np.float32(beta) * mean

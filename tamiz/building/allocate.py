@@ -37,9 +37,10 @@ from tamiz.reporting.report import Paying, Trial, WholeModelGate
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.sensitivity import sensitivities, windows_at_once
 
-#: Most windows of a calibration that predictions of losses read.
-_CHOOSING = 4
-#: Bytes that the activations of windows which are read side by side may take.
+#: Most windows of a calibration that predictions of losses read, and tokens that are read at a time:
+#: few enough that two such parts of a model of 1.5 billion parameters fit into `_MEMORY`.
+_CHOOSING, _PART = 4, 256
+#: Bytes that the activations of parts which are read side by side may take.
 _MEMORY = 6 << 30
 #: The whole model is measured, so the gate of a single tensor accepts any fit.
 _ANYTHING = Gating("cos_w", None, None, None)
@@ -92,9 +93,13 @@ class Allocation:
         assert known is not None
         survey, profile = tools.survey, machine.load()
         try:
-            windows = known.choosing[:_CHOOSING]
-            side_by_side = min(cores(), windows_at_once(survey, len(windows[0]), _MEMORY))
-            found = sensitivities(survey, windows, tools.progress, side_by_side)
+            parts = [
+                window[start : start + _PART]
+                for window in known.choosing[:_CHOOSING]
+                for start in range(0, len(window), _PART)
+            ]
+            side_by_side = min(cores(), windows_at_once(survey, len(parts[0]), _MEMORY))
+            found = sensitivities(survey, parts, tools.progress, side_by_side)
         except UnknownOpError as error:
             raise TamizError(
                 f"{survey.bundle.path}: losses cannot be predicted, as no backward pass is known "

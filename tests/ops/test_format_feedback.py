@@ -16,12 +16,20 @@ from tamiz_ops.formats import (
 )
 
 
-def correlated(k: int) -> np.ndarray:
-    """The second moment of inputs that 24 factors explain in part."""
+def correlated(k: int, count: int) -> np.ndarray:
+    """Inputs ``[count, k]`` that 24 factors explain in part, with a second moment of Xᵀ X."""
     random = np.random.default_rng(5)
-    x = random.standard_normal((4 * k, 24)) @ random.standard_normal((24, k))
+    x = random.standard_normal((count, 24)) @ random.standard_normal((24, k))
     x += random.standard_normal(x.shape)
-    return (x.T @ x / len(x)).astype(np.float32)
+    return (x / np.sqrt(count)).astype(np.float32)
+
+
+def constant(k: int, value: float) -> np.ndarray:
+    return np.full(k, value, np.float32)
+
+
+def zeros(k: int) -> np.ndarray:
+    return constant(k, 0.0)
 
 
 def normal(n: int, k: int) -> np.ndarray:
@@ -38,8 +46,9 @@ def lost(format: Format, weight: np.ndarray, packed: np.ndarray, moments: np.nda
 @pytest.mark.parametrize("name", FITTED)
 @pytest.mark.parametrize(("n", "k"), [(40, 512), (17, 300)])
 def test_feedback_makes_up_for_errors(name: str, n: int, k: int) -> None:
-    format, weight, moments = find_format(name), normal(n, k), correlated(k)
-    packed = quantise_with_feedback(format, weight, feedback_factor(moments))
+    format, weight, x = find_format(name), normal(n, k), correlated(k, 4 * k)
+    packed = quantise_with_feedback(format, weight, feedback_factor(x, zeros(k)))
+    moments = x.T @ x
     searched = quantise(format, weight, np.diagonal(moments).copy())
     ratio = lost(format, weight, packed, moments) / lost(format, weight, searched, moments)
     assert ratio < 0.5
@@ -48,25 +57,66 @@ def test_feedback_makes_up_for_errors(name: str, n: int, k: int) -> None:
 @pytest.mark.parametrize("name", ["q4_0", "q3_k", "q4_units"])
 def test_inputs_that_are_not_correlated_gain_nothing_and_lose_little(name: str) -> None:
     format, weight, moments = find_format(name), normal(32, 512), np.eye(512, dtype=np.float32)
-    packed = quantise_with_feedback(format, weight, feedback_factor(moments))
+    packed = quantise_with_feedback(format, weight, feedback_factor(moments, zeros(512)))
     searched = quantise(format, weight)
     ratio = lost(format, weight, packed, moments) / lost(format, weight, searched, moments)
     assert ratio == pytest.approx(1, abs=0.02)
 
 
-def test_outputs_do_not_depend_on_each_other() -> None:
-    format, weight, moments = find_format("q3_k"), normal(48, 256), correlated(256)
-    factor = feedback_factor(moments)
+@pytest.mark.parametrize("count", [24, 256])
+def test_outputs_do_not_depend_on_each_other(count: int) -> None:
+    format, weight = find_format("q3_k"), normal(48, 256)
+    factor = feedback_factor(correlated(256, count), constant(256, 0.1))
     whole = quantise_with_feedback(format, weight, factor)
     assert np.array_equal(whole[:1], quantise_with_feedback(format, weight[:16], factor))
 
 
+@pytest.mark.parametrize(("k", "count"), [(300, 60), (512, 1), (1000, 250), (96, 25), (96, 400)])
+def test_a_factor_is_that_of_the_second_moments(k: int, count: int) -> None:
+    """Of few samples, whose factor has a low rank above its diagonal, and of many."""
+    x = correlated(k, count)
+    diagonal = np.random.default_rng(1).uniform(1e-5, 1e-3, k).astype(np.float32)
+    x[:, 3] *= 100  # an input much larger than all others, as models have them
+    found = feedback_factor(x, diagonal, damping=0.0).own(slice(None))
+    moments = x.T.astype(np.float64) @ x + np.diag(diagonal).astype(np.float64)
+    expected = moments / np.diagonal(moments).mean()
+    made = found.astype(np.float64) @ found.T
+    sizes = np.sqrt(np.outer(np.diagonal(expected), np.diagonal(expected)))
+    assert np.abs((made - expected) / sizes).max() < 2e-5
+    assert np.array_equal(found, np.triu(found))
+
+
+def test_a_factor_of_few_samples_carries_what_its_matrix_does() -> None:
+    factor = feedback_factor(correlated(600, 100), constant(600, 0.5)).padded(608)
+    errors = normal(5, 608)
+    r, carry = factor.own(slice(None)), factor.carry(5)
+    for begin in range(0, 608, 256):
+        block = slice(begin, min(begin + 256, 608))
+        expected = errors[:, :begin] @ r[:begin, block]
+        np.testing.assert_allclose(carry.to(block), expected, atol=2e-5)
+        np.testing.assert_array_equal(factor.own(block), r[block, block])
+        carry.add(block, errors[:, block])
+
+
+def test_few_samples_lose_as_little_as_all_of_their_second_moments() -> None:
+    format, weight, x = find_format("q3_k"), normal(64, 512), correlated(512, 128)
+    diagonal = constant(512, 0.2)
+    moments = x.T @ x + np.diag(diagonal)
+    few = quantise_with_feedback(format, weight, feedback_factor(x, diagonal))
+    square = np.linalg.cholesky(moments).T  # as many rows as inputs
+    whole = quantise_with_feedback(format, weight, feedback_factor(square, zeros(512)))
+    ratio = lost(format, weight, few, moments) / lost(format, weight, whole, moments)
+    assert ratio == pytest.approx(1, abs=0.003)
+
+
 def test_faults_are_named() -> None:
     format, weight = find_format("q4_0"), normal(4, 64)
-    with pytest.raises(ValueError, match=r"factor is \[32, 32\], expected \[64, 64\]"):
-        quantise_with_feedback(format, weight, np.eye(32, dtype=np.float32))
+    with pytest.raises(ValueError, match="factor is of 32 inputs, expected 64"):
+        quantise_with_feedback(format, weight, feedback_factor(correlated(32, 99), zeros(32)))
     with pytest.raises(ValueError, match="expected a positive number"):
-        feedback_factor(np.zeros((64, 64), np.float32))
-    negative = -np.ones((64, 64), np.float32) + 3 * np.eye(64, dtype=np.float32)
-    with pytest.raises(ValueError, match="not positive definite"):
-        feedback_factor(negative)
+        feedback_factor(np.zeros((4, 64), np.float32), zeros(64))
+    for count in (8, 64):
+        x, negative = correlated(64, count), zeros(64)
+        negative[3] = -2 * np.square(x[:, 3]).sum()
+        with pytest.raises(ValueError, match="not positive definite"):
+            feedback_factor(x, negative)

@@ -16,7 +16,8 @@ from tamiz_ops.formats.declared import (
     gguf_format,
     int_format,
 )
-from tamiz_ops.formats.feedback import feedback_factor, quantise_with_feedback
+from tamiz_ops.formats.factor import Factor, feedback_factor
+from tamiz_ops.formats.feedback import quantise_with_feedback
 from tamiz_ops.formats.fitting import FITTED, quantisable, quantise
 from tamiz_ops.formats.packing import dequantize, pack_blocks, pack_parts, unpack_parts
 from tamiz_ops.formats.parts import Parts
@@ -27,6 +28,7 @@ __all__ = [
     "GROUP",
     "SUPER_BLOCK",
     "TILE",
+    "Factor",
     "Format",
     "Parts",
     "Scales",

@@ -1,6 +1,6 @@
 """Fits a weight to a format with feedback: errors of later inputs make up for those of earlier.
 
-    minimise    ‖(W − Ŵ) R‖²,    R Rᵀ = the second moment of the inputs, R upper triangular
+    minimise    ‖(W − Ŵ) R‖²,    R Rᵀ = the second moment of the inputs, `tamiz_ops.formats.factor`
 
 The inputs are rounded in order (LDLQ; GPTQ computes the same): with the errors e of the inputs
 before j, input j is rounded to the level nearest to w_j + Σ_i e_i R_ij / R_jj. Scales and minima of
@@ -15,24 +15,21 @@ import numpy.typing as npt
 
 from tamiz_ops import _native
 from tamiz_ops.formats.declared import SUPER_BLOCK, TILE, Format, Scales
+from tamiz_ops.formats.factor import Factor
 from tamiz_ops.formats.fitting import check_weight, costs, description, fit_parts
 from tamiz_ops.formats.packing import pack_parts
 from tamiz_ops.formats.parts import Array, Floats, Parts, pad_columns
 
-#: Share of the mean second moment that is added to every input's: what is not measured well.
-_DAMPING = 0.01
-
-
 _ROWS = 4096  # outputs that are fitted at a time
 
 
-def quantise_with_feedback(format: Format, values: Floats, factor: Floats) -> npt.NDArray[np.uint8]:
+def quantise_with_feedback(format: Format, values: Floats, factor: Factor) -> npt.NDArray[np.uint8]:
     """Packs float weights in a format, fitted with feedback.
 
     Args:
         format: One of `FITTED`.
         values: float32 ``[N, K]``, finite.
-        factor: R, float32 ``[K, K]``; see `feedback_factor`.
+        factor: R; see `tamiz_ops.formats.factor.feedback_factor`.
 
     Returns:
         uint8 ``[ceil(N / 16), tile bytes]``.
@@ -42,9 +39,9 @@ def quantise_with_feedback(format: Format, values: Floats, factor: Floats) -> np
     """
     check_weight(format, values)
     n, k = values.shape
-    if factor.shape != (k, k):
-        raise ValueError(f"factor is {list(factor.shape)}, expected {[k, k]}")
-    r = _padded(factor, format.blocks(k) * format.block)
+    if factor.inputs != k:
+        raise ValueError(f"factor is of {factor.inputs} inputs, expected {k}")
+    r = factor.padded(format.blocks(k) * format.block)
     packed = np.empty(format.packed_shape(n, k), np.uint8)
     for start in range(0, n, _ROWS):
         stop = min(n, start + _ROWS)
@@ -53,60 +50,25 @@ def quantise_with_feedback(format: Format, values: Floats, factor: Floats) -> np
     return packed
 
 
-def _fit(format: Format, values: Floats, r: Floats) -> Parts:
+def _fit(format: Format, values: Floats, r: Factor) -> Parts:
     """Fits some outputs."""
     weight = pad_columns(values, format.block)
     whole = format.scales is Scales.UNITS  # one factor of each output
     width = weight.shape[1] if whole else max(format.block, SUPER_BLOCK)
-    errors, found = np.zeros_like(weight), []
+    carry, found = r.carry(len(weight)), []
     for begin in range(0, weight.shape[1], width):
         block = slice(begin, min(begin + width, weight.shape[1]))
-        carried = errors[:, :begin] @ r[:begin, block]
-        diagonal = np.diagonal(r)[block]
+        carried, own = carry.to(block), r.own(block)
+        diagonal = np.diagonal(own)
         target = weight[:, block] + carried / diagonal
         parts = fit_parts(format, target, costs(np.square(diagonal), len(diagonal)))
         scale, minimum = _factors(format, parts)
-        quants, errors[:, block] = _native.round_with_feedback(
-            description(format), weight[:, block], carried, r[block, block], scale, minimum
+        quants, errors = _native.round_with_feedback(
+            description(format), weight[:, block], carried, own, scale, minimum
         )
+        carry.add(block, errors)
         found.append((parts, quants + np.uint8(format.name == "q8_0")))
     return _joined(found, values.shape[1])
-
-
-def feedback_factor(moments: Floats, damping: float = _DAMPING) -> Floats:
-    """R upper triangular with R Rᵀ = the damped second moments of the inputs.
-
-    Args:
-        moments: E[x xᵀ], float32 ``[K, K]``, symmetric.
-        damping: Share of the mean of its diagonal that is added to the diagonal.
-
-    Returns:
-        float32 ``[K, K]``, in units of that mean.
-
-    Raises:
-        ValueError: The moments are not positive.
-    """
-    flipped = np.array(moments[::-1, ::-1], np.float32)
-    mean = float(np.diagonal(flipped).mean(dtype=np.float64))
-    if not 0 < mean < np.inf:
-        raise ValueError(f"the mean second moment is {mean}, expected a positive number")
-    flipped /= np.float32(mean)
-    flipped[np.diag_indices(len(flipped))] += np.float32(damping)
-    try:
-        lower = np.linalg.cholesky(flipped)
-    except np.linalg.LinAlgError as error:
-        raise ValueError("moments is not positive definite") from error
-    return np.ascontiguousarray(lower[::-1, ::-1])
-
-
-def _padded(factor: Floats, width: int) -> Floats:
-    """R, the identity where inputs are padding."""
-    k = len(factor)
-    if k == width:
-        return factor
-    r = np.eye(width, dtype=np.float32)
-    r[:k, :k] = factor
-    return r
 
 
 def _factors(format: Format, parts: Parts) -> tuple[Floats, Floats]:
