@@ -37,7 +37,7 @@ from tamiz.reporting.report import Paying, Trial, WholeModelGate
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.sensitivity import sensitivities, windows_at_once
 
-#: Most windows of a calibration that predictions of losses read, and tokens that are read at a time:
+#: Most windows of a calibration that predictions of losses read, and tokens that are read at once:
 #: few enough that two such parts of a model of 1.5 billion parameters fit into `_MEMORY`.
 _CHOOSING, _PART = 4, 256
 #: Bytes that the activations of parts which are read side by side may take.

@@ -1,9 +1,9 @@
 """Candidates of a build, run in onnxruntime and scored against dense.
 
-A plan with techniques that act on single-token steps only is scored token by token as well: on the
-same text, in windows of 1,024 tokens instead of 512, so that what grows with the context shows.
-Techniques of the attention that rest at short contexts get windows as long as they need, of which
-the last tokens are read one by one.
+A plan with techniques that act on steps only is scored in steps as well: on the same text, in windows
+of 1,024 tokens instead of 512, so that what grows with the context shows, and there the second half
+of each. Techniques of the attention that rest at short contexts get windows as long as they need, of
+which the last tokens are read in steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WINDOWS = 8
 #: Windows that the model writes where there is no calibration.
 _GENERATED_WINDOWS = 4
 #: Tokens of a window that is joined where no technique needs longer ones, and the tokens at the end
-#: of a longer one that are read one by one.
+#: of a longer one that are read in steps.
 JOINED, _STEPS = 2 * WINDOW, 256
 
 #: Called with what is being done, steps done and steps in all.
@@ -102,11 +102,11 @@ class Candidates:
 
 
 def first_step(windows: Sequence[Sequence[int]]) -> int:
-    """The first position of windows that is read token by token."""
+    """The first position of windows that is read in steps: in the middle, or late in long ones."""
     from tamiz.evaluation.evaluate import LATE
 
     length = len(windows[0])
-    return LATE if length <= JOINED else length - _STEPS
+    return max(LATE, length // 2) if length <= JOINED else length - _STEPS
 
 
 def applied(slots: Iterable[Slot]) -> list[Choice]:

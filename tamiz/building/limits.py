@@ -13,12 +13,16 @@ from tamiz.building.problem import Problem
 from tamiz.building.selection import Slot, slots_of
 from tamiz.building.whole_model import Evaluate, Fill, rounded
 from tamiz.files.errors import TamizError
+from tamiz.planning.allocation import Rung
 from tamiz.planning.choice import Choice
 from tamiz.reporting.report import Trial
 
 #: Largest number of trials, the share of a limit that a trial aims at, the share that ends the
 #: search, and the largest factor between the losses of two trials.
 _TRIALS, _AIM, _ENOUGH, _STEP = 6, 0.96, 0.9, 4.0
+#: Share of time and of bytes that a further trial could save and that is not worth one: losses of
+#: models that are so alike differ by chance.
+_ALIKE = 0.01
 #: Largest predicted loss of a frontier, in nats per token.
 _MOST_LOSS = 0.5
 
@@ -60,6 +64,8 @@ class LimitSearch:
         """
         problem, target, seen = self.problem, self.problem.allowed, set()
         factor, self.built, self._tried = 1.0, None, []
+        within: Rung | None = None
+        beyond: Rung | None = None
         for _ in range(_TRIALS):
             picks = problem.solve(target)
             if tuple(picks) in seen:
@@ -70,7 +76,10 @@ class LimitSearch:
             self._tried.append((predicted.loss, used))
             if used <= 1:
                 self.best, self.picks, self.built = candidate, picks, len(self.trials) - 1
-            if target is None or _ENOUGH <= used <= 1:
+                within = predicted
+            elif beyond is None or predicted.loss < beyond.loss:
+                beyond = predicted
+            if target is None or _ENOUGH <= used <= 1 or alike(within, beyond):
                 break
             lost = max(used, 0.0) * problem.allowed_loss
             factor = lost / predicted.loss if predicted.loss else 0.0
@@ -162,6 +171,14 @@ class LimitSearch:
         filled = self.fill(slots)
         self._known |= {_key(slot): slot for slot in filled}
         return filled
+
+
+def alike(within: Rung | None, beyond: Rung | None) -> bool:
+    """Whether the closest trial beyond the limits saves next to nothing against the best within."""
+    if within is None or beyond is None:
+        return False
+    pairs = (within.seconds, beyond.seconds), (within.bytes, beyond.bytes)
+    return all(closer >= (1 - _ALIKE) * ours for ours, closer in pairs)
 
 
 def next_loss(tried: Sequence[tuple[float, float]]) -> float:

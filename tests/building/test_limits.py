@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamiz.building.limits import next_loss
+from tamiz.building.limits import alike, next_loss
+from tamiz.planning.allocation import Rung
 
 
 def test_a_single_trial_is_scaled() -> None:
@@ -29,6 +30,16 @@ def test_a_constant_loss_of_techniques_is_seen_after_two_trials() -> None:
 def test_trials_around_the_limits_are_joined_by_a_line() -> None:
     tried = [(0.03, 1.5), (0.01, 0.5), (0.02, 1.1)]
     assert next_loss(tried) == pytest.approx(0.02 + (0.96 - 1.1) / ((1.1 - 0.5) / 0.01))
+
+
+def test_trials_around_the_limits_end_the_search_where_nothing_lies_between_them() -> None:
+    within = Rung("model", 0.018, 1000, 0.1)
+    assert not alike(within, None)
+    assert not alike(None, within)
+    assert not alike(within, Rung("model", 0.02, 980, 0.0995))  # bytes
+    assert not alike(within, Rung("model", 0.02, 995, 0.097))  # time
+    assert alike(within, Rung("model", 0.02, 995, 0.0995))
+    assert alike(within, Rung("model", 0.017, 1010, 0.101))  # losses that differ by chance
 
 
 @given(
