@@ -1,9 +1,9 @@
 """Candidates of a build, run in onnxruntime and scored against dense.
 
-A plan with techniques that act on steps only is scored in steps as well: on the same text, in windows
-of 1,024 tokens instead of 512, so that what grows with the context shows, and there the second half
-of each. Techniques of the attention that rest at short contexts get windows as long as they need, of
-which the last tokens are read in steps.
+A plan with techniques that act on steps only is scored in steps as well: on the same text, in
+windows of 1,024 tokens instead of 512, so that what grows with the context shows, and there the
+second half of each. Techniques of the attention that rest at short contexts get windows as long as
+they need, of which the last tokens are read in steps.
 """
 
 from __future__ import annotations
