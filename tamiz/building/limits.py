@@ -85,11 +85,21 @@ class LimitSearch:
             factor = lost / predicted.loss if predicted.loss else 0.0
             target = next_loss(self._tried) or problem.allowed_loss
         if self.built is None:
-            least = min(trial.kl_mean or math.inf for trial in self.trials)
-            raise TamizError(
-                f"no trial is within the limits: the closest has a KL divergence of {least:.2g} "
-                "nats per token; raise --max-dppl or --max-kl"
-            )
+            raise TamizError(self._missed())
+
+    def _missed(self) -> str:
+        """Why no trial is within the limits: what the closest one lost."""
+        trials = zip(self._tried, self.trials[-len(self._tried) :], strict=True)
+        closest = min(trials, key=lambda pair: pair[0][1])[1]
+        losses = [f"{max(closest.kl_mean or 0.0, closest.kl_decode or 0.0):.2g} nats of KL a token"]
+        if closest.dppl is not None:
+            losses.insert(0, f"{100 * closest.dppl:.2g} % of perplexity")
+        force = self.problem.goal.force
+        fewer = f", or --force fewer of {', '.join(force)}" if force else ""
+        return (
+            f"no trial is within the limits: the closest loses {' and '.join(losses)}; "
+            f"raise --max-dppl or --max-kl{fewer}"
+        )
 
     def predicted(self, problem: Problem) -> LimitSearch:
         """A search of another problem that only predicted its best choice, and measured nothing.

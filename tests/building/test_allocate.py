@@ -165,6 +165,15 @@ def test_a_forced_technique_acts(reference: Path, plugins: Plugins, tmp_path: Pa
     assert report.sites[down[0]].applied[0].config["mask_block"] == 1
 
 
+def test_limits_that_a_forced_technique_cannot_hold_are_named(
+    reference: Path, plugins: Plugins, tmp_path: Path
+) -> None:
+    reason = r"the closest loses \S+ % of perplexity and \S+ nats of KL a token; raise .* of kwta$"
+    with pytest.raises(TamizError, match=reason):
+        built(reference, tmp_path / "out", plugins, max_kl=1e-9, force=("kwta",))
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_technique_that_does_not_pay_is_left_out(
     reference: Path, plugins: Plugins, tmp_path: Path
 ) -> None:
