@@ -11,6 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tamiz import api
 
 if TYPE_CHECKING:
@@ -33,6 +36,14 @@ class KvInt8Config(api.TechniqueConfig):
 def words(head_size: int) -> int:
     """Floats of a row."""
     return head_size // _PACKED + 1
+
+
+def rounded_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Keys or values ``[T, head size]`` as attention reads them."""
+    scales = np.abs(rows).max(axis=-1, keepdims=True) / np.float32(127)
+    quants = np.rint(np.divide(rows, scales, out=np.zeros_like(rows), where=scales > 0))
+    read: NDArray[np.float32] = quants * scales
+    return read
 
 
 def fit(site: api.Site, weight: Any, statistics: Any, config: KvInt8Config) -> api.Fit:
@@ -93,6 +104,7 @@ KV_INT8 = api.Technique(
     rungs=lambda site: {"kv-int8": {}},
     effect=effect,
     loss=lambda site, config: _LOSS / max(1, site.layers),
+    rounded_rows=rounded_rows,
     rewrite=rewrite,
 )
 tamiz_techniques = api.offer(KV_INT8)

@@ -194,11 +194,7 @@ class FitError(Exception):
 TakesFunction = Callable[[Site, Any], bool]
 FitFunction = Callable[[Site, "np.ndarray", "Statistics | None", Any], Fit]
 DequantizeFunction = Callable[[Site, Fit], "np.ndarray"]
-RungsFunction = Callable[[Site], Mapping[str, Mapping[str, Any]]]
 RewriteFunction = Callable[[Site, Fit, "ir.Model"], "list[ir.Node]"]
-CostFunction = Callable[[Site, Any], Cost]
-EffectFunction = Callable[[Site, Any, Cost, int], Cost]
-LossFunction = Callable[[Site, Any], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +291,7 @@ class Offline:
     autotune: Autotune | None = None
     strength: Strength | None = None
     partition: str | None = None
-    rungs: RungsFunction | None = None
+    rungs: Callable[[Site], Mapping[str, Mapping[str, Any]]] | None = None
     masked: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -346,11 +342,14 @@ class Planning:
             under the techniques before this one; None if nothing does. `keys` counts those that a
             decode step attends to so far where the site is an attention, else the whole context.
         loss: ``loss(site, config)``: KL divergence in nats per token; None: a fit predicts it.
+        rounded_rows: ``rounded_rows(rows)``: keys or values of a KV head, ``[T, head size]``, as
+            attention reads them. `loss` then counts where their errors cannot be weighed.
     """
 
-    cost: CostFunction | None = None
-    effect: EffectFunction | None = None
-    loss: LossFunction | None = None
+    cost: Callable[[Site, Any], Cost] | None = None
+    effect: Callable[[Site, Any, Cost, int], Cost] | None = None
+    loss: Callable[[Site, Any], float] | None = None
+    rounded_rows: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

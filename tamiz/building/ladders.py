@@ -3,7 +3,8 @@
 A rung is a lawful plan of sites: a format to store the weight in, and a technique that acts on it.
 The loss of a format is measured on some rows of the weight: the technique fits them, and the error
 of the fit costs what `tamiz.survey.sensitivity` says. A mask costs the part of the output that it
-leaves out times what no output at all would cost. Other techniques declare their loss.
+leaves out times what no output at all would cost. `tamiz.building.cache_losses` weighs rounded keys
+and values. Other techniques declare their loss.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Fit, FitError, Resource, Technique
+from tamiz.building.cache_losses import cache_loss
 from tamiz.building.candidates import Progress
 from tamiz.building.problem import Ladder
 from tamiz.calibration.file import Calibration
@@ -168,13 +170,25 @@ class LadderMaker:
         for way in product(*ways):
             acting = [named for named in way if named is not None]
             found = self._lawful((site,), [choice for _, choice in acting]) if acting else None
-            if found is None or any(c.technique.loss is None for _, c in acting):
+            if found is None:
                 continue
-            losses = (c.technique.loss(site, c.config) for _, c in acting if c.technique.loss)
-            name = ", ".join(name for name, _ in acting)
-            rungs.append(self._rung(name, sum(losses), found))
+            losses = [self._acting_loss(site, choice) for _, choice in acting]
+            if None in losses:
+                continue
+            name, lost = ", ".join(name for name, _ in acting), (x for x in losses if x is not None)
+            rungs.append(self._rung(name, sum(lost), found))
             plans.append((found[0],))
         return Ladder((site,), tuple(rungs), tuple(plans))
+
+    def _acting_loss(self, attention: Site, choice: Choice) -> float | None:
+        """What a technique of an attention loses, as weighed or as declared; None: not known."""
+        technique, found = choice.technique, None
+        if technique.rounded_rows is not None:
+            rounded = technique.rounded_rows
+            found = cache_loss(self.survey, attention, rounded, self.sensitivities)
+        if found is None and technique.loss is not None:
+            found = technique.loss(attention, choice.config)
+        return found
 
     def _lawful(
         self, sites: tuple[Site, ...], choices: Sequence[Choice]
