@@ -35,7 +35,8 @@ commit, machine and versions."""
 _QUANTISERS = """\
 All are quantisations of one reference, the dequantised GGUF, and run in tamiz. llama.cpp's have the
 imatrix of the calibration that tamiz reads. "tamiz choice" has a format for each site, from
-`tamiz frontier`. Windows are of a text that nothing was chosen on (`benchmarks/quantisers.py`)."""
+`tamiz frontier` or `tamiz build`. Windows are of a text that nothing was chosen on
+(`benchmarks/quantisers.py`)."""
 
 
 @dataclass(frozen=True)
