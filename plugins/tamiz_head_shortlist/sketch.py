@@ -97,9 +97,9 @@ class _Inputs:
 
     def offset(self, error: Float) -> Float:
         """E μ + σ²/2 of rows E ``[N, K]``."""
-        found: Float = np.empty(len(error), np.float32)
-        found[:] = error @ self.mean + np.square(error @ self.root).sum(axis=1) / 2
-        return found
+        found = error @ self.mean + np.square(error @ self.root).sum(axis=1) / 2
+        rounded: Float = found.astype(np.float32)
+        return rounded
 
 
 def make_sketch(weight: Float, x: Float, dims: int, bits: int) -> Sketch:

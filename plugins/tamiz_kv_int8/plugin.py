@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamiz import api
+from tamiz_ops.cache_rows import rounded
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -40,8 +41,7 @@ def words(head_size: int) -> int:
 
 def rounded_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Keys or values ``[T, head size]`` as attention reads them."""
-    scales = np.abs(rows).max(axis=-1, keepdims=True) / np.float32(127)
-    quants = np.rint(np.divide(rows, scales, out=np.zeros_like(rows), where=scales > 0))
+    quants, scales = rounded(rows, 127)
     read: NDArray[np.float32] = quants * scales
     return read
 

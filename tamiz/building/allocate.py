@@ -193,20 +193,25 @@ class Allocation:
                 reason = paying.prediction(problem, search.picks, name)
                 found.append(Paying(technique=name, applied=False, reason=reason))
             elif self.goal.measured:
-                # Trials take minutes: what beats a wide prediction needs none.
-                other = search.predicted(problem.without(name))
-                pays, reason = self._compare(search, other, "predicted best", candidates, work)
-                if not pays:
-                    try:
-                        other.run()
-                    except TamizError:
-                        reason = "no choice without it is within the limits"
-                        found.append(Paying(technique=name, applied=True, reason=reason))
-                        continue
-                    pays, reason = self._compare(search, other, "best", candidates, work)
-                found.append(Paying(technique=name, applied=pays, reason=reason))
-                search = search if pays else other
+                search, measured = self._measured(search, name, candidates, work)
+                found.append(measured)
         return search, found
+
+    def _measured(
+        self, search: LimitSearch, name: str, candidates: CandidateTools, work: Path
+    ) -> tuple[LimitSearch, Paying]:
+        """The better of a search and one without a technique that it applies, and why."""
+        # Trials take minutes: what beats a wide prediction needs none.
+        other = search.predicted(search.problem.without(name))
+        pays, reason = self._compare(search, other, "predicted best", candidates, work)
+        if not pays:
+            try:
+                other.run()
+            except TamizError:
+                pays, reason = True, "no choice without it is within the limits"
+            else:
+                pays, reason = self._compare(search, other, "best", candidates, work)
+        return search if pays else other, Paying(technique=name, applied=pays, reason=reason)
 
     def _compare(
         self,

@@ -13,16 +13,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.api.editing import GraphEditor
+from tamiz.api.editing import GraphEditor, input_of
 from tamiz.api.linear import weight_array
 from tamiz.api.site import Site, SiteKind
 from tamiz.survey.sensitivity import Sensitivity
 from tamiz.survey.survey import Survey, reading
 
 Float = NDArray[np.float32]
-
-#: Inputs of an attention: keys and values.
-_KEYS_AND_VALUES = (1, 2)
 
 
 def cache_loss(
@@ -44,16 +41,19 @@ def cache_loss(
         sensitivities are known, as with a norm between them.
     """
     editor, total = GraphEditor(survey.model), 0.0
-    node = next(node for node in survey.model.graph if node.name == attention.node)
-    linear = [s for s in survey.sites if s.kind is SiteKind.LINEAR and s.layer == attention.layer]
-    made = {editor.linear(site).output.name: site for site in linear}
-    for index in _KEYS_AND_VALUES:
-        value = node.inputs[index]
-        site = made.get(value.name if value is not None else None)
-        known = sensitivities.get(site.id) if site is not None else None
-        if site is None or known is None or known.inputs is None or not attention.head_size:
+    node, made = editor.attention(attention), {}
+    for site in survey.sites:
+        if site.kind is SiteKind.LINEAR and site.layer == attention.layer:
+            product = editor.linear(site)
+            made[product.output] = site, product
+    for port in ("k", "v"):
+        value = input_of(node, port)
+        if value is None or value not in made or not attention.head_size:
             return None
-        product = editor.linear(site)
+        site, product = made[value]
+        known = sensitivities.get(site.id)
+        if known is None or known.inputs is None:
+            return None
         with reading(survey.bundle):
             rows = known.inputs @ weight_array(product, site).T
             if product.bias is not None and product.bias.const_value is not None:

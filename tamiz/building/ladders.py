@@ -156,35 +156,30 @@ class LadderMaker:
         """The attention as it is, and every lawful set of techniques that act on it."""
         plain = SitePlan(site, (), None)
         rungs, plans = [self._rung(STORED, 0.0, (plain,))], [(plain,)]
-        ways = [
-            [
-                None,
-                *(
-                    (name, o.with_fields(fields))
-                    for name, fields in o.technique.rungs(site).items()
-                ),
-            ]
-            for o in self.others
-            if o.acts_at(site) and o.technique.rungs is not None
-        ]
+        ways = [[None, *self._actions(site, other)] for other in self.others]
         for way in product(*ways):
-            acting = [named for named in way if named is not None]
-            found = self._lawful((site,), [choice for _, choice in acting]) if acting else None
+            acting = [action for action in way if action is not None]
+            found = self._lawful((site,), [choice for _, choice, _ in acting]) if acting else None
             if found is None:
                 continue
-            losses = [self._acting_loss(site, choice) for _, choice in acting]
-            if None in losses:
-                continue
-            name, lost = ", ".join(name for name, _ in acting), (x for x in losses if x is not None)
-            rungs.append(self._rung(name, sum(lost), found))
+            name = ", ".join(name for name, _, _ in acting)
+            rungs.append(self._rung(name, sum(loss for _, _, loss in acting), found))
             plans.append((found[0],))
         return Ladder((site,), tuple(rungs), tuple(plans))
+
+    def _actions(self, attention: Site, other: Choice) -> Iterator[tuple[str, Choice, float]]:
+        """Name, choice and loss of each strength at which a technique acts, where it is known."""
+        if not other.acts_at(attention) or other.technique.rungs is None:
+            return
+        for name, fields in other.technique.rungs(attention).items():
+            choice = other.with_fields(fields)
+            if (loss := self._acting_loss(attention, choice)) is not None:
+                yield name, choice, loss
 
     def _acting_loss(self, attention: Site, choice: Choice) -> float | None:
         """What a technique of an attention loses, as weighed or as declared; None: not known."""
         technique, found = choice.technique, None
-        if technique.rounded_rows is not None:
-            rounded = technique.rounded_rows
+        if (rounded := technique.rounded_rows) is not None:
             found = cache_loss(self.survey, attention, rounded, self.sensitivities)
         if found is None and technique.loss is not None:
             found = technique.loss(attention, choice.config)

@@ -91,7 +91,7 @@ class LimitSearch:
         """Why no trial is within the limits: what the closest one lost."""
         trials = zip(self._tried, self.trials[-len(self._tried) :], strict=True)
         closest = min(trials, key=lambda pair: pair[0][1])[1]
-        losses = [f"{max(closest.kl_mean or 0.0, closest.kl_decode or 0.0):.2g} nats of KL a token"]
+        losses = [f"{_larger(closest.kl_mean, closest.kl_decode):.2g} nats of KL a token"]
         if closest.dppl is not None:
             losses.insert(0, f"{100 * closest.dppl:.2g} % of perplexity")
         force = self.problem.goal.force
@@ -154,7 +154,7 @@ class LimitSearch:
     def _try(self, candidate: list[Slot], picks: Sequence[int], factor: float) -> float:
         """The share of the limits of quality that a candidate uses, as measured."""
         quality, goal = self.score(candidate), self.problem.goal
-        dppl, kl = quality["dppl"], max(quality["kl_mean"], quality.get("kl_decode", 0.0))
+        dppl, kl = quality["dppl"], _larger(quality["kl_mean"], quality.get("kl_decode"))
         shares = [0.0]
         if goal.max_kl is not None:
             shares.append(kl / goal.max_kl)
@@ -215,6 +215,11 @@ def next_loss(tried: Sequence[tuple[float, float]]) -> float:
     low = within[0] if within else 0.0
     high = beyond[0] if beyond else _STEP * max(loss, low)
     return target if low < target <= high else math.sqrt(max(low, high / 16) * high)
+
+
+def _larger(of_prompts: float | None, of_steps: float | None) -> float:
+    """The larger KL divergence; one that was not measured counts as 0."""
+    return max(of_prompts or 0.0, of_steps or 0.0)
 
 
 def _choice(slot: Slot) -> Choice:

@@ -2,8 +2,8 @@
 
     Δppl = max(ppl / ppl_dense, ppl₁₆ / ppl_dense₁₆) − 1  ≤  max_dppl
 
-with ppl₁₆ over positions from 16 on. Where a technique acts on single-token steps only, ppl₁₆ of
-the model that is fed token by token counts as well; see `tamiz.building.candidates`.
+with ppl₁₆ over positions from 16 on. Where a technique acts on steps only, the model that reads in
+steps counts as well; see `tamiz.building.candidates` and `tamiz.evaluation.evaluate`.
 
 A model beyond the budget backs sites off, the worst first: a site takes autotune's next
 configuration, and in the end its fallback. The worst site is the one whose fit has the largest

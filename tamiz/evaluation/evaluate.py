@@ -277,7 +277,7 @@ def _by_way(rows: Ids[tuple[Float64, Float64]], start: int | None) -> Float64:
     prompt from position 16 on, and in steps.
 
     A step loses what a prompt loses from position 16 on, and what it loses more in the positions
-    that are read both ways. This difference varies little, so that few steps do.
+    that are read both ways. This difference varies little, so few steps suffice.
 
     Args:
         rows: Of every window: what is lost as a prompt, and how much more in steps, by position.

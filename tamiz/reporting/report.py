@@ -136,7 +136,7 @@ class WholeModelGate(Record):
         text: What was read: ``calibration``, or ``the model's own``.
         windows: Windows of text that each trial read.
         window_tokens: Tokens of a window.
-        decode: Whether trials were also fed token by token.
+        decode: Whether trials also read in steps.
         trials: The candidates, in order.
         built: Index in `trials` of the built candidate; None where nothing lossy was left.
         paying: Techniques that a build within limits might choose.

@@ -157,9 +157,11 @@ class _LowRank(Factor):
         return len(self.diagonal)
 
     def padded(self, width: int) -> Factor:
+        if width == self.inputs:
+            return self
         more = width - self.inputs
         u, v = (np.pad(part, ((0, more), (0, 0))) for part in (self.u, self.v))
-        return _LowRank(u, v, np.pad(self.diagonal, (0, more), constant_values=1)) if more else self
+        return _LowRank(u, v, np.pad(self.diagonal, (0, more), constant_values=1))
 
     def own(self, block: slice) -> Floats:
         r: Floats = np.triu(self.u[block] @ self.v[block].T, 1)
@@ -181,4 +183,4 @@ class _LowRankCarry(Carry):
         return carried
 
     def add(self, block: slice, errors: Floats) -> None:
-        np.add(self.sums, errors @ self.factor.u[block], out=self.sums)
+        np.add(self.sums, errors @ self.factor.u[block], out=self.sums)  # the field is frozen
