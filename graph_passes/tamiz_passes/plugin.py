@@ -17,7 +17,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
     from tamiz_passes.attention import RecogniseAttention
     from tamiz_passes.clean_up import CleanUp
     from tamiz_passes.fuse import FuseNodes
-    from tamiz_passes.key_means import KeyMeans
+    from tamiz_passes.key_statistics import KeyStatistics
     from tamiz_passes.last_layer import LastLayer
     from tamiz_passes.logits_to_keep import LogitsToKeep
     from tamiz_passes.residual import AbsorbResidual
@@ -32,7 +32,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
         RecogniseAttention,
         AbsorbResidual,
         LogitsToKeep,
-        KeyMeans,
+        KeyStatistics,
         LastLayer,
         TakeSequences,
         FuseNodes,

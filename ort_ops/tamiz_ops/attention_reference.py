@@ -47,6 +47,7 @@ def attention(
     past_sketch: Array | None = None,
     key_mean: Array | None = None,
     past_event: Array | None = None,
+    key_scale: Array | None = None,
     *,
     num_heads: int,
     kv_heads: int,
@@ -69,7 +70,8 @@ def attention(
     present_event; a present is as long as
     attention_mask, or has the shape of the past where that is a buffer of at least this many keys.
     With cache_bits = 8 the pasts and presents of keys and values are `pack_rows`, and what is
-    attended to is what they stand for.
+    attended to is what they stand for. Keys are less key_mean there, unless there is a softcap,
+    and divided by key_scale, and queries multiplied by it.
     """
     batch, tokens, width = q.shape
     dim = width // num_heads
@@ -80,8 +82,13 @@ def attention(
     if inverse_frequency is not None:
         queries = rotate(queries, position_ids, inverse_frequency, rotary_scale)
         new_keys = rotate(new_keys, position_ids, inverse_frequency, rotary_scale)
+    # What 8-bit keys lack; a soft cap would not cancel it.
+    mean = key_mean if cache_bits == 8 and not softcap else None
     if cache_bits == 8:
-        stored = [pack_rows(new.astype(np.float32)) for new in (new_keys, new_values)]
+        # In float32 as in the op, where the last bit of a key decides how it is rounded.
+        centred: Array = new_keys.astype(np.float32) - (np.float32(0) if mean is None else mean)
+        smoothed = centred / (np.float32(1) if key_scale is None else key_scale)
+        stored = [pack_rows(new.astype(np.float32)) for new in (smoothed, new_values)]
     else:
         stored = [new.astype(np.float64) for new in (new_keys, new_values)]
     presents = [_append(past_key, stored[0], past), _append(past_value, stored[1], past)]
@@ -97,6 +104,8 @@ def attention(
     y = np.zeros((batch, tokens, num_heads, dim))
     queries *= scale or dim**-0.5
     group = num_heads // kv_heads
+    # Queries as they meet the keys of the cache; sketches are of keys as they are.
+    scaled = queries if key_scale is None else queries * np.repeat(key_scale, group, axis=0)
     sketches = None if past_sketch is None or past_event is not None else presents[2]
     for b, i, head in np.ndindex(batch, tokens, kv_heads):
         heads = range(head * group, (head + 1) * group)
@@ -104,7 +113,7 @@ def attention(
         seen = attention_mask[b, : past + i + 1] != 0
         visible = _chosen(queries[b, i, heads], row, seen, tokens, **choice)
         for h in heads if len(visible) else ():
-            score = soft_cap(keys[b, head, visible] @ queries[b, i, h], softcap)
+            score = soft_cap(keys[b, head, visible] @ scaled[b, i, h], softcap)
             weight = np.exp(score - score.max())
             y[b, i, h] = weight @ values[b, head, visible] / weight.sum()
     if past_event is not None:
@@ -112,8 +121,9 @@ def attention(
         length = attention_mask.shape[1]
         for b in range(batch) if tokens == 1 and length >= least_keys else ():
             y[b, 0], presents[-1][b] = event_attention_reference.step(
-                past_event[b], queries[b, 0], keys[b, :, :length], values[b, :, :length],
-                presents[2][b, :, :length], key_mean, attention_mask[b] != 0,
+                past_event[b], queries[b, 0], scaled[b, 0], keys[b, :, :length],
+                values[b, :, :length], presents[2][b, :, :length],
+                key_mean if mean is None else None, attention_mask[b] != 0,
                 theta=theta, age_max=age_max, turn=turn, gap_tol=gap_tol, softcap=softcap,
             )  # fmt: skip
     return [y.reshape(batch, tokens, width), *presents]
@@ -121,16 +131,25 @@ def attention(
 
 #: Rows of a page of the cache.
 PAGE = 64
-#: Number of the op's input `sequences`.
-_SEQUENCES = 13
+#: Inputs of the op, in order.
+_INPUTS = (
+    *("q", "k", "v", "past_key", "past_value", "attention_mask", "position_ids"),
+    *("inverse_frequency", "past_sketch", "key_mean", "past_event"),
+    *("without_window", "without_choice", "sequences", "key_scale"),
+)
 
 
 def attention_op(*inputs: Array | None, **attributes: Any) -> list[Array]:
     """The op with its inputs in order: `paged_attention` where `sequences` has rows."""
-    if len(inputs) <= _SEQUENCES or not len(inputs[_SEQUENCES]):  # type: ignore[arg-type]
-        return attention(*inputs[:11], **attributes)  # type: ignore[arg-type]
-    q, k, v, past_key, past_value, _, *rest = (*inputs[:8], inputs[_SEQUENCES])
-    return paged_attention(q, k, v, past_key, past_value, *rest, **attributes)  # type: ignore[arg-type]
+    given = dict(zip(_INPUTS, inputs, strict=False))
+    for name in ("without_window", "without_choice"):
+        given.pop(name, None)
+    sequences = given.pop("sequences", None)
+    if sequences is None or not len(sequences):
+        return attention(**given, **attributes)  # type: ignore[arg-type]
+    for name in ("attention_mask", "past_sketch", "past_event"):
+        given.pop(name, None)
+    return paged_attention(**given, sequences=sequences, **attributes)  # type: ignore[arg-type]
 
 
 def paged_attention(
@@ -140,9 +159,10 @@ def paged_attention(
     past_key: Array,
     past_value: Array,
     position_ids: Array,
-    inverse_frequency: Array | None,
+    inverse_frequency: Array | None = None,
+    *,
     sequences: Array,
-    **attributes: Any,
+    **given: Any,
 ) -> list[Array]:
     """`attention` of several sequences in one row of the batch, each by itself.
 
@@ -152,7 +172,7 @@ def paged_attention(
         position_ids: [1, tokens].
         inverse_frequency: As `attention` takes it.
         sequences: int64 [segments, 2 + pages]: keys before, tokens, and the pages of the keys.
-        **attributes: Of the op.
+        **given: Attributes of the op, key_mean and key_scale.
 
     Returns:
         [y, present_key, present_value].
@@ -166,7 +186,7 @@ def paged_attention(
         mask = np.ones((1, len(rows)), np.int64)
         found = attention(
             q[:, part], k[:, part], v[:, part], own[0], own[1], mask, position_ids[:, part],
-            inverse_frequency, **attributes,
+            inverse_frequency, **given,
         )  # fmt: skip
         y[:, part] = found[0]
         for present, cache in zip(presents, found[1:], strict=True):

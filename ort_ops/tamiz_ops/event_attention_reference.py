@@ -63,6 +63,7 @@ def forget(past: Array, position: int) -> Array:
 def step(
     past: Array,
     queries: Array,
+    scaled: Array,
     keys: Array,
     values: Array,
     rows: Array,
@@ -79,11 +80,12 @@ def step(
 
     Args:
         past: the state, [2 + q_heads * dim].
-        queries: [q_heads, dim], rotated and scaled.
-        keys: [kv_heads, keys, dim], rotated.
+        queries: [q_heads, dim], rotated, as they meet sketches.
+        scaled: [q_heads, dim], the queries as they meet `keys`.
+        keys: [kv_heads, keys, dim], as the cache holds them.
         values: [kv_heads, keys, dim].
         rows: of nibbles, [kv_heads, keys, words].
-        mean: of the keys, [kv_heads, dim].
+        mean: what sketches lack and `keys` do not, [kv_heads, dim].
         seen: bool [keys].
         theta: least part of a softmax, times sqrt(keys).
         age_max: tokens between steps that compute all.
@@ -100,7 +102,7 @@ def step(
     due = not valid or off or (len(seen) + turn) % age_max == 0
     group = heads // len(keys)
     stale, full, found = np.zeros((3, heads, dim))
-    for h, query in enumerate(queries):
+    for h, query in enumerate(scaled):
         head = h // group
         mine = queries[head * group : (head + 1) * group]
         own_mean = None if mean is None else mean[head]

@@ -342,14 +342,11 @@ class Planning:
             under the techniques before this one; None if nothing does. `keys` counts those that a
             decode step attends to so far where the site is an attention, else the whole context.
         loss: ``loss(site, config)``: KL divergence in nats per token; None: a fit predicts it.
-        rounded_rows: ``rounded_rows(rows)``: keys or values of a KV head, ``[T, head size]``, as
-            attention reads them. `loss` then counts where their errors cannot be weighed.
     """
 
     cost: Callable[[Site, Any], Cost] | None = None
     effect: Callable[[Site, Any, Cost, int], Cost] | None = None
     loss: Callable[[Site, Any], float] | None = None
-    rounded_rows: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

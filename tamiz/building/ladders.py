@@ -3,8 +3,7 @@
 A rung is a lawful plan of sites: a format to store the weight in, and a technique that acts on it.
 The loss of a format is measured on some rows of the weight: the technique fits them, and the error
 of the fit costs what `tamiz.survey.sensitivity` says. A mask costs the part of the output that it
-leaves out times what no output at all would cost. `tamiz.building.cache_losses` weighs rounded keys
-and values. Other techniques declare their loss.
+leaves out times what no output at all would cost. Other techniques declare their loss.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Fit, FitError, Resource, Technique
-from tamiz.building.cache_losses import cache_loss
 from tamiz.building.candidates import Progress
 from tamiz.building.problem import Ladder
 from tamiz.calibration.file import Calibration
@@ -168,22 +166,13 @@ class LadderMaker:
         return Ladder((site,), tuple(rungs), tuple(plans))
 
     def _actions(self, attention: Site, other: Choice) -> Iterator[tuple[str, Choice, float]]:
-        """Name, choice and loss of each strength at which a technique acts, where it is known."""
+        """Name, choice and declared loss of each strength at which a technique acts."""
         if not other.acts_at(attention) or other.technique.rungs is None:
             return
         for name, fields in other.technique.rungs(attention).items():
             choice = other.with_fields(fields)
-            if (loss := self._acting_loss(attention, choice)) is not None:
-                yield name, choice, loss
-
-    def _acting_loss(self, attention: Site, choice: Choice) -> float | None:
-        """What a technique of an attention loses, as weighed or as declared; None: not known."""
-        technique, found = choice.technique, None
-        if (rounded := technique.rounded_rows) is not None:
-            found = cache_loss(self.survey, attention, rounded, self.sensitivities)
-        if found is None and technique.loss is not None:
-            found = technique.loss(attention, choice.config)
-        return found
+            if (loss := other.technique.loss) is not None:
+                yield name, choice, loss(attention, choice.config)
 
     def _lawful(
         self, sites: tuple[Site, ...], choices: Sequence[Choice]

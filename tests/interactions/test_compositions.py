@@ -27,10 +27,11 @@ def filtered(made: Composed, **choice: Any) -> None:
     llama, means = made.llama, made.constants("key_mean")
     half = llama.weights["layers.0.attn_q"].shape[0] // llama.heads // 2
     frequency = (llama.theta ** (-np.arange(half) / half)).astype(np.float32)
-    layers = iter(means)
+    scales = made.constants("key_scale") or [None] * len(means)
+    layers = iter(zip(means, scales, strict=True))
 
     def attention(q: Array, k: Array, v: Array) -> Array:
-        mean, rows = next(layers), []
+        (mean, scale), rows = next(layers), []
         words = {"binary": 3, "ternary": 5}[choice["mode"]]
         row = half // 2 + 1 if choice.get("cache_bits") == 8 else 2 * half
         state = [np.zeros((1, llama.kv_heads, 0, n), np.float32) for n in (row, row, words)]
@@ -47,6 +48,8 @@ def filtered(made: Composed, **choice: Any) -> None:
                     frequency,
                     state[2],
                     mean,
+                    *[None] * 4,
+                    scale,
                 ],
                 num_heads=llama.heads,
                 kv_heads=llama.kv_heads,
@@ -118,7 +121,9 @@ def test_a_window_and_a_filter_over_a_cache_of_8_bits(compose: Compose) -> None:
     assert made.order("layers.1.attention") == ["win-attn", "state-pack", "kv-int8"]
     choice = {"window": 30, "sinks": 4, "keep": 8, "recent": 4, "density": 1.0}
     filtered(made, mode="binary", **choice, query_bits=4, cache_bits=8)
-    made.check()
+    # Activations of 16 bits round some bytes to the other side, which changes close choices.
+    # Without the scales of the keys the largest difference is 0.012 of the largest logit.
+    made.check(tolerance=5e-3)
 
 
 def test_a_filter_that_would_keep_too_much_rests(compose: Compose) -> None:

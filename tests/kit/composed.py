@@ -67,12 +67,12 @@ class Composed:
                     continue
                 self.llama.weights[site.id] = declared.dequantize(site, fit).astype(np.float64)
 
-    def check(self) -> None:
+    def check(self, tolerance: float = TOLERANCE) -> None:
         """The bundle computes what the reference does; prompt at once, then token by token."""
         sequence = Model.load(self.path, threads=2).sequence()
         rows = [sequence.read(PROMPT).copy(), *(sequence.step(t).copy() for t in DECODED)]
         expected = self.llama.logits(PROMPT + DECODED)[len(PROMPT) - 1 :]
-        atol = TOLERANCE * np.abs(expected[np.isfinite(expected)]).max()
+        atol = tolerance * np.abs(expected[np.isfinite(expected)]).max()
         np.testing.assert_allclose(rows, expected, rtol=0, atol=atol)
 
 

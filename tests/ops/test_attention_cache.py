@@ -140,6 +140,79 @@ def test_results_do_not_depend_on_the_threads(isa, tokens, past):
             np.testing.assert_array_equal(bits(got), bits(wanted))
 
 
+# ---- keys whose channels are of unlike sizes ----
+
+
+class UnlikeCase(ByteCase):
+    """Keys with large channels around a large mean, and the constants that even them out."""
+
+    def __init__(self, smooth=True, **options):
+        super().__init__(rotary=0, **options)
+        kv_heads = self.heads["kv_heads"]
+        self.scale = np.exp2(self.rng.integers(-3, 7, (kv_heads, self.dim))).astype(np.float32)
+        self.mean = 2 * self.scale * self.random(kv_heads, self.dim)
+        self.past_key = pack_rows(self.random(*self.past_key.shape[:3], self.dim))
+        self.k = ((self.k.reshape(-1, kv_heads, self.dim) * self.scale) + self.mean).reshape(
+            self.k.shape
+        )
+        self.q /= np.repeat(self.scale, self.heads["num_heads"] // kv_heads, axis=0).ravel()
+        self.smooth = smooth
+
+    @property
+    def inputs(self):
+        if not self.smooth:
+            return super().inputs
+        return [*super().inputs, None, self.mean, None, None, None, None, self.scale]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("tokens", [1, 5, 37])
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
+def test_smoothed_keys_equal_the_reference(isa, tokens, softcap):
+    check(UnlikeCase(tokens=tokens, past=130, heads=(6, 2), dim=40), isa, softcap=softcap)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_sketches_are_of_keys_as_they_come(isa):
+    how: dict[str, Any] = {"keep": 32, "recent": 8, "cache_bits": 8}
+    sketches = np.zeros((1, 2, 0, 3), np.float32)
+    for tokens, past in ((600, 0), (1, 600)):
+        case = UnlikeCase(tokens=tokens, past=past, heads=(6, 2))
+        inputs = case.inputs
+        inputs[8] = sketches
+        got = tamiz_ops.run("Attention", inputs, isa=isa, **case.heads, **how)
+        expected = reference.run("Attention", inputs, **case.heads, **how)
+        np.testing.assert_allclose(got[0], expected[0], rtol=0, atol=TOLERANCE)
+        for found, wanted in zip(got[1:4], expected[1:], strict=True):
+            np.testing.assert_array_equal(bits(found), bits(wanted))
+        sketches = got[3]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_smoothed_keys_lose_much_less(isa):
+    errors = []
+    for smooth in (True, False):
+        case = UnlikeCase(tokens=60, heads=(6, 2), smooth=smooth)
+        exact = Case(tokens=60, heads=(6, 2), rotary=0)
+        exact.q, exact.k, exact.v = case.q, case.k, case.v
+        errors.append(np.abs(case.run(isa)[0] - exact.run(isa)[0]).max())
+    assert errors[0] < 0.03
+    assert errors[1] > 20 * errors[0]
+
+
+def test_constants_of_keys_are_checked():
+    case = UnlikeCase(tokens=2)
+    good = case.inputs
+    for at, name in ((9, "key_mean"), (14, "key_scale")):
+        bad = list(good)
+        bad[at] = np.zeros((2, 64), np.float32)
+        with pytest.raises(ValueError, match=rf"'?{name}'? has shape"):
+            tamiz_ops.run("Attention", bad, cache_bits=8, **case.heads)
+    floats = [*Case(tokens=2).inputs, *good[8:]]
+    with pytest.raises(ValueError, match="key_scale is given and cache_bits is 32, expected 8"):
+        tamiz_ops.run("Attention", floats, **case.heads)
+
+
 # ---- the two modes of the cache ----
 
 

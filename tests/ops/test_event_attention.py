@@ -59,7 +59,7 @@ class Sequences:
         here = slice(step, step + 1)
         inputs = [self.q[:, here], self.k[:, here], self.v[:, here],
                   *(part[:, :, :step] for part in self.cache[:2]), self.mask[:, : step + 1],
-                  np.full((len(self.q), 1), step), None]  # fmt: skip
+                  np.full((len(self.q), 1), step), None, None, self.mean]  # fmt: skip
         names = ("num_heads", "kv_heads", "cache_bits", "softcap")
         plain = {name: self.attributes[name] for name in names if name in self.attributes}
         return tamiz_ops.run("Attention", inputs, **plain)[0]

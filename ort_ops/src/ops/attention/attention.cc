@@ -127,6 +127,7 @@ void Attention::infer(Ports inputs, Ports outputs) const {
   cache_.infer(inputs[In::past_key], inputs[In::past_value], q[0], kv_heads_, shape.dim,
                shape.keys - shape.past, shape.keys, outputs[Out::present_key],
                outputs[Out::present_value]);
+  cache_.check_rounding(inputs[In::key_mean], inputs[In::key_scale], kv_heads_, shape.dim);
   if (inputs[In::inverse_frequency]) {
     expect_rank("inverse_frequency", inputs[In::inverse_frequency], 1,
                 "half the rotated dimensions");
@@ -291,9 +292,11 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
                         rotated + g * l.dim);
       }
       kernels_.rotate(k + h * l.dim, cosine, sine, l.half, l.dim, 1.0f, key);
+      l.choice->append(chosen, head, at, key, rotated);
+      cache_.prepare_queries(l, head, call.inputs[In::key_scale], rotated);
+      cache_.prepare_key(l, head, call.inputs[In::key_mean], call.inputs[In::key_scale], key);
       cache_.store(l, key, head, at, call.outputs[Out::present_key]);
       cache_.store(l, v + h * l.dim, head, at, call.outputs[Out::present_value]);
-      l.choice->append(chosen, head, at, key, rotated);
     }
   }
 }

@@ -23,8 +23,10 @@ namespace tamiz {
        "size; with past_event four bits of an element; float32 because ONNX Runtime supports no "  \
        "other "                                                                                    \
        "type of a Fused output")                                                                   \
-  PORT(key_mean, float32, optional,                                                                \
-       "[kv_heads, head size]: subtracted from keys before they are sketched")                     \
+  PORT(                                                                                            \
+      key_mean, float32, optional,                                                                 \
+      "[kv_heads, head size]: subtracted from keys before they are sketched, and before they are " \
+      "rounded to 8 bits, unless there is a softcap")                                              \
   PORT(past_event, float32, optional,                                                              \
        "[batch, 2 + num_heads * head size], zeros at the start: decode steps attend to the keys "  \
        "that weigh by past_sketch, the others have the mean value they had last")                  \
@@ -37,7 +39,11 @@ namespace tamiz {
        "the batch. A segment has its keys before the call, its tokens, which stand side by side, " \
        "and the pages of 64 rows of the cache that hold its keys in their order. The cache is "    \
        "appended in place, attention_mask is not read, and there is no past_sketch. No segments: " \
-       "as if omitted")
+       "as if omitted")                                                                            \
+  PORT(key_scale, float32, optional,                                                               \
+       "[kv_heads, head size], powers of two, where cache_bits is 8: keys are divided by it "      \
+       "before "                                                                                   \
+       "they are rounded, and queries multiplied")
 
 #define ATTENTION_OUTPUTS(PORT)                                                             \
   PORT(y, float32, required, "[batch, sequence, num_heads * head size]")                    \

@@ -73,6 +73,7 @@ EventChoice::EventChoice(const Attributes& attributes, const Kernels& kernels)
       theta_(attributes.floats.at("theta")),
       gap_tol_(attributes.floats.at("gap_tol")),
       softcap_(attributes.floats.at("softcap")),
+      centred_(stores_centred_keys(attributes)),
       kernels_(kernels) {
   if (age_max_ < 1) {
     throw Error("age_max is " + std::to_string(age_max_) + ", expected at least 1");
@@ -271,7 +272,8 @@ float EventChoice::log_left(const ChoiceCall& call, int64_t query) const {
   }
   if (sum == 0) return kNoKeys;
   const float log = top + std::log(sum);
-  return softcap_ != 0 ? log : log + p.offsets.in(call.scratch)[query];  // capped scores have it
+  if (softcap_ != 0 || centred_) return log;  // capped scores have the offset
+  return log + p.offsets.in(call.scratch)[query];
 }
 
 void EventChoice::join(const ChoiceCall& call, int64_t b, float* y) const {

@@ -65,6 +65,7 @@ class EventChoice : public KeyChoice {
 
   const int64_t age_max_, turn_, least_keys_, window_;
   const float theta_, gap_tol_, softcap_;
+  const bool centred_;  // whether the scores of attention lack the offsets
   const Kernels& kernels_;
 };
 

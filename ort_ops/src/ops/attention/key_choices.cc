@@ -50,10 +50,6 @@ void infer_sketch(const CacheShape& shape, int64_t planes, Ports inputs, Ports o
   sketch.dims[3] = sketch_words(shape.dim, planes);
   expect_shape("past_sketch", inputs[In::past_sketch], sketch,
                "past_key, with the words of a sketch");
-  if (inputs[In::key_mean]) {
-    expect_shape("key_mean", inputs[In::key_mean], Shape{2, {shape.kv_heads, shape.dim}},
-                 "kv_heads, head size");
-  }
   sketch.dims[2] = shape.capacity;
   outputs[Out::present_sketch].shape = sketch;
 }

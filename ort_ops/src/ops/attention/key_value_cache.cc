@@ -10,10 +10,21 @@ namespace {
 
 constexpr int64_t kTaskCopy = 1 << 16;  // floats copied in one task
 
+/// The row [dim] of KV head `head` (of batch * kv_heads) in a constant [kv_heads, dim], or null.
+const float* row_of(const Tensor& constant, const CacheShape& shape, int64_t head) {
+  return constant ? constant.as<float>() + head % shape.kv_heads * shape.dim : nullptr;
+}
+
 }  // namespace
 
+bool stores_centred_keys(const Attributes& attributes) {
+  return attributes.ints.at("cache_bits") == 8 && attributes.floats.at("softcap") == 0;
+}
+
 KeyValueCache::KeyValueCache(const Attributes& attributes, const AttentionKernels& kernels)
-    : bytes_(attributes.ints.at("cache_bits") == 8), kernels_(kernels) {
+    : bytes_(attributes.ints.at("cache_bits") == 8),
+      centred_(stores_centred_keys(attributes)),
+      kernels_(kernels) {
   const int64_t bits = attributes.ints.at("cache_bits");
   if (bits != 8 && bits != 32) {
     throw Error("cache_bits is " + std::to_string(bits) + ", expected 8 or 32");
@@ -42,6 +53,31 @@ void KeyValueCache::infer(const Tensor& past_key, const Tensor& past_value, int6
   for (Tensor* present : {&present_key, &present_value}) {
     present->shape = past;
     present->shape.dims[2] = std::max(buffer, keys);
+  }
+}
+
+void KeyValueCache::check_rounding(const Tensor& key_mean, const Tensor& key_scale,
+                                   int64_t kv_heads, int64_t dim) const {
+  const Shape shape = {2, {kv_heads, dim}};
+  if (key_mean) expect_shape("key_mean", key_mean, shape, "kv_heads, head size");
+  if (!key_scale) return;
+  expect_shape("key_scale", key_scale, shape, "kv_heads, head size");
+  if (!bytes_) throw Error("key_scale is given and cache_bits is 32, expected 8 with it");
+}
+
+void KeyValueCache::prepare_key(const CacheShape& shape, int64_t head, const Tensor& key_mean,
+                                const Tensor& key_scale, float* key) const {
+  const float* const mean = centred_ ? row_of(key_mean, shape, head) : nullptr;
+  const float* const scale = row_of(key_scale, shape, head);
+  for (int64_t d = 0; d < shape.dim && mean; ++d) key[d] -= mean[d];
+  for (int64_t d = 0; d < shape.dim && scale; ++d) key[d] /= scale[d];
+}
+
+void KeyValueCache::prepare_queries(const CacheShape& shape, int64_t head, const Tensor& key_scale,
+                                    float* queries) const {
+  const float* const scale = row_of(key_scale, shape, head);
+  for (int64_t g = 0; g < shape.group && scale; ++g) {
+    for (int64_t d = 0; d < shape.dim; ++d) queries[g * shape.dim + d] *= scale[d];
   }
 }
 

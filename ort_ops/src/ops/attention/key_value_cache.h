@@ -2,7 +2,13 @@
 //
 // A past is of exact length, or a buffer of at least as many rows as there will be keys; its
 // present then has the same shape, and may lie in the same memory. How a row is stored: see
-// kernels/attention/attention_cache-inl.h.
+// kernels/attention/attention_cache-inl.h. Where elements are bytes, the key k' is stored and meets
+// the query q':
+//
+//   k' = (k - mean) / scale,  q' = q scale         q'.k' = q.k - q.mean, elementwise products
+//
+// so that channels of unlike sizes share the scale of a row, and none is rounded away. The constant
+// of the query changes no softmax. It would change a capped score: with a soft cap mean is 0.
 #pragma once
 
 #include <initializer_list>
@@ -19,6 +25,9 @@ struct CacheShape {
   int64_t q_heads, kv_heads, dim, group;
 };
 
+/// Whether keys are stored less their mean, where it is given.
+bool stores_centred_keys(const Attributes& attributes);
+
 class KeyValueCache {
  public:
   KeyValueCache(const Attributes& attributes, const AttentionKernels& kernels);
@@ -28,6 +37,18 @@ class KeyValueCache {
   void infer(const Tensor& past_key, const Tensor& past_value, int64_t batch, int64_t kv_heads,
              int64_t dim, int64_t tokens, int64_t keys, Tensor& present_key,
              Tensor& present_value) const;
+
+  /// Checks key_mean and key_scale, each of which may be missing.
+  void check_rounding(const Tensor& key_mean, const Tensor& key_scale, int64_t kv_heads,
+                      int64_t dim) const;
+
+  /// k → k' of KV head `head` (of batch * kv_heads), in place.
+  void prepare_key(const CacheShape& shape, int64_t head, const Tensor& key_mean,
+                   const Tensor& key_scale, float* key) const;
+
+  /// q → q' of the queries [group, dim] of a KV head, in place.
+  void prepare_queries(const CacheShape& shape, int64_t head, const Tensor& key_scale,
+                       float* queries) const;
 
   bool bytes() const { return bytes_; }
   int64_t words(int64_t dim) const { return cache_words(dim, bytes_); }
@@ -45,7 +66,7 @@ class KeyValueCache {
   }
 
  private:
-  const bool bytes_;
+  const bool bytes_, centred_;
   const AttentionKernels& kernels_;
 };
 
