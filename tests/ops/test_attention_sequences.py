@@ -44,6 +44,10 @@ class Batch:
         self.positions = np.concatenate(ranges)[None]
         self.frequencies = (10000.0 ** (-np.arange(dim // 2) / (dim // 2))).astype(np.float32)
         self.sequences = self.table()
+        self.mean = self.scale = None
+        if attributes.get("cache_bits") == 8:
+            self.mean = self.random(heads[1], dim)
+            self.scale = np.exp2(np.rint(self.random(heads[1], dim))).astype(np.float32)
         words = dim // 4 + 1 if attributes.get("cache_bits") == 8 else dim
         # What belongs to no sequence must not be read.
         self.pools = [
@@ -86,8 +90,12 @@ class Batch:
 
     def inputs(self, pools: list[np.ndarray]) -> list[np.ndarray | None]:
         mask = np.ones((1, self.q.shape[1]), np.int64)
-        table = [None] * 5 + [self.sequences]
-        return [self.q, self.k, self.v, *pools, mask, self.positions, self.frequencies, *table]
+        others = self.others(self.sequences)
+        return [self.q, self.k, self.v, *pools, mask, self.positions, self.frequencies, *others]
+
+    def others(self, sequences: np.ndarray | None = None) -> list[np.ndarray | None]:
+        """The inputs after the frequencies."""
+        return [None, self.mean, None, None, None, sequences, self.scale]
 
     def run(self, isa: str | None = None, threads: int = 1) -> list[np.ndarray]:
         pools = [pool.copy() for pool in self.pools]
@@ -103,8 +111,8 @@ class Batch:
             mask = np.ones((1, past + count), np.int64)
             positions = np.ascontiguousarray(self.positions[:, part])
             y, *caches = tamiz_ops.run(
-                "Attention", [*new, *own, mask, positions, self.frequencies], out=[True] * 3,
-                isa=isa, **self.attributes,
+                "Attention", [*new, *own, mask, positions, self.frequencies, *self.others()],
+                out=[True] * 3, isa=isa, **self.attributes,
             )  # fmt: skip
             found.append((y, caches))
             begin += count
