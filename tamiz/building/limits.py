@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamiz.building.problem import Problem
 from tamiz.building.selection import Slot, slots_of
@@ -25,6 +25,13 @@ _TRIALS, _AIM, _ENOUGH, _STEP = 6, 0.96, 0.9, 4.0
 _ALIKE = 0.01
 #: Largest predicted loss of a frontier, in nats per token.
 _MOST_LOSS = 0.5
+
+
+class Tried(NamedTuple):
+    """What a trial was predicted to cost, and the share of the limits that it used."""
+
+    predicted: Rung
+    used: float
 
 
 @dataclass
@@ -53,8 +60,8 @@ class LimitSearch:
     best: list[Slot] | None = None
     picks: list[int] = field(default_factory=list)
     _known: dict[tuple[str, str, str], Slot] = field(default_factory=dict)
-    #: Predicted loss of the trials of `run`, and the share of the limits that they used.
-    _tried: list[tuple[float, float]] = field(default_factory=list)
+    #: The trials of `run`.
+    _tried: list[Tried] = field(default_factory=list)
 
     def run(self) -> None:
         """Finds the best trial within the limits.
@@ -64,8 +71,6 @@ class LimitSearch:
         """
         problem, target, seen = self.problem, self.problem.allowed, set()
         factor, self.built, self._tried = 1.0, None, []
-        within: Rung | None = None
-        beyond: Rung | None = None
         for _ in range(_TRIALS):
             picks = problem.solve(target)
             if tuple(picks) in seen:
@@ -73,13 +78,10 @@ class LimitSearch:
             seen.add(tuple(picks))
             candidate, predicted = self._candidate(picks), problem.spent(picks)
             used = self._try(candidate, picks, factor)
-            self._tried.append((predicted.loss, used))
+            self._tried.append(Tried(predicted, used))
             if used <= 1:
                 self.best, self.picks, self.built = candidate, picks, len(self.trials) - 1
-                within = predicted
-            elif beyond is None or predicted.loss < beyond.loss:
-                beyond = predicted
-            if target is None or _ENOUGH <= used <= 1 or alike(within, beyond):
+            if target is None or _ENOUGH <= used <= 1 or alike(*around(self._tried)):
                 break
             lost = max(used, 0.0) * problem.allowed_loss
             factor = lost / predicted.loss if predicted.loss else 0.0
@@ -90,7 +92,7 @@ class LimitSearch:
     def _missed(self) -> str:
         """Why no trial is within the limits: what the closest one lost."""
         trials = zip(self._tried, self.trials[-len(self._tried) :], strict=True)
-        closest = min(trials, key=lambda pair: pair[0][1])[1]
+        closest = min(trials, key=lambda pair: pair[0].used)[1]
         losses = [f"{_larger(closest.kl_mean, closest.kl_decode):.2g} nats of KL a token"]
         if closest.dppl is not None:
             losses.insert(0, f"{100 * closest.dppl:.2g} % of perplexity")
@@ -108,7 +110,7 @@ class LimitSearch:
         """
         allowed = None
         if self.problem.allowed is not None:
-            widest = [loss / used for loss, used in self._tried if used > 0]
+            widest = [trial.predicted.loss / trial.used for trial in self._tried if trial.used > 0]
             allowed = max([self.problem.allowed, *widest])
         other = replace(self, problem=problem, picks=problem.solve(allowed))
         other.best = other._candidate(other.picks)
@@ -183,37 +185,45 @@ class LimitSearch:
         return filled
 
 
-def alike(within: Rung | None, beyond: Rung | None) -> bool:
+def around(tried: Sequence[Tried]) -> tuple[Tried | None, Tried | None]:
+    """The trial within the limits that was predicted to lose most, the one beyond them, least."""
+
+    def loss(trial: Tried) -> float:
+        return trial.predicted.loss
+
+    within = max((trial for trial in tried if trial.used <= 1), key=loss, default=None)
+    beyond = min((trial for trial in tried if not trial.used <= 1), key=loss, default=None)
+    return within, beyond
+
+
+def alike(within: Tried | None, beyond: Tried | None) -> bool:
     """Whether the closest trial beyond the limits saves next to nothing against the best within."""
     if within is None or beyond is None:
         return False
-    pairs = (within.seconds, beyond.seconds), (within.bytes, beyond.bytes)
-    return all(closer >= (1 - _ALIKE) * ours for ours, closer in pairs)
+    ours, closer = within.predicted, beyond.predicted
+    pairs = (ours.seconds, closer.seconds), (ours.bytes, closer.bytes)
+    return all(less >= (1 - _ALIKE) * own for own, less in pairs)
 
 
-def next_loss(tried: Sequence[tuple[float, float]]) -> float:
+def next_loss(tried: Sequence[Tried]) -> float:
     """The predicted loss of the next trial.
 
     A line through two trials, the closest ones around the limits or else the last two, says where
     `_AIM` of the limits is used. A single trial is scaled. Scaling alone would come too slowly
     where techniques lose what no format gives back.
-
-    Args:
-        tried: Predicted loss of each trial, and the share of the limits that it used.
     """
-    within = max((trial for trial in tried if trial[1] <= 1), default=None)
-    beyond = min((trial for trial in tried if trial[1] > 1), default=None)
-    loss, used = tried[-1]
+    within, beyond = around(tried)
+    loss, used = tried[-1].predicted.loss, tried[-1].used
     target = _AIM * loss / max(used, 1e-9)
     ends = [within, beyond] if within and beyond else tried[-2:]
     if len(ends) == 2:
-        (loss_0, used_0), (loss_1, used_1) = ends
+        (loss_0, used_0), (loss_1, used_1) = ((end.predicted.loss, end.used) for end in ends)
         slope = (used_1 - used_0) / (loss_1 - loss_0) if loss_1 != loss_0 else 0.0
         if 0 < slope < math.inf:
             target = loss_1 + (_AIM - used_1) / slope
     target = min(max(target, loss / _STEP), loss * _STEP)
-    low = within[0] if within else 0.0
-    high = beyond[0] if beyond else _STEP * max(loss, low)
+    low = within.predicted.loss if within else 0.0
+    high = beyond.predicted.loss if beyond else _STEP * max(loss, low)
     return target if low < target <= high else math.sqrt(max(low, high / 16) * high)
 
 
