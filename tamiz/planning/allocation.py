@@ -130,7 +130,10 @@ def solve(
 
 
 class _Problem:
-    """The quantities as arrays ``[sites, rungs]``, in units of their largest total."""
+    """The quantities as arrays ``[sites, rungs]``, in units of about their largest total.
+
+    Units are powers of two, so that sums of bytes stay exact.
+    """
 
     def __init__(self, ladders: Sequence[Sequence[Rung]], limits: Limits, prefer: Prefer) -> None:
         width = max(map(len, ladders), default=0)
@@ -142,7 +145,7 @@ class _Problem:
             table = np.zeros((len(ladders), width))
             for row, ladder in zip(table, ladders, strict=True):
                 row[: len(ladder)] = [getattr(rung, name) for rung in ladder]
-            unit = max(float(table.max(axis=1).sum()), 1e-300)
+            unit = np.exp2(np.ceil(np.log2(max(float(table.max(axis=1).sum()), 1e-300))))
             self.values[name] = table / unit
             if (limit := getattr(limits, name)) is not None:
                 self.limits[name] = limit / unit

@@ -4,7 +4,7 @@ from itertools import product
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from tamiz.planning.allocation import Limits, Prefer, Rung, solve, total
 
@@ -88,6 +88,7 @@ def test_two_limits_hold_together() -> None:
     st.sampled_from(["speed", "size", "quality"]),
 )
 @settings(max_examples=200, deadline=None)
+@example([[Rung("r", 0.0, bytes, 1.0)] for bytes in (70, 82, 35)], 0.9999999999999999, "speed")
 def test_small_problems_against_all_choices(
     ladders: list[list[Rung]], share: float, prefer: Prefer
 ) -> None:
