@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tamiz_ops import event_attention_reference, sketch_reference
 from tamiz_ops.cache_rows import pack_rows, unpack_rows
+from tamiz_ops.declarations import ports
 from tamiz_ops.event_attention_reference import soft_cap
 
 Array = npt.NDArray[Any]
@@ -131,17 +132,11 @@ def attention(
 
 #: Rows of a page of the cache.
 PAGE = 64
-#: Inputs of the op, in order.
-_INPUTS = (
-    *("q", "k", "v", "past_key", "past_value", "attention_mask", "position_ids"),
-    *("inverse_frequency", "past_sketch", "key_mean", "past_event"),
-    *("without_window", "without_choice", "sequences", "key_scale"),
-)
 
 
 def attention_op(*inputs: Array | None, **attributes: Any) -> list[Array]:
     """The op with its inputs in order: `paged_attention` where `sequences` has rows."""
-    given = dict(zip(_INPUTS, inputs, strict=False))
+    given = dict(zip(ports("Attention").inputs, inputs, strict=False))
     for name in ("without_window", "without_choice"):
         given.pop(name, None)
     sequences = given.pop("sequences", None)

@@ -24,7 +24,7 @@ _PACKED = 4  # elements that share a float's place
 _WIDEN = 2.1
 #: KL divergence with all layers in 8 bits, in nats per token: the median of Qwen2.5-Coder-1.5B
 #: (0.00018), Qwen2.5-Coder-0.5B (0.00032), SmolLM2-135M (0.00047) and Gemma-3-270M (0.0018), see
-#: "8-bit keys" in `lab/notebook.md`.
+#: "Keys centred and scaled" in `lab/notebook.md`.
 _LOSS = 0.0004
 
 

@@ -110,8 +110,8 @@ std::vector<std::unique_ptr<KeyChoice>> key_choices(const Attributes& attributes
                                                     const Kernels& kernels);
 std::vector<AttributeSpec> key_choice_attributes();
 
-/// Checks past_sketch for sketches of `planes` bits an element, and shapes
-/// present_sketch. Throws Error.
+/// Checks past_sketch for sketches of `planes` bits an element, and shapes present_sketch. Throws
+/// Error.
 void infer_sketch(const CacheShape& shape, int64_t planes, Ports inputs, Ports outputs);
 
 }  // namespace tamiz

@@ -34,8 +34,7 @@ const int64_t* ChoiceCall::mask(int64_t head) const {
 }
 
 const float* ChoiceCall::key_mean(int64_t head) const {
-  const Tensor& means = inputs[In::key_mean];
-  return means ? means.as<float>() + head % shape.kv_heads * shape.dim : nullptr;
+  return shape.row_of(inputs[In::key_mean], head);
 }
 
 void infer_sketch(const CacheShape& shape, int64_t planes, Ports inputs, Ports outputs) {

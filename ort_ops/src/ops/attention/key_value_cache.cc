@@ -10,11 +10,6 @@ namespace {
 
 constexpr int64_t kTaskCopy = 1 << 16;  // floats copied in one task
 
-/// The row [dim] of KV head `head` (of batch * kv_heads) in a constant [kv_heads, dim], or null.
-const float* row_of(const Tensor& constant, const CacheShape& shape, int64_t head) {
-  return constant ? constant.as<float>() + head % shape.kv_heads * shape.dim : nullptr;
-}
-
 }  // namespace
 
 bool stores_centred_keys(const Attributes& attributes) {
@@ -67,15 +62,15 @@ void KeyValueCache::check_rounding(const Tensor& key_mean, const Tensor& key_sca
 
 void KeyValueCache::prepare_key(const CacheShape& shape, int64_t head, const Tensor& key_mean,
                                 const Tensor& key_scale, float* key) const {
-  const float* const mean = centred_ ? row_of(key_mean, shape, head) : nullptr;
-  const float* const scale = row_of(key_scale, shape, head);
+  const float* const mean = centred_ ? shape.row_of(key_mean, head) : nullptr;
+  const float* const scale = shape.row_of(key_scale, head);
   for (int64_t d = 0; d < shape.dim && mean; ++d) key[d] -= mean[d];
   for (int64_t d = 0; d < shape.dim && scale; ++d) key[d] /= scale[d];
 }
 
 void KeyValueCache::prepare_queries(const CacheShape& shape, int64_t head, const Tensor& key_scale,
                                     float* queries) const {
-  const float* const scale = row_of(key_scale, shape, head);
+  const float* const scale = shape.row_of(key_scale, head);
   for (int64_t g = 0; g < shape.group && scale; ++g) {
     for (int64_t d = 0; d < shape.dim; ++d) queries[g * shape.dim + d] *= scale[d];
   }

@@ -23,6 +23,11 @@ namespace tamiz {
 struct CacheShape {
   int64_t batch, tokens, keys, past, capacity;
   int64_t q_heads, kv_heads, dim, group;
+
+  /// The row of KV head `head` (of batch * kv_heads) in a constant [kv_heads, dim], or null.
+  const float* row_of(const Tensor& constant, int64_t head) const {
+    return constant ? constant.as<float>() + head % kv_heads * dim : nullptr;
+  }
 };
 
 /// Whether keys are stored less their mean, where it is given.
