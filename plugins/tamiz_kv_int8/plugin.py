@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _PACKED = 4  # elements that share a float's place
+_MOST = 512  # elements whose products with 16-bit words fit an integer of 32 bits
 #: Time to make a float of 8 bits of a key or a value and multiply it, in int4 multiply-accumulates
 #: for each byte of the float (`benchmarks/work.py`).
 _WIDEN = 2.1
@@ -37,16 +38,19 @@ def words(head_size: int) -> int:
     return head_size // _PACKED + 1
 
 
+def _fits(head_size: int) -> bool:
+    return head_size % _PACKED == 0 and head_size <= _MOST
+
+
 def fit(site: api.Site, weight: Any, statistics: Any, config: KvInt8Config) -> api.Fit:
     """Turns the switch into an attribute of the op.
 
     Raises:
-        FitError: The head size does not divide into words.
+        FitError: The head size does not divide into words, or is too large.
     """
-    if site.head_size % _PACKED:
+    if not _fits(site.head_size):
         raise api.FitError(
-            f"its head size is {site.head_size}, expected a multiple of {_PACKED}: so many elements"
-            " share a word of the cache"
+            f"its head size is {site.head_size}, expected a multiple of {_PACKED} up to {_MOST}"
         )
     return api.Fit(attributes={"cache_bits": 8})
 
@@ -75,7 +79,7 @@ def effect(site: api.Site, config: KvInt8Config, cost: api.Cost, keys: int) -> a
 
     Mean and scale of the keys are stored, float32; a filter has stored the mean before.
     """
-    if not site.head_size or site.head_size % _PACKED:
+    if not site.head_size or not _fits(site.head_size):
         return cost
     part, parts = words(site.head_size) / site.head_size, dict(cost.parts)
     sketch = cost.part(api.Access.INDEX).read

@@ -6,6 +6,8 @@ import tamiz_ops
 from tamiz_ops import reference
 
 TOLERANCE = 2e-6
+#: With keys and values of bytes, where the op rounds queries and weights to 16 bits.
+ROUNDED_TOLERANCE = 2e-4
 
 
 class Case:

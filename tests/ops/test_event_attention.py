@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tamiz_ops
+from kit.attention_case import ROUNDED_TOLERANCE
 from kit.ops_graphs import model, node, session, value
 from tamiz_ops import event_attention_reference, reference
 
@@ -91,12 +92,13 @@ def test_a_sequence_equals_the_reference(isa, heads, cache_bits, softcap):
     for tokens in (PROMPT, *[1] * STEPS):
         theirs.event = ours.event.copy()
         y = ours.run(tokens)
-        np.testing.assert_allclose(y, theirs.run(tokens), rtol=0, atol=3e-6)
+        tolerance = ROUNDED_TOLERANCE if cache_bits == 8 else 3e-6
+        np.testing.assert_allclose(y, theirs.run(tokens), rtol=0, atol=tolerance)
         np.testing.assert_array_equal(
             ours.cache[2].view(np.uint32), theirs.cache[2].view(np.uint32)
         )
         theirs.cache = [part.copy() for part in ours.cache]
-        np.testing.assert_allclose(ours.event, theirs.event, rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(ours.event, theirs.event, rtol=1e-4, atol=max(2e-5, tolerance))
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -143,7 +145,7 @@ def test_steps_that_compute_the_rest_anew_are_exact(isa, cache_bits, softcap):
         y = sequences.run(1)
         anew = step == PROMPT or due(step + 1, turn=1)
         errors[anew].append(np.abs(y - sequences.exact(step)).max())
-    assert max(errors[True]) < 2e-6
+    assert max(errors[True]) < (1e-4 if cache_bits == 8 else 2e-6)
     assert min(errors[False]) > 1e-4
 
 

@@ -1,6 +1,14 @@
-// Vectors of 32-bit integers and pairs of 16-bit ones, as wide as the vectors of simd/simd.h;
-// not on the portable target.
+// Vectors of 32-bit integers and pairs of 16-bit ones, as wide as the vectors of simd/simd.h. The
+// portable target has those that attention needs.
+//
+//   transpose(x)          lane j of x[i] becomes lane i of x[j]
+//   add_pairs(sum, a, b)  dot_pairs, whose sums GCC 12 does not copy or spill
+//   pair_words(x, to)     stores 4 kLanes integers as words, of every four in the order 0, 2, 1, 3
+//   interleave_bytes(x)   of four rows of 4 kLanes bytes, those of kLanes places side by side: byte
+//                         r of lane l of x[i] becomes byte i kLanes + l of row r
 #pragma once
+
+#include <string.h>
 
 #include "simd/simd.h"
 
@@ -31,6 +39,10 @@ inline Ints signed_words_right(Ints x) {
   return _mm512_srai_epi16(x, Bits);
 }
 inline Ints dot_pairs(Ints sum, Ints a, Ints b) { return _mm512_dpwssd_epi32(sum, a, b); }
+inline Ints add_pairs(Ints sum, Ints a, Ints b) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+}
 /// Unsigned bytes of a times signed bytes of b, added in fours.
 inline Ints dot_quads(Ints sum, Ints a, Ints b) { return _mm512_dpbusd_epi32(sum, a, b); }
 inline Vec to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
@@ -96,6 +108,45 @@ inline Ints wide_bytes(const uint8_t* p) {
 /// Of integers whose low words are fp16.
 inline Vec halves_to_float(Ints x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
 
+inline void pair_words(const Ints (&x)[4], int32_t* to) {
+  store_ints(to, pack_words(x[0], x[1]));
+  store_ints(to + kLanes, pack_words(x[2], x[3]));
+}
+inline void transpose(Ints (&x)[kLanes]) {
+  Ints pairs[kLanes], quads[kLanes];
+  for (int i = 0; i < kLanes; i += 2) {
+    pairs[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+    pairs[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+  }
+  for (int i = 0; i < kLanes; i += 4) {
+    quads[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
+    quads[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
+    quads[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+    quads[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {  // part p of quads[4 r + i] is of column 4 p + i and rows 4 r ..
+    const Ints even = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0x88);
+    const Ints odd = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0xdd);
+    const Ints last_even = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0x88);
+    const Ints last_odd = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0xdd);
+    x[i] = _mm512_shuffle_i32x4(even, last_even, 0x88);
+    x[4 + i] = _mm512_shuffle_i32x4(odd, last_odd, 0x88);
+    x[8 + i] = _mm512_shuffle_i32x4(even, last_even, 0xdd);
+    x[12 + i] = _mm512_shuffle_i32x4(odd, last_odd, 0xdd);
+  }
+}
+inline void interleave_bytes(Ints (&x)[4]) {
+  const Ints order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  for (Ints& row : x) row = _mm512_permutexvar_epi32(order, row);
+  const Ints low = _mm512_unpacklo_epi8(x[0], x[1]), high = _mm512_unpackhi_epi8(x[0], x[1]);
+  const Ints last_low = _mm512_unpacklo_epi8(x[2], x[3]);
+  const Ints last_high = _mm512_unpackhi_epi8(x[2], x[3]);
+  x[0] = _mm512_unpacklo_epi16(low, last_low);
+  x[1] = _mm512_unpackhi_epi16(low, last_low);
+  x[2] = _mm512_unpacklo_epi16(high, last_high);
+  x[3] = _mm512_unpackhi_epi16(high, last_high);
+}
+
 #elif defined(TAMIZ_AVX2)
 
 using Ints = __m256i;
@@ -124,6 +175,7 @@ inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
   asm("" : "+x"(sum));  // GCC would regroup the additions, and spill
   return sum;
 }
+inline Ints add_pairs(Ints sum, Ints a, Ints b) { return dot_pairs(sum, a, b); }
 inline Vec to_float(Ints x) { return _mm256_cvtepi32_ps(x); }
 inline Vec load_halves(const uint8_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -191,6 +243,95 @@ inline Ints wide_bytes(const uint8_t* p) {
 inline Vec halves_to_float(Ints x) {
   const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
   return _mm256_cvtph_ps(words);
+}
+
+inline void pair_words(const Ints (&x)[4], int32_t* to) {
+  store_ints(to, pack_words(x[0], x[1]));
+  store_ints(to + kLanes, pack_words(x[2], x[3]));
+}
+inline void transpose(Ints (&x)[kLanes]) {
+  Ints pairs[kLanes], quads[kLanes];
+  for (int i = 0; i < kLanes; i += 2) {
+    pairs[i] = _mm256_unpacklo_epi32(x[i], x[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_epi32(x[i], x[i + 1]);
+  }
+  for (int i = 0; i < kLanes; i += 4) {
+    quads[i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);
+    quads[i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[i + 2]);
+    quads[i + 2] = _mm256_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+    quads[i + 3] = _mm256_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    x[i] = _mm256_permute2x128_si256(quads[i], quads[4 + i], 0x20);
+    x[4 + i] = _mm256_permute2x128_si256(quads[i], quads[4 + i], 0x31);
+  }
+}
+inline void interleave_bytes(Ints (&x)[4]) {
+  const Ints order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+  for (Ints& row : x) row = _mm256_permutevar8x32_epi32(row, order);
+  const Ints low = _mm256_unpacklo_epi8(x[0], x[1]), high = _mm256_unpackhi_epi8(x[0], x[1]);
+  const Ints last_low = _mm256_unpacklo_epi8(x[2], x[3]);
+  const Ints last_high = _mm256_unpackhi_epi8(x[2], x[3]);
+  x[0] = _mm256_unpacklo_epi16(low, last_low);
+  x[1] = _mm256_unpackhi_epi16(low, last_low);
+  x[2] = _mm256_unpacklo_epi16(high, last_high);
+  x[3] = _mm256_unpackhi_epi16(high, last_high);
+}
+
+#else
+
+using Ints = int32_t;
+
+inline Ints load_ints(const void* p) {
+  Ints x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+inline void store_ints(void* p, Ints x) { memcpy(p, &x, sizeof x); }
+inline Ints all_ints(int x) { return x; }
+inline Ints bits_and(Ints a, Ints b) { return a & b; }
+inline Ints bits_or(Ints a, Ints b) { return a | b; }
+inline Ints ints_max(Ints a, Ints b) { return a > b ? a : b; }
+inline Vec to_float(Ints x) { return static_cast<float>(x); }
+inline Ints to_ints(Vec x) { return static_cast<Ints>(::nearbyintf(x)); }
+inline Ints float_bits(Vec x) { return load_ints(&x); }
+inline Vec bits_float(Ints x) {
+  Vec y;
+  memcpy(&y, &x, sizeof y);
+  return y;
+}
+template <int Bits>
+inline Ints ints_left(Ints x) {
+  return static_cast<Ints>(static_cast<uint32_t>(x) << Bits);
+}
+inline int low_word(Ints x) { return static_cast<int16_t>(x); }
+inline int high_word(Ints x) { return static_cast<int16_t>(x >> 16); }
+inline Ints of_words(int low, int high) { return (low & 0xffff) | ints_left<16>(high); }
+template <int Bits>
+inline Ints words_left(Ints x) {
+  return of_words(low_word(x) * (1 << Bits), high_word(x) * (1 << Bits));
+}
+template <int Bits>
+inline Ints signed_words_right(Ints x) {
+  return of_words(low_word(x) >> Bits, high_word(x) >> Bits);
+}
+inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
+  return sum + low_word(a) * low_word(b) + high_word(a) * high_word(b);
+}
+inline int largest_int(Ints x) { return x; }
+inline void pair_words(const Ints (&x)[4], int32_t* to) {
+  to[0] = of_words(x[0], x[2]);
+  to[1] = of_words(x[1], x[3]);
+}
+inline Ints add_pairs(Ints sum, Ints a, Ints b) { return dot_pairs(sum, a, b); }
+inline void transpose(Ints (&)[kLanes]) {}
+inline void interleave_bytes(Ints (&x)[4]) {
+  uint8_t rows[4][4], columns[4][4];
+  memcpy(rows, x, sizeof rows);
+  for (int i = 0; i < 4; ++i) {
+    for (int r = 0; r < 4; ++r) columns[i][r] = rows[r][i];
+  }
+  memcpy(x, columns, sizeof columns);
 }
 
 #endif

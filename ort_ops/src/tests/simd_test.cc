@@ -111,8 +111,6 @@ void test_sum_each() {
   }
 }
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
-
 struct Bytes {
   int8_t bytes[64];
   int16_t words[32];
@@ -133,6 +131,53 @@ Bytes pattern(int factor) {
     store_ints(lanes, (found));                                             \
     for (int i = 0; i < kLanes; ++i) CHECK(lanes[i] == (formula), context); \
   } while (false)
+
+/// What every target has.
+void test_words() {
+  constexpr int kBytes = 4 * kLanes;
+  int8_t rows[kMost][4 * kMost];
+  for (int r = 0; r < kMost; ++r) {
+    for (int i = 0; i < 4 * kMost; ++i) rows[r][i] = static_cast<int8_t>(r * 57 + i * 31);
+  }
+  Ints x[kLanes], quads[4], words[4];
+  for (int i = 0; i < kLanes; ++i) x[i] = load_ints(rows[i]);
+  transpose(x);
+  for (int j = 0; j < kLanes; ++j) {
+    int32_t column[kLanes];
+    for (int i = 0; i < kLanes; ++i) memcpy(&column[i], rows[i] + 4 * j, 4);
+    CHECK_INTS(x[j], column[i], "transpose");
+  }
+  for (int r = 0; r < 4; ++r) quads[r] = load_ints(rows[r]);
+  interleave_bytes(quads);
+  for (int v = 0; v < 4; ++v) {
+    int8_t bytes[kBytes];
+    store_ints(bytes, quads[v]);
+    for (int i = 0; i < kBytes; ++i) {
+      CHECK(bytes[i] == rows[i % 4][v * kLanes + i / 4], "interleave_bytes");
+    }
+  }
+  int32_t ints[kBytes];
+  int16_t pairs[kBytes];
+  for (int i = 0; i < kBytes; ++i) ints[i] = i * 1021 - 32767;
+  for (int v = 0; v < 4; ++v) words[v] = load_ints(ints + v * kLanes);
+  pair_words(words, reinterpret_cast<int32_t*>(pairs));
+  constexpr int kOrder[] = {0, 2, 1, 3};
+  for (int i = 0; i < kBytes; ++i) {
+    CHECK(pairs[i] == ints[i / 4 * 4 + kOrder[i % 4]], "pair_words");
+  }
+  const Bytes p = pattern(7), q = pattern(13);
+  const int16_t *u = p.words, *v = q.words;
+  CHECK_INTS(add_pairs(all_ints(5), load_ints(u), load_ints(v)),
+             5 + u[2 * i] * v[2 * i] + u[2 * i + 1] * v[2 * i + 1], "add_pairs");
+  CHECK_INTS(signed_words_right<8>(words_left<8>(load_ints(p.bytes))),
+             (p.bytes[4 * i] & 0xffff) | p.bytes[4 * i + 2] * 65536, "even bytes as words");
+  CHECK_INTS(signed_words_right<8>(load_ints(p.bytes)),
+             (p.bytes[4 * i + 1] & 0xffff) | p.bytes[4 * i + 3] * 65536, "odd bytes as words");
+  CHECK_LANES(to_float(all_ints(-12345)), -12345.0f, "to_float");
+  CHECK_INTS(to_ints(load(kValues)), static_cast<int32_t>(lrintf(kValues[i])), "to_ints");
+}
+
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
 void test_ints() {
   const Bytes p = pattern(7), q = pattern(13);
@@ -163,8 +208,6 @@ void test_ints() {
   const auto* const bytes = reinterpret_cast<const uint8_t*>(p.bytes);
   CHECK_INTS(wide_bytes(bytes), bytes[i], "wide_bytes");
   CHECK_INTS(wide_words(bytes), static_cast<uint16_t>(u[i]), "wide_words");
-  CHECK_LANES(to_float(all_ints(-12345)), -12345.0f, "to_float");
-  CHECK_INTS(to_ints(load(kValues)), static_cast<int32_t>(lrintf(kValues[i])), "to_ints");
   CHECK_LANES(keep_lanes(load(kValues), 0x5a5a), (0x5a5a >> i & 1 ? kValues[i] : 0.0f),
               "keep_lanes");
   CHECK_LANES(bytes_to_float(p.bytes), static_cast<float>(p.bytes[i]), "bytes_to_float");
@@ -182,6 +225,7 @@ void test_all() {
   test_partial();
   test_functions();
   test_sum_each();
+  test_words();
   test_ints();
 }
 

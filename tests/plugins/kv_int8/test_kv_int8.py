@@ -135,9 +135,11 @@ def test_sketches_are_read_as_they_are() -> None:
     assert alone.stored == 512
 
 
-def test_a_head_size_that_is_no_multiple_of_4_is_refused() -> None:
+@pytest.mark.parametrize("size", [6, 516])
+def test_a_head_size_that_bytes_do_not_fit_is_refused(size: int) -> None:
     assert KV_INT8.effect is not None
-    with pytest.raises(FitError, match="its head size is 6, expected a multiple of 4"):
-        KV_INT8.fit(site(6), np.zeros(0), None, CONFIG)
+    message = f"its head size is {size}, expected a multiple of 4 up to 512"
+    with pytest.raises(FitError, match=message):
+        KV_INT8.fit(site(size), np.zeros(0), None, CONFIG)
     cost = Cost(0, 100)
-    assert KV_INT8.effect(site(6), CONFIG, cost, 10) == cost
+    assert KV_INT8.effect(site(size), CONFIG, cost, 10) == cost

@@ -17,8 +17,10 @@
 #pragma once
 
 #include "kernels/attention/attention.h"
-#include "kernels/attention/attention_rows-inl.h"
-#include "kernels/attention/attention_tile-inl.h"
+#include "kernels/attention/attention_row_bytes-inl.h"
+#include "kernels/attention/attention_row_floats-inl.h"
+#include "kernels/attention/attention_tile_bytes-inl.h"
+#include "kernels/attention/attention_tile_floats-inl.h"
 #include "simd/target.h"
 
 namespace tamiz {
@@ -26,16 +28,24 @@ namespace TAMIZ_TARGET {
 
 /// For at most `rows` rows: what a tile needs is enough for few rows, too.
 inline int64_t work_floats(int64_t rows, int64_t dim, bool bytes) {
-  const int64_t few = 2 * rows * padded(dim);
-  const int64_t tile = (3 * dim + kBlockKeys) * kTileVecs * kLanes;
-  return rows <= kFewRows ? few : tile + (bytes ? 2 * kBlockKeys * dim : 0);
+  const int64_t panel = bytes ? panel_size(dim) : 0;
+  const int64_t few = rows * (2 * padded(dim) + (bytes ? pair_count(dim) : 0));
+  const int64_t keys = kBlockKeys + (bytes ? kBlockKeys / 2 : 0);
+  const int64_t tile = (3 * dim + keys) * kTileVecs * kLanes;
+  return panel + (rows <= kFewRows ? few : tile);
+}
+
+template <class Rows, class Tile>
+inline void attend_with(const AttendArgs& a) {
+  if (a.rows <= kFewRows) return attend_rows<Rows>(a);
+  if (a.rows <= kLanes) return attend_tile<Tile, 1>(a);
+  if (a.rows <= 2 * kLanes) return attend_tile<Tile, 2>(a);
+  attend_tile<Tile, kTileVecs>(a);
 }
 
 inline void attend(const AttendArgs& a) {
-  if (a.rows <= kFewRows) return a.bytes ? attend_rows<ByteRow>(a) : attend_rows<FloatRow>(a);
-  if (a.rows <= kLanes) return attend_tile<1>(a);
-  if (a.rows <= 2 * kLanes) return attend_tile<2>(a);
-  attend_tile<kTileVecs>(a);
+  if (a.bytes) return attend_with<RowBytes, TileBytes>(a);
+  attend_with<RowFloats, TileFloats>(a);
 }
 
 /// The angle is rounded to float before cosine and sine, as the models' own code does.

@@ -16,6 +16,9 @@ constexpr int64_t kRangeKeys = 128;
 /// Keys of a page of the cache: a block of both ways, so that all keys of a block lie side by side.
 constexpr int64_t kPageKeys = 64;
 
+/// Most elements of a key that is rounded to bytes.
+constexpr int64_t kMostRoundedDim = 512;
+
 /// Floats that a key or a value of `dim` elements takes in the cache: `dim`, or a quarter of it and
 /// a scale where elements are bytes.
 constexpr int64_t cache_words(int64_t dim, bool bytes) { return bytes ? dim / 4 + 1 : dim; }

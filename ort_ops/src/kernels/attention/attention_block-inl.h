@@ -73,6 +73,13 @@ inline bool out_of_window(const AttendArgs& a, int64_t begin) {
 
 inline int64_t row_words(const AttendArgs& a) { return cache_words(a.dim, a.bytes); }
 
+/// scale[j] of the keys or of the values of a block of rows of bytes.
+inline void row_scales(const AttendArgs& a, const Block& block, const float* rows, float* scale) {
+  for (int j = 0; j < kBlockKeys; ++j) {
+    scale[j] = row_scale(rows + block.index[j] * row_words(a), a.dim);
+  }
+}
+
 /// Prefetches a row of the cache that is needed a block later: the processor's own prefetching
 /// stops at page borders and at the jumps between keys and values.
 inline void prefetch(const float* row, int64_t words) {

@@ -15,27 +15,6 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-/// The elements of a row as they are stored, without the scale.
-struct FloatRow {
-  static constexpr bool kScaled = false;
-  static Vec load(const float* row, int64_t d) { return TAMIZ_TARGET::load(row + d); }
-  static Vec load_partial(const float* row, int64_t d, int64_t n) {
-    return TAMIZ_TARGET::load_partial(row + d, n);
-  }
-};
-
-struct ByteRow {
-  static constexpr bool kScaled = true;
-  static Vec load(const float* row, int64_t d) {
-    return bytes_to_float(reinterpret_cast<const int8_t*>(row) + d);
-  }
-  static Vec load_partial(const float* row, int64_t d, int64_t n) {
-    int8_t bytes[kLanes] = {};
-    memcpy(bytes, reinterpret_cast<const int8_t*>(row) + d, n);
-    return bytes_to_float(bytes);
-  }
-};
-
 inline float row_scale(const float* row, int64_t dim) { return row[dim / 4]; }
 
 /// max |x|, as the bits of the float: what is not finite is larger than what is.
@@ -76,13 +55,6 @@ inline void round_bytes(const float* x, int64_t dim, float scale, int8_t* q) {
 inline void store_bytes(const float* x, int64_t dim, float* row) {
   row[dim / 4] = rounding_unit(x, dim, 127.0f);
   round_bytes(x, dim, row[dim / 4], reinterpret_cast<int8_t*>(row));
-}
-
-/// The elements of a row of bytes as floats, without the scale.
-inline void widen_bytes(const float* row, int64_t dim, float* x) {
-  int64_t d = 0;
-  for (; d + kLanes <= dim; d += kLanes) store(x + d, ByteRow::load(row, d));
-  if (d < dim) store_partial(x + d, ByteRow::load_partial(row, d, dim - d), dim - d);
 }
 
 inline void store_row(const float* x, int64_t dim, bool bytes, float* row) {

@@ -29,9 +29,9 @@ KeyValueCache::KeyValueCache(const Attributes& attributes, const AttentionKernel
 void KeyValueCache::infer(const Tensor& past_key, const Tensor& past_value, int64_t batch,
                           int64_t kv_heads, int64_t dim, int64_t tokens, int64_t keys,
                           Tensor& present_key, Tensor& present_value) const {
-  if (bytes_ && dim % 4) {
-    throw Error("the head size is " + std::to_string(dim) +
-                ", expected a multiple of 4 where cache_bits is 8");
+  if (bytes_ && (dim % 4 || dim > kMostRoundedDim)) {
+    throw Error("the head size is " + std::to_string(dim) + ", expected a multiple of 4 up to " +
+                std::to_string(kMostRoundedDim) + " where cache_bits is 8");
   }
   const int64_t buffer = past_key.shape.dims[2];
   const Shape past = {4, {batch, kv_heads, buffer, words(dim)}};
