@@ -2,7 +2,6 @@
 // portable target has those that attention needs.
 //
 //   transpose(x)          lane j of x[i] becomes lane i of x[j]
-//   add_pairs(sum, a, b)  dot_pairs, whose sums GCC 12 does not copy or spill
 //   pair_words(x, to)     stores 4 kLanes integers as words, of every four in the order 0, 2, 1, 3
 //   interleave_bytes(x)   of four rows of 4 kLanes bytes, those of kLanes places side by side: byte
 //                         r of lane l of x[i] becomes byte i kLanes + l of row r
@@ -38,8 +37,8 @@ template <int Bits>
 inline Ints signed_words_right(Ints x) {
   return _mm512_srai_epi16(x, Bits);
 }
-inline Ints dot_pairs(Ints sum, Ints a, Ints b) { return _mm512_dpwssd_epi32(sum, a, b); }
-inline Ints add_pairs(Ints sum, Ints a, Ints b) {
+/// By `asm`: GCC 12 copies and spills the sums of its own intrinsic.
+inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
   asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
   return sum;
 }
@@ -175,7 +174,6 @@ inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
   asm("" : "+x"(sum));  // GCC would regroup the additions, and spill
   return sum;
 }
-inline Ints add_pairs(Ints sum, Ints a, Ints b) { return dot_pairs(sum, a, b); }
 inline Vec to_float(Ints x) { return _mm256_cvtepi32_ps(x); }
 inline Vec load_halves(const uint8_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -323,7 +321,6 @@ inline void pair_words(const Ints (&x)[4], int32_t* to) {
   to[0] = of_words(x[0], x[2]);
   to[1] = of_words(x[1], x[3]);
 }
-inline Ints add_pairs(Ints sum, Ints a, Ints b) { return dot_pairs(sum, a, b); }
 inline void transpose(Ints (&)[kLanes]) {}
 inline void interleave_bytes(Ints (&x)[4]) {
   uint8_t rows[4][4], columns[4][4];

@@ -167,8 +167,8 @@ void test_words() {
   }
   const Bytes p = pattern(7), q = pattern(13);
   const int16_t *u = p.words, *v = q.words;
-  CHECK_INTS(add_pairs(all_ints(5), load_ints(u), load_ints(v)),
-             5 + u[2 * i] * v[2 * i] + u[2 * i + 1] * v[2 * i + 1], "add_pairs");
+  CHECK_INTS(dot_pairs(all_ints(5), load_ints(u), load_ints(v)),
+             5 + u[2 * i] * v[2 * i] + u[2 * i + 1] * v[2 * i + 1], "dot_pairs");
   CHECK_INTS(signed_words_right<8>(words_left<8>(load_ints(p.bytes))),
              (p.bytes[4 * i] & 0xffff) | p.bytes[4 * i + 2] * 65536, "even bytes as words");
   CHECK_INTS(signed_words_right<8>(load_ints(p.bytes)),

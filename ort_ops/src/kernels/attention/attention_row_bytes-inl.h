@@ -25,7 +25,7 @@ __attribute__((always_inline)) inline void dot_panel(const int32_t* rows, int64_
     for (int i = 0; i < V; ++i) x[i] = load_ints(panel + i * kLanes);
     for (int r = 0; r < R; ++r) {
       const Ints y = all_ints(rows[r * row_stride + p]);
-      for (int i = 0; i < V; ++i) dot[r][i] = add_pairs(dot[r][i], x[i], y);
+      for (int i = 0; i < V; ++i) dot[r][i] = dot_pairs(dot[r][i], x[i], y);
     }
   }
 }

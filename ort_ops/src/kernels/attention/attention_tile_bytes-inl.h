@@ -20,7 +20,7 @@ __attribute__((always_inline)) inline void dot_columns(const int32_t* rows, cons
     for (int c = 0; c < V; ++c) x[c] = load_ints(rows + c * kLanes);
     for (int i = 0; i < I; ++i) {
       const Ints y = all_ints(panel[i]);
-      for (int c = 0; c < V; ++c) dot[i][c] = add_pairs(dot[i][c], x[c], y);
+      for (int c = 0; c < V; ++c) dot[i][c] = dot_pairs(dot[i][c], x[c], y);
     }
   }
 }
