@@ -52,9 +52,10 @@ inline Vec select_le(Vec a, Vec b, Vec yes, Vec no) {
 inline Vec times_power_of_two(Vec x, Vec n) { return _mm512_scalef_ps(x, n); }
 
 inline Vec sum_pairs(Vec a, Vec b) { return _mm512_unpacklo_ps(a, b) + _mm512_unpackhi_ps(a, b); }
-inline Vec sum_quads(const float* p) {
-  const __m512d ab = _mm512_castps_pd(sum_pairs(load(p), load(p + kLanes)));
-  const __m512d cd = _mm512_castps_pd(sum_pairs(load(p + 2 * kLanes), load(p + 3 * kLanes)));
+constexpr int kQuad = 4;
+inline Vec sum_quad(const Vec (&x)[kQuad]) {
+  const __m512d ab = _mm512_castps_pd(sum_pairs(x[0], x[1]));
+  const __m512d cd = _mm512_castps_pd(sum_pairs(x[2], x[3]));
   return _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)) +
          _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
 }
@@ -62,10 +63,8 @@ inline Vec sum_halves(Vec a, Vec b) {
   return _mm512_shuffle_f32x4(a, b, 0x88) + _mm512_shuffle_f32x4(a, b, 0xdd);
 }
 constexpr int kLaneOrder[] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};
-inline Vec sum_each(const float* p) {
-  constexpr int kQuad = 4 * kLanes;
-  return sum_halves(sum_halves(sum_quads(p), sum_quads(p + kQuad)),
-                    sum_halves(sum_quads(p + 2 * kQuad), sum_quads(p + 3 * kQuad)));
+inline Vec join_quads(const Vec (&x)[kLanes / kQuad]) {
+  return sum_halves(sum_halves(x[0], x[1]), sum_halves(x[2], x[3]));
 }
 
 #elif defined(TAMIZ_AVX2)
@@ -117,15 +116,13 @@ inline Vec times_power_of_two(Vec x, Vec n) {
   return x * power_of_two(half) * power_of_two(_mm256_sub_epi32(all, half));
 }
 
-inline Vec sum_quads(const float* p) {
-  return _mm256_hadd_ps(_mm256_hadd_ps(load(p), load(p + kLanes)),
-                        _mm256_hadd_ps(load(p + 2 * kLanes), load(p + 3 * kLanes)));
+constexpr int kQuad = 4;
+inline Vec sum_quad(const Vec (&x)[kQuad]) {
+  return _mm256_hadd_ps(_mm256_hadd_ps(x[0], x[1]), _mm256_hadd_ps(x[2], x[3]));
 }
 constexpr int kLaneOrder[] = {0, 1, 2, 3, 4, 5, 6, 7};
-inline Vec sum_each(const float* p) {
-  const Vec low = sum_quads(p);
-  const Vec high = sum_quads(p + 4 * kLanes);
-  return _mm256_permute2f128_ps(low, high, 0x20) + _mm256_permute2f128_ps(low, high, 0x31);
+inline Vec join_quads(const Vec (&x)[kLanes / kQuad]) {
+  return _mm256_permute2f128_ps(x[0], x[1], 0x20) + _mm256_permute2f128_ps(x[0], x[1], 0x31);
 }
 
 #else
@@ -147,7 +144,9 @@ inline float sum(Vec x) { return x; }
 inline float largest(Vec x) { return x; }
 inline Vec select_le(Vec a, Vec b, Vec yes, Vec no) { return a <= b ? yes : no; }
 constexpr int kLaneOrder[] = {0};
-inline Vec sum_each(const float* p) { return *p; }
+constexpr int kQuad = 1;
+inline Vec sum_quad(const Vec (&x)[kQuad]) { return x[0]; }
+inline Vec join_quads(const Vec (&x)[kLanes / kQuad]) { return x[0]; }
 
 #endif
 
@@ -158,9 +157,10 @@ inline Vec sum_each(const float* p) { return *p; }
 //   sum(x), largest(x)          over the lanes; `sum` adds one half of the lanes to the other, and
 //                               so on
 //   select_le(a, b, yes, no)    a <= b ? yes : no, lane by lane
-//   sum_each(p)                 lane i = the sum of the i-th of kLanes vectors stored at p, whose
-//                               lanes, in the order kLaneOrder, are added in pairs, the sums in
-//                               pairs again, and so on
+//   join_quads(sum_quad(x), ..) lane i = the sum of the i-th of kLanes vectors, kQuad of them in
+//   each
+//                               x, whose lanes, in the order kLaneOrder, are added in pairs, the
+//                               sums in pairs again, and so on
 
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 

@@ -99,15 +99,21 @@ void test_functions() {
   }
 }
 
-void test_sum_each() {
+void test_sums_of_lanes() {
   float rows[kMost * kMost];
   for (int i = 0; i < kLanes * kLanes; ++i) rows[i] = static_cast<float>(i * 37 % 101 - 50);
   float found[kLanes];
-  store(found, sum_each(rows));
+  Vec quads[kLanes / kQuad];
+  for (int i = 0; i < kLanes / kQuad; ++i) {
+    Vec x[kQuad];
+    for (int j = 0; j < kQuad; ++j) x[j] = load(rows + (i * kQuad + j) * kLanes);
+    quads[i] = sum_quad(x);
+  }
+  store(found, join_quads(quads));
   for (int r = 0; r < kLanes; ++r) {
     float total = 0;  // whole numbers: any order gives the same sum
     for (int i = 0; i < kLanes; ++i) total += rows[r * kLanes + i];
-    CHECK(found[r] == total, "sum_each");
+    CHECK(found[r] == total, "join_quads");
   }
 }
 
@@ -224,7 +230,7 @@ void test_all() {
   test_floats(kOthers, kValues);
   test_partial();
   test_functions();
-  test_sum_each();
+  test_sums_of_lanes();
   test_words();
   test_ints();
 }

@@ -6,44 +6,40 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-constexpr int kRowKeys = kLanes < 4 ? kLanes : 4;  // keys at a time in a dot product
-
 /// score[r][j] = q_r . k_j of R rows from `row` on, for the keys of a block.
 struct FloatScores {
   template <int R>
   static void add(const AttendArgs& a, const Block& block, int64_t row, FewRows& w) {
-    alignas(64) float products[R][kLanes * kLanes];
-    for (int j0 = 0; j0 < block.count; j0 += kLanes) {
-      for (int j1 = 0; j1 < kLanes; j1 += kRowKeys) {
-        Vec dot[R][kRowKeys];
-        multiply<R>(a, block.index + j0 + j1, row, dot);
-        for (int r = 0; r < R; ++r) {
-          for (int j = 0; j < kRowKeys; ++j) store(products[r] + (j1 + j) * kLanes, dot[r][j]);
-        }
+    for (int j = 0; j < block.count; j += kLanes) {
+      Vec quads[R][kLanes / kQuad];
+      for (int quad = 0; quad < kLanes / kQuad; ++quad) {
+        Vec dot[R][kQuad];
+        multiply<R>(a, block.index + j + quad * kQuad, row, dot);
+        for (int r = 0; r < R; ++r) quads[r][quad] = sum_quad(dot[r]);
       }
-      for (int r = 0; r < R; ++r) store(w.score[row + r] + j0, sum_each(products[r]));
+      for (int r = 0; r < R; ++r) store(w.score[row + r] + j, join_quads(quads[r]));
     }
   }
 
   template <int R>
   __attribute__((always_inline)) static void multiply(const AttendArgs& a, const int32_t* index,
-                                                      int64_t row, Vec (&dot)[R][kRowKeys]) {
+                                                      int64_t row, Vec (&dot)[R][kQuad]) {
     const float* q = a.query + row * a.dim;
-    const float* k[kRowKeys];
-    for (int j = 0; j < kRowKeys; ++j) {
+    const float* k[kQuad];
+    for (int j = 0; j < kQuad; ++j) {
       k[j] = a.keys + index[j] * a.dim;
       prefetch(a.values + index[j] * a.dim, a.dim);
       for (int r = 0; r < R; ++r) dot[r][j] = broadcast(0.0f);
     }
     const int64_t whole = a.dim / kLanes * kLanes;
     for (int64_t d = 0; d < whole; d += kLanes) {
-      for (int j = 0; j < kRowKeys; ++j) {
+      for (int j = 0; j < kQuad; ++j) {
         const Vec x = load(k[j] + d);
         for (int r = 0; r < R; ++r) dot[r][j] = fma(load(q + r * a.dim + d), x, dot[r][j]);
       }
     }
     const int64_t rest = a.dim - whole;
-    for (int j = 0; j < kRowKeys && rest; ++j) {
+    for (int j = 0; j < kQuad && rest; ++j) {
       const Vec x = load_partial(k[j] + whole, rest);
       for (int r = 0; r < R; ++r) {
         dot[r][j] = fma(load_partial(q + r * a.dim + whole, rest), x, dot[r][j]);

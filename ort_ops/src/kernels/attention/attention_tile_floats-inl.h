@@ -34,7 +34,8 @@ __attribute__((always_inline)) inline void add_chain(const float* q, const float
   }
 }
 
-/// dot[i][c] = q . k_i: the chains of all lanes, added as `sum_each` adds lanes.
+/// dot[i][c] = q . k_i: the chains of all lanes, added as `sum_quad` and
+/// `join_quads` add lanes.
 template <int I, int V>
 __attribute__((always_inline)) inline void add_lanes(const float* q, const float* const* k,
                                                      int64_t dim, Vec (&dot)[I][V]) {
