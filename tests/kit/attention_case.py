@@ -6,8 +6,9 @@ import tamiz_ops
 from tamiz_ops import reference
 
 TOLERANCE = 2e-6
-#: With keys and values of bytes, where the op rounds queries and weights to 16 bits.
-ROUNDED_TOLERANCE = 2e-4
+#: With keys and values of bytes: a query or a weight may be rounded to the other side, by 2**-15;
+#: elements of values are below 3 with few exceptions.
+ROUNDED_TOLERANCE = 3 * 2**-15
 
 
 class Case:

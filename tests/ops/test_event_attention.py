@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import tamiz_ops
-from kit.attention_case import ROUNDED_TOLERANCE
 from kit.ops_graphs import model, node, session, value
 from tamiz_ops import event_attention_reference, reference
 
@@ -92,7 +91,8 @@ def test_a_sequence_equals_the_reference(isa, heads, cache_bits, softcap):
     for tokens in (PROMPT, *[1] * STEPS):
         theirs.event = ours.event.copy()
         y = ours.run(tokens)
-        tolerance = ROUNDED_TOLERANCE if cache_bits == 8 else 3e-6
+        # The reference rounds no weights to 16 bits where single keys are attended to.
+        tolerance = 2e-4 if cache_bits == 8 else 3e-6
         np.testing.assert_allclose(y, theirs.run(tokens), rtol=0, atol=tolerance)
         np.testing.assert_array_equal(
             ours.cache[2].view(np.uint32), theirs.cache[2].view(np.uint32)
