@@ -107,22 +107,21 @@ inline Ints wide_bytes(const uint8_t* p) {
 /// Of integers whose low words are fp16.
 inline Vec halves_to_float(Ints x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
 
-inline void pair_words(const Ints (&x)[4], int32_t* to) {
-  store_ints(to, pack_words(x[0], x[1]));
-  store_ints(to + kLanes, pack_words(x[2], x[3]));
+inline Ints low_bytes(Ints a, Ints b) { return _mm512_unpacklo_epi8(a, b); }
+inline Ints high_bytes(Ints a, Ints b) { return _mm512_unpackhi_epi8(a, b); }
+inline Ints low_words(Ints a, Ints b) { return _mm512_unpacklo_epi16(a, b); }
+inline Ints high_words(Ints a, Ints b) { return _mm512_unpackhi_epi16(a, b); }
+inline Ints low_ints(Ints a, Ints b) { return _mm512_unpacklo_epi32(a, b); }
+inline Ints high_ints(Ints a, Ints b) { return _mm512_unpackhi_epi32(a, b); }
+inline Ints low_longs(Ints a, Ints b) { return _mm512_unpacklo_epi64(a, b); }
+inline Ints high_longs(Ints a, Ints b) { return _mm512_unpackhi_epi64(a, b); }
+/// Every fourth integer side by side.
+inline Ints gather_fourths(Ints x) {
+  const Ints order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_permutexvar_epi32(order, x);
 }
-inline void transpose(Ints (&x)[kLanes]) {
-  Ints pairs[kLanes], quads[kLanes];
-  for (int i = 0; i < kLanes; i += 2) {
-    pairs[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    pairs[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  for (int i = 0; i < kLanes; i += 4) {
-    quads[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
-    quads[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
-    quads[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
-    quads[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
-  }
+/// Columns from `quads`, whose vector 4 r + i has rows 4 r .. 4 r + 3 of the columns i, 4 + i, ..
+inline void join_columns(const Ints (&quads)[kLanes], Ints (&x)[kLanes]) {
   for (int i = 0; i < 4; ++i) {  // part p of quads[4 r + i] is of column 4 p + i and rows 4 r ..
     const Ints even = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0x88);
     const Ints odd = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0xdd);
@@ -133,17 +132,6 @@ inline void transpose(Ints (&x)[kLanes]) {
     x[8 + i] = _mm512_shuffle_i32x4(even, last_even, 0xdd);
     x[12 + i] = _mm512_shuffle_i32x4(odd, last_odd, 0xdd);
   }
-}
-inline void interleave_bytes(Ints (&x)[4]) {
-  const Ints order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  for (Ints& row : x) row = _mm512_permutexvar_epi32(order, row);
-  const Ints low = _mm512_unpacklo_epi8(x[0], x[1]), high = _mm512_unpackhi_epi8(x[0], x[1]);
-  const Ints last_low = _mm512_unpacklo_epi8(x[2], x[3]);
-  const Ints last_high = _mm512_unpackhi_epi8(x[2], x[3]);
-  x[0] = _mm512_unpacklo_epi16(low, last_low);
-  x[1] = _mm512_unpackhi_epi16(low, last_low);
-  x[2] = _mm512_unpacklo_epi16(high, last_high);
-  x[3] = _mm512_unpackhi_epi16(high, last_high);
 }
 
 #elif defined(TAMIZ_AVX2)
@@ -243,37 +231,25 @@ inline Vec halves_to_float(Ints x) {
   return _mm256_cvtph_ps(words);
 }
 
-inline void pair_words(const Ints (&x)[4], int32_t* to) {
-  store_ints(to, pack_words(x[0], x[1]));
-  store_ints(to + kLanes, pack_words(x[2], x[3]));
+inline Ints low_bytes(Ints a, Ints b) { return _mm256_unpacklo_epi8(a, b); }
+inline Ints high_bytes(Ints a, Ints b) { return _mm256_unpackhi_epi8(a, b); }
+inline Ints low_words(Ints a, Ints b) { return _mm256_unpacklo_epi16(a, b); }
+inline Ints high_words(Ints a, Ints b) { return _mm256_unpackhi_epi16(a, b); }
+inline Ints low_ints(Ints a, Ints b) { return _mm256_unpacklo_epi32(a, b); }
+inline Ints high_ints(Ints a, Ints b) { return _mm256_unpackhi_epi32(a, b); }
+inline Ints low_longs(Ints a, Ints b) { return _mm256_unpacklo_epi64(a, b); }
+inline Ints high_longs(Ints a, Ints b) { return _mm256_unpackhi_epi64(a, b); }
+/// Every fourth integer side by side.
+inline Ints gather_fourths(Ints x) {
+  const Ints order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+  return _mm256_permutevar8x32_epi32(x, order);
 }
-inline void transpose(Ints (&x)[kLanes]) {
-  Ints pairs[kLanes], quads[kLanes];
-  for (int i = 0; i < kLanes; i += 2) {
-    pairs[i] = _mm256_unpacklo_epi32(x[i], x[i + 1]);
-    pairs[i + 1] = _mm256_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  for (int i = 0; i < kLanes; i += 4) {
-    quads[i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);
-    quads[i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[i + 2]);
-    quads[i + 2] = _mm256_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
-    quads[i + 3] = _mm256_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
-  }
+/// Columns from `quads`, whose vector 4 r + i has rows 4 r .. 4 r + 3 of the columns i, 4 + i, ..
+inline void join_columns(const Ints (&quads)[kLanes], Ints (&x)[kLanes]) {
   for (int i = 0; i < 4; ++i) {
     x[i] = _mm256_permute2x128_si256(quads[i], quads[4 + i], 0x20);
     x[4 + i] = _mm256_permute2x128_si256(quads[i], quads[4 + i], 0x31);
   }
-}
-inline void interleave_bytes(Ints (&x)[4]) {
-  const Ints order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
-  for (Ints& row : x) row = _mm256_permutevar8x32_epi32(row, order);
-  const Ints low = _mm256_unpacklo_epi8(x[0], x[1]), high = _mm256_unpackhi_epi8(x[0], x[1]);
-  const Ints last_low = _mm256_unpacklo_epi8(x[2], x[3]);
-  const Ints last_high = _mm256_unpackhi_epi8(x[2], x[3]);
-  x[0] = _mm256_unpacklo_epi16(low, last_low);
-  x[1] = _mm256_unpackhi_epi16(low, last_low);
-  x[2] = _mm256_unpacklo_epi16(high, last_high);
-  x[3] = _mm256_unpackhi_epi16(high, last_high);
 }
 
 #else
@@ -329,6 +305,38 @@ inline void interleave_bytes(Ints (&x)[4]) {
     for (int r = 0; r < 4; ++r) columns[i][r] = rows[r][i];
   }
   memcpy(x, columns, sizeof columns);
+}
+
+#endif
+
+#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+
+inline void pair_words(const Ints (&x)[4], int32_t* to) {
+  store_ints(to, pack_words(x[0], x[1]));
+  store_ints(to + kLanes, pack_words(x[2], x[3]));
+}
+inline void transpose(Ints (&x)[kLanes]) {
+  Ints pairs[kLanes], quads[kLanes];
+  for (int i = 0; i < kLanes; i += 2) {
+    pairs[i] = low_ints(x[i], x[i + 1]);
+    pairs[i + 1] = high_ints(x[i], x[i + 1]);
+  }
+  for (int i = 0; i < kLanes; i += 4) {
+    quads[i] = low_longs(pairs[i], pairs[i + 2]);
+    quads[i + 1] = high_longs(pairs[i], pairs[i + 2]);
+    quads[i + 2] = low_longs(pairs[i + 1], pairs[i + 3]);
+    quads[i + 3] = high_longs(pairs[i + 1], pairs[i + 3]);
+  }
+  join_columns(quads, x);
+}
+inline void interleave_bytes(Ints (&x)[4]) {
+  for (Ints& row : x) row = gather_fourths(row);
+  const Ints low = low_bytes(x[0], x[1]), high = high_bytes(x[0], x[1]);
+  const Ints last_low = low_bytes(x[2], x[3]), last_high = high_bytes(x[2], x[3]);
+  x[0] = low_words(low, last_low);
+  x[1] = high_words(low, last_low);
+  x[2] = low_words(high, last_high);
+  x[3] = high_words(high, last_high);
 }
 
 #endif

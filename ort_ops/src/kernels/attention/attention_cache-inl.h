@@ -10,33 +10,45 @@
 #include <string.h>
 
 #include "kernels/attention/attention.h"
-#include "simd/simd.h"
+#include "simd/simd_int.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
 inline float row_scale(const float* row, int64_t dim) { return row[dim / 4]; }
 
-/// max |x|, as the bits of the float: what is not finite is larger than what is.
-inline int32_t largest_bits(const float* x, int64_t dim) {
-  int32_t largest = 0;
-  for (int64_t d = 0; d < dim; ++d) {
-    int32_t bits;
-    memcpy(&bits, x + d, sizeof bits);
-    bits &= INT32_MAX;
-    largest = bits > largest ? bits : largest;
-  }
-  return largest;
+inline float first_lane(Vec x) {
+  float lanes[kLanes];
+  store(lanes, x);
+  return lanes[0];
 }
 
-/// max |x| / steps; 0 where that would be no normal float, NaN where x is not finite.
+/// The i-th vector of n floats, 0 beyond them.
+inline Vec some_floats(const float* x, int64_t i, int64_t n) {
+  const int64_t rest = n - i * kLanes;
+  if (rest >= kLanes) return load(x + i * kLanes);
+  return rest > 0 ? load_partial(x + i * kLanes, rest) : broadcast(0.0f);
+}
+
+/// |x| as the bits of the float: what is not finite is larger than what is.
+inline Ints size_bits(Vec x) { return bits_and(float_bits(x), all_ints(INT32_MAX)); }
+
+/// |x| / steps, lane by lane, of the bits of |x|; 0 where that would be no normal float, NaN where
+/// x is not finite.
+inline Vec rounding_units(Ints bits, float steps) {
+  const Vec largest = bits_float(bits);
+  const Vec unit = largest / broadcast(steps);
+  const Vec normal = select_le(broadcast(FLT_MIN), unit, unit, broadcast(0.0f));
+  return select_le(largest, broadcast(FLT_MAX), normal, broadcast(NAN));
+}
+
+/// max |x| / steps, as `rounding_units` has it.
 inline float rounding_unit(const float* x, int64_t dim, float steps) {
-  const int32_t bits = largest_bits(x, dim);
-  float largest;
-  memcpy(&largest, &bits, sizeof bits);
-  if (!(largest <= FLT_MAX)) return NAN;
-  const float scale = largest / steps;
-  return scale >= FLT_MIN ? scale : 0.0f;
+  Ints largest = all_ints(0);
+  for (int64_t i = 0; i * kLanes < dim; ++i) {
+    largest = ints_max(largest, size_bits(some_floats(x, i, dim)));
+  }
+  return first_lane(rounding_units(all_ints(largest_int(largest)), steps));
 }
 
 /// q = round(x / scale), 0 where there is no scale.

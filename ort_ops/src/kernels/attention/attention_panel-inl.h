@@ -84,40 +84,18 @@ inline Ints to_words(Vec x, Vec inverse) {
   return to_ints(max(min(x * inverse, most), broadcast(-kMostWord)));
 }
 
-/// u of every lane, whose largest |x| has these bits: 0 where it would be no normal float, NaN
-/// where x is not finite.
-inline Vec word_unit(Ints largest_bits) {
-  const Vec largest = bits_float(largest_bits);
-  const Vec unit = largest / broadcast(kMostWord);
-  const Vec normal = select_le(broadcast(FLT_MIN), unit, unit, broadcast(0.0f));
-  return select_le(largest, broadcast(FLT_MAX), normal, broadcast(NAN));
-}
-
 /// 1 / u, and 0 where there is no u.
 inline Vec word_inverse(Vec unit) {
   return select_le(broadcast(FLT_MIN), unit, broadcast(1.0f) / unit, broadcast(0.0f));
 }
 
-inline Ints size_bits(Vec x) { return bits_and(float_bits(x), all_ints(INT32_MAX)); }
-
-/// The i-th vector of n floats, 0 beyond them.
-inline Vec some_floats(const float* x, int64_t i, int64_t n) {
-  const int64_t rest = n - i * kLanes;
-  if (rest >= kLanes) return load(x + i * kLanes);
-  return rest > 0 ? load_partial(x + i * kLanes, rest) : broadcast(0.0f);
-}
-
 /// Pairs of n floats in words, with what a vector stores beyond them.
-inline int64_t pair_count(int64_t n) { return (n + 4 * kLanes - 1) / (4 * kLanes) * 2 * kLanes; }
+inline int64_t pair_count(int64_t n) { return panel_stride(n) / 2; }
 
-/// Rounds n floats to pairs [pair_count(n)]. Returns u in all lanes.
-inline Vec round_words(const float* x, int64_t n, int32_t* pairs) {
-  Ints largest = all_ints(0);
-  for (int64_t i = 0; i * kLanes < n; ++i) {
-    largest = ints_max(largest, size_bits(some_floats(x, i, n)));
-  }
-  const Vec unit = word_unit(all_ints(largest_int(largest)));
-  const Vec inverse = word_inverse(unit);
+/// Rounds n floats to pairs [pair_count(n)]. Returns u.
+inline float round_words(const float* x, int64_t n, int32_t* pairs) {
+  const float unit = rounding_unit(x, n, kMostWord);
+  const Vec inverse = word_inverse(broadcast(unit));
   for (int64_t i = 0; i * kLanes < n; i += 4, pairs += 2 * kLanes) {
     Ints words[4];
     for (int v = 0; v < 4; ++v) words[v] = to_words(some_floats(x, i + v, n), inverse);

@@ -83,7 +83,7 @@ struct RowBytes {
     w.query = w.panel + panel_size(a.dim);
     for (int64_t r = 0; r < a.rows; ++r) {
       int32_t* const query = w.query + r * pair_count(a.dim);
-      w.query_unit[r] = first_lane(round_words(a.query + r * a.dim, a.dim, query));
+      w.query_unit[r] = round_words(a.query + r * a.dim, a.dim, query);
     }
   }
 
@@ -101,7 +101,7 @@ struct RowBytes {
       for (int j = 0; j < kBlockKeys; j += kLanes) {
         store(p + j, load(p + j) * load(w.value_scale + j));
       }
-      w.weight_unit[r] = first_lane(round_words(p, kBlockKeys, w.weight[r]));
+      w.weight_unit[r] = round_words(p, kBlockKeys, w.weight[r]);
     }
   }
 };

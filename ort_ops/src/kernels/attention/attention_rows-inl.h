@@ -62,12 +62,6 @@ inline void show_scores(const AttendArgs& a, const Block& block, int64_t row, Fe
   }
 }
 
-inline float first_lane(Vec x) {
-  float lanes[kLanes];
-  store(lanes, x);
-  return lanes[0];
-}
-
 /// Turns the scores of a row into p, and moves its m and s on.
 inline void row_softmax(int count, int64_t row, FewRows& w) {
   float* score = w.score[row];

@@ -38,7 +38,7 @@ inline void round_weights(int count, Tile<V>& w) {
       largest = ints_max(largest, size_bits(weight));
     }
     for (int j = count; j < end; ++j) store(p + j * w.kRows, broadcast(0.0f));
-    const Vec unit = word_unit(largest);
+    const Vec unit = rounding_units(largest, kMostWord);
     const Vec inverse = word_inverse(unit);
     w.weight_unit[c] = unit;
     int32_t* to = w.weight + c * kLanes;
@@ -60,11 +60,10 @@ struct TileBytes {
     w.panel = reinterpret_cast<int32_t*>(work);
     w.weight = w.panel + panel_size(a.dim);
     w.query = reinterpret_cast<int32_t*>(w.q);
-    float units[w.kRows] = {}, unit[kLanes];
+    float units[w.kRows] = {};
     alignas(64) int32_t pairs[kMostRoundedDim / 2];
     for (int64_t r = 0; r < a.rows; ++r) {
-      store(unit, round_words(a.query + r * a.dim, a.dim, pairs));
-      units[r] = unit[0];
+      units[r] = round_words(a.query + r * a.dim, a.dim, pairs);
       for (int64_t p = 0; p < a.dim / 2; ++p) w.query[p * w.kRows + r] = pairs[p];
     }
     for (int c = 0; c < V; ++c) w.query_unit[c] = load(units + c * kLanes);
