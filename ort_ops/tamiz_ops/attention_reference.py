@@ -8,7 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops import event_attention_reference, sketch_reference
-from tamiz_ops.cache_rows import pack_rows, unpack_rows
+from tamiz_ops.cache_rows import (
+    PAGE,
+    pack_rows,
+    round_queries,
+    round_weights,
+    unpack_rows,
+)
 from tamiz_ops.declarations import ports
 from tamiz_ops.event_attention_reference import soft_cap
 
@@ -72,8 +78,8 @@ def attention(
     attention_mask, or has the shape of the past where that is a buffer of at least this many keys.
     With cache_bits = 8 the pasts and presents of keys and values are `pack_rows`, and what is
     attended to is what they stand for. Keys are less key_mean there, unless there is a softcap,
-    and divided by key_scale, and queries multiplied by it. Queries are then rounded to 16 bits, and
-    so are weights times the scales of values, in blocks of `PAGE` keys.
+    and divided by key_scale, and queries multiplied by it. Queries are then rounded to 14 bits, and
+    weights times the scales of values to 8 without a sign, in blocks of `PAGE` keys.
     """
     batch, tokens, width = q.shape
     dim = width // num_heads
@@ -108,7 +114,7 @@ def attention(
     group = num_heads // kv_heads
     # Queries as they meet the keys of the cache; sketches are of keys as they are.
     scaled = queries if key_scale is None else queries * np.repeat(key_scale, group, axis=0)
-    rounded = _round_words(scaled) if cache_bits == 8 else scaled
+    met = round_queries(scaled) if cache_bits == 8 else scaled
     sketches = None if past_sketch is None or past_event is not None else presents[2]
     for b, i, head in np.ndindex(batch, tokens, kv_heads):
         heads = range(head * group, (head + 1) * group)
@@ -116,28 +122,26 @@ def attention(
         seen = attention_mask[b, : past + i + 1] != 0
         visible = _chosen(queries[b, i, heads], row, seen, tokens, **choice)
         for h in heads if len(visible) else ():
-            score = soft_cap(keys[b, head, visible] @ rounded[b, i, h], softcap)
+            score = soft_cap(keys[b, head, visible] @ met[b, i, h], softcap)
             weight = np.exp(score - score.max())
             total = weight.sum()
             if cache_bits == 8:
                 at = np.arange(len(visible)) if tokens == 1 and sketches is not None else visible
-                weight = _round_weights(weight, presents[1][b, head, visible, -1], np.array(at))
+                scales = presents[1][b, head, visible, -1]
+                weight = round_weights(weight, scales, np.array(at) // PAGE)
             y[b, i, h] = weight @ values[b, head, visible] / total
     if past_event is not None:
         presents.append(event_attention_reference.forget(past_event, past))
         length = attention_mask.shape[1]
         for b in range(batch) if tokens == 1 and length >= least_keys else ():
             y[b, 0], presents[-1][b] = event_attention_reference.step(
-                past_event[b], queries[b, 0], scaled[b, 0], keys[b, :, :length],
+                past_event[b], queries[b, 0], met[b, 0], keys[b, :, :length],
                 values[b, :, :length], presents[2][b, :, :length],
+                presents[1][b, :, :length, -1] if cache_bits == 8 else None,
                 key_mean if mean is None else None, attention_mask[b] != 0,
                 theta=theta, age_max=age_max, turn=turn, gap_tol=gap_tol, softcap=softcap,
             )  # fmt: skip
     return [y.reshape(batch, tokens, width), *presents]
-
-
-#: Rows of a page of the cache.
-PAGE = 64
 
 
 def attention_op(*inputs: Array | None, **attributes: Any) -> list[Array]:
@@ -194,22 +198,6 @@ def paged_attention(
             present[:, :, rows] = cache
         begin += tokens
     return [y, *presents]
-
-
-def _round_words(x: Array) -> Array:
-    """Along the last axis: u round(x / u) with u = max |x| / 32767."""
-    unit: Array = np.abs(x).max(axis=-1, keepdims=True, initial=0) / 32767
-    rounded: Array = np.rint(x / np.where(unit, unit, 1))
-    return unit * rounded
-
-
-def _round_weights(weight: Array, scale: Array, place: Array) -> Array:
-    """Weights as the bytes of values [keys] of these scales meet them, block by block."""
-    rounded: Array = weight * scale
-    for block in np.unique(place // PAGE):
-        rounded[place // PAGE == block] = _round_words(rounded[place // PAGE == block])
-    back: Array = np.where(scale, scale, 1)
-    return rounded / back
 
 
 def _sketches(

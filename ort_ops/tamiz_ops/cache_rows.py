@@ -1,4 +1,5 @@
-"""Keys and values as the cache of tamiz.Attention holds them where cache_bits is 8."""
+"""Keys and values as the cache of tamiz.Attention holds them where cache_bits is 8, and how what
+meets them is rounded."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+
+#: Rows of a page of the cache, and keys whose weights are rounded together.
+PAGE = 64
 
 
 def pack_rows(x: Array) -> Array:
@@ -38,3 +42,29 @@ def unpack_rows(rows: Array) -> Array:
     """s q, float64 [.., dim], of the rows that `pack_rows` makes."""
     words, scale = np.ascontiguousarray(rows[..., :-1]), rows[..., -1:]
     return words.view(np.int8).astype(np.float64) * scale
+
+
+def round_queries(x: Array) -> Array:
+    """Queries [.., dim] as they meet bytes: u round(x / u) with u = max |x| / 8191."""
+    return _nearest(x, 8191)
+
+
+def round_weights(weight: Array, scale: Array, block: Array) -> Array:
+    """Weights of a softmax as they meet bytes: u round(w s / u) / s.
+
+    Args:
+        weight: [keys].
+        scale: s of the values, [keys].
+        block: the block of each key, [keys]; u is the largest w s of a block / 255.
+    """
+    met: Array = weight * scale
+    for one in np.unique(block):
+        met[block == one] = _nearest(met[block == one], 255)
+    back: Array = np.where(scale, scale, 1)
+    return met / back
+
+
+def _nearest(x: Array, steps: int) -> Array:
+    unit: Array = np.abs(x).max(axis=-1, keepdims=True, initial=0) / steps
+    nearest: Array = np.rint(x / np.where(unit, unit, 1))
+    return unit * nearest

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops import sketch_reference
-from tamiz_ops.cache_rows import rounded
+from tamiz_ops.cache_rows import PAGE, round_weights, rounded
 
 Array = npt.NDArray[Any]
 
@@ -63,10 +63,11 @@ def forget(past: Array, position: int) -> Array:
 def step(
     past: Array,
     queries: Array,
-    scaled: Array,
+    met: Array,
     keys: Array,
     values: Array,
     rows: Array,
+    value_scales: Array | None,
     mean: Array | None,
     seen: Array,
     *,
@@ -81,10 +82,11 @@ def step(
     Args:
         past: the state, [2 + q_heads * dim].
         queries: [q_heads, dim], rotated, as they meet sketches.
-        scaled: [q_heads, dim], the queries as they meet `keys`.
+        met: [q_heads, dim], the queries as they meet `keys`.
         keys: [kv_heads, keys, dim], as the cache holds them.
         values: [kv_heads, keys, dim].
         rows: of nibbles, [kv_heads, keys, words].
+        value_scales: those of `values` in bytes, [kv_heads, keys]; None for floats.
         mean: what sketches lack and `keys` do not, [kv_heads, dim].
         seen: bool [keys].
         theta: least part of a softmax, times sqrt(keys).
@@ -102,7 +104,7 @@ def step(
     due = not valid or off or (len(seen) + turn) % age_max == 0
     group = heads // len(keys)
     stale, full, found = np.zeros((3, heads, dim))
-    for h, query in enumerate(scaled):
+    for h, query in enumerate(met):
         head = h // group
         mine = queries[head * group : (head + 1) * group]
         own_mean = None if mean is None else mean[head]
@@ -112,8 +114,9 @@ def step(
         part = weight / weight.sum(axis=1, keepdims=True)
         kept = (part > theta / np.sqrt(len(seen))).any(axis=0)
         own_score = soft_cap(keys[head] @ query, softcap)
-        exact = _part(own_score, values[head], kept)
-        rest = _part(own_score, values[head], seen & ~kept)
+        scales = None if value_scales is None else value_scales[head]
+        exact = _part(own_score, values[head], scales, kept)
+        rest = _part(own_score, values[head], scales, seen & ~kept)
         own = h % group
         left = weight[own, ~kept].sum()
         log_left = np.log(left) + score[own].max() if left > 0 else _NO_KEYS
@@ -130,13 +133,16 @@ def step(
     return full, np.concatenate([[1.0, off], found.ravel()])
 
 
-def _part(score: Array, values: Array, which: Array) -> tuple[float, Array]:
+def _part(score: Array, values: Array, scales: Array | None, which: Array) -> tuple[float, Array]:
     """log of the weight of some keys, and their mean value."""
     if not which.any():
         return _NO_KEYS, np.zeros(values.shape[1])
     score = score[which]
     weight = np.exp(score - score.max())
-    return float(np.log(weight.sum()) + score.max()), weight @ values[which] / weight.sum()
+    total = weight.sum()
+    if scales is not None:
+        weight = round_weights(weight, scales[which], np.arange(len(weight)) // PAGE)
+    return float(np.log(total) + score.max()), weight @ values[which] / total
 
 
 def _merge(one: tuple[float, Array], other: tuple[float, Array]) -> Array:

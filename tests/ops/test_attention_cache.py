@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tamiz_ops
-from kit.attention_case import ROUNDED_TOLERANCE, TOLERANCE, Case
+from kit.attention_case import ROUNDED_STEP, TOLERANCE, Case, assert_rounded
 from tamiz_ops import reference
 from tamiz_ops.cache_rows import pack_rows, unpack_rows
 
@@ -42,8 +42,10 @@ def check(case, isa, **attributes):
     assert (np.abs(keys - expected_keys) <= 1.001 * step).all()
     others = (np.abs(keys - expected_keys) > 0.5 * step).sum()
     assert others <= 2 * (case.frequencies is not None)
-    tolerance = 2e-3 if others else ROUNDED_TOLERANCE
-    np.testing.assert_allclose(got[0], expected[0], rtol=0, atol=tolerance)
+    if others:
+        np.testing.assert_allclose(got[0], expected[0], rtol=0, atol=ROUNDED_STEP)
+    else:
+        assert_rounded(got[0], expected[0])
 
 
 # ---- rows ----
@@ -112,8 +114,10 @@ def test_a_filter_chooses_as_it_does_without_bytes(isa, ternary):
         how = {**case.heads, **choice, **options}
         kept[name] = tamiz_ops.run("Attention", [*each.inputs, sketches], isa=isa, **how)
         expected = reference.run("Attention", [*each.inputs, sketches], **how)
-        tolerance = ROUNDED_TOLERANCE if options else TOLERANCE
-        np.testing.assert_allclose(kept[name][0], expected[0], rtol=0, atol=tolerance)
+        if options:
+            assert_rounded(kept[name][0], expected[0])
+        else:
+            np.testing.assert_allclose(kept[name][0], expected[0], rtol=0, atol=TOLERANCE)
     np.testing.assert_array_equal(bits(kept["bytes"][3]), bits(kept["floats"][3]))
     np.testing.assert_allclose(kept["bytes"][0], kept["floats"][0], rtol=0, atol=0.05)
 
@@ -202,7 +206,7 @@ def test_sketches_are_of_keys_as_they_come(isa):
         inputs[8] = sketches
         got = tamiz_ops.run("Attention", inputs, isa=isa, **case.heads, **how)
         expected = reference.run("Attention", inputs, **case.heads, **how)
-        np.testing.assert_allclose(got[0], expected[0], rtol=0, atol=ROUNDED_TOLERANCE)
+        assert_rounded(got[0], expected[0])
         for found, wanted in zip(got[1:4], expected[1:], strict=True):
             np.testing.assert_array_equal(bits(found), bits(wanted))
         sketches = got[3]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tamiz_ops
 from kit.attention_case import TOLERANCE
 from tamiz_ops import reference
-from tamiz_ops.attention_reference import PAGE
+from tamiz_ops.cache_rows import PAGE
 
 ISAS = tamiz_ops.cpu()["isas"]
 #: Pages of the pool: more than the sequences of any case need.

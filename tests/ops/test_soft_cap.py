@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tamiz_ops
-from kit.attention_case import ROUNDED_TOLERANCE, TOLERANCE, Case
+from kit.attention_case import TOLERANCE, Case, assert_rounded
 from tamiz_ops.attention_reference import attention
 from tamiz_ops.cache_rows import pack_rows
 
 ISAS = tamiz_ops.cpu()["isas"]
 
 
-def check(case: Case, isa: str, tolerance: float = TOLERANCE, **attributes: Any) -> None:
+def check(case: Case, isa: str, **attributes: Any) -> None:
     got = case.run(isa, threads=2, **attributes)[0]
     expected = case.reference(**attributes)[0]
-    np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE)
 
 
 def one_score(isa: str, scores: np.ndarray, cap: float) -> np.ndarray:
@@ -94,7 +94,8 @@ def test_batches_masks_and_windows(isa: str, tokens: int, window: dict[str, int]
 def test_a_cache_of_bytes(isa: str, tokens: int) -> None:
     case = Case(tokens=tokens, past=200, heads=(6, 2), dim=64, rotary=0)
     case.past_key, case.past_value = pack_rows(case.past_key), pack_rows(case.past_value)
-    check(case, isa, ROUNDED_TOLERANCE, softcap=2.0, cache_bits=8)
+    how: dict[str, Any] = {"softcap": 2.0, "cache_bits": 8}
+    assert_rounded(case.run(isa, threads=2, **how)[0], case.reference(**how)[0])
 
 
 @pytest.mark.parametrize("isa", ISAS)

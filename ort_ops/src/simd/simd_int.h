@@ -1,10 +1,16 @@
 // Vectors of 32-bit integers and pairs of 16-bit ones, as wide as the vectors of simd/simd.h. The
 // portable target has those that attention needs.
 //
-//   transpose(x)          lane j of x[i] becomes lane i of x[j]
-//   pair_words(x, to)     stores 4 kLanes integers as words, of every four in the order 0, 2, 1, 3
-//   interleave_bytes(x)   of four rows of 4 kLanes bytes, those of kLanes places side by side: byte
-//                         r of lane l of x[i] becomes byte i kLanes + l of row r
+//   transpose(x)              lane j of x[i] becomes lane i of x[j]
+//   interleave_bytes(x)       of four rows of 4 kLanes bytes, those of kLanes places side by side:
+//                             byte r of lane l of x[i] becomes byte i kLanes + l of row r
+//   dot_quads(sum, a, b)      adds unsigned bytes of a times signed bytes of b, in fours
+//   store_low_bytes(p, x)     stores the low byte of every lane
+//   pair_words(x, to)         stores 4 kLanes integers as words, of every four in the order
+//                             0, 2, 1, 3
+//
+// AVX2 has pair_words and no dot_quads and store_low_bytes, the others have these only: AVX2 has no
+// product of unsigned and signed bytes that fits all.
 #pragma once
 
 #include <string.h>
@@ -25,6 +31,7 @@ inline Ints all_ints(int x) { return _mm512_set1_epi32(x); }
 inline Ints bits_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
 inline Ints words_minus(Ints a, Ints b) { return _mm512_sub_epi16(a, b); }
 inline Ints ints_plus(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+inline Ints ints_minus(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
 template <int Bits>
 inline Ints words_right(Ints x) {
   return _mm512_srli_epi16(x, Bits);
@@ -42,8 +49,13 @@ inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
   asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
   return sum;
 }
-/// Unsigned bytes of a times signed bytes of b, added in fours.
-inline Ints dot_quads(Ints sum, Ints a, Ints b) { return _mm512_dpbusd_epi32(sum, a, b); }
+inline Ints dot_quads(Ints sum, Ints a, Ints b) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+}
+inline void store_low_bytes(void* p, Ints x) {
+  _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
+}
 inline Vec to_float(Ints x) { return _mm512_cvtepi32_ps(x); }
 inline Vec load_halves(const uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -145,6 +157,7 @@ inline Ints all_ints(int x) { return _mm256_set1_epi32(x); }
 inline Ints bits_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
 inline Ints words_minus(Ints a, Ints b) { return _mm256_sub_epi16(a, b); }
 inline Ints ints_plus(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+inline Ints ints_minus(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
 template <int Bits>
 inline Ints words_right(Ints x) {
   return _mm256_srli_epi16(x, Bits);
@@ -191,6 +204,10 @@ inline void sum_each_half(Ints x, int32_t* to) {
 inline Ints pack_words(Ints a, Ints b) {
   const Ints packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
   return _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(packed, 0xd8), 0xd8);
+}
+inline void pair_words(const Ints (&x)[4], int32_t* to) {
+  store_ints(to, pack_words(x[0], x[1]));
+  store_ints(to + kLanes, pack_words(x[2], x[3]));
 }
 inline Vec keep_lanes(Vec x, uint32_t bits) {
   const Ints lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -278,25 +295,28 @@ template <int Bits>
 inline Ints ints_left(Ints x) {
   return static_cast<Ints>(static_cast<uint32_t>(x) << Bits);
 }
-inline int low_word(Ints x) { return static_cast<int16_t>(x); }
-inline int high_word(Ints x) { return static_cast<int16_t>(x >> 16); }
-inline Ints of_words(int low, int high) { return (low & 0xffff) | ints_left<16>(high); }
 template <int Bits>
-inline Ints words_left(Ints x) {
-  return of_words(low_word(x) * (1 << Bits), high_word(x) * (1 << Bits));
+inline Ints ints_right(Ints x) {
+  return static_cast<Ints>(static_cast<uint32_t>(x) >> Bits);
 }
-template <int Bits>
-inline Ints signed_words_right(Ints x) {
-  return of_words(low_word(x) >> Bits, high_word(x) >> Bits);
+inline Ints ints_plus(Ints a, Ints b) {
+  return static_cast<Ints>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
 }
-inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
-  return sum + low_word(a) * low_word(b) + high_word(a) * high_word(b);
+inline Ints ints_minus(Ints a, Ints b) {
+  return static_cast<Ints>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b));
+}
+inline Ints dot_quads(Ints sum, Ints a, Ints b) {
+  uint8_t x[4];
+  int8_t y[4];
+  memcpy(x, &a, 4);
+  memcpy(y, &b, 4);
+  for (int i = 0; i < 4; ++i) sum += x[i] * y[i];
+  return sum;
+}
+inline void store_low_bytes(void* p, Ints x) {
+  *static_cast<uint8_t*>(p) = static_cast<uint8_t>(x);
 }
 inline int largest_int(Ints x) { return x; }
-inline void pair_words(const Ints (&x)[4], int32_t* to) {
-  to[0] = of_words(x[0], x[2]);
-  to[1] = of_words(x[1], x[3]);
-}
 inline void transpose(Ints (&)[kLanes]) {}
 inline void interleave_bytes(Ints (&x)[4]) {
   uint8_t rows[4][4], columns[4][4];
@@ -311,10 +331,6 @@ inline void interleave_bytes(Ints (&x)[4]) {
 
 #if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 
-inline void pair_words(const Ints (&x)[4], int32_t* to) {
-  store_ints(to, pack_words(x[0], x[1]));
-  store_ints(to + kLanes, pack_words(x[2], x[3]));
-}
 inline void transpose(Ints (&x)[kLanes]) {
   Ints pairs[kLanes], quads[kLanes];
   for (int i = 0; i < kLanes; i += 2) {

@@ -163,22 +163,37 @@ void test_words() {
     }
   }
   int32_t ints[kBytes];
-  int16_t pairs[kBytes];
   for (int i = 0; i < kBytes; ++i) ints[i] = i * 1021 - 32767;
   for (int v = 0; v < 4; ++v) words[v] = load_ints(ints + v * kLanes);
+  const Bytes p = pattern(7), q = pattern(13);
+#if defined(TAMIZ_AVX2)
+  int16_t pairs[kBytes];
   pair_words(words, reinterpret_cast<int32_t*>(pairs));
   constexpr int kOrder[] = {0, 2, 1, 3};
   for (int i = 0; i < kBytes; ++i) {
     CHECK(pairs[i] == ints[i / 4 * 4 + kOrder[i % 4]], "pair_words");
   }
-  const Bytes p = pattern(7), q = pattern(13);
-  const int16_t *u = p.words, *v = q.words;
-  CHECK_INTS(dot_pairs(all_ints(5), load_ints(u), load_ints(v)),
-             5 + u[2 * i] * v[2 * i] + u[2 * i + 1] * v[2 * i + 1], "dot_pairs");
   CHECK_INTS(signed_words_right<8>(words_left<8>(load_ints(p.bytes))),
              (p.bytes[4 * i] & 0xffff) | p.bytes[4 * i + 2] * 65536, "even bytes as words");
   CHECK_INTS(signed_words_right<8>(load_ints(p.bytes)),
              (p.bytes[4 * i + 1] & 0xffff) | p.bytes[4 * i + 3] * 65536, "odd bytes as words");
+#else
+  uint8_t low[kBytes];
+  for (int v = 0; v < 4; ++v) store_low_bytes(low + v * kLanes, words[v]);
+  for (int i = 0; i < kBytes; ++i) CHECK(low[i] == (ints[i] & 255), "store_low_bytes");
+  const auto* const u = reinterpret_cast<const uint8_t*>(p.bytes);
+  const int8_t* const v = q.bytes;
+  CHECK_INTS(dot_quads(all_ints(5), load_ints(u), load_ints(v)),
+             5 + u[4 * i] * v[4 * i] + u[4 * i + 1] * v[4 * i + 1] + u[4 * i + 2] * v[4 * i + 2] +
+                 u[4 * i + 3] * v[4 * i + 3],
+             "dot_quads");
+#endif
+  const Ints a = load_ints(p.ints), b = load_ints(q.ints);
+  const auto of = [](int32_t x) { return static_cast<uint32_t>(x); };
+  CHECK_INTS(ints_plus(a, b), static_cast<int32_t>(of(p.ints[i]) + of(q.ints[i])), "ints_plus");
+  CHECK_INTS(ints_minus(a, b), static_cast<int32_t>(of(p.ints[i]) - of(q.ints[i])), "ints_minus");
+  CHECK_INTS(ints_right<5>(a), static_cast<int32_t>(of(p.ints[i]) >> 5), "ints_right");
+  CHECK_INTS(ints_left<5>(a), static_cast<int32_t>(of(p.ints[i]) << 5), "ints_left");
   CHECK_LANES(to_float(all_ints(-12345)), -12345.0f, "to_float");
   CHECK_INTS(to_ints(load(kValues)), static_cast<int32_t>(lrintf(kValues[i])), "to_ints");
 }
@@ -193,11 +208,8 @@ void test_ints() {
   CHECK_INTS(bits_and(x, y), (a[i] & b[i]), "bits_and");
   CHECK_INTS(bits_or(x, y), (a[i] | b[i]), "bits_or");
   CHECK_INTS(bits_xor(x, y), (a[i] ^ b[i]), "bits_xor");
-  CHECK_INTS(ints_plus(x, y), static_cast<int32_t>(uint32_t(a[i]) + uint32_t(b[i])), "ints_plus");
   CHECK_INTS(ints_times(x, y), static_cast<int32_t>(uint32_t(a[i]) * uint32_t(b[i])), "ints_times");
   CHECK_INTS(ints_max(x, y), (a[i] > b[i] ? a[i] : b[i]), "ints_max");
-  CHECK_INTS(ints_right<5>(x), static_cast<int32_t>(uint32_t(a[i]) >> 5), "ints_right");
-  CHECK_INTS(ints_left<5>(x), static_cast<int32_t>(uint32_t(a[i]) << 5), "ints_left");
   const int16_t *u = p.words, *v = q.words;
   CHECK_INTS(dot_pairs(x, x, y),
              static_cast<int32_t>(uint32_t(a[i]) + uint32_t(u[2 * i] * v[2 * i]) +

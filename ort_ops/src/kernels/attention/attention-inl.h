@@ -29,8 +29,8 @@ namespace TAMIZ_TARGET {
 /// For at most `rows` rows: what a tile needs is enough for few rows, too.
 inline int64_t work_floats(int64_t rows, int64_t dim, bool bytes) {
   const int64_t panel = bytes ? panel_size(dim) : 0;
-  const int64_t few = rows * (2 * padded(dim) + (bytes ? pair_count(dim) : 0));
-  const int64_t keys = kBlockKeys + (bytes ? kBlockKeys / 2 : 0);
+  const int64_t few = rows * (2 * padded(dim) + (bytes ? query_size(dim) : 0));
+  const int64_t keys = kBlockKeys + (bytes ? kBlockKeys / kPacked : 0);
   const int64_t tile = (3 * dim + keys) * kTileVecs * kLanes;
   return panel + (rows <= kFewRows ? few : tile);
 }

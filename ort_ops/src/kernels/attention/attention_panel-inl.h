@@ -1,14 +1,18 @@
-// A block of keys or values in bytes, widened to pairs of 16-bit words for products of integers.
-// Floats that meet it are rounded to words, too:
+// A block of keys or values in bytes, laid out for products of integers. Floats that meet it are
+// rounded to integers, too:
 //
-//   x_i = u w_i,  w_i = round(x_i / u),  u = max |x| / 32767        sum_i w_i q_i is exact
+//   x_i = u w_i,  w_i = round(x_i / u),  u = max |x| / most         sum_i w_i q_i is exact
 //
 // so that the order of additions changes no bit. u and w are 0 where u would be no normal float;
-// where x is not finite, u is NaN.
+// where x is not finite, u is NaN. Weights have 8 bits and no sign, queries 14.
 //
-// Words lie in pairs of elements 0 and 2, and 1 and 3, of every four: a shift of four bytes gives
-// each pair. A panel of keys is [dim / 2 pairs, kBlockKeys], one of values
-// [kBlockKeys / 2 pairs of keys, panel_stride].
+// Where a product of bytes is one instruction, a panel has the bytes as they are, in fours. One
+// factor of it has no sign, so a query lies in two planes:
+//
+//   w = 128 h + l - 8192,  0 <= h, l < 128          w.q = 128 h.q + l.q - 8192 sum_d q_d
+//
+// With AVX2 a panel has words, in pairs of elements 0 and 2, and 1 and 3, of every four: a shift of
+// four bytes gives each pair. The integers that come out are the same.
 #pragma once
 
 #include "kernels/attention/attention_block-inl.h"
@@ -17,22 +21,90 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-constexpr float kMostWord = 32767.0f;
-static_assert(kMostRoundedDim * 127LL * 32767 <= INT32_MAX, "else a score would overflow");
-static_assert(kBlockKeys * 127LL * 32767 <= INT32_MAX, "else a sum of values would overflow");
+constexpr float kMostQuery = 8191.0f, kMostWeight = 255.0f;
+constexpr int kQueryOffset = 8192;
+static_assert(kMostRoundedDim * 127LL * kQueryOffset <= INT32_MAX, "else a score would overflow");
+static_assert(kBlockKeys * 127LL * 255 <= INT32_MAX, "else a sum of values would overflow");
+
+#if defined(TAMIZ_AVX2)
+
+constexpr int kPacked = 2, kQueryPlanes = 1;  // elements of an integer; see above
+
+inline Ints dot_packed(Ints sum, Ints a, Ints b) { return dot_pairs(sum, a, b); }
+
+/// One or two vectors of a panel, the second one `step` integers later, from bytes in fours.
+inline void store_packed(Ints quads, int32_t* to, int64_t step) {
+  store_ints(to, signed_words_right<8>(words_left<8>(quads)));
+  store_ints(to + step, signed_words_right<8>(quads));
+}
+
+/// Of four vectors that follow each other in a row.
+inline void store_row_steps(const Ints (&w)[4], int32_t* to) { pair_words(w, to); }
+
+/// Of the columns of four keys.
+inline void store_column_steps(const Ints (&w)[4], int32_t* to, int64_t step) {
+  store_ints(to, bits_or(w[0], ints_left<16>(w[2])));
+  store_ints(to + step, bits_or(w[1], ints_left<16>(w[3])));
+}
+
+inline void store_query(const Ints (&w)[4], int32_t* to, int64_t) { pair_words(w, to); }
+
+inline Ints add_elements(Ints sum, Ints) { return sum; }
+
+/// What stands between the planes of a query.
+inline Ints next_plane(Ints dot, Ints) { return dot; }
+
+#else
+
+constexpr int kPacked = 4, kQueryPlanes = 2;
+
+inline Ints dot_packed(Ints sum, Ints a, Ints b) { return dot_quads(sum, a, b); }
+
+inline void store_packed(Ints quads, int32_t* to, int64_t) { store_ints(to, quads); }
+
+inline void store_row_steps(const Ints (&w)[4], int32_t* to) {
+  auto* const bytes = reinterpret_cast<uint8_t*>(to);
+  for (int i = 0; i < 4; ++i) store_low_bytes(bytes + i * kLanes, w[i]);
+}
+
+inline void store_column_steps(const Ints (&w)[4], int32_t* to, int64_t) {
+  const Ints low = bits_or(w[0], ints_left<8>(w[1]));
+  store_ints(to, bits_or(low, ints_left<16>(bits_or(w[2], ints_left<8>(w[3])))));
+}
+
+inline void store_query(const Ints (&w)[4], int32_t* to, int64_t plane) {
+  Ints high[4], low[4];
+  for (int i = 0; i < 4; ++i) {
+    const Ints positive = ints_plus(w[i], all_ints(kQueryOffset));
+    high[i] = ints_right<7>(positive);
+    low[i] = bits_and(positive, all_ints(127));
+  }
+  store_row_steps(high, to);
+  store_row_steps(low, to + plane);
+}
+
+inline Ints add_elements(Ints sum, Ints quads) {
+  return dot_quads(sum, all_ints(0x01010101), quads);
+}
+
+inline Ints next_plane(Ints dot, Ints elements) {
+  return ints_minus(ints_left<7>(dot), ints_left<13>(elements));
+}
+
+#endif
 
 inline int64_t panel_stride(int64_t dim) {
   constexpr int64_t kBytes = 4 * kLanes;
   return (dim + kBytes - 1) / kBytes * kBytes;
 }
 
-/// Integers of a panel of keys or values.
-inline int64_t panel_size(int64_t dim) { return kBlockKeys / 2 * panel_stride(dim); }
+/// Integers of a panel of keys or values: [dim / kPacked, kBlockKeys], and
+/// [kBlockKeys / kPacked, panel_stride].
+inline int64_t panel_size(int64_t dim) { return kBlockKeys / kPacked * panel_stride(dim); }
 
-inline void store_words(Ints quads, int32_t* even, int32_t* odd) {
-  store_ints(even, signed_words_right<8>(words_left<8>(quads)));
-  store_ints(odd, signed_words_right<8>(quads));
-}
+/// Integers of a plane of a query, with what a vector stores beyond it; and of the query.
+inline int64_t plane_size(int64_t dim) { return panel_stride(dim) / kPacked; }
+inline int64_t query_size(int64_t dim) { return kQueryPlanes * plane_size(dim); }
 
 /// Bytes in fours from a word of a row on, 0 beyond its last word.
 inline Ints row_quads(const float* row, int64_t word, int64_t words) {
@@ -40,29 +112,33 @@ inline Ints row_quads(const float* row, int64_t word, int64_t words) {
   return float_bits(rest < kLanes ? load_partial(row + word, rest) : load(row + word));
 }
 
-inline void pack_keys(const AttendArgs& a, const Block& block, int32_t* panel) {
+/// Lays out keys, and gives the sum of the elements of each, [kBlockKeys], where planes need it.
+inline void pack_keys(const AttendArgs& a, const Block& block, int32_t* panel, int32_t* elements) {
   const int64_t stride = row_words(a);
   const int64_t words = a.dim / 4;
   for (int j = 0; j < block.count; j += kLanes) {
     for (int i = 0; i < kLanes; ++i) prefetch(a.values + block.index[j + i] * stride, stride);
+    Ints sum = all_ints(0);
     for (int64_t word = 0; word < words; word += kLanes) {
       Ints quads[kLanes];
       for (int i = 0; i < kLanes; ++i) {
         quads[i] = row_quads(a.keys + block.index[j + i] * stride, word, words);
       }
       transpose(quads);
-      int32_t* to = panel + 2 * word * kBlockKeys + j;
-      for (int i = 0; i < kLanes && word + i < words; ++i, to += 2 * kBlockKeys) {
-        store_words(quads[i], to, to + kBlockKeys);
+      int32_t* to = panel + 4 / kPacked * word * kBlockKeys + j;
+      for (int i = 0; i < kLanes && word + i < words; ++i, to += 4 / kPacked * kBlockKeys) {
+        store_packed(quads[i], to, kBlockKeys);
+        sum = add_elements(sum, quads[i]);
       }
     }
+    store_ints(elements + j, sum);
   }
 }
 
 inline void pack_values(const AttendArgs& a, const Block& block, int32_t* panel) {
-  const int64_t stride = row_words(a);
+  const int64_t stride = row_words(a), panel_row = panel_stride(a.dim);
   const int64_t words = a.dim / 4;
-  for (int j = 0; j < block.count; j += 4, panel += 2 * panel_stride(a.dim)) {
+  for (int j = 0; j < block.count; j += 4, panel += 4 / kPacked * panel_row) {
     for (int r = 0; r < 4; ++r) prefetch(a.keys + block.later[j + r] * stride, stride);
     for (int64_t word = 0; word < words; word += kLanes) {
       Ints quads[4];
@@ -71,35 +147,47 @@ inline void pack_values(const AttendArgs& a, const Block& block, int32_t* panel)
       }
       interleave_bytes(quads);
       int32_t* to = panel + 4 * word;
-      for (int i = 0; i < 4; ++i, to += kLanes) {
-        store_words(quads[i], to, to + panel_stride(a.dim));
-      }
+      for (int i = 0; i < 4; ++i, to += kLanes) store_packed(quads[i], to, panel_row);
     }
   }
 }
 
-/// round(x times inverse), within words also where x is not finite.
-inline Ints to_words(Vec x, Vec inverse) {
-  const Vec most = broadcast(kMostWord);
-  return to_ints(max(min(x * inverse, most), broadcast(-kMostWord)));
+/// round(x times inverse), at most `most` also where x is not finite.
+inline Ints to_steps(Vec x, Vec inverse, float most) {
+  return to_ints(max(min(x * inverse, broadcast(most)), broadcast(-most)));
 }
 
 /// 1 / u, and 0 where there is no u.
-inline Vec word_inverse(Vec unit) {
+inline Vec unit_inverse(Vec unit) {
   return select_le(broadcast(FLT_MIN), unit, broadcast(1.0f) / unit, broadcast(0.0f));
 }
 
-/// Pairs of n floats in words, with what a vector stores beyond them.
-inline int64_t pair_count(int64_t n) { return panel_stride(n) / 2; }
+/// Rounds four vectors of n floats from the i-th on.
+inline void round_four(const float* x, int64_t i, int64_t n, Vec inverse, float most,
+                       Ints (&w)[4]) {
+  for (int v = 0; v < 4; ++v) w[v] = to_steps(some_floats(x, i + v, n), inverse, most);
+}
 
-/// Rounds n floats to pairs [pair_count(n)]. Returns u.
-inline float round_words(const float* x, int64_t n, int32_t* pairs) {
-  const float unit = rounding_unit(x, n, kMostWord);
-  const Vec inverse = word_inverse(broadcast(unit));
-  for (int64_t i = 0; i * kLanes < n; i += 4, pairs += 2 * kLanes) {
-    Ints words[4];
-    for (int v = 0; v < 4; ++v) words[v] = to_words(some_floats(x, i + v, n), inverse);
-    pair_words(words, pairs);
+/// Rounds a query to its planes [query_size(dim)]. Returns u.
+inline float round_query(const float* x, int64_t dim, int32_t* planes) {
+  const float unit = rounding_unit(x, dim, kMostQuery);
+  const Vec inverse = unit_inverse(broadcast(unit));
+  for (int64_t i = 0; i * kLanes < dim; i += 4) {
+    Ints w[4];
+    round_four(x, i, dim, inverse, kMostQuery, w);
+    store_query(w, planes + i * kLanes / kPacked, plane_size(dim));
+  }
+  return unit;
+}
+
+/// Rounds the weights of a block [kBlockKeys] to [kBlockKeys / kPacked]. Returns u.
+inline float round_row_weights(const float* p, int32_t* packed) {
+  const float unit = rounding_unit(p, kBlockKeys, kMostWeight);
+  const Vec inverse = unit_inverse(broadcast(unit));
+  for (int64_t i = 0; i * kLanes < kBlockKeys; i += 4) {
+    Ints w[4];
+    round_four(p, i, kBlockKeys, inverse, kMostWeight, w);
+    store_row_steps(w, packed + i * kLanes / kPacked);
   }
   return unit;
 }

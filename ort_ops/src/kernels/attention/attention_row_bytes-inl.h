@@ -1,5 +1,5 @@
 // Products of few rows with keys and values of bytes, as integers: the query and the weights of
-// the values are rounded to words (attention_panel-inl.h).
+// the values are rounded (attention_panel-inl.h).
 //
 //   score_rj = u_r s_j (sum_d w_rd q_jd)      y_r = rescale_r y_r + u'_r sum_j w'_rj q'_jd
 //
@@ -12,20 +12,17 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-/// dot[r][i] = the sum of `count` pairs of R rows with V vectors of a panel.
+/// dot[r][i] += the sum of `count` integers of R rows with V vectors of a panel.
 template <int R, int V>
 __attribute__((always_inline)) inline void dot_panel(const int32_t* rows, int64_t row_stride,
                                                      const int32_t* panel, int64_t panel_row,
                                                      int64_t count, Ints (&dot)[R][V]) {
-  for (int r = 0; r < R; ++r) {
-    for (int i = 0; i < V; ++i) dot[r][i] = all_ints(0);
-  }
   for (int64_t p = 0; p < count; ++p, panel += panel_row) {
     Ints x[V];
     for (int i = 0; i < V; ++i) x[i] = load_ints(panel + i * kLanes);
     for (int r = 0; r < R; ++r) {
       const Ints y = all_ints(rows[r * row_stride + p]);
-      for (int i = 0; i < V; ++i) dot[r][i] = dot_pairs(dot[r][i], x[i], y);
+      for (int i = 0; i < V; ++i) dot[r][i] = dot_packed(dot[r][i], y, x[i]);
     }
   }
 }
@@ -33,10 +30,19 @@ __attribute__((always_inline)) inline void dot_panel(const int32_t* rows, int64_
 struct ByteScores {
   template <int R>
   static void add(const AttendArgs& a, const Block& block, int64_t row, FewRows& w) {
-    const int64_t stride = pair_count(a.dim);
+    const int64_t stride = query_size(a.dim);
+    const int32_t* const query = w.query + row * stride;
     for (int j = 0; j < block.count; j += kRowVecs * kLanes) {
-      Ints dot[R][kRowVecs];
-      dot_panel(w.query + row * stride, stride, w.panel + j, kBlockKeys, a.dim / 2, dot);
+      Ints dot[R][kRowVecs] = {};
+      const int32_t* const panel = w.panel + j;
+      dot_panel(query, stride, panel, kBlockKeys, a.dim / kPacked, dot);
+      for (int i = 0; i < kRowVecs; ++i) {
+        const Ints elements = load_ints(w.key_elements + j + i * kLanes);
+        for (int r = 0; r < R; ++r) dot[r][i] = next_plane(dot[r][i], elements);
+      }
+      if (kQueryPlanes == 2) {
+        dot_panel(query + plane_size(a.dim), stride, panel, kBlockKeys, a.dim / kPacked, dot);
+      }
       for (int r = 0; r < R; ++r) {
         for (int i = 0; i < kRowVecs; ++i) {
           const int at = j + i * kLanes;
@@ -60,9 +66,9 @@ struct ByteValues {
 
   template <int R, int V>
   static void multiply(const AttendArgs& a, int count, int64_t row, int64_t d, FewRows& w) {
-    Ints dot[R][V];
-    dot_panel(w.weight[row], kBlockKeys / 2, w.panel + d, panel_stride(a.dim), (count + 3) / 4 * 2,
-              dot);
+    Ints dot[R][V] = {};
+    dot_panel(w.weight[row], kBlockKeys / kPacked, w.panel + d, panel_stride(a.dim),
+              (count + 3) / 4 * (4 / kPacked), dot);
     for (int r = 0; r < R; ++r) {
       float* const y = w.y + (row + r) * padded(a.dim) + d;
       const Vec rescale = broadcast(w.rescale[row + r]);
@@ -82,13 +88,13 @@ struct RowBytes {
     w.panel = reinterpret_cast<int32_t*>(work);
     w.query = w.panel + panel_size(a.dim);
     for (int64_t r = 0; r < a.rows; ++r) {
-      int32_t* const query = w.query + r * pair_count(a.dim);
-      w.query_unit[r] = round_words(a.query + r * a.dim, a.dim, query);
+      int32_t* const query = w.query + r * query_size(a.dim);
+      w.query_unit[r] = round_query(a.query + r * a.dim, a.dim, query);
     }
   }
 
   static void read_keys(const AttendArgs& a, const Block& block, FewRows& w) {
-    pack_keys(a, block, w.panel);
+    pack_keys(a, block, w.panel, w.key_elements);
     row_scales(a, block, a.keys, w.key_scale);
   }
 
@@ -101,7 +107,7 @@ struct RowBytes {
       for (int j = 0; j < kBlockKeys; j += kLanes) {
         store(p + j, load(p + j) * load(w.value_scale + j));
       }
-      w.weight_unit[r] = round_words(p, kBlockKeys, w.weight[r]);
+      w.weight_unit[r] = round_row_weights(p, w.weight[r]);
     }
   }
 };

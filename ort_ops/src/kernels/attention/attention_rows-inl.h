@@ -24,8 +24,9 @@ struct FewRows {
   float *y, *all_y;                                                   // [rows, padded(dim)]
   // Of rows of bytes:
   float key_scale[kBlockKeys], value_scale[kBlockKeys];
-  int32_t *panel, *query;                    // of the block; [rows, pair_count(dim)]
-  int32_t weight[kFewRows][kBlockKeys / 2];  // p times the value's scale, in pairs of keys
+  int32_t key_elements[kBlockKeys];                // their sums
+  int32_t *panel, *query;                          // of the block; [rows, query_size(dim)]
+  int32_t weight[kFewRows][kBlockKeys / kPacked];  // p times the value's scale
   float query_unit[kFewRows], weight_unit[kFewRows];
 };
 

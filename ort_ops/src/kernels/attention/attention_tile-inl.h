@@ -36,8 +36,9 @@ struct Tile {
   Vec m[V], s[V], rescale[V], last[V];
   Vec all_m[V], all_s[V];
   // Of rows of bytes:
-  int32_t *panel, *query, *weight;  // of the block; [dim / 2 pairs, kRows]; p times the value's
-                                    // scale, [kBlockKeys / 2 pairs of keys, kRows]
+  int32_t *panel, *query, *weight;   // of the block; [kQueryPlanes, dim / kPacked, kRows];
+                                     // p times the value's scale, [kBlockKeys / kPacked, kRows]
+  int32_t key_elements[kBlockKeys];  // their sums
   float key_scale[kBlockKeys], value_scale[kBlockKeys];
   Vec query_unit[V], weight_unit[V];
 };
