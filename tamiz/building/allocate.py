@@ -95,7 +95,7 @@ class Allocation:
         try:
             parts = [
                 window[start : start + _PART]
-                for window in known.choosing[:_CHOOSING]
+                for window in _evenly(known.choosing, _CHOOSING)
                 for start in range(0, len(window), _PART)
             ]
             side_by_side = min(cores(), windows_at_once(survey, len(parts[0]), _MEMORY))
@@ -261,6 +261,12 @@ class Allocation:
             elif name in allowed:
                 others.append(choice)
         return owners, others
+
+
+def _evenly(windows: Sequence[list[int]], most: int) -> list[list[int]]:
+    """At most so many of some windows, evenly spaced."""
+    count = min(most, len(windows))
+    return [windows[n * len(windows) // count] for n in range(count)]
 
 
 def _with_chosen(at: SitePlan, chosen: Mapping[str, SitePlan], names: Collection[str]) -> SitePlan:

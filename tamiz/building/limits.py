@@ -210,7 +210,8 @@ def next_loss(tried: Sequence[Tried]) -> float:
 
     A line through two trials, the closest ones around the limits or else the last two, says where
     `_AIM` of the limits is used. A single trial is scaled. Scaling alone would come too slowly
-    where techniques lose what no format gives back.
+    where techniques lose what no format gives back. Where the last two trials are on one side of
+    the limits, the line is bent, and the middle comes closer.
     """
     within, beyond = around(tried)
     loss, used = tried[-1].predicted.loss, tried[-1].used
@@ -221,6 +222,8 @@ def next_loss(tried: Sequence[Tried]) -> float:
         slope = (used_1 - used_0) / (loss_1 - loss_0) if loss_1 != loss_0 else 0.0
         if 0 < slope < math.inf:
             target = loss_1 + (_AIM - used_1) / slope
+        if within and beyond and (tried[-1].used <= 1) == (tried[-2].used <= 1):
+            target = (loss_0 + loss_1) / 2
     target = min(max(target, loss / _STEP), loss * _STEP)
     low = within.predicted.loss if within else 0.0
     high = beyond.predicted.loss if beyond else _STEP * max(loss, low)

@@ -211,13 +211,13 @@ def text_windows(
     threads: int | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> list[Window]:
-    """Windows of the texts' first tokens, or of what the model writes where there is no text.
+    """Windows from all over the texts, or of what the model writes where there is no text.
 
     Raises:
         TamizError: A text cannot be read, or has not one whole window.
     """
     from tamiz.calibration.generated_text import generate_windows
-    from tamiz.evaluation.windows import cut
+    from tamiz.evaluation.windows import spread
     from tamiz.runtime.model import Model
     from tamiz.runtime.tokenizer import Tokenizer
 
@@ -237,6 +237,6 @@ def text_windows(
         ids = tokenizer.encode(read_text(text.path), bos=False)
         if len(ids) < length:
             raise TamizError(f"{text.path}: has {len(ids)} tokens, expected at least {length}")
-        pieces = cut(ids, min(windows, len(ids) // length), length)
+        pieces = spread(ids, min(windows, len(ids) // length), length)
         cuts += [Window(text.path.name, piece, text.weight) for piece in pieces]
     return cuts

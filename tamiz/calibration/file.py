@@ -34,7 +34,7 @@ WINDOW = 512
 #: Most inputs that follow each other which are kept of a site.
 RUN = 256
 #: Windows whose tokens a file keeps, for predictions of losses and the gate of the whole model.
-KEPT_WINDOWS = 20
+KEPT_WINDOWS = 32
 VERSION = 4
 #: Files without weights of the windows, which are all 1.
 _UNWEIGHTED = 3

@@ -72,7 +72,7 @@ class WeightedText(click.ParamType):  # type: ignore[type-arg]  # generic in new
     type=click.IntRange(1),
     default=64,
     show_default=True,
-    help="Windows of 512 tokens read from each text.",
+    help="Windows of 512 tokens read from each text, spread over it.",
 )
 @click.option(
     "--samples",

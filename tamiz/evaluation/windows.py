@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,8 @@ from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import read_text
 
-#: Tokens of a window that is scored.
-WINDOW = 1024
+#: Tokens of a window that is scored, and windows of a passage; see `spread`.
+WINDOW, PASSAGE = 1024, 4
 
 
 class Window(NamedTuple):
@@ -68,3 +69,23 @@ def cut(ids: Sequence[int], windows: int, window: int = WINDOW) -> list[list[int
             f" ({windows} windows of {window})"
         )
     return [list(ids[start : start + window]) for start in range(0, windows * window, window)]
+
+
+def spread(ids: Sequence[int], windows: int, window: int = WINDOW) -> list[list[int]]:
+    """Windows from all over a tokenised text.
+
+    They come in passages of `PASSAGE` windows that follow each other. The first passages of any
+    number lie about evenly over the text: the i-th is at the rank of frac(i / golden ratio).
+
+    Raises:
+        TamizError: The text is too short.
+    """
+    count, held = -(-windows // PASSAGE), len(ids) // window
+    if held < count * PASSAGE:
+        return cut(ids, windows, window)
+    golden = (1 + math.sqrt(5)) / 2
+    by_place = sorted(range(count), key=lambda passage: passage / golden % 1)
+    starts = sorted(range(count), key=lambda place: by_place[place])
+    firsts = [start * held // count for start in starts]
+    places = [first + n for first in firsts for n in range(PASSAGE)][:windows]
+    return [list(ids[place * window : (place + 1) * window]) for place in places]

@@ -38,6 +38,13 @@ def test_trials_around_the_limits_are_joined_by_a_line() -> None:
     assert next_loss(tried) == pytest.approx(0.02 + (0.96 - 1.1) / ((1.1 - 0.5) / 0.01))
 
 
+def test_trials_on_one_side_of_the_limits_take_the_middle() -> None:
+    tried = trials((0.01, 0.6), (0.03, 1.6), (0.02, 1.2))
+    assert next_loss(tried) == pytest.approx((0.01 + 0.02) / 2)
+    tried = trials((0.03, 1.6), (0.01, 0.6), (0.02, 0.7))
+    assert next_loss(tried) == pytest.approx((0.02 + 0.03) / 2)
+
+
 def test_trials_around_the_limits_end_the_search_where_nothing_lies_between_them() -> None:
     within = Tried(Rung("model", 0.018, 1000, 0.1), 0.85)
 

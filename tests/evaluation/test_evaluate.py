@@ -1,8 +1,11 @@
 import shutil
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tamiz.evaluation import evaluate, scores, windows
 from tamiz.evaluation.scores import Reference, Steps
@@ -98,6 +101,26 @@ def test_a_full_disk_only_costs_time(dense, other, tmp_path, monkeypatch):
 
 def test_windows_do_not_overlap_and_the_rest_is_left():
     assert windows.cut(range(10), 2, 4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_windows_of_a_calibration_lie_all_over_the_text():
+    found = windows.spread(range(2000), 40, 5)
+    starts = [tokens[0] // 5 for tokens in found]
+    assert all(tokens == list(range(tokens[0], tokens[0] + 5)) for tokens in found)
+    passages = [starts[i : i + windows.PASSAGE] for i in range(0, 40, windows.PASSAGE)]
+    assert all(passage == list(range(passage[0], passage[0] + 4)) for passage in passages)
+    firsts = [passage[0] for passage in passages]
+    assert sorted(firsts) == list(range(0, 400, 40))
+    for n in range(2, 11):  # as far apart as two thirds of an even spacing, but for the ends
+        gaps = np.diff(sorted(firsts[:n]))
+        assert gaps.min() >= 400 / n * 0.6
+
+
+@given(st.integers(1, 70), st.integers(0, 300))
+def test_windows_of_a_calibration_do_not_overlap(count, more):
+    found = windows.spread(range(3 * (count + more) + 2), count, 3)
+    assert len(found) == count
+    assert len(set(chain.from_iterable(found))) == 3 * count
 
 
 def test_a_short_text_is_refused(dense, tmp_path):
