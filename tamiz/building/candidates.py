@@ -2,8 +2,8 @@
 
 A plan with techniques that act on steps only is scored in steps as well: on the same text, in
 windows of 1,024 tokens instead of 512, so that what grows with the context shows, and there the
-second half of each. Techniques of the attention that rest at short contexts get windows as long as
-they need, of which the last tokens are read in steps.
+last 256 tokens of each. Techniques of the attention that rest at short contexts get windows as long
+as they need.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _WINDOWS = 8
 #: Windows that the model writes where there is no calibration.
 _GENERATED_WINDOWS = 4
-#: Tokens of a window that is joined where no technique needs longer ones, and the tokens at the end
-#: of a longer one that are read in steps.
+#: Tokens of a window that is joined where no technique needs longer ones, and most tokens at the
+#: end of a window that are read in steps: what steps lose beside a prompt varies little.
 JOINED, _STEPS = 2 * WINDOW, 256
 
 #: Called with what is being done, steps done and steps in all.
@@ -102,11 +102,11 @@ class Candidates:
 
 
 def first_step(windows: Sequence[Sequence[int]]) -> int:
-    """The first position of windows that is read in steps: in the middle, or late in long ones."""
+    """The first position of windows that is read in steps: late, in the middle of short ones."""
     from tamiz.evaluation.evaluate import LATE
 
     length = len(windows[0])
-    return max(LATE, length // 2) if length <= JOINED else length - _STEPS
+    return max(LATE, length // 2, length - _STEPS)
 
 
 def applied(slots: Iterable[Slot]) -> list[Choice]:

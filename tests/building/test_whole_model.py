@@ -115,6 +115,7 @@ def test_windows_are_as_long_as_techniques_need() -> None:
     everything = [[6] * 512 + [7] * 512 + [8] * 512]
     assert gate_windows(reference, known, 4096, lambda *step: None) == everything
     assert first_step(everything) == 3 * 512 - 256
+    assert first_step([[1] * 1024]) == 768
     assert first_step(unseen) == 256
     assert first_step([[1] * 24]) == 16
 
