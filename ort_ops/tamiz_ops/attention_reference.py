@@ -78,7 +78,7 @@ def attention(
     attention_mask, or has the shape of the past where that is a buffer of at least this many keys.
     With cache_bits = 8 the pasts and presents of keys and values are `pack_rows`, and what is
     attended to is what they stand for. Keys are less key_mean there, unless there is a softcap,
-    and divided by key_scale, and queries multiplied by it. Queries are then rounded to 14 bits, and
+    and divided by key_scale, and queries multiplied by it. Queries are then rounded to 16 bits, and
     weights times the scales of values to 8 without a sign, in blocks of `PAGE` keys.
     """
     batch, tokens, width = q.shape

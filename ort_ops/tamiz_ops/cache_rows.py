@@ -45,8 +45,8 @@ def unpack_rows(rows: Array) -> Array:
 
 
 def round_queries(x: Array) -> Array:
-    """Queries [.., dim] as they meet bytes: u round(x / u) with u = max |x| / 8191."""
-    return _nearest(x, 8191)
+    """Queries [.., dim] as they meet bytes: u round(x / u) with u = max |x| / 32767."""
+    return _nearest(x, 32767)
 
 
 def round_weights(weight: Array, scale: Array, block: Array) -> Array:

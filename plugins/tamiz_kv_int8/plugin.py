@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _PACKED = 4  # elements that share a float's place
-_MOST = 512  # elements whose products with queries of 14 bits fit an integer of 32 bits
+_MOST = 512  # elements whose products with queries of 16 bits fit an integer of 32 bits
 #: Time to make a float of 8 bits of a key or a value and multiply it, in int4 multiply-accumulates
 #: for each byte of the float (`benchmarks/work.py`).
 _WIDEN = 2.1

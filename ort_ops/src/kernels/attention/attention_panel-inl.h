@@ -4,12 +4,12 @@
 //   x_i = u w_i,  w_i = round(x_i / u),  u = max |x| / most         sum_i w_i q_i is exact
 //
 // so that the order of additions changes no bit. u and w are 0 where u would be no normal float;
-// where x is not finite, u is NaN. Weights have 8 bits and no sign, queries 14.
+// where x is not finite, u is NaN. Weights have 8 bits and no sign, queries 16.
 //
 // Where a product of bytes is one instruction, a panel has the bytes as they are, in fours. One
 // factor of it has no sign, so a query lies in two planes:
 //
-//   w = 128 h + l - 8192,  0 <= h, l < 128          w.q = 128 h.q + l.q - 8192 sum_d q_d
+//   w = 256 h + l - 32768,  0 <= h, l < 256       w.q = 256 h.q + l.q - 32768 sum_d q_d
 //
 // With AVX2 a panel has words, in pairs of elements 0 and 2, and 1 and 3, of every four: a shift of
 // four bytes gives each pair. The integers that come out are the same.
@@ -21,8 +21,8 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-constexpr float kMostQuery = 8191.0f, kMostWeight = 255.0f;
-constexpr int kQueryOffset = 8192;
+constexpr float kMostQuery = 32767.0f, kMostWeight = 255.0f;
+constexpr int kQueryOffset = 32768;
 static_assert(kMostRoundedDim * 127LL * kQueryOffset <= INT32_MAX, "else a score would overflow");
 static_assert(kBlockKeys * 127LL * 255 <= INT32_MAX, "else a sum of values would overflow");
 
@@ -76,8 +76,8 @@ inline void store_query(const Ints (&w)[4], int32_t* to, int64_t plane) {
   Ints high[4], low[4];
   for (int i = 0; i < 4; ++i) {
     const Ints positive = ints_plus(w[i], all_ints(kQueryOffset));
-    high[i] = ints_right<7>(positive);
-    low[i] = bits_and(positive, all_ints(127));
+    high[i] = ints_right<8>(positive);
+    low[i] = positive;
   }
   store_row_steps(high, to);
   store_row_steps(low, to + plane);
@@ -88,7 +88,7 @@ inline Ints add_elements(Ints sum, Ints quads) {
 }
 
 inline Ints next_plane(Ints dot, Ints elements) {
-  return ints_minus(ints_left<7>(dot), ints_left<13>(elements));
+  return ints_minus(ints_left<8>(dot), ints_left<15>(elements));
 }
 
 #endif

@@ -21,7 +21,7 @@ std::vector<AttributeSpec> attributes() {
       {"cache_bits", AttributeSpec::Kind::integer, false, 32,
        "of an element of a key or a value in the cache: 32, float32; 8, round(x / s) with s = max "
        "|x| / 127, four in a float's place, and then s. Products with bytes round the query to "
-       "14 bits and the weights of values to 8"}};
+       "16 bits and the weights of values to 8"}};
   for (const AttributeSpec& attribute : key_choice_attributes()) all.push_back(attribute);
   return all;
 }
