@@ -74,8 +74,9 @@ def cut(ids: Sequence[int], windows: int, window: int = WINDOW) -> list[list[int
 def spread(ids: Sequence[int], windows: int, window: int = WINDOW) -> list[list[int]]:
     """Windows from all over a tokenised text.
 
-    They come in passages of `PASSAGE` windows that follow each other. The first passages of any
-    number lie about evenly over the text: the i-th is at the rank of frac(i / golden ratio).
+    They come in passages of `PASSAGE` windows that follow each other. However many passages one
+    takes from the front, they lie about evenly over the text: the places of passages are in the
+    order of frac(i / golden ratio), i = 0, 1, ...
 
     Raises:
         TamizError: The text is too short.
