@@ -65,6 +65,6 @@ def round_weights(weight: Array, scale: Array, block: Array) -> Array:
 
 
 def _nearest(x: Array, steps: int) -> Array:
-    unit: Array = np.abs(x).max(axis=-1, keepdims=True, initial=0) / steps
-    nearest: Array = np.rint(x / np.where(unit, unit, 1))
-    return unit * nearest
+    q, unit = rounded(x, steps)
+    nearest: Array = q * unit
+    return nearest

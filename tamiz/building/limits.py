@@ -220,10 +220,10 @@ def next_loss(tried: Sequence[Tried]) -> float:
     if len(ends) == 2:
         (loss_0, used_0), (loss_1, used_1) = ((end.predicted.loss, end.used) for end in ends)
         slope = (used_1 - used_0) / (loss_1 - loss_0) if loss_1 != loss_0 else 0.0
-        if 0 < slope < math.inf:
-            target = loss_1 + (_AIM - used_1) / slope
         if within and beyond and (tried[-1].used <= 1) == (tried[-2].used <= 1):
             target = (loss_0 + loss_1) / 2
+        elif 0 < slope < math.inf:
+            target = loss_1 + (_AIM - used_1) / slope
     target = min(max(target, loss / _STEP), loss * _STEP)
     low = within.predicted.loss if within else 0.0
     high = beyond.predicted.loss if beyond else _STEP * max(loss, low)

@@ -162,34 +162,33 @@ inline Vec unit_inverse(Vec unit) {
   return select_le(broadcast(FLT_MIN), unit, broadcast(1.0f) / unit, broadcast(0.0f));
 }
 
-/// Rounds four vectors of n floats from the i-th on.
-inline void round_four(const float* x, int64_t i, int64_t n, Vec inverse, float most,
-                       Ints (&w)[4]) {
-  for (int v = 0; v < 4; ++v) w[v] = to_steps(some_floats(x, i + v, n), inverse, most);
+/// Rounds n floats, and stores them by fours of vectors: store(w, the integers before them).
+/// Returns u.
+template <class Store>
+inline float round_floats(const float* x, int64_t n, float most, Store store) {
+  const float unit = rounding_unit(x, n, most);
+  const Vec inverse = unit_inverse(broadcast(unit));
+  for (int64_t i = 0; i * kLanes < n; i += 4) {
+    Ints w[4];
+    for (int v = 0; v < 4; ++v) w[v] = to_steps(some_floats(x, i + v, n), inverse, most);
+    store(w, i * kLanes / kPacked);
+  }
+  return unit;
 }
 
 /// Rounds a query to its planes [query_size(dim)]. Returns u.
 inline float round_query(const float* x, int64_t dim, int32_t* planes) {
-  const float unit = rounding_unit(x, dim, kMostQuery);
-  const Vec inverse = unit_inverse(broadcast(unit));
-  for (int64_t i = 0; i * kLanes < dim; i += 4) {
-    Ints w[4];
-    round_four(x, i, dim, inverse, kMostQuery, w);
-    store_query(w, planes + i * kLanes / kPacked, plane_size(dim));
-  }
-  return unit;
+  const int64_t plane = plane_size(dim);
+  return round_floats(x, dim, kMostQuery, [=](const Ints(&w)[4], int64_t before) {
+    store_query(w, planes + before, plane);
+  });
 }
 
 /// Rounds the weights of a block [kBlockKeys] to [kBlockKeys / kPacked]. Returns u.
 inline float round_row_weights(const float* p, int32_t* packed) {
-  const float unit = rounding_unit(p, kBlockKeys, kMostWeight);
-  const Vec inverse = unit_inverse(broadcast(unit));
-  for (int64_t i = 0; i * kLanes < kBlockKeys; i += 4) {
-    Ints w[4];
-    round_four(p, i, kBlockKeys, inverse, kMostWeight, w);
-    store_row_steps(w, packed + i * kLanes / kPacked);
-  }
-  return unit;
+  return round_floats(p, kBlockKeys, kMostWeight, [=](const Ints(&w)[4], int64_t before) {
+    store_row_steps(w, packed + before);
+  });
 }
 
 }  // namespace TAMIZ_TARGET
