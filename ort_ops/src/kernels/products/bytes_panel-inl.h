@@ -43,7 +43,7 @@ struct BytePanel {
     const uint8_t* const tiles[1] = {tile};
     for (int64_t g = 0; g < groups; ++g) {
       for (int64_t i = 0; i < W::kGroupBytes; i += 64) {
-        prefetch(tile + (g + groups) * W::kGroupBytes + i);
+        prefetch_stream(tile + (g + groups) * W::kGroupBytes + i);
       }
       if (W::kSuper && g % 8 == 0) spread.read(tiles, g);
       const uint8_t* const group = W::group(tile, g);

@@ -87,8 +87,8 @@ struct Tiles {
   }
 };
 
-/// At most R rows from `row` on, weights straight from the packed tiles. Several strips at a time:
-/// several streams from memory are faster than one.
+/// At most R rows from `row` on, weights straight from the packed tiles. Several strips at a time
+/// share what is read of the rows.
 template <class W, int R = kRowRegisters>
 inline void few_rows(const MultiplyArgs& a, int64_t row, int64_t rows) {
   if (rows < R) {

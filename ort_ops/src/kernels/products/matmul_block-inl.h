@@ -87,6 +87,13 @@ __attribute__((always_inline)) inline void prefetch(const uint8_t* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
 }
 
+/// Prefetches 64 bytes of a stream, into the second-level cache: the first level has too few line
+/// buffers to keep memory busy. Where lines are skipped this is slower, as the prefetcher of that
+/// cache then reads them too.
+__attribute__((always_inline)) inline void prefetch_stream(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+}
+
 /// Scales and minima of the super-blocks of T tiles, where W has them.
 template <class W, int T>
 struct Spread {
@@ -175,7 +182,7 @@ struct Coming {
     for (int64_t i = 0; i < lines; ++i) {
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t) {
-        prefetch(at[t]);
+        prefetch_stream(at[t]);
         at[t] += kLine;
       }
     }
@@ -187,9 +194,8 @@ struct Coming {
   int64_t lines;  // of a tile in a call
 };
 
-/// Groups that R rows prefetch ahead: as many as gain. With 2 groups several rows wait for memory.
-template <int R>
-constexpr int64_t kAhead = R == 1 ? 4 : 6;
+/// Groups that are prefetched ahead: more gain nothing, fewer wait for memory.
+constexpr int64_t kAhead = 8;
 
 /// y[r][s] += the groups from `first` on, of R rows and T tiles; `next` are the tiles after these.
 /// `coming` is prefetched meanwhile. Not inline: GCC would unroll less, and sums would be in
@@ -217,10 +223,10 @@ __attribute__((noinline, flatten)) void multiply_block(const uint8_t* const (&ti
     for (int t = 0; t < T; ++t) {
       group[t] = W::group(tile[t], g);
       if constexpr (W::kFromMemory) {  // some groups on, or where the next tiles begin
-        const int64_t ahead = g + kAhead<R>;
+        const int64_t ahead = g + kAhead;
         const uint8_t* const later = (ahead < groups ? tile[t] + ahead * W::kGroupBytes
                                                      : next[t] + (ahead - groups) * W::kGroupBytes);
-        for (int64_t i = 0; i < W::kGroupBytes; i += 64) prefetch(later + i);
+        for (int64_t i = 0; i < W::kGroupBytes; i += 64) prefetch_stream(later + i);
       }
     }
     if (W::kSuper && g % 8 == 0) spread.read(tile, g);

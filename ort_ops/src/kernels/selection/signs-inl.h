@@ -92,7 +92,7 @@ inline Ints sign_sums(const uint8_t* strip, const uint8_t* ahead, int64_t groups
   const int bias = -static_cast<int>(8 * kSignBias * groups);
   Ints low = all_ints(bias), high = all_ints(0);
   for (int64_t g = 0; g < groups; ++g, tables += kSignTables) {
-    prefetch(ahead + g * kSignBytes);
+    prefetch_stream(ahead + g * kSignBytes);
     const Ints bytes = load_ints(strip + g * kSignBytes);
     low = add_chosen(low, bytes, tables);
     high = add_chosen(high, words_right<4>(bytes), tables + kSignTables / 2);

@@ -88,7 +88,7 @@ inline void count_tiles(const uint8_t* const (&tile)[T], int64_t groups, const P
     // Two groups on, or where the T tiles after these begin.
     const int64_t later = (g + 2 < groups ? g + 2 : g + 2 + (T - 1) * groups) * kBytes;
     for (int t = 0; t < T; ++t) {
-      for (int64_t i = 0; i < kBytes; i += 64) prefetch(tile[t] + later + i);
+      for (int64_t i = 0; i < kBytes; i += 64) prefetch_stream(tile[t] + later + i);
     }
     Ints sum[S];
     for (Ints& s : sum) s = all_ints(0);
