@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from tamiz.api.site import Site, SiteKind
 from tamiz.evaluation.probes import KEY_BYTES, Probe, attention, products, weights
+from tamiz_ops.formats import FORMATS, find_format
 from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_proc_sparse.fit import fit
 
@@ -54,6 +55,18 @@ def shortlist(n: int, refined: int, tiles: int, nodes: int = 4) -> Probe:
     for index in range(nodes):
         (y,) = probe.node("HeadShortlist", operands, attributes)
         probe.output(y, f"y{index}", np.empty((1, n), np.float32))
+    return probe.load(1)
+
+
+def formatted(name: str, size: int, nodes: int = 16) -> Probe:
+    """Square products of one input with one weight of the format."""
+    probe, row_bytes = Probe(), find_format(name).row_bytes(size)
+    x = probe.input("x", np.ones((1, size), np.float32))
+    weight = probe.input("weight", np.ones((size // 16, 16 * row_bytes), np.uint8))
+    for index in range(nodes):
+        attributes = {"format": name, "n": size, "k": size}
+        (y,) = probe.node("BlockMatMul", [x, weight], attributes)
+        probe.output(y, f"y{index}", np.empty((1, size), np.float32))
     return probe.load(1)
 
 
@@ -94,6 +107,7 @@ def main() -> None:
         "scanned output": [shortlist(n, 8, 8) for n in (2048, 4096)],
         "refined output": [shortlist(4096, refined, 8) for refined in (8, 72)],
         "exact output": [shortlist(4096, 72, tiles) for tiles in (8, 24)],
+        **{name: [formatted(name, size) for size in sizes] for name in FORMATS},
     }
     spent = measure(graphs, arguments.seconds)
     square = sizes[1] ** 2 - sizes[0] ** 2
@@ -108,6 +122,7 @@ def main() -> None:
         ("a sign of a head's sketch", "scanned output", 2048 * SIGNS, DIMS / SIGNS),
         ("a sign of a refined output", "refined output", 64 * 16 * SIGNS, 0.0),
         ("an int8 weight of an exact output", "exact output", 16 * 16 * K, 0.0),
+        *((f"a weight of {name}", name, square, 0.0) for name in FORMATS),
     ):
         print(f"| {what} | {spent[name] / unit / count - less:.2f} |")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -35,6 +35,14 @@ def pytest_configure(config: pytest.Config) -> None:
         if unknown := only - installed:
             raise pytest.UsageError(f"TAMIZ_TEST_ONLY names {unknown}, which are not installed")
         os.environ["TAMIZ_DISABLE_PLUGINS"] = ",".join(sorted(installed - only - ALWAYS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unmeasured_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hides this machine's profile, on which choices depend: all machines test the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ _PACKED = 4  # elements that share a float's place
 _MOST = 512  # elements whose products with queries of 16 bits fit an integer of 32 bits
 #: Time to make a float of 8 bits of a key or a value and multiply it, in int4 multiply-accumulates
 #: for each byte of the float (`benchmarks/work.py`).
-_WIDEN = 2.1
+_WIDEN = 1.8
 #: KL divergence with all layers in 8 bits, in nats per token: the median of Qwen2.5-Coder-1.5B
 #: (0.00018), Qwen2.5-Coder-0.5B (0.00032), SmolLM2-135M (0.00047) and Gemma-3-270M (0.0018), see
 #: "Keys centred and scaled" in `lab/notebook.md`.

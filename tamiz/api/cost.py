@@ -42,7 +42,7 @@ class Cost:
         stored: Bytes in the bundle.
         read: Bytes read from memory for one decoded token.
         work: Compute for one decoded token, in int4 multiply-accumulates whose weights are in the
-            cache. Predicted time is the larger of compute and memory time.
+            cache. Its time overlaps with that of reading, see `tamiz.planning.speed`.
         exact: False where these are upper bounds, and only the fit knows how much less it is.
         parts: Parts of `read` by how they are accessed.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -81,14 +82,15 @@ def _speed(threads: int, weights: Bytes) -> tuple[Speed, float]:
     large, small = spent[f"read {middle}"], spent["half"]
     product = max(0.0, (small * sizes[1] - large * sizes[0]) / (sizes[1] - sizes[0]))
     weight = _slope(spent["cached half"], spent["cached"]) / (_SIZE**2 - half**2)
+    multiplied = weight * _SIZE**2
     reads, records = {}, {}
     int4 = probes.weight_bytes(4, _SIZE)
     for mb in WORKING_SETS:
-        reads[str(mb)] = _giga(sizes[1], spent[f"read {mb}"] - product)
+        reads[str(mb)] = _giga(sizes[1], _reading(spent[f"read {mb}"] - product, multiplied))
         scales = _SCALES * int4 / (reads[str(mb)] * 1e9)
         kept = (1 - _SCALES) / 2 * int4
-        skip = spent[f"skip {mb}"] - spent["norm"]
-        records[str(mb)] = _giga(kept, skip - product - scales)
+        skip = spent[f"skip {mb}"] - spent["norm"] - product
+        records[str(mb)] = _giga(kept, _reading(skip, multiplied / 2) - scales)
     few, many = (spent[f"chosen {n}"] for n in _CHOSEN)
     key = probes.KEY_BYTES
     speed = Speed(
@@ -108,6 +110,11 @@ def _speed(threads: int, weights: Bytes) -> tuple[Speed, float]:
 def _slope(less: float, more: float) -> float:
     """More seconds minus less; of a disturbed measurement at least half of the former."""
     return max(more - less, more / 2)
+
+
+def _reading(product: float, multiplied: float) -> float:
+    """Seconds of a product that are reading; at least half of them, see `tamiz.planning.speed`."""
+    return math.sqrt(max(product**2 - multiplied**2, product**2 / 4))
 
 
 def _giga(count: float, seconds: float) -> float:

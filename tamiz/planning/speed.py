@@ -2,9 +2,10 @@
 
 A decode step goes through the sites one after the other. At a weight it takes
 
-    t = max(streamed / read rate + records / record rate, work / product rate) + a product
+    t = √((streamed / read rate + records / record rate)² + (work / product rate)²) + a product
 
-with the rates of a working set as large as all that a step reads, and at an attention
+with the rates of a working set as large as all that a step reads. Reading and multiplying overlap in
+part: a thread that unpacks weights asks for fewer of the next ones. At an attention it takes
 
     t = max(streamed / attention rate + records / chosen rate, work / product rate)
         + max(index / read rate, work of the index / product rate) + an attention
@@ -16,6 +17,7 @@ Every other node of the recognised graph takes as long as a norm.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -97,4 +99,4 @@ def site_seconds(site: Site, cost: Cost, working_set: int, speed: Speed) -> floa
         reading = 1e-9 * (rows / speed.attention_gb_s + records.read / speed.chosen_gb_s)
         return max(reading, cost.work * product) + before + speed.attention_us * 1e-6
     reading = rows * read + records.read / speed.record_rate(working_set)
-    return max(reading, cost.work * product) + before + speed.product_us * 1e-6
+    return math.hypot(reading, cost.work * product) + before + speed.product_us * 1e-6

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ def test_a_step_is_the_sum_of_its_sites(plugins: Plugins, tiny_dense: Path) -> N
     for name, seconds in made.sites.items():
         cost = costs[name]
         beside = 2e-6 if kinds[name] is SiteKind.ATTENTION else 1e-6
-        expected = 1e-9 * max(cost.read, cost.work) + beside if cost.read else 0
+        attends = kinds[name] is SiteKind.ATTENTION
+        spent = (max if attends else math.hypot)(cost.read, cost.work)
+        expected = 1e-9 * spent + beside if cost.read else 0
         assert seconds == pytest.approx(expected, rel=1e-12)
     quiet = len(found.model.graph) - sum(seconds > 0 for seconds in made.sites.values())
     whole = sum(made.sites.values()) + quiet * 0.5e-6
@@ -67,7 +70,7 @@ def test_lines_with_gaps_take_longer(plugins: Plugins, tiny_dense: Path) -> None
     assert lines == round(0.8 * plain / 2)  # of what is kept all but the scales
     [scores] = [4 * s.in_features for s in found.sites if s.id == "layers.0.ffn_down"]
     assert cost.read == round(0.2 * plain) + lines + scores
-    expected = 1e-9 * (cost.read + lines) + 1e-6
+    expected = 1e-9 * math.hypot(cost.read + lines, cost.work) + 1e-6
     assert made.sites["layers.0.ffn_down"] == pytest.approx(expected, rel=1e-9)
 
 
@@ -222,8 +225,9 @@ def test_plan_tells_speed_where_there_is_a_profile(cache: Path, tiny_dense: Path
     assert found["context"] == 200
     assert set(found["totals"]["decode_tok_s"]["2"]) == {"before", "after"}
     sites = {site["site"]: site for site in found["sites"]}
-    # 64 × 64 weights take longer than their 2,560 bytes
-    assert sites["layers.0.attn_q"]["microseconds"] == {"2": 64 * 64 / 1e3 + 1}
+    # 64 × 64 weights are multiplied while their 2,560 bytes are read
+    expected = pytest.approx(math.hypot(64 * 64, 2560) / 1e3 + 1, rel=1e-3)
+    assert sites["layers.0.attn_q"]["microseconds"]["2"] == expected
 
 
 def test_doctor_measures_the_profile(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
