@@ -64,7 +64,7 @@ def formatted(name: str, size: int, nodes: int = 16) -> Probe:
     x = probe.input("x", np.ones((1, size), np.float32))
     weight = probe.input("weight", np.ones((size // 16, 16 * row_bytes), np.uint8))
     for index in range(nodes):
-        attributes = {"format": name, "n": size, "k": size}
+        attributes: dict[str, Any] = {"format": name, "n": size, "k": size}
         (y,) = probe.node("BlockMatMul", [x, weight], attributes)
         probe.output(y, f"y{index}", np.empty((1, size), np.float32))
     return probe.load(1)

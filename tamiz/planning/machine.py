@@ -3,7 +3,8 @@
 The profile is measured with tamiz's own operators in onnxruntime (`tamiz.evaluation.probes`), once
 for each machine. Rates, in 10^9 a second:
 
-- ``read_gb_s``: bytes of weights read, by working set in MB: int8 products, which wait for memory.
+- ``read_gb_s``: bytes of weights read, by working set in MB: int8 products, less what multiplying
+  adds to them (`tamiz.planning.speed`).
 - ``records_gb_s``: the same of single cache lines with gaps between them: products that skip a
   random half of their inputs.
 - ``products_g_s``: weights multiplied from the cache: one int4 product again and again.

@@ -4,8 +4,8 @@ A decode step goes through the sites one after the other. At a weight it takes
 
     t = √((streamed / read rate + records / record rate)² + (work / product rate)²) + a product
 
-with the rates of a working set as large as all that a step reads. Reading and multiplying overlap in
-part: a thread that unpacks weights asks for fewer of the next ones. At an attention it takes
+with the rates of a working set as large as all that a step reads. Reading and multiplying overlap
+in part: a thread that unpacks weights asks for fewer of the next ones. At an attention it takes
 
     t = max(streamed / attention rate + records / chosen rate, work / product rate)
         + max(index / read rate, work of the index / product rate) + an attention
