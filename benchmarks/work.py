@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from tamiz.api.site import Site, SiteKind
 from tamiz.evaluation.probes import KEY_BYTES, Probe, attention, products, weights
-from tamiz_ops.formats import FORMATS, find_format
+from tamiz_ops.formats import FORMATS, Format
 from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_proc_sparse.fit import fit
 
@@ -58,13 +58,13 @@ def shortlist(n: int, refined: int, tiles: int, nodes: int = 4) -> Probe:
     return probe.load(1)
 
 
-def formatted(name: str, size: int, nodes: int = 16) -> Probe:
+def formatted(form: Format, size: int, nodes: int = 16) -> Probe:
     """Square products of one input with one weight of the format."""
-    probe, row_bytes = Probe(), find_format(name).row_bytes(size)
+    probe = Probe()
     x = probe.input("x", np.ones((1, size), np.float32))
-    weight = probe.input("weight", np.ones((size // 16, 16 * row_bytes), np.uint8))
+    weight = probe.input("weight", np.ones(form.packed_shape(size, size), np.uint8))
+    attributes: dict[str, Any] = {"format": form.name, "n": size, "k": size}
     for index in range(nodes):
-        attributes: dict[str, Any] = {"format": name, "n": size, "k": size}
         (y,) = probe.node("BlockMatMul", [x, weight], attributes)
         probe.output(y, f"y{index}", np.empty((1, size), np.float32))
     return probe.load(1)
@@ -107,7 +107,7 @@ def main() -> None:
         "scanned output": [shortlist(n, 8, 8) for n in (2048, 4096)],
         "refined output": [shortlist(4096, refined, 8) for refined in (8, 72)],
         "exact output": [shortlist(4096, 72, tiles) for tiles in (8, 24)],
-        **{name: [formatted(name, size) for size in sizes] for name in FORMATS},
+        **{name: [formatted(form, size) for size in sizes] for name, form in FORMATS.items()},
     }
     spent = measure(graphs, arguments.seconds)
     square = sizes[1] ** 2 - sizes[0] ** 2

@@ -24,8 +24,8 @@ _MOST = 512  # elements whose products with queries of 16 bits fit an integer of
 #: for each byte of the float (`benchmarks/work.py`).
 _WIDEN = 1.8
 #: KL divergence with all layers in 8 bits, in nats per token: the median of Qwen2.5-Coder-1.5B
-#: (0.00018), Qwen2.5-Coder-0.5B (0.00032), SmolLM2-135M (0.00047) and Gemma-3-270M (0.0018), see
-#: "Keys centred and scaled" in `lab/notebook.md`.
+#: (0.00023), Qwen2.5-Coder-0.5B (0.00034), SmolLM2-135M (0.00052) and Gemma-3-270M (0.0018), see
+#: "Panels of bytes" in `lab/notebook.md`.
 _LOSS = 0.0004
 
 

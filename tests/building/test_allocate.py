@@ -214,9 +214,8 @@ def test_what_a_technique_saves_is_measured(
 
 
 def test_an_unmeasured_machine_is_refused_before_a_text_is_written(
-    reference: Path, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reference: Path, plugins: Plugins, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     steps: list[str] = []
     options = Options(goal=Goal(min_tok_s=1.0))
     with pytest.raises(TamizError, match="run 'tamiz doctor --profile' first"):
