@@ -2,7 +2,7 @@
 
     predict: the rungs of every weight      solve: one rung for each      measure: the whole model
 
-The loss of a choice is predicted as f · Σ loss(rung), with f = 1 at first. Each trial builds the
+The loss of a choice is predicted as f · Σ loss(rung), with f = 1.4 at first. Each trial builds the
 choice and measures it on windows that the prediction has not read; f becomes measured / predicted.
 The search ends when a trial uses 90 % of the limit and does not exceed it.
 """
@@ -125,7 +125,7 @@ class Allocation:
         kept = [c for c in self.choices if c.requested and c.technique.name not in names]
         base = Rules(strip=self.strip_dense, gating=_ANYTHING, gated=True)
         plan = make_plan(survey.sites, [*kept, *owners], self.on_conflict, None, base)
-        chosen = self._problem.chosen(self._problem.solve(self._problem.allowed))
+        chosen = self._problem.chosen(self._problem.solve(self._problem.first))
         sites = tuple(_with_chosen(at, chosen, names) for at in plan.sites)
         return replace(plan, sites=sites, choices=(*plan.choices, *others))
 

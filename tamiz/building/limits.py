@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from tamiz.building.problem import Problem
+from tamiz.building.problem import FIRST_FACTOR, Problem
 from tamiz.building.selection import Slot, slots_of
-from tamiz.building.whole_model import Evaluate, Fill, rounded
+from tamiz.building.whole_model import Evaluate, Fill, diverged, lost, rounded
 from tamiz.files.errors import TamizError
 from tamiz.planning.allocation import Rung
 from tamiz.planning.choice import Choice
@@ -69,8 +69,8 @@ class LimitSearch:
         Raises:
             TamizError: There is none.
         """
-        problem, target, seen = self.problem, self.problem.allowed, set()
-        factor, self.built, self._tried = 1.0, None, []
+        problem, target, seen = self.problem, self.problem.first, set()
+        factor, self.built, self._tried = FIRST_FACTOR, None, []
         for _ in range(_TRIALS):
             picks = problem.solve(target)
             if tuple(picks) in seen:
@@ -93,7 +93,8 @@ class LimitSearch:
         """Why no trial is within the limits: what the closest one lost."""
         trials = zip(self._tried, self.trials[-len(self._tried) :], strict=True)
         closest = min(trials, key=lambda pair: pair[0].used)[1]
-        losses = [f"{_larger(closest.kl_mean, closest.kl_decode):.2g} nats of KL a token"]
+        kl = max(closest.kl_mean or 0.0, closest.kl_decode or 0.0)
+        losses = [f"{kl:.2g} nats of KL a token"]
         if closest.dppl is not None:
             losses.insert(0, f"{100 * closest.dppl:.2g} % of perplexity")
         force = self.problem.goal.force
@@ -156,12 +157,11 @@ class LimitSearch:
     def _try(self, candidate: list[Slot], picks: Sequence[int], factor: float) -> float:
         """The share of the limits of quality that a candidate uses, as measured."""
         quality, goal = self.score(candidate), self.problem.goal
-        dppl, kl = quality["dppl"], _larger(quality["kl_mean"], quality.get("kl_decode"))
         shares = [0.0]
         if goal.max_kl is not None:
-            shares.append(kl / goal.max_kl)
+            shares.append(diverged(quality) / goal.max_kl)
         if goal.max_dppl is not None:
-            shares.append(math.log1p(dppl) / math.log1p(goal.max_dppl))
+            shares.append(lost(quality) / math.log1p(goal.max_dppl))
         used = max(shares) if all(map(math.isfinite, shares)) else math.inf
         measured = {name: rounded(value) for name, value in quality.items()}
         self.trials.append(self._trial(picks, factor, holds=used <= 1, **measured))
@@ -228,11 +228,6 @@ def next_loss(tried: Sequence[Tried]) -> float:
     low = within.predicted.loss if within else 0.0
     high = beyond.predicted.loss if beyond else _STEP * max(loss, low)
     return target if low < target <= high else math.sqrt(max(low, high / 16) * high)
-
-
-def _larger(of_prompts: float | None, of_steps: float | None) -> float:
-    """The larger KL divergence; one that was not measured counts as 0."""
-    return max(of_prompts or 0.0, of_steps or 0.0)
 
 
 def _choice(slot: Slot) -> Choice:

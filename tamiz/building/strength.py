@@ -5,7 +5,7 @@ held to the budget (`tamiz.building.whole_model`); the rest of the budget is spe
 The first trial takes a strength whose predicted loss is near the budget, where fits predict one.
 Each next trial follows from
 
-    ln(1 + Δppl) ∝ strength²
+    loss ∝ strength²
 
 until a trial within the budget uses most of it. Where no trial is within the budget, the technique
 is not applied.

@@ -1,15 +1,18 @@
 """The gate of the whole model: perplexity of the built model against dense on calibration text.
 
     Δppl = max(ppl / ppl_dense, ppl₁₆ / ppl_dense₁₆) − 1  ≤  max_dppl
+    KL(dense ‖ built)                                     ≤  ln(1 + max_dppl)
 
 with ppl₁₆ over positions from 16 on. Where a technique acts on steps only, the model that reads in
-steps counts as well; see `tamiz.building.candidates` and `tamiz.evaluation.evaluate`.
+steps counts as well; see `tamiz.building.candidates` and `tamiz.evaluation.evaluate`. KL is what
+ln(ppl) loses on text that dense writes itself. It varies less from window to window than Δppl, so
+it shows a loss that a few windows hide by chance.
 
 A model beyond the budget backs sites off, the worst first: a site takes autotune's next
 configuration, and in the end its fallback. The worst site is the one whose fit has the largest
 damage 1 − cos². The number of sites to back off is predicted from
 
-    ln(1 + Δppl) ≈ F · Σ (share of the weights) · (1 − cos²)
+    loss = max(ln(1 + Δppl), KL) ≈ F · Σ (share of the weights) · (1 − cos²)
 
 with F = 50 at first (measured: 35 to 60), and the last trial's own F later. A trial builds a
 candidate and runs it in onnxruntime.
@@ -18,7 +21,7 @@ candidate and runs it in onnxruntime.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,7 +81,7 @@ class Trials:
     """Candidates, built and measured.
 
     Attributes:
-        allowed: Largest ln(1 + Δppl).
+        allowed: Largest loss, see `lost`.
         evaluate: Builds and measures a candidate.
         fill: Fits what a candidate's slots have no fit of yet.
         tried: The candidates so far, for the report.
@@ -96,7 +99,7 @@ class Trials:
         predicted: float | None,
         strength: float | None = None,
     ) -> float:
-        """ln(1 + Δppl) of a candidate; infinite if it is not a number.
+        """What a candidate loses, see `lost`.
 
         Args:
             candidate: Its slots.
@@ -105,8 +108,7 @@ class Trials:
             strength: The techniques' common strength, for the report.
         """
         quality = self.evaluate(candidate)
-        dppl = quality["dppl"]
-        loss = math.log1p(dppl) if math.isfinite(dppl) else math.inf
+        loss = lost(quality)
         measured: dict[str, Any] = {name: rounded(value) for name, value in quality.items()}
         self.tried.append(
             Trial(
@@ -118,6 +120,25 @@ class Trials:
             )
         )
         return loss
+
+
+def lost(quality: Mapping[str, float]) -> float:
+    """What a budget of perplexity bounds: the larger of ln(1 + Δppl) and KL, in nats per token.
+
+    Args:
+        quality: As `Evaluate` gives it.
+
+    Returns:
+        The loss; infinite if a measurement is not a number.
+    """
+    losses = math.log1p(quality["dppl"]), diverged(quality)
+    return max(losses) if all(map(math.isfinite, losses)) else math.inf
+
+
+def diverged(quality: Mapping[str, float]) -> float:
+    """The larger KL divergence, of prompts or of steps where these were read as well."""
+    kl_mean = quality["kl_mean"]
+    return max(kl_mean, quality.get("kl_decode", kl_mean))
 
 
 def hold_to_budget(slots: list[Slot], trials: Trials) -> Gated:
@@ -169,7 +190,7 @@ class _Search:
         return (best, True) if good is not None else (candidate, False)
 
     def _try(self, candidate: list[Slot], count: int, predicted: float) -> float:
-        """ln(1 + Δppl) of a candidate without the first `count` of the worst."""
+        """What a candidate without the first `count` of the worst loses."""
         if not lossy(candidate):
             return 0.0
         refused = [self.slots[index].site_plan.site.id for index in self.worst[:count]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,8 +64,8 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="FRACTION|off",
     help="Quality budget of the whole model: largest accepted relative increase in perplexity on "
-    "the calibration text. Given alone, the build chooses a weight format for each site within it. "
-    "'off' skips the check.",
+    "the calibration text. The mean KL divergence is held to ln(1 + FRACTION) as well. Given "
+    "alone, the build chooses a weight format for each site within it. 'off' skips the check.",
 )
 @limits
 @click.option(
@@ -227,13 +228,15 @@ def _quality(gate: reports.WholeModelGate, trial: reports.Trial) -> str:
     shown = [
         f"Δppl {_percent(loss, None if error is None or loss is None else error * (1 + loss))}"
     ]
+    most = [] if gate.max_kl is None else [gate.max_kl]
     if gate.max_dppl is not None:
         shown[0] += f" of {100 * gate.max_dppl:.3g} %"
+        most.append(math.log1p(gate.max_dppl))
     if trial.kl_mean is not None:
-        error = trial.kl_error
+        error, kl = trial.kl_error, max(trial.kl_mean, trial.kl_decode or 0.0)
         spread = "" if error is None else f" ± {error:.2g}"
-        limit = "" if gate.max_kl is None else f" of {gate.max_kl:.3g}"
-        shown.append(f"mean KL {trial.kl_mean:.3g}{spread}{limit} nats per token")
+        limit = f" of {min(most):.3g}" if most else ""
+        shown.append(f"mean KL {kl:.3g}{spread}{limit} nats per token")
     if trial.refused:
         shown.append(f"{len(trial.refused)} sites backed off")
     text = "of the calibration text" if gate.text == "calibration" else "that the model wrote"

@@ -1,5 +1,6 @@
 """Builds within limits: formats are chosen for each site, limits are used and hold."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,17 @@ def test_a_limit_of_dppl_is_used(reference: Path, plugins: Plugins, tmp_path: Pa
     assert report.totals.bytes_after > loose.totals.bytes_after
     assert report.gate.result.dppl_error is not None
     assert all(trial.predicted >= 0 for trial in report.gate.trials)
+
+
+def test_a_limit_of_dppl_bounds_the_divergence(
+    reference: Path, plugins: Plugins, tmp_path: Path
+) -> None:
+    # Text that the model finds as unlikely as any: there, its perplexity hides what is lost.
+    loose = built(reference, tmp_path / "loose", plugins, max_dppl=10.0, prefer="size").gate.result
+    most = math.expm1(loose.kl_mean / 3)
+    assert loose.dppl < most
+    report = built(reference, tmp_path / "out", plugins, max_dppl=most, prefer="size")
+    assert 0.5 * math.log1p(most) <= report.gate.result.kl_mean <= math.log1p(most)
 
 
 def test_equal_builds_have_equal_bytes(reference: Path, plugins: Plugins, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def strengths(found: Sequence[Slot]) -> set[float]:
 def test_the_largest_strength_that_holds(cost: float, power: float) -> None:
     def evaluate(candidate: Sequence[Slot]) -> dict[str, float]:
         [strength] = strengths(candidate)
-        return {"dppl": math.expm1(cost * strength**power)}
+        return {"dppl": math.expm1(cost * strength**power), "kl_mean": 0.0}
 
     found = spend_budget(slots(), Trials(math.log1p(0.02), evaluate, fill))
     best = (math.log1p(0.02) / cost) ** (1 / power)
@@ -90,7 +90,9 @@ def test_the_largest_strength_that_holds(cost: float, power: float) -> None:
 
 
 def test_nothing_is_applied_where_no_strength_is_within_the_budget() -> None:
-    found = spend_budget(slots(), Trials(math.log1p(0.02), lambda _: {"dppl": math.nan}, fill))
+    found = spend_budget(
+        slots(), Trials(math.log1p(0.02), lambda _: {"dppl": math.nan, "kl_mean": 0.0}, fill)
+    )
     assert not strengths(found.slots)
     assert found.built is None
     assert not any(trial.holds for trial in found.trials)
@@ -99,7 +101,9 @@ def test_nothing_is_applied_where_no_strength_is_within_the_budget() -> None:
 
 def test_a_field_that_is_set_decides_instead() -> None:
     assert not adjustable(slots(k=0.5))
-    found = spend_budget(slots(k=0.5), Trials(math.log1p(0.02), lambda _: {"dppl": 0.001}, fill))
+    found = spend_budget(
+        slots(k=0.5), Trials(math.log1p(0.02), lambda _: {"dppl": 0.001, "kl_mean": 0.0}, fill)
+    )
     assert all(trial.strength is None for trial in found.trials)
     assert strengths(found.slots) == {1.0}
 
@@ -108,7 +112,8 @@ def test_a_field_that_is_set_decides_instead() -> None:
 def test_the_first_guess_is_what_the_fits_predict(allowed: float) -> None:
     def evaluate(candidate: Sequence[Slot]) -> dict[str, float]:
         return {
-            "dppl": math.expm1(sum(s.accepted.metrics["loss"] for s in candidate if s.accepted))
+            "kl_mean": 0.0,
+            "dppl": math.expm1(sum(s.accepted.metrics["loss"] for s in candidate if s.accepted)),
         }
 
     found = spend_budget(slots(PREDICTING, 20), Trials(math.log1p(allowed), evaluate, fill))
@@ -119,7 +124,7 @@ def test_the_first_guess_is_what_the_fits_predict(allowed: float) -> None:
 
 
 def test_without_a_prediction_the_search_begins_where_the_technique_says() -> None:
-    trials = Trials(math.log1p(0.02), lambda _: {"dppl": 0.019}, fill)
+    trials = Trials(math.log1p(0.02), lambda _: {"dppl": 0.019, "kl_mean": 0.0}, fill)
     found = spend_budget(slots(), trials)
     assert found.trials[0].predicted is None
     assert found.trials[0].strength == 1.0

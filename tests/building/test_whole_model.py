@@ -1,4 +1,5 @@
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ from tamiz.api import metadata
 from tamiz.api.technique import Technique
 from tamiz.building.build import Options, build
 from tamiz.building.candidates import first_step, gate_windows
+from tamiz.building.whole_model import lost
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.calibration.file import Calibration
 from tamiz.files.bundle import Bundle
@@ -85,6 +87,14 @@ def test_a_bad_technique_is_backed_off_to_the_fallback(tiny_dense: Path) -> None
     assert (out / "model.onnx.data").read_bytes() == (
         tiny_dense.parent / "int4" / "model.onnx.data"
     ).read_bytes()
+
+
+def test_a_budget_bounds_perplexity_and_divergence() -> None:
+    assert lost({"dppl": 0.02, "kl_mean": 0.01}) == math.log1p(0.02)
+    assert lost({"dppl": -0.01, "kl_mean": 0.01}) == 0.01
+    assert lost({"dppl": 0.02, "kl_mean": 0.01, "kl_decode": 0.03}) == 0.03
+    assert lost({"dppl": math.nan, "kl_mean": 0.01}) == math.inf
+    assert lost({"dppl": 0.02, "kl_mean": math.nan}) == math.inf
 
 
 def test_what_acts_on_steps_only_is_scored_step_by_step(tiny_dense: Path) -> None:
