@@ -90,9 +90,9 @@ class Maker:
             file.unlink()
         return bundle
 
-    def of_tamiz(self, form: str, fit: str) -> Path:
-        """block-quant's fit of the reference."""
-        bundle = self.work / f"tamiz.{form}.{fit}"
+    def of_tamiz(self, form: str, fit: str, inputs: int = 16) -> Path:
+        """block-quant's fit of the reference, with activations of that many bits."""
+        bundle = self.work / f"tamiz.{form}.{fit}{'' if inputs == 16 else f'.a{inputs}'}"
         if not bundle.exists():
             command: list[str | Path] = [
                 self.tamiz,
@@ -103,6 +103,7 @@ class Maker:
                 "--max-dppl=off",
             ]
             command += [f"--block-quant-format={form}", f"--block-quant-fit={fit}"]
+            command += [] if inputs == 16 else [f"--activation-bits={inputs}"]
             if self.calibration and fit != "nearest":
                 command.append(f"--calibration={self.calibration}")
             run(*command)

@@ -38,6 +38,11 @@ imatrix of the calibration that tamiz reads. "tamiz choice" has a format for eac
 `tamiz frontier` or `tamiz build`. Windows are of a text that nothing was chosen on
 (`benchmarks/quantisers.py`)."""
 
+_ENCODERS = """\
+Every model is compared with float32. The cosine is that of embeddings, its mean and its 5 %
+quantile over texts. A text agrees where its nearest other text is the same. Speed is that of a
+batch, times float32, with the quartiles over rounds (`benchmarks/encoders.py`)."""
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -213,6 +218,24 @@ def quantisers_section(all_stored: list[Stored]) -> list[str]:
             rows.append([name, number(row["mb"]), f"{row['kl']:.4f}", *percent])
         head = ["weights", "size, MB", "KL, nats", "Δppl, %", "same likeliest token, %"]
         parts += [f"### {stored.title}: quantisers", table(head, rows), origin(stored)]
+    return parts
+
+
+def encoders_section(all_stored: list[Stored]) -> list[str]:
+    """Encoders in fewer bits, the smallest first."""
+    head = ["model", "size, MB", "cosine", "5 %", "texts that agree, %", "ms", "speed", "range"]
+    parts = ["## Encoders in fewer bits", _ENCODERS]
+    for stored in all_stored:
+        settings = stored.record["settings"]
+        rows = []
+        for name, row in sorted(stored.record["results"].items(), key=lambda item: item[1]["mb"]):
+            cosines = [f"{row['cos']:.5f}", f"{row['cos_p05']:.5f}"]
+            agree = f"{100 * row['same_nearest']:.1f}"
+            speeds = [number(row["ms"]), number(row["speed"])]
+            spread = " to ".join(map(number, row["speed_range"]))
+            rows.append([name, number(row["mb"]), *cosines, agree, *speeds, spread])
+        title = f"### {stored.title}, {settings['batch']} × {settings['length']} tokens"
+        parts += [title, table(head, rows), origin(stored)]
     return parts
 
 

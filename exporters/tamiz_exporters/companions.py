@@ -27,8 +27,8 @@ _COPIED = (
     "vocab.txt",
 )
 #: What sentence-transformers reads: the list of modules, and settings.
-_MODULES = "modules.json"
-_SENTENCE = (_MODULES, "config_sentence_transformers.json", "sentence_bert_config.json")
+SENTENCE_MODULES = "modules.json"
+_SENTENCE = (SENTENCE_MODULES, "config_sentence_transformers.json", "sentence_bert_config.json")
 #: The folder of a module, such as ``1_Pooling``; the model itself lies in the folder "".
 _MODULE = re.compile(r"[0-9]+_[A-Za-z]+")
 _MODULE_FILES = (CONFIG, "model.safetensors")
@@ -70,7 +70,7 @@ def copy_sentence_modules(source: Path, directory: Path) -> None:
     Raises:
         TamizError: If ``modules.json`` is malformed.
     """
-    path = source / _MODULES
+    path = source / SENTENCE_MODULES
     if not path.is_file():
         return
     try:

@@ -15,11 +15,11 @@ from typing import Any
 from tamiz.api import TamizError
 from tamiz_exporters import onnx
 from tamiz_exporters.architectures import SOFT_CAPS
-from tamiz_exporters.companions import CONFIG, copy_sentence_modules
+from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES, copy_sentence_modules
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-#: Optimum's task of a decoder with its KV cache.
-_DECODER = "text-generation-with-past"
+#: Optimum's tasks of a decoder with its KV cache, and of an encoder.
+_DECODER, _HIDDEN_STATES = "text-generation-with-past", "feature-extraction"
 _NOISY = ("optimum", "transformers", "torch", "huggingface_hub", "onnxscript")
 
 
@@ -90,15 +90,20 @@ def by_optimum(source: str, folder: str | Path, task: str) -> None:
 
 
 def _task(source: str) -> str:
-    """Returns optimum's task: a decoder with its KV cache, or an encoder's hidden states."""
+    """Returns optimum's task: a decoder with its KV cache, or an encoder's hidden states.
+
+    A model of sentence-transformers is read for its hidden states, whatever it was trained for.
+    """
     from transformers import AutoConfig
 
+    if (Path(source) / SENTENCE_MODULES).is_file():
+        return _HIDDEN_STATES
     config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
     names = config.architectures or []
     if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
         return _DECODER
     if all(name.endswith("Model") for name in names):
-        return "feature-extraction"
+        return _HIDDEN_STATES
     return "auto"
 
 

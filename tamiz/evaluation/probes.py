@@ -19,10 +19,9 @@ import tamiz_ops
 from tamiz.api.attention import sketch_words
 from tamiz.runtime import large_pages
 from tamiz.runtime.model import session_options
+from tamiz_ops.formats import int_format
 from tamiz_ops.program import Stage, write_program
 
-#: Bytes of 16 · 32 packed weights by their bits.
-_GROUP_BYTES = {4: 320, 8: 544}
 #: KV heads, query heads for each, head size of an attention.
 KV_HEADS, QUERIES, HEAD_SIZE = 3, 3, 64
 #: Bytes of a position's keys and values.
@@ -124,7 +123,7 @@ class Probe:
 
 def weight_bytes(bits: int, size: int) -> int:
     """Of the packed weights of a square product."""
-    return size // 16 * (size // 32) * _GROUP_BYTES[bits]
+    return int_format(bits).bytes(size, size)
 
 
 def weights(size: int) -> Bytes:

@@ -258,6 +258,29 @@ def test_an_encoder(tmp_path, libraries):
     assert relative_error(found, expected) < RELATIVE_ERROR
 
 
+def test_a_model_of_sentence_transformers_that_guesses_masked_words(tmp_path, libraries):
+    torch, transformers = libraries
+    config = transformers.MPNetConfig(
+        vocab_size=60,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=64,
+    )
+    network = transformers.MPNetForMaskedLM(config).eval()
+    network.save_pretrained(tmp_path / "hf")
+    (tmp_path / "hf" / "modules.json").write_text('[{"path": ""}]')
+    (tmp_path / "dense").mkdir()
+    huggingface.export(str(tmp_path / "hf"), tmp_path / "dense")
+    ids = np.random.default_rng(0).integers(2, 60, (2, 7))
+    feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    (found,) = ort.InferenceSession(tmp_path / "dense/model.onnx").run(None, feeds)
+    with torch.no_grad():
+        expected = network.mpnet(torch.tensor(ids)).last_hidden_state.numpy()
+    assert relative_error(found, expected) < RELATIVE_ERROR
+
+
 def test_the_tokenizer_comes_along(tmp_path, libraries):
     model = tiny_gguf.random_model()
     transformers_model(libraries, model).save_pretrained(tmp_path / "hf")
