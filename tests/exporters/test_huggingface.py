@@ -236,48 +236,48 @@ def test_a_gguf_bundle_loads_in_optimum_and_generates_what_torch_does(tmp_path, 
     assert found == expected
 
 
+#: Of a small encoder.
+ENCODER = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
+
+
+def hidden_states(source: Path, folder: Path, ids: np.ndarray) -> np.ndarray:
+    """The only output of the export of an encoder."""
+    folder.mkdir()
+    huggingface.export(str(source), folder)
+    session = ort.InferenceSession(folder / "model.onnx")
+    feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": 0 * ids}
+    (found,) = session.run(None, {node.name: feeds[node.name] for node in session.get_inputs()})
+    return found
+
+
 def test_an_encoder(tmp_path, libraries):
     torch, transformers = libraries
-    config = transformers.BertConfig(
-        vocab_size=60,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=64,
-    )
+    config = transformers.BertConfig(**ENCODER)
     network = transformers.BertModel(config, add_pooling_layer=False).eval()
     network.save_pretrained(tmp_path / "hf")
-    (tmp_path / "dense").mkdir()
-    huggingface.export(str(tmp_path / "hf"), tmp_path / "dense")
-    ids = np.random.default_rng(0).integers(0, 60, (2, 7))
-    feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": 0 * ids}
-    (found,) = ort.InferenceSession(tmp_path / "dense/model.onnx").run(None, feeds)
+    ids = np.random.default_rng(0).integers(2, 60, (2, 7))
     with torch.no_grad():
         expected = network(torch.tensor(ids)).last_hidden_state.numpy()
+    found = hidden_states(tmp_path / "hf", tmp_path / "dense", ids)
     assert relative_error(found, expected) < RELATIVE_ERROR
 
 
 def test_a_model_of_sentence_transformers_that_guesses_masked_words(tmp_path, libraries):
     torch, transformers = libraries
-    config = transformers.MPNetConfig(
-        vocab_size=60,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=64,
-    )
-    network = transformers.MPNetForMaskedLM(config).eval()
+    network = transformers.MPNetForMaskedLM(transformers.MPNetConfig(**ENCODER)).eval()
     network.save_pretrained(tmp_path / "hf")
     (tmp_path / "hf" / "modules.json").write_text('[{"path": ""}]')
-    (tmp_path / "dense").mkdir()
-    huggingface.export(str(tmp_path / "hf"), tmp_path / "dense")
     ids = np.random.default_rng(0).integers(2, 60, (2, 7))
-    feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    (found,) = ort.InferenceSession(tmp_path / "dense/model.onnx").run(None, feeds)
     with torch.no_grad():
         expected = network.mpnet(torch.tensor(ids)).last_hidden_state.numpy()
+    found = hidden_states(tmp_path / "hf", tmp_path / "dense", ids)
     assert relative_error(found, expected) < RELATIVE_ERROR
 
 
