@@ -21,24 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-import onnxruntime
 import peers
 import record
-from numpy.typing import NDArray
 from quantisers import Maker, weight_bytes
 
-import tamiz_ops
-from tamiz.files.bundle import Bundle
-from tamiz.files.text_file import read_text
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.evaluation.embeddings import Texts, read_texts
+from tamiz.evaluation.embeddings import compare as closeness
+from tamiz.files.bundle import Bundle, Source, write_manifest
+from tamiz.runtime.encoder import Encoder
+from tamiz.runtime.session import load_session
 
 FLOAT32 = "float32"
 #: Rounds in which every model runs once, and seconds between models: thread pools spin for a while.
 ROUNDS, PAUSE = 9, 0.05
-
-Batches = list[NDArray[np.int64]]
-Embeddings = NDArray[np.float32]
 
 
 @click.command()
@@ -82,26 +77,15 @@ def main(
     if not paths["ONNX Runtime MatMulNBits"].exists():
         peers.quantise(reference, work / "ort-int4")
     paths["ONNX Runtime quantize_dynamic int8"] = dynamically_quantised(reference, work)
-    batches = read_batches(reference, text, texts, length, batch)
-    found = {name: {"mb": round(weight_bytes(path) / 1e6, 1)} for name, path in paths.items()}
-    compare(found, paths, batches, threads)
+    read = read_texts(text, Bundle.open(reference), texts, length, texts)
+    found: dict[str, dict[str, Any]] = {
+        name: {"mb": round(weight_bytes(path) / 1e6, 1)} for name, path in paths.items()
+    }
+    compare(found, paths, read, batch, threads)
     click.echo(table(found))
     if output is not None:
         settings = {"model": reference.name, "text": text.name, "texts": texts, "length": length}
         record.write(output, "encoders", found, settings={**settings, "batch": batch})
-
-
-def read_batches(
-    reference: Path, text: Path, texts: int, length: int, batch: int
-) -> list[NDArray[np.int64]]:
-    """The first windows of a text, between the tokens that begin and end a sequence."""
-    tokenizer = Tokenizer(Bundle.open(reference))
-    first, *_, last = tokenizer.encode("a", bos=True)
-    ids = tokenizer.encode(read_text(text), bos=False)
-    inner = length - 2
-    starts = range(0, texts * inner, inner)
-    rows = np.array([[first, *ids[at : at + inner], last] for at in starts], np.int64)
-    return [rows[at : at + batch] for at in range(0, texts, batch)]
 
 
 def dynamically_quantised(reference: Path, work: Path) -> Path:
@@ -114,25 +98,30 @@ def dynamically_quantised(reference: Path, work: Path) -> Path:
         quantize_dynamic(
             reference / "model.onnx", folder / "model.onnx", weight_type=QuantType.QInt8
         )
+        write_manifest(folder, "dense", Source(f"{reference}, quantize_dynamic"))
     return folder
 
 
 def compare(
-    found: dict[str, dict[str, Any]], paths: dict[str, Path], batches: Batches, threads: int
+    found: dict[str, dict[str, Any]],
+    paths: dict[str, Path],
+    texts: Texts,
+    batch: int,
+    threads: int,
 ) -> None:
     """Adds the quality and the speed of every model to what is known of it."""
-    sessions = {name: session(path, threads) for name, path in paths.items()}
-    reference = embeddings(sessions[FLOAT32], batches)
-    for name, model in sessions.items():
-        found[name] |= quality(reference, embeddings(model, batches))
+    models = {name: encoder(path, threads) for name, path in paths.items()}
+    for name, model in models.items():
+        told = closeness(model, models[FLOAT32], texts)
+        found[name] |= {key: round(told[key], 6) for key in ("cos_mean", "cos_p05", "same_nearest")}
         click.echo(f"{name:44} {found[name]}", err=True)
-    seconds: dict[str, list[float]] = {name: [] for name in sessions}
+    seconds: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(ROUNDS):
-        for name, model in sessions.items():
+        for name, model in models.items():
             time.sleep(PAUSE)
-            run(model, batches[0])  # the weights come back to the caches
+            model.embeddings(texts[:batch])  # the weights come back to the caches
             begin = time.perf_counter()
-            run(model, batches[0])
+            model.embeddings(texts[:batch])
             seconds[name].append(time.perf_counter() - begin)
     for name, spent in seconds.items():
         ratios = [a / b for a, b in zip(seconds[FLOAT32], spent, strict=True)]
@@ -142,49 +131,10 @@ def compare(
         found[name]["speed_range"] = [round(low, 3), round(high, 3)]
 
 
-def session(path: Path, threads: int) -> onnxruntime.InferenceSession:
-    """A model with tamiz' ops."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    tamiz_ops.register(options)
-    return onnxruntime.InferenceSession(
-        path / "model.onnx", options, providers=["CPUExecutionProvider"]
-    )
-
-
-def run(model: onnxruntime.InferenceSession, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The last hidden state ``[batch, length, width]``."""
-    given = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    if any(value.name == "token_type_ids" for value in model.get_inputs()):
-        given["token_type_ids"] = np.zeros_like(ids)
-    hidden: NDArray[np.float32] = model.run(None, given)[0]
-    return hidden
-
-
-def embeddings(model: onnxruntime.InferenceSession, batches: Batches) -> Embeddings:
-    """Of all texts ``[texts, width]``, of length 1."""
-    found = np.concatenate([run(model, ids).mean(axis=1) for ids in batches])
-    normal: Embeddings = found / np.linalg.norm(found, axis=1, keepdims=True)
-    return normal
-
-
-def quality(reference: Embeddings, built: Embeddings) -> dict[str, float]:
-    """How alike the embeddings are, and whether they say alike which text is nearest."""
-    cosines = (reference * built).sum(axis=1)
-    agrees = (nearest(reference) == nearest(built)).mean()
-    return {
-        "cos": round(float(cosines.mean()), 6),
-        "cos_p05": round(float(np.quantile(cosines, 0.05)), 6),
-        "same_nearest": round(float(agrees), 4),
-    }
-
-
-def nearest(found: Embeddings) -> NDArray[np.intp]:
-    """The nearest other text of each."""
-    alike = found @ found.T
-    np.fill_diagonal(alike, -np.inf)
-    place: NDArray[np.intp] = alike.argmax(axis=1)
-    return place
+def encoder(path: Path, threads: int) -> Encoder:
+    """The encoder in a folder."""
+    bundle = Bundle.open(path)
+    return Encoder(bundle, *load_session(bundle, threads))
 
 
 def table(found: dict[str, dict[str, Any]]) -> str:
@@ -192,7 +142,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     lines = ["| model | MB | cosine | 5 % | same nearest, % | ms | : float32 |"]
     lines.append("| --- | --- | --- | --- | --- | --- | --- |")
     for name, row in sorted(found.items(), key=lambda item: item[1]["mb"]):
-        numbers = f"{row['mb']:.1f} | {row['cos']:.5f} | {row['cos_p05']:.5f}"
+        numbers = f"{row['mb']:.1f} | {row['cos_mean']:.5f} | {row['cos_p05']:.5f}"
         agrees = f"{100 * row['same_nearest']:.1f}"
         lines.append(f"| {name} | {numbers} | {agrees} | {row['ms']:.0f} | {row['speed']:.2f} |")
     return "\n".join(lines)

@@ -229,7 +229,7 @@ def encoders_section(all_stored: list[Stored]) -> list[str]:
         settings = stored.record["settings"]
         rows = []
         for name, row in sorted(stored.record["results"].items(), key=lambda item: item[1]["mb"]):
-            cosines = [f"{row['cos']:.5f}", f"{row['cos_p05']:.5f}"]
+            cosines = [f"{row['cos_mean']:.5f}", f"{row['cos_p05']:.5f}"]
             agree = f"{100 * row['same_nearest']:.1f}"
             speeds = [number(row["ms"]), number(row["speed"])]
             spread = " to ".join(map(number, row["speed_range"]))

@@ -286,4 +286,8 @@ def _print(output: Path, report: reports.Report) -> None:
         f"runs: outputs for a random input differ from dense by at most {100 * difference:.3g} %;"
         " 'tamiz eval --against' measures the quality"
     )
-    click.echo(f"{sum((report.seconds or {}).values()):.1f} s; run it with: tamiz chat {output}")
+    seconds = sum((report.seconds or {}).values())
+    # Only a decoder gives logits.
+    decoder = "top1_agreement" in report.check
+    use = "run it with: tamiz chat" if decoder else "see what is in it: tamiz inspect"
+    click.echo(f"{seconds:.1f} s; {use} {output}")

@@ -17,7 +17,11 @@ from tamiz.evaluation.windows import WINDOW
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
+    from tamiz.runtime.encoder import Encoder
     from tamiz.runtime.model import Model
+
+#: Windows that a decoder reads; most windows that an encoder reads, and tokens of one.
+_WINDOWS, _TEXTS, _TEXT = 8, 256, 128
 
 
 @click.command("eval")
@@ -49,16 +53,14 @@ if TYPE_CHECKING:
 @click.option(
     "--windows",
     type=click.IntRange(1),
-    default=8,
-    show_default=True,
-    help="Number of windows to score, from the start of the text.",
+    help="Number of windows to score, from the start of the text.  [default: 8; of an encoder "
+    f"what the text holds, at most {_TEXTS}]",
 )
 @click.option(
     "--window",
     type=click.IntRange(32),
-    default=WINDOW,
-    show_default=True,
-    help="Tokens of a window. Techniques for long contexts act in long windows only.",
+    help="Tokens of a window. Techniques for long contexts act in long windows only.  [default: "
+    f"{WINDOW}; of an encoder {_TEXT}]",
 )
 @click.option(
     "--decode/--prompt-only",
@@ -89,8 +91,8 @@ def command(
     against: Path | None,
     tokens: int,
     count: int | None,
-    windows: int,
-    window: int,
+    windows: int | None,
+    window: int | None,
     decode: bool | None,
     last: int | None,
     threads: int | None,
@@ -107,11 +109,16 @@ def command(
     With --prompts the other bundle answers each prompt with its likeliest tokens. The result says
     how many tokens DIR prefers as well, and by which margin it then prefers another one: the logit
     of its own token minus the logit of the other bundle's.
+
+    An encoder turns each window of --text into an embedding, the mean over its tokens. The result
+    is the cosine with that of the other bundle: its mean (cos_mean), its 5 % quantile (cos_p05),
+    and the fraction of windows whose nearest other window is the same (same_nearest).
     """
     from tamiz.evaluation.evaluate import LATE, evaluate
     from tamiz.evaluation.scores import Steps
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.machine import cores
+    from tamiz.runtime.encoder import Encoder, load_model
     from tamiz.runtime.model import Model
     from tamiz.runtime.switches import AUTO
 
@@ -124,30 +131,66 @@ def command(
             f"--without={AUTO} measures the steps of an answer, and 'tamiz eval' has none; name the"
             " techniques to switch off"
         )
-    built = Model.load(directory, threads=1, without=without)
-    dense = None if against is None else Model.load(against, threads=1)
-    at_once = threads or cores()
-    report: dict[str, Any] = {}
-    if prompts is not None and dense is not None:
-        report["greedy"] = _greedy(built, dense, prompts, tokens, count, at_once)
-    if text is not None:
-        rows = _step_rows(ctx, built, True if last else decode)
-        cuts = read_windows(text, built.bundle, windows, window)
-        steps = Steps(max(LATE, window - (last or window)), rows) if rows else None
-        with status("load the models") as progress:
-            report |= evaluate(built, dense, cuts, steps, at_once, progress)
+    built = load_model(directory, threads=1, without=without)
     counted = None
-    if metrics or metrics_by_layer:
-        counted = RunMetrics(ctx, built.bundle, built.counts())
+    if isinstance(built, Encoder):
+        others = (prompts, decode, last, metrics or metrics_by_layer or None)
+        if any(option is not None for option in others) or text is None or against is None:
+            raise TamizError(
+                f"{directory}: is an encoder, whose embeddings are compared with those of another; "
+                "expected --text and --against, and no --prompts, --decode, --last or --metrics"
+            )
+        report = _of_encoder(built, load_model(against, threads=1), text, windows, window, threads)
+    else:
+        dense = None if against is None else Model.load(against, threads=1)
+        at_once = threads or cores()
+        report = {}
+        if prompts is not None and dense is not None:
+            report["greedy"] = _greedy(built, dense, prompts, tokens, count, at_once)
+        if text is not None:
+            rows = _step_rows(ctx, built, True if last else decode)
+            size = window or WINDOW
+            cuts = read_windows(text, built.bundle, windows or _WINDOWS, size)
+            steps = Steps(max(LATE, size - (last or size)), rows) if rows else None
+            with status("load the models") as progress:
+                report |= evaluate(built, dense, cuts, steps, at_once, progress)
+        if metrics or metrics_by_layer:
+            counted = RunMetrics(ctx, built.bundle, built.counts())
     if as_json:
         print_json({**report, **(counted.json(metrics_by_layer) if counted else {})})
         return
-    if (found := report.pop("greedy", None)) is not None:
+    if (found := report.pop("greedy", None)) is not None and isinstance(built, Model):
         _print_greedy(built, found)
     if report:
         print_table(("metric", ">value"), [(key, f"{value:.6g}") for key, value in report.items()])
     if counted:
         counted.print(metrics_by_layer)
+
+
+def _of_encoder(
+    built: Encoder,
+    other: Encoder | Model,
+    text: Path,
+    windows: int | None,
+    window: int | None,
+    threads: int | None,
+) -> dict[str, Any]:
+    """How close the embeddings are to those of the other encoder."""
+    from tamiz.evaluation.embeddings import compare, read_texts
+    from tamiz.planning.machine import cores
+    from tamiz.runtime.encoder import Encoder
+
+    if not isinstance(other, Encoder):
+        raise TamizError(
+            f"{other.bundle.path}: is a decoder, expected an encoder as {built.bundle.path} is"
+        )
+    texts = read_texts(text, built.bundle, windows, window or _TEXT, _TEXTS)
+    with status(f"{len(texts)} windows") as progress:
+
+        def done(count: int) -> None:
+            progress(f"{count} of {len(texts)} windows are read")
+
+        return compare(built, other, texts, threads or cores(), done)
 
 
 def _step_rows(ctx: click.Context, built: Model, wanted: bool | None) -> int | None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import tamiz_ops
 from tamiz.api.attention import sketch_words
 from tamiz.runtime import large_pages
-from tamiz.runtime.model import session_options
+from tamiz.runtime.session import session_options
 from tamiz_ops.formats import int_format
 from tamiz_ops.program import Stage, write_program
 

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from tamiz.files.bundle import MODEL, Bundle
 from tamiz.files.errors import TamizError
 from tamiz.runtime.gains import Gains, Measure, ratios
-from tamiz.runtime.large_pages import load_constants
-from tamiz.runtime.opset import check_opset
 from tamiz.runtime.prices import Prices
 from tamiz.runtime.sampling import Sampler, Sampling
 from tamiz.runtime.sequence import CHUNK, Decoder, ExactSequence, Logits, Sequence, SharedSequence
+from tamiz.runtime.session import has_ops, load_session
 from tamiz.runtime.speculation import Speculation
 from tamiz.runtime.speculator import decoding
 from tamiz.runtime.states import PAST, SEQUENCES, TYPES, State
@@ -117,32 +116,12 @@ class Model:
                 one of `without` cannot be switched off.
         """
         bundle = Bundle.open(directory)
-        oldest = bundle.manifest.min_onnxruntime
-        if _version(ort.__version__) < _version(oldest):
-            raise TamizError(
-                f"{bundle.path}: found onnxruntime {ort.__version__}, expected {oldest} or newer"
-            )
-        options = session_options(threads)
-        built = bundle.manifest.kind == "built"
-        if built:
-            check_opset(bundle.model)
-        constants = load_constants(bundle.path, bundle.external, options) if built else ()
-        try:
-            if _has_ops(bundle):
-                import tamiz_ops
-
-                tamiz_ops.register(options)
-            session = ort.InferenceSession(
-                str(bundle.model), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # onnxruntime's exceptions share no base class
-            reason = str(error).strip().splitlines()[0]
-            raise TamizError(f"{bundle.model}: onnxruntime cannot load it: {reason}") from error
+        session, constants = load_session(bundle, threads)
         return cls(bundle, session, constants, without, measure)
 
     def counts(self) -> dict[str, dict[str, dict[str, float]]]:
         """What the ops of the model counted in all runs so far, see `tamiz_ops.op_counts`."""
-        if not _has_ops(self.bundle):
+        if not has_ops(self.bundle):
             return {}
         import tamiz_ops
 
@@ -279,27 +258,6 @@ class Model:
         feeds |= {switch_input(name): np.ones(1, np.int64) for name in self.without}
         result: Logits = self.session.run(["logits"], feeds)[0]
         return result
-
-
-def _has_ops(bundle: Bundle) -> bool:
-    """Whether the model has ops of the domain `tamiz`."""
-    return bundle.manifest.kind == "built" or bundle.manifest.weights == "stored"
-
-
-def session_options(threads: int | None) -> ort.SessionOptions:
-    """Options of every session of tamiz: one run at a time, little memory kept."""
-    options = ort.SessionOptions()
-    options.inter_op_num_threads = 1
-    options.intra_op_num_threads = threads or 0
-    # A pattern is kept for every new shape, and the mask's shape is new in every step.
-    options.enable_mem_pattern = False
-    options.log_severity_level = 4  # errors are raised, so they are not logged as well
-    return options
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """Major and minor number."""
-    return tuple(int(part) for part in text.split(".")[:2])
 
 
 def _state(path: Path, value: ort.NodeArg) -> State:

@@ -87,6 +87,15 @@ class Tokenizer:
         ids = [self._marked.get(token, token) for token in ids]
         return self._bos + ids if bos else ids
 
+    def ends(self) -> tuple[list[int], list[int]]:
+        """The tokens that an encoder expects before and after a text."""
+        with _malformed(self._path):
+            encoded = self._library.encode("a")
+        inner = [place for place, end in enumerate(encoded.special_tokens_mask) if not end]
+        if not inner:
+            return [], []
+        return encoded.ids[: inner[0]], encoded.ids[inner[-1] + 1 :]
+
     def protect(self, text: str) -> str:
         """The text with a mark in every name of a control token, so that the name remains text.
 

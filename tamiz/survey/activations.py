@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import tamiz_ops
 from tamiz.api.site import SiteKind
 from tamiz.files.errors import TamizError
-from tamiz.runtime.model import session_options
+from tamiz.runtime.session import session_options
 from tamiz.runtime.states import KEY_VALUES, State
 from tamiz.survey.survey import Survey
 

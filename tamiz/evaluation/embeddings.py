@@ -1,0 +1,113 @@
+"""How close the embeddings of an encoder are to those of another, e.g. of the dense model.
+
+cos_i     = ⟨e_i, ê_i⟩                          e, ê: of text i by both models, of length 1
+nearest_i = argmax over j ≠ i of ⟨e_i, e_j⟩
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.evaluation.windows import cut
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
+from tamiz.files.text_file import read_text
+from tamiz.runtime.encoder import Encoder, Float32
+
+#: Texts of a run.
+_BATCH = 8
+
+Texts = NDArray[np.int64]
+
+
+def read_texts(path: Path, bundle: Bundle, count: int | None, length: int, most: int) -> Texts:
+    """The first texts of a file, all of one length, between the tokens that begin and end a text.
+
+    Args:
+        path: The file.
+        bundle: Has the tokenizer.
+        count: How many; None for as many as the file holds, but at most `most`.
+        length: Tokens of a text.
+        most: See `count`.
+
+    Raises:
+        TamizError: The file cannot be read or tokenised, or is too short; names it.
+    """
+    from tamiz.runtime.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer(bundle)
+    first, last = tokenizer.ends()
+    inner = length - len(first) - len(last)
+    try:
+        ids = tokenizer.encode(read_text(path), bos=False)
+        pieces = cut(ids, count or max(1, min(most, len(ids) // inner)), inner)
+    except TamizError as error:
+        raise TamizError(f"{path}: {error}") from error
+    return np.array([[*first, *piece, *last] for piece in pieces], np.int64)
+
+
+def compare(
+    built: Encoder,
+    dense: Encoder,
+    texts: Texts,
+    at_once: int = 1,
+    progress: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Both models on the same texts; the JSON of `tamiz eval`.
+
+    Args:
+        built: The model.
+        dense: What to compare with.
+        texts: Token ids ``[texts, tokens]``.
+        at_once: Runs side by side; for models of one thread each.
+        progress: Takes the number of texts read so far.
+
+    Raises:
+        TamizError: The widths differ.
+    """
+    if built.width != dense.width:
+        raise TamizError(
+            f"{built.bundle.path}: has embeddings of {built.width} numbers, but "
+            f"{dense.bundle.path} of {dense.width}, so they cannot be compared"
+        )
+    pairs: list[tuple[Float32, Float32]] = []
+    batches = [texts[at : at + _BATCH] for at in range(0, len(texts), _BATCH)]
+    with ThreadPoolExecutor(at_once) as pool:
+        for pair in pool.map(lambda ids: (dense.embeddings(ids), built.embeddings(ids)), batches):
+            pairs.append(pair)
+            progress(min(len(texts), len(pairs) * _BATCH))
+    ours, theirs = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    return {**closeness(ours, theirs), "windows": len(texts)}
+
+
+def closeness(dense: Float32, built: Float32) -> dict[str, float]:
+    """How alike embeddings are, and whether they agree on which text is nearest.
+
+    Args:
+        dense: ``[texts, width]``, each of length 1.
+        built: Likewise, of the same texts.
+
+    Returns:
+        ``cos_mean``, the 5 % quantile ``cos_p05``, and with more than two texts ``same_nearest``,
+        the fraction of texts whose nearest other text is the same.
+    """
+    cosines = np.einsum("tw,tw->t", dense, built, dtype=np.float64)
+    found = {"cos_mean": float(cosines.mean()), "cos_p05": float(np.quantile(cosines, 0.05))}
+    if len(dense) > 2:
+        found["same_nearest"] = float((nearest(dense) == nearest(built)).mean())
+    return found
+
+
+def nearest(embeddings: Sequence[Float32] | Float32) -> NDArray[np.intp]:
+    """The nearest other text of each."""
+    rows = np.asarray(embeddings)
+    alike = rows @ rows.T
+    np.fill_diagonal(alike, -np.inf)
+    place: NDArray[np.intp] = alike.argmax(axis=1)
+    return place

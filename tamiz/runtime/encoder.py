@@ -1,0 +1,100 @@
+"""Runs an encoder bundle in onnxruntime: token ids to embeddings.
+
+e = Σ_t h_t / ‖Σ_t h_t‖        h: the model's first output, by position
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence as Ids
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
+from tamiz.runtime.model import Model
+from tamiz.runtime.session import load_session
+
+Float32 = NDArray[np.float32]
+
+_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+
+
+class Encoder:
+    """An encoder bundle, loaded. Several threads may run it.
+
+    Attributes:
+        bundle: The bundle.
+        width: Numbers of an embedding.
+    """
+
+    def __init__(
+        self, bundle: Bundle, session: ort.InferenceSession, constants: Ids[ort.OrtValue] = ()
+    ) -> None:
+        """Wraps a session and the constants that were read for it; use `load_model`.
+
+        Raises:
+            TamizError: The model takes or gives something else than an encoder does.
+        """
+        self.bundle = bundle
+        self._session, self._constants = session, constants
+        self._inputs = [value.name for value in session.get_inputs()]
+        first = session.get_outputs()[0]
+        if "input_ids" not in self._inputs or set(self._inputs) - _INPUTS:
+            found = ", ".join(self._inputs)
+            raise TamizError(
+                f"{bundle.model}: takes {found}, expected a decoder with a KV cache, or an encoder "
+                f"with input_ids and at most {', '.join(sorted(_INPUTS - {'input_ids'}))}"
+            )
+        if first.type != "tensor(float)" or len(first.shape) != 3:
+            raise TamizError(
+                f"{bundle.model}: gives {first.name}, {first.type} {first.shape}, expected floats "
+                "[texts, tokens, width]"
+            )
+        self.width = int(first.shape[-1])
+        self._output = first.name
+
+    def embeddings(self, ids: NDArray[np.int64]) -> Float32:
+        """Embeddings of texts of the same length.
+
+        Args:
+            ids: Token ids ``[texts, tokens]``, with those that begin and end a text.
+
+        Returns:
+            ``[texts, width]``, each of length 1.
+        """
+        given = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        given["token_type_ids"] = np.zeros_like(ids)
+        feeds = {name: given[name] for name in self._inputs}
+        hidden = self._session.run([self._output], feeds)[0]
+        sums = hidden.sum(axis=1)
+        found: Float32 = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+        return found
+
+
+def load_model(
+    directory: str | os.PathLike[str], threads: int | None = None, without: Ids[str] = ()
+) -> Model | Encoder:
+    """Opens a bundle of a decoder or of an encoder.
+
+    Args:
+        directory: The bundle.
+        threads: Threads that work on one run; None leaves it to onnxruntime (physical cores).
+        without: Techniques of a decoder to switch off.
+
+    Raises:
+        TamizError: No valid bundle, or onnxruntime refuses it; or one of `without` cannot be
+            switched off.
+    """
+    bundle = Bundle.open(directory)
+    session, constants = load_session(bundle, threads)
+    if any(value.name == "logits" for value in session.get_outputs()):
+        return Model(bundle, session, constants, without)
+    if without:
+        raise TamizError(
+            f"{bundle.path}: is an encoder, of which nothing can be switched off, found "
+            f"--without={','.join(without)}"
+        )
+    return Encoder(bundle, session, constants)

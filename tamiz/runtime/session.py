@@ -1,0 +1,74 @@
+"""Sessions of onnxruntime for bundles.
+
+Imported by the processes whose memory is measured: numpy and onnxruntime, nothing else that is
+heavy.
+"""
+
+from __future__ import annotations
+
+import onnxruntime as ort
+
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
+from tamiz.runtime.large_pages import load_constants
+from tamiz.runtime.opset import check_opset
+
+
+def load_session(
+    bundle: Bundle, threads: int | None = None
+) -> tuple[ort.InferenceSession, list[ort.OrtValue]]:
+    """Makes a bundle's session.
+
+    Args:
+        bundle: The bundle.
+        threads: Threads that work on one run; None leaves it to onnxruntime (physical cores).
+
+    Returns:
+        The session, and constants that must live as long as it does.
+
+    Raises:
+        TamizError: onnxruntime is too old, or refuses the model.
+    """
+    oldest = bundle.manifest.min_onnxruntime
+    if _version(ort.__version__) < _version(oldest):
+        raise TamizError(
+            f"{bundle.path}: found onnxruntime {ort.__version__}, expected {oldest} or newer"
+        )
+    options = session_options(threads)
+    constants: list[ort.OrtValue] = []
+    if bundle.manifest.kind == "built":
+        check_opset(bundle.model)
+        constants += load_constants(bundle.path, bundle.external, options)
+    try:
+        if has_ops(bundle):
+            import tamiz_ops
+
+            tamiz_ops.register(options)
+        session = ort.InferenceSession(
+            str(bundle.model), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # onnxruntime's exceptions share no base class
+        reason = str(error).strip().splitlines()[0]
+        raise TamizError(f"{bundle.model}: onnxruntime cannot load it: {reason}") from error
+    return session, constants
+
+
+def has_ops(bundle: Bundle) -> bool:
+    """Whether the model has ops of the domain `tamiz`."""
+    return bundle.manifest.kind == "built" or bundle.manifest.weights == "stored"
+
+
+def session_options(threads: int | None) -> ort.SessionOptions:
+    """Options of every session of tamiz: one run at a time, little memory kept."""
+    options = ort.SessionOptions()
+    options.inter_op_num_threads = 1
+    options.intra_op_num_threads = threads or 0
+    # A pattern is kept for every new shape, and the mask's shape is new in every step.
+    options.enable_mem_pattern = False
+    options.log_severity_level = 4  # errors are raised, so they are not logged as well
+    return options
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Major and minor number."""
+    return tuple(int(part) for part in text.split(".")[:2])
