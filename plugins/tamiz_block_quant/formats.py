@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.api import Fit, FitError, Site, Statistics
+from tamiz.api import Fit, FitError, Site, SiteKind, Statistics
 from tamiz_block_quant.config import BlockQuantConfig
 from tamiz_block_quant.factors import factor
 from tamiz_ops import formats
@@ -41,7 +41,7 @@ def fit_format(
     if k % format.block:
         raise FitError(f"{format.name} stores blocks of {format.block} inputs, but it has {k}")
     try:
-        packed = _packed(format, weight, statistics, config, _LOOKED_UP if site.shared else 0.0)
+        packed = _packed(site, format, weight, statistics, config)
     except ValueError as refused:
         raise FitError(str(refused)) from refused
     error = norm = 0.0
@@ -55,15 +55,18 @@ def fit_format(
 
 
 def _packed(
+    site: Site,
     format: formats.Format,
     weight: Float,
     statistics: Statistics | None,
     config: BlockQuantConfig,
-    looked_up: float,
 ) -> NDArray[np.uint8]:
-    """Packs a weight; `looked_up` is β."""
+    """Packs a weight. One that is only looked up has no inputs, and is searched."""
+    looked_up = _LOOKED_UP if site.shared else 0.0
     sampled = statistics is not None and len(statistics.samples) > 0
     fit = config.fit or ("gptq" if sampled else "search")
+    if fit == "gptq" and site.kind is SiteKind.EMBEDDING and not sampled:
+        fit = "search"
     if fit != "gptq":
         importance = None
         if statistics is not None:
