@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import peers
 import record
 from quantisers import Maker, weight_bytes
 
-from tamiz.evaluation.embeddings import Texts, read_texts
-from tamiz.evaluation.embeddings import compare as closeness
+from tamiz.evaluation.embeddings import Texts, closeness, read_texts
 from tamiz.files.bundle import Bundle, Source, write_manifest
-from tamiz.runtime.encoder import Encoder
+from tamiz.runtime.encoder import Encoder, Float32
 from tamiz.runtime.session import load_session
 
 FLOAT32 = "float32"
@@ -111,9 +111,10 @@ def compare(
 ) -> None:
     """Adds the quality and the speed of every model to what is known of it."""
     models = {name: encoder(path, threads) for name, path in paths.items()}
+    reference = embed(models[FLOAT32], texts, batch)
     for name, model in models.items():
-        told = closeness(model, models[FLOAT32], texts)
-        found[name] |= {key: round(told[key], 6) for key in ("cos_mean", "cos_p05", "same_nearest")}
+        told = closeness(reference, embed(model, texts, batch))
+        found[name] |= {key: round(value, 6) for key, value in told.items()}
         click.echo(f"{name:44} {found[name]}", err=True)
     seconds: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(ROUNDS):
@@ -129,6 +130,12 @@ def compare(
         milliseconds = 1e3 * statistics.median(spent)
         found[name] |= {"ms": round(milliseconds, 1), "speed": round(median, 3)}
         found[name]["speed_range"] = [round(low, 3), round(high, 3)]
+
+
+def embed(model: Encoder, texts: Texts, batch: int) -> Float32:
+    """Embeddings of all texts."""
+    parts = [model.embeddings(texts[at : at + batch]) for at in range(0, len(texts), batch)]
+    return np.concatenate(parts)
 
 
 def encoder(path: Path, threads: int) -> Encoder:
