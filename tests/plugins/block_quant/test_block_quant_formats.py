@@ -68,13 +68,11 @@ def test_gptq_needs_a_calibration() -> None:
 
 
 def test_gptq_searches_an_embedding_of_its_own() -> None:
-    config = BlockQuantConfig(format="q4_0", fit="gptq")
-    searched = BlockQuantConfig(format="q4_0", fit="search")
-    found = [
-        fit(site(SiteKind.EMBEDDING), WEIGHT, None, each).tensors["weight"]
-        for each in (config, searched)
-    ]
-    assert np.array_equal(*found)
+    made, searched = (
+        fit(site(SiteKind.EMBEDDING), WEIGHT, None, BlockQuantConfig(format="q4_0", fit=way))
+        for way in ("gptq", "search")
+    )
+    assert np.array_equal(made.tensors["weight"], searched.tensors["weight"])
 
 
 def test_a_head_is_fitted_as_a_layer_unless_it_shares_its_weight() -> None:
