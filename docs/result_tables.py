@@ -234,8 +234,9 @@ def encoders_section(all_stored: list[Stored]) -> list[str]:
             speeds = [number(row["ms"]), number(row["speed"])]
             spread = " to ".join(map(number, row["speed_range"]))
             rows.append([name, number(row["mb"]), *cosines, agree, *speeds, spread])
-        title = f"### {stored.title}, {settings['batch']} × {settings['length']} tokens"
-        parts += [title, table(head, rows), origin(stored)]
+        size = f"{settings['batch']} × {settings['length']} tokens"
+        note = f"{settings['texts']} texts; a batch has {size}. {origin(stored)}"
+        parts += [f"### {stored.title}: encoder", table(head, rows), note]
     return parts
 
 
