@@ -112,7 +112,7 @@ def command(
 
     An encoder turns each window of --text into an embedding, the mean over its tokens. The result
     is the cosine with that of the other bundle: its mean (cos_mean), its 5 % quantile (cos_p05),
-    and the fraction of windows whose nearest other window is the same (same_nearest).
+    and the fraction of windows with an unchanged nearest other window (same_nearest).
     """
     from tamiz.evaluation.evaluate import LATE, evaluate
     from tamiz.evaluation.scores import Steps
