@@ -132,7 +132,7 @@ def command(
             " techniques to switch off"
         )
     built = load_model(directory, threads=1, without=without)
-    counted = None
+    at_once, counted = threads or cores(), None
     if isinstance(built, Encoder):
         others = (prompts, decode, last, metrics or metrics_by_layer or None)
         if any(option is not None for option in others) or text is None or against is None:
@@ -140,10 +140,9 @@ def command(
                 f"{directory}: is an encoder, whose embeddings are compared with those of another; "
                 "expected --text and --against, and no --prompts, --decode, --last or --metrics"
             )
-        report = _of_encoder(built, load_model(against, threads=1), text, windows, window, threads)
+        report = _of_encoder(built, load_model(against, threads=1), text, windows, window, at_once)
     else:
         dense = None if against is None else Model.load(against, threads=1)
-        at_once = threads or cores()
         report = {}
         if prompts is not None and dense is not None:
             report["greedy"] = _greedy(built, dense, prompts, tokens, count, at_once)
@@ -173,11 +172,10 @@ def _of_encoder(
     text: Path,
     windows: int | None,
     window: int | None,
-    threads: int | None,
+    at_once: int,
 ) -> dict[str, Any]:
     """How close the embeddings are to those of the other encoder."""
     from tamiz.evaluation.embeddings import compare, read_texts
-    from tamiz.planning.machine import cores
     from tamiz.runtime.encoder import Encoder
 
     if not isinstance(other, Encoder):
@@ -190,7 +188,7 @@ def _of_encoder(
         def done(count: int) -> None:
             progress(f"{count} of {len(texts)} windows are read")
 
-        return compare(built, other, texts, threads or cores(), done)
+        return compare(built, other, texts, at_once, done)
 
 
 def _step_rows(ctx: click.Context, built: Model, wanted: bool | None) -> int | None:

@@ -6,7 +6,7 @@ nearest_i = argmax over j ≠ i of ⟨e_i, e_j⟩
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -41,11 +41,11 @@ def read_texts(path: Path, bundle: Bundle, count: int | None, length: int, most:
     """
     from tamiz.runtime.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer(bundle)
+    content, tokenizer = read_text(path), Tokenizer(bundle)
     first, last = tokenizer.ends()
     inner = length - len(first) - len(last)
     try:
-        ids = tokenizer.encode(read_text(path), bos=False)
+        ids = tokenizer.encode(content, bos=False)
         pieces = cut(ids, count or max(1, min(most, len(ids) // inner)), inner)
     except TamizError as error:
         raise TamizError(f"{path}: {error}") from error
@@ -104,10 +104,9 @@ def closeness(dense: Float32, built: Float32) -> dict[str, float]:
     return found
 
 
-def nearest(embeddings: Sequence[Float32] | Float32) -> NDArray[np.intp]:
+def nearest(embeddings: Float32) -> NDArray[np.intp]:
     """The nearest other text of each."""
-    rows = np.asarray(embeddings)
-    alike = rows @ rows.T
+    alike = embeddings @ embeddings.T
     np.fill_diagonal(alike, -np.inf)
     place: NDArray[np.intp] = alike.argmax(axis=1)
     return place

@@ -42,6 +42,10 @@ def test_texts_begin_and_end_as_the_tokenizer_says(tmp_path: Path) -> None:
     assert read_texts(text, Bundle.open(folder), None, length=12, most=9).shape == (4, 12)
     with pytest.raises(TamizError, match=r"text\.txt: the text has 45 tokens, expected at least"):
         read_texts(text, Bundle.open(folder), 5, length=12, most=9)
+    missing = tmp_path / "missing.txt"
+    with pytest.raises(TamizError) as told:
+        read_texts(missing, Bundle.open(folder), 5, length=12, most=9)
+    assert str(told.value).count(missing.name) == 1
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
