@@ -43,6 +43,9 @@ ROUNDS, PAUSE = 9, 0.05
 @click.option("--calibration", type=click.Path(exists=True, path_type=Path))
 @click.option("--formats", default="q4_0,q5_0,q8_0", show_default=True)
 @click.option("--fits", default="nearest,search,gptq", show_default=True)
+@click.option(
+    "--cosines", default="0.98,0.99,0.995,0.999", show_default=True, help="Limits of cosine."
+)
 @click.option("--inputs", default="16,8", show_default=True, help="Bits of activations.")
 @click.option("--texts", default=256, show_default=True)
 @click.option("--length", default=128, show_default=True, help="Tokens of a text.")
@@ -56,6 +59,7 @@ def main(
     calibration: Path | None,
     formats: str,
     fits: str,
+    cosines: str,
     inputs: str,
     texts: int,
     length: int,
@@ -73,6 +77,10 @@ def main(
             for bits in inputs.split(","):
                 name = f"tamiz {form} {fit}, inputs of {bits} bits"
                 paths[name] = maker.of_tamiz(form, fit, int(bits))
+    for cosine in filter(None, cosines.split(",") if calibration else ()):
+        for bits in inputs.split(","):
+            name = f"tamiz chosen, cosine {cosine}, inputs of {bits} bits"
+            paths[name] = maker.chosen(cosine, int(bits))
     paths["ONNX Runtime MatMulNBits"] = work / "ort-int4"
     if not paths["ONNX Runtime MatMulNBits"].exists():
         peers.quantise(reference, work / "ort-int4")

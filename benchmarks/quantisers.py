@@ -101,12 +101,22 @@ class Maker:
                 "-o",
                 bundle,
                 "--max-dppl=off",
+                "--min-cosine=off",
             ]
             command += [f"--block-quant-format={form}", f"--block-quant-fit={fit}"]
             command += [] if inputs == 16 else [f"--activation-bits={inputs}"]
             if self.calibration and fit != "nearest":
                 command.append(f"--calibration={self.calibration}")
             run(*command)
+        return bundle
+
+    def chosen(self, cosine: str, inputs: int = 16) -> Path:
+        """Formats that a build chooses for an encoder within a limit of cosine."""
+        bundle = self.work / f"tamiz.{cosine}{'' if inputs == 16 else f'.a{inputs}'}"
+        if not bundle.exists():
+            options = [f"--min-cosine={cosine}", f"--calibration={self.calibration}"]
+            options += [] if inputs == 16 else [f"--activation-bits={inputs}", "--allow=bits"]
+            run(self.tamiz, "build", self.reference, "-o", bundle, *options)
         return bundle
 
 

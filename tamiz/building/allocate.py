@@ -18,9 +18,10 @@ from tamiz.api.technique import Resource, Technique
 from tamiz.building import paying
 from tamiz.building.candidates import JOINED, Candidates, applied, judging_windows
 from tamiz.building.decider import CandidateTools, Tools
+from tamiz.building.encoder_candidates import EncoderCandidates, texts_of
 from tamiz.building.ladders import LadderMaker
 from tamiz.building.limits import LimitSearch
-from tamiz.building.problem import Problem, rest
+from tamiz.building.problem import Problem, applicable, rest
 from tamiz.building.selection import Slot, refused
 from tamiz.calibration import file as calibrations
 from tamiz.calibration.calibrate import calibrate_on_own_text
@@ -33,9 +34,10 @@ from tamiz.planning.machine import cores
 from tamiz.planning.plan import Plan, acting_context, make_plan
 from tamiz.planning.policy import Gating, Rules
 from tamiz.planning.resolver import SitePlan
-from tamiz.reporting.report import Paying, Trial, WholeModelGate
+from tamiz.reporting.gate import Paying, Trial, WholeModelGate
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.sensitivity import sensitivities, windows_at_once
+from tamiz.survey.survey import Survey
 
 #: Most windows of a calibration that predictions of losses read, and tokens that are read at once:
 #: few enough that two such parts of a model of 1.5 billion parameters fit into `_MEMORY`.
@@ -73,14 +75,21 @@ class Allocation:
         """The calibration that was given, or one of the model's own text.
 
         Raises:
-            TamizError: A speed is requested, and this machine was not measured.
+            TamizError: A limit does not apply to the model. Or a speed is requested, and this
+                machine was not measured.
         """
+        self.goal = applicable(self.goal, tools.survey)
         if self.goal.min_tok_s is not None and machine.load() is None:
             raise TamizError(
                 "--min-tok-s: this machine was not measured, run 'tamiz doctor --profile' first"
             )
         if self.calibration_file is not None:
             return calibrations.load(self.calibration_file, tools.survey.bundle)
+        if not tools.survey.gives_logits:
+            raise TamizError(
+                f"{tools.survey.bundle.path}: a model without logits writes no text, so limits need "
+                "one; expected --calibration with a file of 'tamiz calibrate --text'"
+            )
         own = tools.work / "calibration.safetensors"
         return calibrate_on_own_text(tools.survey, own, tools.progress)
 
@@ -91,13 +100,11 @@ class Allocation:
             TamizError: The limits cannot be reached, or no backward pass is known for the model.
         """
         assert known is not None
-        survey, profile = tools.survey, machine.load()
+        survey = tools.survey
+        # An encoder takes no decode steps, whose speed a profile predicts.
+        profile = machine.load() if survey.gives_logits else None
+        parts = self._parts(survey, known)
         try:
-            parts = [
-                window[start : start + _PART]
-                for window in _evenly(known.choosing, _CHOOSING)
-                for start in range(0, len(window), _PART)
-            ]
             side_by_side = min(cores(), windows_at_once(survey, len(parts[0]), _MEMORY))
             found = sensitivities(survey, parts, tools.progress, side_by_side)
         except UnknownOpError as error:
@@ -119,7 +126,9 @@ class Allocation:
             context=goal.context,
             progress=tools.progress,
         ).ladders()
-        self._problem = Problem(goal, ladders, rest(survey, ladders, profile, goal.context))
+        fixed = rest(survey, ladders, profile, goal.context)
+        of_texts, timed = not survey.gives_logits, profile is not None
+        self._problem = Problem(goal, ladders, fixed, of_texts, timed)
         self._problem.check()
         names = {choice.technique.name for choice in (*owners, *others)}
         kept = [c for c in self.choices if c.requested and c.technique.name not in names]
@@ -146,6 +155,8 @@ class Allocation:
 
         assert known is not None
         assert self._problem is not None
+        if not tools.survey.gives_logits:
+            return self._gate_encoder(slots, tools, known, candidates)
         dense = Model.load(tools.survey.bundle.path, threads=1)
         plans = (*self._problem.plans, *(slot.site_plan for slot in slots))
         length = acting_context(tools.survey, plans, JOINED, dense.limit)
@@ -172,6 +183,33 @@ class Allocation:
             built=search.built,
             paying=pays,
         )
+
+    def _parts(self, survey: Survey, known: Calibration) -> list[list[int]]:
+        """What predictions of losses read: parts of windows, or texts of an encoder."""
+        windows = _evenly(known.choosing, _CHOOSING)
+        if not survey.gives_logits:
+            return [list(map(int, text)) for text in texts_of(windows, survey.bundle)]
+        return [
+            window[start : start + _PART]
+            for window in windows
+            for start in range(0, len(window), _PART)
+        ]
+
+    def _gate_encoder(
+        self, slots: list[Slot], tools: Tools, known: Calibration, candidates: CandidateTools
+    ) -> tuple[list[Slot], WholeModelGate]:
+        """`gate` for an encoder: no technique beside formats is chosen."""
+        from tamiz.runtime.encoder import Encoder, load_model
+
+        assert self._problem is not None
+        dense, folder = load_model(tools.survey.bundle.path, threads=1), tools.work / "candidate"
+        assert isinstance(dense, Encoder)
+        scored = EncoderCandidates(dense, known, folder, candidates.write, tools.progress)
+        offered = self._problem.techniques
+        search = LimitSearch(self._problem, offered, slots, scored.score, candidates.fill)
+        search.run()
+        kept = slots if search.best is None else search.best
+        return kept, scored.gate(search.trials, search.built, self.goal.min_cosine)
 
     def _keep(self, trial: Trial, candidate: Path) -> None:
         """Moves a candidate to the folder that keeps them, named by its number and its MB."""

@@ -32,9 +32,10 @@ from tamiz.files.text_file import write_json
 from tamiz.planning.allocation import Goal
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan, describe
+from tamiz.reporting.gate import WholeModelGate
 from tamiz.reporting.page import render
 from tamiz.reporting.reader import read_report
-from tamiz.reporting.report import Report, WholeModelGate
+from tamiz.reporting.report import Report
 from tamiz.survey import gradients
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.survey import Survey, survey
@@ -56,12 +57,14 @@ class Options:
         autotune: Whether to try several configurations where the policy does not say.
         strip_dense: Whether dense weights go where the policy does not say.
         max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
+        min_cosine: Smallest accepted mean cosine between embeddings of an encoder and of the built
+            one; None for no such gate.
         backend: What runs the processes that fit; see `tamiz.building.workers`.
         jobs: Processes that fit, where the backend does not decide.
         resume: Whether to go on with what an interrupted build of the same target has left.
         report: A report whose decisions to follow instead of making them.
-        goal: Limits within which formats and techniques are chosen; replaces `max_dppl`. None for
-            no choice.
+        goal: Limits within which formats and techniques are chosen; replaces `max_dppl` and
+            `min_cosine`. None for no choice.
         keep: Folder that gets the bundles of a frontier's measured points; None for none.
     """
 
@@ -72,6 +75,7 @@ class Options:
     autotune: bool = False
     strip_dense: bool = True
     max_dppl: float | None = 0.02
+    min_cosine: float | None = 0.99
     backend: str = "loky"
     jobs: int = 1
     resume: bool = False
@@ -160,6 +164,7 @@ def _decider(choices: list[Choice], plugins: Plugins, options: Options) -> Decid
         options.autotune,
         options.strip_dense,
         options.max_dppl,
+        options.min_cosine,
     )
 
 

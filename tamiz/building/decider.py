@@ -15,7 +15,7 @@ from tamiz.building.candidates import Progress
 from tamiz.building.selection import Slot
 from tamiz.calibration.file import Calibration
 from tamiz.planning.plan import Plan
-from tamiz.reporting.report import WholeModelGate
+from tamiz.reporting.gate import WholeModelGate
 from tamiz.survey.survey import Survey
 
 

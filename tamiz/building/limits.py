@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from tamiz.building.problem import FIRST_FACTOR, Problem
 from tamiz.building.selection import Slot, slots_of
-from tamiz.building.whole_model import Evaluate, Fill, diverged, lost, rounded
+from tamiz.building.whole_model import Evaluate, Fill, as_dppl, diverged, lost, rounded
 from tamiz.files.errors import TamizError
 from tamiz.planning.allocation import Rung
 from tamiz.planning.choice import Choice
-from tamiz.reporting.report import Trial
+from tamiz.reporting.gate import Trial
 
 #: Largest number of trials, the share of a limit that a trial aims at, the share that ends the
 #: search, and the largest factor between the losses of two trials.
@@ -93,15 +93,18 @@ class LimitSearch:
         """Why no trial is within the limits: what the closest one lost."""
         trials = zip(self._tried, self.trials[-len(self._tried) :], strict=True)
         closest = min(trials, key=lambda pair: pair[0].used)[1]
-        kl = max(closest.kl_mean or 0.0, closest.kl_decode or 0.0)
-        losses = [f"{kl:.2g} nats of KL a token"]
+        losses, remedy = [], "raise --max-dppl or --max-kl"
         if closest.dppl is not None:
-            losses.insert(0, f"{100 * closest.dppl:.2g} % of perplexity")
+            losses.append(f"{100 * closest.dppl:.2g} % of perplexity")
+        if closest.kl is not None:
+            losses.append(f"{closest.kl:.2g} nats of KL a token")
+        if closest.cosine is not None:
+            losses, remedy = [f"{1 - closest.cosine:.2g} of cosine"], "lower --min-cosine"
         force = self.problem.goal.force
         fewer = f", or --force fewer of {', '.join(force)}" if force else ""
         return (
             f"no trial is within the limits: the closest loses {' and '.join(losses)}; "
-            f"raise --max-dppl or --max-kl{fewer}"
+            f"{remedy}{fewer}"
         )
 
     def predicted(self, problem: Problem) -> LimitSearch:
@@ -146,11 +149,12 @@ class LimitSearch:
     def _trial(self, picks: Sequence[int], factor: float, **measured: Any) -> Trial:
         """A trial for the report: what was predicted for a choice, and what was measured."""
         spent = self.problem.spent(picks)
+        loss, timed = factor * spent.loss, self.problem.timed and spent.seconds
         return Trial(
             refused=[],
-            predicted=rounded(math.expm1(min(factor * spent.loss, 700.0))),
+            predicted=rounded(loss if self.problem.of_texts else as_dppl(loss)),
             bytes=spent.bytes,
-            predicted_tok_s=rounded(1 / spent.seconds) if spent.seconds else None,
+            predicted_tok_s=rounded(1 / spent.seconds) if timed else None,
             **measured,
         )
 
@@ -162,6 +166,8 @@ class LimitSearch:
             shares.append(diverged(quality) / goal.max_kl)
         if goal.max_dppl is not None:
             shares.append(lost(quality) / math.log1p(goal.max_dppl))
+        if goal.min_cosine is not None:
+            shares.append(lost(quality) / (1 - goal.min_cosine))
         used = max(shares) if all(map(math.isfinite, shares)) else math.inf
         measured = {name: rounded(value) for name, value in quality.items()}
         self.trials.append(self._trial(picks, factor, holds=used <= 1, **measured))

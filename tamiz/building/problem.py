@@ -62,17 +62,26 @@ class Problem:
         goal: The limits.
         ladders: The rungs of every weight.
         fixed: What the model costs beside these weights.
+        of_texts: Whether losses are those of an encoder, 1 - cosine, and not nats per token.
+        timed: Whether seconds are those of a measured machine, and not of a nominal one.
     """
 
     goal: Goal
     ladders: Sequence[Ladder]
     fixed: Rung
+    of_texts: bool = False
+    timed: bool = True
 
     @property
     def allowed_loss(self) -> float:
-        """The limit of quality as a KL divergence, in nats per token; infinite without one."""
-        dppl = self.goal.max_dppl
-        bounds = [self.goal.max_kl, None if dppl is None else math.log1p(dppl)]
+        """The limit of quality as a KL divergence, in nats per token, of an encoder as 1 - cosine;
+        infinite without one."""
+        goal, dppl = self.goal, self.goal.max_dppl
+        bounds = [
+            goal.max_kl,
+            None if dppl is None else math.log1p(dppl),
+            None if goal.min_cosine is None else 1 - goal.min_cosine,
+        ]
         return min((bound for bound in bounds if bound is not None), default=math.inf)
 
     @property
@@ -160,3 +169,43 @@ def rest(survey: Survey, ladders: Sequence[Ladder], profile: Profile | None, con
         ours = sum(found.sites[site.id] for ladder in ladders for site in ladder.sites)
         seconds = max(0.0, 1 / found.before - ours)
     return Rung("rest", 0.0, constant_bytes(survey.model) - weights, seconds)
+
+
+def applicable(goal: Goal, survey: Survey) -> Goal:
+    """The limits that mean something for a model.
+
+    Of a budget of perplexity and one of cosines that are both given, the one that applies.
+
+    Raises:
+        TamizError: Another limit does not apply; names it.
+    """
+    path = survey.bundle.path
+    if goal.max_dppl is not None and goal.min_cosine is not None:
+        decoder = survey.gives_logits
+        goal = replace(goal, min_cosine=None) if decoder else replace(goal, max_dppl=None)
+    if survey.gives_logits:
+        if goal.min_cosine is not None:
+            raise TamizError(
+                f"{path}: --min-cosine bounds the embeddings of an encoder, found a decoder; use "
+                "--max-dppl or --max-kl"
+            )
+        return goal
+    if goal.points:
+        raise TamizError(
+            f"{path}: a frontier needs the logits of a decoder, found none; each 'tamiz build "
+            "--min-cosine' or --max-mb shows one point"
+        )
+    others = {"max-dppl": goal.max_dppl, "max-kl": goal.max_kl, "min-tok-s": goal.min_tok_s}
+    for flag, given in others.items():
+        if given is not None:
+            raise TamizError(
+                f"{path}: --{flag} needs the logits of a decoder, found none; use --min-cosine or "
+                "--max-mb"
+            )
+    if acting := {*goal.allow, *goal.force} - {"bits"}:
+        raise TamizError(
+            f"{path}: of an encoder a build within limits chooses weight formats only, found "
+            f"{', '.join(sorted(acting))} in --allow or --force; expected bits"
+        )
+    # No speed is predicted for many rows: in all formats they take about the same time.
+    return replace(goal, prefer="size") if goal.prefer == "speed" else goal

@@ -17,7 +17,8 @@ from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan
 from tamiz.planning.policy import Gating, Rules
 from tamiz.planning.resolver import resolve
-from tamiz.reporting.report import Report, WholeModelGate
+from tamiz.reporting.gate import WholeModelGate
+from tamiz.reporting.report import Report
 
 #: The decisions were gated when they were made.
 _ANYTHING = Gating("cos_w", None, None, None)

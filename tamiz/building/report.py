@@ -17,6 +17,8 @@ from tamiz.calibration.file import Calibration
 from tamiz.planning.plan import Plan, describe
 from tamiz.planning.policy import Rules
 from tamiz.reporting import report as reports
+from tamiz.reporting.gate import WholeModelGate
+from tamiz.reporting.record import Metrics
 from tamiz.reporting.report import Report
 from tamiz.survey.survey import Survey
 
@@ -49,7 +51,7 @@ class Outcome:
     notes: Iterable[Note]
     constant_bytes: tuple[int, int]
     check: Mapping[str, float]
-    gate: reports.WholeModelGate
+    gate: WholeModelGate
     seconds: Mapping[str, float]
 
 
@@ -211,7 +213,7 @@ def _config_from(plan: Plan, site: Site, fitted: Fitted) -> dict[str, str]:
     }
 
 
-def _metrics(attempt: Attempt) -> reports.Metrics:
+def _metrics(attempt: Attempt) -> Metrics:
     return {name: _finite(value) for name, value in attempt.metrics.items()}
 
 

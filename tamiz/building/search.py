@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tamiz.api.technique import Technique
 from tamiz.building.candidates import JOINED, Candidates, applied, gate_windows
 from tamiz.building.decider import CandidateTools, Tools
+from tamiz.building.encoder_candidates import EncoderCandidates
 from tamiz.building.selection import Slot, refused
 from tamiz.building.strength import adjustable, spend_budget
 from tamiz.building.whole_model import Trials, lossy
@@ -20,7 +22,11 @@ from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice, step_rows
 from tamiz.planning.plan import Plan, acting_context, make_plan
 from tamiz.planning.policy import Rules, Tuning, read_policy
-from tamiz.reporting.report import WholeModelGate
+from tamiz.reporting.gate import WholeModelGate
+
+if TYPE_CHECKING:
+    from tamiz.runtime.encoder import Encoder
+    from tamiz.runtime.model import Model
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class Search:
         autotune: Whether to try several configurations where the policy does not say.
         strip_dense: Whether dense weights are removed where the policy does not say.
         max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
+        min_cosine: Smallest accepted mean cosine of an encoder's embeddings; None for no such gate.
     """
 
     techniques: Mapping[str, Technique]
@@ -46,6 +53,7 @@ class Search:
     autotune: bool
     strip_dense: bool
     max_dppl: float | None
+    min_cosine: float | None
 
     def calibration(self, tools: Tools) -> Calibration | None:
         """The calibration that was given, or one of the model's own text where a fit needs it."""
@@ -74,21 +82,44 @@ class Search:
         candidates: CandidateTools,
     ) -> tuple[list[Slot], WholeModelGate]:
         """Holds the whole model to its budget by building and measuring candidates."""
-        from tamiz.evaluation.scores import Reference
-        from tamiz.runtime.model import Model
+        from tamiz.runtime.encoder import Encoder, load_model
 
-        budget, skipped = self.max_dppl, None
-        if budget is None:
+        encoder = not tools.survey.gives_logits
+        skipped = None
+        if (self.min_cosine if encoder else self.max_dppl) is None:
             skipped = "switched off"
         elif not lossy(slots):
             skipped = "nothing that was applied loses anything"
+        elif encoder and (known is None or not known.tokens):
+            skipped = (
+                "a model without logits writes no text, so a file of 'tamiz calibrate' is needed"
+            )
         else:
             try:
-                dense = Model.load(tools.survey.bundle.path, threads=1)
+                dense = load_model(tools.survey.bundle.path, threads=1)
             except TamizError as error:
                 skipped = f"the dense model cannot be scored: {error}"
-        if skipped is not None or budget is None:
-            return slots, WholeModelGate(max_dppl=budget, skipped=skipped)
+        if skipped is not None:
+            return slots, WholeModelGate(
+                max_dppl=None if encoder else self.max_dppl,
+                min_cosine=self.min_cosine if encoder else None,
+                skipped=skipped,
+            )
+        if isinstance(dense, Encoder):
+            return self._gate_encoder(dense, slots, tools, known, candidates)
+        return self._gate_decoder(dense, slots, tools, known, candidates)
+
+    def _gate_decoder(
+        self,
+        dense: Model,
+        slots: list[Slot],
+        tools: Tools,
+        known: Calibration | None,
+        candidates: CandidateTools,
+    ) -> tuple[list[Slot], WholeModelGate]:
+        from tamiz.evaluation.scores import Reference
+
+        assert self.max_dppl is not None
         rows = step_rows(applied(slots))
         length = WINDOW
         if rows or adjustable(slots):
@@ -97,10 +128,12 @@ class Search:
         windows = gate_windows(dense, known, length, tools.progress)
         reference, folder = Reference(dense, tools.work), tools.work / "candidate"
         scored = Candidates(reference, windows, rows, folder, candidates.write, tools.progress)
-        gated = spend_budget(slots, Trials(math.log1p(budget), scored.score, candidates.fill))
+        gated = spend_budget(
+            slots, Trials(math.log1p(self.max_dppl), scored.score, candidates.fill)
+        )
         given = known is not None and self.calibration_file is not None
         return gated.slots, WholeModelGate(
-            max_dppl=budget,
+            max_dppl=self.max_dppl,
             text="calibration" if given else "the model's own",
             windows=len(windows),
             window_tokens=len(windows[0]),
@@ -108,6 +141,22 @@ class Search:
             trials=gated.trials,
             built=gated.built,
         )
+
+    def _gate_encoder(
+        self,
+        dense: Encoder,
+        slots: list[Slot],
+        tools: Tools,
+        known: Calibration | None,
+        candidates: CandidateTools,
+    ) -> tuple[list[Slot], WholeModelGate]:
+        assert self.min_cosine is not None
+        assert known is not None
+        folder = tools.work / "candidate"
+        scored = EncoderCandidates(dense, known, folder, candidates.write, tools.progress)
+        trials = Trials(1 - self.min_cosine, scored.score, candidates.fill, of_texts=True)
+        gated = spend_budget(slots, trials)
+        return gated.slots, scored.gate(gated.trials, gated.built, self.min_cosine)
 
     def refused(self, slots: Sequence[Slot]) -> dict[str, list[str]]:
         """Techniques that a gate, their fit or their rewrite refused."""

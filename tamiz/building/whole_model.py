@@ -3,6 +3,10 @@
     Δppl = max(ppl / ppl_dense, ppl₁₆ / ppl_dense₁₆) − 1  ≤  max_dppl
     KL(dense ‖ built)                                     ≤  ln(1 + max_dppl)
 
+and of an encoder the cosine of the embeddings of texts by both models, in the mean:
+
+    1 − cos                                               ≤  1 − min_cosine
+
 with ppl₁₆ over positions from 16 on. Where a technique acts on steps only, the model that reads in
 steps counts as well; see `tamiz.building.candidates` and `tamiz.evaluation.evaluate`. KL is what
 ln(ppl) loses on text that dense writes itself. It varies less from window to window than Δppl, so
@@ -12,7 +16,7 @@ A model beyond the budget backs sites off, the worst first: a site takes autotun
 configuration, and in the end its fallback. The worst site is the one whose fit has the largest
 damage 1 − cos². The number of sites to back off is predicted from
 
-    loss = max(ln(1 + Δppl), KL) ≈ F · Σ (share of the weights) · (1 − cos²)
+    loss = max(ln(1 + Δppl), KL) or 1 − cos ≈ F · Σ (share of the weights) · (1 − cos²)
 
 with F = 50 at first (measured: 35 to 60), and the last trial's own F later. A trial builds a
 candidate and runs it in onnxruntime.
@@ -27,7 +31,7 @@ from typing import Any
 
 from tamiz.building.fitting import Attempt
 from tamiz.building.selection import Slot
-from tamiz.reporting.report import Trial
+from tamiz.reporting.gate import Trial
 
 #: F of the first prediction.
 _FACTOR = 50.0
@@ -84,12 +88,14 @@ class Trials:
         allowed: Largest loss, see `lost`.
         evaluate: Builds and measures a candidate.
         fill: Fits what a candidate's slots have no fit of yet.
+        of_texts: Whether losses are those of an encoder.
         tried: The candidates so far, for the report.
     """
 
     allowed: float
     evaluate: Evaluate
     fill: Fill
+    of_texts: bool = False
     tried: list[Trial] = field(default_factory=list)
 
     def loss(
@@ -104,7 +110,7 @@ class Trials:
         Args:
             candidate: Its slots.
             refused: Ids of the sites that do without the technique, for the report.
-            predicted: Predicted Δppl, for the report.
+            predicted: Predicted loss, for the report.
             strength: The techniques' common strength, for the report.
         """
         quality = self.evaluate(candidate)
@@ -113,7 +119,7 @@ class Trials:
         self.tried.append(
             Trial(
                 refused=list(refused),
-                predicted=predicted,
+                predicted=self._shown(predicted),
                 strength=strength,
                 holds=loss <= self.allowed,
                 **measured,
@@ -121,9 +127,19 @@ class Trials:
         )
         return loss
 
+    def _shown(self, loss: float | None) -> float | None:
+        """A predicted loss as the report has it: as Δppl, of an encoder as 1 − cosine."""
+        return loss if loss is None else rounded(loss if self.of_texts else as_dppl(loss))
+
+
+def as_dppl(loss: float) -> float:
+    """The Δppl of a loss in nats per token."""
+    return math.expm1(min(loss, 700.0))
+
 
 def lost(quality: Mapping[str, float]) -> float:
-    """What a budget of perplexity bounds: the larger of ln(1 + Δppl) and KL, in nats per token.
+    """What a budget bounds: the larger of ln(1 + Δppl) and KL, in nats per token, of an encoder
+    1 − cosine.
 
     Args:
         quality: As `Evaluate` gives it.
@@ -131,7 +147,10 @@ def lost(quality: Mapping[str, float]) -> float:
     Returns:
         The loss; infinite if a measurement is not a number.
     """
-    losses = math.log1p(quality["dppl"]), diverged(quality)
+    if "cosine" in quality:
+        losses = [1 - quality["cosine"]]
+    else:
+        losses = [math.log1p(quality["dppl"]), diverged(quality)]
     return max(losses) if all(map(math.isfinite, losses)) else math.inf
 
 
@@ -194,7 +213,7 @@ class _Search:
         if not lossy(candidate):
             return 0.0
         refused = [self.slots[index].site_plan.site.id for index in self.worst[:count]]
-        return self.trials.loss(candidate, refused, rounded(math.expm1(min(predicted, 700.0))))
+        return self.trials.loss(candidate, refused, predicted)
 
 
 def _first_within(damage: Sequence[float], allowed: float) -> int:

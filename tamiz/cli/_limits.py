@@ -43,8 +43,8 @@ def limits(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--prefer",
             type=click.Choice(["speed", "size", "quality"]),
-            help="What a build within limits optimises.  [default: speed with a limit of quality, "
-            "else quality]",
+            help="What a build within limits optimises; for an encoder, speed means size.  "
+            "[default: speed with a limit of quality, else quality]",
         ),
         click.option(
             "--allow",
@@ -72,16 +72,22 @@ def limits(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def goal(ctx: click.Context, max_dppl: float | None, choices: Sequence[Choice]) -> Goal | None:
+def goal(
+    ctx: click.Context,
+    max_dppl: float | None,
+    min_cosine: float | None,
+    choices: Sequence[Choice],
+) -> Goal | None:
     """The limits of a build; None where nothing is to be chosen within limits.
 
-    --max-dppl alone is a limit unless something else decides: a policy, a recipe, a report,
-    autotune, or a requested technique that is not chosen from. It is no limit by default where
-    another limit is given.
+    --max-dppl or --min-cosine alone is a limit unless something else decides: a policy, a recipe, a
+    report, autotune, or a requested technique that is not chosen from. By default they are no limit
+    where another limit is given.
 
     Args:
         ctx: The running command.
         max_dppl: The value of --max-dppl, or of a recipe.
+        min_cosine: The value of --min-cosine.
         choices: The techniques of the flags.
 
     Raises:
@@ -91,14 +97,15 @@ def goal(ctx: click.Context, max_dppl: float | None, choices: Sequence[Choice]) 
 
     given, known = ctx.params, plugins(ctx).techniques()
     others = [given[name] for name in ("max_kl", "max_mb", "min_tok_s")]
-    is_set = ctx.get_parameter_source("max_dppl") is not ParameterSource.DEFAULT
+    budgets = {"max_dppl": max_dppl, "min_cosine": min_cosine}
+    budgets = {name: value for name, value in budgets.items() if is_given(ctx, name)}
     ours = [choice.technique.name for choice in choices if choice.requested and _offers(choice)]
     if all(value is None for value in (*others, *(given[n] for n in ("prefer", "allow", "force")))):
         decided = any(given[name] is not None for name in ("policy", "from_report", "recipe"))
         fixed = given["autotune"] == "on" or any(
             choice.requested and choice.technique.name not in ours for choice in choices
         )
-        if not is_set or max_dppl is None or decided or fixed:
+        if all(value is None for value in budgets.values()) or decided or fixed:
             return None
     for name in ("policy", "from_report", "recipe"):
         if given[name] is not None:
@@ -107,12 +114,13 @@ def goal(ctx: click.Context, max_dppl: float | None, choices: Sequence[Choice]) 
                 f"--{flag} decides formats and techniques, so limits such as --max-mb cannot choose"
                 " them; remove one of the two"
             )
-    if not is_set and any(value is not None for value in others):
-        max_dppl = None
-    lossy = max_dppl is not None or given["max_kl"] is not None
+    if not budgets and all(value is None for value in others):
+        budgets = {"max_dppl": max_dppl, "min_cosine": min_cosine}
+    lossy = any(value is not None for value in (*budgets.values(), given["max_kl"]))
     allow = allowed("allow", given["allow"], known)
     return Goal(
-        max_dppl=max_dppl,
+        max_dppl=budgets.get("max_dppl"),
+        min_cosine=budgets.get("min_cosine"),
         max_kl=given["max_kl"],
         max_bytes=None if given["max_mb"] is None else int(given["max_mb"] * 1e6),
         min_tok_s=given["min_tok_s"],
@@ -121,6 +129,11 @@ def goal(ctx: click.Context, max_dppl: float | None, choices: Sequence[Choice]) 
         force=allowed("force", given["force"], known),
         context=given["context"],
     )
+
+
+def is_given(ctx: click.Context, name: str) -> bool:
+    """Whether an option was set by the caller."""
+    return ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _offers(choice: Choice) -> bool:

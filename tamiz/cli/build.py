@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from tamiz.cli._counts import Workers
-from tamiz.cli._limits import goal, limits
+from tamiz.cli._limits import goal, is_given, limits
 from tamiz.cli._output import alike, print_json, print_table, size
 from tamiz.cli._progress import Report, progress_bar
 from tamiz.cli._techniques import (
@@ -28,7 +27,8 @@ from tamiz.files.errors import TamizError, UnwritableError
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
-    from tamiz.reporting import report as reports
+    from tamiz.reporting.gate import Trial, WholeModelGate
+    from tamiz.reporting.report import Report as BuildReport
 
 
 @click.command("build", cls=TechniqueCommand)
@@ -66,6 +66,15 @@ if TYPE_CHECKING:
     help="Quality budget of the whole model: largest accepted relative increase in perplexity on "
     "the calibration text. The mean KL divergence is held to ln(1 + FRACTION) as well. Given "
     "alone, the build chooses a weight format for each site within it. 'off' skips the check.",
+)
+@click.option(
+    "--min-cosine",
+    default="0.99",
+    show_default=True,
+    metavar="FRACTION|off",
+    help="Quality budget of an encoder: smallest accepted mean cosine between its embeddings and "
+    "those of SRC, on texts of the calibration. Given alone, the build chooses a weight format for "
+    "each site within it. 'off' skips the check.",
 )
 @limits
 @click.option(
@@ -113,6 +122,7 @@ def command(
     calibration: Path | None,
     imatrix: Path | None,
     max_dppl: str,
+    min_cosine: str,
     autotune: str,
     strip_dense: str,
     from_report: Path | None,
@@ -145,7 +155,7 @@ def command(
         )
     if backend != "loky" and jobs is not None:
         raise TamizError(f"--jobs has no effect with --backend={backend}, the cluster has its own")
-    budget = _budget(ctx, max_dppl, recipe)
+    budget, least = _budget(ctx, max_dppl, recipe), _least_cosine(min_cosine)
     wanted = Options(
         on_conflict=on_conflict,
         policy=policy,
@@ -154,11 +164,12 @@ def command(
         autotune=autotune == "on",
         strip_dense=strip_dense == "on",
         max_dppl=budget,
+        min_cosine=least,
         backend=backend,
         jobs=jobs or 1,
         resume=resume,
         report=from_report,
-        goal=goal(ctx, budget, chosen),
+        goal=goal(ctx, budget, least, chosen),
     )
     loaded = plugins(ctx)
     with progress_bar() as progress, _dense(source, output, loaded, progress) as dense:
@@ -194,7 +205,7 @@ def _dense(source: str, output: Path, loaded: Plugins, progress: Report) -> Iter
         yield scratch / WRITTEN
 
 
-def _write(file: Path, report: reports.Report, bundle: Path) -> None:
+def _write(file: Path, report: BuildReport, bundle: Path) -> None:
     from tamiz.files.outputs import write_whole
     from tamiz.files.text_file import json_text
 
@@ -206,7 +217,7 @@ def _write(file: Path, report: reports.Report, bundle: Path) -> None:
 
 def _budget(ctx: click.Context, text: str, recipe: str | None) -> float | None:
     """The value of --max-dppl; where it is not given, that of the recipe."""
-    given = ctx.get_parameter_source("max_dppl") is not ParameterSource.DEFAULT
+    given = is_given(ctx, "max_dppl")
     if recipe is not None and not given:
         budget = find_recipe(recipe).max_dppl
         if budget is not None:
@@ -222,21 +233,22 @@ def _budget(ctx: click.Context, text: str, recipe: str | None) -> float | None:
     return value
 
 
-def _quality(gate: reports.WholeModelGate, trial: reports.Trial) -> str:
-    """What the built model loses, with standard errors and the part of the budget that is used."""
-    loss, error = trial.dppl, trial.dppl_error
-    shown = [
-        f"Δppl {_percent(loss, None if error is None or loss is None else error * (1 + loss))}"
-    ]
-    most = [] if gate.max_kl is None else [gate.max_kl]
-    if gate.max_dppl is not None:
-        shown[0] += f" of {100 * gate.max_dppl:.3g} %"
-        most.append(math.log1p(gate.max_dppl))
-    if trial.kl_mean is not None:
-        error, kl = trial.kl_error, max(trial.kl_mean, trial.kl_decode or 0.0)
-        spread = "" if error is None else f" ± {error:.2g}"
-        limit = f" of {min(most):.3g}" if most else ""
-        shown.append(f"mean KL {kl:.3g}{spread}{limit} nats per token")
+def _least_cosine(text: str) -> float | None:
+    """The value of --min-cosine."""
+    if text == "off":
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise TamizError(f"--min-cosine={text}: expected a fraction from 0 to below 1, or off")
+    return value
+
+
+def _quality(gate: WholeModelGate, trial: Trial) -> str:
+    """What the built model loses, with standard errors and the limits."""
+    shown = _divergence(gate, trial) if trial.cosine is None else [_cosine(gate, trial)]
     if trial.refused:
         shown.append(f"{len(trial.refused)} sites backed off")
     text = "of the calibration text" if gate.text == "calibration" else "that the model wrote"
@@ -246,13 +258,36 @@ def _quality(gate: reports.WholeModelGate, trial: reports.Trial) -> str:
     )
 
 
+def _cosine(gate: WholeModelGate, trial: Trial) -> str:
+    spread = "" if trial.cosine_error is None else f" ± {trial.cosine_error:.2g}"
+    least = "" if gate.min_cosine is None else f", at least {gate.min_cosine:g} accepted"
+    return f"mean cosine of embeddings {trial.cosine:.4f}{spread}{least}"
+
+
+def _divergence(gate: WholeModelGate, trial: Trial) -> list[str]:
+    loss, error = trial.dppl, trial.dppl_error
+    shown = [
+        f"Δppl {_percent(loss, None if error is None or loss is None else error * (1 + loss))}"
+    ]
+    most = [] if gate.max_kl is None else [gate.max_kl]
+    if gate.max_dppl is not None:
+        shown[0] += f" of {100 * gate.max_dppl:.3g} %"
+        most.append(math.log1p(gate.max_dppl))
+    if trial.kl is not None:
+        error, kl = trial.kl_error, trial.kl
+        spread = "" if error is None else f" ± {error:.2g}"
+        limit = f" of {min(most):.3g}" if most else ""
+        shown.append(f"mean KL {kl:.3g}{spread}{limit} nats per token")
+    return shown
+
+
 def _percent(value: float | None, error: float | None) -> str:
     if value is None:
         return "not finite"
     return f"{100 * value:.3g}" + ("" if error is None else f" ± {100 * error:.2g}") + " %"
 
 
-def _print(output: Path, report: reports.Report) -> None:
+def _print(output: Path, report: BuildReport) -> None:
     from tamiz.reporting.page import weights_text
 
     totals = report.totals
@@ -287,7 +322,5 @@ def _print(output: Path, report: reports.Report) -> None:
         " 'tamiz eval --against' measures the quality"
     )
     seconds = sum((report.seconds or {}).values())
-    # Only a decoder gives logits.
-    decoder = "top1_agreement" in report.check
-    use = "run it with: tamiz chat" if decoder else "see what is in it: tamiz inspect"
+    use = "run it with: tamiz chat" if report.of_decoder else "see what is in it: tamiz inspect"
     click.echo(f"{seconds:.1f} s; {use} {output}")

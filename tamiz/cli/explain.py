@@ -11,7 +11,8 @@ from tamiz.cli._output import alike, fold, print_json, print_table, size
 
 if TYPE_CHECKING:
     from tamiz.reporting.explain import Explanation
-    from tamiz.reporting.report import Autotune, Gating, Report, WholeModelGate
+    from tamiz.reporting.gate import WholeModelGate
+    from tamiz.reporting.report import Autotune, Gating, Report
 
 
 @click.command("explain")
@@ -72,12 +73,16 @@ def _print_sites(report: Report) -> None:
 
 
 def _print_gate(gate: WholeModelGate) -> None:
+    from tamiz.reporting.page import limits_text
+
     if gate.skipped:
         click.echo(f"whole-model gate: not run, {gate.skipped}")
         return
-    result = gate.result
-    built = f"measured {result.dppl}" if result else "no lossy fit was left to measure"
-    click.echo(f"whole-model gate: Δppl at most {gate.max_dppl}, {built}")
+    built = "no lossy fit was left to measure"
+    if gate.result is not None:
+        name = gate.shown_by
+        built = f"measured {name} {getattr(gate.result, name)}"
+    click.echo(f"whole-model gate: limit {limits_text(gate) or 'none'}, {built}")
 
 
 def _print_site(explanation: Explanation) -> None:

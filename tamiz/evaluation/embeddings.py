@@ -76,14 +76,40 @@ def compare(
             f"{built.bundle.path}: has embeddings of {built.width} numbers, but "
             f"{dense.bundle.path} of {dense.width}, so they cannot be compared"
         )
-    pairs: list[tuple[Float32, Float32]] = []
+
+    def both(ids: Texts) -> Float32:
+        return np.stack([dense.embeddings(ids), built.embeddings(ids)])
+
+    return {**closeness(*read(both, texts, at_once, progress)), "windows": len(texts)}
+
+
+def read(
+    run: Callable[[Texts], Float32],
+    texts: Texts,
+    at_once: int = 1,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Float32:
+    """Embeddings of texts, some texts a run.
+
+    Args:
+        run: Gives embeddings ``[…, texts, width]`` of token ids ``[texts, tokens]``.
+        texts: The token ids of all texts.
+        at_once: Runs side by side; for a model of one thread.
+        progress: Takes the number of texts read so far.
+    """
+    found: list[Float32] = []
     batches = [texts[at : at + _BATCH] for at in range(0, len(texts), _BATCH)]
     with ThreadPoolExecutor(at_once) as pool:
-        for pair in pool.map(lambda ids: (dense.embeddings(ids), built.embeddings(ids)), batches):
-            pairs.append(pair)
-            progress(min(len(texts), len(pairs) * _BATCH))
-    ours, theirs = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-    return {**closeness(ours, theirs), "windows": len(texts)}
+        for part in pool.map(run, batches):
+            found.append(part)
+            progress(min(len(texts), len(found) * _BATCH))
+    return np.concatenate(found, axis=-2)
+
+
+def cosines(dense: Float32, built: Float32) -> NDArray[np.float64]:
+    """The cosine of each pair of embeddings ``[texts, width]`` of length 1."""
+    products: NDArray[np.float64] = np.einsum("tw,tw->t", dense, built, dtype=np.float64)
+    return products
 
 
 def closeness(dense: Float32, built: Float32) -> dict[str, float]:
@@ -97,8 +123,8 @@ def closeness(dense: Float32, built: Float32) -> dict[str, float]:
         ``cos_mean``, the 5 % quantile ``cos_p05``, and with more than two texts ``same_nearest``,
         the fraction of texts whose nearest other text is the same.
     """
-    cosines = np.einsum("tw,tw->t", dense, built, dtype=np.float64)
-    found = {"cos_mean": float(cosines.mean()), "cos_p05": float(np.quantile(cosines, 0.05))}
+    of_texts = cosines(dense, built)
+    found = {"cos_mean": float(of_texts.mean()), "cos_p05": float(np.quantile(of_texts, 0.05))}
     if len(dense) > 2:
         found["same_nearest"] = float((nearest(dense) == nearest(built)).mean())
     return found

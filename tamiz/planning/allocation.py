@@ -63,6 +63,7 @@ class Goal:
     Attributes:
         max_dppl: Largest Δppl; None for no limit.
         max_kl: Largest mean KL divergence from the reference, in nats per token.
+        min_cosine: Least mean cosine between embeddings of an encoder and of the reference.
         max_bytes: Most bytes of all constants of the model.
         min_tok_s: Least predicted tokens per second of a decode step.
         prefer: What is made as good as the limits allow.
@@ -76,6 +77,7 @@ class Goal:
 
     max_dppl: float | None = None
     max_kl: float | None = None
+    min_cosine: float | None = None
     max_bytes: int | None = None
     min_tok_s: float | None = None
     prefer: Prefer = "speed"
@@ -89,7 +91,7 @@ class Goal:
     @property
     def lossy(self) -> bool:
         """Whether a limit of quality is set."""
-        return self.max_dppl is not None or self.max_kl is not None
+        return any(x is not None for x in (self.max_dppl, self.max_kl, self.min_cosine))
 
 
 #: Name of the rung that leaves a weight as its source stores it.

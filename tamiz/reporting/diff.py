@@ -61,6 +61,7 @@ def _decisions(bundle: Bundle) -> tuple[dict[str, Any], dict[str, Any]]:
     result = report.gate.result
     gate = {
         "max_dppl": report.gate.max_dppl,
+        "min_cosine": report.gate.min_cosine,
         "skipped": report.gate.skipped,
         "result": None if result is None else result.model_dump(mode="json"),
     }

@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from tamiz.files.errors import TamizError
-from tamiz.reporting.report import ConflictReport, NoteReport, Report, SiteReport, Trial
+from tamiz.reporting.gate import Trial
+from tamiz.reporting.report import ConflictReport, NoteReport, Report, SiteReport
 
 _WHOLE = {"source", "build", "totals", "gate", "check", "conflicts", "dropped", "notes"}
 

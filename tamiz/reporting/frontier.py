@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from tamiz.reporting.report import Trial, WholeModelGate
+from tamiz.reporting.gate import WholeModelGate
 
 #: Size of the plot in SVG units, and its margins.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 240, 52, 14, 30, 44
 _MB = 1e6
+#: Titles of the axis of the loss, by `WholeModelGate.shown_by`.
+_AXES = {
+    "dppl": "Δppl in percent",
+    "kl_mean": "mean KL in nats per token",
+    "cosine": "1 - mean cosine of embeddings",
+}
 
 
 def frontier(gate: WholeModelGate) -> dict[str, Any] | None:
     """Coordinates of all measured trials on common axes; None for fewer than two.
 
-    Loss is the mean KL divergence where the gate limits it, and else Δppl in percent. Size is
+    Loss is the mean KL divergence where the gate limits it, 1 - cosine of an encoder, and else Δppl
+    in percent. Size is
     megabytes of constants where every trial has them, and else the sites that gave a technique up.
 
     Args:
         gate: The gate.
     """
-    by_kl = gate.max_kl is not None and gate.max_dppl is None
-    limit = gate.max_kl if by_kl else None if gate.max_dppl is None else 100 * gate.max_dppl
-    losses_of = ((n, t, _loss(t, by_kl)) for n, t in enumerate(gate.trials))
+    way = gate.shown_by
+    limit = _loss(way, {"dppl": gate.max_dppl, "kl_mean": gate.max_kl, "cosine": gate.min_cosine})
+    losses_of = ((n, t, _loss(way, t.model_dump())) for n, t in enumerate(gate.trials))
     measured = [(n, t, loss) for n, t, loss in losses_of if loss is not None]
     if len(measured) < 2:
         return None
@@ -46,7 +54,7 @@ def frontier(gate: WholeModelGate) -> dict[str, Any] | None:
             "y": up(loss),
             "holds": trial.holds,
             "built": number == gate.built,
-            "label": f"trial {number + 1}: {_axis(by_kl)} {loss:.4g}"
+            "label": f"trial {number + 1}: {_AXES[way]} {loss:.4g}"
             + (f" at {size:.1f} MB" if sized else f", {size:.0f} sites without their technique"),
         }
         for size, (number, trial, loss) in zip(sizes, measured, strict=True)
@@ -60,19 +68,17 @@ def frontier(gate: WholeModelGate) -> dict[str, Any] | None:
         "floor": floor,
         "dots": dots,
         "limit": None if limit is None else up(limit),
-        "limit_label": None if limit is None else f"limit {limit:g}{'' if by_kl else ' %'}",
+        "limit_label": None if limit is None else f"limit {limit:g}{' %' if way == 'dppl' else ''}",
         "x": (f"{low:.1f}", f"{high:.1f}") if sized else (f"{low:.0f}", f"{high:.0f}"),
         "y": (f"{bottom:.3g}", f"{top:.3g}"),
         "x_title": "megabytes of constants" if sized else "sites without their technique",
-        "y_title": _axis(by_kl),
+        "y_title": _AXES[way],
     }
 
 
-def _loss(trial: Trial, by_kl: bool) -> float | None:
-    if by_kl:
-        return trial.kl_mean
-    return None if trial.dppl is None else 100 * trial.dppl
-
-
-def _axis(by_kl: bool) -> str:
-    return "mean KL in nats per token" if by_kl else "Δppl in percent"
+def _loss(way: str, given: Mapping[str, Any]) -> float | None:
+    """What an attribute of a trial, or its limit, says of the loss."""
+    value: float | None = given[way]
+    if value is None:
+        return None
+    return 100 * value if way == "dppl" else 1 - value if way == "cosine" else value

@@ -9,7 +9,8 @@ from typing import Any
 from tamiz.reporting.colours import BIT_STEPS, COSINE_STEPS, bits_step, cosine_step
 from tamiz.reporting.curves import chart, curves
 from tamiz.reporting.frontier import frontier
-from tamiz.reporting.report import Report, SiteReport, Totals, Trial, WholeModelGate
+from tamiz.reporting.gate import Trial, WholeModelGate
+from tamiz.reporting.report import Report, SiteReport, Totals
 
 
 def render(report: Report) -> str:
@@ -32,6 +33,7 @@ def render(report: Report) -> str:
         report=report,
         weights=weights_text(report.totals),
         quality=_quality(report),
+        limits=limits_text(report.gate),
         frontier=frontier(report.gate),
         scales=(BIT_STEPS, COSINE_STEPS),
         columns=columns,
@@ -89,6 +91,9 @@ def _dense_last(kind: tuple[str, int]) -> bool:
 def _quality(report: Report) -> dict[str, str]:
     """The quality of the built model in a few words, and a sentence on how it is known."""
     gate, trial = report.gate, report.gate.result
+    if trial is not None and trial.cosine is not None:
+        note = f"mean over {gate.windows} texts of {gate.window_tokens} tokens{_limits(gate)}"
+        return {"value": f"{trial.cosine:.4f}", "unit": "cosine of embeddings", "note": note}
     if trial is not None:
         loss = "not finite" if trial.dppl is None else f"{100 * trial.dppl:+.2f} %"
         return {
@@ -111,13 +116,21 @@ def _perplexities(trial: Trial) -> str:
     return "; ".join(parts)
 
 
-def _limits(gate: WholeModelGate) -> str:
+def limits_text(gate: WholeModelGate) -> str:
+    """The limits of a gate in a few words; "" where it has none."""
     limits = []
     if gate.max_dppl is not None:
         limits.append(f"{100 * gate.max_dppl:g} % perplexity")
     if gate.max_kl is not None:
         limits.append(f"KL {gate.max_kl:g}")
-    return f"; limit {' and '.join(limits)}" if limits else ""
+    if gate.min_cosine is not None:
+        limits.append(f"cosine {gate.min_cosine:g}")
+    return " and ".join(limits)
+
+
+def _limits(gate: WholeModelGate) -> str:
+    found = limits_text(gate)
+    return f"; limit {found}" if found else ""
 
 
 def _autotune(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:

@@ -6,24 +6,15 @@ reader: it refuses unknown and missing fields, other types, and reports of anoth
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import Any, Literal
 
 from tamiz import __version__
 from tamiz.api.site import SiteKind
+from tamiz.reporting.gate import WholeModelGate
+from tamiz.reporting.record import Count, Metrics, Record
 
 #: Version of the report's format. 1 had no version, and two places for a site's decision.
 FORMAT: Literal[2] = 2
-
-Count = Annotated[int, Field(ge=0)]
-Metrics = dict[str, float | None]
-
-
-class Record(BaseModel):
-    """A part of the report: frozen, and strict about names and types."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class TechniqueChoice(Record):
@@ -71,99 +62,6 @@ class Totals(Record):
     exact: Count
     bytes_before: Count
     bytes_after: Count
-
-
-class Trial(Record):
-    """A candidate that the gate of the whole model built and measured against dense.
-
-    Attributes:
-        refused: Ids of the sites at which the candidate did without the technique.
-        predicted: Predicted Δppl; None where there was no prediction.
-        strength: Value of the techniques' common strength; None where the trial set none.
-        dppl: Measured Δppl; None where the perplexity was not finite.
-        kl_mean: Mean over positions of KL(dense ‖ candidate), in nats.
-        ppl: Perplexity of the candidate.
-        ppl_dense: Perplexity of the dense model.
-        ppl_decode: Perplexity of the candidate in the positions that are read in steps.
-        ppl_decode_dense: Perplexity of the dense model in the same positions.
-        kl_decode: As `kl_mean`, of a candidate that reads in steps.
-        dppl_error: Standard error of ln(1 + Δppl) over windows; None for a single window.
-        kl_error: Likewise of the larger of `kl_mean` and `kl_decode`.
-        bytes: Bytes of all constants of the candidate; None where none were predicted.
-        predicted_tok_s: Predicted tokens per second of a decode step; None where the machine was
-            not measured.
-        holds: Whether the candidate is within the limits.
-    """
-
-    refused: list[str]
-    predicted: float | None
-    strength: float | None = None
-    dppl: float | None = None
-    kl_mean: float | None = None
-    ppl: float | None = None
-    ppl_dense: float | None = None
-    ppl_decode: float | None = None
-    ppl_decode_dense: float | None = None
-    kl_decode: float | None = None
-    dppl_error: float | None = None
-    kl_error: float | None = None
-    bytes: Count | None = None
-    predicted_tok_s: float | None = None
-    holds: bool
-
-
-class Paying(Record):
-    """Whether a technique that a build within limits might choose pays.
-
-    Attributes:
-        technique: Its name.
-        applied: Whether the built model has it.
-        reason: Predicted or measured times.
-    """
-
-    technique: str
-    applied: bool
-    reason: str
-
-
-class WholeModelGate(Record):
-    """The gate of the whole model: Δppl of the built model on a text, held to a budget.
-
-    Attributes:
-        max_dppl: Largest accepted Δppl; None for no such limit.
-        max_kl: Largest accepted mean KL divergence, in nats per token; None for no such limit.
-        skipped: Why the gate did not run; None where it ran.
-        text: What was read: ``calibration``, or ``the model's own``.
-        windows: Windows of text that each trial read.
-        window_tokens: Tokens of a window.
-        decode: Whether trials also read in steps.
-        trials: The candidates, in order.
-        built: Index in `trials` of the built candidate; None where nothing lossy was left.
-        paying: Techniques that a build within limits might choose.
-    """
-
-    max_dppl: float | None
-    max_kl: float | None = None
-    skipped: str | None = None
-    text: Literal["calibration", "the model's own"] | None = None
-    windows: Count | None = None
-    window_tokens: Count | None = None
-    decode: bool = False
-    trials: list[Trial] = []
-    built: Count | None = None
-    paying: list[Paying] = []
-
-    @model_validator(mode="after")
-    def _built_is_a_trial(self) -> WholeModelGate:
-        if self.built is not None and self.built >= len(self.trials):
-            most = len(self.trials)
-            raise ValueError(f"Input should be an index below the number of trials, {most}")
-        return self
-
-    @property
-    def result(self) -> Trial | None:
-        """The trial of the model that was built."""
-        return None if self.built is None else self.trials[self.built]
 
 
 class Decision(Record):
@@ -380,6 +278,11 @@ class Report(Record):
     dropped: list[Dropped]
     notes: list[NoteReport]
     seconds: dict[str, float] | None = None
+
+    @property
+    def of_decoder(self) -> bool:
+        """Whether the model gives logits; else it is an encoder, or something else."""
+        return "top1_agreement" in self.check
 
     def as_json(self) -> dict[str, Any]:
         """The report as a JSON object."""

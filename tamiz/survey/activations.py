@@ -67,13 +67,14 @@ class Values:
 
     def __call__(self, window: Sequence[int]) -> dict[str, NDArray[np.float32]]:
         """The values ``[T, K]`` by name for one sequence of T tokens."""
+        values = self.in_shape(window)
+        return {name: value.reshape(len(window), -1) for name, value in values.items()}
+
+    def in_shape(self, window: Sequence[int]) -> dict[str, NDArray[np.float32]]:
+        """The values by name for one sequence of tokens, in the shapes that the graph has."""
         ids = np.array([window], np.int64)
         feeds = {i.name: _feed(i, ids) for i in self._session.get_inputs()}
-        outputs = self._session.run(self.names, feeds)
-        return {
-            name: value.reshape(len(window), -1)
-            for name, value in zip(self.names, outputs, strict=True)
-        }
+        return dict(zip(self.names, self._session.run(self.names, feeds), strict=True))
 
 
 class Activations(Values):

@@ -1,27 +1,32 @@
-r"""What errors of weights cost a decoder, from inputs and output gradients of its products.
+r"""What errors of weights cost a model, from inputs and output gradients of its products.
 
     loss(ΔW) = ½ · mean over tokens t of Σ_n G_n · (ΔW x_t)_n²        G_n = E[(∂ log p / ∂y_n)²]
 
 y = W x is a site's product, and the token behind p is drawn from the model's own distribution, so G
 is the Fisher information of the output. The loss is in nats of KL divergence per token: small
-errors, nearly uncorrelated between outputs and sites. At an embedding, x_t selects a row.
+errors, nearly uncorrelated between outputs and sites. At an embedding, x_t selects a row. Of an
+encoder the loss is 1 - cosine of the embedding of a text (see `tamiz.survey.ways_back`), to which
+the errors of its tokens add up:
+
+    loss(ΔW) = ½ · mean over texts of Σ_n (Σ_t g_tn (ΔW x_t)_n)²
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.api.site import Site, SiteKind
 from tamiz.survey.activations import Values, linear_inputs
-from tamiz.survey.backward import Gradients, UnknownOpError, back, wanted
-from tamiz.survey.gradients import Progress, surprise
+from tamiz.survey.backward import Gradients
+from tamiz.survey.gradients import Progress
 from tamiz.survey.survey import Survey, reading
+from tamiz.survey.ways_back import Way, way_back
 from tamiz_ops.formats import TILE
 
 if TYPE_CHECKING:
@@ -30,8 +35,6 @@ if TYPE_CHECKING:
 Float = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
-#: First positions of a text, which are left out: their activations differ from all others.
-_FIRST = 4
 #: Inputs that are kept of each site.
 _SAMPLES = 128
 #: Values that a window keeps, in units of the inputs and outputs of its sites; the others are of
@@ -72,12 +75,20 @@ class Sensitivity:
         if self.inputs is None:
             of_rows = [np.square(error, dtype=np.float64) @ self.outputs for error in errors]
             return 0.5 * float(np.concatenate(of_rows).mean())
-        found = []
-        for tile, error in zip(tiles, errors, strict=True):
-            weights = self.outputs[TILE * tile : TILE * (tile + 1)].astype(np.float64)
-            squares = np.square(error @ self.inputs.T, dtype=np.float64).mean(axis=1)
-            found.append(float(squares @ weights) / max(float(weights.sum()), 1e-300))
-        return 0.5 * float(np.mean(found)) * float(self.outputs.sum(dtype=np.float64))
+        parts = [
+            self.of_tile(tile, error)
+            / max(
+                float(self.outputs[TILE * tile : TILE * (tile + 1)].sum(dtype=np.float64)), 1e-300
+            )
+            for tile, error in zip(tiles, errors, strict=True)
+        ]
+        return 0.5 * float(np.mean(parts)) * float(self.outputs.sum(dtype=np.float64))
+
+    def of_tile(self, tile: int, error: Float) -> float:
+        """Twice what an error of one tile's rows costs."""
+        assert self.inputs is not None
+        squares = np.square(error @ self.inputs.T, dtype=np.float64).mean(axis=1)
+        return float(squares @ self.outputs[TILE * tile : TILE * (tile + 1)].astype(np.float64))
 
     def _of_tiles(self, count: int) -> Float64:
         """Σ G of each tile; of an embedding, and where no output matters, 1."""
@@ -88,14 +99,35 @@ class Sensitivity:
         return sums
 
 
+@dataclass(frozen=True)
+class TextSensitivity(Sensitivity):
+    """The same where the errors of the tokens of a text add up.
+
+    Attributes:
+        gradients: g of the inputs, float32 ``[S, N]``, text after text.
+        texts: Number of texts, all of one length.
+    """
+
+    gradients: Float
+    texts: int
+
+    def of_tile(self, tile: int, error: Float) -> float:
+        """Twice what an error of one tile's rows costs."""
+        assert self.inputs is not None
+        of_outputs = self.gradients[:, TILE * tile : TILE * (tile + 1)]
+        changes = (self.inputs @ error.T) * of_outputs
+        of_texts = changes.reshape(self.texts, -1, len(error)).sum(axis=1, dtype=np.float64)
+        return float(np.square(of_texts).sum()) / self.texts
+
+
 def sensitivities(
     survey: Survey, windows: Sequence[Sequence[int]], progress: Progress, at_once: int = 1
 ) -> Mapping[str, Sensitivity]:
     """Sensitivities of all sites that have a weight.
 
     Args:
-        survey: A dense decoder.
-        windows: Tokens of a text.
+        survey: A dense decoder or encoder.
+        windows: Tokens of a text; for an encoder, of several texts of one length.
         progress: Called for every window.
         at_once: Windows to read side by side, each with its own activations in memory.
 
@@ -108,22 +140,27 @@ def sensitivities(
     from threadpoolctl import threadpool_limits
 
     sites = {site.node: site for site in survey.sites if site.weight is not None}
-    nodes, logits = list(survey.model.graph), survey.model.graph.outputs[0].name
-    if logits != "logits":
-        raise UnknownOpError(f"{logits}, expected logits")
-    inputs = linear_inputs(survey)
-    read = (name for node in nodes for name in wanted(node))
-    names = dict.fromkeys([logits, *read, *inputs.values()])
+    nodes, way, inputs = list(survey.model.graph), way_back(survey, sites), linear_inputs(survey)
+    read = (name for node in nodes for name in way.wanted(node))
+    names = dict.fromkeys([way.output, *read, *inputs.values()])
     run = Values(survey, list(names), threads=1)
-    step = max(1, sum(max(0, len(window) - _FIRST) for window in windows) // _SAMPLES)
+    first, tokens = way.first, sum(max(0, len(window) - way.first) for window in windows)
+    step = 1 if way.texts else max(1, tokens // _SAMPLES)
 
-    def measure(number: int) -> tuple[dict[str, Float], dict[str, Float64]]:
-        """Inputs that are kept of one window, and the sums of squared gradients of its sites."""
-        values = run(windows[number])
-        kept = {name: values[name][_FIRST::step].copy() for name in inputs.values()}
+    def measure(number: int) -> tuple[dict[str, Float], dict[str, NDArray[Any]]]:
+        """Inputs that are kept of one window, and of the gradients of its sites what counts."""
+        values = way.values(run, windows[number])
+        kept = {name: _by_token(values[name])[first::step].copy() for name in inputs.values()}
         random = np.random.Generator(np.random.Philox(number))
-        at = {logits: surprise(values.pop(logits), random)}
-        return kept, _squares(nodes, sites, values, at)
+        at = {way.output: way.start(values.pop(way.output), random)}
+        of_sites = _gradients(nodes, sites, way, values, at)
+        if not way.texts:
+            return kept, {site.id: _squares(gradient[first:]) for site, gradient in of_sites}
+        ids = np.unique(windows[number], return_inverse=True)[1]
+        return kept, {
+            site.id: _by_row(gradient, ids) if site.kind == SiteKind.EMBEDDING else gradient
+            for site, gradient in of_sites
+        }
 
     found = []
     # One thread a window: sums must not depend on the number of threads.
@@ -133,23 +170,32 @@ def sensitivities(
         for pair in pool.map(measure, range(len(windows))):
             found.append(pair)
             progress("measure sensitivity", len(found), len(windows))
-    tokens = sum(max(1, len(window) - _FIRST) for window in windows)
-    result = {}
+    result: dict[str, Sensitivity] = {}
     for site in sites.values():
-        if all(site.id in squares for _, squares in found):
-            total = np.sum([squares[site.id] for _, squares in found], axis=0) / tokens
-            x = None
-            if site.kind != SiteKind.EMBEDDING:
-                x = np.concatenate([kept[inputs[site.id]] for kept, _ in found])
-            result[site.id] = Sensitivity(x, total.astype(np.float32))
+        if not all(site.id in gradients for _, gradients in found):
+            continue
+        given, x = [gradients[site.id] for _, gradients in found], None
+        if site.kind != SiteKind.EMBEDDING:
+            x = np.concatenate([kept[inputs[site.id]] for kept, _ in found])
+        squares = [_squares(g) for g in given] if way.texts else given
+        outputs = np.sum(squares, axis=0) / (len(windows) if way.texts else max(1, tokens))
+        result[site.id] = Sensitivity(x, outputs.astype(np.float32))
+        if way.texts and x is not None:
+            of_texts = np.concatenate(given), len(windows)
+            result[site.id] = TextSensitivity(x, outputs.astype(np.float32), *of_texts)
     return result
+
+
+def _by_token(values: Float) -> Float:
+    """Of shape ``[T, K]``."""
+    return values.reshape(-1, values.shape[-1])
 
 
 def windows_at_once(survey: Survey, tokens: int, memory: int) -> int:
     """How many windows can be read side by side, at least 1.
 
     Args:
-        survey: A dense decoder.
+        survey: A dense model.
         tokens: Tokens of a window.
         memory: Bytes that their activations may take.
     """
@@ -157,31 +203,43 @@ def windows_at_once(survey: Survey, tokens: int, memory: int) -> int:
     return max(1, memory // max(1, _VALUES * 4 * tokens * of_sites))
 
 
-def _squares(
+def _by_row(gradient: Float, rows: NDArray[np.intp]) -> Float:
+    """Sums over the tokens that an embedding has the same row for."""
+    sums = np.zeros((rows.max() + 1, gradient.shape[1]), np.float32)
+    np.add.at(sums, rows, gradient)
+    return sums
+
+
+def _squares(gradient: Float) -> Float64:
+    """Sums over tokens of the squares of ``[T, N]``."""
+    sums: Float64 = np.einsum("tn,tn->n", gradient, gradient, dtype=np.float64)
+    return sums
+
+
+def _gradients(
     nodes: Sequence[ir.Node],
     sites: Mapping[str, Site],
+    way: Way,
     values: Mapping[str, Float],
     at: dict[str, Float],
-) -> dict[str, Float64]:
-    """Sums over tokens of the squared gradients at the outputs of sites, by id.
+) -> Iterator[tuple[Site, Float]]:
+    """Sites, the last one first, and the gradients ``[T, N]`` at their outputs.
 
     Args:
         nodes: In the order of the graph.
         sites: The sites, by the names of their nodes.
+        way: The way back.
         values: What the backward pass is computed from, by name.
         at: The gradient at the graph's output, by name; holds those at other values on the way.
     """
-    squares: dict[str, Float64] = {}
     for node in reversed(nodes):
         given: Gradients = [at.pop(output.name or "", None) for output in node.outputs]
         if all(gradient is None for gradient in given):
             continue
         site, first = sites.get(node.name or ""), given[0]
         if site is not None and first is not None:
-            square = np.einsum("tn,tn->n", first[_FIRST:], first[_FIRST:], dtype=np.float64)
-            squares[site.id] = squares.get(site.id, 0) + square
-        for value, gradient in zip(node.inputs, back(node, values, given), strict=False):
+            yield site, _by_token(first)
+        for value, gradient in zip(node.inputs, way.back(node, values, given), strict=False):
             if value is not None and value.name is not None and gradient is not None:
                 before = at.get(value.name)
                 at[value.name] = gradient if before is None else before + gradient
-    return squares

@@ -37,6 +37,11 @@ class Survey:
     notes: tuple[Note, ...]
     recognised: Mapping[str, int]
 
+    @property
+    def gives_logits(self) -> bool:
+        """Whether the model is a decoder; else an encoder, or something else."""
+        return self.model.graph.outputs[0].name == "logits"
+
     def multiplying(self, site: Site) -> Site:
         """The site that multiplies with a site's weight, whose input its fit depends on.
 

@@ -1,6 +1,7 @@
 """Bundles of small encoders."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -33,7 +34,11 @@ def write_encoder(folder: Path, noise: float = 0.0, width: int = WIDTH, inputs: 
         "last_hidden_state", TensorProto.FLOAT, ["batch", "length", width]
     )
     constant = numpy_helper.from_array(values, "table")
-    graph = helper.make_graph([node], "encoder", ids, [hidden], [constant])
+    return _write(folder, helper.make_graph([node], "encoder", ids, [hidden], [constant]))
+
+
+def _write(folder: Path, graph: onnx.GraphProto) -> Path:
+    """A bundle of a graph, and a tokenizer that splits at spaces."""
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     folder.mkdir()
     onnx.save(model, folder / "model.onnx")
@@ -45,8 +50,79 @@ def write_encoder(folder: Path, noise: float = 0.0, width: int = WIDTH, inputs: 
     )
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text("{}")
+    (folder / "config.json").write_text('{"max_position_embeddings": 512}')
     write_manifest(folder, "dense", Source("made"))
     return folder
+
+
+class _Graph:
+    """Nodes and constants of a graph; `add` gives the name of a node's output."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.random = np.random.default_rng(0)
+
+    def constant(self, values: object, kind: type = np.float32) -> str:
+        name = f"constant.{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.array(values, kind), name))
+        return name
+
+    def weight(self, *shape: int) -> str:
+        return self.constant(self.random.standard_normal(shape) / shape[0] ** 0.5)
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{op}.{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
+        return name
+
+    def linear(self, x: str, n: int, k: int) -> str:
+        product = self.add("MatMul", x, self.weight(n, k))
+        return self.add("Add", self.constant(0.1 * self.random.standard_normal(k)), product)
+
+    def norm(self, x: str, width: int) -> str:
+        scale = self.constant(1 + 0.1 * self.random.standard_normal(width))
+        return self.add("LayerNormalization", x, scale, self.constant(np.zeros(width)), axis=-1)
+
+
+def write_transformer(folder: Path, layers: int = 2, width: int = 64, heads: int = 4) -> Path:
+    """An encoder as torch exports one: attention with a mask, GELU by Erf, LayerNormalization.
+
+    Args:
+        folder: The bundle's folder; must not exist.
+        layers: Its layers.
+        width: Numbers of a hidden state.
+        heads: Heads of an attention.
+    """
+    g = _Graph()
+    mask = g.add("Cast", "attention_mask", to=TensorProto.FLOAT)
+    hidden = g.add("Mul", g.add("Sub", g.constant(1), mask), g.constant(-1e4))
+    hidden = g.add("Unsqueeze", hidden, g.constant([1, 2], np.int64))
+    x = g.norm(
+        g.add("Gather", g.constant(g.random.standard_normal((WORDS, width))), "input_ids"), width
+    )
+    split = g.constant([0, 0, heads, width // heads], np.int64)
+    joined = g.constant([0, 0, width], np.int64)
+    for _ in range(layers):
+        q, k, v = (g.add("Reshape", g.linear(x, width, width), split) for _ in range(3))
+        turned = g.add("Transpose", k, perm=[0, 2, 3, 1])
+        scores = g.add("MatMul", g.add("Transpose", q, perm=[0, 2, 1, 3]), turned)
+        scores = g.add("Div", scores, g.constant((width // heads) ** 0.5))
+        p = g.add("Softmax", g.add("Add", scores, hidden), axis=-1)
+        mixed = g.add("MatMul", p, g.add("Transpose", v, perm=[0, 2, 1, 3]))
+        mixed = g.add("Reshape", g.add("Transpose", mixed, perm=[0, 2, 1, 3]), joined)
+        x = g.norm(g.add("Add", g.linear(mixed, width, width), x), width)
+        up = g.linear(x, width, 2 * width)
+        erf = g.add("Erf", g.add("Div", up, g.constant(2**0.5)))
+        gelu = g.add("Mul", g.add("Mul", up, g.add("Add", erf, g.constant(1))), g.constant(0.5))
+        x = g.norm(g.add("Add", g.linear(gelu, 2 * width, width), x), width)
+    g.nodes.append(helper.make_node("Identity", [x], ["last_hidden_state"]))
+    names = ["input_ids", "attention_mask"]
+    ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "length"]) for n in names]
+    output = helper.make_tensor_value_info(
+        "last_hidden_state", TensorProto.FLOAT, ["batch", "length", width]
+    )
+    return _write(folder, helper.make_graph(g.nodes, "encoder", ids, [output], g.constants))
 
 
 def write_text(path: Path, words: int) -> Path:

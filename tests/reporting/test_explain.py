@@ -105,7 +105,7 @@ def test_the_overview_folds_layers(tiny_dense: Path) -> None:
     bundle = built(tiny_dense, {"noise": 1e-4})
     text = ok("explain", bundle)
     assert "layers.0-1.ffn_down" in text
-    assert "whole-model gate: Δppl at most 0.02, measured " in text
+    assert "whole-model gate: limit 2 % perplexity, measured dppl " in text
     assert max(map(len, text.splitlines())) <= 100
     found = json.loads(ok("explain", bundle, "--json"))
     assert {site["site"] for site in found["sites"]} >= {SITE, "output"}

@@ -11,6 +11,7 @@ from tamiz.building.build import build
 from tamiz.planning.plan import choose
 from tamiz.plugins import load
 from tamiz.reporting.colours import BIT_STEPS, COSINE_STEPS, Step
+from tamiz.reporting.gate import Trial, WholeModelGate
 from tamiz.reporting.page import render, weights_text
 from tamiz.reporting.report import (
     Attempt,
@@ -22,8 +23,6 @@ from tamiz.reporting.report import (
     SiteDecision,
     SiteReport,
     Totals,
-    Trial,
-    WholeModelGate,
 )
 
 
@@ -97,7 +96,7 @@ def report(sites: dict[str, SiteReport], gate: WholeModelGate, source: str = "ti
         ),
         totals=Totals(sites=1, replaced=1, exact=0, bytes_before=9, bytes_after=1),
         gate=gate,
-        check={},
+        check={"top1_agreement": 1.0},
         sites=sites,
         conflicts=[],
         dropped=[],

@@ -1,0 +1,121 @@
+"""Candidates of an encoder's build, run in onnxruntime: how close their embeddings are to dense.
+
+Texts are pieces of the calibration's windows, between the tokens that begin and end a text.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.building.candidates import Progress
+from tamiz.building.selection import Slot
+from tamiz.calibration.file import Calibration
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError, naming
+from tamiz.planning.machine import cores
+from tamiz.reporting.gate import Trial, WholeModelGate
+
+if TYPE_CHECKING:
+    from tamiz.runtime.encoder import Encoder
+
+#: Tokens of a text.
+_LENGTH = 128
+
+
+def texts_of(windows: Sequence[list[int]], bundle: Bundle) -> NDArray[np.int64]:
+    """Texts ``[texts, tokens]`` of one length.
+
+    Args:
+        windows: Tokens of a calibration's windows.
+        bundle: The encoder, whose tokenizer says how a text begins and ends.
+    """
+    from tamiz.runtime.tokenizer import Tokenizer
+
+    first, last = Tokenizer(bundle).ends()
+    inner = min(_LENGTH, len(windows[0])) - len(first) - len(last)
+    pieces = [
+        window[start : start + inner]
+        for window in windows
+        for start in range(0, len(window) - inner + 1, inner)
+    ]
+    return np.array([[*first, *piece, *last] for piece in pieces], np.int64)
+
+
+@dataclass(frozen=True)
+class EncoderCandidates:
+    """How candidates are made and scored.
+
+    Attributes:
+        dense: The dense model, of one thread.
+        known: The calibration; its judging windows are read.
+        folder: Where candidates are written, one after the other.
+        write: Writes the bundle of a candidate into a folder.
+        progress: Told of every candidate.
+    """
+
+    dense: Encoder
+    known: Calibration
+    folder: Path
+    write: Callable[[Sequence[Slot], Path], None]
+    progress: Progress
+
+    @cached_property
+    def texts(self) -> NDArray[np.int64]:
+        """The texts that are read."""
+        return texts_of(self.known.judging or self.known.tokens, self.dense.bundle)
+
+    @cached_property
+    def _expected(self) -> NDArray[np.float32]:
+        from tamiz.evaluation.embeddings import read
+
+        return read(self.dense.embeddings, self.texts, cores())
+
+    def score(self, slots: Sequence[Slot]) -> dict[str, float]:
+        """``cosine`` of a candidate, its mean over texts, and its standard error.
+
+        Raises:
+            RuntimeError: It does not run.
+        """
+        from tamiz.evaluation.embeddings import cosines, read
+        from tamiz.runtime.encoder import Encoder, load_model
+
+        def report(done: int) -> None:
+            self.progress("score a candidate", done, len(self.texts))
+
+        report(0)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with naming(self.folder):
+            self.folder.mkdir(parents=True)
+            self.write(slots, self.folder)
+        try:
+            candidate = load_model(self.folder, threads=1)
+        except TamizError as error:
+            raise RuntimeError(f"the built model does not run: {error}") from error
+        assert isinstance(candidate, Encoder)
+        found = cosines(self._expected, read(candidate.embeddings, self.texts, cores(), report))
+        quality = {"cosine": float(found.mean())}
+        if len(found) > 1:
+            quality["cosine_error"] = float(found.std(ddof=1) / len(found) ** 0.5)
+        return quality
+
+    def gate(
+        self, trials: list[Trial], built: int | None, min_cosine: float | None
+    ) -> WholeModelGate:
+        """What the report says of the gate that these candidates were scored for."""
+        return WholeModelGate(
+            max_dppl=None,
+            min_cosine=min_cosine,
+            text="calibration",
+            windows=self.texts.shape[0],
+            window_tokens=self.texts.shape[1],
+            trials=trials,
+            built=built,
+        )

@@ -1,0 +1,145 @@
+"""What a loss changes by with the outputs of a model, and the way from there back to its sites.
+
+A decoder loses log p of a token that is drawn from its own distribution, so that the mean of the
+squared gradients is the Fisher information:
+
+    KL ≈ ½ E[(∂ log p / ∂y · δy)²]
+
+An encoder's embedding e = s / ‖s‖ is the mean over positions, s = Σ_t h_t, of length 1:
+
+    1 - cos(e, e + δe) ≈ ½ ‖δs - ⟨e, δs⟩ e‖² / ‖s‖² = ½ E[(g · δs)²]        g = (z - ⟨e, z⟩ e) / ‖s‖
+
+with z of independent normal numbers. So both losses come back in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.survey import backward, backward_encoder
+from tamiz.survey.activations import Values
+from tamiz.survey.backward import Gradients, UnknownOpError
+from tamiz.survey.gradients import surprise
+from tamiz.survey.survey import Survey
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Float = NDArray[np.float32]
+
+#: First positions of a text that a decoder continues, which are left out: their activations differ
+#: from all others.
+_FIRST = 4
+
+
+class Way(Protocol):
+    """How a loss comes back through one kind of model.
+
+    Attributes:
+        output: The value that it starts at.
+        first: Positions at the start of a window that are left out.
+        texts: Whether there is one loss a text, else one a token.
+    """
+
+    output: str
+    first: int
+    texts: bool
+
+    def wanted(self, node: ir.Node) -> list[str]:
+        """Names of the values that the way back through a node is computed from."""
+
+    def values(self, run: Values, window: Sequence[int]) -> dict[str, Float]:
+        """The values of a window."""
+
+    def start(self, output: Float, random: np.random.Generator) -> Float:
+        """What the loss changes by with the output, for one draw."""
+
+    def back(self, node: ir.Node, values: backward.Values, given: Gradients) -> Gradients:
+        """What it changes by with a node's inputs.
+
+        Raises:
+            UnknownOpError: The way back through the node is not known.
+        """
+
+
+class DecoderWay(Way):
+    """Nats of KL divergence a token."""
+
+    output, first, texts = "logits", _FIRST, False
+
+    def wanted(self, node: ir.Node) -> list[str]:
+        """See `Way`."""
+        return backward.wanted(node)
+
+    def values(self, run: Values, window: Sequence[int]) -> dict[str, Float]:
+        """See `Way`."""
+        return run(window)
+
+    def start(self, output: Float, random: np.random.Generator) -> Float:
+        """See `Way`."""
+        return surprise(output, random)
+
+    def back(self, node: ir.Node, values: backward.Values, given: Gradients) -> Gradients:
+        """See `Way`."""
+        return backward.back(node, values, given)
+
+
+class EncoderWay(Way):
+    """1 - cosine of the embedding of a text."""
+
+    first, texts = 0, True
+
+    def __init__(self, nodes: Sequence[ir.Node], sites: Collection[str], output: str) -> None:
+        self.output = output
+        self._dependent = backward_encoder.dependent(nodes, sites)
+
+    def wanted(self, node: ir.Node) -> list[str]:
+        """See `Way`."""
+        return backward_encoder.wanted(node) if self._depends(node) else []
+
+    def values(self, run: Values, window: Sequence[int]) -> dict[str, Float]:
+        """See `Way`."""
+        return run.in_shape(window)
+
+    def start(self, output: Float, random: np.random.Generator) -> Float:
+        """See `Way`."""
+        total = output.sum(axis=(0, 1), dtype=np.float64)
+        length = np.linalg.norm(total)
+        drawn = random.standard_normal(len(total))
+        apart = (drawn - total * (total @ drawn) / length**2) / length
+        return np.broadcast_to(apart.astype(np.float32), output.shape)
+
+    def back(self, node: ir.Node, values: backward.Values, given: Gradients) -> Gradients:
+        """See `Way`."""
+        if not self._depends(node):
+            return []
+        found = backward_encoder.back(node, values, given)
+        return [
+            gradient if value is not None and value.name in self._dependent else None
+            for value, gradient in zip(node.inputs, found, strict=False)
+        ]
+
+    def _depends(self, node: ir.Node) -> bool:
+        return any(value is not None and value.name in self._dependent for value in node.inputs)
+
+
+def way_back(survey: Survey, sites: Collection[str]) -> Way:
+    """The way back through a model.
+
+    Args:
+        survey: A dense model.
+        sites: Names of the nodes of its sites.
+
+    Raises:
+        UnknownOpError: It gives neither logits nor hidden states.
+    """
+    output = survey.model.graph.outputs[0]
+    if survey.gives_logits:
+        return DecoderWay()
+    if output.name is None or output.shape is None or len(output.shape) != 3:
+        raise UnknownOpError(f"{output.name}, expected logits, or hidden states of an encoder")
+    return EncoderWay(list(survey.model.graph), sites, output.name)

@@ -1,0 +1,65 @@
+"""`tamiz build --min-cosine`: encoders within a limit of quality."""
+
+from pathlib import Path
+
+import pytest
+
+from kit.command_line import ok, refused
+from kit.encoders import write_text, write_transformer
+from tamiz.files.bundle import Bundle
+from tamiz.reporting.reader import bundle_report
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an encoder and its calibration."""
+    folder = tmp_path_factory.mktemp("encoder")
+    write_transformer(folder / "dense")
+    text = write_text(folder / "text.txt", 4200)
+    ok("calibrate", folder / "dense", "-o", folder / "known", "--text", text)
+    return folder
+
+
+def test_formats_are_chosen_within_a_cosine(encoder: Path, tmp_path: Path) -> None:
+    dense, out = encoder / "dense", tmp_path / "out"
+    given = ["build", dense, "-o", out, "--calibration", encoder / "known"]
+    lines = ok(*given, "--min-cosine=0.9995").splitlines()
+    assert "weights replaced" in lines[0]
+    (quality,) = [line for line in lines if line.startswith("whole model on")]
+    assert (
+        "windows of 128 tokens of the calibration text: mean cosine of embeddings 0.999" in quality
+    )
+    assert ", at least 0.9995 accepted; " in quality
+    assert lines[-1].endswith(f"see what is in it: tamiz inspect {out}")
+    gate = bundle_report(Bundle.open(out)).gate
+    assert gate.result.cosine >= 0.9995
+    explained = ok("explain", out)
+    assert "whole-model gate: limit cosine 0.9995, measured cosine 0.999" in explained
+
+
+def test_the_default_bounds_what_flags_ask_for(encoder: Path, tmp_path: Path) -> None:
+    given = ["build", encoder / "dense", "--calibration", encoder / "known", "--block-quant=on"]
+    ok(*given, "-o", tmp_path / "out")
+    gate = bundle_report(Bundle.open(tmp_path / "out")).gate
+    assert (gate.min_cosine, gate.max_dppl) == (0.99, None)
+    assert gate.result.cosine >= 0.99
+    ok(*given, "-o", tmp_path / "free", "--min-cosine=off")
+    assert bundle_report(Bundle.open(tmp_path / "free")).gate.skipped == "switched off"
+
+
+def test_a_preference_alone_takes_the_default(encoder: Path, tmp_path: Path) -> None:
+    given = ["build", encoder / "dense", "--calibration", encoder / "known", "--prefer=size"]
+    ok(*given, "-o", tmp_path / "out")
+    assert bundle_report(Bundle.open(tmp_path / "out")).gate.min_cosine == 0.99
+
+
+@pytest.mark.parametrize("given", ["1", "-0.1", "most", "nan"])
+def test_other_values_are_refused(encoder: Path, tmp_path: Path, given: str) -> None:
+    message = refused("build", encoder / "dense", "-o", tmp_path / "out", f"--min-cosine={given}")
+    assert message == f"--min-cosine={given}: expected a fraction from 0 to below 1, or off"
+
+
+def test_a_frontier_of_an_encoder_is_refused(encoder: Path, tmp_path: Path) -> None:
+    given = [encoder / "dense", "-o", tmp_path / "points.json", "--calibration", encoder / "known"]
+    message = refused("frontier", *given)
+    assert message.startswith(f"{encoder / 'dense'}: a frontier needs the logits of a decoder")

@@ -1,0 +1,178 @@
+"""The way back through the ops of an encoder, against differences of onnx's own evaluation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from kit.encoders import write_encoder, write_transformer
+from tamiz.files.bundle import Bundle
+from tamiz.plugins import load
+from tamiz.survey.activations import Values
+from tamiz.survey.backward import UnknownOpError
+from tamiz.survey.backward_encoder import back, dependent, wanted
+from tamiz.survey.sensitivity import TextSensitivity, sensitivities
+from tamiz.survey.survey import Survey, survey
+from tamiz.survey.ways_back import EncoderWay, way_back
+
+RANDOM = np.random.default_rng(0)
+OTHER = {"Reshape": [3, 2, 4], "Squeeze": [0], "Unsqueeze": [1]}
+
+
+def node_of(op: str, shapes: list[tuple[int, ...]], **attributes: Any) -> tuple[ir.Node, Any]:
+    """A node whose inputs are computed, and a function that evaluates it in float64."""
+    names = [f"x{i}" for i in range(len(shapes))]
+    shape = [numpy_constant(OTHER[op])] if op in OTHER else []
+    made = helper.make_node(op, [*names, *(c.name for c in shape)], ["y"], name="n", **attributes)
+    inputs = [
+        helper.make_tensor_value_info(n, TensorProto.DOUBLE, s)
+        for n, s in zip(names, shapes, strict=True)
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)
+    graph = helper.make_graph([made], "graph", inputs, [output], shape)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    at = ir.from_proto(model).graph.node(0)
+    run: Any = ReferenceEvaluator(model)
+    if op == "Erf":  # evaluated in float32
+        return at, lambda given: np.vectorize(math.erf)(given["x0"])
+    return at, lambda given: run.run(["y"], given)[0]
+
+
+def numpy_constant(values: list[int]) -> onnx.TensorProto:
+    return onnx.numpy_helper.from_array(np.array(values, np.int64), "shape")
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes"),
+    [
+        ("Add", [(2, 3, 4), (2, 3, 4)], {}),
+        ("Add", [(2, 3, 4), (4,)], {}),
+        ("Add", [(2, 1, 4), (3, 1)], {}),
+        ("Sub", [(3, 4), (2, 3, 4)], {}),
+        ("Mul", [(2, 3, 4), (3, 1)], {}),
+        ("Mul", [(2, 3), ()], {}),
+        ("Div", [(2, 3, 4), (1, 4)], {}),
+        ("MatMul", [(1, 2, 3, 4), (1, 2, 4, 5)], {}),
+        ("MatMul", [(2, 3, 4), (4, 5)], {}),
+        ("Reshape", [(1, 6, 4)], {}),
+        ("Squeeze", [(1, 6, 4)], {}),
+        ("Unsqueeze", [(2, 3)], {}),
+        ("Flatten", [(2, 3, 4)], {"axis": 1}),
+        ("Transpose", [(2, 3, 4)], {"perm": [2, 0, 1]}),
+        ("Transpose", [(2, 3, 4)], {}),
+        ("Softmax", [(2, 3, 4)], {"axis": -1}),
+        ("Softmax", [(2, 3, 4)], {"axis": 1}),
+        ("LayerNormalization", [(2, 3, 4), (4,), (4,)], {"axis": -1, "epsilon": 1e-3}),
+        ("Erf", [(2, 3)], {}),
+        ("Tanh", [(2, 3)], {}),
+        ("Relu", [(2, 3)], {}),
+        ("Identity", [(2, 3)], {}),
+    ],
+)
+def test_ops(op: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any]) -> None:
+    at, run = node_of(op, shapes, **attributes)
+    values: dict[str, Any] = {f"x{i}": 0.5 + RANDOM.random(shape) for i, shape in enumerate(shapes)}
+    y = run(values)
+    g = RANDOM.standard_normal(y.shape)
+    found = back(at, {name: values[name] for name in wanted(at)}, [g])
+    asked = 1 if op == "LayerNormalization" else len(shapes)  # of its weights none is asked for
+    for index in range(asked):
+        name = f"x{index}"
+        step = RANDOM.standard_normal(values[name].shape)
+        ends = [run(values | {name: values[name] + way * 1e-5 * step}) for way in (1, -1)]
+        expected = float((g * (ends[0] - ends[1])).sum()) / 2e-5
+        gradient = found[index]
+        assert gradient is not None
+        assert gradient.shape == values[name].shape
+        # Factors such as 2 / √π are float32.
+        assert float((gradient * step).sum()) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_unknown_ops_are_named() -> None:
+    at, _ = node_of("Ceil", [(2, 3)])
+    with pytest.raises(UnknownOpError, match="Ceil n"):
+        back(at, {}, [np.ones((2, 3), np.float32)])
+
+
+@pytest.fixture(scope="module")
+def surveyed(tmp_path_factory: pytest.TempPathFactory) -> Survey:
+    folder = write_transformer(tmp_path_factory.mktemp("encoders") / "encoder")
+    return survey(Bundle.open_dense(folder), load())
+
+
+def test_masks_do_not_depend_on_sites(surveyed: Survey) -> None:
+    nodes = list(surveyed.model.graph)
+    found = dependent(nodes, {site.node for site in surveyed.sites if site.weight})
+    assert "last_hidden_state" in found
+    masks = [node.outputs[0].name for node in nodes if node.op_type in ("Cast", "Sub", "Unsqueeze")]
+    assert len(masks) == 3
+    assert not found & set(masks)
+
+
+def test_the_start_has_the_second_moment_of_the_cosine() -> None:
+    random = np.random.default_rng(0)
+    hidden = random.standard_normal((1, 5, 12)).astype(np.float32)
+    way = EncoderWay([], (), "last_hidden_state")
+    drawn = np.array([way.start(hidden, random)[0, 0] for _ in range(20_000)])
+    error = 1e-4 * random.standard_normal((5, 12))
+    before, after = hidden[0].sum(axis=0, dtype=np.float64), (hidden[0] + error).sum(axis=0)
+    cosine = before @ after / np.linalg.norm(before) / np.linalg.norm(after)
+    predicted = 0.5 * np.square(drawn @ error.sum(axis=0)).mean()
+    assert predicted == pytest.approx(1 - cosine, rel=0.03)  # three standard errors
+
+
+@pytest.mark.parametrize("number", [1, 3, 5, 7, 12])
+def test_losses_of_weights_are_those_of_embeddings(surveyed: Survey, number: int) -> None:
+    """One text, many draws, some errors: in the mean a small error costs what is predicted."""
+    site = [site for site in surveyed.sites if site.weight is not None][number]
+    text, draws = [0, *range(2, 13), 1], 600
+    found = sensitivities(surveyed, [text] * draws, lambda *_: None)[site.id]
+    assert isinstance(found, TextSensitivity)
+    value = surveyed.model.graph.initializers[site.weight]
+    weight, random = value.const_value.numpy(), np.random.default_rng(number)
+
+    def total(added: Any) -> Any:
+        value.const_value = ir.tensor((weight + added).astype(np.float32), name=value.name)
+        states = Values(surveyed, ["last_hidden_state"])(text)["last_hidden_state"]
+        value.const_value = ir.tensor(weight, name=value.name)
+        return states.sum(axis=0, dtype=np.float64)
+
+    whole, predicted, measured = total(0.0), [], []
+    for _ in range(16):
+        error = 2e-3 * random.standard_normal(weight.shape).astype(np.float32)
+        of_rows = error if site.transposed else error.T
+        tiles = np.arange(len(of_rows) // 16)
+        predicted.append(found.loss(tiles, np.split(of_rows, len(tiles))))
+        changed = total(error)
+        cosine = whole @ changed / np.linalg.norm(whole) / np.linalg.norm(changed)
+        measured.append(1 - cosine)
+    assert np.mean(measured) > 1e-6  # far above the rounding of float32, squared
+    # Standard errors: √(2 / draws) is 6 %, and 5 % for 16 errors of at least 25 directions.
+    assert np.mean(predicted) == pytest.approx(np.mean(measured), rel=0.2)
+
+
+def test_an_embedding_counts_a_row_once_a_text(tmp_path: Path) -> None:
+    surveyed = survey(Bundle.open_dense(write_encoder(tmp_path / "encoder", width=32)), load())
+    once = sensitivities(surveyed, [[0, 2, 3, 1]] * 300, lambda *_: None)["tok_embd"].outputs
+    twice = sensitivities(surveyed, [[0, 2, 2, 1]] * 300, lambda *_: None)["tok_embd"].outputs
+    # Four rows count 1 each; a row that occurs twice counts 2² = 4, beside two others.
+    table = surveyed.model.graph.initializers["table"].const_value.numpy()
+    lengths = [np.linalg.norm(table[ids].sum(axis=0)) for ids in ([0, 2, 3, 1], [0, 2, 2, 1])]
+    expected = (6 / 4) * (lengths[0] / lengths[1]) ** 2
+    assert twice.sum() / once.sum() == pytest.approx(expected, rel=0.1)
+
+
+def test_a_model_without_hidden_states_is_refused(surveyed: Survey) -> None:
+    output = surveyed.model.graph.outputs[0]
+    shape, output.shape = output.shape, ir.Shape([2, 3])
+    with pytest.raises(UnknownOpError, match="expected logits, or hidden states of an encoder"):
+        way_back(surveyed, ())
+    output.shape = shape
