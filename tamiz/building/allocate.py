@@ -87,8 +87,8 @@ class Allocation:
             return calibrations.load(self.calibration_file, tools.survey.bundle)
         if not tools.survey.gives_logits:
             raise TamizError(
-                f"{tools.survey.bundle.path}: a model without logits writes no text, so limits need "
-                "one; expected --calibration with a file of 'tamiz calibrate --text'"
+                f"{tools.survey.bundle.path}: a model without logits writes no text, which limits "
+                "need; expected --calibration with a file of 'tamiz calibrate --text'"
             )
         own = tools.work / "calibration.safetensors"
         return calibrate_on_own_text(tools.survey, own, tools.progress)
