@@ -3,6 +3,9 @@ time, duplicates, dead nodes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import onnx_ir as ir
 import onnx_ir.passes.common as common
 from onnxscript.optimizer import fold_constants
@@ -11,6 +14,8 @@ from tamiz.api import GraphPass, Phase
 
 #: Vectors up to this length are folded (a norm's 1 + w); weights stay in the mapped file.
 _FOLD_LIMIT = 1 << 16
+#: Domain of nodes that a pass must not see.
+_HIDDEN = "pkg.tamiz.hidden"
 
 
 class CleanUp(GraphPass):
@@ -24,7 +29,8 @@ class CleanUp(GraphPass):
         """Cleans `model` in place."""
         before = _size(model)
         common.InlinePass()(model)
-        common.IdentityEliminationPass()(model)
+        with _branches_kept(model):
+            common.IdentityEliminationPass()(model)
         fold_constants(
             model,
             onnx_shape_inference=True,
@@ -37,6 +43,28 @@ class CleanUp(GraphPass):
         common.RemoveUnusedNodesPass()(model)
         name_nodes(model)
         return ir.passes.PassResult(model, modified=_size(model) != before)
+
+
+@contextmanager
+def _branches_kept(model: ir.Model) -> Iterator[None]:
+    """Hides every Identity that makes the output of a branch, e.g. of an If.
+
+    What such a node reads may be a value around the branch, and onnx-ir's elimination fails there.
+    """
+    ends = [
+        node
+        for node in ir.traversal.RecursiveGraphIterator(model.graph)
+        if (node.domain, node.op_type) == ("", "Identity")
+        and node.graph is not model.graph
+        and node.outputs[0].is_graph_output()
+    ]
+    for node in ends:
+        node.domain = _HIDDEN
+    try:
+        yield
+    finally:
+        for node in ends:
+            node.domain = ""
 
 
 def name_nodes(model: ir.Model) -> None:

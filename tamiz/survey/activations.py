@@ -7,7 +7,7 @@ the bundle's own data file: nothing is copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime as ort
@@ -20,12 +20,15 @@ from tamiz.runtime.session import session_options
 from tamiz.runtime.states import KEY_VALUES, State
 from tamiz.survey.survey import Survey
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
 
 class Values:
     """A session that gives values of the graph.
 
     Attributes:
-        names: The values.
+        names: The values, computed ones or constants.
     """
 
     def __init__(self, survey: Survey, names: Sequence[str], threads: int | None = None) -> None:
@@ -33,7 +36,7 @@ class Values:
 
         Args:
             survey: A dense model.
-            names: Names of floating-point values of its recognised graph.
+            names: Names of values of its recognised graph.
             threads: Threads of onnxruntime.
 
         Raises:
@@ -44,10 +47,13 @@ class Values:
 
         model = survey.model.clone()
         values = {value.name: value for node in model.graph for value in node.outputs}
+        constants = survey.model.graph.initializers
         self.names = list(names)
+        self._constants = {name: constants[name] for name in names if name in constants}
+        self._computed = [name for name in names if name not in constants]
         model.graph.outputs.clear()
-        for name in self.names:
-            values[name].type = values[name].type or ir.TensorType(ir.DataType.FLOAT)
+        for name in self._computed:
+            values[name].type = values[name].type or _type_of(values[name])
             model.graph.outputs.append(values[name])
         RemoveUnusedNodesPass()(model)
         options = session_options(threads)
@@ -74,14 +80,18 @@ class Values:
         """The values by name for one sequence of tokens, in the shapes that the graph has."""
         ids = np.array([window], np.int64)
         feeds = {i.name: _feed(i, ids) for i in self._session.get_inputs()}
-        return dict(zip(self.names, self._session.run(self.names, feeds), strict=True))
+        found = dict(zip(self._computed, self._session.run(self._computed, feeds), strict=True))
+        for name, value in self._constants.items():
+            assert value.const_value is not None
+            found[name] = value.const_value.numpy()
+        return found
 
 
 class Activations(Values):
     """A session that gives the inputs of the sites.
 
     Attributes:
-        inputs: Name of the graph's value by site id.
+        inputs: Name of the graph's value by site id, of sites that read one row for each token.
     """
 
     def __init__(self, survey: Survey, threads: int | None = None) -> None:
@@ -90,10 +100,37 @@ class Activations(Values):
         Raises:
             TamizError: The model has no linear sites, or onnxruntime refuses it.
         """
-        self.inputs = linear_inputs(survey)
+        of_tokens = _of_tokens(survey)
+        inputs = linear_inputs(survey).items()
+        self.inputs = {site: name for site, name in inputs if name in of_tokens}
         if not self.inputs:
             raise TamizError(f"{survey.bundle.model}: has no linear sites to calibrate")
         super().__init__(survey, list(dict.fromkeys(self.inputs.values())), threads)
+
+
+def _type_of(value: ir.Value) -> ir.TensorType:
+    """The type of a value that has none, by what reads it."""
+    import onnx_ir as ir
+
+    uses = {(use.node.op_type, use.idx) for use in value.uses()}
+    if ("Where", 0) in uses:
+        return ir.TensorType(ir.DataType.BOOL)
+    whole = {("GatherElements", 1), ("Split", 1), *(("Slice", index) for index in range(1, 5))}
+    return ir.TensorType(ir.DataType.INT64 if uses & whole else ir.DataType.FLOAT)
+
+
+def _of_tokens(survey: Survey) -> set[str]:
+    """Names of the values that depend on tokens, and not only on how many there are.
+
+    DeBERTa, for one, has products with embeddings of relative positions.
+    """
+    found = {value.name for value in survey.model.graph.inputs}
+    for node in survey.model.graph:
+        if node.op_type not in ("Shape", "Size") and any(
+            value is not None and value.name in found for value in node.inputs
+        ):
+            found.update(output.name for output in node.outputs)
+    return {name for name in found if name is not None}
 
 
 def linear_inputs(survey: Survey) -> dict[str, str]:

@@ -51,6 +51,8 @@ def back(node: ir.Node, values: Values, given: Gradients) -> Gradients:
     """
     if product(node) or node.domain:
         return backward.back(node, values, given)
+    if node.op_type == "Split":
+        return _split(node, values, given)
     known = _OPS.get(node.op_type)
     if known is None or given[0] is None:
         raise UnknownOpError(f"{node.op_type} {node.name}")
@@ -61,7 +63,7 @@ def wanted(node: ir.Node) -> list[str]:
     """Names of the values that the way back through a node is computed from."""
     if product(node) or node.domain:
         return backward.wanted(node)
-    _, indices = _OPS.get(node.op_type, (None, ()))
+    _, indices = _OPS.get(node.op_type, (None, (0, 1) if node.op_type == "Split" else ()))
     return [
         name
         for i in indices
@@ -71,14 +73,19 @@ def wanted(node: ir.Node) -> list[str]:
     ]
 
 
-def _read(node: ir.Node, index: int, values: Values) -> Float:
+def _read(node: ir.Node, index: int, values: Values) -> Any:
     """An input: a constant of the model, or a value of the run."""
     value = node.inputs[index]
     assert value is not None
     if value.const_value is not None:
-        return np.asarray(value.const_value.numpy(), np.float32)
+        return value.const_value.numpy()
     assert value.name is not None
     return values[value.name]
+
+
+def _given(node: ir.Node, index: int) -> bool:
+    """Whether an input that may be left out is there."""
+    return index < len(node.inputs) and node.inputs[index] is not None
 
 
 def _like(gradient: Float, shape: tuple[int, ...]) -> Float:
@@ -113,6 +120,21 @@ def _div(node: ir.Node, values: Values, g: Float) -> Gradients:
     return [_like(g / b, a.shape), _like(of_b, b.shape)]
 
 
+def _pow(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = x^c, c a constant."""
+    exponent = node.inputs[1]
+    if exponent is None or exponent.const_value is None:
+        raise UnknownOpError(f"{node.name}, whose exponent is computed")
+    x, power = _read(node, 0, values), exponent.const_value.numpy().astype(np.float32)
+    return [_like(g * power * x ** (power - 1), x.shape)]
+
+
+def _where(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = a where the condition holds, else b."""
+    holds, a, b = (_read(node, i, values) for i in range(3))
+    return [None, _like(np.where(holds, g, 0), a.shape), _like(np.where(holds, 0, g), b.shape)]
+
+
 def _matmul(node: ir.Node, values: Values, g: Float) -> Gradients:
     """y = a b, over the last two dimensions."""
     a, b = (_read(node, i, values) for i in range(2))
@@ -123,6 +145,67 @@ def _matmul(node: ir.Node, values: Values, g: Float) -> Gradients:
 def _reshaped(node: ir.Node, values: Values, g: Float) -> Gradients:
     """y has the elements of x in their order."""
     return [g.reshape(_read(node, 0, values).shape)]
+
+
+def _expand(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = x, repeated along dimensions of 1."""
+    return [_like(g, _read(node, 0, values).shape)]
+
+
+def _tile(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = x, repeated as a whole along each dimension."""
+    shape = _read(node, 0, values).shape
+    parts: list[int] = []
+    for whole, size in zip(g.shape, shape, strict=True):
+        parts += [whole // size, size]
+    return [g.reshape(parts).sum(axis=tuple(range(0, len(parts), 2)))]
+
+
+def _slice(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = every so many elements of x between two places, along some dimensions."""
+    x = _read(node, 0, values)
+    starts, ends = (_read(node, i, values).tolist() for i in (1, 2))
+    axes = _read(node, 3, values).tolist() if _given(node, 3) else range(len(starts))
+    steps = _read(node, 4, values).tolist() if _given(node, 4) else [1] * len(starts)
+    place = [slice(None)] * x.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        if step < 0:
+            raise UnknownOpError(f"{node.name}, which reads backwards")
+        place[axis] = slice(start, end, step)
+    found = np.zeros(x.shape, g.dtype)
+    found[tuple(place)] = g
+    return [found]
+
+
+def _split(node: ir.Node, values: Values, given: Gradients) -> Gradients:
+    """The outputs are parts of x, one after the other."""
+    x, axis = _read(node, 0, values), _axis(node, 0)
+    sizes = [x.shape[axis] // len(given)] * len(given)
+    if _given(node, 1):
+        sizes = _read(node, 1, values).tolist()
+    parts = []
+    for size, gradient in zip(sizes, given, strict=True):
+        shape = list(x.shape)
+        shape[axis] = size
+        parts.append(np.zeros(shape, np.float32) if gradient is None else gradient)
+    return [np.concatenate(parts, axis=axis)]
+
+
+def _concat(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = the inputs, one after the other."""
+    axis = node.attributes["axis"].as_int()
+    sizes = [_read(node, i, values).shape[axis] for i in range(len(node.inputs))]
+    return list(np.split(g, np.cumsum(sizes)[:-1], axis=axis))
+
+
+def _gather_elements(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = x at a place of its own along one dimension for every element."""
+    x, index, axis = _read(node, 0, values), _read(node, 1, values), _axis(node, 0)
+    places: list[Any] = list(np.indices(index.shape))
+    places[axis] = index
+    found = np.zeros(x.shape, g.dtype)
+    np.add.at(found, tuple(places), g)
+    return [found]
 
 
 def _transpose(node: ir.Node, values: Values, g: Float) -> Gradients:
@@ -152,6 +235,11 @@ def _layer_norm(node: ir.Node, values: Values, g: Float) -> Gradients:
     return [scale * (of_z - of_z.mean(axis=-1, keepdims=True) - z * along)]
 
 
+def _neg(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = -x."""
+    return [-g]
+
+
 def _erf(node: ir.Node, values: Values, g: Float) -> Gradients:
     """y = erf x."""
     return [g * _ROOT * np.exp(-np.square(_read(node, 0, values)))]
@@ -177,8 +265,8 @@ def _stop(node: ir.Node, values: Values, g: Float) -> Gradients:
     return []
 
 
-def _axis(node: ir.Node) -> int:
-    return node.attributes["axis"].as_int() if "axis" in node.attributes else -1
+def _axis(node: ir.Node, default: int = -1) -> int:
+    return node.attributes["axis"].as_int() if "axis" in node.attributes else default
 
 
 _Back = Callable[["ir.Node", Values, Any], Gradients]
@@ -188,7 +276,15 @@ _OPS: dict[str, tuple[_Back, tuple[int, ...]]] = {
     "Sub": (_sub, (0, 1)),
     "Mul": (_mul, (0, 1)),
     "Div": (_div, (0, 1)),
+    "Pow": (_pow, (0,)),
+    "Neg": (_neg, ()),
+    "Where": (_where, (0, 1, 2)),
     "MatMul": (_matmul, (0, 1)),
+    "Expand": (_expand, (0,)),
+    "Tile": (_tile, (0,)),
+    "Slice": (_slice, (0, 1, 2, 3, 4)),
+    "Concat": (_concat, tuple(range(16))),
+    "GatherElements": (_gather_elements, (0, 1)),
     "Reshape": (_reshaped, (0,)),
     "Squeeze": (_reshaped, (0,)),
     "Unsqueeze": (_reshaped, (0,)),

@@ -8,10 +8,11 @@ import pytest
 import safetensors
 import safetensors.numpy
 
+from kit import encoders
 from tamiz.calibration import calibrate as module
-from tamiz.calibration.calibrate import calibrate_bundle
+from tamiz.calibration.calibrate import Text, calibrate_bundle, text_windows
 from tamiz.calibration.file import Calibration, load
-from tamiz.files.bundle import Bundle, write_manifest
+from tamiz.files.bundle import Bundle, Source, write_manifest
 from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.plugins import Plugins
 from tamiz.survey.activations import Activations
@@ -89,6 +90,26 @@ def test_of_a_head_more_is_kept_and_where_it_is_from(
     once = run(tiny_dense, plugins, "d", texts=texts, samples=20, memory=80 * 640)
     assert len(once.samples[once.inputs["output"]]) == 50
     assert kept >= {row.tobytes() for row in once.samples[once.inputs["output"]][:20]}
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        ({"max_position_embeddings": 130, "model_type": "roberta", "pad_token_id": 1}, 128),
+        ({"max_position_embeddings": 130, "model_type": "bert", "pad_token_id": 1}, 130),
+        ({"max_position_embeddings": 514, "model_type": "mpnet", "pad_token_id": 1}, 512),
+        ({}, 512),
+    ],
+)
+def test_windows_are_as_long_as_the_model_has_positions(
+    config: dict[str, Any], length: int, tmp_path: Path
+) -> None:
+    folder = encoders.write_encoder(tmp_path / "encoder")
+    (folder / "config.json").write_text(json.dumps(config))
+    write_manifest(folder, "dense", Source("made"))
+    text = encoders.write_text(tmp_path / "text.txt", 600)
+    (window,) = text_windows(Bundle.open(folder), [Text(text)], windows=1)
+    assert len(window.tokens) == length
 
 
 def test_merged_files_are_one_run(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None:

@@ -38,10 +38,18 @@ def write_encoder(folder: Path, noise: float = 0.0, width: int = WIDTH, inputs: 
 
 
 def _write(folder: Path, graph: onnx.GraphProto) -> Path:
-    """A bundle of a graph, and a tokenizer that splits at spaces."""
+    """A bundle of a graph, with a tokenizer."""
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     folder.mkdir()
     onnx.save(model, folder / "model.onnx")
+    write_tokenizer(folder)
+    (folder / "config.json").write_text('{"max_position_embeddings": 512}')
+    write_manifest(folder, "dense", Source("made"))
+    return folder
+
+
+def write_tokenizer(folder: Path) -> None:
+    """A tokenizer that splits at spaces, between [CLS] and [SEP]."""
     vocabulary = {"[CLS]": 0, "[SEP]": 1} | {f"w{n}": n for n in range(2, WORDS)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w2"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
@@ -49,10 +57,9 @@ def _write(folder: Path, graph: onnx.GraphProto) -> Path:
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
     )
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text("{}")
-    (folder / "config.json").write_text('{"max_position_embeddings": 512}')
-    write_manifest(folder, "dense", Source("made"))
-    return folder
+    (folder / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[SEP]"}'
+    )
 
 
 class _Graph:
@@ -85,7 +92,9 @@ class _Graph:
         return self.add("LayerNormalization", x, scale, self.constant(np.zeros(width)), axis=-1)
 
 
-def write_transformer(folder: Path, layers: int = 2, width: int = 64, heads: int = 4) -> Path:
+def write_transformer(
+    folder: Path, layers: int = 2, width: int = 64, heads: int = 4, bias: bool = False
+) -> Path:
     """An encoder as torch exports one: attention with a mask, GELU by Erf, LayerNormalization.
 
     Args:
@@ -93,6 +102,7 @@ def write_transformer(folder: Path, layers: int = 2, width: int = 64, heads: int
         layers: Its layers.
         width: Numbers of a hidden state.
         heads: Heads of an attention.
+        bias: Whether each layer adds a product that no token changes.
     """
     g = _Graph()
     mask = g.add("Cast", "attention_mask", to=TensorProto.FLOAT)
@@ -104,6 +114,9 @@ def write_transformer(folder: Path, layers: int = 2, width: int = 64, heads: int
     split = g.constant([0, 0, heads, width // heads], np.int64)
     joined = g.constant([0, 0, width], np.int64)
     for _ in range(layers):
+        if bias:
+            row = g.constant(g.random.standard_normal((1, 1, width)))
+            x = g.add("Add", x, g.add("MatMul", row, g.weight(width, width)))
         q, k, v = (g.add("Reshape", g.linear(x, width, width), split) for _ in range(3))
         turned = g.add("Transpose", k, perm=[0, 2, 3, 1])
         scores = g.add("MatMul", g.add("Transpose", q, perm=[0, 2, 1, 3]), turned)

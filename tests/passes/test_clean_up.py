@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from kit.decoders import constant, decoder, node_named, ops, ordered, run_passes
 from tamiz.api.passes import Phase
@@ -52,6 +53,31 @@ def test_functions_are_inlined():
     assert CleanUp()(model).modified
     assert ops(model) == ["Add"]
     assert not CleanUp()(model).modified
+
+
+def test_a_branch_that_gives_a_value_around_it_stays() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    graph (bool c, float[4] x) => (float[4] y) {
+        a = Neg(x)
+        b = Identity(a)
+        z = If(c) <
+            then_branch = then () => (float[4] t) { t = Identity(b) },
+            else_branch = other () => (float[4] e) { e = Abs(b) }
+        >
+        y = Add(z, b)
+    }
+    """
+    proto = onnx.parser.parse_model(text)
+    model = ir.from_proto(proto)
+    CleanUp()(model)
+    assert ops(model) == ["Neg", "If", "Add"]
+    x = np.array([1, -2, 3, -4], np.float32)
+    for c in (True, False):
+        feeds = {"c": np.array(c), "x": x}
+        expected = ReferenceEvaluator(proto).run(None, feeds)
+        found = ReferenceEvaluator(ir.to_proto(model)).run(None, feeds)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_node_names_become_unique_and_good_ones_stay():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -14,9 +14,10 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from kit.encoders import write_encoder, write_transformer
+from tamiz.api.site import SiteKind
 from tamiz.files.bundle import Bundle
 from tamiz.plugins import load
-from tamiz.survey.activations import Values
+from tamiz.survey.activations import Activations, Values
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.backward_encoder import back, dependent, wanted
 from tamiz.survey.sensitivity import TextSensitivity, sensitivities
@@ -24,14 +25,27 @@ from tamiz.survey.survey import Survey, survey
 from tamiz.survey.ways_back import EncoderWay, way_back
 
 RANDOM = np.random.default_rng(0)
-OTHER = {"Reshape": [3, 2, 4], "Squeeze": [0], "Unsqueeze": [1]}
+#: Constants behind the computed inputs.
+OTHER = {
+    "Reshape": [[3, 2, 4]],
+    "Squeeze": [[0]],
+    "Unsqueeze": [[1]],
+    "Expand": [[2, 3, 4]],
+    "Tile": [[2, 1, 3]],
+    "Slice": [[0, 1], [-1, 9], [-1, 1], [1, 2]],
+}
 
 
-def node_of(op: str, shapes: list[tuple[int, ...]], **attributes: Any) -> tuple[ir.Node, Any]:
+def node_of(
+    op: str, shapes: list[tuple[int, ...]], constants: list[Any] | None = None, **attributes: Any
+) -> tuple[ir.Node, Any]:
     """A node whose inputs are computed, and a function that evaluates it in float64."""
     names = [f"x{i}" for i in range(len(shapes))]
-    shape = [numpy_constant(OTHER[op])] if op in OTHER else []
-    made = helper.make_node(op, [*names, *(c.name for c in shape)], ["y"], name="n", **attributes)
+    given = OTHER.get(op, []) if constants is None else constants
+    shape = [onnx.numpy_helper.from_array(np.array(c), f"c{i}") for i, c in enumerate(given)]
+    read = [*names, *(constant.name for constant in shape)]
+    read = read[::-1] if op == "Where" else read
+    made = helper.make_node(op, read, ["y"], name="n", **attributes)
     inputs = [
         helper.make_tensor_value_info(n, TensorProto.DOUBLE, s)
         for n, s in zip(names, shapes, strict=True)
@@ -44,10 +58,6 @@ def node_of(op: str, shapes: list[tuple[int, ...]], **attributes: Any) -> tuple[
     if op == "Erf":  # evaluated in float32
         return at, lambda given: np.vectorize(math.erf)(given["x0"])
     return at, lambda given: run.run(["y"], given)[0]
-
-
-def numpy_constant(values: list[int]) -> onnx.TensorProto:
-    return onnx.numpy_helper.from_array(np.array(values, np.int64), "shape")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +85,14 @@ def numpy_constant(values: list[int]) -> onnx.TensorProto:
         ("Tanh", [(2, 3)], {}),
         ("Relu", [(2, 3)], {}),
         ("Identity", [(2, 3)], {}),
+        ("Neg", [(2, 3)], {}),
+        ("Expand", [(2, 1, 4)], {}),
+        ("Tile", [(2, 3, 2)], {}),
+        ("Slice", [(2, 5, 4)], {}),
+        ("Concat", [(2, 3), (2, 1), (2, 4)], {"axis": 1}),
+        ("Pow", [(2, 3)], {"constants": [3.0]}),
+        ("GatherElements", [(2, 4)], {"constants": [[[0, 3, 3], [2, 2, 1]]], "axis": 1}),
+        ("Where", [(2, 3), (1, 3)], {"constants": [[[True, False, True], [False, False, True]]]}),
     ],
 )
 def test_ops(op: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any]) -> None:
@@ -84,8 +102,9 @@ def test_ops(op: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any])
     g = RANDOM.standard_normal(y.shape)
     found = back(at, {name: values[name] for name in wanted(at)}, [g])
     asked = 1 if op == "LayerNormalization" else len(shapes)  # of its weights none is asked for
-    for index in range(asked):
-        name = f"x{index}"
+    for number in range(asked):
+        name = f"x{number}"
+        index = [value.name for value in at.inputs].index(name)
         step = RANDOM.standard_normal(values[name].shape)
         ends = [run(values | {name: values[name] + way * 1e-5 * step}) for way in (1, -1)]
         expected = float((g * (ends[0] - ends[1])).sum()) / 2e-5
@@ -94,6 +113,26 @@ def test_ops(op: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any])
         assert gradient.shape == values[name].shape
         # Factors such as 2 / √π are float32.
         assert float((gradient * step).sum()) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [None, [1, 3, 2]])
+def test_parts_of_a_split_that_nothing_reads_change_nothing(sizes: list[int] | None) -> None:
+    constants = [] if sizes is None else [onnx.numpy_helper.from_array(np.array(sizes), "sizes")]
+    inputs = ["x", *(constant.name for constant in constants)]
+    made = helper.make_node("Split", inputs, ["a", "b", "c"], axis=1)
+    x = helper.make_tensor_value_info("x", TensorProto.DOUBLE, (2, 6))
+    outputs = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in "abc"]
+    graph = helper.make_graph([made], "graph", [x], outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    value = RANDOM.standard_normal((2, 6))
+    run: Any = ReferenceEvaluator(model)
+    a, _, c = run.run(None, {"x": value})
+    at = ir.from_proto(model).graph.node(0)
+    (found,) = back(at, cast("dict[str, Any]", {"x": value}), [a, None, c])
+    first, last = (sizes[0], sizes[2]) if sizes else (2, 2)
+    expected = value.copy()
+    expected[:, first : 6 - last] = 0
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_unknown_ops_are_named() -> None:
@@ -157,6 +196,21 @@ def test_losses_of_weights_are_those_of_embeddings(surveyed: Survey, number: int
     assert np.mean(measured) > 1e-6  # far above the rounding of float32, squared
     # Standard errors: √(2 / draws) is 6 %, and 5 % for 16 errors of at least 25 directions.
     assert np.mean(predicted) == pytest.approx(np.mean(measured), rel=0.2)
+
+
+def test_products_that_no_token_changes(tmp_path: Path) -> None:
+    folder = write_transformer(tmp_path / "encoder", bias=True)
+    surveyed = survey(Bundle.open_dense(folder), load())
+    weights = {site.id for site in surveyed.sites if site.weight is not None}
+    measured = Activations(surveyed).inputs
+    found = sensitivities(surveyed, [[0, 2, 3, 4, 1]] * 3, lambda *_: None)
+    (table,) = [site.id for site in surveyed.sites if site.kind == SiteKind.EMBEDDING]
+    others = weights - set(measured) - {table}
+    assert len(others) == 2
+    assert set(found) == weights
+    for site in others:
+        assert found[site].inputs.shape == (3, 64)  # one row a text
+        assert (found[site].outputs > 0).all()
 
 
 def test_an_embedding_counts_a_row_once_a_text(tmp_path: Path) -> None:
