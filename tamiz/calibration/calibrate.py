@@ -31,9 +31,6 @@ _HEAD_SAMPLES = 8192
 #: What is read and kept unless the caller says otherwise.
 _WINDOWS, _SAMPLES, _MEMORY = 64, 1024, 1 << 30
 
-#: Model types whose positions begin after the id of the padding token.
-_AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}
-
 #: Called with what is being done, steps done and steps in all.
 Progress = Callable[[str, int, int], None]
 
@@ -207,17 +204,6 @@ def _interrupted(
     return state if same and seen == [*zip(state.windows, state.weights)] else empty  # noqa: B905
 
 
-def _most_tokens(bundle: Bundle) -> int | None:
-    """Tokens that a sequence can have; None where config.json does not say."""
-    config = bundle.json("config.json")
-    limit, padding = (config.get(name) for name in ("max_position_embeddings", "pad_token_id"))
-    if not isinstance(limit, int) or limit <= 0:
-        return None
-    if config.get("model_type") in _AFTER_PADDING and isinstance(padding, int):
-        limit -= padding + 1
-    return max(limit, 1)
-
-
 def text_windows(
     bundle: Bundle,
     texts: Sequence[Text],
@@ -232,11 +218,12 @@ def text_windows(
     """
     from tamiz.calibration.generated_text import generate_windows
     from tamiz.evaluation.windows import spread
+    from tamiz.runtime.encoder import most_tokens
     from tamiz.runtime.model import Model
     from tamiz.runtime.tokenizer import Tokenizer
 
     progress("read the text", 0, 1)
-    length = min(WINDOW, _most_tokens(bundle) or WINDOW)
+    length = min(WINDOW, most_tokens(bundle) or WINDOW)
     if not texts:
         model = Model.load(bundle.path, threads)
 

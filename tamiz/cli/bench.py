@@ -14,10 +14,17 @@ from tamiz.cli._progress import status
 from tamiz.cli._switches import switched_off_line, without_option
 from tamiz.cli._techniques import plugins
 from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
 from tamiz.runtime.speculation import MODES
 
 #: Cores kept busy by other programs from which on a warning says so.
 _BUSY = 0.3
+#: Names of speeds, by their keys in the JSON.
+_SPEEDS = {
+    "decode_tok_s": "decode at {}, tok/s",
+    "prefill_tok_s": "prefill of {}, tok/s",
+    "embed_texts_s": "{} tokens, texts/s",
+}
 
 
 class Lengths(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
@@ -46,11 +53,10 @@ class Lengths(click.ParamType):  # type: ignore[type-arg]  # generic in new vers
     "--context",
     "contexts",
     type=Lengths(),
-    default="128,2000,8000",
-    show_default=True,
     metavar="N,…",
-    help="Context lengths, in tokens, at which decode and prefill are measured. A prefill of 512 "
-    "tokens is always measured.",
+    help="Context lengths, in tokens, at which decode and prefill are measured; of an encoder, "
+    "tokens of a text. A prefill of 512 tokens is always measured.  [default: 128,2000,8000; of an "
+    "encoder 16,128,512]",
 )
 @click.option(
     "--sweep",
@@ -91,7 +97,7 @@ def command(
     ctx: click.Context,
     directory: Path,
     against: Path | None,
-    contexts: tuple[int, ...],
+    contexts: tuple[int, ...] | None,
     sweep: str | None,
     text: Path | None,
     output: Path | None,
@@ -108,7 +114,7 @@ def command(
     DIR is the bundle. Each speed is the median over rounds, with its spread. A warning says if
     other programs kept the processor busy.
     """
-    from tamiz.evaluation.bench import bench
+    from tamiz.evaluation.bench import CONTEXTS, bench
 
     if sweep is not None:
         for flag, given in {"--without": without, "--metrics": metrics or metrics_by_layer}.items():
@@ -116,12 +122,16 @@ def command(
                 raise click.UsageError(f"{flag} and --sweep exclude each other")
         if text is None or output is None:
             raise click.UsageError("--sweep needs --text and --output")
-        return _sweep(ctx, directory, sweep, text, output, calibration, contexts, threads, as_json)
+        context = (contexts or CONTEXTS)[0]
+        return _sweep(ctx, directory, sweep, text, output, calibration, context, threads, as_json)
     if text or output or calibration:
         raise click.UsageError("--text, --output and --calibration belong to --sweep")
     with status("memory bandwidth") as progress:
         report = bench(directory, against, contexts, threads, progress, speculate, without)
     counted, counts = None, report.pop("counts")
+    if counts is None and (metrics or metrics_by_layer or speculate != "off"):
+        flag = "--speculate" if speculate != "off" else "--metrics"
+        raise TamizError(f"{directory}: {flag} needs a decoder, found an encoder")
     if metrics or metrics_by_layer:
         counted = RunMetrics(ctx, Bundle.open(directory), counts)
     if report["busy_cores"] >= _BUSY:
@@ -147,13 +157,13 @@ def _sweep(
     text: Path,
     output: Path,
     calibration: Path | None,
-    contexts: tuple[int, ...],
+    context: int,
     threads: int,
     as_json: bool,
 ) -> None:
     from tamiz.building.sweep import Sweep, run_sweep
 
-    wanted, context = Sweep.parse(sweep), contexts[0]
+    wanted = Sweep.parse(sweep)
     with status("sweep") as progress:
         report = run_sweep(
             dense,
@@ -181,9 +191,9 @@ def _print(report: dict[str, Any], directory: Path, against: Path | None) -> Non
     if against is not None:
         columns += [f">{against.name}", ">ratio"]
     rows = []
-    for key, name in (("decode_tok_s", "decode at"), ("prefill_tok_s", "prefill of")):
-        for length, speed in report[key].items():
-            row = [f"{name} {length}, tok/s", _with_spread(speed, report, key, length)]
+    for key, name in _SPEEDS.items():
+        for length, speed in report.get(key, {}).items():
+            row = [name.format(length), _with_spread(speed, report, key, length)]
             if other is not None:
                 row.append(_with_spread(other[key][length], other, key, length))
                 row.append(f"{report['ratio'][key][length]:.2f} ×")

@@ -1,14 +1,17 @@
 """Speed, memory and load time of bundles, measured interleaved in child processes.
 
-Definitions (all speeds in tokens per second of wall time, one sequence):
+Definitions (all speeds in tokens per second of wall time, one sequence, unless they say otherwise):
 
 - ``decode_tok_s[c]``: greedy decoding from a context of c tokens, one token a step unless
   ``speculate`` is on; median of `ROUNDS` rounds of `TOKENS` tokens.
 - ``prefill_tok_s[c]``: reading a prompt of c tokens from nothing up to the logits of the next
   token; median of `ROUNDS` rounds, one round where c > 512. Length 512 is always measured.
+- ``embed_texts_s[m x n]``, of an encoder: m texts of n tokens in one run, in texts per second;
+  median of `ROUNDS` rounds, each after a run that is not counted.
 - ``load_s``: from the directory's name to a model that can run; imports are not counted.
 - ``peak_rss_mb``: peak resident set of the child, mapped weights included, after load, a prompt
-  and decoding at the smallest context; 1 MB = 10^6 bytes, as for ``bundle_mb``.
+  and decoding at the smallest context, or the smallest run of an encoder; 1 MB = 10^6 bytes, as
+  for ``bundle_mb``.
 - ``read_gb_s``: bytes that the same number of threads read per second from a buffer larger than
   the last-level cache: the bound of a decode step.
 - ``ratio``: median over rounds of this bundle's speed divided by the other's in the same round.
@@ -38,12 +41,18 @@ from tamiz.files.errors import TamizError
 from tamiz.runtime.switches import AUTO
 
 PREFILL = 512
+#: Contexts that are measured where the caller names none.
+CONTEXTS = (128, 2000, 8000)
 ROUNDS = 5
 TOKENS = 32
 #: Seconds between turns: the thread pool of the previous engine spins for a while.
 PAUSE = 0.15
 #: Seconds in which the load by other programs is measured.
 LOAD_SECONDS = 0.5
+
+
+#: Speeds of each round, by the length or the run that was measured.
+Rounds = Mapping[int, Sequence[float]] | Mapping[str, Sequence[float]]
 
 
 class Child:
@@ -74,6 +83,7 @@ class Child:
         ready = self._answer()
         self.load_s: float = ready["load_s"]
         self.limit: int = ready["limit"]
+        self.embeds: bool = ready.get("embeds", False)
 
     def prefill(self, tokens: int) -> float:
         """Reads a fresh prompt of that many tokens; returns tokens per second."""
@@ -84,6 +94,11 @@ class Child:
         """Decodes after the last prompt; returns tokens per second."""
         seconds: float = self.request(do="decode", tokens=tokens)["seconds"]
         return tokens / seconds
+
+    def embed(self, texts: int, tokens: int) -> float:
+        """Computes embeddings of that many texts in one run; returns texts per second."""
+        seconds: float = self.request(do="embed", texts=texts, tokens=tokens)["seconds"]
+        return texts / seconds
 
     def peak_rss(self) -> int:
         """Peak resident set so far, in bytes."""
@@ -134,22 +149,27 @@ class Measurement:
         peak_rss: Bytes; see the module's definitions.
         decode: Tokens per second of each round, by context.
         prefill: Tokens per second of each round, by prompt length.
+        embed: Texts per second of each round, by ``m x n``, m texts of n tokens.
     """
 
     load_s: float
     peak_rss: int = 0
     decode: dict[int, list[float]] = field(default_factory=dict)
     prefill: dict[int, list[float]] = field(default_factory=dict)
+    embed: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def speeds(self) -> dict[str, Mapping[int, list[float]] | Mapping[str, list[float]]]:
+        """The speeds of each round under the JSON keys of `tamiz bench`."""
+        if self.embed:
+            return {"embed_texts_s": self.embed}
+        return {"decode_tok_s": self.decode, "prefill_tok_s": self.prefill}
 
     def summary(self) -> dict[str, Any]:
         """Medians under the JSON keys of `tamiz bench`."""
         return {
-            "decode_tok_s": medians(self.decode),
-            "prefill_tok_s": medians(self.prefill),
-            "spread": {
-                "decode_tok_s": spreads(self.decode),
-                "prefill_tok_s": spreads(self.prefill),
-            },
+            **{key: medians(rounds) for key, rounds in self.speeds.items()},
+            "spread": {key: spreads(rounds) for key, rounds in self.speeds.items()},
             "load_s": round(self.load_s, 4),
             "peak_rss_mb": round(self.peak_rss / 1e6, 1),
         }
@@ -206,12 +226,12 @@ def check_context(name: str, context: int, limit: int) -> None:
         )
 
 
-def medians(rounds: Mapping[int, Sequence[float]]) -> dict[str, float]:
+def medians(rounds: Rounds) -> dict[str, float]:
     """Median of each list, keyed by the length as a string."""
     return {str(length): round(statistics.median(values), 2) for length, values in rounds.items()}
 
 
-def spreads(rounds: Mapping[int, Sequence[float]]) -> dict[str, float]:
+def spreads(rounds: Rounds) -> dict[str, float]:
     """(largest − smallest) / median of each list, keyed by the length as a string."""
     return {
         str(length): round((max(values) - min(values)) / statistics.median(values), 3)
@@ -226,15 +246,11 @@ def busy_cores() -> float:
     return float(psutil.cpu_percent(LOAD_SECONDS)) / 100 * (psutil.cpu_count() or 1)
 
 
-def ratios(
-    ours: Mapping[int, Sequence[float]], theirs: Mapping[int, Sequence[float]]
-) -> dict[str, float]:
+def ratios(ours: Rounds, theirs: Rounds) -> dict[str, float]:
     """Median over rounds of ours divided by theirs, keyed by the length as a string."""
     return {
-        str(length): round(
-            statistics.median(a / b for a, b in zip(ours[length], theirs[length], strict=True)), 3
-        )
-        for length in ours
+        str(length): round(statistics.median(a / b for a, b in zip(*pair, strict=True)), 3)
+        for length, pair in zip(ours, zip(ours.values(), theirs.values(), strict=True), strict=True)
     }
 
 
@@ -256,7 +272,7 @@ def bundle_child(
 def bench(
     directory: Path,
     against: Path | None,
-    contexts: Sequence[int],
+    contexts: Sequence[int] | None,
     threads: int,
     progress: Callable[[str], None] = lambda _: None,
     speculate: str = "off",
@@ -267,7 +283,8 @@ def bench(
     Args:
         directory: The bundle.
         against: Another bundle, measured in turn with the first.
-        contexts: Tokens of context to decode from.
+        contexts: Tokens of context to decode from, or tokens of an encoder's texts; None for
+            the defaults.
         threads: Threads of each engine.
         progress: Takes the name of the measurement that begins.
         speculate: Mode of speculation of the first bundle; the other one decodes by steps.
@@ -276,6 +293,8 @@ def bench(
     Raises:
         TamizError: A bundle that does not load, or a context beyond a model's limit.
     """
+    from tamiz.evaluation.bench_texts import measure_texts
+
     directories = [directory] if against is None else [directory, against]
     bundles = [Bundle.open(path) for path in directories]
     busy = busy_cores()
@@ -284,8 +303,15 @@ def bench(
     try:
         for path, mode, off in zip(directories, (speculate, "off"), (without, ()), strict=False):
             children.append(bundle_child(path, threads, mode, off))
-        results = measure(children, contexts, progress)
-        counts = children[0].request(do="counts")["counts"]
+        embeds = [child.embeds for child in children]
+        if len(set(embeds)) > 1:
+            kinds = ["an encoder" if found else "a decoder" for found in embeds]
+            raise TamizError(f"{against}: is {kinds[1]}, expected {kinds[0]} as {directory} is")
+        if embeds[0]:
+            results, counts = measure_texts(children, contexts, progress), None
+        else:
+            results = measure(children, contexts or CONTEXTS, progress)
+            counts = children[0].request(do="counts")["counts"]
         if AUTO in without:
             switched_off = children[0].request(do="switched_off")["switched_off"]
     finally:
@@ -307,10 +333,8 @@ def bench(
         report["switched_off"] = switched_off
     if against is not None:
         report["against"] = summaries[1]
-        report["ratio"] = {
-            "decode_tok_s": ratios(results[0].decode, results[1].decode),
-            "prefill_tok_s": ratios(results[0].prefill, results[1].prefill),
-        }
+        pairs = zip(results[0].speeds.items(), results[1].speeds.values(), strict=True)
+        report["ratio"] = {key: ratios(ours, theirs) for (key, ours), theirs in pairs}
     return report
 
 

@@ -14,7 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tamiz.runtime.encoder import Encoder
+    from tamiz.runtime.model import Model
 
 #: Tokens decoded before the clock starts: caches and thread pools have gone cold meanwhile. A large
 #: last-level cache takes several passes over the weights until it has them again.
@@ -24,7 +28,7 @@ DECODE_ROOM = 128
 
 
 class Engine(Protocol):
-    """What can be measured: a loaded model with one sequence, at first empty."""
+    """What can be measured: a loaded decoder with one sequence, at first empty."""
 
     vocabulary: int
     limit: int
@@ -43,6 +47,16 @@ class Engine(Protocol):
 
     def switched_off(self) -> dict[str, Any]:
         """What `auto` switched off, by context; requested of bundles only."""
+
+
+class TextEngine(Protocol):
+    """What can be measured of an encoder."""
+
+    vocabulary: int
+    limit: int
+
+    def embed(self, texts: list[list[int]]) -> None:
+        """Computes embeddings of texts of one length."""
 
 
 def peak_rss() -> int:
@@ -76,13 +90,14 @@ def prompt(length: int, vocabulary: int) -> list[int]:
     return ids
 
 
-def serve(load: Callable[[], Engine]) -> None:
+def serve(load: Callable[[], Engine | EncoderEngine]) -> None:
     """Loads an engine, then answers commands until end of input.
 
-    Commands: ``{"do": "prefill", "tokens": n}``, ``{"do": "decode", "tokens": n}`` (answered with
-    ``seconds``; decode leaves the sequence as it was), ``{"do": "rss"}`` (``bytes``),
-    ``{"do": "counts"}`` (``counts``, see `Engine`) and ``{"do": "switched_off"}``
-    (``switched_off``).
+    ``{"do": "rss"}`` is answered with ``bytes``. Commands of an encoder, which says ``embeds`` when
+    it is loaded: ``{"do": "embed", "texts": m, "tokens": n}`` (``seconds``). Commands of a decoder:
+    ``{"do": "prefill", "tokens": n}``, ``{"do": "decode", "tokens": n}`` (``seconds``; decode
+    leaves the sequence as it was), ``{"do": "counts"}`` (``counts``, see `Engine`) and ``{"do":
+    "switched_off"}`` (``switched_off``).
     """
     # Libraries print to stdout as they please; only answers may reach the parent.
     answers = os.fdopen(os.dup(1), "w")
@@ -98,52 +113,87 @@ def serve(load: Callable[[], Engine]) -> None:
     except Exception as error:
         answer(error=f"{error}")
         return
-    answer(load_s=time.perf_counter() - start, limit=engine.limit)
-    length = 0
+    embeds = isinstance(engine, EncoderEngine)
+    answer(load_s=time.perf_counter() - start, limit=engine.limit, embeds=embeds)
+    do = _of_texts(engine) if isinstance(engine, EncoderEngine) else _of_tokens(engine)
     for line in sys.stdin:
         command = json.loads(line)
-        if command["do"] == "rss":
-            answer(bytes=peak_rss())
-            continue
+        answer(**({"bytes": peak_rss()} if command["do"] == "rss" else do(command)))
+
+
+def _of_tokens(engine: Engine) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Does the commands of a decoder."""
+    length = 0
+
+    def do(command: dict[str, Any]) -> dict[str, Any]:
+        nonlocal length
         if command["do"] == "counts":
-            answer(counts=engine.counts())
-            continue
+            return {"counts": engine.counts()}
         if command["do"] == "switched_off":
-            answer(switched_off=engine.switched_off())
-            continue
+            return {"switched_off": engine.switched_off()}
         tokens = command["tokens"]
         if command["do"] == "prefill":
             length = tokens
             ids = prompt(tokens, engine.vocabulary)
             start = time.perf_counter()
             engine.prefill(ids)
-            answer(seconds=time.perf_counter() - start)
-        else:
-            engine.decode(WARM_UP)
-            start = time.perf_counter()
-            engine.decode(tokens)
-            answer(seconds=time.perf_counter() - start)
-            engine.rewind(length)
+            return {"seconds": time.perf_counter() - start}
+        engine.decode(WARM_UP)
+        start = time.perf_counter()
+        engine.decode(tokens)
+        seconds = time.perf_counter() - start
+        engine.rewind(length)
+        return {"seconds": seconds}
+
+    return do
+
+
+def _of_texts(engine: TextEngine) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Does the commands of an encoder."""
+
+    def do(command: dict[str, Any]) -> dict[str, Any]:
+        tokens = command["tokens"]
+        ids = prompt(command["texts"] * tokens, engine.vocabulary)
+        rows = [ids[at : at + tokens] for at in range(0, len(ids), tokens)]
+        engine.embed(rows)  # brings the weights to the caches
+        start = time.perf_counter()
+        engine.embed(rows)
+        return {"seconds": time.perf_counter() - start}
+
+    return do
+
+
+class EncoderEngine:
+    """A bundle of an encoder in a session of ONNX Runtime."""
+
+    def __init__(self, model: Encoder) -> None:
+        """Wraps a loaded encoder."""
+        from tamiz.runtime.encoder import most_tokens
+
+        self.model = model
+        self.vocabulary = int(model.bundle.json("config.json")["vocab_size"])
+        self.limit = most_tokens(model.bundle) or sys.maxsize
+
+    def embed(self, texts: list[list[int]]) -> None:
+        """See `TextEngine`."""
+        import numpy as np
+
+        self.model.embeddings(np.array(texts, np.int64))
 
 
 class BundleEngine:
     """A bundle in tamiz' own runtime."""
 
-    def __init__(
-        self, directory: str, threads: int, speculate: str = "off", without: Iterable[str] = ()
-    ) -> None:
-        """Loads the bundle.
+    def __init__(self, model: Model, speculate: str = "off") -> None:
+        """Wraps a loaded decoder.
 
         Args:
-            directory: The bundle.
-            threads: Threads of ONNX Runtime's pool.
+            model: The decoder.
             speculate: Mode of `tamiz.runtime.speculation.Speculation`.
-            without: Techniques to switch off.
         """
-        from tamiz.runtime.model import Model
         from tamiz.runtime.sequence import Sequence
 
-        self.model = Model.load(directory, threads=threads, without=without)
+        self.model = model
         self.mode = speculate
         self.vocabulary = self.model.vocabulary
         self.limit = self.model.limit
@@ -201,5 +251,24 @@ class BundleEngine:
         return self._switched_off
 
 
+def load_engine(
+    directory: str, threads: int, speculate: str, without: Iterable[str]
+) -> Engine | EncoderEngine:
+    """Loads a bundle.
+
+    Args:
+        directory: The bundle.
+        threads: Threads of ONNX Runtime's pool.
+        speculate: Mode of `tamiz.runtime.speculation.Speculation`.
+        without: Techniques to switch off.
+    """
+    from tamiz.runtime.encoder import Encoder, load_model
+
+    model = load_model(directory, threads, tuple(without))
+    if isinstance(model, Encoder):
+        return EncoderEngine(model)
+    return BundleEngine(model, speculate)
+
+
 if __name__ == "__main__":
-    serve(lambda: BundleEngine(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]))
+    serve(lambda: load_engine(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]))

@@ -20,6 +20,8 @@ from tamiz.runtime.session import load_session
 Float32 = NDArray[np.float32]
 
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+#: Model types whose positions begin after the id of the padding token.
+_AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}
 
 
 class Encoder:
@@ -98,3 +100,14 @@ def load_model(
             f"--without={','.join(without)}"
         )
     return Encoder(bundle, session, constants)
+
+
+def most_tokens(bundle: Bundle) -> int | None:
+    """Tokens that a sequence can have; None where config.json does not say."""
+    config = bundle.json("config.json")
+    limit, padding = (config.get(name) for name in ("max_position_embeddings", "pad_token_id"))
+    if not isinstance(limit, int) or limit <= 0:
+        return None
+    if config.get("model_type") in _AFTER_PADDING and isinstance(padding, int):
+        limit -= padding + 1
+    return max(limit, 1)

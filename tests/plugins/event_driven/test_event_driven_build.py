@@ -147,7 +147,7 @@ def test_a_benchmark_decodes_where_the_prompt_ended(
     plugins: Plugins, tiny_dense: Path, calibration: Path
 ) -> None:
     path = built(plugins, tiny_dense, "e", calibration, event_driven=HALF)
-    engine = BundleEngine(str(path), threads=1)
+    engine = BundleEngine(Model.load(path, threads=1))
     engine.prefill(IDS[:PROMPT])
     taken = []
     for _ in range(2):
