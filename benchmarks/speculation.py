@@ -29,7 +29,7 @@ from typing import Any
 import click
 import record
 
-from tamiz.evaluation.bench import Child
+from tamiz.evaluation.bench_process import Child
 from tamiz.evaluation.greedy import encode_prompts
 from tamiz.files.bundle import Bundle
 from tamiz.runtime.model import Model

@@ -21,12 +21,8 @@ Definitions (all speeds in tokens per second of wall time, one sequence, unless 
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,13 +32,16 @@ from typing import Any
 
 import numpy as np
 
+from tamiz.evaluation.bench_process import Child
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.runtime.switches import AUTO
 
 PREFILL = 512
-#: Contexts that are measured where the caller names none.
-CONTEXTS = (128, 2000, 8000)
+#: Contexts of a decoder, and tokens of an encoder's texts, where the caller names none.
+CONTEXTS, LENGTHS = (128, 2000, 8000), (16, 128, 512)
+#: Texts of an encoder's larger runs.
+TEXTS = 8
 ROUNDS = 5
 TOKENS = 32
 #: Seconds between turns: the thread pool of the previous engine spins for a while.
@@ -53,91 +52,6 @@ LOAD_SECONDS = 0.5
 
 #: Speeds of each round, by the length or the run that was measured.
 Rounds = Mapping[int, Sequence[float]] | Mapping[str, Sequence[float]]
-
-
-class Child:
-    """An engine in its own process; see `tamiz.evaluation.bench_child` for the protocol."""
-
-    def __init__(self, name: str, command: Sequence[str]) -> None:
-        """Starts the process and waits until its engine is loaded.
-
-        Args:
-            name: What errors call it.
-            command: Program and arguments, speaking the protocol on stdin and stdout.
-
-        Raises:
-            TamizError: The engine does not load.
-        """
-        self.name = name
-        self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        # BLAS would otherwise keep a work area a thread resident for nothing.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=environment,
-        )
-        ready = self._answer()
-        self.load_s: float = ready["load_s"]
-        self.limit: int = ready["limit"]
-        self.embeds: bool = ready.get("embeds", False)
-
-    def prefill(self, tokens: int) -> float:
-        """Reads a fresh prompt of that many tokens; returns tokens per second."""
-        seconds: float = self.request(do="prefill", tokens=tokens)["seconds"]
-        return tokens / seconds
-
-    def decode(self, tokens: int) -> float:
-        """Decodes after the last prompt; returns tokens per second."""
-        seconds: float = self.request(do="decode", tokens=tokens)["seconds"]
-        return tokens / seconds
-
-    def embed(self, texts: int, tokens: int) -> float:
-        """Computes embeddings of that many texts in one run; returns texts per second."""
-        seconds: float = self.request(do="embed", texts=texts, tokens=tokens)["seconds"]
-        return texts / seconds
-
-    def peak_rss(self) -> int:
-        """Peak resident set so far, in bytes."""
-        peak: int = self.request(do="rss")["bytes"]
-        return peak
-
-    def close(self) -> None:
-        """Ends the process."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-        self._log.close()
-
-    def request(self, **command: object) -> dict[str, Any]:
-        """Sends a command, and waits for its answer."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(command) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # _answer reports why
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": self._last_words()}
-        if "error" in answer:
-            self.close()
-            raise TamizError(f"{self.name}: {answer['error']}")
-        return answer
-
-    def _last_words(self) -> str:
-        code = self._process.wait()
-        self._log.seek(0)
-        lines = self._log.read().strip().splitlines()
-        return f"the benchmark process ended with code {code}: {lines[-1] if lines else 'silently'}"
 
 
 @dataclass
@@ -217,6 +131,46 @@ def measure(
     return results
 
 
+def measure_texts(
+    children: Sequence[Child], lengths: Sequence[int] | None, progress: Callable[[str], None]
+) -> list[Measurement]:
+    """Measures encoders against each other, turn by turn.
+
+    Args:
+        children: Loaded encoders.
+        lengths: Tokens of a text; None for those of `LENGTHS` that all encoders can read.
+        progress: Takes the name of the measurement that begins.
+
+    Returns:
+        One measurement a child, in their order.
+
+    Raises:
+        TamizError: A length beyond a model's limit, or an engine fails.
+    """
+    shortest = min(children, key=lambda child: child.limit)
+    if lengths is None:
+        lengths = [n for n in LENGTHS if n <= shortest.limit] or [shortest.limit]
+    lengths = sorted(set(lengths))
+    if lengths[-1] > shortest.limit:
+        raise TamizError(
+            f"{shortest.name}: a text has at most {shortest.limit} tokens (max_position_embeddings "
+            f"of config.json), found --context {lengths[-1]}"
+        )
+    results = [Measurement(child.load_s) for child in children]
+    for child, result in zip(children, results, strict=True):
+        child.embed(1, lengths[0])
+        result.peak_rss = child.peak_rss()
+    for texts in (1, TEXTS):
+        for length in lengths:
+            progress(f"{texts} x {length} tokens")
+            for _ in range(ROUNDS):
+                for child, result in zip(children, results, strict=True):
+                    time.sleep(PAUSE)
+                    speed = child.embed(texts, length)
+                    result.embed.setdefault(f"{texts} x {length}", []).append(speed)
+    return results
+
+
 def check_context(name: str, context: int, limit: int) -> None:
     """Refuses a context after which a model of that limit cannot decode what is measured."""
     if context + TOKENS > limit:
@@ -284,7 +238,7 @@ def bench(
         directory: The bundle.
         against: Another bundle, measured in turn with the first.
         contexts: Tokens of context to decode from, or tokens of an encoder's texts; None for
-            the defaults.
+            `CONTEXTS` or `LENGTHS`.
         threads: Threads of each engine.
         progress: Takes the name of the measurement that begins.
         speculate: Mode of speculation of the first bundle; the other one decodes by steps.
@@ -293,8 +247,6 @@ def bench(
     Raises:
         TamizError: A bundle that does not load, or a context beyond a model's limit.
     """
-    from tamiz.evaluation.bench_texts import measure_texts
-
     directories = [directory] if against is None else [directory, against]
     bundles = [Bundle.open(path) for path in directories]
     busy = busy_cores()

@@ -10,7 +10,7 @@ import pytest
 
 from kit.command_line import ok, refused
 from kit.encoders import write_transformer
-from tamiz.evaluation import bench, bench_texts
+from tamiz.evaluation import bench
 from tamiz.files.bundle import Source, write_manifest
 from tamiz.files.errors import TamizError
 
@@ -63,7 +63,7 @@ def test_an_encoder_and_a_decoder_are_not_compared(tmp_path: Path, tiny_dense: P
 def test_the_command_prints_texts_per_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench_texts, "TEXTS", 2)
+    monkeypatch.setattr(bench, "TEXTS", 2)
     folder = encoder(tmp_path / "encoder")
     printed = ok("bench", folder, "--context", 16)
     assert "1 x 16 tokens, texts/s" in printed
