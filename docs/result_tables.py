@@ -41,7 +41,8 @@ imatrix of the calibration that tamiz reads. "tamiz choice" has a format for eac
 _ENCODERS = """\
 Every model is compared with float32. The cosine is that of embeddings, its mean and its 5 %
 quantile over texts. A text agrees where its nearest other text is the same. Speed is that of a
-batch, times float32, with the quartiles over rounds (`benchmarks/encoders.py`)."""
+batch, times float32, with the quartiles over rounds. "tamiz chosen" has a format for each site,
+within a limit of cosine on the calibration's text (`benchmarks/encoders.py`)."""
 
 
 @dataclass(frozen=True)

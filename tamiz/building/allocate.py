@@ -36,7 +36,7 @@ from tamiz.planning.policy import Gating, Rules
 from tamiz.planning.resolver import SitePlan
 from tamiz.reporting.gate import Paying, Trial, WholeModelGate
 from tamiz.survey.backward import UnknownOpError
-from tamiz.survey.sensitivity import sensitivities, windows_at_once
+from tamiz.survey.sensitivity import kept_of_text, sensitivities, windows_at_once
 from tamiz.survey.survey import Survey
 
 #: Most windows of a calibration that predictions of losses read, and tokens that are read at once:
@@ -44,6 +44,8 @@ from tamiz.survey.survey import Survey
 _CHOOSING, _PART = 4, 256
 #: Bytes that the activations of parts which are read side by side may take.
 _MEMORY = 6 << 30
+#: Bytes that what is kept of an encoder's texts may take, and fewest texts.
+_KEPT, _FEWEST = 1 << 30, 4
 #: The whole model is measured, so the gate of a single tensor accepts any fit.
 _ANYTHING = Gating("cos_w", None, None, None)
 
@@ -188,7 +190,9 @@ class Allocation:
         """What predictions of losses read: parts of windows, or texts of an encoder."""
         windows = _evenly(known.choosing, _CHOOSING)
         if not survey.gives_logits:
-            return [list(map(int, text)) for text in texts_of(windows, survey.bundle)]
+            texts = texts_of(windows, survey.bundle).tolist()
+            most = _KEPT // max(1, kept_of_text(survey, len(texts[0])))
+            return _evenly(texts, max(_FEWEST, most))
         return [
             window[start : start + _PART]
             for window in windows

@@ -5,7 +5,7 @@ r"""What errors of weights cost a model, from inputs and output gradients of its
 y = W x is a site's product, and the token behind p is drawn from the model's own distribution, so G
 is the Fisher information of the output. The loss is in nats of KL divergence per token: small
 errors, nearly uncorrelated between outputs and sites. At an embedding, x_t selects a row. Of an
-encoder the loss is 1 - cosine of the embedding of a text (see `tamiz.survey.ways_back`), to which
+encoder the loss is 1 - cosine of the embedding of a text (see `tamiz.survey.output_loss`), to which
 the errors of its tokens add up:
 
     loss(ΔW) = ½ · mean over texts of Σ_n (Σ_t g_tn (ΔW x_t)_n)²
@@ -25,8 +25,8 @@ from tamiz.api.site import Site, SiteKind
 from tamiz.survey.activations import Values, linear_inputs
 from tamiz.survey.backward import Gradients
 from tamiz.survey.gradients import Progress
+from tamiz.survey.output_loss import OutputLoss, output_loss
 from tamiz.survey.survey import Survey, reading
-from tamiz.survey.ways_back import Way, way_back
 from tamiz_ops.formats import TILE
 
 if TYPE_CHECKING:
@@ -140,21 +140,22 @@ def sensitivities(
     from threadpoolctl import threadpool_limits
 
     sites = {site.node: site for site in survey.sites if site.weight is not None}
-    nodes, way, inputs = list(survey.model.graph), way_back(survey, sites), linear_inputs(survey)
-    read = (name for node in nodes for name in way.wanted(node))
-    names = dict.fromkeys([way.output, *read, *inputs.values()])
+    nodes, inputs = list(survey.model.graph), linear_inputs(survey)
+    loss = output_loss(survey, sites)
+    read = (name for node in nodes for name in loss.wanted(node))
+    names = dict.fromkeys([loss.output, *read, *inputs.values()])
     run = Values(survey, list(names), threads=1)
-    first, tokens = way.first, sum(max(0, len(window) - way.first) for window in windows)
-    step = 1 if way.texts else max(1, tokens // _SAMPLES)
+    first, tokens = loss.first, sum(max(0, len(window) - loss.first) for window in windows)
+    step = 1 if loss.of_texts else max(1, tokens // _SAMPLES)
 
     def measure(number: int) -> tuple[dict[str, Float], dict[str, NDArray[Any]]]:
         """Inputs that are kept of one window, and of the gradients of its sites what counts."""
-        values = way.values(run, windows[number])
+        values = loss.values(run, windows[number])
         kept = {name: _by_token(values[name])[first::step].copy() for name in inputs.values()}
         random = np.random.Generator(np.random.Philox(number))
-        at = {way.output: way.start(values.pop(way.output), random)}
-        of_sites = _gradients(nodes, sites, way, values, at)
-        if not way.texts:
+        at = {loss.output: loss.gradient(values.pop(loss.output), random)}
+        of_sites = _gradients(nodes, sites, loss, values, at)
+        if not loss.of_texts:
             return kept, {site.id: _squares(gradient[first:]) for site, gradient in of_sites}
         ids = np.unique(windows[number], return_inverse=True)[1]
         return kept, {
@@ -177,10 +178,10 @@ def sensitivities(
         given, x = [gradients[site.id] for _, gradients in found], None
         if site.kind != SiteKind.EMBEDDING:
             x = np.concatenate([kept[inputs[site.id]] for kept, _ in found])
-        squares = [_squares(g) for g in given] if way.texts else given
-        outputs = np.sum(squares, axis=0) / (len(windows) if way.texts else max(1, tokens))
+        squares = [_squares(g) for g in given] if loss.of_texts else given
+        outputs = np.sum(squares, axis=0) / (len(windows) if loss.of_texts else max(1, tokens))
         result[site.id] = Sensitivity(x, outputs.astype(np.float32))
-        if way.texts and x is not None:
+        if loss.of_texts and x is not None:
             of_texts = np.concatenate(given), len(windows)
             result[site.id] = TextSensitivity(x, outputs.astype(np.float32), *of_texts)
     return result
@@ -191,6 +192,16 @@ def _by_token(values: Float) -> Float:
     return values.reshape(-1, values.shape[-1])
 
 
+def kept_of_text(survey: Survey, tokens: int) -> int:
+    """Bytes of the inputs and gradients that are kept of an encoder's text.
+
+    Args:
+        survey: A dense encoder.
+        tokens: Tokens of the text.
+    """
+    return 4 * tokens * _site_values(survey)
+
+
 def windows_at_once(survey: Survey, tokens: int, memory: int) -> int:
     """How many windows can be read side by side, at least 1.
 
@@ -199,8 +210,12 @@ def windows_at_once(survey: Survey, tokens: int, memory: int) -> int:
         tokens: Tokens of a window.
         memory: Bytes that their activations may take.
     """
-    of_sites = sum(site.in_features + site.out_features for site in survey.sites)
-    return max(1, memory // max(1, _VALUES * 4 * tokens * of_sites))
+    return max(1, memory // max(1, _VALUES * 4 * tokens * _site_values(survey)))
+
+
+def _site_values(survey: Survey) -> int:
+    """Inputs and outputs of all sites for one token."""
+    return sum(site.in_features + site.out_features for site in survey.sites)
 
 
 def _by_row(gradient: Float, rows: NDArray[np.intp]) -> Float:
@@ -219,7 +234,7 @@ def _squares(gradient: Float) -> Float64:
 def _gradients(
     nodes: Sequence[ir.Node],
     sites: Mapping[str, Site],
-    way: Way,
+    loss: OutputLoss,
     values: Mapping[str, Float],
     at: dict[str, Float],
 ) -> Iterator[tuple[Site, Float]]:
@@ -228,9 +243,9 @@ def _gradients(
     Args:
         nodes: In the order of the graph.
         sites: The sites, by the names of their nodes.
-        way: The way back.
+        loss: The loss.
         values: What the backward pass is computed from, by name.
-        at: The gradient at the graph's output, by name; holds those at other values on the way.
+        at: The gradient at the graph's output, by name; holds those at other values on the loss.
     """
     for node in reversed(nodes):
         given: Gradients = [at.pop(output.name or "", None) for output in node.outputs]
@@ -239,7 +254,7 @@ def _gradients(
         site, first = sites.get(node.name or ""), given[0]
         if site is not None and first is not None:
             yield site, _by_token(first)
-        for value, gradient in zip(node.inputs, way.back(node, values, given), strict=False):
+        for value, gradient in zip(node.inputs, loss.back(node, values, given), strict=False):
             if value is not None and value.name is not None and gradient is not None:
                 before = at.get(value.name)
                 at[value.name] = gradient if before is None else before + gradient

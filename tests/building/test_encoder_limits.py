@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kit.encoders import write_text, write_transformer
+from tamiz.building import allocate
 from tamiz.building.build import Options, build
 from tamiz.building.encoder_candidates import texts_of
 from tamiz.calibration.calibrate import calibrate_bundle
@@ -90,6 +91,28 @@ def test_a_limit_of_size_is_used(encoder: Path, plugins: Plugins, tmp_path: Path
     assert 0.95 * most <= report.totals.bytes_after <= most
     assert report.gate.result.cosine < whole.gate.result.cosine
     assert report.gate.min_cosine is None
+
+
+@pytest.mark.parametrize(("kept", "texts"), [(1 << 30, 16), (1, 4)])
+def test_large_models_read_fewer_texts(
+    encoder: Path,
+    plugins: Plugins,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: int,
+    texts: int,
+) -> None:
+    monkeypatch.setattr(allocate, "_KEPT", kept)
+    told: set[tuple[str, int]] = set()
+    build(
+        encoder / "dense",
+        tmp_path / "out",
+        choose(plugins.techniques()),
+        plugins,
+        Options(calibration=encoder / "known", goal=Goal(min_cosine=0.99)),
+        progress=lambda what, done, total: told.add((what, total)),
+    )
+    assert ("measure sensitivity", texts) in told
 
 
 def test_equal_builds_have_equal_bytes(encoder: Path, plugins: Plugins, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from tamiz.plugins import load
 from tamiz.survey.activations import Activations, Values
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.backward_encoder import back, dependent, wanted
+from tamiz.survey.output_loss import CosineDistance, output_loss
 from tamiz.survey.sensitivity import TextSensitivity, sensitivities
 from tamiz.survey.survey import Survey, survey
-from tamiz.survey.ways_back import EncoderWay, way_back
 
 RANDOM = np.random.default_rng(0)
 #: Constants behind the computed inputs.
@@ -159,8 +159,8 @@ def test_masks_do_not_depend_on_sites(surveyed: Survey) -> None:
 def test_the_start_has_the_second_moment_of_the_cosine() -> None:
     random = np.random.default_rng(0)
     hidden = random.standard_normal((1, 5, 12)).astype(np.float32)
-    way = EncoderWay([], (), "last_hidden_state")
-    drawn = np.array([way.start(hidden, random)[0, 0] for _ in range(20_000)])
+    loss = CosineDistance([], (), "last_hidden_state")
+    drawn = np.array([loss.gradient(hidden, random)[0, 0] for _ in range(20_000)])
     error = 1e-4 * random.standard_normal((5, 12))
     before, after = hidden[0].sum(axis=0, dtype=np.float64), (hidden[0] + error).sum(axis=0)
     cosine = before @ after / np.linalg.norm(before) / np.linalg.norm(after)
@@ -228,5 +228,5 @@ def test_a_model_without_hidden_states_is_refused(surveyed: Survey) -> None:
     output = surveyed.model.graph.outputs[0]
     shape, output.shape = output.shape, ir.Shape([2, 3])
     with pytest.raises(UnknownOpError, match="expected logits, or hidden states of an encoder"):
-        way_back(surveyed, ())
+        output_loss(surveyed, ())
     output.shape = shape

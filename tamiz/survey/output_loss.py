@@ -1,4 +1,4 @@
-"""What a loss changes by with the outputs of a model, and the way from there back to its sites.
+"""Losses of a model, as gradients at its output, and the way from there back to its sites.
 
 A decoder loses log p of a token that is drawn from its own distribution, so that the mean of the
 squared gradients is the Fisher information:
@@ -36,18 +36,18 @@ Float = NDArray[np.float32]
 _FIRST = 4
 
 
-class Way(Protocol):
-    """How a loss comes back through one kind of model.
+class OutputLoss(Protocol):
+    """The loss of one kind of model.
 
     Attributes:
-        output: The value that it starts at.
+        output: The value that it depends on.
         first: Positions at the start of a window that are left out.
-        texts: Whether there is one loss a text, else one a token.
+        of_texts: Whether there is one loss a text, else one a token.
     """
 
     output: str
     first: int
-    texts: bool
+    of_texts: bool
 
     def wanted(self, node: ir.Node) -> list[str]:
         """Names of the values that the way back through a node is computed from."""
@@ -55,58 +55,58 @@ class Way(Protocol):
     def values(self, run: Values, window: Sequence[int]) -> dict[str, Float]:
         """The values of a window."""
 
-    def start(self, output: Float, random: np.random.Generator) -> Float:
-        """What the loss changes by with the output, for one draw."""
+    def gradient(self, output: Float, random: np.random.Generator) -> Float:
+        """The gradient at the output, for one draw."""
 
     def back(self, node: ir.Node, values: backward.Values, given: Gradients) -> Gradients:
-        """What it changes by with a node's inputs.
+        """The gradients at a node's inputs.
 
         Raises:
             UnknownOpError: The way back through the node is not known.
         """
 
 
-class DecoderWay(Way):
-    """Nats of KL divergence a token."""
+class Divergence(OutputLoss):
+    """The KL divergence of a decoder, in nats a token."""
 
-    output, first, texts = "logits", _FIRST, False
+    output, first, of_texts = "logits", _FIRST, False
 
     def wanted(self, node: ir.Node) -> list[str]:
-        """See `Way`."""
+        """See `OutputLoss`."""
         return backward.wanted(node)
 
     def values(self, run: Values, window: Sequence[int]) -> dict[str, Float]:
-        """See `Way`."""
+        """See `OutputLoss`."""
         return run(window)
 
-    def start(self, output: Float, random: np.random.Generator) -> Float:
-        """See `Way`."""
+    def gradient(self, output: Float, random: np.random.Generator) -> Float:
+        """See `OutputLoss`."""
         return surprise(output, random)
 
     def back(self, node: ir.Node, values: backward.Values, given: Gradients) -> Gradients:
-        """See `Way`."""
+        """See `OutputLoss`."""
         return backward.back(node, values, given)
 
 
-class EncoderWay(Way):
-    """1 - cosine of the embedding of a text."""
+class CosineDistance(OutputLoss):
+    """1 - cosine of an encoder's embedding of a text."""
 
-    first, texts = 0, True
+    first, of_texts = 0, True
 
     def __init__(self, nodes: Sequence[ir.Node], sites: Collection[str], output: str) -> None:
         self.output = output
         self._dependent = backward_encoder.dependent(nodes, sites)
 
     def wanted(self, node: ir.Node) -> list[str]:
-        """See `Way`."""
+        """See `OutputLoss`."""
         return backward_encoder.wanted(node) if self._depends(node) else []
 
     def values(self, run: Values, window: Sequence[int]) -> dict[str, Float]:
-        """See `Way`."""
+        """See `OutputLoss`."""
         return run.in_shape(window)
 
-    def start(self, output: Float, random: np.random.Generator) -> Float:
-        """See `Way`."""
+    def gradient(self, output: Float, random: np.random.Generator) -> Float:
+        """See `OutputLoss`."""
         total = output.sum(axis=(0, 1), dtype=np.float64)
         length = np.linalg.norm(total)
         drawn = random.standard_normal(len(total))
@@ -114,7 +114,7 @@ class EncoderWay(Way):
         return np.broadcast_to(apart.astype(np.float32), output.shape)
 
     def back(self, node: ir.Node, values: backward.Values, given: Gradients) -> Gradients:
-        """See `Way`."""
+        """See `OutputLoss`."""
         if not self._depends(node):
             return []
         found = backward_encoder.back(node, values, given)
@@ -127,8 +127,8 @@ class EncoderWay(Way):
         return any(value is not None and value.name in self._dependent for value in node.inputs)
 
 
-def way_back(survey: Survey, sites: Collection[str]) -> Way:
-    """The way back through a model.
+def output_loss(survey: Survey, sites: Collection[str]) -> OutputLoss:
+    """The loss of a model.
 
     Args:
         survey: A dense model.
@@ -139,7 +139,7 @@ def way_back(survey: Survey, sites: Collection[str]) -> Way:
     """
     output = survey.model.graph.outputs[0]
     if survey.gives_logits:
-        return DecoderWay()
+        return Divergence()
     if output.name is None or output.shape is None or len(output.shape) != 3:
         raise UnknownOpError(f"{output.name}, expected logits, or hidden states of an encoder")
-    return EncoderWay(list(survey.model.graph), sites, output.name)
+    return CosineDistance(list(survey.model.graph), sites, output.name)
