@@ -1,7 +1,10 @@
 """Finds the sites of a model: by structure first, by names where the structure does not say.
 
 A decoder layer is what lies around one KV cache: the linears that feed its attention and the one
-that reads it, then the feed-forward block. Layers count as their caches do among the inputs.
+that reads it, then the feed-forward block. Layers count as their caches do among the inputs. Where
+there is no cache, as in an encoder, a linear's place is in the name of its node:
+
+    /encoder/layer.3/attention/self/query/MatMul  →  layers.3.attention.self.query
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ _NONLINEAR = frozenset({"Tanh", "Erf", "Sigmoid", "Gelu", "Relu", "Swish", "Soft
 #: Ops between the projections of a feed-forward block, and between the head and the logits.
 _ELEMENTWISE = _NONLINEAR | {"Add", "Sub", "Mul", "Div", "Pow", "Cast", "Clip", "SwiGLU"}
 
-_LAYER_NAME = re.compile(r"(?:layers|layer|blocks|blk|h)[./](\d+)[./]")
+_LAYER_NAME = re.compile(r"(?:layers|layer|blocks|block|blk|h)[./](\d+)[./]")
+#: What follows the layer in the name of a linear's node.
+_REST = re.compile(r"(.+?)/(?:MatMul|Gemm)(?:_\d+)?$")
 _TENSOR_NAMES = {
     "attn_q": ("q_proj", "attn_q"),
     "attn_k": ("k_proj", "attn_k"),
@@ -51,8 +56,11 @@ _TENSOR_NAMES = {
 
 @dataclass(frozen=True)
 class _Role:
-    tensor: str
+    """What a linear is. `tensor` is None where only the layer and a name are known."""
+
+    tensor: str | None
     layer: int | None = None
+    name: str = ""
 
 
 def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
@@ -136,6 +144,8 @@ class _Roles:
         if caches:
             self.by_name()
             self.feed_forward()
+        else:
+            self.by_place()
         return self.roles
 
     def assign(self, node: ir.Node | None, tensor: str, layer: int | None) -> None:
@@ -171,6 +181,15 @@ class _Roles:
                 for tensor, words in _TENSOR_NAMES.items():
                     if layer is not None and any(word in name for word in words):
                         self.assign(node, tensor, int(layer.group(1)))
+
+    def by_place(self) -> None:
+        """Layers and names of linears around no cache."""
+        for node in self.linears:
+            name = node.name or ""
+            layer = _LAYER_NAME.search(name)
+            rest = _REST.match(name, layer.end()) if layer else None
+            if layer and rest and node not in self.roles:
+                self.roles[node] = _Role(None, int(layer.group(1)), rest.group(1).replace("/", "."))
 
     def feed_forward(self) -> None:
         """Down is what reads gate and up (or up alone) through elementwise ops only."""
@@ -265,7 +284,7 @@ def _weight_sites(
         layer = node.metadata_props.get(LAYER)
         yield Site(
             id=_unique(_site_id(role, weight), taken),
-            kind=_KINDS.get(role.tensor, SiteKind.LINEAR) if role else SiteKind.LINEAR,
+            kind=_KINDS.get(role.tensor or "", SiteKind.LINEAR) if role else SiteKind.LINEAR,
             node=node.name or "",
             layer=role.layer if role else (None if layer is None else int(layer)),
             tensor=role.tensor if role else None,
@@ -284,7 +303,8 @@ _KINDS = {"output": SiteKind.HEAD, "tok_embd": SiteKind.EMBEDDING}
 def _site_id(role: _Role | None, weight: ir.Value) -> str:
     if role is None:
         return f"linear.{weight.name}"
-    return role.tensor if role.layer is None else f"layers.{role.layer}.{role.tensor}"
+    name = role.tensor or role.name
+    return name if role.layer is None else f"layers.{role.layer}.{name}"
 
 
 def _unique(name: str, taken: set[str]) -> str:

@@ -254,3 +254,33 @@ def test_both_projections_of_a_feed_forward_read_the_same_width():
     for part in ("ffn_gate", "ffn_up"):
         assert sites[f"layers.0.{part}"].out_features == FFN
     assert sites["layers.0.ffn_down"].in_features == FFN
+
+
+@pytest.mark.parametrize(
+    ("name", "site", "layer"),
+    [
+        ("/encoder/layer.3/attention/self/query/MatMul", "layers.3.attention.self.query", 3),
+        ("/encoder/layer.3/output/dense/MatMul_1", "layers.3.output.dense", 3),
+        ("/layers.11/mlp/Wo/Gemm", "layers.11.mlp.Wo", 11),
+        ("/encoder/block.2/layer.0/SelfAttention/q/MatMul", "layers.2.layer.0.SelfAttention.q", 2),
+        ("/encoder/albert_layers.0/ffn/MatMul", "layers.0.ffn", 0),
+        ("/pooler/dense/MatMul", "linear.w", None),
+        ("/encoder/layer.3/MatMul", "linear.w", None),
+    ],
+)
+def test_without_a_cache_a_linear_is_named_by_its_place(
+    name: str, site: str, layer: int | None
+) -> None:
+    model = graph("y = MatMul(x, w)")
+    model.graph[0].name = name
+    (found,) = find_sites(model)[0]
+    assert (found.id, found.layer, found.tensor) == (site, layer, None)
+    assert model.graph[0].metadata_props.get(LAYER) == (None if layer is None else str(layer))
+
+
+def test_linears_at_one_place_stay_apart() -> None:
+    model = graph(
+        "t = MatMul(x, w) u = Add(t, b) y = MatMul(u, q)", ", float[2, 2] q = {1, 2, 3, 4}"
+    )
+    model.graph[0].name, model.graph[2].name = "/layer.0/ffn/MatMul", "/layer.0/ffn/MatMul_1"
+    assert [site.id for site in find_sites(model)[0]] == ["layers.0.ffn", "layers.0.ffn.2"]
