@@ -269,11 +269,17 @@ class _Build:
 
     def _known(self, tools: Tools) -> Calibration | None:
         """What is known of the inputs: the calibration, with the imatrix where one is given."""
-        file = self.options.imatrix
+        file, known = self.options.imatrix, self.decider.calibration(tools)
+        # Ids of sites may differ between versions of tamiz and of plugins.
+        measured = {} if known is None else known.inputs
+        if measured and not any(site.id in measured for site in tools.survey.sites):
+            raise TamizError(
+                f"{self.options.calibration}: measured {next(iter(measured))} and other sites that "
+                f"{self.dense.path} does not have; run 'tamiz calibrate' again"
+            )
         if file is None:
-            return self.decider.calibration(tools)
-        imatrix = read_imatrix(file, tools.survey, self.plugins)
-        return weighed_by(self.decider.calibration(tools), imatrix, tools.survey)
+            return known
+        return weighed_by(known, read_imatrix(file, tools.survey, self.plugins), tools.survey)
 
     def _sensitivities(
         self, surveyed: Survey, plan: Plan, known: Calibration | None

@@ -81,13 +81,17 @@ def command(
         raise
     predictions = predict(surveyed, plan, context)
     total = totals(surveyed, predictions)
-    speeds = speed.predict(surveyed, predictions, total, machine.load())
+    speeds: Sequence[SpeedPrediction] = []
+    unknown = "none, the model gives no logits"
+    if surveyed.gives_logits:
+        speeds = speed.predict(surveyed, predictions, total, machine.load())
+        unknown = "no profile of this machine, run 'tamiz doctor --profile'"
     if as_json:
         print_json(_as_dict(plan, predictions, total, speeds, context))
         return
     if recipe is not None:
         click.echo(f"recipe {recipe}: {' '.join(recipe_flags(ctx, find_recipe(recipe)))}")
-    _print(plan, predictions, total, speeds, context)
+    _print(plan, predictions, total, speeds, unknown, context)
 
 
 def _check_context(bundle: Bundle, context: int) -> None:
@@ -147,6 +151,7 @@ def _print(
     predictions: Sequence[Prediction],
     total: tuple[Cost, Cost],
     speeds: Sequence[SpeedPrediction],
+    unknown: str,
     context: int,
 ) -> None:
     spent = speeds[-1].sites if speeds else {}
@@ -178,7 +183,7 @@ def _print(
             f"predicted decode, {threads}: {s.before:.1f} tok/s dense, {s.after:.1f} as planned"
         )
     if not speeds:
-        click.echo("predicted decode: no profile of this machine, run 'tamiz doctor --profile'")
+        click.echo(f"predicted decode: {unknown}")
     for conflict in plan.conflicts:
         click.echo(f"conflict: {conflict.reason}; {' or '.join(conflict.remedies)}")
     for site, name in plan.dropped:

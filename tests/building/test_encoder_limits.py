@@ -13,6 +13,8 @@ from tamiz.building import allocate
 from tamiz.building.build import Options, build
 from tamiz.building.encoder_candidates import texts_of
 from tamiz.calibration.calibrate import calibrate_bundle
+from tamiz.calibration.file import load as load_calibration
+from tamiz.calibration.file import save as save_calibration
 from tamiz.evaluation.embeddings import compare, read_texts
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
@@ -170,6 +172,21 @@ def test_limits_need_a_text(encoder: Path, plugins: Plugins, tmp_path: Path) -> 
             plugins,
             Options(goal=Goal(min_cosine=0.9)),
         )
+
+
+def test_a_calibration_of_sites_with_other_names_is_refused(
+    encoder: Path, plugins: Plugins, tmp_path: Path
+) -> None:
+    bundle = Bundle.open(encoder / "dense")
+    known = load_calibration(encoder / "known", bundle)
+    known.inputs = {f"old.{site}": name for site, name in known.inputs.items()}
+    save_calibration(known, tmp_path / "known")
+    options = Options(calibration=tmp_path / "known", goal=Goal(min_cosine=0.9))
+    chosen = choose(plugins.techniques())
+    with pytest.raises(
+        TamizError, match=r"known: measured old\..* and other sites that .* does not"
+    ):
+        build(encoder / "dense", tmp_path / "out", chosen, plugins, options)
 
 
 def test_the_gate_backs_off_what_loses_too_much(

@@ -59,6 +59,11 @@ def test_other_values_are_refused(encoder: Path, tmp_path: Path, given: str) -> 
     assert message == f"--min-cosine={given}: expected a fraction from 0 to below 1, or off"
 
 
+def test_a_plan_predicts_no_decode(encoder: Path) -> None:
+    lines = ok("plan", encoder / "dense").splitlines()
+    assert lines[-1] == "predicted decode: none, the model gives no logits"
+
+
 def test_a_frontier_of_an_encoder_is_refused(encoder: Path, tmp_path: Path) -> None:
     given = [encoder / "dense", "-o", tmp_path / "points.json", "--calibration", encoder / "known"]
     message = refused("frontier", *given)
