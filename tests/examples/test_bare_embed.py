@@ -1,0 +1,56 @@
+"""Search by embeddings in a bare session."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kit.command_line import ok
+from kit.encoders import write_transformer
+from kit.scripts import load_script
+from tamiz.runtime.encoder import load_model
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "bare_embed.py"
+LINES = ["w3 w4 w5 w6", "w7", "w3 w4 w5 w6 w8", "w20 w21 w22 w23 w24 w25 w26", "w9 w10"]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bare")
+    write_transformer(folder / "dense")
+    ok("build", folder / "dense", "-o", folder / "small", "--block-quant-format=q8_0")
+    return folder / "small"
+
+
+def test_padding_changes_no_embedding(bundle: Path) -> None:
+    script: Any = load_script("examples/bare_embed.py")
+    encoder = script.Encoder(bundle, threads=1)
+    together = encoder.embeddings(LINES)
+    alone = np.concatenate([encoder.embeddings([line]) for line in LINES])
+    np.testing.assert_allclose(together, alone, atol=2e-6)
+    ours: Any = load_model(bundle, threads=1)
+    ids = np.array([[0, 7, 1]])
+    np.testing.assert_allclose(alone[1:2], ours.embeddings(ids), atol=2e-6)
+
+
+def test_the_nearest_lines_are_printed(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join([*LINES, "", "w11"]))
+    command: list[str | Path] = [
+        sys.executable,
+        SCRIPT,
+        bundle,
+        tmp_path / "texts.txt",
+        "w3 w4 w5 w6",
+        "--most",
+        "2",
+    ]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    first, second = printed.splitlines()
+    assert first == "1.0000  w3 w4 w5 w6"
+    assert second.endswith("w3 w4 w5 w6 w8")
+    assert 0.5 < float(second.split()[0]) < 1
