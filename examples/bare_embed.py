@@ -4,8 +4,8 @@
     python examples/bare_embed.py BUNDLE texts.txt "how do I sieve flour" [--most 5]
 
 Prints the lines of a file that are nearest to a query, with their cosines. An embedding is the mean
-of the hidden states over the tokens of a text, of length 1; models that take another one, such as
-the first token's, say so in 1_Pooling/config.json.
+of the hidden states over the tokens of a text, or the first one where 1_Pooling/config.json says
+so, of length 1.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ class Encoder:
         self.session = ort.InferenceSession(bundle / "model.onnx", options)
         self.tokenizer = Tokenizer.from_file(str(bundle / "tokenizer.json"))
         config = json.loads((bundle / "config.json").read_text("utf-8"))
+        pooling = bundle / "1_Pooling" / "config.json"
+        found = json.loads(pooling.read_text("utf-8")) if pooling.exists() else {}
+        self.takes_first = found.get("pooling_mode_cls_token", False)
         padding = config.get("pad_token_id") or 0
         self.tokenizer.enable_padding(pad_id=padding)
         # Positions of some models, such as RoBERTa, begin behind the padding token.
@@ -49,7 +52,7 @@ class Encoder:
             feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
             names = [given.name for given in self.session.get_inputs()]
             hidden = self.session.run(None, {name: feeds[name] for name in names})[0]
-            sums = (hidden * mask[:, :, None]).sum(axis=1)
+            sums = hidden[:, 0] if self.takes_first else (hidden * mask[:, :, None]).sum(axis=1)
             parts.append(sums / np.linalg.norm(sums, axis=1, keepdims=True))
         return np.concatenate(parts)
 

@@ -110,7 +110,8 @@ def command(
     how many tokens DIR prefers as well, and by which margin it then prefers another one: the logit
     of its own token minus the logit of the other bundle's.
 
-    An encoder turns each window of --text into an embedding, the mean over its tokens. The result
+    An encoder turns each window of --text into an embedding: the mean over its tokens, or the first
+    token's where 1_Pooling/config.json of sentence-transformers says so. The result
     is the cosine with that of the other bundle: its mean (cos_mean), its 5 % quantile (cos_p05),
     and the fraction of windows with an unchanged nearest other window (same_nearest).
     """

@@ -1,6 +1,8 @@
 """Runs an encoder bundle in onnxruntime: token ids to embeddings.
 
-e = Σ_t h_t / ‖Σ_t h_t‖        h: the model's first output, by position
+e = s / ‖s‖        s = Σ_t h_t, or h_0 where the first token stands for the text
+
+h_t is the model's first output at position t.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from tamiz.runtime.session import load_session
 Float32 = NDArray[np.float32]
 
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+#: Says how sentence-transformers makes an embedding of hidden states.
+_POOLING = "1_Pooling/config.json"
 #: Model types whose positions begin after the id of the padding token.
 _AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}
 
@@ -30,6 +34,7 @@ class Encoder:
     Attributes:
         bundle: The bundle.
         width: Numbers of an embedding.
+        first: Whether the first token stands for a text.
     """
 
     def __init__(
@@ -40,7 +45,7 @@ class Encoder:
         Raises:
             TamizError: The model takes or gives something else than an encoder does.
         """
-        self.bundle = bundle
+        self.bundle, self.first = bundle, takes_first_token(bundle)
         self._session, self._constants = session, constants
         self._inputs = [value.name for value in session.get_inputs()]
         first = session.get_outputs()[0]
@@ -71,7 +76,7 @@ class Encoder:
         given["token_type_ids"] = np.zeros_like(ids)
         feeds = {name: given[name] for name in self._inputs}
         hidden = self._session.run([self._output], feeds)[0]
-        sums = hidden.sum(axis=1)
+        sums = hidden[:, 0] if self.first else hidden.sum(axis=1)
         found: Float32 = sums / np.linalg.norm(sums, axis=1, keepdims=True)
         return found
 
@@ -100,6 +105,13 @@ def load_model(
             f"--without={','.join(without)}"
         )
     return Encoder(bundle, session, constants)
+
+
+def takes_first_token(bundle: Bundle) -> bool:
+    """Whether the first token stands for a text, as models of sentence-transformers may say."""
+    if _POOLING not in bundle.manifest.files:
+        return False
+    return bundle.json(_POOLING).get("pooling_mode_cls_token") is True
 
 
 def most_tokens(bundle: Bundle) -> int | None:

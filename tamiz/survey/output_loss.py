@@ -5,7 +5,7 @@ squared gradients is the Fisher information:
 
     KL ≈ ½ E[(∂ log p / ∂y · δy)²]
 
-An encoder's embedding e = s / ‖s‖ is the mean over positions, s = Σ_t h_t, of length 1:
+An encoder's embedding is e = s / ‖s‖, s = Σ_t h_t over positions, or h_0 alone:
 
     1 - cos(e, e + δe) ≈ ½ ‖δs - ⟨e, δs⟩ e‖² / ‖s‖² = ½ E[(g · δs)²]        g = (z - ⟨e, z⟩ e) / ‖s‖
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tamiz.runtime.encoder import takes_first_token
 from tamiz.survey import backward, backward_encoder
 from tamiz.survey.activations import Values
 from tamiz.survey.backward import Gradients, UnknownOpError
@@ -93,8 +94,18 @@ class CosineDistance(OutputLoss):
 
     first, of_texts = 0, True
 
-    def __init__(self, nodes: Sequence[ir.Node], sites: Collection[str], output: str) -> None:
-        self.output = output
+    def __init__(
+        self, nodes: Sequence[ir.Node], sites: Collection[str], output: str, only_first: bool
+    ) -> None:
+        """The loss of a graph.
+
+        Args:
+            nodes: Its nodes, in order.
+            sites: Names of the nodes of its sites.
+            output: Name of the hidden states.
+            only_first: Whether the first token stands for a text.
+        """
+        self.output, self._only_first = output, only_first
         self._dependent = backward_encoder.dependent(nodes, sites)
 
     def wanted(self, node: ir.Node) -> list[str]:
@@ -107,11 +118,14 @@ class CosineDistance(OutputLoss):
 
     def gradient(self, output: Float, random: np.random.Generator) -> Float:
         """See `OutputLoss`."""
-        total = output.sum(axis=(0, 1), dtype=np.float64)
+        pooled = output[:, :1] if self._only_first else output
+        total = pooled.sum(axis=(0, 1), dtype=np.float64)
         length = np.linalg.norm(total)
         drawn = random.standard_normal(len(total))
         apart = (drawn - total * (total @ drawn) / length**2) / length
-        return np.broadcast_to(apart.astype(np.float32), output.shape)
+        found = np.zeros_like(output)
+        found[:, : pooled.shape[1]] = apart
+        return found
 
     def back(self, node: ir.Node, values: backward.Values, given: Gradients) -> Gradients:
         """See `OutputLoss`."""
@@ -142,4 +156,5 @@ def output_loss(survey: Survey, sites: Collection[str]) -> OutputLoss:
         return Divergence()
     if output.name is None or output.shape is None or len(output.shape) != 3:
         raise UnknownOpError(f"{output.name}, expected logits, or hidden states of an encoder")
-    return CosineDistance(list(survey.model.graph), sites, output.name)
+    first = takes_first_token(survey.bundle)
+    return CosineDistance(list(survey.model.graph), sites, output.name, first)

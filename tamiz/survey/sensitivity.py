@@ -37,6 +37,8 @@ Float64 = NDArray[np.float64]
 
 #: Inputs that are kept of each site.
 _SAMPLES = 128
+#: Of a window: inputs that are kept by name, and what is kept of the gradients of sites by id.
+_Seen = tuple[dict[str, Float], dict[str, NDArray[Any]]]
 #: Values that a window keeps, in units of the inputs and outputs of its sites; the others are of
 #: attention and activation functions.
 _VALUES = 2
@@ -75,20 +77,17 @@ class Sensitivity:
         if self.inputs is None:
             of_rows = [np.square(error, dtype=np.float64) @ self.outputs for error in errors]
             return 0.5 * float(np.concatenate(of_rows).mean())
-        parts = [
-            self.of_tile(tile, error)
-            / max(
-                float(self.outputs[TILE * tile : TILE * (tile + 1)].sum(dtype=np.float64)), 1e-300
-            )
-            for tile, error in zip(tiles, errors, strict=True)
-        ]
+        parts = []
+        for tile, error in zip(tiles, errors, strict=True):
+            weight = float(self.outputs[_rows(tile)].sum(dtype=np.float64))
+            parts.append(self.of_tile(tile, error) / max(weight, 1e-300))
         return 0.5 * float(np.mean(parts)) * float(self.outputs.sum(dtype=np.float64))
 
     def of_tile(self, tile: int, error: Float) -> float:
         """Twice what an error of one tile's rows costs."""
         assert self.inputs is not None
         squares = np.square(error @ self.inputs.T, dtype=np.float64).mean(axis=1)
-        return float(squares @ self.outputs[TILE * tile : TILE * (tile + 1)].astype(np.float64))
+        return float(squares @ self.outputs[_rows(tile)].astype(np.float64))
 
     def _of_tiles(self, count: int) -> Float64:
         """Σ G of each tile; of an embedding, and where no output matters, 1."""
@@ -114,10 +113,14 @@ class TextSensitivity(Sensitivity):
     def of_tile(self, tile: int, error: Float) -> float:
         """Twice what an error of one tile's rows costs."""
         assert self.inputs is not None
-        of_outputs = self.gradients[:, TILE * tile : TILE * (tile + 1)]
-        changes = (self.inputs @ error.T) * of_outputs
+        changes = (self.inputs @ error.T) * self.gradients[:, _rows(tile)]
         of_texts = changes.reshape(self.texts, -1, len(error)).sum(axis=1, dtype=np.float64)
         return float(np.square(of_texts).sum()) / self.texts
+
+
+def _rows(tile: int) -> slice:
+    """The rows of a tile."""
+    return slice(TILE * tile, TILE * (tile + 1))
 
 
 def sensitivities(
@@ -148,43 +151,57 @@ def sensitivities(
     first, tokens = loss.first, sum(max(0, len(window) - loss.first) for window in windows)
     step = 1 if loss.of_texts else max(1, tokens // _SAMPLES)
 
-    def measure(number: int) -> tuple[dict[str, Float], dict[str, NDArray[Any]]]:
-        """Inputs that are kept of one window, and of the gradients of its sites what counts."""
-        values = loss.values(run, windows[number])
+    def measure(number: int) -> _Seen:
+        values, ids = loss.values(run, windows[number]), windows[number]
         kept = {name: _by_token(values[name])[first::step].copy() for name in inputs.values()}
         random = np.random.Generator(np.random.Philox(number))
         at = {loss.output: loss.gradient(values.pop(loss.output), random)}
         of_sites = _gradients(nodes, sites, loss, values, at)
-        if not loss.of_texts:
-            return kept, {site.id: _squares(gradient[first:]) for site, gradient in of_sites}
-        ids = np.unique(windows[number], return_inverse=True)[1]
-        return kept, {
-            site.id: _by_row(gradient, ids) if site.kind == SiteKind.EMBEDDING else gradient
-            for site, gradient in of_sites
-        }
+        if loss.of_texts:
+            return kept, {site.id: _of_text(site, gradient, ids) for site, gradient in of_sites}
+        return kept, {site.id: _squares(gradient[first:]) for site, gradient in of_sites}
 
-    found = []
+    found: list[_Seen] = []
     # One thread a window: sums must not depend on the number of threads.
     limited = threadpool_limits(1)
     with reading(survey.bundle), limited, ThreadPoolExecutor(at_once) as pool:
         progress("measure sensitivity", 0, len(windows))
-        for pair in pool.map(measure, range(len(windows))):
-            found.append(pair)
+        for seen in pool.map(measure, range(len(windows))):
+            found.append(seen)
             progress("measure sensitivity", len(found), len(windows))
     result: dict[str, Sensitivity] = {}
     for site in sites.values():
-        if not all(site.id in gradients for _, gradients in found):
-            continue
-        given, x = [gradients[site.id] for _, gradients in found], None
-        if site.kind != SiteKind.EMBEDDING:
-            x = np.concatenate([kept[inputs[site.id]] for kept, _ in found])
-        squares = [_squares(g) for g in given] if loss.of_texts else given
-        outputs = np.sum(squares, axis=0) / (len(windows) if loss.of_texts else max(1, tokens))
-        result[site.id] = Sensitivity(x, outputs.astype(np.float32))
-        if loss.of_texts and x is not None:
-            of_texts = np.concatenate(given), len(windows)
-            result[site.id] = TextSensitivity(x, outputs.astype(np.float32), *of_texts)
+        if all(site.id in gradients for _, gradients in found):
+            x = None
+            if site.kind != SiteKind.EMBEDDING:
+                x = np.concatenate([kept[inputs[site.id]] for kept, _ in found])
+            given = [gradients[site.id] for _, gradients in found]
+            result[site.id] = _texts(x, given) if loss.of_texts else _tokens(x, given, tokens)
     return result
+
+
+def _tokens(x: Float | None, squares: Sequence[Float64], tokens: int) -> Sensitivity:
+    """From sums of squared gradients over the tokens of each window."""
+    return Sensitivity(x, (np.sum(squares, axis=0) / max(1, tokens)).astype(np.float32))
+
+
+def _texts(x: Float | None, gradients: Sequence[Float]) -> Sensitivity:
+    """From the gradients ``[T, N]`` of each text."""
+    squares = np.sum([_squares(gradient) for gradient in gradients], axis=0)
+    outputs = (squares / len(gradients)).astype(np.float32)
+    if x is None:
+        return Sensitivity(None, outputs)
+    return TextSensitivity(x, outputs, np.concatenate(gradients), len(gradients))
+
+
+def _of_text(site: Site, gradient: Float, ids: Sequence[int]) -> Float:
+    """What is kept of a site's gradient ``[T, N]``: of an embedding, sums by row."""
+    if site.kind != SiteKind.EMBEDDING:
+        return gradient
+    rows = np.unique(ids, return_inverse=True)[1]
+    sums = np.zeros((rows.max() + 1, gradient.shape[1]), np.float32)
+    np.add.at(sums, rows, gradient)
+    return sums
 
 
 def _by_token(values: Float) -> Float:
@@ -218,13 +235,6 @@ def _site_values(survey: Survey) -> int:
     return sum(site.in_features + site.out_features for site in survey.sites)
 
 
-def _by_row(gradient: Float, rows: NDArray[np.intp]) -> Float:
-    """Sums over the tokens that an embedding has the same row for."""
-    sums = np.zeros((rows.max() + 1, gradient.shape[1]), np.float32)
-    np.add.at(sums, rows, gradient)
-    return sums
-
-
 def _squares(gradient: Float) -> Float64:
     """Sums over tokens of the squares of ``[T, N]``."""
     sums: Float64 = np.einsum("tn,tn->n", gradient, gradient, dtype=np.float64)
@@ -245,7 +255,7 @@ def _gradients(
         sites: The sites, by the names of their nodes.
         loss: The loss.
         values: What the backward pass is computed from, by name.
-        at: The gradient at the graph's output, by name; holds those at other values on the loss.
+        at: The gradient at the graph's output, by name; holds those at values on the way.
     """
     for node in reversed(nodes):
         given: Gradients = [at.pop(output.name or "", None) for output in node.outputs]

@@ -20,30 +20,32 @@ LINES = ["w3 w4 w5 w6", "w7", "w3 w4 w5 w6 w8", "w20 w21 w22 w23 w24 w25 w26", "
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bare")
-    write_transformer(folder / "dense")
-    ok("build", folder / "dense", "-o", folder / "small", "--block-quant-format=q8_0")
-    return folder / "small"
+    for name in ("mean", "first"):
+        write_transformer(folder / f"dense-{name}", first=name == "first")
+        ok("build", folder / f"dense-{name}", "-o", folder / name, "--block-quant-format=q8_0")
+    return folder
 
 
-def test_padding_changes_no_embedding(bundle: Path) -> None:
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_padding_changes_no_embedding(bundles: Path, pooling: str) -> None:
     script: Any = load_script("examples/bare_embed.py")
-    encoder = script.Encoder(bundle, threads=1)
+    encoder = script.Encoder(bundles / pooling, threads=1)
     together = encoder.embeddings(LINES)
     alone = np.concatenate([encoder.embeddings([line]) for line in LINES])
     np.testing.assert_allclose(together, alone, atol=2e-6)
-    ours: Any = load_model(bundle, threads=1)
+    ours: Any = load_model(bundles / pooling, threads=1)
     ids = np.array([[0, 7, 1]])
     np.testing.assert_allclose(alone[1:2], ours.embeddings(ids), atol=2e-6)
 
 
-def test_the_nearest_lines_are_printed(bundle: Path, tmp_path: Path) -> None:
+def test_the_nearest_lines_are_printed(bundles: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join([*LINES, "", "w11"]))
     command: list[str | Path] = [
         sys.executable,
         SCRIPT,
-        bundle,
+        bundles / "mean",
         tmp_path / "texts.txt",
         "w3 w4 w5 w6",
         "--most",

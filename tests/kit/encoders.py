@@ -93,7 +93,12 @@ class _Graph:
 
 
 def write_transformer(
-    folder: Path, layers: int = 2, width: int = 64, heads: int = 4, bias: bool = False
+    folder: Path,
+    layers: int = 2,
+    width: int = 64,
+    heads: int = 4,
+    bias: bool = False,
+    first: bool = False,
 ) -> Path:
     """An encoder as torch exports one: attention with a mask, GELU by Erf, LayerNormalization.
 
@@ -103,6 +108,7 @@ def write_transformer(
         width: Numbers of a hidden state.
         heads: Heads of an attention.
         bias: Whether each layer adds a product that no token changes.
+        first: Whether the first token stands for a text.
     """
     g = _Graph()
     mask = g.add("Cast", "attention_mask", to=TensorProto.FLOAT)
@@ -135,7 +141,12 @@ def write_transformer(
     output = helper.make_tensor_value_info(
         "last_hidden_state", TensorProto.FLOAT, ["batch", "length", width]
     )
-    return _write(folder, helper.make_graph(g.nodes, "encoder", ids, [output], g.constants))
+    _write(folder, helper.make_graph(g.nodes, "encoder", ids, [output], g.constants))
+    if first:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+        write_manifest(folder, "dense", Source("made"))
+    return folder
 
 
 def write_text(path: Path, words: int) -> Path:

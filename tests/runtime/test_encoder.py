@@ -26,6 +26,24 @@ def test_an_embedding_is_the_mean_of_the_hidden_states(tmp_path: Path) -> None:
     np.testing.assert_allclose(model.embeddings(ids), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(("config", "first"), [("true", True), ("false", False)])
+def test_a_first_token_stands_for_a_text_where_the_pooling_says_so(
+    tmp_path: Path, config: str, first: bool
+) -> None:
+    folder = write_encoder(tmp_path / "encoder")
+    (folder / "1_Pooling").mkdir()
+    text = f'{{"pooling_mode_cls_token": {config}}}'
+    (folder / "1_Pooling" / "config.json").write_text(text)
+    write_manifest(folder, "dense", Source("made"))
+    model = load_model(folder)
+    assert isinstance(model, Encoder)
+    (constant,) = onnx.load(folder / "model.onnx").graph.initializer
+    hidden = onnx.numpy_helper.to_array(constant)[[5, 3, 1]]
+    expected = hidden[0] if first else hidden.mean(axis=0)
+    expected = expected / np.linalg.norm(expected)
+    np.testing.assert_allclose(model.embeddings(np.array([[5, 3, 1]]))[0], expected, atol=1e-6)
+
+
 def test_a_decoder_is_a_model(tiny_dense: Path) -> None:
     assert isinstance(load_model(tiny_dense), Model)
 
