@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tamiz.api.technique import Resource, Technique
 from tamiz.building import paying
-from tamiz.building.candidates import JOINED, Candidates, applied, judging_windows
+from tamiz.building.candidates import JOINED, Candidates, applied, judging, judging_windows
 from tamiz.building.decider import CandidateTools, Tools
 from tamiz.building.encoder_candidates import EncoderCandidates, texts_of
 from tamiz.building.ladders import LadderMaker
@@ -208,7 +208,8 @@ class Allocation:
         assert self._problem is not None
         dense, folder = load_model(tools.survey.bundle.path, threads=1), tools.work / "candidate"
         assert isinstance(dense, Encoder)
-        scored = EncoderCandidates(dense, known, folder, candidates.write, tools.progress)
+        windows = judging(known)
+        scored = EncoderCandidates(dense, windows, folder, candidates.write, tools.progress)
         offered = self._problem.techniques
         search = LimitSearch(self._problem, offered, slots, scored.score, candidates.fill)
         search.run()

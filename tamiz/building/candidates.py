@@ -142,11 +142,20 @@ def gate_windows(
 
 
 def judging_windows(known: Calibration, length: int) -> list[list[int]]:
-    """Windows that nothing was fitted to.
+    """Some windows that nothing was fitted to.
 
     Args:
         known: The calibration.
         length: Tokens that windows are joined to, where there are so many.
+
+    Raises:
+        TamizError: The calibration keeps no such window.
+    """
+    return _joined(judging(known), length)[:_WINDOWS]
+
+
+def judging(known: Calibration) -> list[list[int]]:
+    """All windows that nothing was fitted to.
 
     Raises:
         TamizError: The calibration keeps no such window.
@@ -157,7 +166,7 @@ def judging_windows(known: Calibration, length: int) -> list[list[int]]:
             f"the calibration keeps {len(known.tokens)} windows of {WINDOW} tokens, expected at "
             "least 2: one predicts losses, the others judge"
         )
-    return _joined(windows, length)[:_WINDOWS]
+    return windows
 
 
 def _joined(windows: list[list[int]], length: int) -> list[list[int]]:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from tamiz.building.candidates import Progress
 from tamiz.building.selection import Slot
-from tamiz.calibration.file import Calibration
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, naming
 from tamiz.planning.machine import cores
@@ -55,14 +54,14 @@ class EncoderCandidates:
 
     Attributes:
         dense: The dense model, of one thread.
-        known: The calibration; its judging windows are read.
+        windows: Tokens of the windows whose texts are read.
         folder: Where candidates are written, one after the other.
         write: Writes the bundle of a candidate into a folder.
         progress: Told of every candidate.
     """
 
     dense: Encoder
-    known: Calibration
+    windows: Sequence[list[int]]
     folder: Path
     write: Callable[[Sequence[Slot], Path], None]
     progress: Progress
@@ -70,7 +69,7 @@ class EncoderCandidates:
     @cached_property
     def texts(self) -> NDArray[np.int64]:
         """The texts that are read."""
-        return texts_of(self.known.judging or self.known.tokens, self.dense.bundle)
+        return texts_of(self.windows, self.dense.bundle)
 
     @cached_property
     def _expected(self) -> NDArray[np.float32]:

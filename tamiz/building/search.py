@@ -153,7 +153,8 @@ class Search:
         assert self.min_cosine is not None
         assert known is not None
         folder = tools.work / "candidate"
-        scored = EncoderCandidates(dense, known, folder, candidates.write, tools.progress)
+        windows = known.judging or known.tokens
+        scored = EncoderCandidates(dense, windows, folder, candidates.write, tools.progress)
         trials = Trials(1 - self.min_cosine, scored.score, candidates.fill, of_texts=True)
         gated = spend_budget(slots, trials)
         return gated.slots, scored.gate(gated.trials, gated.built, self.min_cosine)

@@ -189,6 +189,15 @@ def test_a_calibration_of_sites_with_other_names_is_refused(
         build(encoder / "dense", tmp_path / "out", chosen, plugins, options)
 
 
+def test_limits_need_windows_that_judge(encoder: Path, plugins: Plugins, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    calibrate_bundle(encoder / "dense", known, plugins, texts=[encoder / "text.txt"], windows=1)
+    options = Options(calibration=known, goal=Goal(min_cosine=0.9))
+    chosen = choose(plugins.techniques())
+    with pytest.raises(TamizError, match="keeps 1 windows of 512 tokens, expected at least 2"):
+        build(encoder / "dense", tmp_path / "out", chosen, plugins, options)
+
+
 def test_the_gate_backs_off_what_loses_too_much(
     encoder: Path, plugins: Plugins, tmp_path: Path
 ) -> None:
