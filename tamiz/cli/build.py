@@ -312,6 +312,9 @@ def _print(output: Path, report: BuildReport) -> None:
                 "people's text may lose more: --calibration with a file of 'tamiz calibrate "
                 "--text' holds the limit on text like yours"
             )
+    limited = report.gate.max_dppl is not None or report.gate.min_cosine is not None
+    if limited and report.gate.skipped and totals.replaced > totals.exact:
+        click.echo(f"the whole model was not measured: {report.gate.skipped}")
     for entry in report.gate.paying:
         click.echo(
             f"{entry.technique} {'applied' if entry.applied else 'left out'}: {entry.reason}"

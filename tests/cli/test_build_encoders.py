@@ -47,6 +47,16 @@ def test_the_default_bounds_what_flags_ask_for(encoder: Path, tmp_path: Path) ->
     assert bundle_report(Bundle.open(tmp_path / "free")).gate.skipped == "switched off"
 
 
+def test_without_a_text_the_summary_says_that_nothing_was_measured(
+    encoder: Path, tmp_path: Path
+) -> None:
+    given = ["build", encoder / "dense", "--block-quant-format=q8_0"]
+    reason = "a model without logits writes no text, so a file of 'tamiz calibrate' is needed"
+    lines = ok(*given, "-o", tmp_path / "out").splitlines()
+    assert f"the whole model was not measured: {reason}" in lines
+    assert "not measured" not in ok(*given, "-o", tmp_path / "off", "--min-cosine=off")
+
+
 def test_a_preference_alone_takes_the_default(encoder: Path, tmp_path: Path) -> None:
     given = ["build", encoder / "dense", "--calibration", encoder / "known", "--prefer=size"]
     ok(*given, "-o", tmp_path / "out")
