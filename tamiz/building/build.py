@@ -269,7 +269,10 @@ class _Build:
 
     def _known(self, tools: Tools) -> Calibration | None:
         """What is known of the inputs: the calibration, with the imatrix where one is given."""
-        file, known = self.options.imatrix, self.decider.calibration(tools)
+        file = self.options.imatrix
+        # Read first: the model may write a text for the calibration, which takes minutes.
+        imatrix = None if file is None else read_imatrix(file, tools.survey, self.plugins)
+        known = self.decider.calibration(tools)
         # Ids of sites may differ between versions of tamiz and of plugins.
         measured = {} if known is None else known.inputs
         if measured and not any(site.id in measured for site in tools.survey.sites):
@@ -277,9 +280,7 @@ class _Build:
                 f"{self.options.calibration}: measured {next(iter(measured))} and other sites that "
                 f"{self.dense.path} does not have; run 'tamiz calibrate' again"
             )
-        if file is None:
-            return known
-        return weighed_by(known, read_imatrix(file, tools.survey, self.plugins), tools.survey)
+        return known if imatrix is None else weighed_by(known, imatrix, tools.survey)
 
     def _sensitivities(
         self, surveyed: Survey, plan: Plan, known: Calibration | None

@@ -23,6 +23,7 @@ from tamiz.planning.machine import cores
 
 if TYPE_CHECKING:
     from tamiz.evaluation.scores import Reference
+    from tamiz.runtime.encoder import Encoder
     from tamiz.runtime.model import Model
 
 #: Windows of calibration text that are scored.
@@ -72,14 +73,8 @@ class Candidates:
             self.progress("score a candidate", done, len(self.windows))
 
         report(0)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        with naming(self.folder):
-            self.folder.mkdir(parents=True)
-            self.write(slots, self.folder)
-        try:
-            candidate = Model.load(self.folder, threads=1)
-        except TamizError as error:
-            raise RuntimeError(f"the built model does not run: {error}") from error
+        candidate = load_candidate(slots, self.folder, self.write)
+        assert isinstance(candidate, Model)
         steps = Steps(first_step(self.windows), self.step_rows) if self.step_rows else None
         result = compare(candidate, self.reference, self.windows, steps, cores(), report)
         measured = {
@@ -99,6 +94,31 @@ class Candidates:
             "kl_decode": result.kl_decode,
         }
         return measured | {name: value for name, value in decoded.items() if value is not None}
+
+
+def load_candidate(
+    slots: Sequence[Slot], folder: Path, write: Callable[[Sequence[Slot], Path], None]
+) -> Model | Encoder:
+    """Writes the bundle of a candidate and opens it with one thread.
+
+    Args:
+        slots: Its slots.
+        folder: Where it is written; what is there is replaced.
+        write: Writes a bundle into a folder.
+
+    Raises:
+        RuntimeError: The candidate does not run.
+    """
+    from tamiz.runtime.encoder import load_model
+
+    shutil.rmtree(folder, ignore_errors=True)
+    with naming(folder):
+        folder.mkdir(parents=True)
+        write(slots, folder)
+    try:
+        return load_model(folder, threads=1)
+    except TamizError as error:
+        raise RuntimeError(f"the built model does not run: {error}") from error
 
 
 def first_step(windows: Sequence[Sequence[int]]) -> int:

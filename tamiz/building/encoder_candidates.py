@@ -5,7 +5,6 @@ Texts are pieces of the calibration's windows, between the tokens that begin and
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.building.candidates import Progress
+from tamiz.building.candidates import Progress, load_candidate
 from tamiz.building.selection import Slot
 from tamiz.files.bundle import Bundle
-from tamiz.files.errors import TamizError, naming
 from tamiz.planning.machine import cores
 from tamiz.reporting.gate import Trial, WholeModelGate
 
@@ -36,15 +34,12 @@ def texts_of(windows: Sequence[list[int]], bundle: Bundle) -> NDArray[np.int64]:
         windows: Tokens of a calibration's windows.
         bundle: The encoder, whose tokenizer says how a text begins and ends.
     """
+    from tamiz.evaluation.windows import cut
     from tamiz.runtime.tokenizer import Tokenizer
 
     first, last = Tokenizer(bundle).ends()
     inner = min(_LENGTH, len(windows[0])) - len(first) - len(last)
-    pieces = [
-        window[start : start + inner]
-        for window in windows
-        for start in range(0, len(window) - inner + 1, inner)
-    ]
+    pieces = (piece for window in windows for piece in cut(window, len(window) // inner, inner))
     return np.array([[*first, *piece, *last] for piece in pieces], np.int64)
 
 
@@ -84,20 +79,13 @@ class EncoderCandidates:
             RuntimeError: It does not run.
         """
         from tamiz.evaluation.embeddings import cosines, read
-        from tamiz.runtime.encoder import Encoder, load_model
+        from tamiz.runtime.encoder import Encoder
 
         def report(done: int) -> None:
             self.progress("score a candidate", done, len(self.texts))
 
         report(0)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        with naming(self.folder):
-            self.folder.mkdir(parents=True)
-            self.write(slots, self.folder)
-        try:
-            candidate = load_model(self.folder, threads=1)
-        except TamizError as error:
-            raise RuntimeError(f"the built model does not run: {error}") from error
+        candidate = load_candidate(slots, self.folder, self.write)
         assert isinstance(candidate, Encoder)
         found = cosines(self._expected, read(candidate.embeddings, self.texts, cores(), report))
         quality = {"cosine": float(found.mean())}

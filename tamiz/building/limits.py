@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tamiz.building.problem import FIRST_FACTOR, Problem
 from tamiz.building.selection import Slot, slots_of
-from tamiz.building.whole_model import Evaluate, Fill, as_dppl, diverged, lost, rounded
+from tamiz.building.whole_model import Evaluate, Fill, diverged, lost, reported, rounded
 from tamiz.files.errors import TamizError
 from tamiz.planning.allocation import Rung
 from tamiz.planning.choice import Choice
@@ -149,10 +149,10 @@ class LimitSearch:
     def _trial(self, picks: Sequence[int], factor: float, **measured: Any) -> Trial:
         """A trial for the report: what was predicted for a choice, and what was measured."""
         spent = self.problem.spent(picks)
-        loss, timed = factor * spent.loss, self.problem.timed and spent.seconds
+        timed = self.problem.timed and spent.seconds
         return Trial(
             refused=[],
-            predicted=rounded(loss if self.problem.of_texts else as_dppl(loss)),
+            predicted=reported(factor * spent.loss, self.problem.of_texts),
             bytes=spent.bytes,
             predicted_tok_s=rounded(1 / spent.seconds) if timed else None,
             **measured,

@@ -119,7 +119,7 @@ class Trials:
         self.tried.append(
             Trial(
                 refused=list(refused),
-                predicted=self._shown(predicted),
+                predicted=None if predicted is None else reported(predicted, self.of_texts),
                 strength=strength,
                 holds=loss <= self.allowed,
                 **measured,
@@ -127,14 +127,10 @@ class Trials:
         )
         return loss
 
-    def _shown(self, loss: float | None) -> float | None:
-        """A predicted loss as the report has it: as Δppl, of an encoder as 1 − cosine."""
-        return loss if loss is None else rounded(loss if self.of_texts else as_dppl(loss))
 
-
-def as_dppl(loss: float) -> float:
-    """The Δppl of a loss in nats per token."""
-    return math.expm1(min(loss, 700.0))
+def reported(loss: float, of_texts: bool) -> float | None:
+    """A predicted loss as the report has it: as Δppl, of an encoder as 1 − cosine."""
+    return rounded(loss if of_texts else math.expm1(min(loss, 700.0)))
 
 
 def lost(quality: Mapping[str, float]) -> float:

@@ -14,7 +14,6 @@ from tamiz.cli._progress import status
 from tamiz.cli._switches import switched_off_line, without_option
 from tamiz.cli._techniques import plugins
 from tamiz.files.bundle import Bundle
-from tamiz.files.errors import TamizError
 from tamiz.runtime.speculation import MODES
 
 #: Cores kept busy by other programs from which on a warning says so.
@@ -126,12 +125,14 @@ def command(
         return _sweep(ctx, directory, sweep, text, output, calibration, context, threads, as_json)
     if text or output or calibration:
         raise click.UsageError("--text, --output and --calibration belong to --sweep")
+    needs_decoder = "--metrics" if metrics or metrics_by_layer else None
+    if speculate != "off":
+        needs_decoder = "--speculate"
     with status("memory bandwidth") as progress:
-        report = bench(directory, against, contexts, threads, progress, speculate, without)
+        report = bench(
+            directory, against, contexts, threads, progress, speculate, without, needs_decoder
+        )
     counted, counts = None, report.pop("counts")
-    if counts is None and (metrics or metrics_by_layer or speculate != "off"):
-        flag = "--speculate" if speculate != "off" else "--metrics"
-        raise TamizError(f"{directory}: {flag} needs a decoder, found an encoder")
     if metrics or metrics_by_layer:
         counted = RunMetrics(ctx, Bundle.open(directory), counts)
     if report["busy_cores"] >= _BUSY:

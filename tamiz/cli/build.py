@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,7 +155,8 @@ def command(
         )
     if backend != "loky" and jobs is not None:
         raise TamizError(f"--jobs has no effect with --backend={backend}, the cluster has its own")
-    budget, least = _budget(ctx, max_dppl, recipe), _least_cosine(min_cosine)
+    budget = _budget(ctx, max_dppl, recipe)
+    least = _fraction("--min-cosine", min_cosine, lambda value: 0 <= value < 1, "to below 1")
     wanted = Options(
         on_conflict=on_conflict,
         policy=policy,
@@ -222,27 +223,29 @@ def _budget(ctx: click.Context, text: str, recipe: str | None) -> float | None:
         budget = find_recipe(recipe).max_dppl
         if budget is not None:
             return budget
+    return _fraction("--max-dppl", text, lambda value: 0 <= value <= 100, "to 100")
+
+
+def _fraction(option: str, text: str, accepts: Callable[[float], bool], to: str) -> float | None:
+    """The value of a budget; None where it is off.
+
+    Args:
+        option: Its name.
+        text: What was given.
+        accepts: Whether a number is in its range.
+        to: The end of the range in words; it begins at 0.
+
+    Raises:
+        TamizError: No such number.
+    """
     if text == "off":
         return None
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= 100:
-        raise TamizError(f"--max-dppl={text}: expected a fraction from 0 to 100, or off")
-    return value
-
-
-def _least_cosine(text: str) -> float | None:
-    """The value of --min-cosine."""
-    if text == "off":
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise TamizError(f"--min-cosine={text}: expected a fraction from 0 to below 1, or off")
+    if not accepts(value):
+        raise TamizError(f"{option}={text}: expected a fraction from 0 {to}, or off")
     return value
 
 

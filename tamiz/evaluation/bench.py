@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,18 +118,29 @@ def measure(
         if any(length > child.limit for child in children):
             continue
         progress(f"prefill of {length}")
-        for _ in range(ROUNDS if length <= PREFILL else 1):
-            for child, result in zip(children, results, strict=True):
-                time.sleep(PAUSE)
-                result.prefill.setdefault(length, []).append(child.prefill(length))
+        rounds = ROUNDS if length <= PREFILL else 1
+        speeds = _turns(children, partial(Child.prefill, tokens=length), rounds)
+        for result, found in zip(results, speeds, strict=True):
+            result.prefill[length] = found
         if length not in contexts:
             continue
         progress(f"decode at {length}")
-        for _ in range(ROUNDS):
-            for child, result in zip(children, results, strict=True):
-                time.sleep(PAUSE)
-                result.decode.setdefault(length, []).append(child.decode(TOKENS))
+        speeds = _turns(children, partial(Child.decode, tokens=TOKENS), ROUNDS)
+        for result, found in zip(results, speeds, strict=True):
+            result.decode[length] = found
     return results
+
+
+def _turns(
+    children: Sequence[Child], run: Callable[[Child], float], rounds: int
+) -> list[list[float]]:
+    """Speeds of each child, measured in turn."""
+    speeds: list[list[float]] = [[] for _ in children]
+    for _ in range(rounds):
+        for child, found in zip(children, speeds, strict=True):
+            time.sleep(PAUSE)
+            found.append(run(child))
+    return speeds
 
 
 def measure_texts(
@@ -163,11 +175,9 @@ def measure_texts(
     for texts in (1, TEXTS):
         for length in lengths:
             progress(f"{texts} x {length} tokens")
-            for _ in range(ROUNDS):
-                for child, result in zip(children, results, strict=True):
-                    time.sleep(PAUSE)
-                    speed = child.embed(texts, length)
-                    result.embed.setdefault(f"{texts} x {length}", []).append(speed)
+            speeds = _turns(children, partial(Child.embed, texts=texts, tokens=length), ROUNDS)
+            for result, found in zip(results, speeds, strict=True):
+                result.embed[f"{texts} x {length}"] = found
     return results
 
 
@@ -231,6 +241,7 @@ def bench(
     progress: Callable[[str], None] = lambda _: None,
     speculate: str = "off",
     without: Sequence[str] = (),
+    needs_decoder: str | None = None,
 ) -> dict[str, Any]:
     """Measures a bundle, optionally against another; the JSON of `tamiz bench`.
 
@@ -243,9 +254,11 @@ def bench(
         progress: Takes the name of the measurement that begins.
         speculate: Mode of speculation of the first bundle; the other one decodes by steps.
         without: Techniques of the first bundle to switch off; `auto` measures them at each context.
+        needs_decoder: An option that makes no sense for an encoder.
 
     Raises:
-        TamizError: A bundle that does not load, or a context beyond a model's limit.
+        TamizError: A bundle that does not load, a context beyond a model's limit, or an encoder
+            where a decoder is expected.
     """
     directories = [directory] if against is None else [directory, against]
     bundles = [Bundle.open(path) for path in directories]
@@ -259,6 +272,8 @@ def bench(
         if len(set(embeds)) > 1:
             kinds = ["an encoder" if found else "a decoder" for found in embeds]
             raise TamizError(f"{against}: is {kinds[1]}, expected {kinds[0]} as {directory} is")
+        if embeds[0] and needs_decoder is not None:
+            raise TamizError(f"{directory}: {needs_decoder} needs a decoder, found an encoder")
         if embeds[0]:
             results, counts = measure_texts(children, contexts, progress), None
         else:

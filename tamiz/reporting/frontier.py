@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tamiz.reporting.gate import WholeModelGate
@@ -22,15 +21,16 @@ def frontier(gate: WholeModelGate) -> dict[str, Any] | None:
     """Coordinates of all measured trials on common axes; None for fewer than two.
 
     Loss is the mean KL divergence where the gate limits it, 1 - cosine of an encoder, and else Δppl
-    in percent. Size is
-    megabytes of constants where every trial has them, and else the sites that gave a technique up.
+    in percent. Size is megabytes of constants where every trial has them, and else the sites that
+    gave a technique up.
 
     Args:
         gate: The gate.
     """
     way = gate.shown_by
-    limit = _loss(way, {"dppl": gate.max_dppl, "kl_mean": gate.max_kl, "cosine": gate.min_cosine})
-    losses_of = ((n, t, _loss(way, t.model_dump())) for n, t in enumerate(gate.trials))
+    limits = {"dppl": gate.max_dppl, "kl_mean": gate.max_kl, "cosine": gate.min_cosine}
+    limit = _loss(way, limits[way])
+    losses_of = ((n, t, _loss(way, getattr(t, way))) for n, t in enumerate(gate.trials))
     measured = [(n, t, loss) for n, t, loss in losses_of if loss is not None]
     if len(measured) < 2:
         return None
@@ -76,9 +76,8 @@ def frontier(gate: WholeModelGate) -> dict[str, Any] | None:
     }
 
 
-def _loss(way: str, given: Mapping[str, Any]) -> float | None:
+def _loss(way: str, value: float | None) -> float | None:
     """What an attribute of a trial, or its limit, says of the loss."""
-    value: float | None = given[way]
     if value is None:
         return None
     return 100 * value if way == "dppl" else 1 - value if way == "cosine" else value

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 class Values:
-    """A session that gives values of the graph.
-
-    Attributes:
-        names: The values, computed ones or constants.
-    """
+    """A session that gives values of the graph, computed ones or constants."""
 
     def __init__(self, survey: Survey, names: Sequence[str], threads: int | None = None) -> None:
         """Makes the session.
@@ -48,7 +44,6 @@ class Values:
         model = survey.model.clone()
         values = {value.name: value for node in model.graph for value in node.outputs}
         constants = survey.model.graph.initializers
-        self.names = list(names)
         self._constants = {name: constants[name] for name in names if name in constants}
         self._computed = [name for name in names if name not in constants]
         model.graph.outputs.clear()

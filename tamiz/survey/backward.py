@@ -1,4 +1,4 @@
-"""The way back through the ops of a recognised decoder, in NumPy.
+"""The backward pass through the ops of a recognised decoder, in NumPy.
 
 Each function takes a node, the values of the graph by name (``[T, width]``, T tokens of one text
 that nothing precedes) and what the loss changes by with each of the node's outputs (None: with
@@ -27,11 +27,11 @@ _PLAIN = {"num_heads", "kv_heads", "scale", "softcap", "rotary_scale", "window",
 
 
 class UnknownOpError(Exception):
-    """The way back through an op is not known; names it."""
+    """No backward pass is known through an op; names it."""
 
 
 def back(node: ir.Node, values: Values, given: Gradients) -> Gradients:
-    """The way back through one node.
+    """The backward pass through one node.
 
     Raises:
         UnknownOpError: It is not known.
@@ -48,7 +48,7 @@ def product(node: ir.Node) -> bool:
 
 
 def wanted(node: ir.Node) -> list[str]:
-    """Names of the values that the way back through a node is computed from."""
+    """Names of the values that the backward pass through a node reads."""
     _, indices = _OPS.get((node.domain, node.op_type), (None, ()))
     given = (i for i in indices if i < len(node.inputs) and node.inputs[i] is not None)
     return [_name(node, i) for i in given]
@@ -226,7 +226,7 @@ def _attention(node: ir.Node, values: Values, given: Gradients) -> Gradients:
 
 
 class _Turn:
-    """The rotary embedding of an attention, and its way back (the opposite turn)."""
+    """The rotary embedding of an attention, and its backward pass (the opposite turn)."""
 
     def __init__(self, node: ir.Node, tokens: int, factor: float) -> None:
         frequency = node.inputs[7] if len(node.inputs) > 7 else None
@@ -262,7 +262,7 @@ _Back = Callable[["ir.Node", Values, Gradients], Gradients]
 _PRODUCTS = {("", "MatMul"), ("", "Gemm"), ("tamiz", "BlockMatMul")}
 #: Rows of a packed weight that are float32 at a time.
 _ROWS = 4096
-#: The way back by op, and the inputs whose values it is computed from.
+#: The backward pass by op, and the inputs whose values it reads.
 _OPS: dict[tuple[str, str], tuple[_Back, tuple[int, ...]]] = {
     ("", "MatMul"): (_matmul, ()),
     ("", "Gemm"): (_matmul, ()),

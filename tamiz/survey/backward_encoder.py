@@ -1,4 +1,4 @@
-"""The way back through the ops of an encoder, in NumPy.
+"""The backward pass through the ops of an encoder, in NumPy.
 
 Each function takes a node, the values of the graph by name, in their own shapes, and what the loss
 changes by with the node's output, and gives what it changes by with each of its inputs. Only inputs
@@ -44,7 +44,7 @@ def dependent(nodes: Sequence[ir.Node], sites: Collection[str]) -> set[str]:
 
 
 def back(node: ir.Node, values: Values, given: Gradients) -> Gradients:
-    """The way back through one node.
+    """The backward pass through one node.
 
     Raises:
         UnknownOpError: It is not known.
@@ -60,7 +60,7 @@ def back(node: ir.Node, values: Values, given: Gradients) -> Gradients:
 
 
 def wanted(node: ir.Node) -> list[str]:
-    """Names of the values that the way back through a node is computed from."""
+    """Names of the values that the backward pass through a node reads."""
     if product(node) or node.domain:
         return backward.wanted(node)
     _, indices = _OPS.get(node.op_type, (None, (0, 1) if node.op_type == "Split" else ()))
@@ -270,7 +270,7 @@ def _axis(node: ir.Node, default: int = -1) -> int:
 
 
 _Back = Callable[["ir.Node", Values, Any], Gradients]
-#: The way back by op, and the inputs whose values it is computed from.
+#: The backward pass by op, and the inputs whose values it reads.
 _OPS: dict[str, tuple[_Back, tuple[int, ...]]] = {
     "Add": (_add, (0, 1)),
     "Sub": (_sub, (0, 1)),

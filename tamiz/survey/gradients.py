@@ -108,7 +108,7 @@ def _inputs(
 
     Args:
         nodes: In the order of the graph.
-        values: What the way back is computed from, by name.
+        values: What the backward pass reads, by name.
         at: The gradient at the graph's output, by name; holds those at other values on the way.
     """
     for node in reversed(nodes):

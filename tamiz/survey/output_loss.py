@@ -1,4 +1,4 @@
-"""Losses of a model, as gradients at its output, and the way from there back to its sites.
+"""Losses of a model: gradients at its output, and the backward pass from there to its sites.
 
 A decoder loses log p of a token that is drawn from its own distribution, so that the mean of the
 squared gradients is the Fisher information:
@@ -9,7 +9,7 @@ An encoder's embedding is e = s / ‖s‖, s = Σ_t h_t over positions, or h_0 a
 
     1 - cos(e, e + δe) ≈ ½ ‖δs - ⟨e, δs⟩ e‖² / ‖s‖² = ½ E[(g · δs)²]        g = (z - ⟨e, z⟩ e) / ‖s‖
 
-with z of independent normal numbers. So both losses come back in the same way.
+with z of independent normal numbers. So one backward pass serves both losses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OutputLoss(Protocol):
     of_texts: bool
 
     def wanted(self, node: ir.Node) -> list[str]:
-        """Names of the values that the way back through a node is computed from."""
+        """Names of the values that the backward pass through a node reads."""
 
     def values(self, run: Values, window: Sequence[int]) -> dict[str, Float]:
         """The values of a window."""
@@ -63,7 +63,7 @@ class OutputLoss(Protocol):
         """The gradients at a node's inputs.
 
         Raises:
-            UnknownOpError: The way back through the node is not known.
+            UnknownOpError: No backward pass is known through the node.
         """
 
 

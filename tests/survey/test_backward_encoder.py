@@ -1,4 +1,4 @@
-"""The way back through the ops of an encoder, against differences of onnx's own evaluation."""
+"""The backward pass through the ops of an encoder, against differences of onnx's own evaluation."""
 
 from __future__ import annotations
 

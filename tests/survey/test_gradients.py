@@ -1,4 +1,4 @@
-"""The way back through the ops of a decoder, against differences of the ops in NumPy."""
+"""The backward pass through the ops of a decoder, against differences of the ops in NumPy."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def rows(width: int = WIDTH) -> np.ndarray:
 def check(
     at: ir.Node, values: Arrays, forward: Callable[..., list[np.ndarray]], asked: tuple[int, ...]
 ) -> None:
-    """The way back through `at` against differences of ``forward(**values)``, at `asked` inputs."""
+    """The backward pass through `at` against differences of ``forward(**values)``, at `asked`."""
     outputs = forward(**values)
     given = [RANDOM.normal(size=output.shape).astype(np.float32) for output in outputs]
     found = back(at, values, list(given))
