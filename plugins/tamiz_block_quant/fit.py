@@ -31,23 +31,6 @@ from tamiz_ops.formats import GROUP, TILE
 
 #: Outputs that weights packed by channel are padded to.
 CHANNEL_TILE = 64
-#: Time to multiply a weight from the cache, in int4 multiply-accumulates, where it is not about 1
-#: (`benchmarks/work.py`, AMD EPYC with AVX-512).
-_WORK = {
-    "q5_0": 1.2,
-    "q5_1": 1.25,
-    "iq4_nl": 1.1,
-    "mxfp4": 1.1,
-    "q2_k": 1.3,
-    "q3_k": 1.5,
-    "q4_k": 1.05,
-    "q5_k": 1.4,
-    "q6_k": 1.4,
-    "iq4_xs": 1.1,
-    "tq2_0": 0.9,
-    "f16": 2.5,
-    "bf16": 2.5,
-}
 #: What the units in the file are multiplied with, and the units that a minimum counts.
 UNIT_STEP, MINIMUM_STEP = np.float32(2**-8), 8
 
@@ -155,7 +138,7 @@ def cost(site: Site, config: BlockQuantConfig) -> Cost:
     if site.kind is SiteKind.EMBEDDING:
         return Cost(n * row, row)
     scales = n * (row - form.blocks(site.in_features) * GROUP * form.bits // 8)
-    work = round(_WORK.get(form.name, 1.0) * site.out_features * site.in_features)
+    work = round(form.work * site.out_features * site.in_features)
     return Cost(n * row, n * row, work, parts={Access.FIXED: Part(scales)})
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tamiz.api.site import SiteKind
 from tamiz.calibration import file as files
 from tamiz.calibration.file import RUN, WINDOW, Calibration, fingerprint
+from tamiz.calibration.rows import row_bytes
 from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
@@ -29,7 +30,7 @@ _GENERATED = 24
 #: Inputs to keep of a head: what is fitted to them has as many parameters as a layer.
 _HEAD_SAMPLES = 8192
 #: What is read and kept unless the caller says otherwise.
-_WINDOWS, _SAMPLES, _MEMORY = 64, 1024, 1 << 30
+_WINDOWS, _SAMPLES, _MEMORY = 64, 4096, 1 << 30
 
 #: Called with what is being done, steps done and steps in all.
 Progress = Callable[[str, int, int], None]
@@ -142,7 +143,11 @@ def measure(
             files.save(state, _part(target))
 
     start = _interrupted(surveyed.bundle, target, empty, cuts)
-    return files.calibrate(start, cuts, run, every)
+    for number, window in enumerate(cuts, 1):
+        if number > len(start.windows):
+            start.add(window, run(window.tokens))
+            every(start, number)
+    return start
 
 
 def calibrate_on_own_text(
@@ -174,18 +179,19 @@ def _limits(surveyed: Survey, run: Activations, samples: int, memory: int) -> di
     """
     sites = [site for site in surveyed.sites if site.id in run.inputs]
     heads = {run.inputs[site.id] for site in sites if site.kind == SiteKind.HEAD}
-    sizes = {run.inputs[site.id]: 4 * site.in_features for site in sites}
-    of_heads = sum(sizes[name] for name in heads)
+    inputs = {run.inputs[site.id]: site.in_features for site in sites}
+    of_heads = sum(row_bytes(inputs[name]) for name in heads)
     most = min(_HEAD_SAMPLES, memory // 4 // max(1, of_heads)) if heads else samples
-    others = max(1, sum(sizes.values()) - of_heads)
+    others = sum(row_bytes(count) for name, count in inputs.items() if name not in heads)
+    floats = 4 * sum(inputs.values())
     left = memory - most * of_heads
-    # Samples, and as many inputs that follow each other but at most RUN.
-    limit = min(samples, max(left // (2 * others), left // others - RUN))
+    # Samples, and as many inputs that follow each other but at most RUN, as floats.
+    limit = min(samples, max(left // (others + floats), (left - RUN * floats) // max(1, others)))
     if min(limit, most) < 1:
         raise TamizError(
-            f"{memory >> 20} MB hold no sample of all {len(sizes)} inputs, expected more memory"
+            f"{memory >> 20} MB hold no sample of all {len(inputs)} inputs, expected more memory"
         )
-    return {name: most if name in heads else limit for name in sizes}
+    return {name: most if name in heads else limit for name in inputs}
 
 
 def _interrupted(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tamiz.api.statistics import Statistics
 from tamiz.calibration.kept import fair_ranks, judging
+from tamiz.calibration.rows import GROUP, Rows
 from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, printable
@@ -35,8 +36,8 @@ WINDOW = 512
 RUN = 256
 #: Windows whose tokens a file keeps, for predictions of losses and the gate of the whole model.
 KEPT_WINDOWS = 32
-VERSION = 4
-#: Files without weights of the windows, which are all 1.
+VERSION = 5
+#: Files without weights of the windows, which are all 1. Until version 4 samples were floats.
 _UNWEIGHTED = 3
 #: Key of the metadata in a calibration's file.
 KIND = "tamiz-calibration"
@@ -63,7 +64,7 @@ class Calibration:
         places: Number of the window that each sample is of, int32 ``[S]``.
         mass: Tokens that were seen, each as often as its window counts.
         sums: Σ x² by input over the same, float64 ``[K]``.
-        samples: The first samples by input, float32 ``[at most S, K]``.
+        samples: The first samples by input, at most S of K numbers.
         run_window: SHA-256 of the window that `runs` are of: the smallest.
         runs: By input, those of the last tokens of that window, as they follow each other,
             float32 ``[R, K]``, R at most the input's limit and `RUN`.
@@ -83,7 +84,7 @@ class Calibration:
     places: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     mass: float = 0.0
     sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    samples: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    samples: dict[str, Rows] = field(default_factory=dict)
     run_window: str = ""
     runs: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     imatrix: str = ""
@@ -132,7 +133,7 @@ class Calibration:
         kept = self._ordered.get(name)
         samples = None if kept is None else kept()
         if samples is None:
-            samples = self.samples[name][order]
+            samples = self.samples[name].at(order).floats()
             self._ordered[name] = ref(samples)
         return samples
 
@@ -161,7 +162,7 @@ class Calibration:
         one.run_window = digest
         for name, value in values.items():
             one.sums[name] = window.weight * np.square(value, dtype=np.float64).sum(axis=0)
-            one.samples[name] = value[order[: self.limits[name]]].astype(np.float32)
+            one.samples[name] = Rows.of(value[order[: self.limits[name]]].astype(np.float32))
             one.runs[name] = value[-min(RUN, self.limits[name]) :].astype(np.float32)
         self.merge(one)
 
@@ -174,7 +175,7 @@ class Calibration:
             samples = [c.samples[name] for c in both if name in c.samples]
             numbers = [c.priorities[: len(c.samples.get(name, ()))] for c in both]
             order = np.argsort(np.concatenate(numbers), kind="stable")[: self.limits[name]]
-            self.samples[name] = np.concatenate(samples)[order]
+            self.samples[name] = Rows.joined(samples).at(order)
         priorities = np.concatenate([self.priorities, other.priorities])
         places = np.concatenate([self.places, other.places + np.int32(len(self.windows))])
         order = np.argsort(priorities, kind="stable")[: max(self.limits.values())]
@@ -213,7 +214,8 @@ def save(calibration: Calibration, path: Path) -> None:
     }
     for name, total in calibration.sums.items():
         tensors[f"sum/{name}"] = total
-        tensors[f"samples/{name}"] = calibration.samples[name]
+        samples = calibration.samples[name]
+        tensors[f"samples/{name}"], tensors[f"scales/{name}"] = samples.quants, samples.scales
         tensors[f"run/{name}"] = calibration.runs[name]
     about = {
         "version": VERSION,
@@ -280,7 +282,8 @@ def _read(about: Any, tensors: Mapping[str, NDArray[Any]], vocabulary: int) -> C
     """
     _expect(isinstance(about, dict), "the description", "an object", about)
     version = about["version"]
-    _expect(version in (_UNWEIGHTED, VERSION), "version", str(VERSION), version)
+    known = type(version) is int and _UNWEIGHTED <= version <= VERSION
+    _expect(known, "version", str(VERSION), version)
     inputs, limits = about["inputs"], about["limits"]
     _expect(_is_object(inputs, str), "inputs", "an object of names", inputs)
     _expect(_is_object(limits, int), "limits", "an object of counts", limits)
@@ -337,14 +340,19 @@ def _is_weight(value: Any) -> bool:
 def _read_input(result: Calibration, tensors: Mapping[str, NDArray[Any]], name: str) -> None:
     """Takes what was measured at one input into `result`."""
     total = _tensor(tensors, f"sum/{name}", np.float64, 1)
-    samples = _tensor(tensors, f"samples/{name}", np.float32, 2)
     run = _tensor(tensors, f"run/{name}", np.float32, 2)
-    kept = min(len(result.priorities), result.limits[name])
-    if samples.shape != (kept, len(total)):
-        raise ValueError(f"samples of {name} have shape {samples.shape}")
-    if run.shape[1] != len(total):
+    if tensors[f"samples/{name}"].dtype == np.float32:  # as version 4 had them
+        samples = Rows.of(_tensor(tensors, f"samples/{name}", np.float32, 2))
+    else:
+        quants = _tensor(tensors, f"samples/{name}", np.int8, 2)
+        samples = Rows(quants, _tensor(tensors, f"scales/{name}", np.float32, 2))
+    kept, inputs = min(len(result.priorities), result.limits[name]), len(total)
+    shapes = samples.quants.shape, samples.scales.shape
+    if shapes != ((kept, inputs), (kept, -(-inputs // GROUP))):
+        raise ValueError(f"samples of {name} have shapes {shapes[0]} and {shapes[1]}")
+    if run.shape[1] != inputs:
         raise ValueError(f"consecutive inputs of {name} have shape {run.shape}")
-    if not all(np.isfinite(part).all() for part in (total, samples, run)):
+    if not all(np.isfinite(part).all() for part in (total, samples.scales, run)):
         raise ValueError(f"what was measured at {name} is not finite")
     result.sums[name], result.samples[name], result.runs[name] = total, samples, run
 
@@ -373,24 +381,3 @@ def _check_range(numbers: NDArray[np.int32], name: str, end: int) -> None:
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < end:
         found = f"{numbers.min()} to {numbers.max()}"
         raise ValueError(f"{name} holds {found}, expected 0 to {end - 1}")
-
-
-def calibrate(
-    start: Calibration,
-    windows: Iterable[Window],
-    run: Callable[[Sequence[int]], Mapping[str, NDArray[np.float32]]],
-    every: Callable[[Calibration, int], None],
-) -> Calibration:
-    """Runs the windows that `start` has not seen.
-
-    Args:
-        start: An empty calibration, or one that was interrupted.
-        windows: The windows.
-        run: Gives the inputs by name for a window's tokens; see `tamiz.survey.activations`.
-        every: Called with what is there, and the windows done, after each.
-    """
-    for number, window in enumerate(windows, 1):
-        if number > len(start.windows):
-            start.add(window, run(window.tokens))
-            every(start, number)
-    return start

@@ -11,6 +11,7 @@ import numpy as np
 
 from tamiz.api.statistics import Imatrix
 from tamiz.calibration.file import Calibration, fingerprint
+from tamiz.calibration.rows import Rows
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import check_regular
 from tamiz.survey.survey import Survey
@@ -82,8 +83,8 @@ def weighed_by(known: Calibration | None, imatrix: Imatrix, surveyed: Survey) ->
             imatrix.count,
             mass=float(imatrix.count),
             sums={site: imatrix.count * mean for site, mean in means.items()},
-            samples=none,
-            runs=dict(none),
+            samples={site: Rows.of(rows) for site, rows in none.items()},
+            runs=none,
             imatrix=digest.hexdigest(),
         )
     sums = {known.inputs[site]: known.mass * mean for site, mean in means.items()

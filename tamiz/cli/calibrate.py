@@ -76,8 +76,8 @@ class WeightedText(click.ParamType):  # type: ignore[type-arg]  # generic in new
 )
 @click.option(
     "--samples",
-    type=click.IntRange(8, 4096),
-    default=1024,
+    type=click.IntRange(8, 16384),
+    default=4096,
     show_default=True,
     help="Input vectors kept per site. The language-model head keeps up to 8,192.",
 )

@@ -6,7 +6,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tamiz.evaluation import probes
 from tamiz.evaluation.probes import Bytes, Probe
@@ -28,15 +28,18 @@ _LAYERS = 30
 _NODES = 256
 #: The part of int4 weights that is scales and minima, which a mask does not save.
 _SCALES = 1 - int_format(4).bits * GROUP / 8 / int_format(4).block_bytes
-#: Seconds that a graph runs before and while it is measured each time, how often it does so at
-#: least, and how often all graphs are measured in turn.
-_WARM_UP, _MEASURE, _LEAST_RUNS, _ROUNDS = 0.02, 0.04, 3, 3
+#: Seconds that a graph runs before and while it is measured each time, and how often it does so at
+#: least.
+_WARM_UP, _MEASURE, _LEAST_RUNS = 0.02, 0.04, 3
+#: How often all graphs are measured in turn: as often as it takes for the spread to be steady.
+_ROUNDS, _MOST_ROUNDS, _STEADY = 3, 12, 0.15
 #: Measurements to try before the machine is too busy.
 _TRIES = 3
 
 
 def measure() -> Profile:
-    """Measures this machine; takes three seconds a number of threads where nothing else runs.
+    """Measures this machine; takes three seconds a number of threads where nothing else runs, and
+    up to twelve where the speed of its memory changes.
 
     Raises:
         TamizError: The numbers are impossible, again and again: other programs use the cores.
@@ -75,8 +78,6 @@ def _speed(threads: int, weights: Bytes) -> tuple[Speed, float]:
     cold = ["one key", *(f"chosen {n}" for n in _CHOSEN)]
     rounds = _seconds(graphs, dict.fromkeys(cold, graphs[f"read {middle}"]))
     spent = {name: statistics.median(seconds) for name, seconds in rounds.items()}
-    reading = [rounds[f"read {mb}"] for mb in WORKING_SETS]
-    spread = max(max(seconds) / min(seconds) - 1 for seconds in reading)
     sizes = [probes.weight_bytes(8, size) for size in (half, _SIZE)]
     # t = node + bytes / rate, for two sizes
     large, small = spent[f"read {middle}"], spent["half"]
@@ -104,7 +105,7 @@ def _speed(threads: int, weights: Bytes) -> tuple[Speed, float]:
         attention_us=round(1e6 * spent["one key"], 3),
         node_us=round(1e6 * spent["norm"], 3),
     )
-    return speed, spread
+    return speed, _spread(rounds)
 
 
 def _slope(less: float, more: float) -> float:
@@ -130,10 +131,22 @@ def _seconds(graphs: Mapping[str, Probe], cold: Mapping[str, Probe]) -> dict[str
         cold: What runs before each run of a graph, uncounted, so that no cache has its data.
     """
     spent: dict[str, list[float]] = {name: [] for name in graphs}
-    for _ in range(_ROUNDS):
+    for done in range(1, _MOST_ROUNDS + 1):
         for name, graph in graphs.items():
             spent[name].append(statistics.median(_runs(graph, cold.get(name))) / graph.steps)
+        if done >= _ROUNDS and _spread(spent) <= _STEADY:
+            break
     return spent
+
+
+def _spread(rounds: Mapping[str, Sequence[float]]) -> float:
+    """See `Profile`; without a quarter of the rounds at either end."""
+    spreads = []
+    for mb in WORKING_SETS:
+        seconds = sorted(rounds[f"read {mb}"])
+        middle = seconds[len(seconds) // 4 : len(seconds) - len(seconds) // 4]
+        spreads.append(middle[-1] / middle[0] - 1)
+    return max(spreads)
 
 
 def _runs(graph: Probe, before: Probe | None) -> list[float]:

@@ -83,8 +83,8 @@ class Profile:
         machine: What it was measured on; a profile of anything else is stale.
         speeds: With one thread, and with one a core.
         load: Processes that wanted a core when the measurement began, on average over a minute.
-        spread: How much longer the slowest round took than the fastest, as a fraction: the largest
-            of all graphs that read weights.
+        spread: How much longer the slowest round took than the fastest, without a quarter of the
+            rounds at either end, as a fraction: the largest of all graphs that read weights.
     """
 
     machine: dict[str, str]

@@ -16,6 +16,7 @@ from tamiz.planning.choice import Choice
 from tamiz.planning.policy import Policy, Rules
 from tamiz.planning.resolver import Conflict, Resolution, SitePlan, resolve
 from tamiz.survey.survey import Survey
+from tamiz_ops.formats import find_format
 
 #: The rules of a build without a policy.
 _ANYWHERE = Rules()
@@ -243,12 +244,18 @@ def predict(survey: Survey, plan: Plan, context: int) -> list[Prediction]:
 
 
 def dense_cost(survey: Survey, site: Site, context: int) -> Cost:
-    """Cost of the dense weight, or of the KV cache: a product reads all of it, a lookup one row."""
+    """Cost of the dense weight, or of the KV cache: a product reads all of it, a lookup one row.
+
+    A weight in a format takes work to multiply. Products of floats only wait for memory.
+    """
     if site.kind == SiteKind.ATTENTION:
         return Cost(0, context * survey.cache_bytes(site))
     stored = survey.weight_bytes(site)
-    rows = site.out_features if site.kind == SiteKind.EMBEDDING else 1
-    return Cost(stored, stored // rows)
+    if site.kind == SiteKind.EMBEDDING:
+        return Cost(stored, stored // site.out_features)
+    weights = site.out_features * site.in_features
+    work = find_format(site.format).work * weights if site.format else 0.0
+    return Cost(stored, stored, round(work))
 
 
 def acting_context(survey: Survey, plans: Iterable[SitePlan], least: int, most: int) -> int:

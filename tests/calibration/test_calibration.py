@@ -12,6 +12,7 @@ from kit import encoders
 from tamiz.calibration import calibrate as module
 from tamiz.calibration.calibrate import Text, calibrate_bundle, text_windows
 from tamiz.calibration.file import Calibration, load
+from tamiz.calibration.rows import Rows, row_bytes
 from tamiz.files.bundle import Bundle, Source, write_manifest
 from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.plugins import Plugins
@@ -44,7 +45,7 @@ def same(a: Calibration, b: Calibration) -> None:
     assert np.array_equal(a.places, b.places)
     for name in a.sums:
         np.testing.assert_allclose(a.sums[name], b.sums[name], rtol=1e-12)
-        assert np.array_equal(a.samples[name], b.samples[name])
+        assert np.array_equal(a.samples[name].floats(), b.samples[name].floats())
         assert np.array_equal(a.runs[name], b.runs[name])
 
 
@@ -67,7 +68,8 @@ def test_what_is_measured_are_the_inputs(
         assert len(found.samples[name]) == len(x)
         windows = np.split(statistics.samples, 2)  # in the order of the text; the third one judges
         for window, value in zip(windows, values[:2], strict=True):
-            assert {row.tobytes() for row in window} == {row.tobytes() for row in value[name]}
+            kept = Rows.of(value[name]).floats()
+            assert {row.tobytes() for row in window} == {row.tobytes() for row in kept}
     assert found.inputs["layers.0.attn_q"] == found.inputs["layers.0.attn_v"]
     assert found.statistics("tok_embd") is None
 
@@ -86,10 +88,11 @@ def test_of_a_head_more_is_kept_and_where_it_is_from(
     assert len(found.samples[found.inputs["layers.0.attn_q"]]) == 20
     assert len(linear.samples) < 20
     # The tokens that all sites keep are the first of those that the head keeps.
-    kept = {row.tobytes() for row in found.samples[found.inputs["output"]][:20]}
+    kept = {row.tobytes() for row in found.samples[found.inputs["output"]].floats()[:20]}
     once = run(tiny_dense, plugins, "d", texts=texts, samples=20, memory=80 * 640)
-    assert len(once.samples[once.inputs["output"]]) == 50
-    assert kept >= {row.tobytes() for row in once.samples[once.inputs["output"]][:20]}
+    assert len(once.samples[once.inputs["output"]]) == 80 * 640 // 4 // row_bytes(64)
+    fewer = once.samples[once.inputs["output"]].floats()[:20]
+    assert kept >= {row.tobytes() for row in fewer}
 
 
 @pytest.mark.parametrize(
@@ -161,12 +164,16 @@ def test_without_text_the_model_writes_its_own(plugins: Plugins, tiny_dense: Pat
 
 
 def test_memory_caps_the_samples(plugins: Plugins, tiny_dense: Path, texts: list[Path]) -> None:
-    widths = 2 * (64 + 64 + 64 + 96) + 64
-    found = run(tiny_dense, plugins, "c", texts=texts, memory=20 * 4 * widths)
+    widths = [64, 64, 64, 96] * 2
+    packed, floats = sum(map(row_bytes, widths)), 4 * (sum(widths) + 64)
+    memory = 40 * (packed + floats)
+    found = run(tiny_dense, plugins, "c", texts=texts, memory=memory)
     # A quarter of the memory is for the head.
     kept = {name: len(samples) for name, samples in found.samples.items()}
-    assert kept.pop(found.inputs["output"]) == 20 * widths // 4 // 64
-    assert set(kept.values()) == {20 * widths * 3 // 4 // (2 * (widths - 64))}
+    of_head = memory // 4 // row_bytes(64)
+    assert kept.pop(found.inputs["output"]) == of_head
+    left = memory - of_head * row_bytes(64)
+    assert set(kept.values()) == {left // (packed + floats)}
     with pytest.raises(TamizError, match="expected more memory"):
         run(tiny_dense, plugins, "c", texts=texts, memory=100)
 
@@ -273,10 +280,10 @@ def test_a_file_that_was_changed_costs_one_sentence(
         for name, hows in TENSORS.items()
         for how in hows
     ]
-    for name in ("sum", "samples", "run"):
+    for name in ("sum", "samples", "scales", "run"):
         key = next(k for k in tensors if k.startswith(f"{name}/"))
         changes += [(about, {k: v for k, v in tensors.items() if k != key})]
-        for how in ("rank", [np.nan, "all"]):
+        for how in ("rank", *([[np.nan, "all"]] if tensors[key].dtype.kind == "f" else [])):
             changes += [(about, {**tensors, key: changed_tensor(tensors[key], how)})]
     for description, arrays in changes:
         text = json.dumps(description)

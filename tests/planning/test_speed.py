@@ -2,8 +2,10 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import gguf
 import pytest
 from click.testing import CliRunner
 
@@ -18,7 +20,10 @@ from tamiz.planning import machine, speed
 from tamiz.planning.machine import Profile, Speed
 from tamiz.planning.plan import acting_context, choose, make_plan, predict, totals
 from tamiz.plugins import Plugins
+from tamiz.survey.export import export
 from tamiz.survey.survey import Survey, survey
+from tamiz.testing.tiny_llama import write_tiny_llama
+from tamiz_ops.formats import find_format
 
 #: 1 GB/s at any working set and half of it line by line, a weight and a byte of the cache a
 #: nanosecond, 4 a byte of chosen keys, 1 µs a product, 2 an attention, 0.5 another node.
@@ -207,6 +212,32 @@ def test_measuring_gives_rates(monkeypatch: pytest.MonkeyPatch) -> None:
         assert min(found.attention_us, found.node_us) > 0 <= found.product_us
     assert made.machine == machine.identity()
     assert made.spread >= 0
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0", "Q5_1"])
+def test_a_weight_as_stored_takes_the_time_of_its_format(
+    kind: str, tmp_path: Path, plugins: Plugins
+) -> None:
+    write_tiny_llama(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType[kind])
+    found = survey(export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins), plugins)
+    wanted = {"block-quant": {"format": kind.lower()}}
+    plan = make_plan(found.sites, choose(plugins.techniques(), wanted))
+    costs = {p.plan.site.id: (p.before, p.after) for p in predict(found, plan, 1)}
+    before, after = costs["layers.0.ffn_down"]
+    assert before.work == after.work == round(find_format(kind.lower()).work * 64 * 96)
+    assert before.read == after.read
+    assert costs["tok_embd"][0].work == 0
+
+
+def test_rounds_go_on_until_the_reading_is_steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure_machine, "WORKING_SETS", (2,))
+    given = iter([1.0, 2.0, 1.0, 1.1, 3.0])
+    monkeypatch.setattr(measure_machine, "_runs", lambda *_: [next(given)])
+    graphs: Any = {"read 2": SimpleNamespace(steps=1)}
+    # Without the fastest and the slowest of four rounds, the others differ by a tenth.
+    assert measure_machine._seconds(graphs, {}) == {"read 2": [1.0, 2.0, 1.0, 1.1]}
+    given = iter([1.0, 2.0] * 10)
+    assert len(measure_machine._seconds(graphs, {})["read 2"]) == 12
 
 
 def test_plan_tells_speed_where_there_is_a_profile(cache: Path, tiny_dense: Path) -> None:

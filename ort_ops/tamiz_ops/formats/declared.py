@@ -53,6 +53,8 @@ class Format:
         codebook: Value of each quant, in place of subtracting; None where values are linear.
         minimum: Whether every scale comes with a minimum.
         gguf: The type of GGUF tensors that the format holds; None where no GGUF type is the same.
+        work: Time to multiply a weight that lies in the cache, where that of q4_1 is 1
+            (`benchmarks/work.py`, AMD EPYC with AVX-512).
     """
 
     name: str
@@ -64,6 +66,7 @@ class Format:
     codebook: tuple[int, ...] | None = None
     minimum: bool = False
     gguf: str | None = None
+    work: float = 1.0
 
     @property
     def bits(self) -> int:
@@ -113,20 +116,29 @@ _ALL = (
     Format("q4_0", (4,), offset=8, gguf="Q4_0"),
     Format("q4_1", (4,), minimum=True, gguf="Q4_1"),
     Format("q4_units", (4,), Scales.UNITS, minimum=True),
-    Format("q5_0", (4, 1), offset=16, gguf="Q5_0"),
-    Format("q5_1", (4, 1), minimum=True, gguf="Q5_1"),
+    Format("q5_0", (4, 1), offset=16, gguf="Q5_0", work=1.2),
+    Format("q5_1", (4, 1), minimum=True, gguf="Q5_1", work=1.25),
     Format("q8_0", (8,), offset=128, gguf="Q8_0"),
-    Format("iq4_nl", (4,), codebook=_NON_LINEAR, gguf="IQ4_NL"),
-    Format("mxfp4", (4,), Scales.EXPONENT, codebook=_MICROSCALING, gguf="MXFP4"),
-    Format("q2_k", (2,), Scales.FOUR, 16, SUPER_BLOCK, minimum=True, gguf="Q2_K"),
-    Format("q3_k", (2, 1), Scales.SIX_SIGNED, 16, SUPER_BLOCK, offset=4, gguf="Q3_K"),
-    Format("q4_k", (4,), Scales.SIX, 32, SUPER_BLOCK, minimum=True, gguf="Q4_K"),
-    Format("q5_k", (4, 1), Scales.SIX, 32, SUPER_BLOCK, minimum=True, gguf="Q5_K"),
-    Format("q6_k", (4, 2), Scales.SIGNED_BYTE, 16, SUPER_BLOCK, offset=32, gguf="Q6_K"),
-    Format("iq4_xs", (4,), Scales.SIX_SIGNED, 32, SUPER_BLOCK, codebook=_NON_LINEAR, gguf="IQ4_XS"),
-    Format("tq2_0", (2,), Scales.NONE, SUPER_BLOCK, SUPER_BLOCK, offset=1, gguf="TQ2_0"),
-    Format("f16", (16,), Scales.FLOAT, gguf="F16"),
-    Format("bf16", (16,), Scales.FLOAT, gguf="BF16"),
+    Format("iq4_nl", (4,), codebook=_NON_LINEAR, gguf="IQ4_NL", work=1.1),
+    Format("mxfp4", (4,), Scales.EXPONENT, codebook=_MICROSCALING, gguf="MXFP4", work=1.1),
+    Format("q2_k", (2,), Scales.FOUR, 16, SUPER_BLOCK, minimum=True, gguf="Q2_K", work=1.3),
+    Format("q3_k", (2, 1), Scales.SIX_SIGNED, 16, SUPER_BLOCK, offset=4, gguf="Q3_K", work=1.5),
+    Format("q4_k", (4,), Scales.SIX, 32, SUPER_BLOCK, minimum=True, gguf="Q4_K", work=1.05),
+    Format("q5_k", (4, 1), Scales.SIX, 32, SUPER_BLOCK, minimum=True, gguf="Q5_K", work=1.4),
+    Format("q6_k", (4, 2), Scales.SIGNED_BYTE, 16, SUPER_BLOCK, offset=32, gguf="Q6_K", work=1.4),
+    Format(
+        "iq4_xs",
+        (4,),
+        Scales.SIX_SIGNED,
+        32,
+        SUPER_BLOCK,
+        codebook=_NON_LINEAR,
+        gguf="IQ4_XS",
+        work=1.1,
+    ),
+    Format("tq2_0", (2,), Scales.NONE, SUPER_BLOCK, SUPER_BLOCK, offset=1, gguf="TQ2_0", work=0.9),
+    Format("f16", (16,), Scales.FLOAT, gguf="F16", work=2.5),
+    Format("bf16", (16,), Scales.FLOAT, gguf="BF16", work=2.5),
 )
 
 #: Every format by name.

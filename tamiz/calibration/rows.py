@@ -1,0 +1,74 @@
+r"""Rows of numbers in a quarter of their bytes: 8 bits each, and a scale for every 32 of a row.
+
+    x ≈ scale · q,    scale = max |x| / 127 over a group,    q = round(x / scale) in −127..127
+
+Zeros stay zeros. More rows tell more of second moments than exact rows: of a layer with 8,960
+inputs, four times the samples lower the error of a fit by a tenth (`lab/notebook.md`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Neighbouring numbers of a row that share a scale, and the largest quant.
+GROUP, _MOST = 32, 127
+
+Float = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of K numbers.
+
+    Attributes:
+        quants: int8 ``[S, K]``.
+        scales: float32 ``[S, ceil(K / 32)]``.
+    """
+
+    quants: NDArray[np.int8]
+    scales: Float
+
+    @classmethod
+    def of(cls, values: Float) -> Rows:
+        """Rounds rows ``[S, K]``; what is not finite gets a scale that is not."""
+        rows, inputs = values.shape
+        count = -(-inputs // GROUP)
+        padded = np.pad(values, ((0, 0), (0, count * GROUP - inputs)))
+        groups = padded.reshape(rows, count, GROUP)
+        scales = (np.abs(groups).max(axis=-1) / np.float32(_MOST)).astype(np.float32)
+        usable = np.isfinite(scales) & (scales > 0)
+        safe = np.where(usable, scales, np.float32(np.inf))[..., None]
+        with np.errstate(invalid="ignore"):
+            quants = np.nan_to_num(np.rint(groups / safe)).astype(np.int8)
+        return cls(quants.reshape(rows, count * GROUP)[:, :inputs], scales)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """Rows after rows."""
+        return cls(
+            np.concatenate([part.quants for part in parts]),
+            np.concatenate([part.scales for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        """S."""
+        return len(self.quants)
+
+    def at(self, order: NDArray[np.intp]) -> Rows:
+        """Some of the rows."""
+        return Rows(self.quants[order], self.scales[order])
+
+    def floats(self) -> Float:
+        """The numbers, float32 ``[S, K]``."""
+        spread = np.repeat(self.scales, GROUP, axis=1)[:, : self.quants.shape[1]]
+        values: Float = self.quants * spread
+        return values
+
+
+def row_bytes(inputs: int) -> int:
+    """Bytes of a row of so many numbers."""
+    return inputs + 4 * -(-inputs // GROUP)
