@@ -17,8 +17,9 @@ ENGINES = {
 }
 PROMPT = "512"
 _FLOAT32 = """\
-llama.cpp rounds the inputs of products with quantised weights to 8 bits. "llama.cpp, float32" reads
-the same weights written out in float32, and rounds nothing."""
+WikiText-2 test, 8 windows of 1,024 tokens (`benchmarks/perplexity.py`). llama.cpp rounds the inputs
+of products with quantised weights to 8 bits. "llama.cpp, float32" reads the same weights written
+out in float32, and rounds nothing."""
 _BUDGETS = """\
 The first bundle is as stored, the others were built within limits. Δppl, its standard error and KL
 are of windows of a text that nothing was chosen on (`benchmarks/budgets.py`)."""
@@ -28,15 +29,25 @@ of float32's size, 1.10 × the speed, 2 % loss (event-driven 3 %): Δppl, or a l
 _GREEDY = """\
 An answer is equal when all of its tokens are. The margin is the logit of tamiz' own token minus the
 logit of the other token, where the answers part."""
+_SPECULATION = """\
+Each case ran once with plain decoding and once with guesses (`benchmarks/speculation.py`). Answers
+"edit" change a given text, "quote" repeat parts of it, "prose" is free. The ratio is the median
+over the cases, and the range is theirs."""
+_BATCH = """\
+Sequences that decode together in one run of the model (`benchmarks/batch.py`), and one alone. Every
+sequence has to have the tokens that it has alone."""
 _PEERS = """\
-llama.cpp runs the GGUF that the bundle was made from; onnxruntime-genai quantises to int4 itself.
-Speeds are medians over rounds in which the engines take turns. The line below a table names date,
-commit, machine and versions."""
+tamiz runs a bundle that stores the weights of a GGUF bit for bit, with a KV cache of float32.
+llama.cpp (llama-cpp-python, whose version is given) runs that GGUF with a KV cache of fp16;
+onnxruntime-genai quantises to int4 itself. Speeds are medians over rounds in which the engines take
+turns. At long contexts a KV cache comes on top of the peak memory. The line below a table names
+date, commit, machine and versions."""
 _QUANTISERS = """\
 All are quantisations of one reference, the dequantised GGUF, and run in tamiz. llama.cpp's have the
 imatrix of the calibration that tamiz reads. "tamiz choice" has a format for each site, from
-`tamiz frontier` or `tamiz build`. Windows are of a text that nothing was chosen on
-(`benchmarks/quantisers.py`)."""
+`tamiz frontier` or `tamiz build`. A choice keeps many tensors of the GGUF as they are, and
+llama.cpp quantises all of them a second time: this favours tamiz, most at large sizes.
+Windows are of a text that nothing was chosen on (`benchmarks/quantisers.py`)."""
 
 _ENCODERS = """\
 Every model is compared with float32. The cosine is that of embeddings, its mean and its 5 %
@@ -87,7 +98,7 @@ def peers_table(stored: Stored) -> str:
     found = engines(stored)
     contexts = sorted({int(c) for one in found.values() for c in one["decode_tok_s"]})
     head = ["engine", *(f"decode at {c:,}, tok/s" for c in contexts)]
-    head += [f"prefill of {PROMPT}, tok/s", "load, s", "peak memory, MB"]
+    head += [f"prefill of {PROMPT}, tok/s", "load, s", "peak memory at 128, MB"]
     rows = []
     for name, one in found.items():
         speeds = [one["decode_tok_s"].get(str(c)) for c in contexts]
@@ -97,14 +108,14 @@ def peers_table(stored: Stored) -> str:
 
 
 def spread_note(stored: Stored) -> str:
-    """The largest spread over the rounds of any speed."""
+    """The largest spread over the rounds of any speed, as `tamiz bench` prints it."""
     spreads = [
         value
         for one in engines(stored).values()
         for speeds in one.get("spread", {}).values()
         for value in speeds.values()
     ]
-    return f" Largest half range over rounds: {100 * max(spreads):.0f} %." if spreads else ""
+    return f" Largest half range over rounds: {50 * max(spreads):.0f} %." if spreads else ""
 
 
 def origin(stored: Stored) -> str:
@@ -115,7 +126,7 @@ def origin(stored: Stored) -> str:
     parts = [
         f"{record['date']}, commit `{record['commit']}`",
         f"{machine['processor']}, {machine['cores']} cores, {machine['isa']}, "
-        f"{machine['memory_gb']} GB, load {machine['load']}",
+        f"{machine['memory_gb']} GB, load average {machine['load']}",
         versions,
     ]
     return "; ".join([*parts, f"{threads} threads"] if threads else parts) + "."
@@ -286,11 +297,31 @@ def speculation_section(all_stored: list[Stored]) -> list[str]:
             speeds = [found["off_tok_s"], found[f"{mode}_tok_s"], found["ratio"]]
             peer = [found.get(f"llama.cpp_{key}") for key in ("off_tok_s", "lookup_tok_s")]
             rows.append(
-                [stored.title, kind, str(found["cases"]), f"`{mode}`", *map(number, speeds)]
+                [
+                    f"{stored.title}, {stored.processor}",
+                    kind,
+                    str(found["cases"]),
+                    f"`{mode}`",
+                    *map(number, speeds),
+                ]
                 + [f"{low} to {high}", str(found["equal"])]
                 + ["" if speed is None else number(speed) for speed in peer]
             )
-    return ["## Exact speculation", table(head, rows), *origins(all_stored)]
+    return ["## Exact speculation", _SPECULATION, table(head, rows), *origins(all_stored)]
+
+
+def batch_section(all_stored: list[Stored]) -> list[str]:
+    """Speed of several sequences at once."""
+    rows = []
+    for stored in all_stored:
+        found = stored.record["results"]
+        bits = found.get("bits")
+        equal = f"{bits['equal']} of {bits['answers']}" if bits else ""
+        for sequences, speed in found["speed"].items():
+            cells = [number(speed["tok_s"]), number(speed["times_alone"]), equal]
+            rows.append([f"{stored.title}, {stored.processor}", sequences, *cells])
+    head = ["model", "sequences", "all together, tok/s", "times one alone", "equal answers"]
+    return ["## Several sequences at once", _BATCH, table(head, rows), *origins(all_stored)]
 
 
 def origins(all_stored: list[Stored]) -> list[str]:

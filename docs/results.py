@@ -18,6 +18,7 @@ from result_tables import (
     PROMPT,
     Stored,
     acceptance_section,
+    batch_section,
     budgets_section,
     by_processor,
     composition_section,
@@ -70,6 +71,7 @@ def page(found: dict[str, list[Stored]]) -> str:
         "speculation": speculation_section,
         "perplexity": perplexity_section,
         "greedy": greedy_section,
+        "batch": batch_section,
     }
     places = [*sections, *sorted(set(found) - set(sections))]
     for benchmark, all_stored in sorted(found.items(), key=lambda item: places.index(item[0])):
@@ -99,7 +101,7 @@ def readme(text: str, found: dict[str, list[Stored]]) -> str:
             told = ["" if cell is None else number(cell) for cell in cells]
             rows.append([stored.title, name, *told])
     head = ["model", "engine", *(f"decode at {c:,}" for c in sorted(lengths))]
-    head += [f"prefill of {PROMPT}", "peak memory, MB"]
+    head += [f"prefill of {PROMPT}", "peak memory at 128, MB"]
     last = shown[-1].record
     parts += [
         table(head, rows),
@@ -109,7 +111,7 @@ def readme(text: str, found: dict[str, list[Stored]]) -> str:
     parts += [
         f"The ratio depends on the processor. On {other} decode at 128 is "
         f"{ratios(group, 'decode_tok_s', '128')} × llama.cpp, and prefill of {PROMPT} is "
-        f"{ratios(group, 'prefill_tok_s', PROMPT)} ×."
+        f"{ratios(group, 'prefill_tok_s', PROMPT)} ×: medians over rounds of the ratio in a round."
         for other, group in others
     ]
     before, _, rest = text.partition(MARKERS[0])

@@ -96,13 +96,14 @@ def command(
 
 def _check_context(bundle: Bundle, context: int) -> None:
     """Refuses a context that the model does not have; not every model says how long it is."""
-    if "config.json" in bundle.manifest.files:
-        limit = bundle.json("config.json").get("max_position_embeddings")
-        if isinstance(limit, int) and context > limit:
-            raise TamizError(
-                f"{bundle.path}: context {context} is beyond the model's limit of {limit} tokens "
-                "(max_position_embeddings of config.json)"
-            )
+    from tamiz.runtime.encoder import most_tokens
+
+    limit = most_tokens(bundle) if "config.json" in bundle.manifest.files else None
+    if limit is not None and context > limit:
+        raise TamizError(
+            f"{bundle.path}: context {context} is beyond the model's limit of {limit} tokens "
+            "(max_position_embeddings of config.json)"
+        )
 
 
 def _as_dict(

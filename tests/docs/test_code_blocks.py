@@ -29,7 +29,6 @@ NOT_RUN = {
     ("CONTRIBUTING.md", "sets up the environment that runs this test"),
     ("CONTRIBUTING.md", "runs tests"),
     ("README.md", "compiles the native library"),
-    ("README.md", "installs from the package index"),
     (
         "calibrate.md",
         "the reader has no such file; tests/building/test_imatrix_build.py has one",
@@ -45,7 +44,6 @@ NOT_RUN = {
     ("from-hugging-face.md", "downloads a model"),
     ("from-hugging-face.md", "installs torch, 1 GB and more"),
     ("quickstart.md", "compiles the native library"),
-    ("quickstart.md", "installs from the package index"),
     ("read-a-report.md", "exits with code 1, as the bundles differ"),
     ("write-a-technique.md", "tests/docs/test_write_a_technique.py runs these blocks"),
 }

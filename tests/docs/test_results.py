@@ -104,7 +104,8 @@ def test_a_comparison_becomes_tables_and_a_chart(
     assert "### tiny" in page
     assert "| llama.cpp | 20.0 | 10.0 | 40.5 |" in page
     assert (
-        "2026-01-02, commit `abc`; CPU, 2 cores, avx2, 8.0 GB, load 0.1; tamiz 0; 2 threads" in page
+        "2026-01-02, commit `abc`; CPU, 2 cores, avx2, 8.0 GB, load average 0.1; tamiz 0; 2 threads"
+        in page
     )
     assert "Not measured: onnxruntime-genai, no model was given for it." in page
     readme = (repository / "README.md").read_text()
@@ -204,6 +205,19 @@ def test_situations_in_which_techniques_hold_are_a_table(
     assert "| tt | rank 8 | int4 |  | 1.50 | 1.00 to 2.00 | 1.00 | no |" in page
 
 
+def test_sequences_at_once_are_a_table(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speed = {"alone": {"tok_s": 20.0, "times_alone": 1.0}, "4": {"tok_s": 60.0, "times_alone": 3.0}}
+    store(results.RESULTS, "batch-a", "batch", {"speed": speed}, bundle="a")
+    found = {"speed": speed, "bits": {"answers": 8, "equal": 8}}
+    store(results.RESULTS, "batch-b", "batch", found, bundle="b")
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| a, CPU | 4 | 60.0 | 3.00 |  |" in page
+    assert "| b, CPU | alone | 20.0 | 1.00 | 8 of 8 |" in page
+
+
 def test_speculation_shows_each_kind_of_answer(
     results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,8 +231,11 @@ def test_speculation_shows_each_kind_of_answer(
     store(results.RESULTS, "speculation-a", "speculation", {"summary": summary}, bundle="a")
     run(results, monkeypatch)
     page = (repository / "docs/results/index.md").read_text()
-    assert "| a | edit | 8 | `ngram` | 50.0 | 203 | 4.07 | 2.50 to 6.00 | 8 |  |  |" in page
-    assert "| a | 8000 tokens | 8 | `self` | 50.0 | 90.0 | 1.80 | 2.50 to 6.00 | 8 |  |  |" in page
+    assert "| a, CPU | edit | 8 | `ngram` | 50.0 | 203 | 4.07 | 2.50 to 6.00 | 8 |  |  |" in page
+    by_itself = (
+        "| a, CPU | 8000 tokens | 8 | `self` | 50.0 | 90.0 | 1.80 | 2.50 to 6.00 | 8 |  |  |"
+    )
+    assert by_itself in page
     assert "| prose |" not in page
 
 
