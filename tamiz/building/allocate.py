@@ -62,6 +62,7 @@ class Allocation:
         strip_dense: Whether dense weights are removed.
         goal: The limits.
         keep: Folder that gets the bundles of a frontier's measured points; None: they are removed.
+        off: Names of techniques that the user switched off.
     """
 
     techniques: Mapping[str, Technique]
@@ -71,27 +72,24 @@ class Allocation:
     strip_dense: bool
     goal: Goal
     keep: Path | None = None
+    off: frozenset[str] = frozenset()
     _problem: Problem | None = None
 
     def calibration(self, tools: Tools) -> Calibration | None:
         """The calibration that was given, or one of the model's own text.
 
         Raises:
-            TamizError: A limit does not apply to the model. Or a speed is requested, and this
-                machine was not measured.
+            TamizError: A limit does not apply to the model, or nothing can be chosen. Or a speed is
+                requested, and this machine was not measured.
         """
         self.goal = applicable(self.goal, tools.survey)
+        self._check_offering()
         if self.goal.min_tok_s is not None and machine.load() is None:
             raise TamizError(
                 "--min-tok-s: this machine was not measured, run 'tamiz doctor --profile' first"
             )
         if self.calibration_file is not None:
             return calibrations.load(self.calibration_file, tools.survey.bundle)
-        if not tools.survey.gives_logits:
-            raise TamizError(
-                f"{tools.survey.bundle.path}: a model without logits writes no text, which limits "
-                "need; expected --calibration with a file of 'tamiz calibrate --text'"
-            )
         own = tools.work / "calibration.safetensors"
         return calibrate_on_own_text(tools.survey, own, tools.progress)
 
@@ -99,7 +97,8 @@ class Allocation:
         """The plan of the first solution.
 
         Raises:
-            TamizError: The limits cannot be reached, or no backward pass is known for the model.
+            TamizError: The limits cannot be reached, no technique can act, or no backward pass is
+                known for the model.
         """
         assert known is not None
         survey = tools.survey
@@ -128,6 +127,11 @@ class Allocation:
             context=goal.context,
             progress=tools.progress,
         ).ladders()
+        if not ladders:
+            raise TamizError(
+                f"{survey.bundle.path}: no technique that a build within limits may choose can act "
+                "there; name others with --allow"
+            )
         fixed = rest(survey, ladders, profile, goal.context)
         of_texts, timed = not survey.gives_logits, profile is not None
         self._problem = Problem(goal, ladders, fixed, of_texts, timed)
@@ -290,13 +294,32 @@ class Allocation:
         offered = [choice for plan in self._problem.plans for choice in plan.choices]
         return step_rows([*applied(slots), *offered])
 
+    def _check_offering(self) -> None:
+        """Refuses limits that leave nothing to choose from.
+
+        Raises:
+            TamizError: A technique is switched off and named, or no technique is left.
+        """
+        if named := sorted(self.off & {*self.goal.allow, *self.goal.force}):
+            raise TamizError(
+                f"--{named[0]}=off: found the technique in --allow or --force as well; remove one "
+                "of the two"
+            )
+        if not any(self._offering()):
+            off = [n for n, t in self.techniques.items() if n in self.off and t.rungs is not None]
+            because = " with " + " and ".join(f"--{name}=off" for name in off) if off else ""
+            raise TamizError(
+                f"a build within limits has nothing to choose from{because}; name techniques with "
+                "--allow"
+            )
+
     def _offering(self) -> tuple[list[Choice], list[Choice]]:
         """The techniques whose rungs are chosen from: those that store weights, and others."""
         given = {choice.technique.name: choice for choice in self.choices}
         allowed = {*self.goal.allow, *self.goal.force}
         owners, others = [], []
         for name, technique in self.techniques.items():
-            if technique.rungs is None:
+            if technique.rungs is None or name in self.off:
                 continue
             choice = replace(given.get(name) or Choice.of(technique, {}), requested=True)
             if any(claim.resource is Resource.WEIGHTS for claim in technique.claims):

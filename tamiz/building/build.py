@@ -28,6 +28,7 @@ from tamiz.calibration.imatrix import read_imatrix, weighed_by
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
+from tamiz.files.scratch import WRITTEN, restore
 from tamiz.files.text_file import write_json
 from tamiz.planning.allocation import Goal
 from tamiz.planning.choice import Choice
@@ -66,6 +67,7 @@ class Options:
         goal: Limits within which formats and techniques are chosen; replaces `max_dppl` and
             `min_cosine`. None for no choice.
         keep: Folder that gets the bundles of a frontier's measured points; None for none.
+        off: Names of techniques that a build within limits must not choose.
     """
 
     on_conflict: str = "error"
@@ -82,6 +84,7 @@ class Options:
     report: Path | None = None
     goal: Goal | None = None
     keep: Path | None = None
+    off: frozenset[str] = frozenset()
 
 
 _DEFAULTS = Options()
@@ -127,6 +130,7 @@ def build(
     decider = _decider(list(choices), plugins, options)
     work = target.resolve().with_name(f".{target.resolve().name}.work")
     with _alone(work, target):
+        restore(work / WRITTEN, target.resolve())
         if not options.resume:
             _empty(work)
         try:
@@ -154,6 +158,7 @@ def _decider(choices: list[Choice], plugins: Plugins, options: Options) -> Decid
             options.strip_dense,
             options.goal,
             options.keep,
+            options.off,
         )
     return Search(
         techniques,
@@ -239,7 +244,7 @@ class _Build:
                 slots = fitter.slots()
             with clock("gate"):
                 slots, gate = self._gate(tools, plan, fitter, slots)
-        with bundles.writing(self.target, self.work / "bundle") as folder:
+        with bundles.writing(self.target, self.work / WRITTEN) as folder:
             self.progress("save", 0, 1)
             with clock("save"):
                 written = self._write(surveyed, plan, slots, folder)
@@ -251,6 +256,7 @@ class _Build:
                 survey=surveyed,
                 plan=plan,
                 calibration=known,
+                own_text=self._of_own_text(known),
                 slots=slots,
                 refused=self.decider.refused(slots),
                 notes=[*surveyed.notes, *notes, *written.notes],
@@ -282,6 +288,10 @@ class _Build:
             )
         return known if imatrix is None else weighed_by(known, imatrix, tools.survey)
 
+    def _of_own_text(self, known: Calibration | None) -> bool:
+        """Whether the model wrote the text of a calibration; one of an imatrix alone has none."""
+        return known is not None and bool(known.windows) and self.options.calibration is None
+
     def _sensitivities(
         self, surveyed: Survey, plan: Plan, known: Calibration | None
     ) -> tuple[Mapping[str, Sensitivity], list[Note]]:
@@ -296,7 +306,8 @@ class _Build:
         from tamiz.api.passes import Note
 
         try:
-            return gradients.sensitivities(surveyed, known.tokens, self.progress), []
+            windows = known.choosing or known.tokens
+            return gradients.sensitivities(surveyed, windows, self.progress), []
         except UnknownOpError as error:
             return {}, [Note("gradients", "", f"no backward pass is known through {error}")]
 

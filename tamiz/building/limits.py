@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tamiz.building.problem import FIRST_FACTOR, Problem
 from tamiz.building.selection import Slot, slots_of
-from tamiz.building.whole_model import Evaluate, Fill, diverged, lost, reported, rounded
+from tamiz.building.whole_model import Evaluate, Fill, diverged, lossy, lost, reported, rounded
 from tamiz.files.errors import TamizError
 from tamiz.planning.allocation import Rung
 from tamiz.planning.choice import Choice
@@ -83,8 +83,9 @@ class LimitSearch:
                 self.best, self.picks, self.built = candidate, picks, len(self.trials) - 1
             if target is None or _ENOUGH <= used <= 1 or alike(*around(self._tried)):
                 break
-            lost = max(used, 0.0) * problem.allowed_loss
-            factor = lost / predicted.loss if predicted.loss else 0.0
+            if math.isfinite(used):
+                lost = max(used, 0.0) * problem.allowed_loss
+                factor = lost / predicted.loss if predicted.loss else 0.0
             target = next_loss(self._tried) or problem.allowed_loss
         if self.built is None:
             raise TamizError(self._missed())
@@ -92,7 +93,7 @@ class LimitSearch:
     def _missed(self) -> str:
         """Why no trial is within the limits: what the closest one lost."""
         trials = zip(self._tried, self.trials[-len(self._tried) :], strict=True)
-        closest = min(trials, key=lambda pair: pair[0].used)[1]
+        closest = min(trials, key=lambda pair: (pair[0].used, pair[0].predicted.loss))[1]
         losses, remedy = [], "raise --max-dppl or --max-kl"
         if closest.dppl is not None:
             losses.append(f"{100 * closest.dppl:.2g} % of perplexity")
@@ -161,13 +162,13 @@ class LimitSearch:
     def _try(self, candidate: list[Slot], picks: Sequence[int], factor: float) -> float:
         """The share of the limits of quality that a candidate uses, as measured."""
         quality, goal = self.score(candidate), self.problem.goal
-        shares = [0.0]
+        exact, shares = not lossy(candidate), [0.0]
         if goal.max_kl is not None:
-            shares.append(diverged(quality) / goal.max_kl)
+            shares.append(_share(diverged(quality), goal.max_kl, exact))
         if goal.max_dppl is not None:
-            shares.append(lost(quality) / math.log1p(goal.max_dppl))
+            shares.append(_share(lost(quality), math.log1p(goal.max_dppl), exact))
         if goal.min_cosine is not None:
-            shares.append(lost(quality) / (1 - goal.min_cosine))
+            shares.append(_share(lost(quality), 1 - goal.min_cosine, exact))
         used = max(shares) if all(map(math.isfinite, shares)) else math.inf
         measured = {name: rounded(value) for name, value in quality.items()}
         self.trials.append(self._trial(picks, factor, holds=used <= 1, **measured))
@@ -189,6 +190,20 @@ class LimitSearch:
         filled = self.fill(slots)
         self._known |= {_key(slot): slot for slot in filled}
         return filled
+
+
+def _share(loss: float, limit: float, exact: bool) -> float:
+    """The share of a limit that a candidate uses: of a limit of 0 nothing, or infinitely much.
+
+    Args:
+        loss: The measured loss.
+        limit: The largest accepted loss.
+        exact: Whether no technique of the candidate changes a value. Then a loss above a limit of 0
+            is rounding, since two programs add in different orders.
+    """
+    if limit > 0:
+        return loss / limit
+    return 0.0 if loss <= 0 or (exact and math.isfinite(loss)) else math.inf
 
 
 def around(tried: Sequence[Tried]) -> tuple[Tried | None, Tried | None]:

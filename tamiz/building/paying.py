@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tamiz.building.problem import Problem, names
@@ -47,8 +48,10 @@ def speed_ratio(ours: Path, theirs: Path, context: int) -> float:
     """
     from tamiz.evaluation.bench import bundle_child
 
-    children = [bundle_child(path, cores()) for path in (ours, theirs)]
-    try:
+    with ExitStack() as loaded:
+        children = [
+            loaded.enter_context(closing(bundle_child(path, cores()))) for path in (ours, theirs)
+        ]
         room = min(child.limit for child in children) - (_TURNS + 1) * _STEPS
         for child in children:
             child.prefill(max(1, min(context, room)))
@@ -58,7 +61,4 @@ def speed_ratio(ours: Path, theirs: Path, context: int) -> float:
             first, second = children if turn % 2 else children[::-1]
             speeds = {first: first.decode(_STEPS), second: second.decode(_STEPS)}
             ratios.append(speeds[children[0]] / speeds[children[1]])
-    finally:
-        for child in children:
-            child.close()
     return statistics.median(ratios)

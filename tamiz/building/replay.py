@@ -11,7 +11,9 @@ from tamiz.api.technique import Technique
 from tamiz.building.decider import CandidateTools, Tools
 from tamiz.building.selection import Slot
 from tamiz.calibration import file as calibrations
-from tamiz.calibration.file import Calibration
+from tamiz.calibration.calibrate import calibrate_on_own_text
+from tamiz.calibration.file import Calibration, fingerprint
+from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan
@@ -32,7 +34,8 @@ class Replay:
         file: The report's file.
         report: The report.
         techniques: The declared techniques by name.
-        calibration_file: The calibration's file that the reported build used.
+        calibration_file: The calibration's file that the reported build used; None where it used
+            none, or the model wrote the text.
     """
 
     file: Path
@@ -41,13 +44,19 @@ class Replay:
     calibration_file: Path | None
 
     def calibration(self, tools: Tools) -> Calibration | None:
-        """The calibration that was given.
+        """The calibration that was given, or one of the model's own text if the report says so.
 
         Raises:
-            TamizError: The file cannot be read.
+            TamizError: The file cannot be read, or the report does not fit; see `plan`.
         """
-        file = self.calibration_file
-        return None if file is None else calibrations.load(file, tools.survey.bundle)
+        survey = tools.survey
+        if self.calibration_file is not None:
+            return calibrations.load(self.calibration_file, survey.bundle)
+        if not self.report.build.own_text:
+            return None
+        self._plan(tools)  # a misfit is reported before the minutes that a text takes
+        own = tools.work / "calibration.safetensors"
+        return calibrate_on_own_text(survey, own, tools.progress)
 
     def plan(self, tools: Tools, known: Calibration | None) -> Plan:
         """The plan that applies what the report says was applied, and nothing else.
@@ -57,13 +66,14 @@ class Replay:
                 technique is not installed in the version that the report names, or refuses its
                 configuration.
         """
-        report, dense, sites = self.report, tools.survey.bundle, tools.survey.sites
-        if report.source_sha256 != dense.manifest.source.sha256:
-            raise TamizError(f"{self.file}: reports a build of another model than {dense.path}")
-        if report.build.calibration != (known.digest if known else None):
-            raise TamizError(
-                f"{self.file}: the build it reports used another calibration file or imatrix"
-            )
+        plan = self._plan(tools)
+        self._check_calibration(known)
+        return plan
+
+    def _plan(self, tools: Tools) -> Plan:
+        """`plan`, whatever the calibration."""
+        report, sites = self.report, tools.survey.sites
+        self._check_model(tools.survey.bundle)
         if unknown := sorted(set(report.sites) - {site.id for site in sites}):
             raise TamizError(f"{self.file}: sites.{unknown[0]} is no site of the model")
         base = tuple(
@@ -75,6 +85,31 @@ class Replay:
             raise TamizError(f"{self.file}: {resolution.conflicts[0].reason}")
         rules = {site.id: self._rules(site) for site in sites}
         return Plan(resolution.plans, (), (), report.build.policy_hash, base, rules)
+
+    def _check_model(self, dense: Bundle) -> None:
+        """Refuses another model; an old report knows only the hash of its source."""
+        report = self.report
+        if report.fingerprint is None:
+            fits = report.source_sha256 == dense.manifest.source.sha256
+        else:
+            fits = report.fingerprint == fingerprint(dense)
+        if not fits:
+            raise TamizError(
+                f"{self.file}: reports a build of another model, or of another export of it, than "
+                f"{dense.path}"
+            )
+
+    def _check_calibration(self, known: Calibration | None) -> None:
+        """Refuses other statistics than those of the reported build."""
+        build = self.report.build
+        if build.calibration == (known.digest if known else None):
+            return
+        used = "another calibration file or imatrix"
+        if build.own_text and self.calibration_file is not None:
+            used = "text that the model wrote; remove --calibration"
+        elif build.own_text:
+            used = "another imatrix, or another text that the model wrote"
+        raise TamizError(f"{self.file}: the build it reports used {used}")
 
     def _choices(self, site: Site) -> list[Choice]:
         """What was applied at a site."""

@@ -13,7 +13,7 @@ from tamiz.api.technique import Resource, Technique
 from tamiz.building.fitting import Attempt, Fitted
 from tamiz.building.rewriting import strips
 from tamiz.building.selection import Slot, by_site
-from tamiz.calibration.file import Calibration
+from tamiz.calibration.file import Calibration, fingerprint
 from tamiz.planning.plan import Plan, describe
 from tamiz.planning.policy import Rules
 from tamiz.reporting import report as reports
@@ -34,6 +34,7 @@ class Outcome:
         survey: The dense bundle's graph.
         plan: What was planned.
         calibration: The calibration that was used.
+        own_text: Whether the model wrote the text of the calibration.
         slots: The slots as they were written.
         refused: Techniques that were refused, by site id.
         notes: What graph passes left as it was, and why.
@@ -46,6 +47,7 @@ class Outcome:
     survey: Survey
     plan: Plan
     calibration: Calibration | None
+    own_text: bool
     slots: Sequence[Slot]
     refused: Mapping[str, Sequence[str]]
     notes: Iterable[Note]
@@ -69,7 +71,8 @@ def make_report(made: Outcome) -> Report:
         tamiz=__version__,
         source=source.name,
         source_sha256=source.sha256,
-        build=_choices(plan, made.calibration),
+        fingerprint=fingerprint(made.survey.bundle),
+        build=_choices(plan, made.calibration, made.own_text),
         totals=_totals(weights, made.constant_bytes),
         gate=made.gate,
         check=dict(made.check),
@@ -81,7 +84,7 @@ def make_report(made: Outcome) -> Report:
     )
 
 
-def _choices(plan: Plan, known: Calibration | None) -> reports.Choices:
+def _choices(plan: Plan, known: Calibration | None, own_text: bool) -> reports.Choices:
     policy = plan.policy_file
     chosen = describe(plan.choices)
     return reports.Choices(
@@ -92,6 +95,7 @@ def _choices(plan: Plan, known: Calibration | None) -> reports.Choices:
         techniques={name: reports.TechniqueChoice(**entry) for name, entry in chosen.items()},
         calibration=known.digest if known else None,
         calibration_tokens=known.count if known else None,
+        own_text=own_text,
     )
 
 
@@ -99,11 +103,10 @@ def _totals(
     weights: Sequence[reports.SiteReport], constant_bytes: tuple[int, int]
 ) -> reports.Totals:
     replaced = [site for site in weights if site.applied]
-    exact = [s for s in replaced if any(t.metrics.get("exact") == 1 for t in s.techniques)]
     return reports.Totals(
         sites=len(weights),
         replaced=len(replaced),
-        exact=len(exact),
+        exact=sum(site.exact for site in replaced),
         bytes_before=constant_bytes[0],
         bytes_after=constant_bytes[1],
     )

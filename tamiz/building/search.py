@@ -22,7 +22,7 @@ from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice, step_rows
 from tamiz.planning.plan import Plan, acting_context, make_plan
 from tamiz.planning.policy import Rules, Tuning, read_policy
-from tamiz.reporting.gate import WholeModelGate
+from tamiz.reporting.gate import SWITCHED_OFF, WholeModelGate
 
 if TYPE_CHECKING:
     from tamiz.runtime.encoder import Encoder
@@ -60,9 +60,11 @@ class Search:
         survey = tools.survey
         if self.calibration_file is not None:
             return calibrations.load(self.calibration_file, survey.bundle)
-        if not any(choice.technique.calibrated for choice in self.choices):
+        # A conflict is reported before the minutes that a text takes.
+        sites = self.plan(tools, None).sites
+        planned = (choice for site in sites for choice in (*site.choices, *site.fallbacks))
+        if not any(choice.technique.calibrated for choice in planned):
             return None
-        self.plan(tools, None)  # a conflict is reported before the minutes that a text takes
         own = tools.work / "calibration.safetensors"
         return calibrate_on_own_text(survey, own, tools.progress)
 
@@ -87,7 +89,7 @@ class Search:
         encoder = not tools.survey.gives_logits
         skipped = None
         if (self.min_cosine if encoder else self.max_dppl) is None:
-            skipped = "switched off"
+            skipped = SWITCHED_OFF
         elif not lossy(slots):
             skipped = "nothing that was applied loses anything"
         elif encoder and (known is None or not known.tokens):

@@ -2,7 +2,8 @@
 
 For every value the dense bundle is built with the technique on and nothing held back, scored
 against dense on a text, and timed in turn with the bundle without the technique. The result is
-``sweep.json`` and a curve, ``sweep.svg``, beside the bundles.
+``sweep.json`` and a curve, ``sweep.svg``, beside the bundles. A loss that is not finite is null,
+and has no place on the curve.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamiz.building.build import Options, build
+from tamiz.building.whole_model import rounded
 from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.evaluation.bench import bundle_child, check_context, measure, medians, ratios
-from tamiz.evaluation.evaluate import evaluate
+from tamiz.evaluation.evaluate import evaluate, steps_of
 from tamiz.evaluation.windows import read_windows
 from tamiz.files import bundle as bundles
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import write_json
+from tamiz.planning.choice import step_rows
 from tamiz.planning.machine import cores
 from tamiz.planning.plan import choose, parse_value
 from tamiz.reporting.sweep_curve import draw
@@ -100,7 +103,8 @@ def run_sweep(
         paths = [folder / name for name in chosen]
         _build(surveyed, folder, chosen, calibration, plugins, progress)
         progress("score")
-        quality = [_score(path, model, cuts) for path in paths]
+        pairs = zip(paths, chosen.values(), strict=True)
+        quality = [_score(path, choices, model, cuts) for path, choices in pairs]
         progress("time")
         points = _time(paths, context, threads, progress)
         for point, value, scored in zip(points, (None, *sweep.values), quality, strict=True):
@@ -113,7 +117,10 @@ def run_sweep(
             "points": points,
         }
         write_json(folder / "sweep.json", report)
-        (folder / "sweep.svg").write_text(draw(report), "utf-8")
+        drawn = [point for point in points if point["dppl"] is not None]
+        if drawn:
+            curve = draw({**report, "points": drawn})
+            (folder / "sweep.svg").write_text(curve, "utf-8")
     return report
 
 
@@ -149,9 +156,15 @@ def _build(
     own.unlink(missing_ok=True)
 
 
-def _score(built: Path, dense: Model, windows: Sequence[Sequence[int]]) -> dict[str, float]:
-    result = evaluate(Model.load(built, threads=1), dense, windows, at_once=cores())
-    return {name: float(f"{result[name]:.4g}") for name in ("dppl", "kl_mean")}
+def _score(
+    built: Path, choices: Sequence[Choice], dense: Model, windows: Sequence[Sequence[int]]
+) -> dict[str, float | None]:
+    """Losses of a bundle, also in steps where a technique acts on steps only; None where a loss is
+    not finite."""
+    steps = steps_of(step_rows(choices))
+    result = evaluate(Model.load(built, threads=1), dense, windows, steps, cores())
+    names = ("dppl", "kl_mean", "kl_decode")
+    return {name: rounded(result[name]) for name in names if name in result}
 
 
 def _time(

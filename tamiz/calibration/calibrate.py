@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from tamiz.api.site import SiteKind
@@ -220,18 +221,23 @@ def text_windows(
     """Windows from all over the texts, or of what the model writes where there is no text.
 
     Raises:
-        TamizError: A text cannot be read, or has not one whole window.
+        TamizError: A text cannot be read, or has not one whole window; or there is no text, and
+            the model writes none.
     """
     from tamiz.calibration.generated_text import generate_windows
     from tamiz.evaluation.windows import spread
-    from tamiz.runtime.encoder import most_tokens
-    from tamiz.runtime.model import Model
+    from tamiz.runtime.encoder import Encoder, load_model, most_tokens
     from tamiz.runtime.tokenizer import Tokenizer
 
     progress("read the text", 0, 1)
     length = min(WINDOW, most_tokens(bundle) or WINDOW)
     if not texts:
-        model = Model.load(bundle.path, threads)
+        model = load_model(bundle.path, threads)
+        if isinstance(model, Encoder):
+            raise TamizError(
+                f"{bundle.path}: a model without logits writes no text; expected --text in 'tamiz "
+                "calibrate', and --calibration with its file in a build"
+            )
 
         def report(done: int, total: int) -> None:
             progress("write a text", done, total)
@@ -239,10 +245,23 @@ def text_windows(
         return generate_windows(model, min(windows, _GENERATED), length, report)
     tokenizer = Tokenizer(bundle)
     cuts: list[Window] = []
-    for text in texts:
+    for text, origin in zip(texts, _origins(texts), strict=True):
         ids = tokenizer.encode(read_text(text.path), bos=False)
         if len(ids) < length:
             raise TamizError(f"{text.path}: has {len(ids)} tokens, expected at least {length}")
         pieces = spread(ids, min(windows, len(ids) // length), length)
-        cuts += [Window(text.path.name, piece, text.weight) for piece in pieces]
+        cuts += [Window(origin, piece, text.weight) for piece in pieces]
     return cuts
+
+
+def _origins(texts: Sequence[Text]) -> list[str]:
+    """A name for each text: its file's, with the folders that distinguish it from other texts."""
+    paths = [PurePath(os.path.abspath(text.path)).parts for text in texts]
+    found = []
+    for own in paths:
+        others = [parts for parts in paths if parts != own]
+        count = 1
+        while any(parts[-count:] == own[-count:] for parts in others):
+            count += 1
+        found.append(str(PurePath(*own[-count:])))
+    return found

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import cycle
 from pathlib import Path
 
@@ -35,6 +36,8 @@ OPENINGS = Path(__file__).parents[1] / "data" / "openings.json"
 _SEED = 0
 #: Any token may be drawn: among the likeliest only, small models soon repeat themselves.
 _SAMPLING = Sampling(temperature=1.0, seed=_SEED)
+#: Time that chat templates write: equal builds have equal bytes on any day.
+_NOW = datetime(2025, 1, 1)
 #: Stands for a message in a rendered template.
 _MESSAGE = "tamiz-message"
 #: The windows' kinds, by turns; the first four windows of a calibration predict losses.
@@ -60,11 +63,15 @@ class Turns:
 
 
 def find_turns(model: Model) -> Turns | None:
-    """The turns of a model's chats; None if it has no chat template whose turns end with a stop
-    token, so that the end of the user's message is unmarked."""
+    """The turns of a model's chats.
+
+    Returns:
+        None if the model has no chat template. Also where the template marks no start of the user's
+        message, or ends a message without a stop token.
+    """
     tokenizer = Tokenizer(model.bundle)
     try:
-        template = ChatTemplate(tokenizer.settings)
+        template = ChatTemplate(tokenizer.settings, _NOW)
         talk = [{"role": role, "content": _MESSAGE} for role in ("user", "assistant", "user")]
         parts = template.render(talk).split(_MESSAGE)
     except TamizError:
@@ -75,7 +82,7 @@ def find_turns(model: Model) -> Turns | None:
         tokenizer.encode(part, bos=False, control_tokens=True) for part in parts
     )
     after = [_after_stop(ids, model.stop_ids) for ids in (reply, again)]
-    if after[0] is None or after[1] is None:
+    if not start or after[0] is None or after[1] is None:
         return None
     return Turns(start, after[0], after[1])
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-from click.core import ParameterSource
 
+from tamiz.cli._given import is_given, refuse_given
 from tamiz.cli._techniques import plugins
 from tamiz.files.errors import TamizError, did_you_mean
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tamiz.planning.choice import Choice
 
 _POSITIVE = click.FloatRange(0, min_open=True)
+#: Options of which each makes a build choose within limits; the first three are limits themselves.
+_CHOOSING = ("max_kl", "max_mb", "min_tok_s", "prefer", "allow", "force")
 
 
 def limits(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,21 +93,23 @@ def goal(
         choices: The techniques of the flags.
 
     Raises:
-        TamizError: An option that makes no sense beside limits, or an unknown name.
+        TamizError: An option that makes no sense beside limits or without them, or an unknown name.
     """
     from tamiz.planning.allocation import Goal
 
     given, known = ctx.params, plugins(ctx).techniques()
-    others = [given[name] for name in ("max_kl", "max_mb", "min_tok_s")]
+    choosing = [name for name in _CHOOSING if given[name] is not None]
     budgets = {"max_dppl": max_dppl, "min_cosine": min_cosine}
     budgets = {name: value for name, value in budgets.items() if is_given(ctx, name)}
     ours = [choice.technique.name for choice in choices if choice.requested and _offers(choice)]
-    if all(value is None for value in (*others, *(given[n] for n in ("prefer", "allow", "force")))):
+    if not choosing:
         decided = any(given[name] is not None for name in ("policy", "from_report", "recipe"))
         fixed = given["autotune"] == "on" or any(
             choice.requested and choice.technique.name not in ours for choice in choices
         )
         if all(value is None for value in budgets.values()) or decided or fixed:
+            other = "add a limit such as --max-kl"
+            refuse_given(ctx, "context", where="where no limit chooses formats", other=other)
             return None
     for name in ("policy", "from_report", "recipe"):
         if given[name] is not None:
@@ -114,7 +118,11 @@ def goal(
                 f"--{flag} decides formats and techniques, so limits such as --max-mb cannot choose"
                 " them; remove one of the two"
             )
-    if not budgets and all(value is None for value in others):
+    if choosing:
+        flag = "--" + choosing[0].replace("_", "-")
+        where = f"with {flag}, which chooses formats"
+        refuse_given(ctx, "autotune", where=where, other=flag)
+    if not budgets and not set(choosing) & set(_CHOOSING[:3]):
         budgets = {"max_dppl": max_dppl, "min_cosine": min_cosine}
     lossy = any(value is not None for value in (*budgets.values(), given["max_kl"]))
     allow = allowed("allow", given["allow"], known)
@@ -129,11 +137,6 @@ def goal(
         force=allowed("force", given["force"], known),
         context=given["context"],
     )
-
-
-def is_given(ctx: click.Context, name: str) -> bool:
-    """Whether an option was set by the caller."""
-    return ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _offers(choice: Choice) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections import Counter
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"\d[\d.]*")
 #: Characters of the longest bar of a chart.
 BAR = 40
+#: Measured losses as users know them, by `WholeModelGate.shown_by`.
+_LOSSES = {"dppl": "Δppl", "kl_mean": "mean KL", "cosine": "cosine"}
 
 
 def print_answer(pieces: Iterable[str]) -> None:
@@ -34,8 +37,29 @@ def print_answer(pieces: Iterable[str]) -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Prints one JSON object on stdout."""
-    click.echo(json.dumps(value, indent=1, allow_nan=False))
+    """Prints one JSON object on stdout; a number that is not finite is null."""
+    click.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """A value of a JSON object with null for numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return value
+
+
+def loss_text(name: str, value: float | None) -> str:
+    """A measured loss with its name.
+
+    Args:
+        name: The attribute of trials that holds it, as `WholeModelGate.shown_by` gives it.
+        value: What was measured; None for a loss that is not finite.
+    """
+    return f"{_LOSSES[name]} {'not finite' if value is None else value}"
 
 
 #: A cell of a table: one line, or several.

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tamiz.planning.recipes import Recipe
     from tamiz.plugins import Plugins
 
+#: Values of a technique's switch that keep the technique out.
+_OFF = ("off", "none")
+
 policy = click.option(
     "--policy",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -170,17 +173,22 @@ def choices(ctx: click.Context, values: Mapping[str, Any], name: str | None = No
             for field in technique.config.model_fields
             if field != mode and (text := values[_key(key, field)]) is not None
         }
-        if switch in ("off", "none") and fields:
+        if switch in _OFF and fields:
             raise TamizError(
                 f"{technique.flag(next(iter(fields)))} has no effect with --{key}={switch}"
             )
-        if mode is not None and switch not in (None, "on", "off", "none"):
+        if mode is not None and switch not in (None, "on", *_OFF):
             fields[mode] = switch
-        if switch in ("off", "none"):
+        if switch in _OFF:
             wanted[key] = None
         elif switch is not None or fields:
             wanted[key] = {**(wanted.get(key) or {}), **fields}
     return choose(known, wanted)
+
+
+def switched_off(ctx: click.Context, values: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the techniques whose switch is off; `values` as in `choices`."""
+    return frozenset(name for name in plugins(ctx).techniques() if values[_key(name)] in _OFF)
 
 
 def find_recipe(name: str) -> Recipe:

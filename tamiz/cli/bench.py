@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tamiz.cli._counts import Workers
+from tamiz.cli._given import refuse_given
 from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
@@ -54,8 +55,8 @@ class Lengths(click.ParamType):  # type: ignore[type-arg]  # generic in new vers
     type=Lengths(),
     metavar="N,…",
     help="Context lengths, in tokens, at which decode and prefill are measured; of an encoder, "
-    "tokens of a text. A prefill of 512 tokens is always measured.  [default: 128,2000,8000; of an "
-    "encoder 16,128,512]",
+    "tokens of a text. A prefill of 512 tokens is always measured. --sweep takes one length.  "
+    "[default: 128,2000,8000; of an encoder 16,128,512; with --sweep 128]",
 )
 @click.option(
     "--sweep",
@@ -116,12 +117,16 @@ def command(
     from tamiz.evaluation.bench import CONTEXTS, bench
 
     if sweep is not None:
-        for flag, given in {"--without": without, "--metrics": metrics or metrics_by_layer}.items():
-            if given:
-                raise click.UsageError(f"{flag} and --sweep exclude each other")
+        idle = ("against", "speculate", "without", "metrics", "metrics_by_layer")
+        refuse_given(ctx, *idle, where="with --sweep", other="--sweep")
         if text is None or output is None:
             raise click.UsageError("--sweep needs --text and --output")
-        context = (contexts or CONTEXTS)[0]
+        context, *more = contexts or CONTEXTS[:1]
+        if more:
+            raise click.UsageError(
+                f"--context: found {1 + len(more)} lengths, expected one with --sweep; try "
+                f"--context {context}"
+            )
         return _sweep(ctx, directory, sweep, text, output, calibration, context, threads, as_json)
     if text or output or calibration:
         raise click.UsageError("--text, --output and --calibration belong to --sweep")
@@ -180,10 +185,14 @@ def _sweep(
     if as_json:
         return print_json(report)
     rows = [
-        [str(p["value"] or "without"), f"{100 * p['dppl']:.2f} %", f"{p['speed']:.2f} ×"]
+        [str(p["value"] or "without"), _percent(p["dppl"]), f"{p['speed']:.2f} ×"]
         for p in report["points"]
     ]
     print_table([report["sweep"], ">Δppl", ">decode"], rows, f"{output / 'sweep.svg'}")
+
+
+def _percent(loss: float | None) -> str:
+    return "not finite" if loss is None else f"{100 * loss:.2f} %"
 
 
 def _print(report: dict[str, Any], directory: Path, against: Path | None) -> None:

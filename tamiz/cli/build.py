@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tamiz.cli._counts import Workers
-from tamiz.cli._limits import goal, is_given, limits
+from tamiz.cli._given import is_given, refuse_given
+from tamiz.cli._limits import goal, limits
 from tamiz.cli._output import alike, print_json, print_table, size
 from tamiz.cli._progress import Report, progress_bar
 from tamiz.cli._techniques import (
@@ -22,6 +23,7 @@ from tamiz.cli._techniques import (
     plugins,
     policy,
     recipe,
+    switched_off,
 )
 from tamiz.files.errors import TamizError, UnwritableError
 
@@ -153,8 +155,7 @@ def command(
         raise TamizError(
             "--from-report decides everything, so it takes no --policy, --recipe or technique"
         )
-    if backend != "loky" and jobs is not None:
-        raise TamizError(f"--jobs has no effect with --backend={backend}, the cluster has its own")
+    _refuse_idle(ctx, from_report, backend)
     budget = _budget(ctx, max_dppl, recipe)
     least = _fraction("--min-cosine", min_cosine, lambda value: 0 <= value < 1, "to below 1")
     wanted = Options(
@@ -171,6 +172,7 @@ def command(
         resume=resume,
         report=from_report,
         goal=goal(ctx, budget, least, chosen),
+        off=switched_off(ctx, flags),
     )
     loaded = plugins(ctx)
     with progress_bar() as progress, _dense(source, output, loaded, progress) as dense:
@@ -181,6 +183,17 @@ def command(
         print_json(report.as_json())
     else:
         _print(output, report)
+
+
+def _refuse_idle(ctx: click.Context, from_report: Path | None, backend: str) -> None:
+    """Refuses options that a report or a cluster would leave without effect."""
+    if from_report is not None:
+        decided = ("max_dppl", "min_cosine", "autotune", "strip_dense", "on_conflict")
+        where = "with --from-report, which repeats all decisions of the report"
+        refuse_given(ctx, *decided, where=where, other="--from-report")
+    if backend != "loky":
+        where = f"with --backend={backend}, as the cluster has its own"
+        refuse_given(ctx, "jobs", where=where, other="--backend")
 
 
 @contextmanager
@@ -291,6 +304,7 @@ def _percent(value: float | None, error: float | None) -> str:
 
 
 def _print(output: Path, report: BuildReport) -> None:
+    from tamiz.reporting.gate import SWITCHED_OFF
     from tamiz.reporting.page import weights_text
 
     totals = report.totals
@@ -315,8 +329,7 @@ def _print(output: Path, report: BuildReport) -> None:
                 "people's text may lose more: --calibration with a file of 'tamiz calibrate "
                 "--text' holds the limit on text like yours"
             )
-    limited = report.gate.max_dppl is not None or report.gate.min_cosine is not None
-    if limited and report.gate.skipped and totals.replaced > totals.exact:
+    if report.lossy and report.gate.skipped not in (None, SWITCHED_OFF):
         click.echo(f"the whole model was not measured: {report.gate.skipped}")
     for entry in report.gate.paying:
         click.echo(

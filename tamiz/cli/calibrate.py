@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tamiz.cli._counts import Workers
+from tamiz.cli._given import refuse_given
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import plugins
@@ -111,6 +112,10 @@ def command(
     """
     from tamiz.calibration.calibrate import calibrate_bundle
 
+    if merged and not texts:
+        where = "with --merge alone, which reads no text"
+        idle = ("windows", "samples", "memory", "threads")
+        refuse_given(ctx, *idle, where=where, other="add --text")
     with progress_bar() as progress:
         result = calibrate_bundle(
             directory,

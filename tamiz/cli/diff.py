@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tamiz.cli._output import fold, print_json, print_table, size
+from tamiz.cli._output import fold, loss_text, print_json, print_table, size
 
 
 @click.command("diff")
@@ -46,7 +46,8 @@ def _print(differing: Mapping[str, Any]) -> None:
         click.echo(f"{name}: {one} and {two}")
     for key, pair in differing["gate"].items():
         click.echo(f"whole-model gate, {key}:")
-        click.echo(f"  A: {_gate(pair['a'])}\n  B: {_gate(pair['b'])}")
+        for side in "ab":
+            click.echo(f"  {side.upper()}: {_gate(pair[side], side, differing['shown_by'])}")
     if differing["ops"]:
         rows = [(op, str(p["a"] or 0), str(p["b"] or 0)) for op, p in differing["ops"].items()]
         print_table(["op", ">A", ">B"], rows)
@@ -97,7 +98,10 @@ def _technique(entry: Mapping[str, Any] | None, other: Mapping[str, Any] | None)
     return ", ".join([f"version {entry['version']}", *fields])
 
 
-def _gate(value: Any) -> str:
+def _gate(value: Any, side: str, losses: Mapping[str, str | None]) -> str:
+    """One side of the gate; a result shows its own loss, and that of the other if it has both."""
     if isinstance(value, Mapping):
-        return f"Δppl {value['dppl']}"
+        names = [name for name in dict.fromkeys(losses.values()) if name is not None]
+        shown = [name for name in names if name == losses[side] or value[name] is not None]
+        return ", ".join(loss_text(name, value[name]) for name in shown)
     return "none" if value is None else str(value)

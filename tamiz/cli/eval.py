@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tamiz.cli._counts import Workers
+from tamiz.cli._given import refuse_given
 from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
@@ -115,8 +116,7 @@ def command(
     is the cosine with that of the other bundle: its mean (cos_mean), its 5 % quantile (cos_p05),
     and the fraction of windows with an unchanged nearest other window (same_nearest).
     """
-    from tamiz.evaluation.evaluate import LATE, evaluate
-    from tamiz.evaluation.scores import Steps
+    from tamiz.evaluation.evaluate import evaluate, steps_of
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.machine import cores
     from tamiz.runtime.encoder import Encoder, load_model
@@ -127,6 +127,7 @@ def command(
         raise TamizError("found neither --text nor --prompts, expected one of them or both")
     if prompts is not None and against is None:
         raise TamizError("--prompts compares two bundles: add --against OTHER")
+    _refuse_idle(ctx, text, prompts, decode)
     if AUTO in without:
         raise TamizError(
             f"--without={AUTO} measures the steps of an answer, and 'tamiz eval' has none; name the"
@@ -151,7 +152,7 @@ def command(
             rows = _step_rows(ctx, built, True if last else decode)
             size = window or WINDOW
             cuts = read_windows(text, built.bundle, windows or _WINDOWS, size)
-            steps = Steps(max(LATE, size - (last or size)), rows) if rows else None
+            steps = steps_of(rows, size - (last or size))
             with status("load the models") as progress:
                 report |= evaluate(built, dense, cuts, steps, at_once, progress)
         if metrics or metrics_by_layer:
@@ -167,6 +168,21 @@ def command(
         counted.print(metrics_by_layer)
 
 
+def _refuse_idle(
+    ctx: click.Context, text: Path | None, prompts: Path | None, decode: bool | None
+) -> None:
+    """Refuses options that set how something is scored that is not scored."""
+    if prompts is None:
+        where, other = "without --prompts", "add --prompts"
+        refuse_given(ctx, "tokens", "count", where=where, other=other)
+    if text is None:
+        where, other = "without --text", "add --text"
+        refuse_given(ctx, "windows", "window", "decode", "last", where=where, other=other)
+    if decode is False:
+        where = "with --prompt-only, which scores no steps"
+        refuse_given(ctx, "last", where=where, other="--prompt-only")
+
+
 def _of_encoder(
     built: Encoder,
     other: Encoder | Model,
@@ -176,14 +192,17 @@ def _of_encoder(
     at_once: int,
 ) -> dict[str, Any]:
     """How close the embeddings are to those of the other encoder."""
-    from tamiz.evaluation.embeddings import compare, read_texts
-    from tamiz.runtime.encoder import Encoder
+    from tamiz.evaluation.embeddings import check_length, compare, read_texts
+    from tamiz.runtime.encoder import Encoder, most_tokens
 
     if not isinstance(other, Encoder):
         raise TamizError(
             f"{other.bundle.path}: is a decoder, expected an encoder as {built.bundle.path} is"
         )
-    texts = read_texts(text, built.bundle, windows, window or _TEXT, _TEXTS)
+    bundles = built.bundle, other.bundle
+    length = window or min(_TEXT, *(most_tokens(bundle) or _TEXT for bundle in bundles))
+    check_length(other.bundle, length)
+    texts = read_texts(text, built.bundle, windows, length, _TEXTS)
     with status(f"{len(texts)} windows") as progress:
 
         def done(count: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._output import alike, fold, print_json, print_table, size
+from tamiz.cli._output import alike, fold, loss_text, print_json, print_table, size
 
 if TYPE_CHECKING:
     from tamiz.reporting.explain import Explanation
@@ -41,7 +41,7 @@ def command(directory: Path, site: str | None, as_json: bool) -> None:
         if as_json:
             print_json(explanation.as_json())
         else:
-            _print_site(explanation)
+            _print_site(explanation, report.gate.shown_by)
 
 
 def _print_overview(report: Report) -> None:
@@ -81,11 +81,12 @@ def _print_gate(gate: WholeModelGate) -> None:
     built = "no lossy fit was left to measure"
     if gate.result is not None:
         name = gate.shown_by
-        built = f"measured {name} {getattr(gate.result, name)}"
+        built = f"measured {loss_text(name, getattr(gate.result, name))}"
     click.echo(f"whole-model gate: limit {limits_text(gate) or 'none'}, {built}")
 
 
-def _print_site(explanation: Explanation) -> None:
+def _print_site(explanation: Explanation, loss: str) -> None:
+    """Prints one site; `loss` is the attribute of trials that shows what they lose."""
     entry = explanation.entry
     n, k = entry.shape
     shape = f", {n} × {k}" if n else ""
@@ -102,9 +103,11 @@ def _print_site(explanation: Explanation) -> None:
     _print_gating(entry.gating)
     _print_attempts(entry.autotune)
     for trial in explanation.backed_off:
+        name = "1 - cosine" if loss == "cosine" else "Δppl"
         click.echo(
-            f"backed off with {len(trial.refused) - 1} others: "
-            f"Δppl {_predicted(trial.predicted)}, {trial.dppl} measured without them"
+            f"backed off with {len(trial.refused) - 1} others: {name} "
+            f"{_predicted(trial.predicted)}, {loss_text(loss, getattr(trial, loss))} measured "
+            "without them"
         )
     for conflict in explanation.conflicts:
         click.echo(f"conflict: {conflict.reason}; {' or '.join(conflict.remedies)}")
@@ -114,11 +117,11 @@ def _print_site(explanation: Explanation) -> None:
         click.echo(f"unchanged by {note.pass_name}: {note.reason}")
 
 
-def _predicted(dppl: float | None) -> str:
-    """A predicted Δppl; a large one says no more than that it is large."""
-    if dppl is None:
+def _predicted(loss: float | None) -> str:
+    """A predicted loss; a large one says no more than that it is large."""
+    if loss is None:
         return "not predicted"
-    return f"{dppl} predicted" if dppl <= 1 else "predicted to be above 1"
+    return f"{loss} predicted" if loss <= 1 else "predicted to be above 1"
 
 
 def _at(entry: Any, key: str) -> Any:

@@ -15,6 +15,8 @@ from tamiz.files.errors import TamizError
 
 #: Predicted loss of the first point, in nats per token, and columns of the longest bar.
 _FIRST, _BAR = 1e-3, 30
+#: Title by which a plot is recognised, in the first bytes of its file.
+_TITLE, _HEAD = "tamiz frontier", 4096
 
 
 @click.command("frontier")
@@ -90,8 +92,8 @@ def command(
     from tamiz.planning.allocation import Goal
     from tamiz.planning.plan import choose
 
-    if plot is not None:
-        _matplotlib()
+    used = [path for path in (source, calibration, keep) if path is not None]
+    _check_outputs(output, plot, used)
     if keep is not None and keep.exists():
         raise TamizError(f"--keep: {keep} exists, expected a new folder")
     loaded = plugins(ctx)
@@ -104,9 +106,7 @@ def command(
     )
     options = Options(calibration=calibration, goal=goal, keep=keep)
     chosen = choose(loaded.techniques())
-    place = output.resolve()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with progress_bar() as progress, held_folder(place) as scratch:
+    with progress_bar() as progress, held_folder(output.resolve()) as scratch:
         report = build(source, scratch / WRITTEN, chosen, loaded, options, progress=progress)
     found = [
         {
@@ -127,6 +127,43 @@ def command(
         _draw(found, stored, plot)
 
 
+def _check_outputs(output: Path, plot: Path | None, used: list[Path]) -> None:
+    """Refuses files that cannot be written, or that would replace something else.
+
+    Args:
+        output: The JSON.
+        plot: The plot; None for none.
+        used: What the command reads, and the folder that it makes.
+
+    Raises:
+        TamizError: Such a file, a plot that is no SVG or PNG, or matplotlib is not installed.
+    """
+    from tamiz.files.outputs import check_output
+
+    check_output(output, "a result of 'tamiz frontier'", _is_result, used)
+    if plot is not None:
+        _matplotlib()
+        if (suffix := plot.suffix).lower() not in (".svg", ".png"):
+            raise TamizError(f"--plot: {plot}: found the suffix {suffix!r}, expected .svg or .png")
+        check_output(plot, "a plot of 'tamiz frontier'", _is_plot, [*used, output])
+
+
+def _is_result(file: Path) -> bool:
+    """Whether this command wrote the file's JSON."""
+    from tamiz.files.text_file import read_json
+
+    try:
+        return {"source", "mb", "points"} <= set(read_json(file))
+    except TamizError:
+        return False
+
+
+def _is_plot(file: Path) -> bool:
+    """Whether this command drew the file."""
+    with file.open("rb") as opened:
+        return _TITLE.encode() in opened.read(_HEAD)
+
+
 def _print(points: list[dict[str, Any]], stored: float, output: Path) -> None:
     rows = [[f"{stored:.1f}", "0", "as stored", bar(_BAR)]]
     for point in points:
@@ -140,7 +177,7 @@ def _print(points: list[dict[str, Any]], stored: float, output: Path) -> None:
 
 
 def _matplotlib() -> Any:
-    """The module.
+    """The package, with its figures.
 
     Raises:
         TamizError: It is not installed.
@@ -151,11 +188,16 @@ def _matplotlib() -> Any:
         raise TamizError(
             "--plot: matplotlib is not installed, expected what pip install 'tamiz[plot]' brings"
         ) from error
-    return matplotlib.figure
+    return matplotlib
 
 
 def _draw(points: list[dict[str, Any]], stored: float, plot: Path) -> None:
-    figure = _matplotlib().Figure(figsize=(6, 4))
+    """Draws the points into a file that appears when it is complete; equal points, equal bytes."""
+    from tamiz.files.errors import naming
+    from tamiz.files.scratch import WRITTEN, held_folder
+
+    matplotlib = _matplotlib()
+    figure = matplotlib.figure.Figure(figsize=(6, 4))
     axes = figure.subplots()
     sizes = [stored, *(point["mb"] for point in points)]
     axes.plot(sizes, [0, *(100 * (p["predicted_dppl"] or 0.0) for p in points)], label="predicted")
@@ -169,4 +211,9 @@ def _draw(points: list[dict[str, Any]], stored: float, plot: Path) -> None:
     )
     axes.set(xlabel="megabytes of constants", ylabel="Δppl, %")
     axes.legend()
-    figure.savefig(plot)
+    kind, place = plot.suffix.lower().removeprefix("."), plot.resolve()
+    about = {"Title": _TITLE, **({"Date": None} if kind == "svg" else {})}
+    with naming(plot), held_folder(place) as scratch:
+        with matplotlib.rc_context({"svg.hashsalt": _TITLE}):
+            figure.savefig(scratch / WRITTEN, format=kind, metadata=about)
+        (scratch / WRITTEN).replace(place)

@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 
+from tamiz.evaluation.bench_child import WARM_UP
 from tamiz.evaluation.bench_process import Child
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
@@ -91,13 +92,14 @@ class Measurement:
 
 
 def measure(
-    children: Sequence[Child], contexts: Sequence[int], progress: Callable[[str], None]
+    children: Sequence[Child], contexts: Sequence[int] | None, progress: Callable[[str], None]
 ) -> list[Measurement]:
     """Measures the children against each other, turn by turn.
 
     Args:
         children: Loaded engines.
-        contexts: Tokens of context to decode from.
+        contexts: Tokens of context to decode from; None for those of `CONTEXTS` after which all
+            models can decode.
         progress: Takes the name of the measurement that begins.
 
     Returns:
@@ -106,9 +108,12 @@ def measure(
     Raises:
         TamizError: A context beyond a model's limit, or an engine fails.
     """
+    shortest = min(children, key=lambda child: child.limit)
+    if contexts is None:
+        most = shortest.limit - _decoded()
+        contexts = [n for n in CONTEXTS if n <= most] or [max(1, most)]
     contexts = sorted(set(contexts))
-    for child in children:
-        check_context(child.name, contexts[-1], child.limit)
+    check_context(shortest.name, contexts[-1], shortest.limit)
     results = [Measurement(child.load_s) for child in children]
     for child, result in zip(children, results, strict=True):
         child.prefill(contexts[0])
@@ -183,11 +188,17 @@ def measure_texts(
 
 def check_context(name: str, context: int, limit: int) -> None:
     """Refuses a context after which a model of that limit cannot decode what is measured."""
-    if context + TOKENS > limit:
+    if context + _decoded() > limit:
         raise TamizError(
-            f"{name}: context {context} leaves no room for {TOKENS} tokens; the model's limit is"
-            f" {limit} tokens (max_position_embeddings of config.json)"
+            f"{name}: --context {context} leaves no room for {_decoded()} tokens; the model's limit"
+            f" is {limit} tokens (max_position_embeddings of config.json), expected --context"
+            f" {limit - _decoded()} or less"
         )
+
+
+def _decoded() -> int:
+    """Tokens that a round decodes after its context."""
+    return WARM_UP + TOKENS
 
 
 def medians(rounds: Rounds) -> dict[str, float]:
@@ -248,8 +259,8 @@ def bench(
     Args:
         directory: The bundle.
         against: Another bundle, measured in turn with the first.
-        contexts: Tokens of context to decode from, or tokens of an encoder's texts; None for
-            `CONTEXTS` or `LENGTHS`.
+        contexts: Tokens of context to decode from, or tokens of an encoder's texts; None for those
+            of `CONTEXTS` or `LENGTHS` that fit in the models' limits.
         threads: Threads of each engine.
         progress: Takes the name of the measurement that begins.
         speculate: Mode of speculation of the first bundle; the other one decodes by steps.
@@ -277,7 +288,7 @@ def bench(
         if embeds[0]:
             results, counts = measure_texts(children, contexts, progress), None
         else:
-            results = measure(children, contexts or CONTEXTS, progress)
+            results = measure(children, contexts, progress)
             counts = children[0].request(do="counts")["counts"]
         if AUTO in without:
             switched_off = children[0].request(do="switched_off")["switched_off"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -66,7 +67,8 @@ class Child:
         """Ends the process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # a command that a dead process did not take
+            self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
         self._log.close()
@@ -74,11 +76,9 @@ class Child:
     def request(self, **command: object) -> dict[str, Any]:
         """Sends a command, and waits for its answer."""
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # _answer reports why
             self._process.stdin.write(json.dumps(command) + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # _answer reports why
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tamiz.evaluation.windows import cut
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import read_text
-from tamiz.runtime.encoder import Encoder, Float32
+from tamiz.runtime.encoder import Encoder, Float32, most_tokens
 
 #: Texts of a run.
 _BATCH = 8
@@ -37,19 +37,44 @@ def read_texts(path: Path, bundle: Bundle, count: int | None, length: int, most:
         most: See `count`.
 
     Raises:
-        TamizError: The file cannot be read or tokenised, or is too short; names it.
+        TamizError: The file cannot be read or tokenised, or is too short; names it. Or the model
+            reads no texts of that length.
     """
     from tamiz.runtime.tokenizer import Tokenizer
 
+    check_length(bundle, length)
     content, tokenizer = read_text(path), Tokenizer(bundle)
     first, last = tokenizer.ends()
     inner = length - len(first) - len(last)
+    if inner < 1:
+        raise TamizError(
+            f"{bundle.path}: found texts of {length} tokens, expected a model that reads more than "
+            f"the {length - inner} that begin and end a text"
+        )
     try:
         ids = tokenizer.encode(content, bos=False)
         pieces = cut(ids, count or max(1, min(most, len(ids) // inner)), inner)
     except TamizError as error:
         raise TamizError(f"{path}: {error}") from error
     return np.array([[*first, *piece, *last] for piece in pieces], np.int64)
+
+
+def check_length(bundle: Bundle, length: int) -> None:
+    """Refuses texts that are longer than those that an encoder reads.
+
+    Args:
+        bundle: The encoder.
+        length: Tokens of a text.
+
+    Raises:
+        TamizError: The texts are too long.
+    """
+    limit = most_tokens(bundle)
+    if limit is not None and length > limit:
+        raise TamizError(
+            f"{bundle.path}: found --window {length}, expected at most {limit} tokens "
+            f"(max_position_embeddings of config.json); try --window {limit}"
+        )
 
 
 def compare(

@@ -47,9 +47,21 @@ from tamiz.runtime.model import Model
 LATE = 16
 #: Rows of `_distances` with a prompt and steps.
 _ROWS_OF_STEPS = 9
+#: A model may lose more than floats hold. Its loss is then infinite or NaN, without a warning.
+_UNBOUNDED = np.errstate(over="ignore", invalid="ignore")
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
+
+
+def steps_of(rows: int | None, start: int = LATE) -> Steps | None:
+    """How a model is scored token by token as well.
+
+    Args:
+        rows: Tokens of a step, see `tamiz.planning.choice.step_rows`; None for no steps.
+        start: First position that is read in steps, from `LATE` on.
+    """
+    return Steps(max(LATE, start), rows) if rows else None
 
 
 def evaluate(
@@ -152,6 +164,7 @@ class Comparison:
     kl_error: float | None = None
 
 
+@_UNBOUNDED
 def perplexity(
     model: Model,
     windows: Ids[Ids[int]],
@@ -200,6 +213,7 @@ def _read(
     return scores
 
 
+@_UNBOUNDED
 def compare(
     built: Model,
     dense: Reference,
@@ -302,7 +316,10 @@ def _distances(dense: DenseScores, *others: Scores) -> Float64:
     p_dense = np.exp(log_p_dense)
     rows = [nll_dense]
     for nll, log_p in others:
-        divergence = np.einsum("nv,nv->n", p_dense, log_p_dense - log_p)
+        # A token that dense never writes counts as 0, also where log p is minus infinity.
+        apart = np.zeros_like(log_p)
+        np.subtract(log_p_dense, log_p, out=apart, where=p_dense > 0)
+        divergence = np.einsum("nv,nv->n", p_dense, apart)
         built = likeliest(log_p)
         agrees = built[:, 0] == likely[:, 0]
         recall = (likely[:, :, None] == built[:, None]).any(axis=2).mean(axis=1)

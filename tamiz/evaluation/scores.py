@@ -8,6 +8,7 @@ from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from pathlib import Path
+from threading import get_ident
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,11 +75,13 @@ class Reference:
         if self.folder is None or shutil.disk_usage(self.folder).free < 2 * needed:
             return self._run(window)
         file = self.folder / f"dense-{window_hash(window)[:16]}.float16"
-        kept = []
-        with file.open("wb") as stream:
+        # A text may hold a window twice, and another thread may read the other one's file.
+        kept, part = [], file.with_name(f"{file.name}.{get_ident()}")
+        with part.open("wb") as stream:
             for nll, log_p, likely in self._run(window):
                 stream.write(log_p.astype(np.float16).tobytes())
                 kept.append((nll, likely))
+        part.replace(file)
         self._kept[key] = file, kept
         return self._load(file, kept)
 

@@ -222,24 +222,24 @@ def writing(target: str | os.PathLike[str], scratch: Path | None = None) -> Iter
     place.parent.mkdir(parents=True, exist_ok=True)
     import shutil  # not for reading: with tempfile 1 MB, where memory is measured
 
-    from tamiz.files.scratch import WRITTEN, held_folder
+    from tamiz.files.scratch import OLD, WRITTEN, held_folder, restore
 
     if scratch is None:
         with held_folder(place) as held, writing(target, held / WRITTEN) as folder:
             yield folder
         return
+    restore(scratch, place)
     shutil.rmtree(scratch, ignore_errors=True)
-    folder, old = scratch / "new", scratch / "old"
+    folder = scratch / "new"
     try:
         folder.mkdir(parents=True)
         yield folder
         try:
             if place.exists():
-                place.rename(old)
+                place.rename(scratch / OLD)
             folder.rename(place)
         except BaseException:
-            if old.exists() and not place.exists():
-                old.rename(place)
+            restore(scratch, place)
             raise
     except OSError as error:
         if error.errno not in (None, *NO_SPACE):  # of a file that is read, maybe

@@ -13,6 +13,8 @@ from pathlib import Path
 #: The folder in a scratch folder that is worked in, by `tamiz.files.bundle.writing` for one; a
 #: scratch folder for this folder may lie beside it.
 WRITTEN = "bundle"
+#: The folder in `WRITTEN` that holds an older bundle while the new one takes its place.
+OLD = "old"
 
 
 @contextmanager
@@ -44,6 +46,18 @@ def held_folder(place: Path) -> Iterator[Path]:
         os.close(handle)
 
 
+def restore(scratch: Path, place: Path) -> None:
+    """Gives a place its older bundle back, which a killed process had moved aside.
+
+    Args:
+        scratch: The folder that `tamiz.files.bundle.writing` has worked in.
+        place: What was to be replaced; stays as it is where it exists.
+    """
+    old = scratch / OLD
+    if old.is_dir() and not place.exists():
+        old.rename(place)
+
+
 def _literal(name: str) -> str:
     """A pattern of glob that matches the name."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in name)
@@ -59,9 +73,7 @@ def _remove_if_dead(folder: Path, place: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         names = (path.name for path in folder.iterdir())
         if all(name == WRITTEN or name.startswith(f".{WRITTEN}.tamiz-") for name in names):
-            old = folder / WRITTEN / "old"
-            if old.is_dir() and not place.exists():
-                old.rename(place)
+            restore(folder / WRITTEN, place)
             shutil.rmtree(folder, ignore_errors=True)
     except OSError:  # held by a live process, or gone
         pass

@@ -19,8 +19,8 @@ def differences(a: Bundle, b: Bundle) -> dict[str, Any]:
     Returns:
         ``files``, ``ops``, ``techniques`` (of the whole build), ``gate`` and ``sites``: what
         differs by name, each as ``{"a": …, "b": …}`` with None for what one of them lacks;
-        ``nodes`` and ``bytes`` of both; and whether they are ``equal``. A stage of a `Fused` node
-        counts as an op.
+        ``nodes``, ``bytes`` and the loss that the gate's result is ``shown_by``, of both; and
+        whether they are ``equal``. A stage of a `Fused` node counts as an op.
 
     Raises:
         TamizError: A bundle's model or report cannot be read.
@@ -38,12 +38,17 @@ def differences(a: Bundle, b: Bundle) -> dict[str, Any]:
         "files": _differing(*files),
         "ops": _differing(*(ops for _, ops in counts)),
         "techniques": _differing(a.manifest.techniques, b.manifest.techniques),
-        "gate": _differing(*(gate for gate, _ in reports)),
-        "sites": _differing(*(sites for _, sites in reports)),
+        "gate": _differing(*(gate for gate, _, _ in reports)),
+        "sites": _differing(*(sites for _, _, sites in reports)),
     }
     equal = not any(differing.values())
     nodes = {side: count for side, (count, _) in zip("ab", counts, strict=True)}
-    return {**differing, "nodes": nodes, "bytes": {"a": a.size, "b": b.size}, "equal": equal}
+    both = {
+        "nodes": nodes,
+        "bytes": {"a": a.size, "b": b.size},
+        "shown_by": {side: name for side, (_, name, _) in zip("ab", reports, strict=True)},
+    }
+    return {**differing, **both, "equal": equal}
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -53,19 +58,22 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, dict[str
     }
 
 
-def _decisions(bundle: Bundle) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The outcome of the gate of the whole model, and every site's decision; empty if dense."""
+def _decisions(bundle: Bundle) -> tuple[dict[str, Any], str | None, dict[str, Any]]:
+    """The outcome of the gate of the whole model, the name of the loss that shows it, and every
+    site's decision; empty if dense."""
     if bundle.manifest.kind == "dense":
-        return {}, {}
+        return {}, None, {}
     report = bundle_report(bundle)
     result = report.gate.result
     gate = {
         "max_dppl": report.gate.max_dppl,
+        "max_kl": report.gate.max_kl,
         "min_cosine": report.gate.min_cosine,
         "skipped": report.gate.skipped,
         "result": None if result is None else result.model_dump(mode="json"),
     }
-    return gate, {name: _decision(site) for name, site in report.sites.items()}
+    sites = {name: _decision(site) for name, site in report.sites.items()}
+    return gate, report.gate.shown_by, sites
 
 
 def _decision(site: SiteReport) -> dict[str, Any]:

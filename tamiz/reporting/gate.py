@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from tamiz.reporting.record import Count, Record
 
+#: Why a gate did not run where the user set no limit.
+SWITCHED_OFF = "switched off"
+
 
 class Trial(Record):
     """A candidate that the gate of the whole model built and measured against dense.

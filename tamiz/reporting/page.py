@@ -58,10 +58,9 @@ def _tensor(site: str, entry: SiteReport) -> dict[str, Any]:
     """What the map and the details show of one site."""
     applied, gating = entry.decision.applied, entry.gating
     attempts = entry.autotune.attempts
-    exact = bool(applied) and any(f.metrics.get("exact") == 1 for f in entry.techniques)
     size, weights = entry.bytes_after or entry.bytes_before, entry.shape[0] * entry.shape[1]
     bits = 8 * size / weights if size and weights else None
-    cosine = (1.0 if exact else gating.p05) if applied else None
+    cosine = (1.0 if entry.exact else gating.p05) if applied else None
     drawn = curves(attempts)
     return {
         "site": site,
@@ -72,7 +71,7 @@ def _tensor(site: str, entry: SiteReport) -> dict[str, Any]:
         "reason": entry.decision.reason,
         "strip": entry.decision.strip_applied,
         "judged": gating.judged,
-        "exact": exact,
+        "exact": entry.exact,
         "bits": bits,
         "cosine": cosine,
         "colours": f"{bits_step(bits)} {cosine_step(cosine)}".strip(),
@@ -101,7 +100,7 @@ def _quality(report: Report) -> dict[str, str]:
             "unit": "perplexity",
             "note": f"{_perplexities(trial)}{_limits(gate)}",
         }
-    if report.totals.replaced == report.totals.exact:
+    if not report.lossy:
         note = "every weight keeps its values, and no technique that loses quality is applied"
         return {"value": "unchanged", "unit": "", "note": note}
     return {"value": "not measured", "unit": "", "note": gate.skipped or "no text was scored"}

@@ -35,6 +35,8 @@ class Choices(Record):
         techniques: The techniques that were chosen for the whole model, by name.
         calibration: Identifies the calibration; None where there was none.
         calibration_tokens: Tokens that the calibration has read.
+        own_text: Whether the model wrote the text of the calibration, as no file was given. Older
+            reports lack this field.
     """
 
     policy_file: str | None
@@ -44,6 +46,7 @@ class Choices(Record):
     techniques: dict[str, TechniqueChoice]
     calibration: str | None
     calibration_tokens: int | None
+    own_text: bool = False
 
 
 class Totals(Record):
@@ -52,7 +55,7 @@ class Totals(Record):
     Attributes:
         sites: Sites that have a weight.
         replaced: Sites of which a technique replaced the weight, or acts on it.
-        exact: Replaced sites whose weight is kept bit for bit.
+        exact: Replaced sites at which no applied technique changes a value.
         bytes_before: Bytes of all constants of the dense model.
         bytes_after: Bytes of all constants of the built model.
     """
@@ -90,6 +93,11 @@ class FittedTechnique(Record):
     metrics: Metrics
     bits_per_weight: float | None
     decision: Decision
+
+    @property
+    def exact(self) -> bool:
+        """Whether the fit changes no value."""
+        return self.metrics.get("exact") == 1
 
 
 class ResolvedPolicy(Record):
@@ -220,6 +228,11 @@ class SiteReport(Record):
         """The fits that are used, in order."""
         return [fitted for fitted in self.techniques if fitted.decision.applied]
 
+    @property
+    def exact(self) -> bool:
+        """Whether techniques are applied, and none of them changes a value."""
+        return bool(self.applied) and all(fitted.exact for fitted in self.applied)
+
 
 class ConflictReport(Record):
     """Why techniques cannot act together at a site; see `tamiz.planning.resolver.Conflict`."""
@@ -254,6 +267,8 @@ class Report(Record):
         tamiz: Version of tamiz that made the build.
         source: What the dense bundle was exported from.
         source_sha256: SHA-256 of that file; None where it is no file.
+        fingerprint: Identifies the dense model; see `tamiz.calibration.file.fingerprint`. Older
+            reports lack this field.
         build: The request of the build.
         totals: Counts and bytes of the whole model.
         gate: The gate of the whole model.
@@ -269,6 +284,7 @@ class Report(Record):
     tamiz: str = __version__
     source: str
     source_sha256: str | None
+    fingerprint: str | None = None
     build: Choices
     totals: Totals
     gate: WholeModelGate
@@ -283,6 +299,11 @@ class Report(Record):
     def of_decoder(self) -> bool:
         """Whether the model gives logits; else it is an encoder, or something else."""
         return "top1_agreement" in self.check
+
+    @property
+    def lossy(self) -> bool:
+        """Whether an applied technique changes a value, at any site."""
+        return any(site.applied and not site.exact for site in self.sites.values())
 
     def as_json(self) -> dict[str, Any]:
         """The report as a JSON object."""

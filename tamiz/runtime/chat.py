@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from typing import Any
 
 from tamiz.files.errors import TamizError
@@ -33,11 +34,12 @@ class ChatTemplate:
     transformers gives templates.
     """
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], now: datetime | None = None) -> None:
         """Takes the template; compiling it is part of the first rendering.
 
         Args:
             settings: Contents of tokenizer_config.json.
+            now: Time that templates with a date write; None for the time of each rendering.
 
         Raises:
             TamizError: There is no template.
@@ -51,7 +53,7 @@ class ChatTemplate:
                 "tokenizer_config.json: has no chat_template, so this model cannot chat; use"
                 " tamiz run --raw"
             )
-        self._source = source
+        self._source, self._now = source, now
         self._special = {key: _content(settings.get(key)) for key in _SPECIAL}
         self._process: _Process | None = None
 
@@ -69,7 +71,7 @@ class ChatTemplate:
         process, self._process = self._process, None
         try:
             if process is None or not process.alive:
-                process = _Process(self._source)
+                process = _Process(self._source, self._now)
             text = process.request({"values": values})
         except _Refused as error:
             raise TamizError(f"tokenizer_config.json: chat_template: {error}") from None
@@ -86,8 +88,8 @@ class _Refused(Exception):
 class _Process:
     """The process that renders one template; it is ended with this object."""
 
-    def __init__(self, source: str) -> None:
-        """Starts it and compiles the template.
+    def __init__(self, source: str, now: datetime | None) -> None:
+        """Starts it and compiles the template; see `ChatTemplate`.
 
         Raises:
             _Refused: The template cannot be compiled within the bounds.
@@ -99,7 +101,9 @@ class _Process:
             stderr=subprocess.DEVNULL,
         )
         self.alive = True
-        self.request({"source": source, "seconds": _SECONDS, "memory": _MEMORY})
+        fixed = None if now is None else now.isoformat()
+        limits = {"seconds": _SECONDS, "memory": _MEMORY}
+        self.request({"source": source, "now": fixed, **limits})
 
     def request(self, request: dict[str, Any]) -> str:
         """The text of the process' answer; whatever else happens, the process is ended.

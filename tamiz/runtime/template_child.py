@@ -4,8 +4,9 @@ A template is a program that came with a model. jinja2 evaluates constant expres
 compiles, and one call into C can run for hours, so compiling and rendering happen here, where the
 system ends what takes too long (SIGPROF) and refuses what takes too much (RLIMIT_AS).
 
-Protocol: one JSON object per line. Requests: ``{"source", "seconds", "memory"}`` once, then
-``{"values"}`` per rendering. Answers: ``{"text"}`` or ``{"error"}``.
+Protocol: one JSON object per line. Requests: ``{"source", "now", "seconds", "memory"}`` once, then
+``{"values"}`` per rendering. ``now`` is a time in ISO 8601, or null for the time of each rendering.
+Answers: ``{"text"}`` or ``{"error"}``.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _strftime_now(form: str) -> str:
-    return datetime.datetime.now().strftime(form)
+def _compile(source: str, now: str | None) -> jinja2.Template:
+    def strftime_now(form: str) -> str:
+        time = datetime.datetime.fromisoformat(now) if now else datetime.datetime.now()
+        return time.strftime(form)
 
-
-def _compile(source: str) -> jinja2.Template:
     environment = _Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
+    environment.globals["strftime_now"] = strftime_now
     return environment.from_string(source)
 
 
@@ -95,7 +96,7 @@ def main() -> None:
     compiled: list[jinja2.Template] = []
 
     def compile_source() -> str:
-        compiled.append(_compile(first["source"]))
+        compiled.append(_compile(first["source"], first["now"]))
         return ""
 
     answer = _attempt(compile_source, seconds, memory)

@@ -7,6 +7,7 @@ from pathlib import Path
 import gguf
 import pytest
 
+from kit.command_line import ok, refused
 from tamiz.building import fitting, paying
 from tamiz.building.build import Options, build
 from tamiz.calibration.calibrate import calibrate_bundle
@@ -15,6 +16,7 @@ from tamiz.files.errors import TamizError
 from tamiz.planning.allocation import Goal
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
+from tamiz.reporting.reader import bundle_report
 from tamiz.reporting.report import Report
 from tamiz.survey.export import export
 from tamiz.testing.tiny_llama import write_tiny_llama
@@ -94,6 +96,47 @@ def test_a_limit_of_dppl_bounds_the_divergence(
     assert loose.dppl < most
     report = built(reference, tmp_path / "out", plugins, max_dppl=most, prefer="size")
     assert 0.5 * math.log1p(most) <= report.gate.result.kl_mean <= math.log1p(most)
+
+
+def test_a_limit_of_nothing_is_held_by_what_loses_nothing(
+    reference: Path, tiny_dense: Path, plugins: Plugins, tmp_path: Path
+) -> None:
+    report = built(reference, tmp_path / "stored", plugins, max_dppl=0.0, prefer="size")
+    assert set(formats(report)) == {"stored"}
+    # The weights of this bundle are floats of a format, so that packing them loses nothing.
+    options = Options(goal=Goal(max_dppl=0.0, prefer="size"))
+    report = build(tiny_dense, tmp_path / "exact", choose(plugins.techniques()), plugins, options)
+    assert report.totals.exact == report.totals.replaced > 0
+    assert report.gate.result.holds
+
+
+def test_a_limit_of_nothing_that_a_forced_technique_breaks_is_one_sentence(
+    reference: Path, plugins: Plugins, tmp_path: Path
+) -> None:
+    with pytest.raises(TamizError, match=r"no trial is within the limits: the closest loses \S+ %"):
+        built(reference, tmp_path / "out", plugins, max_dppl=0.0, force=("kwta",))
+
+
+def test_a_technique_that_is_switched_off_is_not_chosen(
+    reference: Path, tiny_dense: Path, tmp_path: Path
+) -> None:
+    def build_of(source: Path, *options: str) -> tuple[object, ...]:
+        return ("build", source, "-o", tmp_path / "out", "--block-quant=off", *options)
+
+    reason = refused(*build_of(tiny_dense, "--max-dppl=0.02"))
+    assert reason == (
+        "a build within limits has nothing to choose from with --block-quant=off; name techniques "
+        "with --allow"
+    )
+    reason = refused(*build_of(tiny_dense, "--max-dppl=0.02", "--allow=kwta"))
+    assert reason.endswith("may choose can act there; name others with --allow")
+    reason = refused(*build_of(tiny_dense, "--max-kl=1", "--kwta=off", "--force=kwta"))
+    assert reason == (
+        "--kwta=off: found the technique in --allow or --force as well; remove one of the two"
+    )
+    dense, known = reference / "dense", f"--calibration={reference / 'known'}"
+    ok(*build_of(dense, "--max-kl=1", "--allow=kv-int8", known))
+    assert set(formats(bundle_report(Bundle.open(tmp_path / "out")))) <= {"stored", "None"}
 
 
 def test_equal_builds_have_equal_bytes(reference: Path, plugins: Plugins, tmp_path: Path) -> None:

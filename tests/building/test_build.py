@@ -20,6 +20,7 @@ from tamiz.api.technique import (
     TechniqueConfig,
 )
 from tamiz.building.build import Options, build
+from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.planning.plan import ConflictError, choose
@@ -178,6 +179,29 @@ def test_a_conflict_is_reported_before_a_text_is_written(
     with pytest.raises(ConflictError):
         build(tiny_dense, out, chosen, plugins, progress=lambda what, *_: steps.append(what))
     assert steps == ["recognise"]
+
+
+def test_what_judges_a_build_weighs_no_input(
+    plugins: Plugins, tiny_dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class WeighedConfig(ScaleConfig):
+        @property
+        def reads_sensitivity(self) -> bool:
+            return True
+
+    read: list[list[int]] = []
+
+    def sensitivities(found: Any, windows: list[list[int]], *_: Any) -> dict[str, Any]:
+        read.extend(windows)
+        return {}
+
+    (tmp_path / "text").write_text("hello world, this is a sieve. " * 400)
+    known = calibrate_bundle(tiny_dense, tmp_path / "known", plugins, texts=[tmp_path / "text"])
+    monkeypatch.setattr("tamiz.survey.gradients.sensitivities", sensitivities)
+    weighed = rescaled(config=WeighedConfig)
+    run(plugins, tiny_dense, [weighed], {"rescaled": {}}, calibration=tmp_path / "known")
+    assert known.judging
+    assert read == known.choosing
 
 
 def test_a_model_that_gives_nonsense_is_not_written(plugins: Plugins, tiny_dense: Path) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kit.command_line import ok, refused
+
 #: Times that a build is ended by each signal; TAMIZ_KILLS sets another number.
 KILLS = int(os.environ.get("TAMIZ_KILLS", "2"))
 
@@ -117,6 +119,20 @@ def test_a_build_without_space_is_resumed(tiny_dense: Path, tmp_path: Path, size
         subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     assert {path.name for path in tmp_path.iterdir()} == {"tiny-dense", "whole", "out"}
+
+
+@pytest.mark.parametrize("options", [[], ["--resume"]])
+def test_a_bundle_that_a_killed_build_moved_aside_returns(
+    tiny_dense: Path, tmp_path: Path, options: list[str]
+) -> None:
+    out, aside = tmp_path / "out", tmp_path / ".out.work" / "bundle" / "old"
+    ok("build", tiny_dense, "-o", out)
+    before = contents(out)
+    aside.parent.mkdir(parents=True)
+    out.rename(aside)  # as between the two renames of a build over it
+    missing = ("--policy", tmp_path / "none.json")
+    refused("build", tiny_dense, "-o", out, *options, *missing)
+    assert contents(out) == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])

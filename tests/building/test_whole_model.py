@@ -228,7 +228,8 @@ def test_a_report_of_something_else_is_refused(tiny_dense: Path) -> None:
     report = json.loads(path.read_text())
     site = report["sites"]["layers.0.ffn_up"]
     for change, reason in (
-        ({"source_sha256": "0"}, "another model"),
+        ({"fingerprint": "0"}, "another model"),
+        ({"fingerprint": None, "source_sha256": "0"}, "another model"),
         ({"sites": {"layers.7.ffn_up": site}}, "layers.7.ffn_up is no site"),
         ({"build": {}}, "build: lacks the key 'policy_file'"),
         ({"build": {**report["build"], "calibration": "x"}}, "another calibration"),

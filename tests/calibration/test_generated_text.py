@@ -7,6 +7,7 @@ import pytest
 from tamiz.calibration import generated_text
 from tamiz.calibration.generated_text import CHAT, OPENED, OPENINGS, PROSE, generate_windows
 from tamiz.evaluation.windows import Window
+from tamiz.files.bundle import Source, write_manifest
 from tamiz.runtime.model import Model
 from tamiz.runtime.tokenizer import Tokenizer
 
@@ -83,6 +84,33 @@ def test_without_a_chat_template_chats_continue_openings(
 ) -> None:
     monkeypatch.setattr(generated_text, "find_turns", lambda model: None)
     windows = generate_windows(Model.load(tiny_dense, 1), 4, 8)
+    assert [window.origin for window in windows] == [OPENED, OPENED, OPENED, PROSE]
+
+
+def with_template(folder: Path, template: str) -> Model:
+    """The bundle with another chat template, loaded."""
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": template}))
+    write_manifest(folder, "dense", Source("made"))
+    return Model.load(folder, 1)
+
+
+def test_windows_do_not_depend_on_the_date(tiny_dense: Path) -> None:
+    template = (
+        "{{ strftime_now('%d %b %Y %H:%M:%S.%f') }}\n{% for m in messages %}<|im_start|>"
+        "{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    )
+    model = with_template(tiny_dense, template)
+    windows = generate_windows(model, 2, 60)
+    assert generate_windows(model, 2, 60) == windows
+    (chat,) = (window for window in windows if window.origin == CHAT)
+    start = Tokenizer(model.bundle).decode(chat.tokens, special=True)
+    assert start.startswith("01 Jan 2025 00:00:00.000000\n<|im_start|>user\n")
+
+
+def test_where_no_message_has_a_mark_chats_continue_openings(tiny_dense: Path) -> None:
+    template = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
+    windows = generate_windows(with_template(tiny_dense, template), 4, 8)
     assert [window.origin for window in windows] == [OPENED, OPENED, OPENED, PROSE]
 
 

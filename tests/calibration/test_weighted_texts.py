@@ -120,6 +120,28 @@ def test_the_windows_that_judge_a_model_are_of_all_texts() -> None:
         assert known.origins[one] == known.origins[other]
 
 
+def test_texts_of_the_same_file_name_are_several_texts(dense_dir: Path, tmp_path: Path) -> None:
+    names = ["wiki/train.txt", "code/train.txt", "other.txt"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, f"{name}: the quick brown fox jumps over the lazy dog. ")
+    given = [part for name in names for part in ("--text", tmp_path / name)]
+    ok("calibrate", dense_dir, "-o", tmp_path / "c", "--windows", 12, "--samples", 64, *given)
+    known = load(tmp_path / "c", Bundle.open(dense_dir))
+    assert known.origins == [name for name in names for _ in range(12)]
+    kept = [known.origins[number] for number in known.kept]
+    assert [kept.count(name) for name in names] == [12, 10, 10]
+
+
+def test_a_text_that_is_given_twice_is_one_text(
+    dense_dir: Path, texts: tuple[Path, Path], tmp_path: Path
+) -> None:
+    same = texts[0].parent / "." / ".." / texts[0].parent.name / texts[0].name
+    given = ["--text", texts[0], "--text", f"{same}=2", "--windows", 1]
+    ok("calibrate", dense_dir, "-o", tmp_path / "c", *given)
+    assert load(tmp_path / "c", Bundle.open(dense_dir)).origins == [texts[0].name] * 2
+
+
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "many", ""])
 def test_a_weight_is_a_number_above_0(
     weight: str, dense_dir: Path, texts: tuple[Path, Path], tmp_path: Path

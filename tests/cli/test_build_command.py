@@ -116,7 +116,10 @@ def test_a_missing_cluster_engine_is_told(
     )
     assert list(tiny_dense.parent.glob(".out*")) == []
     told = refused("build", tiny_dense, "-o", out, "--backend", backend, "--jobs", "2")
-    assert told == f"--jobs has no effect with --backend={backend}, the cluster has its own"
+    assert told == (
+        f"--jobs has no effect with --backend={backend}, as the cluster has its own; "
+        "remove --jobs or --backend"
+    )
 
 
 def test_a_scheduler_that_does_not_answer_is_told(tiny_dense: Path) -> None:
@@ -182,6 +185,24 @@ def test_whole_numbers_fit_an_op(tiny_dense: Path, tmp_path: Path, value: int) -
     reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--policy", policy)
     assert "expected " in reason
     assert not (tmp_path / "out").exists()
+
+
+def test_a_loss_beside_exact_weights_is_told(tiny_dense: Path, tmp_path: Path) -> None:
+    ok("build", tiny_dense, "-o", tmp_path / "exact")
+    ok("build", tiny_dense, "-o", tmp_path / "lossy", "--kv-int8", "--max-dppl=off")
+    again = ("build", tiny_dense, "--from-report")
+    told = ok(*again, tmp_path / "lossy" / "report.json", "-o", tmp_path / "again")
+    reason = "the whole model was not measured: the decisions are those of a report"
+    assert reason in told.splitlines()
+    assert reason not in ok(*again, tmp_path / "exact" / "report.json", "-o", tmp_path / "same")
+    for name, shown in (
+        ("exact", "unchanged"),
+        ("same", "unchanged"),
+        ("lossy", "not measured"),
+        ("again", "not measured"),
+    ):
+        page = (tmp_path / name / "report.html").read_text("utf-8")
+        assert f"<strong>{shown} <small>" in page, name
 
 
 def test_a_budget_alone_chooses_formats(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.command_line import ok, refused
+from kit.command_line import ok, refused, tamiz
 from kit.encoders import write_text, write_transformer
 from tamiz.files.bundle import Bundle
 from tamiz.reporting.reader import bundle_report
@@ -37,6 +37,26 @@ def test_formats_are_chosen_within_a_cosine(encoder: Path, tmp_path: Path) -> No
     assert "whole-model gate: limit cosine 0.9995, measured cosine 0.999" in explained
 
 
+def test_losses_are_cosines_where_bundles_are_explained_and_compared(
+    encoder: Path, tiny_dense: Path, tmp_path: Path
+) -> None:
+    given = ["build", encoder / "dense", "--calibration", encoder / "known"]
+    given += ["--block-quant-format=q4_0", "--max-dppl=off"]
+    ok(*given, "-o", tmp_path / "loose", "--min-cosine=0.99")
+    ok(*given, "-o", tmp_path / "strict", "--min-cosine=0.997")
+    trials = bundle_report(Bundle.open(tmp_path / "loose")).gate.trials
+    first = next(trial for trial in trials if trial.refused)
+    text = ok("explain", tmp_path / "loose", first.refused[0])
+    assert f"1 - cosine {first.predicted} predicted, cosine {first.cosine} measured" in text
+    assert "Δppl" not in text
+    text = tamiz("diff", tmp_path / "loose", tmp_path / "strict").stdout
+    a, b = (bundle_report(Bundle.open(tmp_path / n)).gate.result for n in ("loose", "strict"))
+    assert f"whole-model gate, result:\n  A: cosine {a.cosine}\n  B: cosine {b.cosine}\n" in text
+    ok("build", tiny_dense, "-o", tmp_path / "decoder", "--block-quant-bits=8", "--autotune=on")
+    text = tamiz("diff", tmp_path / "loose", tmp_path / "decoder").stdout
+    assert f"whole-model gate, result:\n  A: cosine {a.cosine}\n  B: Δppl 0" in text
+
+
 def test_the_default_bounds_what_flags_ask_for(encoder: Path, tmp_path: Path) -> None:
     given = ["build", encoder / "dense", "--calibration", encoder / "known", "--block-quant=on"]
     ok(*given, "-o", tmp_path / "out")
@@ -55,6 +75,16 @@ def test_without_a_text_the_summary_says_that_nothing_was_measured(
     lines = ok(*given, "-o", tmp_path / "out").splitlines()
     assert f"the whole model was not measured: {reason}" in lines
     assert "not measured" not in ok(*given, "-o", tmp_path / "off", "--min-cosine=off")
+
+
+def test_what_reads_a_text_says_that_an_encoder_writes_none(encoder: Path, tmp_path: Path) -> None:
+    dense = encoder / "dense"
+    reason = (
+        f"{dense}: a model without logits writes no text; expected --text in 'tamiz calibrate', "
+        "and --calibration with its file in a build"
+    )
+    assert refused("calibrate", dense, "-o", tmp_path / "known") == reason
+    assert refused("build", dense, "-o", tmp_path / "out", "--min-cosine=0.9") == reason
 
 
 def test_a_preference_alone_takes_the_default(encoder: Path, tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """`tamiz eval` and `tamiz build` of encoders."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from kit.command_line import ok, refused
 from kit.encoders import write_encoder, write_text
+from tamiz.files.bundle import Source, write_manifest
 
 
 @pytest.fixture
@@ -29,6 +31,36 @@ def test_a_built_encoder_is_compared_with_its_source(encoder: Path, tmp_path: Pa
     assert "cos_mean" in ok(*arguments)
     same = json.loads(ok("eval", encoder, *arguments[2:], "--json"))
     assert same["cos_mean"] == pytest.approx(1, abs=1e-6)
+
+
+def limited(encoder: Path, folder: Path, positions: int) -> Path:
+    """A copy of an encoder that reads texts of `positions` tokens at most."""
+    shutil.copytree(encoder, folder)
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": positions}))
+    write_manifest(folder, "dense", Source("made"))
+    return folder
+
+
+def test_windows_are_at_most_as_long_as_both_encoders_read(encoder: Path, tmp_path: Path) -> None:
+    short = limited(encoder, tmp_path / "short", 40)
+    text = write_text(tmp_path / "text.txt", 3800)
+    for one, other in ((short, encoder), (encoder, short)):
+        arguments = ["eval", one, "--against", other, "--text", text]
+        assert json.loads(ok(*arguments, "--json"))["windows"] == 3800 // (40 - 2)
+        assert refused(*arguments, "--window", 41) == (
+            f"{short}: found --window 41, expected at most 40 tokens (max_position_embeddings of "
+            "config.json); try --window 40"
+        )
+        ok(*arguments, "--window", 40)
+
+
+def test_an_encoder_whose_texts_hold_no_token_is_refused(encoder: Path, tmp_path: Path) -> None:
+    short = limited(encoder, tmp_path / "short", 2)
+    text = write_text(tmp_path / "text.txt", 200)
+    assert refused("eval", short, "--against", short, "--text", text) == (
+        f"{short}: found texts of 2 tokens, expected a model that reads more than the 2 that begin "
+        "and end a text"
+    )
 
 
 @pytest.mark.parametrize("missing", ["--text", "--against"])

@@ -1,11 +1,12 @@
 import io
+import json
 import sys
 from typing import Any
 
 import pytest
 
 from tamiz.api.site import Site, SiteKind
-from tamiz.cli._output import BAR, fold, print_answer, print_bars, print_table, size
+from tamiz.cli._output import BAR, fold, print_answer, print_bars, print_json, print_table, size
 
 
 def site(name: str, layer: int | None) -> Site:
@@ -20,6 +21,13 @@ def test_folds_sites_that_differ_in_the_layer_only() -> None:
         ("layers.3.attn_q", "1", "small"),
         ("output", "1", "large"),
     ]
+
+
+def test_json_has_null_for_what_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {"a": float("inf"), "b": [float("nan"), 0.1, ({"c": -float("inf"), "d": "x"}, None)]}
+    print_json(found)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == {"a": None, "b": [None, 0.1, [{"c": None, "d": "x"}, None]]}
 
 
 def test_folds_names_that_hold_braces() -> None:

@@ -64,8 +64,20 @@ def test_load_by_other_programs_is_measured(quick, dense_dir, monkeypatch):
 
 
 def test_a_context_beyond_the_limit_is_refused(quick, dense_dir):
-    with pytest.raises(TamizError, match=r"context 254 leaves no room .* limit is 256 tokens"):
+    message = r"--context 254 leaves no room for 11 .* limit is 256 .* expected --context 245 or"
+    with pytest.raises(TamizError, match=message):
         bench.bench(dense_dir, None, (16, 254), 1)
+    assert set(bench.bench(dense_dir, None, (245,), 1)["decode_tok_s"]) == {"245"}
+
+
+@pytest.mark.parametrize(
+    ("contexts", "measured"), [((64, 128, 2000), {"64", "128"}), ((300,), {"245"})]
+)
+def test_default_contexts_are_those_that_the_model_can_read(
+    quick, dense_dir, monkeypatch, contexts, measured
+):
+    monkeypatch.setattr(bench, "CONTEXTS", contexts)
+    assert set(bench.bench(dense_dir, None, None, 1)["decode_tok_s"]) == measured
 
 
 def test_what_is_no_bundle_is_refused(quick, tmp_path):
@@ -83,6 +95,22 @@ def test_an_engine_that_dies_leaves_its_last_words():
                 "import sys; print('no such peer', file=sys.stderr); sys.exit(3)",
             ],
         )
+
+
+#: Reads no command, and ends as soon as its engine is loaded.
+DYING = """
+import os, sys
+os.close(0)
+print('{"load_s": 0.1, "limit": 512}', flush=True)
+sys.exit("out of memory")
+"""
+
+
+def test_an_engine_that_died_before_a_command_leaves_its_last_words():
+    child = bench.Child("peer", [sys.executable, "-c", DYING])
+    with pytest.raises(TamizError, match=r"peer: .* ended with code 1: out of memory"):
+        child.prefill(16)
+    child.close()  # as what measures several engines does afterwards
 
 
 def test_the_bandwidth_probe_reads_something():

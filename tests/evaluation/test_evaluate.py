@@ -187,6 +187,24 @@ def test_late_steps_add_what_they_lose_to_the_loss_of_all_positions(dense, other
     assert found.kl_decode == pytest.approx(diverged + further, rel=1e-4)
 
 
+def test_a_token_that_dense_never_writes_adds_nothing(dense, shared, monkeypatch):
+    def sharp(logits):
+        return 3000 * logits
+
+    def largest(logits):
+        return np.where(logits >= np.sort(logits)[-8], sharp(logits), -np.inf)
+
+    of_dense, of_built = (type(model.sequence()) for model in (dense, shared))
+    logits, step = of_dense.logits, of_built.step
+    monkeypatch.setattr(of_dense, "logits", lambda self, ids: sharp(logits(self, ids)))
+    monkeypatch.setattr(of_built, "step", lambda self, token: largest(step(self, token)))
+    result = evaluate.compare(shared, Reference(dense), WINDOWS, Steps(16))
+    assert np.isfinite(result.kl_decode)
+    assert result.kl_decode > 0
+    assert np.isinf(result.dppl)
+    assert np.isinf(result.built.ppl_decode)
+
+
 def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch):
     step = type(shared.sequence()).step
     monkeypatch.setattr(
@@ -203,3 +221,20 @@ def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch):
     assert decoded.dppl == pytest.approx(
         max(decoded.built.ppl_decode / decoded.dense.ppl_from_16 - 1, 0), abs=1e-6
     )
+
+
+def test_equal_windows_are_read_while_one_of_them_is_written(dense, tmp_path, monkeypatch):
+    reference, window = Reference(dense, tmp_path), WINDOWS[0]
+    expected = [log_p for _, log_p, _ in reference.scores(window)]
+    reading, run, found = reference.scores(window), Reference._run, []
+
+    def run_while_another_reads(self, tokens):
+        for block in run(self, tokens):
+            yield block
+            found.append(next(reading)[1])
+
+    monkeypatch.setattr(Reference, "_run", run_while_another_reads)
+    reference._kept.clear()  # as another thread finds it, which began at the same time
+    again = [log_p for _, log_p, _ in reference.scores(window)]
+    assert np.array_equal(np.concatenate(found), np.concatenate(expected))
+    assert np.array_equal(np.concatenate(again), np.concatenate(expected))

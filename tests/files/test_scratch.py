@@ -61,6 +61,16 @@ def test_the_folders_of_others_stay(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == before | {"out"}
 
 
+def test_a_scratch_folder_that_holds_an_older_bundle_gives_it_back(tmp_path: Path) -> None:
+    write(tmp_path / "out")
+    scratch = tmp_path / ".out.work" / "bundle"
+    scratch.mkdir(parents=True)
+    (tmp_path / "out").rename(scratch / "old")
+    with pytest.raises(RuntimeError), writing(tmp_path / "out", scratch):
+        raise RuntimeError
+    assert (tmp_path / "out" / "tamiz.json").is_file()
+
+
 def test_an_older_bundle_that_was_moved_aside_returns(tmp_path: Path) -> None:
     write(tmp_path / "out")
     scratch = tmp_path / ".out.tamiz-12345678" / "bundle"

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 
 from kit.command_line import ok, tamiz
@@ -9,6 +10,7 @@ from kit.noisy import noisy
 from tamiz.building.build import Options, build
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugin, Plugins, load
+from tamiz.testing import write_tiny_llama
 
 SITE = "layers.1.ffn_down"
 
@@ -105,7 +107,7 @@ def test_the_overview_folds_layers(tiny_dense: Path) -> None:
     bundle = built(tiny_dense, {"noise": 1e-4})
     text = ok("explain", bundle)
     assert "layers.0-1.ffn_down" in text
-    assert "whole-model gate: limit 2 % perplexity, measured dppl " in text
+    assert "whole-model gate: limit 2 % perplexity, measured Δppl " in text
     assert max(map(len, text.splitlines())) <= 100
     found = json.loads(ok("explain", bundle, "--json"))
     assert {site["site"] for site in found["sites"]} >= {SITE, "output"}
@@ -169,6 +171,24 @@ def test_a_built_bundle_differs_from_its_dense_one(tiny_dense: Path) -> None:
     text = tamiz("diff", tiny_dense, bundle).stdout
     assert "refused: noisy" in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_limits_of_divergence_are_compared(tmp_path: Path) -> None:
+    one, two, source = tmp_path / "one", tmp_path / "two", tmp_path / "tiny.gguf"
+    write_tiny_llama(source, gguf.GGMLQuantizationType.Q8_0)
+    ok("export", source, "-o", tmp_path / "dense")
+    (tmp_path / "text").write_text("hello " * 2000)
+    known = ("--text", tmp_path / "text", "--windows", 8, "-o", tmp_path / "known")
+    ok("calibrate", tmp_path / "dense", *known)
+    given = ("build", tmp_path / "dense", "--calibration", tmp_path / "known", "-o")
+    ok(*given, one, "--max-kl=0.002")
+    ok(*given, two, "--max-kl=0.5")
+    found = json.loads(tamiz("diff", one, two, "--json").stdout)
+    assert found["gate"]["max_kl"] == {"a": 0.002, "b": 0.5}
+    a, b = (side["kl_mean"] for side in found["gate"]["result"].values())
+    text = tamiz("diff", one, two).stdout
+    assert "whole-model gate, max_kl:\n  A: 0.002\n  B: 0.5\n" in text
+    assert f"whole-model gate, result:\n  A: mean KL {a}\n  B: mean KL {b}\n" in text
 
 
 def test_a_program_that_cannot_be_read(tiny_dense: Path) -> None:

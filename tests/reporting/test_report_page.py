@@ -17,6 +17,8 @@ from tamiz.reporting.report import (
     Attempt,
     Autotune,
     Choices,
+    Decision,
+    FittedTechnique,
     Gating,
     Report,
     ResolvedPolicy,
@@ -130,6 +132,40 @@ def site(tensor: str | None, attempts: Sequence[Attempt] = (), reason: str = "")
         autotune=Autotune(enabled=True, attempts=list(attempts)),
         decision=SiteDecision(applied=["t"], refused=[], strip_applied=True, reason=reason),
     )
+
+
+def fitted(exact: bool, applied: bool = True) -> FittedTechnique:
+    """The fit of a technique."""
+    return FittedTechnique(
+        name="t",
+        config={},
+        config_from={},
+        metrics={"exact": 1.0} if exact else {},
+        bits_per_weight=None,
+        decision=Decision(applied=applied, reason="-"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fits", "exact", "lossy"),
+    [
+        ([], False, False),
+        ([fitted(exact=True)], True, False),
+        ([fitted(exact=True), fitted(exact=False)], False, True),
+        ([fitted(exact=True), fitted(exact=False, applied=False)], True, False),
+        ([fitted(exact=True, applied=False), fitted(exact=False)], False, True),
+        ([fitted(exact=True, applied=False)], False, False),
+    ],
+)
+def test_a_site_is_exact_where_all_that_is_applied_is(
+    fits: list[FittedTechnique], exact: bool, lossy: bool
+) -> None:
+    entry = site("ffn_up").model_copy(update={"techniques": fits})
+    found = report({"layers.0.ffn_up": entry}, WholeModelGate(max_dppl=None, skipped="no"))
+    assert (entry.exact, found.lossy) == (exact, lossy)
+    page = render(found)
+    assert ("<strong>unchanged" in page) != lossy
+    assert ('<span class="q">exact' in page) == exact
 
 
 def test_curves_and_hostile_names() -> None:

@@ -60,6 +60,12 @@ def test_the_date_can_be_asked_for():
     assert render("{{ strftime_now('%Y') }}") == str(datetime.datetime.now().year)
 
 
+def test_the_date_can_be_fixed():
+    template = "{{ strftime_now('%d %B %Y, %H:%M:%S.%f') }}"
+    fixed = ChatTemplate({"chat_template": template}, datetime.datetime(2024, 7, 9, 12, 30))
+    assert fixed.render(MESSAGES) == "09 July 2024, 12:30:00.000000"
+
+
 def test_the_default_of_several_templates_is_taken():
     named = [{"name": "tool", "template": "no"}, {"name": "default", "template": "yes"}]
     assert render(named) == "yes"
