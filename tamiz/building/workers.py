@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from typing import TypeVar
 
 from tamiz.files.errors import LostWorkerError, TamizError
 from tamiz.planning.machine import cores
+
+#: What joblib warns of where a process starts anew to give its memory back, which loses nothing.
+_RESTARTED = "A worker stopped while some jobs were given to the executor"
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -56,6 +60,7 @@ class Workers:
             return
         from joblib import Parallel, delayed
 
+        warnings.filterwarnings("ignore", _RESTARTED, UserWarning)
         parallel = Parallel(
             n_jobs=self.jobs,
             return_as="generator" if self.one_by_one else "list",
