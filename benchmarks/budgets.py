@@ -45,8 +45,7 @@ def losses(
     reference: Path, bundles: list[Path], text: Path, windows: int
 ) -> dict[str, dict[str, float]]:
     """Loss of every bundle on the first windows of a text."""
-    from tamiz.evaluation.evaluate import LATE, evaluate
-    from tamiz.evaluation.scores import Steps
+    from tamiz.evaluation.evaluate import evaluate, steps_of
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.choice import built_step_rows
     from tamiz.planning.machine import cores
@@ -59,7 +58,7 @@ def losses(
     for path in bundles:
         built = Model.load(path, 1)
         rows = built_step_rows(techniques, built.bundle.manifest.techniques)
-        steps = Steps(LATE, rows) if rows else None
+        steps = steps_of(rows)
         result = evaluate(built, dense, cuts, steps, cores())
         found[path.name] = {name: float(f"{value:.5g}") for name, value in result.items()}
         print(f"{path.name:24} {found[path.name]}", file=sys.stderr, flush=True)

@@ -108,3 +108,16 @@ def model(request: pytest.FixtureRequest) -> Model:
 def tokenizer(dense: Model) -> Tokenizer:
     """The tiny llama's tokenizer."""
     return Tokenizer(dense.bundle)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep of a tiny model, which reads 256 tokens, measures for a moment."""
+    from tamiz.evaluation import bench, windows
+
+    cut = windows.cut
+    monkeypatch.setattr(bench, "ROUNDS", 1)
+    monkeypatch.setattr(bench, "TOKENS", 2)
+    monkeypatch.setattr(bench, "PREFILL", 16)
+    monkeypatch.setattr(bench, "PAUSE", 0.0)
+    monkeypatch.setattr(windows, "cut", lambda ids, count, _: cut(ids, count, 100))

@@ -24,7 +24,6 @@ from tamiz.building.limits import LimitSearch
 from tamiz.building.problem import Problem, applicable, rest
 from tamiz.building.selection import Slot, refused
 from tamiz.calibration import file as calibrations
-from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.calibration.file import Calibration
 from tamiz.files.errors import TamizError
 from tamiz.planning import machine
@@ -90,8 +89,7 @@ class Allocation:
             )
         if self.calibration_file is not None:
             return calibrations.load(self.calibration_file, tools.survey.bundle)
-        own = tools.work / "calibration.safetensors"
-        return calibrate_on_own_text(tools.survey, own, tools.progress)
+        return tools.calibrate_on_own_text()
 
     def plan(self, tools: Tools, known: Calibration | None) -> Plan:
         """The plan of the first solution.

@@ -65,8 +65,7 @@ class Candidates:
         Raises:
             RuntimeError: It does not run.
         """
-        from tamiz.evaluation.evaluate import compare
-        from tamiz.evaluation.scores import Steps
+        from tamiz.evaluation.evaluate import compare, steps_of
         from tamiz.runtime.model import Model
 
         def report(done: int) -> None:
@@ -75,7 +74,7 @@ class Candidates:
         report(0)
         candidate = load_candidate(slots, self.folder, self.write)
         assert isinstance(candidate, Model)
-        steps = Steps(first_step(self.windows), self.step_rows) if self.step_rows else None
+        steps = steps_of(self.step_rows, first_step(self.windows))
         result = compare(candidate, self.reference, self.windows, steps, cores(), report)
         measured = {
             "dppl": result.dppl,

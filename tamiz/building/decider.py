@@ -13,6 +13,7 @@ from typing import Protocol
 
 from tamiz.building.candidates import Progress
 from tamiz.building.selection import Slot
+from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.calibration.file import Calibration
 from tamiz.planning.plan import Plan
 from tamiz.reporting.gate import WholeModelGate
@@ -32,6 +33,11 @@ class Tools:
     survey: Survey
     work: Path
     progress: Progress
+
+    def calibrate_on_own_text(self) -> Calibration:
+        """A calibration of text that the model writes, kept as long as the build."""
+        own = self.work / "calibration.safetensors"
+        return calibrate_on_own_text(self.survey, own, self.progress)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from tamiz.api.technique import Technique
 from tamiz.building.decider import CandidateTools, Tools
 from tamiz.building.selection import Slot
 from tamiz.calibration import file as calibrations
-from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.calibration.file import Calibration, fingerprint
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
@@ -49,14 +48,12 @@ class Replay:
         Raises:
             TamizError: The file cannot be read, or the report does not fit; see `plan`.
         """
-        survey = tools.survey
         if self.calibration_file is not None:
-            return calibrations.load(self.calibration_file, survey.bundle)
+            return calibrations.load(self.calibration_file, tools.survey.bundle)
         if not self.report.build.own_text:
             return None
         self._plan(tools)  # a misfit is reported before the minutes that a text takes
-        own = tools.work / "calibration.safetensors"
-        return calibrate_on_own_text(survey, own, tools.progress)
+        return tools.calibrate_on_own_text()
 
     def plan(self, tools: Tools, known: Calibration | None) -> Plan:
         """The plan that applies what the report says was applied, and nothing else.

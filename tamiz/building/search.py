@@ -16,7 +16,6 @@ from tamiz.building.selection import Slot, refused
 from tamiz.building.strength import adjustable, spend_budget
 from tamiz.building.whole_model import Trials, lossy
 from tamiz.calibration import file as calibrations
-from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.calibration.file import WINDOW, Calibration
 from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice, step_rows
@@ -65,8 +64,7 @@ class Search:
         planned = (choice for site in sites for choice in (*site.choices, *site.fallbacks))
         if not any(choice.technique.calibrated for choice in planned):
             return None
-        own = tools.work / "calibration.safetensors"
-        return calibrate_on_own_text(survey, own, tools.progress)
+        return tools.calibrate_on_own_text()
 
     def plan(self, tools: Tools, known: Calibration | None) -> Plan:
         """The plan of choices and policy."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tamiz.api.statistics import Statistics
 from tamiz.calibration.kept import fair_ranks, judging
-from tamiz.calibration.rows import GROUP, Rows
+from tamiz.calibration.rows import Rows, scale_count
 from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, printable
@@ -348,7 +348,7 @@ def _read_input(result: Calibration, tensors: Mapping[str, NDArray[Any]], name: 
         samples = Rows(quants, _tensor(tensors, f"scales/{name}", np.float32, 2))
     kept, inputs = min(len(result.priorities), result.limits[name]), len(total)
     shapes = samples.quants.shape, samples.scales.shape
-    if shapes != ((kept, inputs), (kept, -(-inputs // GROUP))):
+    if shapes != ((kept, inputs), (kept, scale_count(inputs))):
         raise ValueError(f"samples of {name} have shapes {shapes[0]} and {shapes[1]}")
     if run.shape[1] != inputs:
         raise ValueError(f"consecutive inputs of {name} have shape {run.shape}")

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-#: Neighbouring numbers of a row that share a scale, and the largest quant.
-GROUP, _MOST = 32, 127
+from tamiz_ops.formats import GROUP
+
+#: The largest quant.
+_MOST = 127
 
 Float = NDArray[np.float32]
 
@@ -37,16 +39,14 @@ class Rows:
     def of(cls, values: Float) -> Rows:
         """Rounds rows ``[S, K]``; what is not finite gets a scale that is not."""
         rows, inputs = values.shape
-        count = -(-inputs // GROUP)
+        count = scale_count(inputs)
         padded = np.pad(values, ((0, 0), (0, count * GROUP - inputs)))
         groups = padded.reshape(rows, count, GROUP)
         scales = (np.abs(groups).max(axis=-1) / np.float32(_MOST)).astype(np.float32)
         usable = np.isfinite(scales) & (scales > 0)
-        safe = np.where(usable, scales, np.float32(np.inf))[..., None]
-        with np.errstate(invalid="ignore"):
-            rounded = np.nan_to_num(np.rint(groups / safe))
-            least = np.where(usable[..., None], np.nan_to_num(np.sign(groups)), 0)
-        quants = np.where(rounded == 0, least, rounded).astype(np.int8)
+        groups = np.where(usable[..., None], groups, 0)
+        rounded = np.rint(groups / np.where(usable, scales, 1)[..., None])
+        quants = np.where(rounded == 0, np.sign(groups), rounded).astype(np.int8)
         return cls(quants.reshape(rows, count * GROUP)[:, :inputs], scales)
 
     @classmethod
@@ -72,6 +72,11 @@ class Rows:
         return values
 
 
+def scale_count(inputs: int) -> int:
+    """Scales of a row of so many numbers."""
+    return -(-inputs // GROUP)
+
+
 def row_bytes(inputs: int) -> int:
     """Bytes of a row of so many numbers."""
-    return inputs + 4 * -(-inputs // GROUP)
+    return inputs + 4 * scale_count(inputs)

@@ -12,7 +12,6 @@ from kit.noisy import noisy, rewrite_steps
 from tamiz.building import sweep
 from tamiz.building.sweep import Sweep, run_sweep
 from tamiz.calibration.generated_text import generate_windows
-from tamiz.evaluation import bench as benchmark
 from tamiz.evaluation import windows
 from tamiz.evaluation.windows import cut
 from tamiz.files.errors import TamizError
@@ -54,16 +53,6 @@ def test_a_sweep_that_fails_leaves_nothing(
     for _ in range(2):  # the first is not in the way of the second
         assert "no luck" in bench(tiny_dense, "8,8", TEXT)
         assert sorted(os.listdir(tiny_dense.parent)) == ["text.txt", tiny_dense.name]
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmark, "ROUNDS", 1)
-    monkeypatch.setattr(benchmark, "TOKENS", 2)
-    monkeypatch.setattr(benchmark, "PREFILL", 16)
-    monkeypatch.setattr(benchmark, "PAUSE", 0.0)
-    # the tiny model reads 256 tokens
-    monkeypatch.setattr(windows, "cut", lambda ids, count, _: cut(ids, count, 100))
 
 
 @pytest.mark.usefixtures("quick")

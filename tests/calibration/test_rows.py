@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamiz.calibration.rows import GROUP, Rows, row_bytes
+from tamiz.calibration.rows import Rows, row_bytes
+from tamiz_ops.formats import GROUP
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 VALUES = arrays.arrays(

@@ -9,21 +9,9 @@ from click.testing import CliRunner
 
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.cli import main
-from tamiz.evaluation import bench, windows
-from tamiz.evaluation.windows import cut
 from tamiz.plugins import load
 
 TEXT = "a sieve lets the small things through and keeps the large ones " * 200
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "ROUNDS", 1)
-    monkeypatch.setattr(bench, "TOKENS", 2)
-    monkeypatch.setattr(bench, "PREFILL", 16)
-    monkeypatch.setattr(bench, "PAUSE", 0.0)
-    # the tiny model reads 256 tokens
-    monkeypatch.setattr(windows, "cut", lambda ids, count, _: cut(ids, count, 100))
 
 
 @pytest.mark.usefixtures("quick")
