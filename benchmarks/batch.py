@@ -22,10 +22,10 @@ import click
 import numpy as np
 import record
 
-from tamiz.runtime.batch import Batch, Member
+from tamiz.runtime.batching.batch import Batch, Member
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 TEXT = Path(__file__).with_name("prompts.txt")
 SIZES = (1, 2, 4, 8)

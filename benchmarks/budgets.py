@@ -48,9 +48,9 @@ def losses(
     from tamiz.evaluation.evaluate import evaluate, steps_of
     from tamiz.evaluation.windows import read_windows
     from tamiz.planning.choice import built_step_rows
-    from tamiz.planning.machine import cores
     from tamiz.plugins import load
     from tamiz.runtime.model import Model
+    from tamiz.system.machine import cores
 
     techniques = load(only_techniques=True).techniques()
     dense, found = Model.load(reference, 1), {}

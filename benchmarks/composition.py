@@ -44,9 +44,9 @@ from tamiz.evaluation.bench import bundle_child, measure, ratios, read_bandwidth
 from tamiz.evaluation.evaluate import LATE, Comparison, compare, log_softmax
 from tamiz.evaluation.scores import Reference, Steps
 from tamiz.evaluation.windows import cut
-from tamiz.planning.machine import cores
 from tamiz.runtime.model import Model
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.tokenizer import Tokenizer
+from tamiz.system.machine import cores
 
 #: Flags by the name of a point in the plot; combinations get the flags of all their parts.
 TECHNIQUES = {

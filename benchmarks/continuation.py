@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 import tamiz_ops
 from tamiz.evaluation.evaluate import log_softmax
 from tamiz.runtime.model import Model
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 ROUND, WARM = 24, 8
 

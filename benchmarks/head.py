@@ -21,10 +21,10 @@ import record
 from onnx import TensorProto, helper
 
 import tamiz_ops
-from tamiz.runtime.chat import ChatTemplate, encode_chat
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.chat_template import ChatTemplate, encode_chat
+from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz_ops.program import read_program, write_program
 
 PROMPTS = Path(__file__).with_name("prompts.txt")

@@ -37,7 +37,7 @@ from tamiz.evaluation.windows import cut
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins, load
 from tamiz.runtime.model import Model
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 GROUPS = {
     "qkv": "attn_[qkv]",

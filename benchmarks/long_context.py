@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tamiz.runtime.model import Model
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 SCORED = 512
 DEPTHS = 10

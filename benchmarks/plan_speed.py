@@ -24,11 +24,12 @@ from tamiz.building.build import Options, build
 from tamiz.evaluation.bench import PAUSE, bundle_child
 from tamiz.evaluation.measure_machine import measure
 from tamiz.files.bundle import Bundle
-from tamiz.planning import machine, speed
+from tamiz.planning import speed
 from tamiz.planning.plan import Prediction, choose, make_plan, predict, totals
 from tamiz.planning.policy import read_policy
 from tamiz.plugins import load
 from tamiz.survey.survey import Survey, survey
+from tamiz.system import machine
 
 TOKENS = 48
 

@@ -34,9 +34,9 @@ from tamiz.evaluation.greedy import encode_prompts
 from tamiz.files.bundle import Bundle
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
-from tamiz.runtime.speculation import Speculation
-from tamiz.runtime.text import Speed
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.speculation.settings import Speculation
+from tamiz.runtime.text.stream import Speed
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 HERE = Path(__file__).resolve().parent
 CASES = HERE / "speculation_cases"

@@ -19,8 +19,8 @@ from ray import serve
 
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
-from tamiz.runtime.text import generate_text
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.stream import generate_text
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 
 @serve.deployment(max_ongoing_requests=1)

@@ -15,7 +15,7 @@ from tamiz.building.build import build
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins, load
 from tamiz.runtime.model import Model
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.testing import export_tiny_llama, write_tiny_llama
 
 pytest.register_assert_rewrite("kit")

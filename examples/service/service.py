@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from tamiz.files.errors import TamizError
-from tamiz.runtime.chat import ChatTemplate, encode_chat
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
-from tamiz.runtime.text import Speed, generate_text
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.chat_template import ChatTemplate, encode_chat
+from tamiz.runtime.text.stream import Speed, generate_text
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 MOST_BYTES = 1 << 20
 #: What a request may hold beside `prompt`, and its value by default.

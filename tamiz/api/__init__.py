@@ -29,17 +29,6 @@ from tamiz.api.editing import (
 )
 from tamiz.api.hookspecs import Exporter, hookimpl, offer
 from tamiz.api.linear import Linear, constant_weight, linear_at, stored_format
-from tamiz.api.metadata import (
-    CACHE,
-    DOMAIN,
-    LAYER,
-    OPSET_VERSION,
-    POLICY,
-    SITE,
-    TECHNIQUE,
-    UNSAFE,
-    VERSION,
-)
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.sparsity import importance, largest, largest_blocks
 from tamiz.api.statistics import Imatrix, Sensitivity, Statistics, usual
@@ -61,7 +50,18 @@ from tamiz.files.errors import TamizError
 from tamiz.files.external_data import inside
 from tamiz.files.mapping import map_tensors
 from tamiz.files.text_file import read_json, read_text, write_json
-from tamiz.runtime.states import KEY_VALUES, PAST, SEQUENCES, State, present_of, stacked
+from tamiz.interface.metadata import (
+    CACHE,
+    DOMAIN,
+    LAYER,
+    OPSET_VERSION,
+    POLICY,
+    SITE,
+    TECHNIQUE,
+    UNSAFE,
+    VERSION,
+)
+from tamiz.interface.states import KEY_VALUES, PAST, SEQUENCES, State, present_of, stacked
 
 if TYPE_CHECKING:
     from tamiz.api.passes import GraphPass, Note, Phase

@@ -13,12 +13,12 @@ import numpy as np
 
 import tamiz_ops
 from tamiz.api.linear import Linear, linear_at
-from tamiz.api.metadata import DOMAIN, LAYER, OPSET_VERSION, SITE, TECHNIQUE, VERSION
 from tamiz.api.site import Site
 from tamiz.api.technique import FitError
 from tamiz.files.errors import TamizError
-from tamiz.runtime.states import PAST, present_of
-from tamiz.runtime.switches import switch_input
+from tamiz.interface.metadata import DOMAIN, LAYER, OPSET_VERSION, SITE, TECHNIQUE, VERSION
+from tamiz.interface.states import PAST, present_of
+from tamiz.interface.switches import switch_input
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tamiz.api.metadata import DOMAIN
 from tamiz.api.site import Site
 from tamiz.files.errors import TamizError
+from tamiz.interface.metadata import DOMAIN
 
 if TYPE_CHECKING:
     import onnx_ir as ir

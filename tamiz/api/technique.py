@@ -140,8 +140,8 @@ class Fit:
         tensors: Packed constants by role (``weight``, ``mask``, …).
         attributes: Attributes of the op that reads them.
         metrics: What the technique measured: ``exact`` (1 if Ŵ = W bit for bit) and more for the
-            report. Where it can dequantise, the core adds those of `tamiz.building.quality`; else
-            those that it gives under their names are judged.
+            report. Where it can dequantise, the core adds those of
+            `tamiz.building.fit.quality`; else those that it gives under their names are judged.
         bits_per_weight: Stored bits divided by the number of dense weights.
         strip: Set by the core before the rewrite: False where the dense weight is to stay as an
             input of the new node. Only for techniques with a `fallback`.

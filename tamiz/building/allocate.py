@@ -26,10 +26,8 @@ from tamiz.building.selection import Slot, refused
 from tamiz.calibration import file as calibrations
 from tamiz.calibration.file import Calibration
 from tamiz.files.errors import TamizError
-from tamiz.planning import machine
 from tamiz.planning.allocation import Goal
 from tamiz.planning.choice import Choice, step_rows
-from tamiz.planning.machine import cores
 from tamiz.planning.plan import Plan, acting_context, make_plan
 from tamiz.planning.policy import Gating, Rules
 from tamiz.planning.resolver import SitePlan
@@ -37,6 +35,8 @@ from tamiz.reporting.gate import Paying, Trial, WholeModelGate
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.sensitivity import kept_of_text, sensitivities, windows_at_once
 from tamiz.survey.survey import Survey
+from tamiz.system import machine
+from tamiz.system.machine import cores
 
 #: Most windows of a calibration that predictions of losses read, and tokens that are read at once:
 #: few enough that two such parts of a model of 1.5 billion parameters fit into `_MEMORY`.

@@ -17,12 +17,12 @@ from tamiz.api.statistics import Sensitivity
 from tamiz.building.allocate import Allocation
 from tamiz.building.candidates import Progress
 from tamiz.building.decider import CandidateTools, Decider, Tools
+from tamiz.building.fit.workers import workers
 from tamiz.building.replay import Replay
-from tamiz.building.report import Outcome, make_report
-from tamiz.building.rewriting import Written, constant_bytes, write_model
 from tamiz.building.search import Search
 from tamiz.building.selection import Fitter, Slot, accepted, leave_out
-from tamiz.building.workers import workers
+from tamiz.building.write.report import Outcome, make_report
+from tamiz.building.write.rewriting import Written, constant_bytes, write_model
 from tamiz.calibration.file import Calibration
 from tamiz.calibration.imatrix import read_imatrix, weighed_by
 from tamiz.files import bundle as bundles
@@ -60,7 +60,7 @@ class Options:
         max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
         min_cosine: Smallest accepted mean cosine between embeddings of an encoder and of the built
             one; None for no such gate.
-        backend: What runs the processes that fit; see `tamiz.building.workers`.
+        backend: What runs the processes that fit; see `tamiz.building.fit.workers`.
         jobs: Processes that fit, where the backend does not decide.
         resume: Whether to go on with what an interrupted build of the same target has left.
         report: A report whose decisions to follow instead of making them.
@@ -326,7 +326,7 @@ class _Build:
         return write_model(surveyed, plan, accepted(slots), refused, self.plugins, folder)
 
     def _check(self, surveyed: Survey, folder: Path) -> dict[str, float]:
-        from tamiz.building.selfcheck import compare
+        from tamiz.building.write.self_check import compare
 
         rows = [site.out_features for site in surveyed.sites if site.kind == SiteKind.EMBEDDING]
         return compare(self.dense.model, folder / bundles.MODEL, min(rows, default=2))

@@ -19,7 +19,7 @@ from tamiz.building.selection import Slot
 from tamiz.calibration.file import WINDOW, Calibration
 from tamiz.files.errors import TamizError, naming
 from tamiz.planning.choice import Choice
-from tamiz.planning.machine import cores
+from tamiz.system.machine import cores
 
 if TYPE_CHECKING:
     from tamiz.evaluation.scores import Reference

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tamiz.building.candidates import Progress, load_candidate
 from tamiz.building.selection import Slot
 from tamiz.files.bundle import Bundle
-from tamiz.planning.machine import cores
 from tamiz.reporting.gate import Trial, WholeModelGate
+from tamiz.system.machine import cores
 
 if TYPE_CHECKING:
     from tamiz.runtime.encoder import Encoder
@@ -35,7 +35,7 @@ def texts_of(windows: Sequence[list[int]], bundle: Bundle) -> NDArray[np.int64]:
         bundle: The encoder, whose tokenizer says how a text begins and ends.
     """
     from tamiz.evaluation.windows import cut
-    from tamiz.runtime.tokenizer import Tokenizer
+    from tamiz.runtime.text.tokenizer import Tokenizer
 
     first, last = Tokenizer(bundle).ends()
     inner = min(_LENGTH, len(windows[0])) - len(first) - len(last)

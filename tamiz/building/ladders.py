@@ -27,12 +27,12 @@ from tamiz.calibration.file import Calibration
 from tamiz.files.errors import blaming
 from tamiz.planning.allocation import STORED, Rung
 from tamiz.planning.choice import Choice
-from tamiz.planning.machine import Profile, cores
 from tamiz.planning.plan import make_plan, predict
 from tamiz.planning.resolver import SitePlan
 from tamiz.planning.speed import site_seconds
 from tamiz.survey.sensitivity import Sensitivity
 from tamiz.survey.survey import Survey, reading
+from tamiz.system.machine import Profile, cores
 from tamiz_ops.formats import TILE, dequantize, find_format
 
 #: Tiles of 16 rows that a loss is measured on: of a linear site, and of an embedding or a head.

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tamiz.api.site import Site
-from tamiz.building.rewriting import constant_bytes
+from tamiz.building.write.rewriting import constant_bytes
 from tamiz.files.errors import TamizError
 from tamiz.planning import speed
 from tamiz.planning.allocation import Goal, Limits, Rung, solve, total
-from tamiz.planning.machine import Profile
 from tamiz.planning.plan import make_plan, predict, totals
 from tamiz.planning.resolver import SitePlan
 from tamiz.survey.survey import Survey
+from tamiz.system.machine import Profile
 
 #: Measured loss of a first trial by its predicted loss: 1.2 to 1.8 on models of 135 million to 1.5
 #: billion weights.

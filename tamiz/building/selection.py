@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tamiz.api.site import SiteKind
 from tamiz.api.technique import Resource
-from tamiz.building.fitting import Attempt, Fitted, Job, fit_all
-from tamiz.building.workers import Workers
+from tamiz.building.fit.fitting import Attempt, Fitted, Job, fit_all
+from tamiz.building.fit.workers import Workers
 from tamiz.calibration.file import Calibration
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan

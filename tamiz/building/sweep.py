@@ -23,11 +23,11 @@ from tamiz.files import bundle as bundles
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import write_json
 from tamiz.planning.choice import step_rows
-from tamiz.planning.machine import cores
 from tamiz.planning.plan import choose, parse_value
 from tamiz.reporting.sweep_curve import draw
 from tamiz.runtime.model import Model
 from tamiz.survey.survey import Survey, survey
+from tamiz.system.machine import cores
 
 if TYPE_CHECKING:
     from tamiz.planning.choice import Choice

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamiz.building.fitting import Attempt
+from tamiz.building.fit.fitting import Attempt
 from tamiz.building.selection import Slot
 from tamiz.reporting.gate import Trial
 

@@ -227,7 +227,7 @@ def text_windows(
     from tamiz.calibration.generated_text import generate_windows
     from tamiz.evaluation.windows import spread
     from tamiz.runtime.encoder import Encoder, load_model, most_tokens
-    from tamiz.runtime.tokenizer import Tokenizer
+    from tamiz.runtime.text.tokenizer import Tokenizer
 
     progress("read the text", 0, 1)
     length = min(WINDOW, most_tokens(bundle) or WINDOW)

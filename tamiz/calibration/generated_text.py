@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from tamiz.evaluation.windows import Window
 from tamiz.files.errors import TamizError
-from tamiz.runtime.chat import ChatTemplate
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling, distribution
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.chat_template import ChatTemplate
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 PROSE, CHAT, OPENED = "written prose", "written chat", "written on openings"
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
-    from tamiz.runtime.chat import Message
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling
+    from tamiz.runtime.text.chat_template import Message
 
 
 class Conversation:
@@ -43,16 +43,16 @@ class Conversation:
             sampling: How tokens are drawn.
             max_new_tokens: Limit of each answer, in tokens; None for what the context leaves.
             stop: Strings that end an answer.
-            speculate: Mode of `tamiz.runtime.speculation.Speculation`.
+            speculate: Mode of `tamiz.runtime.speculation.settings.Speculation`.
             system: System prompt; None for none.
             control_tokens: Whether names of control tokens in messages become these tokens.
 
         Raises:
             TamizError: The bundle has no tokenizer or no chat template.
         """
-        from tamiz.runtime.chat import ChatTemplate
-        from tamiz.runtime.text import Speed
-        from tamiz.runtime.tokenizer import Tokenizer
+        from tamiz.runtime.text.chat_template import ChatTemplate
+        from tamiz.runtime.text.stream import Speed
+        from tamiz.runtime.text.tokenizer import Tokenizer
 
         self.model = model
         self.last = Speed()
@@ -92,9 +92,9 @@ class Conversation:
             TamizError: The conversation does not fit into the model's context, or the text cannot
                 be tokenized.
         """
-        from tamiz.runtime.chat import encode_chat
-        from tamiz.runtime.speculation import Speculation
-        from tamiz.runtime.text import Speed, generate_text
+        from tamiz.runtime.speculation.settings import Speculation
+        from tamiz.runtime.text.chat_template import encode_chat
+        from tamiz.runtime.text.stream import Speed, generate_text
 
         self.last = Speed()
         self.messages.append({"role": "user", "content": text})

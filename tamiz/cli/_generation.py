@@ -11,7 +11,7 @@ import click
 
 from tamiz.cli._counts import Workers
 from tamiz.files.errors import TamizError
-from tamiz.runtime.speculation import MODES
+from tamiz.runtime.speculation.settings import MODES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

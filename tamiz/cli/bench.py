@@ -15,7 +15,7 @@ from tamiz.cli._progress import status
 from tamiz.cli._switches import switched_off_line, without_option
 from tamiz.cli._techniques import plugins
 from tamiz.files.bundle import Bundle
-from tamiz.runtime.speculation import MODES
+from tamiz.runtime.speculation.settings import MODES
 
 #: Cores kept busy by other programs from which on a warning says so.
 _BUSY = 0.3

@@ -125,11 +125,11 @@ def _compare(dense: Path, built: Path, text: Path, windows: int) -> dict[str, An
 
 
 def _answer(built: Path, prompt: str) -> str:
-    from tamiz.runtime.chat import ChatTemplate, encode_chat
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling
-    from tamiz.runtime.text import generate_text
-    from tamiz.runtime.tokenizer import Tokenizer
+    from tamiz.runtime.text.chat_template import ChatTemplate, encode_chat
+    from tamiz.runtime.text.stream import generate_text
+    from tamiz.runtime.text.tokenizer import Tokenizer
 
     model = Model.load(built, THREADS)
     tokenizer = Tokenizer(model.bundle)

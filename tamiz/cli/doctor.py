@@ -152,7 +152,7 @@ def _memory() -> str:
 def _measured() -> str:
     """Measures the machine and keeps the result for `tamiz plan`."""
     from tamiz.evaluation.measure_machine import measure
-    from tamiz.planning import machine
+    from tamiz.system import machine
 
     with status("measure the machine"):
         machine.save(measure())
@@ -161,7 +161,7 @@ def _measured() -> str:
 
 def _profile() -> str:
     """Never broken: only predicted speeds need it."""
-    from tamiz.planning import machine
+    from tamiz.system import machine
 
     profile = machine.load()
     if profile is None:

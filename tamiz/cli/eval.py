@@ -118,10 +118,10 @@ def command(
     """
     from tamiz.evaluation.evaluate import evaluate, steps_of
     from tamiz.evaluation.windows import read_windows
-    from tamiz.planning.machine import cores
     from tamiz.runtime.encoder import Encoder, load_model
     from tamiz.runtime.model import Model
     from tamiz.runtime.switches import AUTO
+    from tamiz.system.machine import cores
 
     if text is None and prompts is None:
         raise TamizError("found neither --text nor --prompts, expected one of them or both")
@@ -240,7 +240,7 @@ def _greedy(
 
 
 def _print_greedy(built: Model, found: dict[str, Any]) -> None:
-    from tamiz.runtime.tokenizer import Tokenizer
+    from tamiz.runtime.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(built.bundle)
     if found["divergences"]:

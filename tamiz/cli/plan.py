@@ -61,10 +61,11 @@ def command(
     the decode speed if 'tamiz doctor --profile' has measured this machine.
     """
     from tamiz.files.bundle import Bundle
-    from tamiz.planning import machine, speed
+    from tamiz.planning import speed
     from tamiz.planning.plan import ConflictError, make_plan, predict, totals
     from tamiz.planning.policy import read_policy
     from tamiz.survey.survey import survey
+    from tamiz.system import machine
 
     chosen = choices(ctx, flags, recipe)
     bundle = Bundle.open_dense(directory)

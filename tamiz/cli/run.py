@@ -15,7 +15,7 @@ from tamiz.cli._output import print_answer, print_json
 from tamiz.cli._switches import GainsOutput, without_option
 
 if TYPE_CHECKING:
-    from tamiz.runtime.text import Speed
+    from tamiz.runtime.text.stream import Speed
 
 
 @click.command("run")
@@ -54,12 +54,12 @@ def command(
 
     DIR is the bundle. PROMPT is the text to answer; - reads the prompt from stdin.
     """
-    from tamiz.runtime.chat import ChatTemplate, Message, encode_chat
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling
-    from tamiz.runtime.speculation import Speculation
-    from tamiz.runtime.text import Speed, generate_text
-    from tamiz.runtime.tokenizer import Tokenizer
+    from tamiz.runtime.speculation.settings import Speculation
+    from tamiz.runtime.text.chat_template import ChatTemplate, Message, encode_chat
+    from tamiz.runtime.text.stream import Speed, generate_text
+    from tamiz.runtime.text.tokenizer import Tokenizer
 
     if raw and system is not None:
         raise click.UsageError("--system needs the chat template, which --raw switches off")

@@ -237,7 +237,7 @@ def bundle_child(
     Args:
         directory: The bundle.
         threads: Threads of its pool.
-        speculate: Mode of `tamiz.runtime.speculation.Speculation`.
+        speculate: Mode of `tamiz.runtime.speculation.settings.Speculation`.
         without: Techniques to switch off.
     """
     module = [sys.executable, "-m", "tamiz.evaluation.bench_child"]

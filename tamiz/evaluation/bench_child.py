@@ -189,7 +189,7 @@ class BundleEngine:
 
         Args:
             model: The decoder.
-            speculate: Mode of `tamiz.runtime.speculation.Speculation`.
+            speculate: Mode of `tamiz.runtime.speculation.settings.Speculation`.
         """
         from tamiz.runtime.sequence import Sequence
 
@@ -203,7 +203,7 @@ class BundleEngine:
         self._resolve()
 
     def _resolve(self) -> None:
-        from tamiz.runtime.speculation import Speculation
+        from tamiz.runtime.speculation.settings import Speculation
 
         self.speculation = Speculation(self.mode)
         self.off = self.model.resolve(self.speculation)
@@ -218,7 +218,7 @@ class BundleEngine:
     def decode(self, tokens: int) -> None:
         """See `Engine`."""
         from tamiz.runtime.sampling import Sampler, Sampling
-        from tamiz.runtime.speculator import decoding
+        from tamiz.runtime.speculation.speculator import decoding
 
         self._settle()
         token, end = int(self.logits.argmax()), len(self.sequence.tokens) + tokens
@@ -259,7 +259,7 @@ def load_engine(
     Args:
         directory: The bundle.
         threads: Threads of ONNX Runtime's pool.
-        speculate: Mode of `tamiz.runtime.speculation.Speculation`.
+        speculate: Mode of `tamiz.runtime.speculation.settings.Speculation`.
         without: Techniques to switch off.
     """
     from tamiz.runtime.encoder import Encoder, load_model

@@ -40,7 +40,7 @@ def read_texts(path: Path, bundle: Bundle, count: int | None, length: int, most:
         TamizError: The file cannot be read or tokenised, or is too short; names it. Or the model
             reads no texts of that length.
     """
-    from tamiz.runtime.tokenizer import Tokenizer
+    from tamiz.runtime.text.tokenizer import Tokenizer
 
     check_length(bundle, length)
     content, tokenizer = read_text(path), Tokenizer(bundle)

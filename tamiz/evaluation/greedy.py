@@ -56,8 +56,8 @@ def encode_prompts(bundle: Bundle, prompts: Iterable[str]) -> list[list[int]]:
     Raises:
         TamizError: The bundle has no tokenizer that can be read, or cannot encode a prompt.
     """
-    from tamiz.runtime.chat import ChatTemplate, encode_chat
-    from tamiz.runtime.tokenizer import Tokenizer
+    from tamiz.runtime.text.chat_template import ChatTemplate, encode_chat
+    from tamiz.runtime.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(bundle)
     if "chat_template" not in tokenizer.settings:

@@ -1,4 +1,4 @@
-"""Measures the machine profile (`tamiz.planning.machine`) with tamiz's own operators."""
+"""Measures the machine profile (`tamiz.system.machine`) with tamiz's own operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from tamiz.evaluation import probes
 from tamiz.evaluation.probes import Bytes, Probe
 from tamiz.files.errors import TamizError
-from tamiz.planning.machine import Profile, Speed, cores, identity
+from tamiz.system.machine import Profile, Speed, cores, identity
 from tamiz_ops.formats import GROUP, int_format
 
 #: Working sets to read, in MB.

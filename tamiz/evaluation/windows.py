@@ -48,7 +48,7 @@ def read_windows(path: Path, bundle: Bundle, windows: int, window: int = WINDOW)
     Raises:
         TamizError: The file cannot be read or tokenised, or is too short; names it.
     """
-    from tamiz.runtime.tokenizer import Tokenizer
+    from tamiz.runtime.text.tokenizer import Tokenizer
 
     text = read_text(path)
     try:

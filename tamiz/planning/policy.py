@@ -34,7 +34,7 @@ class Gating:
     """Quality that a fit must reach; None for no limit. The defaults apply without a policy.
 
     Attributes:
-        metric: ``cos_xw``, ``cos_x`` or ``cos_w``; see `tamiz.building.quality`.
+        metric: ``cos_xw``, ``cos_x`` or ``cos_w``; see `tamiz.building.fit.quality`.
         min_mean: Smallest mean of that cosine.
         min_p05: Smallest 5 % quantile of that cosine.
         max_rel_l2: Largest ‖W − Ŵ‖ / ‖W‖; int4 costs normally distributed weights 0.08. A policy

@@ -11,7 +11,7 @@ in part: a thread that unpacks weights asks for fewer of the next ones. At an at
         + max(index / read rate, work of the index / product rate) + an attention
 
 with the parts of `tamiz.api.Access`, and *a product* and *an attention* the fixed time of each, see
-`tamiz.planning.machine`.
+`tamiz.system.machine`.
 Every other node of the recognised graph takes as long as a norm.
 """
 
@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
-from tamiz.planning.machine import Profile, Speed
 from tamiz.planning.plan import Prediction
 from tamiz.survey.survey import Survey
+from tamiz.system.machine import Profile, Speed
 
 
 @dataclass(frozen=True)

@@ -272,7 +272,8 @@ class Report(Record):
         build: The request of the build.
         totals: Counts and bytes of the whole model.
         gate: The gate of the whole model.
-        check: Comparison of built and dense on a random input; see `tamiz.building.selfcheck`.
+        check: Comparison of built and dense on a random input; see
+            `tamiz.building.write.self_check`.
         sites: What was decided at every site, by its id, in graph order.
         conflicts: Techniques that could not act together.
         dropped: What was left out to resolve the conflicts.

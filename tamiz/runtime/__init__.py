@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tamiz.runtime.batch import Batch
+    from tamiz.runtime.batching.batch import Batch
 
 __all__ = ["Batch"]
 
@@ -14,6 +14,6 @@ def __getattr__(name: str) -> Any:
     """Imports what is named here when it is used: onnxruntime takes long to load."""
     if name != "Batch":
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    from tamiz.runtime.batch import Batch
+    from tamiz.runtime.batching.batch import Batch
 
     return Batch

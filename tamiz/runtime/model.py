@@ -1,7 +1,7 @@
 """Runs a decoder bundle in onnxruntime: sequences with a KV cache, and generation.
 
 Imported by the processes whose memory is measured: numpy and onnxruntime, nothing else that is
-heavy. The text side (tokenizer, stop strings, chat) is `tamiz.runtime.text`.
+heavy. The text side (tokenizer, stop strings, chat) is `tamiz.runtime.text.stream`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 
 from tamiz.files.bundle import MODEL, Bundle
 from tamiz.files.errors import TamizError
+from tamiz.interface.states import PAST, SEQUENCES, TYPES, State
+from tamiz.interface.switches import switch_input
 from tamiz.runtime.gains import Gains, Measure, ratios
-from tamiz.runtime.prices import Prices
 from tamiz.runtime.sampling import Sampler, Sampling
 from tamiz.runtime.sequence import CHUNK, Decoder, ExactSequence, Logits, Sequence, SharedSequence
 from tamiz.runtime.session import has_ops, load_session
-from tamiz.runtime.speculation import Speculation
-from tamiz.runtime.speculator import decoding
-from tamiz.runtime.states import PAST, SEQUENCES, TYPES, State
-from tamiz.runtime.switches import AUTO, check_switches, switch_input, switchable
+from tamiz.runtime.speculation.prices import Prices
+from tamiz.runtime.speculation.settings import Speculation
+from tamiz.runtime.speculation.speculator import decoding
+from tamiz.runtime.switches import AUTO, check_switches, switchable
 
 
 class Model:
@@ -42,7 +43,7 @@ class Model:
         can_keep: Whether it takes logits_to_keep, the number of last positions to compute logits
             for; without it a prompt's logits are all computed.
         has_sequences: Whether a run can have tokens of several sequences, see
-            `tamiz.runtime.batch`.
+            `tamiz.runtime.batching.batch`.
         shared_cache: Whether the cache may be one buffer, appended in place.
         prices: What runs cost; learned while tokens are generated with speculation.
         switches: Techniques that a run can do without.

@@ -23,9 +23,9 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from tamiz.files.errors import TamizError
+from tamiz.interface.states import State
+from tamiz.interface.switches import switch_input
 from tamiz.runtime import large_pages
-from tamiz.runtime.states import State
-from tamiz.runtime.switches import switch_input
 
 #: Tokens that one run reads of a prompt: enough for a GEMM, little in activations.
 CHUNK = 512

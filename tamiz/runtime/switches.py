@@ -1,8 +1,4 @@
-"""Switches: a run can do without a technique.
-
-The graph has an input ``without.TECHNIQUE`` (int64 ``[1]``) for each technique that can be switched
-off, with the default 0. At 1 a run computes what a graph without the technique computes.
-"""
+"""Which techniques a session can switch off; see `tamiz.interface.switches`."""
 
 from __future__ import annotations
 
@@ -11,29 +7,19 @@ from typing import TYPE_CHECKING
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, did_you_mean
+from tamiz.interface.switches import SWITCH, is_switch
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
 #: What stands for the techniques that a measurement finds slower, see `tamiz.runtime.gains`.
 AUTO = "auto"
-_PREFIX = "without."
-
-
-def switch_input(technique: str) -> str:
-    """Name of the graph input that switches a technique off."""
-    return _PREFIX + technique
-
-
-def is_switch(name: str) -> bool:
-    """Whether a graph input of this name switches a technique off."""
-    return name.startswith(_PREFIX)
 
 
 def switchable(session: ort.InferenceSession) -> tuple[str, ...]:
     """The techniques that a run of the session can do without."""
     names = (value.name for value in session.get_overridable_initializers())
-    return tuple(name.removeprefix(_PREFIX) for name in names if is_switch(name))
+    return tuple(name.removeprefix(SWITCH) for name in names if is_switch(name))
 
 
 def check_switches(bundle: Bundle, known: Collection[str], wanted: Iterable[str]) -> frozenset[str]:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import tamiz_ops
 from tamiz.api.site import SiteKind
 from tamiz.files.errors import TamizError
+from tamiz.interface.states import KEY_VALUES, State
 from tamiz.runtime.session import session_options
-from tamiz.runtime.states import KEY_VALUES, State
 from tamiz.survey.survey import Survey
 
 if TYPE_CHECKING:

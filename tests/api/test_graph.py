@@ -11,9 +11,9 @@ import pytest
 
 from tamiz.api.editing import GraphEditor, attribute_of, input_of, output_of
 from tamiz.api.linear import constant_weight, weight_array
-from tamiz.api.metadata import LAYER
 from tamiz.api.site import Site, SiteKind
 from tamiz.files.errors import TamizError
+from tamiz.interface.metadata import LAYER
 
 
 def graph(body: str) -> ir.Model:

@@ -11,8 +11,8 @@ import pytest
 
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Claim, Fit, Mode, Resource, Strength, Technique, TechniqueConfig
-from tamiz.building.fitting import Attempt, Fitted
-from tamiz.building.gate import Verdict
+from tamiz.building.fit.fitting import Attempt, Fitted
+from tamiz.building.fit.gate import Verdict
 from tamiz.building.selection import Slot
 from tamiz.building.strength import adjustable, spend_budget
 from tamiz.building.whole_model import Trials

@@ -13,7 +13,6 @@ import onnx_ir as ir
 import pytest
 
 from kit.noisy import noisy, rewrite_steps
-from tamiz.api import metadata
 from tamiz.api.technique import Technique
 from tamiz.building.build import Options, build
 from tamiz.building.candidates import first_step, gate_windows
@@ -22,6 +21,7 @@ from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.calibration.file import Calibration
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
+from tamiz.interface import metadata
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugin, Plugins, load
 from tamiz.reporting.report import Report

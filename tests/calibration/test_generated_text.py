@@ -9,7 +9,7 @@ from tamiz.calibration.generated_text import CHAT, OPENED, OPENINGS, PROSE, gene
 from tamiz.evaluation.windows import Window
 from tamiz.files.bundle import Source, write_manifest
 from tamiz.runtime.model import Model
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 
 def texts() -> list[str]:

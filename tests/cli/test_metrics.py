@@ -15,7 +15,7 @@ from tamiz.cli import main
 from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 PROMPT, COUNT = "hello world " * 6, 5
 

@@ -58,7 +58,7 @@ def test_optimum_runs_the_bundle(kind: str, request: pytest.FixtureRequest) -> N
     import tamiz_ops
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling
-    from tamiz.runtime.tokenizer import Tokenizer
+    from tamiz.runtime.text.tokenizer import Tokenizer
 
     folder: Path = request.getfixturevalue(kind)
     options = ort.SessionOptions()

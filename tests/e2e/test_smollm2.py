@@ -12,7 +12,7 @@ from tamiz.evaluation.evaluate import evaluate
 from tamiz.evaluation.windows import read_windows
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 PROMPTS = [
     "What is a sieve?",

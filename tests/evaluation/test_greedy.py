@@ -20,7 +20,7 @@ from tamiz.evaluation.greedy import (
 )
 from tamiz.files.errors import TamizError
 from tamiz.runtime.model import Model
-from tamiz.runtime.tokenizer import Tokenizer
+from tamiz.runtime.text.tokenizer import Tokenizer
 
 
 class Counting:

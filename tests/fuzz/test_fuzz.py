@@ -29,7 +29,7 @@ from tamiz.files.errors import TamizError
 from tamiz.planning.policy import read_policy
 from tamiz.plugins import Plugins
 from tamiz.reporting.reader import read_report
-from tamiz.runtime.chat import ChatTemplate
+from tamiz.runtime.text.chat_template import ChatTemplate
 from tamiz.survey.survey import survey
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel

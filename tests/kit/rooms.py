@@ -21,7 +21,9 @@ TECHNIQUES = tuple(name for name, path in PACKAGES.items() if path.parent.name =
 
 #: The rooms of `tamiz` from the ground up: a room imports itself and those before it.
 ROOMS = (
+    "interface",
     "files",
+    "system",
     "runtime",
     "api",
     "plugins",

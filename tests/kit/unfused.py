@@ -14,8 +14,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.api.metadata import DOMAIN
 from tamiz.files.bundle import Bundle
+from tamiz.interface.metadata import DOMAIN
 from tamiz.runtime.model import Model
 from tamiz_ops.program import read_program
 

@@ -12,9 +12,9 @@ import tamiz_ops
 from kit.decoders import CASES, LAYER_SITES, decoder, largest_error, ops, run_passes, session
 from tamiz.api.attention import add_sketch
 from tamiz.api.editing import GraphEditor, input_of
-from tamiz.api.metadata import CACHE, LAYER, SITE, TECHNIQUE
 from tamiz.api.site import SiteKind
-from tamiz.runtime.states import present_of
+from tamiz.interface.metadata import CACHE, LAYER, SITE, TECHNIQUE
+from tamiz.interface.states import present_of
 from tamiz_ops.program import read_program
 from tamiz_passes.fuse import FuseNodes
 from tamiz_passes.sites import find_sites

@@ -18,8 +18,8 @@ from kit.decoders import (
 )
 from tamiz.api.editing import GraphEditor
 from tamiz.api.linear import weight_array
-from tamiz.api.metadata import LAYER, SITE
 from tamiz.api.site import Site, SiteKind
+from tamiz.interface.metadata import LAYER, SITE
 from tamiz_passes.plugin import tamiz_find_sites
 from tamiz_passes.sites import find_sites
 

@@ -16,12 +16,13 @@ from tamiz.cli import main
 from tamiz.evaluation import measure_machine
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
-from tamiz.planning import machine, speed
-from tamiz.planning.machine import Profile, Speed
+from tamiz.planning import speed
 from tamiz.planning.plan import acting_context, choose, make_plan, predict, totals
 from tamiz.plugins import Plugins
 from tamiz.survey.export import export
 from tamiz.survey.survey import Survey, survey
+from tamiz.system import machine
+from tamiz.system.machine import Profile, Speed
 from tamiz.testing.tiny_llama import write_tiny_llama
 from tamiz_ops.formats import find_format
 

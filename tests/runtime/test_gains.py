@@ -17,7 +17,7 @@ from tamiz.runtime.gains import Gain, Measure, ratios
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.sequence import Sequence
-from tamiz.runtime.speculation import Speculation
+from tamiz.runtime.speculation.settings import Speculation
 
 WINDOW = {"tokens": 16, "sinks": 2}
 FILTER = {"exact_layers": 0, "keep": 8, "recent": 8, "density": 1.0}

@@ -12,13 +12,13 @@ from click.testing import CliRunner
 
 import tamiz_ops
 from kit.decoding import IDS, PROMPT, built, counted, distance, stages, steps
-from tamiz.api.metadata import LAYER
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Claim, Fit, Mode, Resource, Technique, TechniqueConfig
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.cli import main
 from tamiz.evaluation.bench_child import BundleEngine
 from tamiz.files.bundle import Bundle
+from tamiz.interface.metadata import LAYER
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import ConflictError, choose, make_plan
 from tamiz.plugins import Plugins

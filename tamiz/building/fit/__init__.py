@@ -1,0 +1,1 @@
+"""Fits weights to techniques, and judges each fit."""

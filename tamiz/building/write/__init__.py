@@ -1,0 +1,1 @@
+"""Writes what was decided: the rewritten model, its self-check, the report."""

@@ -1,0 +1,1 @@
+"""Several sequences in one run, over one cache of pages."""

@@ -1,0 +1,297 @@
+"""Several sequences of one model in one run.
+
+A run reads the weights once for all its tokens, so that a step of eight sequences takes little
+longer than a step of one. The tokens of all sequences stand in one row of the batch, without
+padding; the graph's input `sequences` says which are whose, and in which pages of the cache the
+keys and values of each lie. Every sequence has the text and the logits that it has alone, bit for
+bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterable
+from collections.abc import Sequence as Ids
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.files.bundle import MANIFEST, MODEL
+from tamiz.files.errors import TamizError
+from tamiz.interface.states import KEY_VALUES, SEQUENCES, State, stacked
+from tamiz.interface.switches import switch_input
+from tamiz.runtime import large_pages
+from tamiz.runtime.batching.pace import Pace
+from tamiz.runtime.batching.pages import PAGE, Pages, pages_of
+from tamiz.runtime.model import Model
+from tamiz.runtime.sampling import Sampler, Sampling
+from tamiz.runtime.sequence import CHUNK, Logits, bind, check_tokens
+
+
+class Member:
+    """One sequence of a batch.
+
+    Attributes:
+        tokens: What has been read so far.
+        unread: What the next runs read.
+        room: Tokens that it can have.
+        logits: ``[V]`` of the token that follows, until the batch runs again; None while tokens
+            are unread.
+    """
+
+    def __init__(self, prompt: Ids[int], room: int, pages: list[int], vocabulary: int) -> None:
+        """Use `Batch.add`."""
+        self.tokens: list[int] = []
+        self.unread = list(prompt)
+        self.room = room
+        self.logits: Logits | None = None
+        self.pages = pages
+        self._vocabulary = vocabulary
+
+    def append(self, token: int) -> None:
+        """Adds a token for the next run to read.
+
+        Raises:
+            TamizError: The model does not know the token, or the sequence has no room for it.
+        """
+        check_tokens((token,), self._vocabulary)
+        if len(self.tokens) + len(self.unread) >= self.room:
+            raise TamizError(
+                f"the sequence has {self.room} tokens, which is all that it was added with room"
+                " for; try more room in Batch.add"
+            )
+        self.unread.append(token)
+        self.logits = None
+
+
+class Batch:
+    """Sequences of one model that are read together; they come and go between runs.
+
+    Attributes:
+        members: The sequences that are in the batch, in the order in which they came.
+        tokens: Tokens that all sequences together can have.
+    """
+
+    def __init__(self, model: Model, tokens: int, slowdown: float = 1.45) -> None:
+        """Allocates the cache; pages that were never used cost no memory.
+
+        Args:
+            model: The model. A batch has the switches of its `without`.
+            tokens: Tokens that all sequences together can have, rounded up to pages of 64.
+            slowdown: How many times as long a run may take while a prompt is read, as one where
+                all sequences step: the prompt is read in parts of as many tokens as this allows.
+
+        Raises:
+            TamizError: The bundle does not run with several sequences, or a number is out of
+                range.
+        """
+        _check(model)
+        if tokens < 1:
+            raise TamizError(f"tokens is {tokens}, expected at least 1")
+        if slowdown < 1:
+            raise TamizError(f"slowdown is {slowdown}, expected at least 1")
+        self.members: list[Member] = []
+        self._model = model
+        self._pages = Pages(pages_of(tokens))
+        self.tokens = self._pages.count * PAGE
+        self._pace = Pace(slowdown)
+        self._binding = model.session.io_binding()
+        self._cache = large_pages.arrays((s.shape(self.tokens), s.dtype) for s in model.states)
+        for state, buffer in zip(model.states, self._cache, strict=True):
+            bind(self._binding.bind_input, state.past, buffer)
+            bind(self._binding.bind_output, state.present, buffer)
+        self._off = np.ones(1, np.int64)
+        for name in model.without:
+            bind(self._binding.bind_input, switch_input(name), self._off)
+
+    @property
+    def free(self) -> int:
+        """Tokens that the free pages hold."""
+        return self._pages.free * PAGE
+
+    def add(self, prompt: Ids[int], room: int) -> Member:
+        """Adds a sequence; the next runs read its prompt.
+
+        Args:
+            prompt: Token ids, at least one.
+            room: Tokens that the sequence can have, with its prompt. Their pages are taken now, so
+                that the sequence can come to its end.
+
+        Raises:
+            TamizError: The prompt is empty, does not fit, or has a token that the model does not
+                know; or too few pages are free.
+        """
+        if not 0 < len(prompt) <= room:
+            raise TamizError(
+                f"the prompt has {len(prompt)} tokens, expected at least 1 and at most the"
+                f" sequence's room of {room}"
+            )
+        if room > self._model.limit:
+            raise TamizError(
+                f"a sequence of {room} tokens does not fit: the model's limit is"
+                f" {self._model.limit} tokens (max_position_embeddings of config.json)"
+            )
+        check_tokens(prompt, self._model.vocabulary)
+        member = Member(prompt, room, self._pages.take(room), self._model.vocabulary)
+        self.members.append(member)
+        return member
+
+    def remove(self, member: Member) -> None:
+        """Removes a sequence; its pages are free for others.
+
+        Raises:
+            ValueError: It is not in the batch.
+        """
+        self.members.remove(member)
+        self._pages.give_back(member.pages)
+
+    def run(self) -> list[Member]:
+        """Reads one token of each sequence that has one unread, and parts of unread prompts.
+
+        Returns:
+            The sequences that nothing is unread of since this run: their `logits` are set.
+        """
+        steps = [member for member in self.members if len(member.unread) == 1]
+        parts = self._parts(len(steps))
+        if not steps and not parts:
+            return []
+        # Where logits are wanted comes last: the head is computed for these rows only.
+        ready = [member for member, count in parts if count == len(member.unread)] + steps
+        segments = [(member, count - (member in ready)) for member, count in parts]
+        segments += [(member, 1) for member in ready]
+        start = time.perf_counter()
+        logits = self._read([part for part in segments if part[1]], len(ready))
+        seconds = time.perf_counter() - start
+        self._pace.add(len(steps), sum(count for _, count in parts), seconds)
+        for member, row in zip(ready, logits, strict=True):
+            member.logits = row
+        return ready
+
+    def generate(
+        self, prompts: Iterable[Ids[int]], sampling: Sampling, max_new_tokens: int
+    ) -> Generator[tuple[int, int], None, None]:
+        """Yields the tokens that follow prompts, as they come.
+
+        A prompt joins when there are pages for it and for its answer, in the order of `prompts`.
+
+        Args:
+            prompts: Token ids of each.
+            sampling: How tokens are drawn; each answer is that of `Model.generate`.
+            max_new_tokens: Largest number of tokens of an answer, at least 1.
+
+        Yields:
+            The number of the prompt, from 0 on, and a token of its answer.
+
+        Raises:
+            TamizError: A prompt with its answer does not fit in the model's limit or in the
+                batch, see `add`.
+        """
+        answers: dict[Member, tuple[int, Sampler]] = {}
+        waiting = enumerate(prompts)
+        following = next(waiting, None)
+        try:
+            while answers or following:
+                while following:
+                    number, prompt = following
+                    room = len(prompt) + max_new_tokens
+                    if answers and room > self.free:
+                        break
+                    answers[self.add(prompt, room)] = number, Sampler(sampling)
+                    following = next(waiting, None)
+                for member in self.run():
+                    if member not in answers or member.logits is None:
+                        continue
+                    number, sampler = answers[member]
+                    token = sampler(member.logits)
+                    ended = token in self._model.stop_ids
+                    if not ended:
+                        yield number, token
+                        member.append(token)
+                    if ended or len(member.tokens) + 1 == member.room:
+                        del answers[member]
+                        self.remove(member)
+        finally:
+            for member in answers:
+                self.remove(member)
+
+    def _parts(self, steps: int) -> list[tuple[Member, int]]:
+        """Sequences that have more than a token unread, and how many tokens the run reads."""
+        left = self._pace.tokens(steps) if steps else CHUNK
+        found = []
+        for member in self.members:
+            if len(member.unread) > 1 and left:
+                found.append((member, min(left, len(member.unread))))
+                left -= found[-1][1]
+        return found
+
+    def _read(self, segments: list[tuple[Member, int]], keep: int) -> Logits:
+        """Reads so many tokens of each member; returns the logits ``[keep, V]`` of the last."""
+        model, ids, positions, rows = self._model, list[int](), list[int](), []
+        width = 0
+        for member, count in segments:
+            past = len(member.tokens)
+            rows.append((past, count, member.pages[: pages_of(past + count)]))
+            width = max(width, len(rows[-1][2]))
+            member.tokens += member.unread[:count]
+            del member.unread[:count]
+            ids += member.tokens[past:]
+            positions += range(past, past + count)
+        table = np.zeros((len(rows), 2 + width), np.int64)
+        for row, (past, count, pages) in zip(table, rows, strict=True):
+            row[:2], row[2 : 2 + len(pages)] = (past, count), pages
+        feeds = {
+            "input_ids": np.array([ids]),
+            "position_ids": np.array([positions]),
+            "attention_mask": np.ones((1, len(ids)), np.int64),
+            SEQUENCES: table,
+        }
+        count = len(ids)
+        if model.can_keep:
+            count = max(1, keep)
+            feeds["logits_to_keep"] = np.array([count])
+        logits = np.empty((1, count, model.vocabulary), np.float32)
+        self._run(feeds, logits)
+        last: Logits = logits[0, count - keep :]
+        return last
+
+    def _run(self, feeds: dict[str, NDArray[Any]], logits: Logits) -> None:
+        for name, array in feeds.items():
+            bind(self._binding.bind_input, name, array)
+        bind(self._binding.bind_output, "logits", logits)
+        try:
+            self._model.session.run_with_iobinding(self._binding)
+        except Exception as error:  # onnxruntime's exceptions share no base class
+            reason = str(error).strip().splitlines()[0]
+            path = self._model.bundle.path / MODEL
+            raise TamizError(f"{path}: does not run with several sequences: {reason}") from error
+
+
+def _check(model: Model) -> None:
+    """Refuses a model whose sequences would not have their own bits."""
+    path = model.bundle.path
+    manifest = model.bundle.manifest
+    if not model.has_sequences:
+        raise TamizError(
+            f"{path / MODEL}: has no input {SEQUENCES}, so it reads one sequence at a time; try to"
+            " build the bundle again, without techniques that keep sketches of keys"
+        )
+    if other := [state.past for state in model.states if not _is_cache(state)]:
+        raise TamizError(
+            f"{path / MODEL}: keeps {other[0]} of a sequence, but a batch has keys and values only;"
+            " try a bundle without the technique that added it"
+        )
+    if steps := sorted(set(manifest.step_techniques) - set(model.without)):
+        raise TamizError(
+            f"{path / MANIFEST}: {', '.join(steps)} acts on single steps only, which a batch has"
+            f" not; try --without {','.join(steps)}"
+        )
+    if not (manifest.equal_runs and model.shared_cache):
+        raise TamizError(
+            f"{path / MANIFEST}: equal_runs is false, so a sequence would not have the bits that it"
+            " has alone; try to build the bundle again, with block-quant"
+        )
+
+
+def _is_cache(state: State) -> bool:
+    return state.past.startswith((KEY_VALUES, stacked(KEY_VALUES)))

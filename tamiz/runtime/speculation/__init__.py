@@ -1,0 +1,1 @@
+"""Exact speculation: drafts of tokens, and what it costs to verify them."""

@@ -1,0 +1,119 @@
+"""Text in, text out: tokenizer, model and stop strings together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+
+from tamiz.files.errors import TamizError
+from tamiz.runtime.model import Model
+from tamiz.runtime.sampling import Sampling
+from tamiz.runtime.sequence import Sequence
+from tamiz.runtime.speculation.settings import Speculation
+from tamiz.runtime.text.tokenizer import Tokenizer
+
+
+@dataclass
+class Speed:
+    """How long an answer took; complete when the answer is.
+
+    Attributes:
+        tokens: Tokens generated.
+        prompt_seconds: From the start to the first token: the prompt is read, one token is drawn.
+        decode_seconds: From the first token to the last.
+    """
+
+    tokens: int = 0
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+    @property
+    def decode_tok_s(self) -> float | None:
+        """Tokens per second after the first token; None for an answer of fewer than two."""
+        if self.tokens < 2 or self.decode_seconds <= 0:
+            return None
+        return (self.tokens - 1) / self.decode_seconds
+
+    def follow(self, ids: Iterator[int]) -> Iterator[int]:
+        """Passes tokens on, and counts and times them."""
+        start = time.perf_counter()
+        for token in ids:
+            seconds = time.perf_counter() - start
+            if self.tokens == 0:
+                self.prompt_seconds = seconds
+            self.tokens += 1
+            self.decode_seconds = seconds - self.prompt_seconds
+            yield token
+
+
+def generate_text(
+    model: Model,
+    tokenizer: Tokenizer,
+    prompt: Items[int],
+    sampling: Sampling,
+    max_new_tokens: int | None = None,
+    stop: Items[str] = (),
+    sequence: Sequence | None = None,
+    speed: Speed | None = None,
+    speculation: Speculation | None = None,
+) -> Iterator[str]:
+    """Yields the text that follows a prompt, in pieces, up to and without a stop string.
+
+    Args:
+        model: The model; its stop tokens end the text as well.
+        tokenizer: Its tokenizer.
+        prompt: Token ids.
+        sampling: How tokens are drawn.
+        max_new_tokens: See `Model.generate`.
+        stop: Strings that end the text.
+        sequence: See `Model.generate`.
+        speed: Gets the number of tokens and the seconds that they took.
+        speculation: See `Model.generate`.
+
+    Raises:
+        TamizError: A stop string is empty, or see `Model.generate`.
+    """
+    if "" in stop:
+        raise TamizError("a stop string is empty, expected at least one character")
+    ids = model.generate(prompt, sampling, max_new_tokens, sequence, speculation)
+    if speed is not None:
+        ids = speed.follow(ids)
+    yield from until_stop(tokenizer_pieces(tokenizer, ids), stop)
+
+
+def tokenizer_pieces(tokenizer: Tokenizer, ids: Iterator[int]) -> Iterator[str]:
+    """The text of tokens as they come."""
+    stream = tokenizer.stream()
+    for token in ids:
+        yield stream.push(token)
+    yield stream.end()
+
+
+def until_stop(pieces: Iterator[str], stop: Items[str]) -> Iterator[str]:
+    """Passes pieces of text on up to the first stop string.
+
+    Text that may be the beginning of a stop string is held back until that is decided.
+    """
+    held = ""
+    for piece in pieces:
+        held += piece
+        ends = [held.find(text) for text in stop if text in held]
+        safe = min(ends, default=len(held) - _possible_beginning(held, stop))
+        if safe > 0:
+            yield held[:safe]
+            held = held[safe:]
+        if ends:
+            return
+    if held:
+        yield held
+
+
+def _possible_beginning(text: str, stop: Items[str]) -> int:
+    """Length of the longest end of `text` that a stop string begins with."""
+    longest = max((len(string) - 1 for string in stop), default=0)
+    for length in range(min(longest, len(text)), 0, -1):
+        if any(string.startswith(text[-length:]) for string in stop):
+            return length
+    return 0

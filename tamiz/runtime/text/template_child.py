@@ -1,0 +1,111 @@
+"""The process that renders a chat template: ``python -m tamiz.runtime.text.template_child``.
+
+A template is a program that came with a model. jinja2 evaluates constant expressions while it
+compiles, and one call into C can run for hours, so compiling and rendering happen here, where the
+system ends what takes too long (SIGPROF) and refuses what takes too much (RLIMIT_AS).
+
+Protocol: one JSON object per line. Requests: ``{"source", "now", "seconds", "memory"}`` once, then
+``{"values"}`` per rendering. ``now`` is a time in ISO 8601, or null for the time of each rendering.
+Answers: ``{"text"}`` or ``{"error"}``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import jinja2
+import jinja2.exceptions
+import jinja2.ext
+import jinja2.sandbox
+
+#: Longest prompt, in characters.
+_LONGEST = 16 << 20
+
+
+class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """jinja2 lets a forbidden attribute pass as undefined until it is used; here it ends all."""
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+        """Refuses the attribute."""
+        kind = type(obj).__name__
+        raise jinja2.exceptions.SecurityError(f"access to {attribute!r} of a {kind} is unsafe")
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _compile(source: str, now: str | None) -> jinja2.Template:
+    def strftime_now(form: str) -> str:
+        time = datetime.datetime.fromisoformat(now) if now else datetime.datetime.now()
+        return time.strftime(form)
+
+    environment = _Sandbox(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = strftime_now
+    return environment.from_string(source)
+
+
+def _limit_memory(growth: int) -> None:
+    """Limits the growth of this process, in bytes."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        size = int(file.read().split()[0]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = size + growth if hard == resource.RLIM_INFINITY else min(size + growth, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+
+
+def _attempt(work: Callable[[], str], seconds: float, memory: int) -> dict[str, str]:
+    """The answer to a request; the system ends the process when its time limit is over."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        text = work()
+        if len(text) > _LONGEST:
+            return {"error": f"writes {len(text)} characters, expected at most {_LONGEST}"}
+        return {"text": text}
+    except MemoryError:
+        return {"error": f"takes more than {memory >> 20} MB"}
+    except RecursionError:
+        return {"error": "is nested too deeply"}
+    except Exception as error:  # a template can raise anything that its expressions raise
+        return {"error": str(error)[:1000] or type(error).__name__}
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def main() -> None:
+    """Compiles the template of the first line and renders the values of every other."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the parent
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    first = json.loads(sys.stdin.readline())
+    seconds, memory = first["seconds"], first["memory"]
+    _limit_memory(memory)
+    compiled: list[jinja2.Template] = []
+
+    def compile_source() -> str:
+        compiled.append(_compile(first["source"], first["now"]))
+        return ""
+
+    answer = _attempt(compile_source, seconds, memory)
+    print(json.dumps(answer), flush=True)
+    for line in sys.stdin if compiled else ():
+        values = json.loads(line)["values"]
+        answer = _attempt(lambda: compiled[0].render(values), seconds, memory)  # noqa: B023
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

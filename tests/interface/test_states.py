@@ -1,0 +1,66 @@
+"""What a graph keeps of a sequence, as its inputs tell."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tamiz.interface.states import State, present_of, stacked
+
+
+@dataclass
+class Input:
+    """What a session tells of one."""
+
+    name: str
+    shape: list[int | str]
+    type: str = "tensor(float)"
+
+
+KEYS = Input("past_key_values.3.key", ["batch", 2, "past", 16])
+EVENT = Input("past_event.3.attn_q", ["batch", 7], "tensor(int64)")
+SKETCH = Input("past_layers.sketch", [30, "batch", 2, "past", 3], "tensor(uint8)")
+
+
+@pytest.mark.parametrize(
+    ("value", "present", "shape", "kind", "axis"),
+    [
+        (KEYS, "present.3.key", (5, 2, 9, 16), np.float32, 2),
+        (EVENT, "present_event.3.attn_q", (5, 7), np.int64, None),
+        (SKETCH, "present_layers.sketch", (30, 5, 2, 9, 3), np.uint8, 3),
+    ],
+)
+def test_states(value, present, shape, kind, axis):
+    state = State.of(value)
+    assert (state.past, state.present, state.axis) == (value.name, present, axis)
+    assert state.shape(9, batch=5) == shape
+    zeros = state.zeros(batch=5)
+    assert zeros.dtype == kind
+    assert not zeros.any()
+    assert zeros.shape == tuple(0 if size == 9 else size for size in shape)
+
+
+def test_the_first_tokens():
+    state = State.of(SKETCH)
+    array = np.arange(np.prod(state.shape(9))).reshape(state.shape(9))
+    np.testing.assert_array_equal(state.first(array, 4), array[:, :, :, :4])
+    fixed = np.ones((1, 7))
+    assert State.of(EVENT).first(fixed, 4) is fixed
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Input("past_a.0", ["batch", 2], "tensor(float16)"),
+        Input("past_a.0", ["batch", "heads", "past", 16]),
+        Input("past_layers.a", [30, "batch"]),
+    ],
+)
+def test_no_states(value):
+    assert State.of(value) is None
+
+
+def test_names():
+    assert stacked("past_key_values.3.key") == "past_layers.key_values"
+    assert stacked("past_event.3.attn_q") == "past_layers.event"
+    assert present_of(stacked("past_sketch.0")) == "present_layers.sketch"

@@ -1,0 +1,30 @@
+import pytest
+
+from tamiz.files.errors import TamizError
+from tamiz.runtime.batching.pages import PAGE, Pages, pages_of
+from tamiz_ops import attention_reference
+
+
+def test_pages_are_as_large_as_the_op_has_them() -> None:
+    assert PAGE == attention_reference.PAGE
+
+
+def test_tokens_are_rounded_up_to_pages() -> None:
+    assert [pages_of(n) for n in (0, 1, 64, 65)] == [0, 1, 1, 2]
+
+
+def test_a_page_belongs_to_one_owner_until_it_is_given_back() -> None:
+    pages = Pages(4)
+    first, second = pages.take(65), pages.take(64)
+    assert sorted([*first, *second]) == [0, 1, 2]
+    assert pages.free == 1
+    pages.give_back(first)
+    assert pages.free == 3
+    assert pages.take(65) == first
+
+
+def test_what_does_not_fit_takes_nothing() -> None:
+    pages = Pages(2)
+    with pytest.raises(TamizError, match=r"129 tokens needs 3 pages .*, but 2 of the batch's 2"):
+        pages.take(129)
+    assert pages.free == 2
