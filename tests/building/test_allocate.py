@@ -8,7 +8,8 @@ import gguf
 import pytest
 
 from kit.command_line import ok, refused
-from tamiz.building import fitting, paying
+from tamiz.building import paying
+from tamiz.building.fit import fitting
 from tamiz.building.build import Options, build
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
