@@ -1,4 +1,4 @@
-"""Techniques alone and together: quality and speed, stored for `docs/results.py`.
+"""Techniques alone and together: quality and speed, stored for `tools/site/results.py`.
 
     python benchmarks/composition.py build   DENSE FOLDER --calibration FILE [--max-dppl 0.012]
     python benchmarks/composition.py quality DENSE FOLDER --text FILE [--windows 8]
@@ -7,7 +7,7 @@
 
 FOLDER gets a bundle for each of TECHNIQUES and of TOGETHER below, and results.json. `--only NAME …`
 limits a step to some of the bundles. `store` writes a file of results, from which
-`docs/results.py` makes a table and a chart of speed over Δppl.
+`tools/site/results.py` makes a table and a chart of speed over Δppl.
 
 - Every bundle comes from `tamiz build --max-dppl`, so the gate of the whole model has held it; with
   a head shortlist, which recall judges, it has held the same bundle without. Text unlike the

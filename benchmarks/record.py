@@ -1,6 +1,6 @@
 """What every result of a benchmark is stored with: machine, versions, commit, date and load.
 
-`docs/results.py` makes the pages of results from these files.
+`tools/site/results.py` makes the pages of results from these files.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 import dataclasses
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -11,18 +10,19 @@ from pydantic import Field
 
 from kit.command_line import ok
 from kit.noisy import NoisyConfig, noisy
+from kit.rooms import ROOT
 from kit.scripts import load_script
 from tamiz.api import hookspecs
 from tamiz.api.technique import Claim, Mode, Resource
 from tamiz.plugins import load
 
-GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"
+GENERATE = ROOT / "tools" / "site" / "generate.py"
 
 
 @pytest.fixture
 def generate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(GENERATE.parent))
-    return load_script("docs/generate.py")
+    return load_script("tools/site/generate.py")
 
 
 def test_reference_pages_are_current() -> None:
@@ -33,7 +33,7 @@ def test_reference_pages_are_current() -> None:
 
 
 def test_the_page_of_commands_shows_their_help() -> None:
-    page = (GENERATE.parent / "reference" / "cli.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
     _, _, told = ok("schema", "--help").partition("\n")
     assert told.strip() in page
 

@@ -24,7 +24,7 @@ DOCUMENTS = {
 
 @pytest.fixture
 def requirements(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "site"))
     return importlib.import_module("requirements")
 
 

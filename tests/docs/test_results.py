@@ -13,13 +13,13 @@ import pytest
 from kit.rooms import ROOT
 from tamiz.evaluation.bench import Measurement, ratios
 
-SCRIPT = ROOT / "docs" / "results.py"
+SCRIPT = ROOT / "tools" / "site" / "results.py"
 README = "# tamiz\n\n{0}\n\nold\n\n{1}\n\n## Install\n"
 
 
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "site"))
     return importlib.import_module("results")
 
 

@@ -1,6 +1,6 @@
-"""Sphinx builds the site from the Markdown of this folder: `tox -e docs`.
+"""Sphinx builds the site from the Markdown of `docs/`: `tox -e docs`.
 
-Pages are plain Markdown that also reads well in a repository browser. Links to files outside this
+Pages are plain Markdown that also reads well in a repository browser. Links to files outside that
 folder become downloads, and links to the README of a technique lead to its page of the site.
 """
 
@@ -30,7 +30,7 @@ myst_heading_anchors = 3
 
 html_theme = "furo"
 html_title = f"tamiz {__version__}"
-html_static_path = ["_static"]
+html_static_path = ["../../docs/_static"]
 html_css_files = ["tamiz.css"]
 html_theme_options = {"sidebar_hide_name": False}
 html_copy_source = False

@@ -1,4 +1,4 @@
-"""Makes the pages of results from stored measurements: `python docs/results.py [--check]`.
+"""Makes the pages of results from stored measurements: `python tools/site/results.py [--check]`.
 
 Reads `benchmarks/results/*.json`, which the scripts of `benchmarks/` write with ``--json``
 (`benchmarks/record.py`). Writes `docs/results/index.md`, the charts of comparisons and of
@@ -35,14 +35,14 @@ from result_tables import (
     table,
 )
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-MARKERS = ("<!-- results: made by docs/results.py -->", "<!-- end of results -->")
+MARKERS = ("<!-- results: made by tools/site/results.py -->", "<!-- end of results -->")
 _INTRO = """\
-This page is made by `docs/results.py` from the files in `benchmarks/results`. Each file has its
-machine, versions, date and commit. Speeds are medians of interleaved rounds, in tokens per second:
-higher is better. [The notebook](notebook.md) has everything that was measured before, dated, also
-what lost.
+This page is made by `tools/site/results.py` from the files in `benchmarks/results`. Each file has
+its machine, versions, date and commit. Speeds are medians of interleaved rounds, in tokens per
+second: higher is better. [The notebook](notebook.md) has everything that was measured before,
+dated, also what lost.
 
 To measure your machine: `tamiz bench small --against dense`, or `benchmarks/peers.py` with other
 engines."""
@@ -132,7 +132,7 @@ def main() -> None:
     stale += [folder / n for n, digest in drawn.items() if not charts.is_of(folder / n, digest)]
     if "--check" in sys.argv:
         names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
-        sys.exit(f"not current, run python docs/results.py: {names}" if stale else 0)
+        sys.exit(f"not current, run python tools/site/results.py: {names}" if stale else 0)
     for path in stale:
         if path in texts:
             path.write_text(texts[path], "utf-8")

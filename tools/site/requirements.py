@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-DATA = Path(__file__).with_suffix(".json")
+DATA = Path(__file__).parents[2] / "docs" / "requirements.json"
 
 
 class Requirement(NamedTuple):

@@ -1,4 +1,4 @@
-"""Writes the reference pages from the declarations: `python docs/generate.py [--check]`.
+"""Writes the reference pages from the declarations: `python tools/site/generate.py [--check]`.
 
 docs/reference/ops.md from the native op table, techniques.md from the techniques' declarations,
 interactions.md from what the resolver says of them, requirements.md from requirements.json,
@@ -26,8 +26,9 @@ from tamiz.cli._settings import by_standing, settings
 from tamiz.planning.policy_schema import policy_model
 from tamiz.plugins import load
 
-PAGES = Path(__file__).parent / "reference"
-PLUGINS = Path(__file__).parents[1] / "plugins"
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "reference"
+PLUGINS = ROOT / "plugins"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -228,7 +229,7 @@ def main() -> None:
             if "--check" not in sys.argv:
                 path.write_text(text + "\n", encoding="utf-8")
     if "--check" in sys.argv and stale:
-        sys.exit(f"not current, run python docs/generate.py: {', '.join(stale)}")
+        sys.exit(f"not current, run python tools/site/generate.py: {', '.join(stale)}")
 
 
 if __name__ == "__main__":
