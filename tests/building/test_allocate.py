@@ -9,8 +9,8 @@ import pytest
 
 from kit.command_line import ok, refused
 from tamiz.building import paying
-from tamiz.building.fit import fitting
 from tamiz.building.build import Options, build
+from tamiz.building.fit import fitting
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
