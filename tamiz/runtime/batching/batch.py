@@ -4,7 +4,7 @@ A run reads the weights once for all its tokens, so that a step of eight sequenc
 longer than a step of one. The tokens of all sequences stand in one row of the batch, without
 padding; the graph's input `sequences` says which are whose, and in which pages of the cache the
 keys and values of each lie. Every sequence has the text and the logits that it has alone, bit for
-bit.
+bit; so pages that were read once serve every sequence that begins with the same tokens.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tamiz.interface.switches import switch_input
 from tamiz.runtime import large_pages
 from tamiz.runtime.batching.pace import Pace
 from tamiz.runtime.batching.pages import PAGE, Pages, pages_of
+from tamiz.runtime.batching.prefix_cache import PrefixCache
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampler, Sampling
 from tamiz.runtime.sequence import CHUNK, Logits, bind, check_tokens
@@ -35,34 +36,61 @@ class Member:
     Attributes:
         tokens: What has been read so far.
         unread: What the next runs read.
+        drafts: Tokens that may follow the unread ones; the run that reads the last unread token
+            reads them as well, so that `accept` can keep those that prove right.
         room: Tokens that it can have.
-        logits: ``[V]`` of the token that follows, until the batch runs again; None while tokens
-            are unread.
+        cached: Tokens of the prompt that an earlier sequence had read.
+        rows: Logits ``[1 + drafts, V]`` after the last token and after each draft, until the batch
+            runs again; None while tokens are unread.
     """
 
-    def __init__(self, prompt: Ids[int], room: int, pages: list[int], vocabulary: int) -> None:
+    def __init__(
+        self, prompt: Ids[int], room: int, pages: list[int], vocabulary: int, cached: int = 0
+    ) -> None:
         """Use `Batch.add`."""
-        self.tokens: list[int] = []
-        self.unread = list(prompt)
+        self.tokens = list(prompt[:cached])
+        self.unread = list(prompt[cached:])
+        self.drafts: list[int] = []
         self.room = room
-        self.logits: Logits | None = None
+        self.cached = cached
+        self.rows: Logits | None = None
         self.pages = pages
+        self.kept = cached // PAGE
+        self.scope = b""
         self._vocabulary = vocabulary
 
-    def append(self, token: int) -> None:
+    @property
+    def logits(self) -> Logits | None:
+        """``[V]`` of the token that follows all that were read; None while tokens are unread."""
+        return None if self.rows is None else self.rows[-1]
+
+    def append(self, token: int, drafts: Ids[int] = ()) -> None:
         """Adds a token for the next run to read.
 
+        Args:
+            token: The token.
+            drafts: Tokens that may follow it; those that the sequence has no room for are left out.
+
         Raises:
-            TamizError: The model does not know the token, or the sequence has no room for it.
+            TamizError: The model does not know a token, or the sequence has no room for it.
         """
-        check_tokens((token,), self._vocabulary)
-        if len(self.tokens) + len(self.unread) >= self.room:
+        check_tokens((token, *drafts), self._vocabulary)
+        length = len(self.tokens) + len(self.unread)
+        if length >= self.room:
             raise TamizError(
                 f"the sequence has {self.room} tokens, which is all that it was added with room"
                 " for; try more room in Batch.add"
             )
         self.unread.append(token)
-        self.logits = None
+        self.drafts = list(drafts[: self.room - length - 1])
+        self.rows = None
+
+    def accept(self, drafts: int) -> None:
+        """Forgets the tokens of the last run after so many of its drafts."""
+        if self.rows is None:
+            raise TamizError("the sequence has unread tokens, so no draft was verified")
+        del self.tokens[len(self.tokens) - len(self.rows) + 1 + drafts :]
+        self.rows = self.rows[: 1 + drafts]
 
 
 class Batch:
@@ -73,7 +101,9 @@ class Batch:
         tokens: Tokens that all sequences together can have.
     """
 
-    def __init__(self, model: Model, tokens: int, slowdown: float = 1.45) -> None:
+    def __init__(
+        self, model: Model, tokens: int, slowdown: float = 1.45, prefixes: bool = False
+    ) -> None:
         """Allocates the cache; pages that were never used cost no memory.
 
         Args:
@@ -81,6 +111,8 @@ class Batch:
             tokens: Tokens that all sequences together can have, rounded up to pages of 64.
             slowdown: How many times as long a run may take while a prompt is read, as one where
                 all sequences step: the prompt is read in parts of as many tokens as this allows.
+            prefixes: Pages of tokens that were read stay, as long as no sequence needs their room,
+                for sequences that begin with the same tokens.
 
         Raises:
             TamizError: The bundle does not run with several sequences, or a number is out of
@@ -94,6 +126,8 @@ class Batch:
         self.members: list[Member] = []
         self._model = model
         self._pages = Pages(pages_of(tokens))
+        self._prefixes = PrefixCache(self._pages)
+        self._keeps = prefixes
         self.tokens = self._pages.count * PAGE
         self._pace = Pace(slowdown)
         self._binding = model.session.io_binding()
@@ -107,16 +141,25 @@ class Batch:
 
     @property
     def free(self) -> int:
-        """Tokens that the free pages hold."""
-        return self._pages.free * PAGE
+        """Tokens that the pages hold which no sequence has."""
+        return (self._pages.free + self._prefixes.unused) * PAGE
 
-    def add(self, prompt: Ids[int], room: int) -> Member:
+    @property
+    def lacking(self) -> int:
+        """Tokens for which the next run may lack pages, see `add`."""
+        ends = ((len(m.tokens) + len(m.unread) + len(m.drafts), m) for m in self.members)
+        return sum(max(0, pages_of(end) - len(m.pages)) for end, m in ends) * PAGE - self.free
+
+    def add(self, prompt: Ids[int], room: int, reserve: bool = True, scope: bytes = b"") -> Member:
         """Adds a sequence; the next runs read its prompt.
 
         Args:
             prompt: Token ids, at least one.
-            room: Tokens that the sequence can have, with its prompt. Their pages are taken now, so
-                that the sequence can come to its end.
+            room: Tokens that the sequence can have, with its prompt.
+            reserve: Pages for all its room are taken now, so that the sequence can come to its
+                end. Without it they are taken as it grows: before each run, `lacking` must not be
+                above 0.
+            scope: Pages are shared only among sequences of one scope.
 
         Raises:
             TamizError: The prompt is empty, does not fit, or has a token that the model does not
@@ -133,7 +176,16 @@ class Batch:
                 f" {self._model.limit} tokens (max_position_embeddings of config.json)"
             )
         check_tokens(prompt, self._model.vocabulary)
-        member = Member(prompt, room, self._pages.take(room), self._model.vocabulary)
+        # The last token is read in any case: its logits are wanted.
+        pages = self._prefixes.find(prompt[:-1], scope)
+        cached = len(pages) * PAGE
+        try:
+            pages += self._take(pages_of(room if reserve else len(prompt)) - len(pages))
+        except TamizError:
+            self._pages.give_back(pages)
+            raise
+        member = Member(prompt, room, pages, self._model.vocabulary, cached)
+        member.scope = scope
         self.members.append(member)
         return member
 
@@ -144,6 +196,7 @@ class Batch:
             ValueError: It is not in the batch.
         """
         self.members.remove(member)
+        self._keep(member)
         self._pages.give_back(member.pages)
 
     def run(self) -> list[Member]:
@@ -153,19 +206,25 @@ class Batch:
             The sequences that nothing is unread of since this run: their `logits` are set.
         """
         steps = [member for member in self.members if len(member.unread) == 1]
-        parts = self._parts(len(steps))
+        parts = self._parts(sum(1 + len(member.drafts) for member in steps))
         if not steps and not parts:
             return []
+        for member in self.members:
+            self._keep(member)
         # Where logits are wanted comes last: the head is computed for these rows only.
         ready = [member for member, count in parts if count == len(member.unread)] + steps
-        segments = [(member, count - (member in ready)) for member, count in parts]
-        segments += [(member, 1) for member in ready]
+        segments = [(m, m.unread[: count - (m in ready)]) for m, count in parts]
+        rows = [(member, [member.unread[-1], *member.drafts]) for member in ready]
         start = time.perf_counter()
-        logits = self._read([part for part in segments if part[1]], len(ready))
+        logits = self._read(
+            [segment for segment in segments if segment[1]] + rows, sum(len(r) for _, r in rows)
+        )
         seconds = time.perf_counter() - start
-        self._pace.add(len(steps), sum(count for _, count in parts), seconds)
-        for member, row in zip(ready, logits, strict=True):
-            member.logits = row
+        drafts = sum(len(member.drafts) for member in steps)
+        self._pace.add(len(steps) + drafts, sum(count for _, count in parts), seconds)
+        for member, ids in rows:
+            member.rows, logits = logits[: len(ids)], logits[len(ids) :]
+            member.unread, member.drafts = [], []
         return ready
 
     def generate(
@@ -200,10 +259,11 @@ class Batch:
                     answers[self.add(prompt, room)] = number, Sampler(sampling)
                     following = next(waiting, None)
                 for member in self.run():
-                    if member not in answers or member.logits is None:
+                    logits = member.logits
+                    if member not in answers or logits is None:
                         continue
                     number, sampler = answers[member]
-                    token = sampler(member.logits)
+                    token = sampler(logits)
                     ended = token in self._model.stop_ids
                     if not ended:
                         yield number, token
@@ -225,18 +285,31 @@ class Batch:
                 left -= found[-1][1]
         return found
 
-    def _read(self, segments: list[tuple[Member, int]], keep: int) -> Logits:
-        """Reads so many tokens of each member; returns the logits ``[keep, V]`` of the last."""
+    def _take(self, count: int) -> list[int]:
+        """Takes pages, if need be those that no sequence reads any more."""
+        self._prefixes.evict(max(0, count - self._pages.free))
+        return self._pages.take(count)
+
+    def _keep(self, member: Member) -> None:
+        """Keeps the pages that a sequence has filled since the last run."""
+        full = len(member.tokens) // PAGE
+        if self._keeps and full > member.kept:
+            self._prefixes.keep(member.tokens, member.pages, member.scope)
+            member.kept = full
+
+    def _read(self, segments: list[tuple[Member, list[int]]], keep: int) -> Logits:
+        """Reads these tokens of each member; returns the logits ``[keep, V]`` of the last."""
         model, ids, positions, rows = self._model, list[int](), list[int](), []
         width = 0
-        for member, count in segments:
-            past = len(member.tokens)
-            rows.append((past, count, member.pages[: pages_of(past + count)]))
+        for member, part in segments:
+            past, end = len(member.tokens), len(member.tokens) + len(part)
+            member.pages += self._take(max(0, pages_of(end) - len(member.pages)))
+            rows.append((past, len(part), member.pages[: pages_of(end)]))
             width = max(width, len(rows[-1][2]))
-            member.tokens += member.unread[:count]
-            del member.unread[:count]
-            ids += member.tokens[past:]
-            positions += range(past, past + count)
+            member.tokens += part
+            del member.unread[: len(part)]
+            ids += part
+            positions += range(past, end)
         table = np.zeros((len(rows), 2 + width), np.int64)
         for row, (past, count, pages) in zip(table, rows, strict=True):
             row[:2], row[2 : 2 + len(pages)] = (past, count), pages

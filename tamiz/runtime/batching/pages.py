@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tamiz.files.errors import TamizError
 
 #: Tokens of a page, as the op `Attention` divides a cache.
@@ -14,7 +16,7 @@ def pages_of(tokens: int) -> int:
 
 
 class Pages:
-    """Which pages of a cache are free.
+    """How many owners each page of a cache has; a page without an owner is free.
 
     Attributes:
         count: Pages of the cache.
@@ -24,27 +26,41 @@ class Pages:
         """All of `count` pages are free."""
         self.count = count
         self._free = list(range(count))[::-1]
+        self._owners = [0] * count
 
     @property
     def free(self) -> int:
         """Number of free pages."""
         return len(self._free)
 
-    def take(self, tokens: int) -> list[int]:
-        """Takes pages for so many tokens; those that were returned last come first.
+    def take(self, count: int) -> list[int]:
+        """Takes pages for their first owner; those that were returned last come first.
 
         Raises:
             TamizError: Too few are free.
         """
-        wanted = pages_of(tokens)
-        if wanted > self.free:
+        if count > self.free:
             raise TamizError(
-                f"a sequence of {tokens} tokens needs {wanted} pages of {PAGE} tokens, but"
-                f" {self.free} of the batch's {self.count} are free; try again when a sequence was"
-                " removed, or a batch of more tokens"
+                f"{count} pages of {PAGE} tokens are needed, but {self.free} of the batch's"
+                f" {self.count} are free; try again when a sequence was removed, or a batch of"
+                " more tokens"
             )
-        return [self._free.pop() for _ in range(wanted)]
+        taken = [self._free.pop() for _ in range(count)]
+        self.share(taken)
+        return taken
+
+    def share(self, pages: Iterable[int]) -> None:
+        """Adds an owner to each page."""
+        for page in pages:
+            self._owners[page] += 1
+
+    def shared(self, page: int) -> bool:
+        """Whether a page has more than one owner."""
+        return self._owners[page] > 1
 
     def give_back(self, pages: list[int]) -> None:
-        """Makes pages free."""
-        self._free += reversed(pages)
+        """Removes an owner from each page."""
+        for page in reversed(pages):
+            self._owners[page] -= 1
+            if not self._owners[page]:
+                self._free.append(page)

@@ -42,8 +42,10 @@ def bits(logits: np.ndarray | None) -> np.ndarray:
 class Schedule:
     """A batch whose sequences come, go and step as a test draws it; all logits are checked."""
 
-    def __init__(self, model: Model, expected: list[np.ndarray], slowdown: float) -> None:
-        self.batch = Batch(model, 12 * PAGE, slowdown)
+    def __init__(
+        self, model: Model, expected: list[np.ndarray], slowdown: float, prefixes: bool
+    ) -> None:
+        self.batch = Batch(model, 12 * PAGE, slowdown, prefixes)
         self.expected = expected
         self.texts: dict[Member, int] = {}
 
@@ -53,8 +55,11 @@ class Schedule:
         if len(ids) <= self.batch.free:
             self.texts[self.batch.add(ids[: prompt % len(ids) + 1], len(ids))] = text
 
-    def run(self, waiting: int) -> None:
-        """Gives all that have been read but one their next token, and runs."""
+    def run(self, waiting: int, drafts: int = 0) -> None:
+        """Gives all that have been read but one their next token, and runs.
+
+        Each also gets drafts, the last of which is wrong.
+        """
         for place, (member, text) in enumerate(list(self.texts.items())):
             at = len(member.tokens) + len(member.unread)
             if member.unread or place == waiting:
@@ -62,10 +67,20 @@ class Schedule:
             if at == len(TEXTS[text]):
                 self.remove(place)
             else:
-                member.append(TEXTS[text][at])
+                right = TEXTS[text][at + 1 : at + drafts]
+                member.append(TEXTS[text][at], [*right, 0][:drafts])
         for member in self.batch.run():
-            row = self.expected[self.texts[member]][len(member.tokens) - 1]
-            np.testing.assert_array_equal(bits(member.logits), row)
+            assert member.rows is not None
+            text = self.texts[member]
+            first = len(member.tokens) - len(member.rows)
+            right = [0 for n in range(first + 1, len(member.tokens)) if self.right(member, text, n)]
+            member.accept(len(right))
+            rows = self.expected[text][first : first + 1 + len(right)]
+            np.testing.assert_array_equal(bits(member.rows), rows)
+
+    def right(self, member: Member, text: int, place: int) -> bool:
+        """Whether a token that was read is the text's, as are all before it."""
+        return member.tokens[: place + 1] == TEXTS[text][: place + 1]
 
     def remove(self, place: int) -> None:
         """Removes the sequence at a place, if there is one."""
@@ -78,7 +93,7 @@ class Schedule:
 ACTION = st.one_of(
     st.tuples(st.just("add"), st.integers(0, len(TEXTS) - 1), st.integers(0, 300)),
     st.tuples(st.just("run"), st.integers(0, 8)),
-    st.tuples(st.just("run"), st.integers(0, 8)),
+    st.tuples(st.just("run"), st.integers(0, 8), st.integers(0, 4)),
     st.tuples(st.just("remove"), st.integers(0, 8)),
 )
 
@@ -98,10 +113,13 @@ def test_logits_have_the_bits_that_a_sequence_has_alone(
         st.sampled_from(models),
         st.lists(ACTION, min_size=10, max_size=50),
         st.sampled_from([1.0, 1.5, 1e6]),
+        st.booleans(),
     )
     @settings(max_examples=10, database=None, derandomize=True)
-    def check(model: Model, actions: list[tuple[Any, ...]], slowdown: float) -> None:
-        schedule = Schedule(model, expected, slowdown)
+    def check(
+        model: Model, actions: list[tuple[Any, ...]], slowdown: float, prefixes: bool
+    ) -> None:
+        schedule = Schedule(model, expected, slowdown, prefixes)
         for text in (0, 1):
             schedule.add(text, 5)
         for action, *numbers in actions:
@@ -195,7 +213,7 @@ REFUSED: list[tuple[list[int], int, str]] = [
     ([1] * 6, 5, "the prompt has 6 tokens, expected at least 1 and at most .* 5"),
     ([1], 513, "a sequence of 513 tokens does not fit: the model's limit is 512 tokens"),
     ([262], 5, "token 262 is unknown to the model, which knows 0 to 261"),
-    ([1], 300, "300 tokens needs 5 pages of 64 tokens, but 4 of the batch's 4 are free; try"),
+    ([1], 300, "5 pages of 64 tokens are needed, but 4 of the batch's 4 are free; try"),
 ]
 
 

@@ -13,18 +13,21 @@ def test_tokens_are_rounded_up_to_pages() -> None:
     assert [pages_of(n) for n in (0, 1, 64, 65)] == [0, 1, 1, 2]
 
 
-def test_a_page_belongs_to_one_owner_until_it_is_given_back() -> None:
+def test_a_page_is_free_when_its_last_owner_gave_it_back() -> None:
     pages = Pages(4)
-    first, second = pages.take(65), pages.take(64)
+    first, second = pages.take(2), pages.take(1)
     assert sorted([*first, *second]) == [0, 1, 2]
-    assert pages.free == 1
+    pages.share(first[:1])
     pages.give_back(first)
+    assert pages.free == 2
+    assert [pages.shared(page) for page in (*first, *second)] == [False] * 3
+    pages.give_back(first[:1])
     assert pages.free == 3
-    assert pages.take(65) == first
+    assert sorted(pages.take(2)) == sorted(first)
 
 
 def test_what_does_not_fit_takes_nothing() -> None:
     pages = Pages(2)
-    with pytest.raises(TamizError, match=r"129 tokens needs 3 pages .*, but 2 of the batch's 2"):
-        pages.take(129)
+    with pytest.raises(TamizError, match=r"3 pages of 64 .*, but 2 of the batch's 2"):
+        pages.take(3)
     assert pages.free == 2

@@ -1,0 +1,87 @@
+"""Pages of tokens that were read before, under a name that says all that their contents depend on.
+
+name_0 = H(scope),  name_n = H(name_{n-1}, tokens of the n-th page)
+
+The keys and values of a token depend on the model, its switches and all tokens up to it, and not on
+how the tokens were divided into runs. So a page that is found holds the bits that reading the
+tokens again would give. Model and switches are those of the batch, whose cache this is.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from collections.abc import Sequence as Ids
+from hashlib import blake2b
+
+import numpy as np
+
+from tamiz.runtime.batching.pages import PAGE, Pages
+
+
+class PrefixCache:
+    """Full pages by the tokens that they end; the cache is one owner of each."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Starts empty.
+
+        Args:
+            pages: The pages of the batch.
+        """
+        self._pages = pages
+        self._named: OrderedDict[bytes, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Number of pages that are kept."""
+        return len(self._named)
+
+    @property
+    def unused(self) -> int:
+        """Pages that no sequence reads, so that they can be freed."""
+        return sum(not self._pages.shared(page) for page in self._named.values())
+
+    def find(self, tokens: Ids[int], scope: bytes) -> list[int]:
+        """Pages that hold the beginning of a text; the caller becomes an owner of each.
+
+        Args:
+            tokens: The text.
+            scope: Only pages that were kept in the same scope are found.
+        """
+        found: list[bytes] = []
+        for name in names(tokens, scope):
+            if name not in self._named:
+                break
+            found.append(name)
+        self._touch(found)
+        pages = [self._named[name] for name in found]
+        self._pages.share(pages)
+        return pages
+
+    def keep(self, tokens: Ids[int], pages: Ids[int], scope: bytes) -> None:
+        """Keeps the full pages of a text that was read; a page that is kept already stays."""
+        kept = list(names(tokens, scope))
+        for name, page in zip(kept, pages, strict=False):
+            if name not in self._named:
+                self._named[name] = page
+                self._pages.share([page])
+        self._touch(kept)
+
+    def evict(self, count: int) -> None:
+        """Frees up to `count` pages that no sequence reads, those of the oldest use first."""
+        unused = (name for name, page in self._named.items() if not self._pages.shared(page))
+        for name in [name for name, _ in zip(unused, range(count), strict=False)]:
+            self._pages.give_back([self._named.pop(name)])
+
+    def _touch(self, used: list[bytes]) -> None:
+        """Marks pages as used, the beginning of a text last: without it none of them is found."""
+        for name in reversed(used):
+            self._named.move_to_end(name)
+
+
+def names(tokens: Ids[int], scope: bytes) -> Iterator[bytes]:
+    """The names of the full pages of a text."""
+    name = blake2b(scope, digest_size=32).digest()
+    for end in range(PAGE, len(tokens) + 1, PAGE):
+        page = np.array(tokens[end - PAGE : end], np.int64).tobytes()
+        name = blake2b(name + page, digest_size=32).digest()
+        yield name
