@@ -196,7 +196,7 @@ class HookError(Exception):
         reason: The error.
     """
 
-    def __init__(self, plugin: str, reason: Exception) -> None:
+    def __init__(self, plugin: str, reason: BaseException) -> None:
         super().__init__(plugin, reason)
         self.plugin, self.reason = plugin, reason
 
@@ -206,18 +206,18 @@ def _register(manager: pluggy.PluginManager, plugin: Plugin, point: EntryPoint) 
     if manager.has_plugin(plugin.name):
         plugin.error = "another installed distribution has a plugin of this name"
         return
-    try:
-        with _signals_held():
+    with _signals_held():
+        try:
             module = point.load()
-        manager.register(_hooks(module, plugin.name), plugin.name)
-        manager.check_pending()
-    except Exception as error:  # whatever a stranger's module raises
-        _skip(manager, plugin, error)
+            manager.register(_hooks(module, plugin.name), plugin.name)
+            manager.check_pending()
+        except BaseException as error:  # the module's own: Ctrl-C and SIGTERM wait
+            _skip(manager, plugin, error)
 
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Holds back SIGINT and SIGTERM: an import that they break off leaves half a module behind."""
+    """Holds back SIGINT and SIGTERM: an import that they interrupt leaves half a module behind."""
     if threading.current_thread() is not threading.main_thread():  # handlers run in the main one
         yield
         return
@@ -235,7 +235,7 @@ def _signals_held() -> Iterator[None]:
             signal.raise_signal(received)
 
 
-def _skip(manager: pluggy.PluginManager, plugin: Plugin, error: Exception) -> None:
+def _skip(manager: pluggy.PluginManager, plugin: Plugin, error: BaseException) -> None:
     plugin.error = " ".join(f"{type(error).__name__}: {error}".split())
     if manager.has_plugin(plugin.name):
         manager.unregister(name=plugin.name)
@@ -263,7 +263,11 @@ def _hooks(module: object, plugin: str) -> SimpleNamespace:
 
 
 def _signed(hook: Any, plugin: str, is_list: bool) -> Callable[..., Any]:
-    """A hook that bears its plugin's name; a wrapper of other hooks stays a generator."""
+    """A hook that bears its plugin's name; a wrapper of other hooks stays a generator.
+
+    Lists are made while signals are held, so an exit in one is the plugin's own.
+    """
+    caught = BaseException if is_list else Exception
 
     @contextmanager
     def blame() -> Iterator[None]:
@@ -271,7 +275,7 @@ def _signed(hook: Any, plugin: str, is_list: bool) -> Callable[..., Any]:
             yield
         except HookError:  # of a hook inside of a wrapper
             raise
-        except Exception as error:
+        except caught as error:
             raise HookError(plugin, error) from error
 
     @functools.wraps(hook)
@@ -305,7 +309,8 @@ def _collect(
     for plugin in loaded.installed:
         plugin.techniques, plugin.exporters, plugin.passes = [], [], []
     try:
-        declared = {name: _contributions(loaded.manager, name) for name in hooks}
+        with _signals_held():
+            declared = {name: _contributions(loaded.manager, name) for name in hooks}
         for plugin in working:
             techniques, exporters, passes = (
                 declared.get(name, {}).get(plugin.name, []) for name in _LISTS

@@ -1,3 +1,4 @@
+import importlib
 import json
 import signal
 import sys
@@ -279,19 +280,31 @@ def test_a_pass_that_raises_is_blamed(install: Install) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "raised"),
-    [("raise SystemExit('bye')", SystemExit), ("raise KeyboardInterrupt", KeyboardInterrupt)],
+    ("statement", "error"),
+    [
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt:"),
+        ("class Stop(BaseException): pass\nraise Stop('now')", "Stop: now"),
+    ],
 )
-def test_what_ends_the_program_is_no_plugins_fault(
+@pytest.mark.parametrize("where", ["import", "hook"])
+def test_a_plugin_that_ends_the_program_is_skipped(
     tmp_path: Path,
+    install: Install,
     monkeypatch: pytest.MonkeyPatch,
     statement: str,
-    raised: type[BaseException],
+    error: str,
+    where: str,
 ) -> None:
     (tmp_path / "leaves_early.py").write_text(statement)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(raised):
-        load([EntryPoint("early", "leaves_early", "tamiz")])
+    early = EntryPoint("early", "leaves_early", "tamiz")
+    if where == "hook":
+        early = install("early", tamiz_techniques=lambda: importlib.import_module("leaves_early"))
+    other = install("other", tamiz_techniques=lambda: [technique("good")])
+    loaded = load([early, other])
+    assert [(plugin.name, plugin.error) for plugin in loaded.broken()] == [("early", error)]
+    assert list(loaded.techniques()) == ["good"]
 
 
 def test_a_signal_waits_until_a_plugin_is_imported(

@@ -1,7 +1,8 @@
-"""The numbers of threads or processes that an option accepts."""
+"""The numbers that an option accepts: finite ones, and numbers of threads or processes."""
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -9,6 +10,19 @@ import click
 
 #: Limit per core of the machine; more threads only wait for each other.
 _PER_CORE = 16
+
+
+class Number(click.FloatRange):
+    """A number in a range; nan and infinity are in none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parses the number."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number, expected {self._describe_range()}", param, ctx)
+        return number
 
 
 class Workers(click.IntRange):

@@ -9,7 +9,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
-from tamiz.cli._counts import Workers
+from tamiz.cli._counts import Number, Workers
 from tamiz.files.errors import TamizError
 from tamiz.runtime.speculation.settings import MODES
 
@@ -23,7 +23,7 @@ _OPTIONS = (
     ),
     click.option(
         "--temperature",
-        type=click.FloatRange(0),
+        type=Number(0),
         default=0.0,
         show_default=True,
         help="Divisor of the logits. Higher is more random; 0 always takes the likeliest token.",
@@ -37,7 +37,7 @@ _OPTIONS = (
     ),
     click.option(
         "--top-p",
-        type=click.FloatRange(0, 1, min_open=True),
+        type=Number(0, 1, min_open=True),
         default=1.0,
         show_default=True,
         help="Draw from the likeliest tokens that together have this probability.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from tamiz.cli._counts import Number
 from tamiz.cli._given import is_given, refuse_given
 from tamiz.cli._techniques import plugins
 from tamiz.files.errors import TamizError, did_you_mean
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from tamiz.planning.allocation import Goal, Prefer
     from tamiz.planning.choice import Choice
 
-_POSITIVE = click.FloatRange(0, min_open=True)
+#: A loss, a size in MB or a speed; no machine has a petabyte, 10⁹ MB.
+_POSITIVE = Number(0, 1e9, min_open=True)
 #: Options of which each makes a build choose within limits; the first three are limits themselves.
 _CHOOSING = ("max_kl", "max_mb", "min_tok_s", "prefer", "allow", "force")
 

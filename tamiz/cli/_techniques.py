@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,10 +138,11 @@ def _with_values(args: list[str], techniques: Mapping[str, Technique]) -> list[s
         if argument == "--":
             return made + args[index:]
         value = args[index + 1] if index + 1 < len(args) else "--"
-        bare = value.startswith("-") or (
-            value not in switches.get(argument, ()) and Path(value).exists()
+        bare = argument in switches and (
+            value.startswith("-")
+            or (value not in switches[argument] and os.path.exists(value))  # a name may be too long
         )
-        made.append(f"{argument}=on" if argument in switches and bare else argument)
+        made.append(f"{argument}=on" if bare else argument)
     return made
 
 
@@ -264,7 +266,11 @@ def _options(technique: Technique) -> list[click.Option]:
 def _help_technique() -> click.Option:
     def show(ctx: click.Context, _: click.Parameter, name: str | None) -> None:
         if name is not None and not ctx.resilient_parsing:
-            print_technique(find_technique(ctx, name))
+            try:
+                technique = find_technique(ctx, name)
+            except TamizError as error:
+                raise TamizError(f"--help-technique: {error}") from error
+            print_technique(technique)
             ctx.exit()
 
     return click.Option(

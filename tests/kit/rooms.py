@@ -17,7 +17,7 @@ PACKAGES = {
     **{path.name: path for path in sorted((ROOT / "plugins").glob("tamiz_*"))},
 }
 #: The packages that hold techniques.
-TECHNIQUES = tuple(name for name, path in PACKAGES.items() if path.parent.name == "plugins")
+TECHNIQUES = tuple(name for name, path in PACKAGES.items() if path.parent == ROOT / "plugins")
 
 #: The rooms of `tamiz` from the ground up: a room imports itself and those before it.
 ROOMS = (
