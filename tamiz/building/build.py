@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from tamiz.api.site import SiteKind
 from tamiz.api.statistics import Sensitivity
-from tamiz.building.allocate import Allocation
-from tamiz.building.candidates import Progress
-from tamiz.building.decider import CandidateTools, Decider, Tools
+from tamiz.building.decide.by_policy import Search
+from tamiz.building.decide.decider import CandidateTools, Decider, Tools
+from tamiz.building.decide.replay import Replay
+from tamiz.building.decide.within_limits import Allocation
+from tamiz.building.fit.selection import Fitter, Slot, accepted, leave_out
 from tamiz.building.fit.workers import workers
-from tamiz.building.replay import Replay
-from tamiz.building.search import Search
-from tamiz.building.selection import Fitter, Slot, accepted, leave_out
+from tamiz.building.search.candidates import Progress
+from tamiz.building.search.solver import Goal
 from tamiz.building.write.report import Outcome, make_report
 from tamiz.building.write.rewriting import Written, constant_bytes, write_model
 from tamiz.calibration.file import Calibration
@@ -30,7 +31,6 @@ from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.files.scratch import WRITTEN, restore
 from tamiz.files.text_file import write_json
-from tamiz.planning.allocation import Goal
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan, describe
 from tamiz.reporting.gate import WholeModelGate

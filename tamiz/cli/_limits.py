@@ -14,7 +14,7 @@ from tamiz.files.errors import TamizError, did_you_mean
 
 if TYPE_CHECKING:
     from tamiz.api.technique import Technique
-    from tamiz.planning.allocation import Goal, Prefer
+    from tamiz.building.search.solver import Goal, Prefer
     from tamiz.planning.choice import Choice
 
 #: A loss, a size in MB or a speed; no machine has a petabyte, 10⁹ MB.
@@ -97,7 +97,7 @@ def goal(
     Raises:
         TamizError: An option that makes no sense beside limits or without them, or an unknown name.
     """
-    from tamiz.planning.allocation import Goal
+    from tamiz.building.search.solver import Goal
 
     given, known = ctx.params, plugins(ctx).techniques()
     choosing = [name for name in _CHOOSING if given[name] is not None]

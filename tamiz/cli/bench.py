@@ -167,7 +167,7 @@ def _sweep(
     threads: int,
     as_json: bool,
 ) -> None:
-    from tamiz.building.sweep import Sweep, run_sweep
+    from tamiz.building.search.sweep import Sweep, run_sweep
 
     wanted = Sweep.parse(sweep)
     with status("sweep") as progress:

@@ -86,10 +86,10 @@ def command(
     names, at one loss. Predicted losses are in units of measured ones.
     """
     from tamiz.building.build import Options, build
+    from tamiz.building.search.solver import Goal
     from tamiz.files.outputs import write_whole
     from tamiz.files.scratch import WRITTEN, held_folder
     from tamiz.files.text_file import json_text
-    from tamiz.planning.allocation import Goal
     from tamiz.planning.plan import choose
 
     used = [path for path in (source, calibration, keep) if path is not None]

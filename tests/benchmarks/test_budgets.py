@@ -8,8 +8,8 @@ import pytest
 
 from kit.scripts import load_script
 from tamiz.building.build import Options, build
+from tamiz.building.search.solver import Goal
 from tamiz.evaluation import windows
-from tamiz.planning.allocation import Goal
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins, load
 from tamiz.survey.export import export

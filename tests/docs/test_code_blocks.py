@@ -31,7 +31,7 @@ NOT_RUN = {
     ("README.md", "compiles the native library"),
     (
         "calibrate.md",
-        "the reader has no such file; tests/building/test_imatrix_build.py has one",
+        "the reader has no such file; tests/building/fit/test_imatrix_build.py has one",
     ),
     ("choose-a-budget.md", "measures the machine"),
     ("choose-a-budget.md", "measures the machine; the speed of a toy model means nothing"),

@@ -1,7 +1,7 @@
 """The gate of one tensor: whether a fit is close enough to take the weight's place.
 
 A prefilter that keeps out what is broken; it does not protect a model's quality by itself (see
-docs/quality.md). The gate that does is `tamiz.building.whole_model`.
+docs/quality.md). The gate that does is `tamiz.building.search.back_off`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tamiz import __version__
 from tamiz.api.site import Site
 from tamiz.api.technique import Resource, Technique
 from tamiz.building.fit.fitting import Attempt, Fitted
-from tamiz.building.selection import Slot, by_site
+from tamiz.building.fit.selection import Slot, by_site
 from tamiz.building.write.rewriting import strips
 from tamiz.calibration.file import Calibration, fingerprint
 from tamiz.planning.plan import Plan, describe

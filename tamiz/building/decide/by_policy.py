@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tamiz.api.technique import Technique
-from tamiz.building.candidates import JOINED, Candidates, applied, gate_windows
-from tamiz.building.decider import CandidateTools, Tools
-from tamiz.building.encoder_candidates import EncoderCandidates
-from tamiz.building.selection import Slot, refused
-from tamiz.building.strength import adjustable, spend_budget
-from tamiz.building.whole_model import Trials, lossy
+from tamiz.building.decide.decider import CandidateTools, Tools
+from tamiz.building.fit.selection import Slot, refused
+from tamiz.building.search.back_off import Trials, lossy
+from tamiz.building.search.candidates import JOINED, Candidates, applied, gate_windows
+from tamiz.building.search.encoder_candidates import EncoderCandidates
+from tamiz.building.search.strength import adjustable, spend_budget
 from tamiz.calibration import file as calibrations
 from tamiz.calibration.file import WINDOW, Calibration
 from tamiz.files.errors import TamizError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Search:
-    """A decider that searches; see `tamiz.building.decider.Decider`.
+    """A decider that searches; see `tamiz.building.decide.decider.Decider`.
 
     Attributes:
         techniques: The declared techniques by name.

@@ -8,13 +8,13 @@ import gguf
 import pytest
 
 from kit.command_line import ok, refused
-from tamiz.building import paying
 from tamiz.building.build import Options, build
 from tamiz.building.fit import fitting
+from tamiz.building.search import what_pays
+from tamiz.building.search.solver import Goal
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
-from tamiz.planning.allocation import Goal
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
 from tamiz.reporting.reader import bundle_report
@@ -249,7 +249,7 @@ def test_what_makes_the_model_slower_is_not_applied(
     ratio: float,
 ) -> None:
     # The clock is replaced: what it says decides.
-    monkeypatch.setattr(paying, "speed_ratio", lambda *_: ratio)
+    monkeypatch.setattr(what_pays, "speed_ratio", lambda *_: ratio)
     wanted = {"max_kl": 0.5, "allow": ("kv-int8",), "context": 200_000}
     report = built(reference, tmp_path / "out", plugins, **wanted)
     assert bool(applied(report, "kv-int8")) == (ratio > 1)

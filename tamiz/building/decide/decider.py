@@ -1,7 +1,7 @@
 """What a build leaves to its decider: the plan, the gate of the whole model, and what is refused.
 
-`tamiz.building.search.Search` finds the decisions; `tamiz.building.replay.Replay` takes them from
-the report of an earlier build.
+`tamiz.building.decide.by_policy` follows policy and flags, `within_limits` chooses within limits,
+and `replay` takes the decisions from the report of an earlier build.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tamiz.building.candidates import Progress
-from tamiz.building.selection import Slot
+from tamiz.building.fit.selection import Slot
+from tamiz.building.search.candidates import Progress
 from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.calibration.file import Calibration
 from tamiz.planning.plan import Plan

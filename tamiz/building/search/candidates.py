@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tamiz.building.selection import Slot
+from tamiz.building.fit.selection import Slot
 from tamiz.calibration.file import WINDOW, Calibration
 from tamiz.files.errors import TamizError, naming
 from tamiz.planning.choice import Choice

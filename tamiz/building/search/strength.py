@@ -1,8 +1,8 @@
 """Raises the strength of techniques as far as the budget of the whole model allows.
 
 A technique with a `Strength` acts at all its sites with one number. First the other techniques are
-held to the budget (`tamiz.building.whole_model`); the rest of the budget is spent on the strength.
-The first trial takes a strength whose predicted loss is near the budget, where fits predict one.
+held to the budget (`tamiz.building.search.back_off`); the rest of it is spent on the strength. The
+first trial takes a strength whose predicted loss is near the budget, where fits predict one.
 Each next trial follows from
 
     loss ∝ strength²
@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tamiz.api.technique import Strength
-from tamiz.building.selection import Slot
-from tamiz.building.whole_model import Gated, Trials, hold_to_budget, lossy, rounded
+from tamiz.building.fit.selection import Slot
+from tamiz.building.search.back_off import Gated, Trials, hold_to_budget, lossy, rounded
 from tamiz.planning.choice import Choice
 
 _TRIALS = 7

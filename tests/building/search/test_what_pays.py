@@ -6,7 +6,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tamiz.building.paying import speed_ratio
+from tamiz.building.search.what_pays import speed_ratio
 from tamiz.evaluation import bench
 from tamiz.evaluation.bench_process import Child
 from tamiz.files.errors import TamizError

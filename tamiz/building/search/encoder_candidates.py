@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.building.candidates import Progress, load_candidate
-from tamiz.building.selection import Slot
+from tamiz.building.fit.selection import Slot
+from tamiz.building.search.candidates import Progress, load_candidate
 from tamiz.files.bundle import Bundle
 from tamiz.reporting.gate import Trial, WholeModelGate
 from tamiz.system.machine import cores

@@ -1,6 +1,6 @@
 """What a build within limits solves: ladders of rungs, one rung to choose for each weight.
 
-`tamiz.building.ladders` makes the ladders, `tamiz.planning.allocation` solves.
+`tamiz.building.search.weight_options` makes the ladders, `tamiz.building.search.solver` solves.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tamiz.api.site import Site
+from tamiz.building.search.solver import Goal, Limits, Rung, solve, total
 from tamiz.building.write.rewriting import constant_bytes
 from tamiz.files.errors import TamizError
 from tamiz.planning import speed
-from tamiz.planning.allocation import Goal, Limits, Rung, solve, total
 from tamiz.planning.plan import make_plan, predict, totals
 from tamiz.planning.resolver import SitePlan
 from tamiz.survey.survey import Survey

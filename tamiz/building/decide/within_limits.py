@@ -15,18 +15,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tamiz.api.technique import Resource, Technique
-from tamiz.building import paying
-from tamiz.building.candidates import JOINED, Candidates, applied, judging, judging_windows
-from tamiz.building.decider import CandidateTools, Tools
-from tamiz.building.encoder_candidates import EncoderCandidates, texts_of
-from tamiz.building.ladders import LadderMaker
-from tamiz.building.limits import LimitSearch
-from tamiz.building.problem import Problem, applicable, rest
-from tamiz.building.selection import Slot, refused
+from tamiz.building.decide.decider import CandidateTools, Tools
+from tamiz.building.fit.selection import Slot, refused
+from tamiz.building.search import what_pays
+from tamiz.building.search.candidates import (
+    JOINED,
+    Candidates,
+    applied,
+    judging,
+    judging_windows,
+)
+from tamiz.building.search.encoder_candidates import EncoderCandidates, texts_of
+from tamiz.building.search.limit_search import LimitSearch
+from tamiz.building.search.problem import Problem, applicable, rest
+from tamiz.building.search.solver import Goal
+from tamiz.building.search.weight_options import LadderMaker
 from tamiz.calibration import file as calibrations
 from tamiz.calibration.file import Calibration
 from tamiz.files.errors import TamizError
-from tamiz.planning.allocation import Goal
 from tamiz.planning.choice import Choice, step_rows
 from tamiz.planning.plan import Plan, acting_context, make_plan
 from tamiz.planning.policy import Gating, Rules
@@ -51,7 +57,7 @@ _ANYTHING = Gating("cos_w", None, None, None)
 
 @dataclass
 class Allocation:
-    """A decider that solves for the limits of a build; see `tamiz.building.decider.Decider`.
+    """A decider that solves for the limits of a build; see `tamiz.building.decide.decider.Decider`.
 
     Attributes:
         techniques: The declared techniques by name.
@@ -235,7 +241,7 @@ class Allocation:
         for name in sorted(acting):
             problem = search.problem
             if name not in problem.applied(search.picks):
-                reason = paying.prediction(problem, search.picks, name)
+                reason = what_pays.prediction(problem, search.picks, name)
                 found.append(Paying(technique=name, applied=False, reason=reason))
             elif self.goal.measured:
                 search, measured = self._measured(search, name, candidates, work)
@@ -274,7 +280,7 @@ class Allocation:
             shutil.rmtree(places[name], ignore_errors=True)
             places[name].mkdir()
             candidates.write(way.best or [], places[name])
-        ratio = paying.speed_ratio(places["with"], places["without"], self.goal.context)
+        ratio = what_pays.speed_ratio(places["with"], places["without"], self.goal.context)
         sizes = [way.problem.spent(way.picks).bytes for way in (ours, theirs)]
         reason = (
             f"measured {ratio:.2f} × as fast as the {which} choice without it, "

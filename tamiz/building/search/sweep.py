@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamiz.building.build import Options, build
-from tamiz.building.whole_model import rounded
+from tamiz.building.search.back_off import rounded
 from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.evaluation.bench import bundle_child, check_context, measure, medians, ratios
 from tamiz.evaluation.evaluate import evaluate, steps_of

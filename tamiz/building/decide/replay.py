@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tamiz.api.site import Site
 from tamiz.api.technique import Technique
-from tamiz.building.decider import CandidateTools, Tools
-from tamiz.building.selection import Slot
+from tamiz.building.decide.decider import CandidateTools, Tools
+from tamiz.building.fit.selection import Slot
 from tamiz.calibration import file as calibrations
 from tamiz.calibration.file import Calibration, fingerprint
 from tamiz.files.bundle import Bundle
@@ -27,7 +27,7 @@ _ANYTHING = Gating("cos_w", None, None, None)
 
 @dataclass(frozen=True)
 class Replay:
-    """A decider that follows a report; see `tamiz.building.decider.Decider`.
+    """A decider that follows a report; see `tamiz.building.decide.decider.Decider`.
 
     Attributes:
         file: The report's file.

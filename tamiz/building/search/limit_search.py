@@ -9,11 +9,19 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from tamiz.building.problem import FIRST_FACTOR, Problem
-from tamiz.building.selection import Slot, slots_of
-from tamiz.building.whole_model import Evaluate, Fill, diverged, lossy, lost, reported, rounded
+from tamiz.building.fit.selection import Slot, slots_of
+from tamiz.building.search.back_off import (
+    Evaluate,
+    Fill,
+    diverged,
+    lossy,
+    lost,
+    reported,
+    rounded,
+)
+from tamiz.building.search.problem import FIRST_FACTOR, Problem
+from tamiz.building.search.solver import Rung
 from tamiz.files.errors import TamizError
-from tamiz.planning.allocation import Rung
 from tamiz.planning.choice import Choice
 from tamiz.reporting.gate import Trial
 

@@ -15,8 +15,8 @@ import pytest
 from kit.noisy import noisy, rewrite_steps
 from tamiz.api.technique import Technique
 from tamiz.building.build import Options, build
-from tamiz.building.candidates import first_step, gate_windows
-from tamiz.building.whole_model import lost
+from tamiz.building.search.back_off import lost
+from tamiz.building.search.candidates import first_step, gate_windows
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.calibration.file import Calibration
 from tamiz.files.bundle import Bundle
@@ -332,7 +332,7 @@ def test_a_ray_cluster_gives_the_same_bytes(
     tiny_dense: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray", reason="the extra ray is not installed")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # where its workers find `kit`
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # where its workers find `kit`
     run(tiny_dense, {"noise": 0.05}, "here", autotune=True)
     run(tiny_dense, {"noise": 0.05}, "there", autotune=True, backend="ray")
     assert contents(tiny_dense.parent / "here") == contents(tiny_dense.parent / "there")

@@ -13,9 +13,9 @@ from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Claim, Fit, Mode, Resource, Strength, Technique, TechniqueConfig
 from tamiz.building.fit.fitting import Attempt, Fitted
 from tamiz.building.fit.gate import Verdict
-from tamiz.building.selection import Slot
-from tamiz.building.strength import adjustable, spend_budget
-from tamiz.building.whole_model import Trials
+from tamiz.building.fit.selection import Slot
+from tamiz.building.search.back_off import Trials
+from tamiz.building.search.strength import adjustable, spend_budget
 from tamiz.planning.choice import Choice
 from tamiz.planning.resolver import SitePlan
 

@@ -9,8 +9,8 @@ import pytest
 
 from kit.command_line import tamiz
 from kit.noisy import noisy, rewrite_steps
-from tamiz.building import sweep
-from tamiz.building.sweep import Sweep, run_sweep
+from tamiz.building.search import sweep
+from tamiz.building.search.sweep import Sweep, run_sweep
 from tamiz.calibration.generated_text import generate_windows
 from tamiz.evaluation import windows
 from tamiz.evaluation.windows import cut

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given, settings
 
-from tamiz.planning.allocation import Limits, Prefer, Rung, solve, total
+from tamiz.building.search.solver import Limits, Prefer, Rung, solve, total
 
 COST = {"speed": "seconds", "size": "bytes", "quality": "loss"}
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from kit.encoders import write_text, write_transformer
-from tamiz.building import allocate
 from tamiz.building.build import Options, build
-from tamiz.building.encoder_candidates import texts_of
+from tamiz.building.decide import within_limits
+from tamiz.building.search.encoder_candidates import texts_of
+from tamiz.building.search.solver import Goal
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.calibration.file import load as load_calibration
 from tamiz.calibration.file import save as save_calibration
 from tamiz.evaluation.embeddings import compare, read_texts
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
-from tamiz.planning.allocation import Goal
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins, load
 from tamiz.reporting.page import render
@@ -104,7 +104,7 @@ def test_large_models_read_fewer_texts(
     kept: int,
     texts: int,
 ) -> None:
-    monkeypatch.setattr(allocate, "_KEPT", kept)
+    monkeypatch.setattr(within_limits, "_KEPT", kept)
     told: set[tuple[str, int]] = set()
     build(
         encoder / "dense",

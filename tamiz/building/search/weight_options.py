@@ -21,11 +21,11 @@ from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Fit, FitError, Resource, Technique
-from tamiz.building.candidates import Progress
-from tamiz.building.problem import Ladder
+from tamiz.building.search.candidates import Progress
+from tamiz.building.search.problem import Ladder
+from tamiz.building.search.solver import STORED, Rung
 from tamiz.calibration.file import Calibration
 from tamiz.files.errors import blaming
-from tamiz.planning.allocation import STORED, Rung
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import make_plan, predict
 from tamiz.planning.resolver import SitePlan

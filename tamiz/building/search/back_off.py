@@ -8,9 +8,9 @@ and of an encoder the cosine of the embeddings of texts by both models, in the m
     1 − cos                                               ≤  1 − min_cosine
 
 with ppl₁₆ over positions from 16 on. Where a technique acts on steps only, the model that reads in
-steps counts as well; see `tamiz.building.candidates` and `tamiz.evaluation.evaluate`. KL is what
-ln(ppl) loses on text that dense writes itself. It varies less from window to window than Δppl, so
-it shows a loss that a few windows hide by chance.
+steps counts as well; see `tamiz.building.search.candidates` and `tamiz.evaluation.evaluate`. KL is
+what ln(ppl) loses on text that dense writes itself. It varies less from window to window than Δppl,
+so it shows a loss that a few windows hide by chance.
 
 A model beyond the budget backs sites off, the worst first: a site takes autotune's next
 configuration, and in the end its fallback. The worst site is the one whose fit has the largest
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamiz.building.fit.fitting import Attempt
-from tamiz.building.selection import Slot
+from tamiz.building.fit.selection import Slot
 from tamiz.reporting.gate import Trial
 
 #: F of the first prediction.

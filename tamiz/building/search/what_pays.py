@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from tamiz.building.problem import Problem, names
+from tamiz.building.search.problem import Problem, names
 from tamiz.system.machine import cores
 
 #: Decode steps of a turn, and turns of each bundle.

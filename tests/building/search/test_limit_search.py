@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamiz.building.limits import Tried, alike, next_loss
-from tamiz.planning.allocation import Rung
+from tamiz.building.search.limit_search import Tried, alike, next_loss
+from tamiz.building.search.solver import Rung
 
 
 def trials(*pairs: tuple[float, float]) -> list[Tried]:
