@@ -27,6 +27,7 @@ from tamiz.files.text_file import read_json, write_json
 MANIFEST = "tamiz.json"
 MODEL = "model.onnx"
 DATA = "model.onnx.data"
+VOCABULARY = "tokenizer.json"
 REPORT = "report.json"
 REPORT_PAGE = "report.html"
 

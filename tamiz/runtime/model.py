@@ -10,24 +10,43 @@ import os
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Ids
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from tamiz.files.bundle import MODEL, Bundle
+from tamiz.files.bundle import MODEL, VOCABULARY, Bundle
 from tamiz.files.errors import TamizError
 from tamiz.interface.states import PAST, SEQUENCES, TYPES, State
 from tamiz.interface.switches import switch_input
 from tamiz.runtime.gains import Gains, Measure, ratios
 from tamiz.runtime.sampling import Sampler, Sampling
-from tamiz.runtime.sequence import CHUNK, Decoder, ExactSequence, Logits, Sequence, SharedSequence
+from tamiz.runtime.sequence import (
+    CHUNK,
+    Decoder,
+    ExactSequence,
+    Logits,
+    Sequence,
+    SharedSequence,
+    check_tokens,
+)
 from tamiz.runtime.session import has_ops, load_session
 from tamiz.runtime.speculation.prices import Prices
 from tamiz.runtime.speculation.settings import Speculation
 from tamiz.runtime.speculation.speculator import decoding
 from tamiz.runtime.switches import AUTO, check_switches, switchable
+from tamiz.runtime.text.ends import ends_by_id, ends_by_name
+
+if TYPE_CHECKING:
+    from tamiz.runtime.text.tokenizer import Tokenizer
+
+#: Tokens of an answer that a new sequence has room for, if so many are requested; it grows.
+_ANSWER = 1 << 14
+#: Most tokens that a model can have: more than any has, and their cache can be addressed.
+_LONGEST = 1 << 28
 
 
 class Model:
@@ -36,7 +55,6 @@ class Model:
     Attributes:
         limit: Tokens that a sequence can have (``max_position_embeddings``).
         vocabulary: Number of logits.
-        stop_ids: Tokens that end a generation (``eos_token_id`` of generation_config.json).
         states: What the graph keeps of a sequence: the KV cache, and whatever else comes in as
             ``past_…`` and goes out as ``present_…``.
         has_positions: Whether the graph takes position_ids.
@@ -89,7 +107,7 @@ class Model:
             self.gains = Gains(rest, bundle.manifest.step_techniques, measure)
         self.vocabulary = int(outputs["logits"].shape[-1])
         self.limit = _positive(bundle, "max_position_embeddings")
-        self.stop_ids = _stop_ids(bundle)
+        self._ends = ends_by_id(bundle)
         self.shared_cache = bundle.manifest.kv_cache == "shared"
         self.prices = Prices()
 
@@ -119,6 +137,43 @@ class Model:
         bundle = Bundle.open(directory)
         session, constants = load_session(bundle, threads)
         return cls(bundle, session, constants, without, measure)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The bundle's tokenizer, loaded when it is used first.
+
+        Raises:
+            TamizError: The bundle has none, or it is malformed.
+        """
+        from tamiz.runtime.text.tokenizer import Tokenizer
+
+        return Tokenizer(self.bundle)
+
+    @cached_property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end an answer; see `tamiz.runtime.text.ends`."""
+        return self._ends | (ends_by_name(self.tokenizer) if self._has_tokenizer else frozenset())
+
+    @cached_property
+    def _never(self) -> frozenset[int]:
+        """Tokens that have logits but no text: the head is larger than the vocabulary."""
+        if not self._has_tokenizer:
+            return frozenset()
+        return frozenset(self.tokenizer.lacks(range(self.vocabulary)))
+
+    @property
+    def _has_tokenizer(self) -> bool:
+        return VOCABULARY in self.bundle.manifest.files
+
+    def sampler(self, sampling: Sampling, prompt: Iterable[int]) -> Sampler:
+        """Draws the tokens that follow a prompt; tokens without text are never drawn.
+
+        Raises:
+            TamizError: `logit_bias` names a token that the model does not know.
+        """
+        check_tokens([*sampling.logit_bias], self.vocabulary)
+        never = self._never | self.stop_ids if sampling.ignore_eos else self._never
+        return Sampler(sampling, prompt, never)
 
     def counts(self) -> dict[str, dict[str, dict[str, float]]]:
         """What the ops of the model counted in all runs so far, see `tamiz_ops.op_counts`."""
@@ -162,7 +217,8 @@ class Model:
         Args:
             prompt: Token ids, at least one.
             sampling: How tokens are drawn.
-            max_new_tokens: Largest number of tokens; None for what the model's limit leaves.
+            max_new_tokens: Largest number of tokens; None, or more than the model's limit leaves,
+                for what it leaves.
             sequence: Continues there: what it shares with the beginning of the prompt is not read
                 again. It must have been read without the techniques that the answer does without.
             speculation: How tokens are guessed ahead, and gets what came of it; None for `auto`.
@@ -170,25 +226,25 @@ class Model:
                 switched off; in all other modes they are those of mode `off`.
 
         Raises:
-            TamizError: The prompt is empty, or does not fit with `max_new_tokens` in the limit; or
-                the model cannot verify guesses and the mode demands it.
+            TamizError: The prompt is empty, or leaves no room for a token in the limit; or the
+                model cannot verify guesses and the mode demands it; or see `sampler`.
         """
         room = self.limit - len(prompt)
         if not prompt:
             raise TamizError("the prompt is empty, expected at least one token")
-        if room < (1 if max_new_tokens is None else max_new_tokens):
-            wanted = "" if max_new_tokens is None else f" and {max_new_tokens} new ones"
+        if room < 1:
             raise TamizError(
-                f"the prompt's {len(prompt)} tokens{wanted} do not fit: the model's limit is"
+                f"the prompt's {len(prompt)} tokens do not fit: the model's limit is"
                 f" {self.limit} tokens (max_position_embeddings of config.json)"
             )
-        count = room if max_new_tokens is None else max_new_tokens
+        count = room if max_new_tokens is None else min(room, max_new_tokens)
         if sequence is None:
-            sequence = self.sequence(len(prompt) + (count if max_new_tokens else CHUNK))
+            sequence = self.sequence(len(prompt) + min(count, _ANSWER if max_new_tokens else CHUNK))
         speculation = speculation or Speculation()
         # A measurement decides about mode `auto`; errors are raised before.
         off = self.resolve(speculation if self.gains is None else replace(speculation))
-        return self._generate(prompt, Sampler(sampling), count, sequence, speculation, off)
+        sampler = self.sampler(sampling, prompt)
+        return self._generate(prompt, sampler, count, sequence, speculation, off)
 
     def _generate(
         self,
@@ -273,16 +329,9 @@ def _state(path: Path, value: ort.NodeArg) -> State:
 
 def _positive(bundle: Bundle, key: str) -> int:
     value = bundle.json("config.json").get(key)
-    if type(value) is not int or value < 1:
-        raise TamizError(f"{bundle.path / 'config.json'}: {key} is {value!r}, expected an int ≥ 1")
+    if type(value) is not int or not 1 <= value <= _LONGEST:
+        raise TamizError(
+            f"{bundle.path / 'config.json'}: {key} is {value!r}, expected an int from 1 to"
+            f" {_LONGEST}"
+        )
     return value
-
-
-def _stop_ids(bundle: Bundle) -> frozenset[int]:
-    """``eos_token_id`` of generation_config.json: one id, several, or none."""
-    value = bundle.json("generation_config.json").get("eos_token_id")
-    ids = value if isinstance(value, list) else [] if value is None else [value]
-    if any(type(token) is not int for token in ids):
-        path = bundle.path / "generation_config.json"
-        raise TamizError(f"{path}: eos_token_id is {value!r}, expected an int or a list of ints")
-    return frozenset(ids)

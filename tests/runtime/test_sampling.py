@@ -1,3 +1,6 @@
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -64,6 +67,105 @@ def test_the_same_seed_draws_the_same_tokens(values, seed):
     assert [first(values) for _ in range(5)] == [second(values) for _ in range(5)]
 
 
+def llama_cpp(values, text, sampling):
+    """Probabilities by token, as llama.cpp's chain makes them, one sampler after the other.
+
+    After `llama_sampler_{logit_bias,penalties,top_k,top_p,min_p,temp}_apply` of its
+    src/llama-sampler.cpp, in the order of `common_params_sampling`, in float64.
+    """
+    found = {t: float(v) + sampling.logit_bias.get(t, 0.0) for t, v in enumerate(values)}
+    last = len(text) if sampling.repeat_last_n < 0 else sampling.repeat_last_n
+    for token, count in Counter(text[len(text) - last if last < len(text) else 0 :]).items():
+        logit, repeat = found[token], sampling.repeat_penalty
+        logit = logit * repeat if logit <= 0 else logit / repeat
+        found[token] = logit - count * sampling.frequency_penalty - sampling.presence_penalty
+    order = sorted(found, key=lambda token: -found[token])[: sampling.top_k or None]
+    dense = softmax(np.array([found[token] for token in order]))
+    mass = np.cumsum(dense)
+    order = order[: int(np.argmax(mass >= sampling.top_p)) + 1] if sampling.top_p < 1 else order
+    if sampling.min_p:
+        least = found[order[0]] + np.log(sampling.min_p)
+        order = [token for token in order if found[token] >= least]
+    chances = softmax(np.array([found[token] for token in order]) / sampling.temperature)
+    return dict(zip(order, chances, strict=True))
+
+
+@given(
+    logits.filter(lambda values: len(values) > 9),
+    st.lists(st.integers(0, 9), max_size=30),
+    st.builds(
+        Sampling,
+        temperature=st.floats(0.2, 3),
+        top_k=st.sampled_from([0, 3, 50]),
+        top_p=st.sampled_from([1.0, 0.3, 0.9]),
+        min_p=st.sampled_from([0.0, 0.05, 0.5]),
+        repeat_penalty=st.sampled_from([1.0, 1.3, 0.8]),
+        frequency_penalty=st.sampled_from([0.0, 0.5, -0.5]),
+        presence_penalty=st.sampled_from([0.0, 1.0]),
+        repeat_last_n=st.sampled_from([-1, 0, 1, 5, 64]),
+        logit_bias=st.dictionaries(st.integers(0, 9), st.floats(-9, 9), max_size=3),
+        seed=st.integers(0, 9),
+    ),
+)
+def test_draws_have_the_probabilities_of_llama_cpp(values, text, sampling):
+    sampler = Sampler(sampling, text)
+    expected = llama_cpp(values, text if sampling.repeat_last_n else [], sampling)
+    changed = sampler.adjusted(values)
+    found = dict(zip(*map(np.ndarray.tolist, distribution(changed, sampling)), strict=True))
+    tokens = set(found) | set(expected)
+    # A token at the very edge of top-p or min-p may be in one set only.
+    edge = {t for t in tokens if (t in found) != (t in expected)}
+    assert len(edge) <= 1
+    if not edge:
+        for token in tokens:
+            assert found[token] == pytest.approx(expected[token], abs=1e-5)
+    assert sampler(values) in expected or edge
+
+
+@given(logits, st.lists(st.integers(0, 3), max_size=9), st.integers(0, 5))
+def test_greedy_takes_the_largest_logit_after_bias_and_penalties(values, text, last):
+    text = [token for token in text if token < len(values)]
+    sampling = Sampling(
+        repeat_penalty=1.5, presence_penalty=1.0, repeat_last_n=last, logit_bias={0: -2.0}
+    )
+    expected = llama_cpp(values, text if last else [], replace(sampling, temperature=1.0))
+    found = Sampler(sampling, text)(values)
+    assert expected[found] == pytest.approx(max(expected.values()), abs=1e-6)
+
+
+def test_the_caller_s_logits_are_notadjusted():
+    values = np.arange(9, dtype=np.float32)
+    sampler = Sampler(Sampling(repeat_penalty=2.0, logit_bias={8: -9.0}), [7], {0})
+    assert sampler(values) == 6
+    np.testing.assert_array_equal(values, np.arange(9))
+
+
+def test_a_token_that_was_drawn_counts_for_the_next():
+    values = np.array([1.0, 0.9, 0.8], np.float32)
+    sampler = Sampler(Sampling(frequency_penalty=0.15))
+    assert [sampler(values) for _ in range(6)] == [0, 1, 0, 2, 1, 0]
+
+
+def test_the_window_of_penalties_moves_on():
+    values = np.array([1.0, 0.9, 0.8], np.float32)
+    sampler = Sampler(Sampling(presence_penalty=5.0, repeat_last_n=1), [0])
+    assert [sampler(values) for _ in range(4)] == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_tokens_that_are_never_drawn(temperature):
+    values = np.arange(9, dtype=np.float32)
+    bias = {8: -float("inf")}
+    sampler = Sampler(Sampling(temperature, seed=1, logit_bias=bias), never={7, 6})
+    assert {sampler(values) for _ in range(200)} <= set(range(6))
+
+
+def test_a_bias_that_leaves_no_token_is_refused():
+    bias = dict.fromkeys(range(3), -float("inf"))
+    with pytest.raises(TamizError, match="logit_bias leaves no token to draw"):
+        Sampler(Sampling(logit_bias=bias))(np.zeros(3, np.float32))
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -74,8 +176,21 @@ def test_the_same_seed_draws_the_same_tokens(values, seed):
         ("top_p", 0.0),
         ("top_p", 1.1),
         ("seed", -1),
+        ("min_p", -0.1),
+        ("min_p", 1.1),
+        ("repeat_penalty", 0.0),
+        ("repeat_penalty", float("inf")),
+        ("frequency_penalty", float("nan")),
+        ("presence_penalty", float("inf")),
+        ("repeat_last_n", -2),
     ],
 )
 def test_a_value_out_of_range_is_named(field, value):
     with pytest.raises(TamizError, match=f"{field} is .*, expected"):
         Sampling(**{field: value})
+
+
+@pytest.mark.parametrize("bias", [float("inf"), float("nan"), 1e30])
+def test_a_bias_out_of_range_names_its_token(bias):
+    with pytest.raises(TamizError, match=r"logit_bias of token 7 is .*, expected"):
+        Sampling(logit_bias={7: bias})

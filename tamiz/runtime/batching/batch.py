@@ -237,7 +237,8 @@ class Batch:
         Args:
             prompts: Token ids of each.
             sampling: How tokens are drawn; each answer is that of `Model.generate`.
-            max_new_tokens: Largest number of tokens of an answer, at least 1.
+            max_new_tokens: Largest number of tokens of an answer, at least 1; an answer may have
+                fewer at the model's limit.
 
         Yields:
             The number of the prompt, from 0 on, and a token of its answer.
@@ -253,10 +254,11 @@ class Batch:
             while answers or following:
                 while following:
                     number, prompt = following
-                    room = len(prompt) + max_new_tokens
+                    room = min(len(prompt) + max_new_tokens, self._model.limit)
                     if answers and room > self.free:
                         break
-                    answers[self.add(prompt, room)] = number, Sampler(sampling)
+                    sampler = self._model.sampler(sampling, prompt)
+                    answers[self.add(prompt, room)] = number, sampler
                     following = next(waiting, None)
                 for member in self.run():
                     logits = member.logits

@@ -57,9 +57,9 @@ class SelfDraft:
         sequence, found = self._sequence, list[int]()
         length = len(sequence.tokens)
         sequence.switch_off(())
-        for ahead in range(count):
+        for _ in range(count):
             start = time.perf_counter()
-            token = self._sampler.preview(sequence.step(token), ahead)
+            token = self._sampler.preview(sequence.step(token), found)
             self._seconds = follow(self._seconds, time.perf_counter() - start)
             found.append(token)
         sequence.switch_off(self.off)

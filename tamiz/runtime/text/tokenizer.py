@@ -17,10 +17,9 @@ from typing import Any
 import tokenizers
 from tokenizers.decoders import DecodeStream
 
-from tamiz.files.bundle import Bundle
+from tamiz.files.bundle import VOCABULARY, Bundle
 from tamiz.files.errors import TamizError
 
-VOCABULARY = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -129,6 +128,23 @@ class Tokenizer:
         """Decodes token by token."""
         return TextStream(self._library, self._path, special, self._marked)
 
+    def special(self, key: str) -> str | None:
+        """The text of a token that the settings name, `eos_token` for one; None if they do not."""
+        return _content(self.settings.get(key))
+
+    def ids_of(self, names: Iterable[str]) -> dict[str, int]:
+        """Ids of the tokens with these names, as far as there are such."""
+        found = ((name, self._library.token_to_id(name)) for name in names)
+        return {name: token for name, token in found if token is not None}
+
+    def lacks(self, ids: Iterable[int]) -> list[int]:
+        """Those of the token ids that the vocabulary does not have."""
+        return [token for token in ids if not self._has(token)]
+
+    def _has(self, token: int) -> bool:
+        known = 0 <= token < 1 << 32 and self._library.id_to_token(token) is not None
+        return known and token not in self._marked
+
     def _find_controls(self) -> dict[int, str]:
         """Names of the control tokens by id: special ones, and those that the settings name."""
         named = [self.settings.get(key) for key in _NAMED]
@@ -168,7 +184,7 @@ class Tokenizer:
     def _beginning(self, bundle: Bundle) -> list[int]:
         if not self.settings.get("add_bos_token", False):
             return []
-        token = _content(self.settings.get("bos_token"))
+        token = self.special("bos_token")
         number = None if token is None else self._library.token_to_id(token)
         if number is None:
             raise TamizError(

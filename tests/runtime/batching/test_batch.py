@@ -132,7 +132,14 @@ def test_logits_have_the_bits_that_a_sequence_has_alone(
 
 
 @pytest.mark.parametrize(
-    "sampling", [Sampling(), Sampling(temperature=1.0, top_p=0.9, seed=3)], ids=["greedy", "seed"]
+    "sampling",
+    [
+        Sampling(),
+        Sampling(temperature=1.0, top_p=0.9, seed=3),
+        Sampling(repeat_penalty=1.3, frequency_penalty=0.2, ignore_eos=True),
+        Sampling(1.0, min_p=0.02, presence_penalty=0.5, logit_bias={7: 2.0, 9: -9.0}, seed=3),
+    ],
+    ids=["greedy", "seed", "penalties", "all"],
 )
 @pytest.mark.parametrize("tokens", [400, 10_000])
 def test_answers_are_those_of_the_model_alone(

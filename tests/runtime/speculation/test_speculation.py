@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,25 @@ from tamiz.runtime.speculation.prices import CHOICES, Prices
 from tamiz.runtime.speculation.settings import Speculation
 from tamiz.runtime.text.stream import until_stop
 
+#: One of each sampler, and all.
+SAMPLERS = [
+    Sampling(min_p=0.05),
+    Sampling(repeat_penalty=1.3),
+    Sampling(frequency_penalty=0.4, repeat_last_n=-1),
+    Sampling(presence_penalty=0.7, repeat_last_n=8),
+    Sampling(logit_bias={5: 3.0, 9: -float("inf")}),
+    Sampling(ignore_eos=True),
+    Sampling(
+        top_k=50,
+        top_p=0.95,
+        min_p=0.01,
+        repeat_penalty=1.1,
+        frequency_penalty=0.1,
+        presence_penalty=0.1,
+        logit_bias={33: 2.0},
+        ignore_eos=True,
+    ),
+]
 #: Copies, so that guesses hold and fail.
 PROMPT = [5, 90, 33, 200, 17, 60, 33, 200, 5, 90, 33, 200, 18, 60, 5]
 
@@ -80,6 +100,21 @@ def test_a_seed_gives_the_same_text(
 ) -> None:
     sampling = Sampling(temperature=temperature, top_k=40, top_p=0.9, seed=seed)
     plain, guessed, _ = both(eager, sampling, count, prompt)
+    assert guessed == plain
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    temperature=st.sampled_from([0.0, 0.3, 1.0]),
+    sampling=st.sampled_from(SAMPLERS),
+    prompt=st.lists(st.integers(2, 9), min_size=1, max_size=40),
+)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_sampler_gives_the_same_text(
+    eager: Model, seed: int, temperature: float, sampling: Sampling, prompt: list[int]
+) -> None:
+    sampling = replace(sampling, temperature=temperature, seed=seed)
+    plain, guessed, _ = both(eager, sampling, 40, prompt)
     assert guessed == plain
 
 
