@@ -16,12 +16,7 @@ from typing import Any
 
 from tamiz import __version__
 from tamiz.files.errors import NO_SPACE, NoSpaceError, TamizError
-from tamiz.files.external_data import (
-    External,
-    external_tensors,
-    inside,
-    locations,
-)
+from tamiz.files.external_data import External, external_tensors, inside, locations
 from tamiz.files.text_file import read_json, write_json
 
 MANIFEST = "tamiz.json"

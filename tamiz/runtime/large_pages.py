@@ -131,10 +131,25 @@ def arrays(forms: Iterable[tuple[Sequence[int], type[np.generic]]]) -> list[NDAr
 
     They lie in large pages, so that a decode step that reads rows here and there finds their
     addresses sooner, and each begins at a cache line, so that no vector load of a row crosses one.
+
+    Raises:
+        TamizError: They are larger than the machine's memory, or the system has not as much left.
     """
     named = [(tuple(shape), np.dtype(kind)) for shape, kind in forms]
     sizes = [math.prod(shape) * kind.itemsize for shape, kind in named]
-    memory, made, start = zeros(sum(map(aligned, sizes))), [], 0
+    total = sum(map(aligned, sizes))
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if total > has:
+        raise TamizError(
+            f"a cache of {total / 1e9:,.1f} GB does not fit in the machine's {has / 1e9:,.1f} GB of"
+            " memory; try fewer tokens"
+        )
+    try:
+        memory, made, start = zeros(total), list[NDArray[Any]](), 0
+    except (OSError, MemoryError) as error:
+        raise TamizError(
+            f"a cache of {total / 1e9:,.1f} GB cannot be allocated: {error}; try fewer tokens"
+        ) from error
     for (shape, kind), size in zip(named, sizes, strict=True):
         made.append(memory[start : start + size].view(kind).reshape(shape))
         start += aligned(size)

@@ -115,8 +115,8 @@ class Batch:
                 for sequences that begin with the same tokens.
 
         Raises:
-            TamizError: The bundle does not run with several sequences, or a number is out of
-                range.
+            TamizError: The bundle does not run with several sequences, a number is out of range,
+                or the cache is larger than the machine's memory.
         """
         _check(model)
         if tokens < 1:
@@ -125,13 +125,13 @@ class Batch:
             raise TamizError(f"slowdown is {slowdown}, expected at least 1")
         self.members: list[Member] = []
         self._model = model
+        self.tokens = pages_of(tokens) * PAGE
+        self._cache = large_pages.arrays((s.shape(self.tokens), s.dtype) for s in model.states)
         self._pages = Pages(pages_of(tokens))
         self._prefixes = PrefixCache(self._pages)
         self._keeps = prefixes
-        self.tokens = self._pages.count * PAGE
         self._pace = Pace(slowdown)
         self._binding = model.session.io_binding()
-        self._cache = large_pages.arrays((s.shape(self.tokens), s.dtype) for s in model.states)
         for state, buffer in zip(model.states, self._cache, strict=True):
             bind(self._binding.bind_input, state.past, buffer)
             bind(self._binding.bind_output, state.present, buffer)
@@ -233,6 +233,7 @@ class Batch:
         """Yields the tokens that follow prompts, as they come.
 
         A prompt joins when there are pages for it and for its answer, in the order of `prompts`.
+        The answer of a member that is removed meanwhile ends.
 
         Args:
             prompts: Token ids of each.
@@ -252,6 +253,7 @@ class Batch:
         following = next(waiting, None)
         try:
             while answers or following:
+                answers = {m: answer for m, answer in answers.items() if m in self.members}
                 while following:
                     number, prompt = following
                     room = min(len(prompt) + max_new_tokens, self._model.limit)
@@ -270,12 +272,12 @@ class Batch:
                     if not ended:
                         yield number, token
                         member.append(token)
-                    if ended or len(member.tokens) + 1 == member.room:
-                        del answers[member]
+                    if (ended or len(member.tokens) + 1 == member.room) and member in self.members:
                         self.remove(member)
         finally:
-            for member in answers:
-                self.remove(member)
+            for member in self.members[:]:
+                if member in answers:
+                    self.remove(member)
 
     def _parts(self, steps: int) -> list[tuple[Member, int]]:
         """Sequences that have more than a token unread, and how many tokens the run reads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,25 @@ def test_answers_that_nobody_waits_for_leave_the_batch(built: Model) -> None:
     answers.close()
     assert not batch.members
     assert batch.free == batch.tokens
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_answer_of_a_removed_member_ends(built: Model, which: int) -> None:
+    batch = Batch(built, 1000)
+    counts = Counter[int]()
+    for number, _ in batch.generate(TEXTS[1:3], Sampling(ignore_eos=True), 20):
+        counts[number] += 1
+        if counts.total() == 6:
+            batch.remove(batch.members[which])
+    assert counts[1 - which] == 20
+    assert counts[which] <= 6
+    assert batch.free == batch.tokens
+
+
+@pytest.mark.parametrize("tokens", [2**31, 2**40, 2**63])
+def test_a_batch_larger_than_the_memory_is_refused(built: Model, tokens: int) -> None:
+    with pytest.raises(TamizError, match=r"a cache of .* GB does not fit in the machine's"):
+        Batch(built, tokens)
 
 
 def test_a_prompt_is_read_while_others_step(built: Model) -> None:
