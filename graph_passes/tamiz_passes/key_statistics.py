@@ -8,7 +8,8 @@ close one is good: signs of centred keys tell more, and what is left takes fewer
 row share one scale, which rounds small channels away beside large ones: divided by their own sizes
 all channels are alike. Keys lie around their mean whatever the text is: random tokens serve as well
 as a calibration text. Positions are spread over `_REACH` because rotary embedding turns the mean;
-with near positions alone far keys are rounded worse than without it (`lab/notebook.md`).
+with near positions alone far keys are rounded worse than without it
+(`lab/2026-11-25-int8-cache.md`).
 """
 
 from __future__ import annotations

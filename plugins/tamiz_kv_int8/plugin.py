@@ -25,7 +25,7 @@ _MOST = 512  # elements whose products with queries of 16 bits fit an integer of
 _WIDEN = 1.8
 #: KL divergence with all layers in 8 bits, in nats per token: the median of Qwen2.5-Coder-1.5B
 #: (0.00023), Qwen2.5-Coder-0.5B (0.00034), SmolLM2-135M (0.00052) and Gemma-3-270M (0.0018), see
-#: "Panels of bytes" in `lab/notebook.md`.
+#: `lab/2026-11-25-int8-cache.md`.
 _LOSS = 0.0004
 
 

@@ -9,7 +9,7 @@ from tamiz_state_pack.kv_config import StatePackConfig
 
 #: KL divergence with the default configuration in all layers, in nats per token: the mean of
 #: SmolLM2-135M (0.0031) and Qwen2.5-Coder-0.5B (0.0194), the last 256 of 2,048 tokens, which it
-#: narrows ("Keys centred and scaled" in `lab/notebook.md`).
+#: narrows (`lab/2026-11-25-int8-cache.md`).
 LOSS = 0.0113
 
 

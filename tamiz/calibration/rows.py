@@ -4,7 +4,7 @@ r"""Rows of numbers in a quarter of their bytes: 8 bits each, and a scale for ev
 
 Zeros stay zeros, and no other number becomes one, as techniques count them. More rows tell more of
 second moments than exact rows do: of a layer with 8,960 inputs, four times as many lower the error
-of a fit by a tenth (`lab/notebook.md`).
+of a fit by a tenth (`lab/2026-11-26-limits-of-loss.md`).
 """
 
 from __future__ import annotations

@@ -41,12 +41,12 @@ MARKERS = ("<!-- results: made by tools/site/results.py -->", "<!-- end of resul
 _INTRO = """\
 This page is made by `tools/site/results.py` from the files in `benchmarks/results`. Each file has
 its machine, versions, date and commit. Speeds are medians of interleaved rounds, in tokens per
-second: higher is better. [The notebook](notebook.md) has everything that was measured before,
-dated, also what lost.
+second: higher is better. [The notebook](../../lab/README.md) has everything that was measured
+before, dated, also what lost.
 
 To measure your machine: `tamiz bench small --against dense`, or `benchmarks/peers.py` with other
 engines."""
-_NONE = "No measurement is stored yet. [The notebook](notebook.md) has dated measurements."
+_NONE = "No measurement is stored yet. [The notebook](../../lab/README.md) has dated measurements."
 
 
 def load(folder: Path) -> dict[str, list[Stored]]:
@@ -77,7 +77,6 @@ def page(found: dict[str, list[Stored]]) -> str:
     for benchmark, all_stored in sorted(found.items(), key=lambda item: places.index(item[0])):
         make = sections.get(benchmark)
         parts += make(all_stored) if make else other_section(benchmark, all_stored)
-    parts.append("```{toctree}\n:hidden:\n\nnotebook\n```")
     return "\n\n".join(parts) + "\n"
 
 
