@@ -36,7 +36,7 @@ _PLANES = 4
 #: it falls as theta ** -0.7.
 _WEIGHTY, _THETA, _POWER = 4.6, 0.027, 0.7
 #: How much longer a key takes to be scored and chosen than a weight of an int4 product, for each
-#: byte of the key and its value (`benchmarks/work.py`).
+#: byte of the key and its value (`benchmarks/kernels/work.py`).
 _SCORED = 0.5
 
 

@@ -11,7 +11,7 @@ _OFFSET_BYTES = 4
 #: Typical number of exact tiles where the fit chooses it for a recall.
 _TYPICAL_TILES = 112
 #: How long an output's bit takes to be added, by tables, in weights of an int4 product
-#: (`benchmarks/work.py`).
+#: (`benchmarks/kernels/work.py`).
 _SIGN = 0.35
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PACKED = 4  # elements that share a float's place
 _MOST = 512  # elements whose products with queries of 16 bits fit an integer of 32 bits
 #: Time to make a float of 8 bits of a key or a value and multiply it, in int4 multiply-accumulates
-#: for each byte of the float (`benchmarks/work.py`).
+#: for each byte of the float (`benchmarks/kernels/work.py`).
 _WIDEN = 1.8
 #: KL divergence with all layers in 8 bits, in nats per token: the median of Qwen2.5-Coder-1.5B
 #: (0.00023), Qwen2.5-Coder-0.5B (0.00034), SmolLM2-135M (0.00052) and Gemma-3-270M (0.0018), see

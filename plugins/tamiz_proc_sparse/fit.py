@@ -36,7 +36,7 @@ RECORD_BYTES = {bits: 4 + int_format(bits).tile_bytes(GROUP) for bits in (4, 8)}
 HASH_DEVIATION = np.sqrt(85.0)
 SEED = 0
 #: How much longer a weight takes than one of int4 in the cache: in whole records
-#: (`benchmarks/work.py`), and in records with gaps, which are unpacked first.
+#: (`benchmarks/kernels/work.py`), and in records with gaps, which are unpacked first.
 _WORK_WHOLE, _WORK_GAPS = 2.2, 10.0
 
 Float = NDArray[np.float32]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Keys that a filter keeps whatever their score, unless it says otherwise: the first, the last.
 SINKS, RECENT = 4, 64
 #: Time to score and rank a key by its bits, in int4 multiply-accumulates for each byte of the key
-#: and its value (`benchmarks/work.py`).
+#: and its value (`benchmarks/kernels/work.py`).
 _SCAN = 0.2
 
 

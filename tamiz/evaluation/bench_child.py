@@ -2,8 +2,8 @@
 
 The parent (`tamiz.evaluation.bench`) writes one JSON command a line and reads one JSON answer a
 line, so that rounds of several engines interleave while each keeps an honest resident set of its
-own. Only the standard library is imported here: `benchmarks/peers.py` serves other engines, under
-other Python interpreters, through this module.
+own. Only the standard library is imported here: `benchmarks/engines/peers.py` serves other engines,
+under other Python interpreters, through this module.
 """
 
 from __future__ import annotations

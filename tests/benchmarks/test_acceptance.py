@@ -2,22 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
-import made_layers
 import numpy as np
 import onnxruntime as ort
 import pytest
 
-from kit.scripts import load_script
+from benchmarks.techniques import acceptance, made_layers
 from tamiz.plugins import load
 from tamiz_ops import pack_int4, unpack_int4
 from tamiz_tensor_train.fit import dimensions
-
-
-@pytest.fixture
-def acceptance() -> Any:
-    return load_script("benchmarks/acceptance.py")
 
 
 @pytest.fixture
@@ -40,7 +33,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_row_holds_within_all_limits(
-    acceptance: Any, speeds: list[float], loss: float, ratio: float | None, holds: bool
+    speeds: list[float], loss: float, ratio: float | None, holds: bool
 ) -> None:
     found = acceptance.row(("proc-sparse", "made"), "float32", speeds, loss, ratio)
     assert found["holds"] == holds
@@ -51,7 +44,7 @@ def test_a_row_holds_within_all_limits(
     assert "1.00 to 1.20" in told
 
 
-def test_limits_are_of_the_technique_and_the_baseline(acceptance: Any) -> None:
+def test_limits_are_of_the_technique_and_the_baseline() -> None:
     def limits(technique: str, against: str) -> dict[str, float]:
         found: dict[str, float] = acceptance.row((technique, ""), against, [1.0], 0.0, 0.9)[
             "limits"
@@ -62,7 +55,7 @@ def test_limits_are_of_the_technique_and_the_baseline(acceptance: Any) -> None:
     assert limits("event-driven", "float32") == {"speed": 1.1, "loss": 0.03, "size": 0.5}
 
 
-def test_bundles_are_compared_with_both_baselines(acceptance: Any) -> None:
+def test_bundles_are_compared_with_both_baselines() -> None:
     found = {name: {"mb": 10.0, "dppl": 0.01, "tok_s": [3.0, 6.0]} for name in acceptance.BUNDLES}
     found["float32"] = {"mb": 40.0, "tok_s": [1.0, 4.0]}
     found["as stored"] = {"mb": 8.0, "tok_s": [3.0, 6.0]}
@@ -74,7 +67,7 @@ def test_bundles_are_compared_with_both_baselines(acceptance: Any) -> None:
     assert (stored["size"], stored["speed"], stored["holds"]) == (1.25, 1.0, False)
 
 
-def test_bundles_are_configurations_of_their_techniques(acceptance: Any) -> None:
+def test_bundles_are_configurations_of_their_techniques() -> None:
     techniques = load().techniques()
     for technique, _, fields in acceptance.BUNDLES.values():
         if technique not in techniques:
@@ -82,9 +75,7 @@ def test_bundles_are_configurations_of_their_techniques(acceptance: Any) -> None
         techniques[technique].config(**fields)
 
 
-def test_other_rows_of_a_file_are_kept(
-    acceptance: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_rows_of_a_file_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [acceptance.row((name, "made"), "int4", [1.0], 0.0, 1.0) for name in ("tt", "ternary")]
     path = tmp_path / "layers.json"
     acceptance.finish(path, {"threads": 2, "rows": made}, {"model": "made layers"})

@@ -1,33 +1,16 @@
 """The benchmark of batches runs, and stores what it measured part by part."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
-import pytest
 from click.testing import CliRunner
 
+from benchmarks.engines import batch
 from kit.equal_runs import MODELS, build_model
 from tamiz.plugins import Plugins
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
-
-@pytest.fixture
-def batch(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    spec = importlib.util.spec_from_file_location("batch_benchmark", BENCHMARKS / "batch.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.modules.pop("record", None)
-    return module
-
-
-def test_parts_are_added_to_the_file(batch: Any, plugins: Plugins, tmp_path: Path) -> None:
+def test_parts_are_added_to_the_file(plugins: Plugins, tmp_path: Path) -> None:
     bundle, output = build_model(tmp_path, *MODELS["q4_1"], plugins), tmp_path / "batch.json"
     few = ["--prompt", "16", "--steps", "2", "--turns", "2", "--joining", "100"]
     for part in ("speed", "join", "bits"):

@@ -1,12 +1,11 @@
 """The benchmark of builds within limits: what it takes from a bundle, and what it measures."""
 
 from pathlib import Path
-from typing import Any
 
 import gguf
 import pytest
 
-from kit.scripts import load_script
+from benchmarks.quality import budgets
 from tamiz.building.build import Options, build
 from tamiz.building.search.solver import Goal
 from tamiz.evaluation import windows
@@ -16,13 +15,8 @@ from tamiz.survey.export import export
 from tamiz.testing.tiny_llama import write_tiny_llama
 
 
-@pytest.fixture
-def budgets() -> Any:
-    return load_script("benchmarks/budgets.py")
-
-
 def test_a_build_is_compared_with_the_reference(
-    budgets: Any, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tiny_llama(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.Q8_0)
     dense = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", load()).path

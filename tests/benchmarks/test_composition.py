@@ -6,15 +6,10 @@ from typing import Any
 
 import pytest
 
-from kit.scripts import load_script
+from benchmarks.techniques import composition
 
 
-@pytest.fixture
-def composition() -> Any:
-    return load_script("benchmarks/composition.py")
-
-
-def test_bundles_are_each_technique_and_combinations_of_them(composition: Any) -> None:
+def test_bundles_are_each_technique_and_combinations_of_them() -> None:
     variants = composition.variants()
     names = list(composition.TECHNIQUES)
     assert variants["int4"] == []
@@ -26,7 +21,7 @@ def test_bundles_are_each_technique_and_combinations_of_them(composition: Any) -
         assert without in variants
 
 
-def test_with_a_head_shortlist_the_allocation_is_that_without(composition: Any) -> None:
+def test_with_a_head_shortlist_the_allocation_is_that_without() -> None:
     def kwta(applied: bool, **fields: float) -> dict[str, Any]:
         entry = {"name": "kwta", "config": {"k": None, **fields}, "decision": {"applied": applied}}
         return {"techniques": [{"name": "block-quant", "config": {}}, entry]}
@@ -43,7 +38,7 @@ def test_with_a_head_shortlist_the_allocation_is_that_without(composition: Any) 
 
 
 def test_results_are_stored_with_their_origin(
-    composition: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "results.json").write_text(json.dumps({"int4": {"bytes": 5}}))
     stored = tmp_path / "composition.json"

@@ -6,18 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.quality import encoders
 from kit.encoders import write_encoder
-from kit.scripts import load_script
 
 
-@pytest.fixture
-def encoders() -> Any:
-    return load_script("benchmarks/encoders.py")
-
-
-def test_models_are_compared_with_float32(
-    encoders: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_are_compared_with_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoders, "ROUNDS", 3)
     noises = {"float32": 0.0, "near": 0.1, "far": 2.0}
     paths = {name: write_encoder(tmp_path / name, noise) for name, noise in noises.items()}

@@ -8,13 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kit.scripts import load_script
+from benchmarks.techniques import keep_curves
 from tamiz.plugins import load
-
-
-@pytest.fixture
-def keep_curves() -> Any:
-    return load_script("benchmarks/keep_curves.py")
 
 
 def point(group: str, rule: str, kept: float, dppl: float) -> dict[str, Any]:
@@ -31,14 +26,12 @@ POINTS = [
 @pytest.mark.parametrize(
     ("level", "expected"), [(0.005, 0.9), (0.01, 0.8), (0.03, 0.7), (0.05, 0.6), (0.2, None)]
 )
-def test_a_level_is_found_between_neighbours(
-    keep_curves: Any, level: float, expected: float | None
-) -> None:
+def test_a_level_is_found_between_neighbours(level: float, expected: float | None) -> None:
     found = keep_curves.at_level(POINTS[:2], "dppl", level)
     assert found == (None if expected is None else pytest.approx(expected))
 
 
-def test_the_table_compares_at_equal_losses(keep_curves: Any) -> None:
+def test_the_table_compares_at_equal_losses() -> None:
     lines = keep_curves.table(POINTS).splitlines()
     assert lines[0].startswith("| sites | rule | Δppl 0.01 | Δppl 0.02 | Δppl 0.05 | KL 0.01 ")
     assert lines[2].startswith("| o | kwta | 0.800 | 0.750 | 0.600 |  | 0.800 | 0.686 |")
@@ -46,13 +39,13 @@ def test_the_table_compares_at_equal_losses(keep_curves: Any) -> None:
     assert lines[-1] == "| o | ar1 | 0.500 | +2.00 % | 0.0400 |"
 
 
-def test_the_plot_has_a_curve_a_rule(keep_curves: Any) -> None:
+def test_the_plot_has_a_curve_a_rule() -> None:
     svg = ElementTree.fromstring(keep_curves.plot(POINTS))
     curves = [e for e in svg.iter() if e.tag.endswith("path") and e.get("stroke") != "black"]
     assert [curve.get("d", "").count("L") for curve in curves] == [2, 1]
 
 
-def test_the_policy_leaves_the_rules_to_the_group(keep_curves: Any, tmp_path: Path) -> None:
+def test_the_policy_leaves_the_rules_to_the_group(tmp_path: Path) -> None:
     for pattern in keep_curves.GROUPS.values():
         written = json.loads(keep_curves.policy(tmp_path / "p.json", pattern).read_text())
         ((others, entry),) = written["sites"].items()
@@ -64,7 +57,7 @@ def test_the_policy_leaves_the_rules_to_the_group(keep_curves: Any, tmp_path: Pa
         assert set(entry["techniques"]) == {"kwta", "event-driven"}
 
 
-def test_the_rules_are_configurations_of_their_techniques(keep_curves: Any) -> None:
+def test_the_rules_are_configurations_of_their_techniques() -> None:
     techniques = load().techniques()
     for technique, fields in keep_curves.RULES.values():
         if technique not in techniques:

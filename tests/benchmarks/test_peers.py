@@ -1,6 +1,5 @@
 """The comparison with other engines, on a tiny model: what runs, what is skipped and said."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -8,22 +7,23 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from benchmarks.engines import peers
+from kit.rooms import ROOT
+from tamiz.evaluation import bench
+from tamiz.files.errors import TamizError
 
 
-@pytest.fixture
-def peers(monkeypatch):
-    spec = importlib.util.spec_from_file_location("peers", BENCHMARKS / "peers.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module.bench, "ROUNDS", 1)
-    monkeypatch.setattr(module.bench, "TOKENS", 3)
-    monkeypatch.setattr(module.bench, "PAUSE", 0.0)
-    monkeypatch.setattr(module.bench, "read_bandwidth", lambda threads: 1.0)
-    return module
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "ROUNDS", 1)
+    monkeypatch.setattr(bench, "TOKENS", 3)
+    monkeypatch.setattr(bench, "PAUSE", 0.0)
+    monkeypatch.setattr(bench, "read_bandwidth", lambda threads: 1.0)
 
 
-def test_ort_int4_runs_and_absent_peers_are_skipped_loudly(peers, tiny_dense, tiny_gguf, tmp_path):
+def test_ort_int4_runs_and_absent_peers_are_skipped_loudly(
+    tiny_dense: Path, tiny_gguf: Path, tmp_path: Path
+) -> None:
     report = tmp_path / "peers.json"
     arguments = [tiny_dense, "--dense", tiny_dense, "--gguf", tiny_gguf, "--context", "16"]
     arguments += [
@@ -45,15 +45,15 @@ def test_ort_int4_runs_and_absent_peers_are_skipped_loudly(peers, tiny_dense, ti
     assert result.stderr.count("SKIPPED") == 2
 
 
-def test_a_peer_that_is_not_installed_says_so(peers):
-    script = str(BENCHMARKS / "peer_child.py")
+def test_a_peer_that_is_not_installed_says_so() -> None:
+    script = str(ROOT / "benchmarks/engines/peer_child.py")
     missing = "import sys; sys.modules['onnxruntime_genai'] = None; sys.argv[:] = sys.argv[1:];"
     run = f"{missing} import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
-    with pytest.raises(peers.TamizError, match=r"genai: .*onnxruntime_genai"):
-        peers.bench.Child("genai", [sys.executable, "-c", run, script, "genai", "folder", "1"])
+    with pytest.raises(TamizError, match=r"genai: .*onnxruntime_genai"):
+        bench.Child("genai", [sys.executable, "-c", run, script, "genai", "folder", "1"])
 
 
-def test_an_unknown_peer_is_refused(peers, tiny_dense):
+def test_an_unknown_peer_is_refused(tiny_dense: Path) -> None:
     result = CliRunner().invoke(peers.main, [str(tiny_dense), "--python", "vllm=python"])
     assert result.exit_code == 2
     assert "--python vllm=…: expected llama.cpp=… or genai=…" in result.output

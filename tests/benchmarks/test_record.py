@@ -3,19 +3,11 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from kit.scripts import load_script
+from benchmarks.common import record
 
 
-@pytest.fixture
-def record() -> Any:
-    return load_script("benchmarks/record.py")
-
-
-def test_a_record_holds_its_origin_and_its_numbers(record: Any, tmp_path: Path) -> None:
+def test_a_record_holds_its_origin_and_its_numbers(tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
     record.write(
         path,
@@ -35,5 +27,5 @@ def test_a_record_holds_its_origin_and_its_numbers(record: Any, tmp_path: Path) 
     assert stored["machine"]["cores"] == len(os.sched_getaffinity(0))
 
 
-def test_what_is_not_installed_has_no_version(record: Any) -> None:
+def test_what_is_not_installed_has_no_version() -> None:
     assert record.versions(["no-such-distribution"]) == {}

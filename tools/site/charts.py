@@ -86,7 +86,7 @@ def _speed(result: Mapping[str, Any] | None, key: str) -> float | None:
 
 
 def measured(results: Mapping[str, Any]) -> dict[str, Any]:
-    """The bundles of `benchmarks/composition.py` that have both speed and quality."""
+    """The bundles of `benchmarks/techniques/composition.py` that have both speed and quality."""
     return {n: r for n, r in results.items() if {"quality", "speed"} <= set(r)}
 
 

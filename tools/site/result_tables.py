@@ -7,7 +7,7 @@ from typing import Any
 
 import charts
 
-#: Engines of `benchmarks/peers.py` by their key, as tables and charts call them.
+#: Engines of `python -m benchmarks peers` by their key, as tables and charts call them.
 ENGINES = {
     "tamiz": "tamiz",
     "llama.cpp": "llama.cpp",
@@ -17,25 +17,26 @@ ENGINES = {
 }
 PROMPT = "512"
 _FLOAT32 = """\
-WikiText-2 test, 8 windows of 1,024 tokens (`benchmarks/perplexity.py`). llama.cpp rounds the inputs
-of products with quantised weights to 8 bits. "llama.cpp, float32" reads the same weights written
-out in float32, and rounds nothing."""
+WikiText-2 test, 8 windows of 1,024 tokens (`python -m benchmarks perplexity`). llama.cpp rounds the
+inputs of products with quantised weights to 8 bits. "llama.cpp, float32" reads the same weights
+written out in float32, and rounds nothing."""
 _BUDGETS = """\
 The first bundle is as stored, the others were built within limits. Δppl, its standard error and KL
-are of windows of a text that nothing was chosen on (`benchmarks/budgets.py`)."""
+are of windows of a text that nothing was chosen on (`python -m benchmarks budgets`)."""
 _ACCEPTANCE = """\
-Made by `benchmarks/acceptance.py`; size and speed are relative to the baseline. Holds: at most 50 %
-of float32's size, 1.10 × the speed, 2 % loss (event-driven 3 %): Δppl, or a layer's error."""
+Made by `python -m benchmarks acceptance`; size and speed are relative to the baseline. Holds: at
+most 50 % of float32's size, 1.10 × the speed, 2 % loss (event-driven 3 %): Δppl, or a layer's
+error."""
 _GREEDY = """\
 An answer is equal when all of its tokens are. The margin is the logit of tamiz' own token minus the
 logit of the other token, where the answers part."""
 _SPECULATION = """\
-Each case ran once with plain decoding and once with guesses (`benchmarks/speculation.py`). Answers
-"edit" change a given text, "quote" repeat parts of it, "prose" is free. The ratio is the median
-over the cases, and the range is theirs."""
+Each case ran once with plain decoding and once with guesses (`python -m benchmarks speculation`).
+Answers "edit" change a given text, "quote" repeat parts of it, "prose" is free. The ratio is the
+median over the cases, and the range is theirs."""
 _BATCH = """\
-Sequences that decode together in one run of the model (`benchmarks/batch.py`), and one alone. Every
-sequence has to have the tokens that it has alone."""
+Sequences that decode together in one run of the model (`python -m benchmarks batch`), and one
+alone. Every sequence has to have the tokens that it has alone."""
 _PEERS = """\
 tamiz runs a bundle that stores the weights of a GGUF bit for bit, with a KV cache of float32.
 llama.cpp (llama-cpp-python, whose version is given) runs that GGUF with a KV cache of fp16;
@@ -47,13 +48,13 @@ All are quantisations of one reference, the dequantised GGUF, and run in tamiz. 
 imatrix of the calibration that tamiz reads. "tamiz choice" has a format for each site, from
 `tamiz frontier` or `tamiz build`. A choice keeps many tensors of the GGUF as they are, and
 llama.cpp quantises all of them a second time: this favours tamiz, most at large sizes.
-Windows are of a text that nothing was chosen on (`benchmarks/quantisers.py`)."""
+Windows are of a text that nothing was chosen on (`python -m benchmarks quantisers`)."""
 
 _ENCODERS = """\
 Every model is compared with float32. The cosine is that of embeddings, its mean and its 5 %
 quantile over texts. A text agrees where its nearest other text is the same. Speed is that of a
 batch, times float32, with the quartiles over rounds. "tamiz chosen" has a format for each site,
-within a limit of cosine on the calibration's text (`benchmarks/encoders.py`)."""
+within a limit of cosine on the calibration's text (`python -m benchmarks encoders`)."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Makes the pages of results from stored measurements: `python tools/site/results.py [--check]`.
 
 Reads `benchmarks/results/*.json`, which the scripts of `benchmarks/` write with ``--json``
-(`benchmarks/record.py`). Writes `docs/results/index.md`, the charts of comparisons and of
+(`benchmarks/common/record.py`). Writes `docs/results/index.md`, the charts of comparisons and of
 compositions, and the README's results between its markers. Where no measurement of a kind is
 stored, its chart and the README stay as they are.
 """
@@ -44,8 +44,8 @@ its machine, versions, date and commit. Speeds are medians of interleaved rounds
 second: higher is better. [The notebook](../../lab/README.md) has everything that was measured
 before, dated, also what lost.
 
-To measure your machine: `tamiz bench small --against dense`, or `benchmarks/peers.py` with other
-engines."""
+To measure your machine: `tamiz bench small --against dense`, or `python -m benchmarks peers` with
+other engines."""
 _NONE = "No measurement is stored yet. [The notebook](../../lab/README.md) has dated measurements."
 
 

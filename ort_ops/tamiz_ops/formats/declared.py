@@ -54,7 +54,7 @@ class Format:
         minimum: Whether every scale comes with a minimum.
         gguf: The type of GGUF tensors that the format holds; None where no GGUF type is the same.
         work: Time to multiply a weight that lies in the cache, where that of q4_1 is 1
-            (`benchmarks/work.py`, AMD EPYC with AVX-512).
+            (`benchmarks/kernels/work.py`, AMD EPYC with AVX-512).
     """
 
     name: str

@@ -1,0 +1,68 @@
+"""Runs one benchmark, `python -m benchmarks NAME [options]`; without a name lists all.
+
+A benchmark is a module of a room with a function or click command `main`. Its name is the module's,
+with dashes, and its title the first line of its docstring.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from pathlib import Path
+
+import click
+
+from tamiz.files.errors import TamizError
+
+ROOMS = ("engines", "quality", "techniques", "kernels")
+
+
+def titles() -> dict[str, tuple[str, str]]:
+    """The room and the title of every benchmark, by its name. Nothing is imported."""
+    found = {}
+    for room in ROOMS:
+        for path in sorted((Path(__file__).parent / room).glob("*.py")):
+            tree = ast.parse(path.read_text("utf-8"))
+            if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body):
+                title = (ast.get_docstring(tree) or "").partition("\n")[0]
+                found[path.stem.replace("_", "-")] = (room, title)
+    return found
+
+
+def run(name: str, arguments: list[str]) -> None:
+    """Runs a benchmark with its arguments.
+
+    Raises:
+        TamizError: There is no benchmark of this name.
+    """
+    known = titles()
+    if name not in known:
+        raise TamizError(f"no benchmark {name!r}; `python -m benchmarks` lists them")
+    room, _ = known[name]
+    main = importlib.import_module(f"benchmarks.{room}.{name.replace('-', '_')}").main
+    program = f"python -m benchmarks {name}"
+    sys.argv = [program, *arguments]
+    main(prog_name=program) if isinstance(main, click.Command) else main()
+
+
+def listing() -> str:
+    """All benchmarks by room, one a line."""
+    known = titles()
+    width = max(map(len, known))
+    lines = ["python -m benchmarks NAME [options]; NAME --help describes the options."]
+    for room in ROOMS:
+        rows = [f"  {n:{width}}  {title}" for n, (of, title) in known.items() if of == room]
+        lines += ["", f"{room}:", *rows]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(listing())
+    else:
+        try:
+            run(sys.argv[1], sys.argv[2:])
+        except TamizError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)

@@ -1,0 +1,171 @@
+"""A bundle against what people use, interleaved in one run: decode, prefill, load and memory.
+
+    python -m benchmarks peers smollm2-int4 --dense smollm2 --gguf SmolLM2.gguf --genai genai-int4 \
+        --python llama.cpp=other-venv/bin/python --json peers.json
+
+Peers: ``other`` (another bundle), ``llama.cpp`` (llama-cpp-python on the GGUF), ``genai``
+(onnxruntime-genai on a folder made by its model builder, ``python -m
+onnxruntime_genai.models.builder -p int4 -e cpu --extra_options int4_accuracy_level=4``) and
+``ort-int4`` (the dense bundle with ONNX Runtime's MatMulNBits, accuracy_level 4, in tamiz'
+runtime). Each runs in a process of its own, under the interpreter that has it; a peer that cannot
+run is reported as skipped. Definitions: tamiz/evaluation/bench.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.common import record
+from tamiz.cli.bench import Lengths
+from tamiz.evaluation import bench
+from tamiz.files.bundle import Source, write_manifest
+from tamiz.files.errors import TamizError
+
+HERE = Path(__file__).resolve().parent
+#: The distribution of each peer that has one.
+PEERS = {"llama.cpp": "llama-cpp-python", "genai": "onnxruntime-genai"}
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--other", type=click.Path(exists=True, path_type=Path), help="Another bundle.")
+@click.option("--gguf", type=click.Path(exists=True, path_type=Path), help="For llama.cpp.")
+@click.option("--genai", type=click.Path(exists=True, path_type=Path), help="Its model folder.")
+@click.option("--dense", type=click.Path(exists=True, path_type=Path), help="For ort-int4.")
+@click.option("--python", "pythons", multiple=True, metavar="PEER=PATH", help="Interpreter of it.")
+@click.option("--context", "contexts", type=Lengths(), default="128,2000,8000", show_default=True)
+@click.option("--threads", default=2, show_default=True)
+@click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
+def main(
+    bundle: Path,
+    other: Path | None,
+    gguf: Path | None,
+    genai: Path | None,
+    dense: Path | None,
+    pythons: tuple[str, ...],
+    contexts: tuple[int, ...],
+    threads: int,
+    output: Path | None,
+) -> None:
+    """Measures BUNDLE and the peers that are given, turn by turn."""
+    console = Console(stderr=True)
+    interpreters = dict(entry.partition("=")[::2] for entry in pythons)
+    if unknown := set(interpreters) - {"llama.cpp", "genai"}:
+        raise click.UsageError(f"--python {unknown.pop()}=…: expected llama.cpp=… or genai=…")
+    read_gb_s = bench.read_bandwidth(threads)
+    names = ["tamiz"]
+    children = [bench.bundle_child(bundle, threads)]
+    skipped: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        peers = {"other": other, "llama.cpp": gguf, "genai": genai, "ort-int4": dense}
+        for peer, path in peers.items():
+            if path is None:
+                skipped[peer] = "no model was given for it"
+                continue
+            console.print(f"loading {peer}")
+            try:
+                if peer in ("other", "ort-int4"):
+                    tuned = path if peer == "other" else quantise(path, Path(scratch) / peer)
+                    child = bench.bundle_child(tuned, threads)
+                else:
+                    python = interpreters.get(peer, sys.executable)
+                    script = str(HERE / "peer_child.py")
+                    child = bench.Child(peer, [python, script, peer, str(path), str(threads)])
+            except (TamizError, OSError) as error:
+                skipped[peer] = str(error)
+                continue
+            names.append(peer)
+            children.append(child)
+        try:
+            results = bench.measure(children, contexts, console.print)
+        finally:
+            for child in children:
+                child.close()
+    report: dict[str, Any] = {"threads": threads, "read_gb_s": round(read_gb_s, 1)}
+    for name, result in zip(names, results, strict=True):
+        report[name] = result.summary()
+        if name != "tamiz":
+            report[name]["ratio"] = {
+                "decode_tok_s": bench.ratios(results[0].decode, result.decode),
+                "prefill_tok_s": bench.ratios(results[0].prefill, result.prefill),
+            }
+    report["skipped"] = skipped
+    show(report, names)
+    for peer, reason in skipped.items():
+        console.print(f"[bold red]SKIPPED {peer}:[/] {reason}")
+    if output is not None:
+        found = {
+            peer: record.version_of(interpreters.get(peer, sys.executable), distribution)
+            for peer, distribution in PEERS.items()
+            if peer in names
+        }
+        settings = {"bundle": bundle.name, "gguf": gguf and gguf.name, "contexts": contexts}
+        record.write(output, "peers", report, settings=settings, peers=found)
+
+
+def quantise(dense: Path, target: Path) -> Path:
+    """Writes `dense` with every constant MatMul as MatMulNBits, 4 bits, accuracy_level 4.
+
+    The tied head is a Transpose of the embedding, which the quantiser skips: it is folded first.
+    """
+    import onnx
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    logging.disable(logging.INFO)  # a line a node
+    target.mkdir()
+    model = onnx.load(str(dense / "model.onnx"))
+    fold_transposed_weights(model)
+    quantizer = MatMulNBitsQuantizer(
+        model, bits=4, block_size=32, is_symmetric=False, accuracy_level=4
+    )
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(target / "model.onnx"), True)
+    for settings in ("config.json", "generation_config.json"):
+        shutil.copy(dense / settings, target)
+    write_manifest(target, "dense", Source(f"{dense}, MatMulNBits"))
+    return target
+
+
+def fold_transposed_weights(model: Any) -> None:
+    """Turns every ``Transpose(constant)`` that a MatMul reads into a constant of its own."""
+    from onnx import numpy_helper
+
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    read = {name for node in model.graph.node if node.op_type == "MatMul" for name in node.input}
+    for node in list(model.graph.node):
+        if node.op_type == "Transpose" and node.input[0] in constants and node.output[0] in read:
+            weight = numpy_helper.to_array(constants[node.input[0]])
+            folded = numpy_helper.from_array(weight.T.copy(), node.output[0])
+            model.graph.initializer.append(folded)
+            model.graph.node.remove(node)
+
+
+def show(report: dict[str, Any], names: list[str]) -> None:
+    """Prints the table: speeds, and in brackets how many times faster tamiz is."""
+    lengths = {key: list(report["tamiz"][key]) for key in ("decode_tok_s", "prefill_tok_s")}
+    table = Table(title=f"{report['threads']} threads, memory read {report['read_gb_s']} GB/s")
+    table.add_column("tok/s")
+    for name in names:
+        table.add_column(name, justify="right")
+
+    def cell(name: str, key: str, length: str) -> str:
+        ratio = report[name].get("ratio", {}).get(key, {}).get(length)
+        speed = f"{report[name][key][length]:.0f}"
+        return speed if ratio is None else f"{speed} ({ratio:.2f}×)"
+
+    for key, values in lengths.items():
+        for length in values:
+            title = f"{key.split('_')[0]} {length}"
+            table.add_row(title, *(cell(name, key, length) for name in names))
+    table.add_row("load s", *(f"{report[name]['load_s']:.2f}" for name in names))
+    table.add_row("peak RSS MB", *(f"{report[name]['peak_rss_mb']:.0f}" for name in names))
+    Console().print(table)

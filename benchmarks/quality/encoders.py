@@ -1,0 +1,163 @@
+"""An encoder in fewer bits: block-quant's formats and fits beside ONNX Runtime's quantisers.
+
+    tamiz export all-mpnet-base-v2 -o mpnet
+    tamiz calibrate mpnet -o mpnet.cal --text wikitext2-valid.txt --windows 8
+    python -m benchmarks encoders mpnet --calibration mpnet.cal --text wikitext2-test.txt \
+        --work work --json encoders.json
+
+Texts are windows of --length tokens, --batch of them a run. An embedding is the mean of the last
+hidden state over the tokens. Every model is compared with float32: by the cosine of embeddings, and
+by how many texts have the same nearest other text. ``cos`` is the mean, ``cos_p05`` the 5 %
+quantile. All models run interleaved; ``speed`` is the median ratio to float32 within a round, above
+1 is faster, and ``speed_range`` its quartiles. Finished models in --work are used again.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.common import record
+from benchmarks.engines import peers
+from benchmarks.quality.quantisers import Maker, weight_bytes
+from tamiz.evaluation.embeddings import Texts, closeness, read_texts
+from tamiz.files.bundle import Bundle, Source, write_manifest
+from tamiz.runtime.encoder import Encoder, Float32
+from tamiz.runtime.session import load_session
+
+FLOAT32 = "float32"
+#: Rounds in which every model runs once, and seconds between models: thread pools spin for a while.
+ROUNDS, PAUSE = 9, 0.05
+
+
+@click.command()
+@click.argument("reference", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--text", type=click.Path(exists=True, path_type=Path), required=True)
+@click.option("--work", type=click.Path(path_type=Path), required=True, help="Keeps models.")
+@click.option("--calibration", type=click.Path(exists=True, path_type=Path))
+@click.option("--formats", default="q4_0,q5_0,q8_0", show_default=True)
+@click.option("--fits", default="nearest,search,gptq", show_default=True)
+@click.option(
+    "--cosines", default="0.98,0.99,0.995,0.999", show_default=True, help="Limits of cosine."
+)
+@click.option("--inputs", default="16,8", show_default=True, help="Bits of activations.")
+@click.option("--texts", default=256, show_default=True)
+@click.option("--length", default=128, show_default=True, help="Tokens of a text.")
+@click.option("--batch", default=8, show_default=True)
+@click.option("--threads", default=2, show_default=True)
+@click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
+def main(
+    reference: Path,
+    text: Path,
+    work: Path,
+    calibration: Path | None,
+    formats: str,
+    fits: str,
+    cosines: str,
+    inputs: str,
+    texts: int,
+    length: int,
+    batch: int,
+    threads: int,
+    output: Path | None,
+) -> None:
+    """Compares models made of REFERENCE, a dense bundle of an encoder."""
+    logging.disable(logging.INFO)
+    work.mkdir(exist_ok=True)
+    paths = {FLOAT32: reference}
+    maker = Maker(reference, work, calibration)
+    for form in filter(None, formats.split(",")):
+        for fit in filter(None, fits.split(",")):
+            for bits in inputs.split(","):
+                name = f"tamiz {form} {fit}, inputs of {bits} bits"
+                paths[name] = maker.of_tamiz(form, fit, int(bits))
+    for cosine in filter(None, cosines.split(",") if calibration else ()):
+        for bits in inputs.split(","):
+            name = f"tamiz chosen, cosine {cosine}, inputs of {bits} bits"
+            paths[name] = maker.chosen(cosine, int(bits))
+    paths["ONNX Runtime MatMulNBits"] = work / "ort-int4"
+    if not paths["ONNX Runtime MatMulNBits"].exists():
+        peers.quantise(reference, work / "ort-int4")
+    paths["ONNX Runtime quantize_dynamic int8"] = dynamically_quantised(reference, work)
+    read = read_texts(text, Bundle.open(reference), texts, length, texts)
+    found: dict[str, dict[str, Any]] = {
+        name: {"mb": round(weight_bytes(path) / 1e6, 1)} for name, path in paths.items()
+    }
+    compare(found, paths, read, batch, threads)
+    click.echo(table(found))
+    if output is not None:
+        settings = {"model": reference.name, "text": text.name, "texts": texts, "length": length}
+        record.write(output, "encoders", found, settings={**settings, "batch": batch})
+
+
+def dynamically_quantised(reference: Path, work: Path) -> Path:
+    """The reference by `quantize_dynamic`, as ONNX Runtime's documents use it."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    folder = work / "ort-int8"
+    if not folder.exists():
+        folder.mkdir()
+        quantize_dynamic(
+            reference / "model.onnx", folder / "model.onnx", weight_type=QuantType.QInt8
+        )
+        write_manifest(folder, "dense", Source(f"{reference}, quantize_dynamic"))
+    return folder
+
+
+def compare(
+    found: dict[str, dict[str, Any]],
+    paths: dict[str, Path],
+    texts: Texts,
+    batch: int,
+    threads: int,
+) -> None:
+    """Adds the quality and the speed of every model to what is known of it."""
+    models = {name: encoder(path, threads) for name, path in paths.items()}
+    reference = embed(models[FLOAT32], texts, batch)
+    for name, model in models.items():
+        told = closeness(reference, embed(model, texts, batch))
+        found[name] |= {key: round(value, 6) for key, value in told.items()}
+        click.echo(f"{name:44} {found[name]}", err=True)
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    for _ in range(ROUNDS):
+        for name, model in models.items():
+            time.sleep(PAUSE)
+            model.embeddings(texts[:batch])  # the weights come back to the caches
+            begin = time.perf_counter()
+            model.embeddings(texts[:batch])
+            seconds[name].append(time.perf_counter() - begin)
+    for name, spent in seconds.items():
+        ratios = [a / b for a, b in zip(seconds[FLOAT32], spent, strict=True)]
+        low, median, high = statistics.quantiles(ratios, n=4)
+        milliseconds = 1e3 * statistics.median(spent)
+        found[name] |= {"ms": round(milliseconds, 1), "speed": round(median, 3)}
+        found[name]["speed_range"] = [round(low, 3), round(high, 3)]
+
+
+def embed(model: Encoder, texts: Texts, batch: int) -> Float32:
+    """Embeddings of all texts."""
+    parts = [model.embeddings(texts[at : at + batch]) for at in range(0, len(texts), batch)]
+    return np.concatenate(parts)
+
+
+def encoder(path: Path, threads: int) -> Encoder:
+    """The encoder in a folder."""
+    bundle = Bundle.open(path)
+    return Encoder(bundle, *load_session(bundle, threads))
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """Markdown, the smallest first."""
+    lines = ["| model | MB | cosine | 5 % | same nearest, % | ms | : float32 |"]
+    lines.append("| --- | --- | --- | --- | --- | --- | --- |")
+    for name, row in sorted(found.items(), key=lambda item: item[1]["mb"]):
+        numbers = f"{row['mb']:.1f} | {row['cos_mean']:.5f} | {row['cos_p05']:.5f}"
+        agrees = f"{100 * row['same_nearest']:.1f}"
+        lines.append(f"| {name} | {numbers} | {agrees} | {row['ms']:.0f} | {row['speed']:.2f} |")
+    return "\n".join(lines)
