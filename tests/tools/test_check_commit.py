@@ -24,8 +24,7 @@ def check(message: str, folder: Path) -> subprocess.CompletedProcess[str]:
     [
         GOOD,
         f"{'x' * 72}\n\nWhy.\n",
-        GOOD
-        + "# a comment of git; of more than seventy-two characters, which is long\n",
+        GOOD + "# a comment of git; of more than seventy-two characters, which is long\n",
         GOOD + "# ------------------------ >8 ------------------------\ndiff --git a/x b/x\n",
         "fixup! Round keys to 8 bits\n",
         "Merge branch 'main'\n",
