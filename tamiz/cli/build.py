@@ -103,11 +103,11 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=Workers(), help="Number of processes that fit weights.  [default: 1]")
 @click.option(
     "--backend",
-    type=click.Choice(["loky", "dask", "ray"]),
+    type=click.Choice(["loky", "dask"]),
     default="loky",
     show_default=True,
-    help="Where weights are fitted. loky: processes of this machine; dask, ray: the cluster at "
-    "DASK_SCHEDULER_ADDRESS or RAY_ADDRESS.",
+    help="Where weights are fitted. loky: processes of this machine; dask: the cluster at "
+    "DASK_SCHEDULER_ADDRESS.",
 )
 @click.option("--resume", is_flag=True, help="Continue an interrupted build of OUTPUT.")
 @on_conflict

@@ -24,7 +24,6 @@ _ENVIRONMENT = (
         "which decode faster. By default they are mapped above half of the free memory.",
     ),
     ("DASK_SCHEDULER_ADDRESS", "Cluster of 'tamiz build --backend=dask'."),
-    ("RAY_ADDRESS", "Cluster of 'tamiz build --backend=ray'."),
     ("XDG_CACHE_HOME", "Folder of the machine's profile; ~/.cache is the default."),
 )
 _TOPICS = {

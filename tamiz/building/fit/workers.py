@@ -1,4 +1,4 @@
-"""Workers that fit: this process, several on this machine, or a cluster of dask or ray.
+"""Workers that fit: this process, several on this machine, or a cluster of dask.
 
 A cluster's machines see the folders of the build under the same paths.
 """
@@ -32,12 +32,10 @@ class Workers:
     Attributes:
         jobs: How many processes; -1 for as many as the cluster has, 1 for this one, with a thread
             for each core.
-        one_by_one: Whether results come as they are made, and not all in the end.
         ours: Whether they are processes that this one starts.
     """
 
     jobs: int = 1
-    one_by_one: bool = True
     ours: bool = True
 
     @property
@@ -63,7 +61,7 @@ class Workers:
         warnings.filterwarnings("ignore", _RESTARTED, UserWarning)
         parallel = Parallel(
             n_jobs=self.jobs,
-            return_as="generator" if self.one_by_one else "list",
+            return_as="generator",
             pre_dispatch="2*n_jobs",
             **({"initializer": _watch, "initargs": (os.getpid(),)} if self.ours else {}),
         )
@@ -100,69 +98,43 @@ def workers(backend: str, jobs: int) -> Iterator[Workers]:
     """Engages workers.
 
     Args:
-        backend: ``loky`` for processes of this machine; ``dask`` or ``ray`` for the cluster that
-            the engine finds (its default client, DASK_SCHEDULER_ADDRESS, RAY_ADDRESS), or for one
-            that it starts on this machine.
+        backend: ``loky`` for processes of this machine; ``dask`` for the cluster of its default
+            client or of DASK_SCHEDULER_ADDRESS, or for one that it starts on this machine.
         jobs: Processes, for ``loky``.
 
     Raises:
-        TamizError: The engine is not installed, or its cluster does not answer.
+        TamizError: dask is not installed, or its cluster does not answer.
     """
     if backend == "loky":
         yield Workers(jobs)
         return
     from joblib import parallel_config
 
-    engage = _dask if backend == "dask" else _ray
-    with _explained(backend):
-        release = engage()
-    try:
-        with parallel_config(backend=backend):
-            # ray's pool has no generator.
-            yield Workers(-1, one_by_one=backend == "dask", ours=False)
-    finally:
-        release()
+    with _cluster(), parallel_config(backend="dask"):
+        yield Workers(-1, ours=False)
 
 
 @contextmanager
-def _explained(backend: str) -> Iterator[None]:
-    """Says in one sentence why there is no cluster."""
+def _cluster() -> Iterator[None]:
+    """Makes a default client of dask where there is none, and closes that one."""
     try:
-        yield
+        from distributed import Client
     except ImportError as error:
         raise TamizError(
-            f"--backend={backend}: {backend} is not installed, expected what"
-            f" pip install 'tamiz[{backend}]' brings: {error}"
+            "--backend=dask: dask is not installed, expected what"
+            f" pip install 'tamiz[dask]' brings: {error}"
         ) from error
-    except (OSError, ValueError) as error:  # TimeoutError and ConnectionError are OSErrors
-        reason = str(error).strip().splitlines()[0]
-        raise TamizError(f"--backend={backend}: its cluster does not answer: {reason}") from error
-
-
-def _dask() -> Callable[[], None]:
-    """Makes a default client; returns what closes it."""
-    from distributed import Client
-
     try:
         Client.current()
     except ValueError:  # there is none
-        close: Callable[[], None] = Client().close
-        return close
-    return _nothing
-
-
-def _ray() -> Callable[[], None]:
-    """Connects; returns what disconnects."""
-    import ray
-    from ray.util.joblib import register_ray
-
-    register_ray()
-    if ray.is_initialized():
-        return _nothing
-    ray.init(log_to_driver=False)
-    shutdown: Callable[[], None] = ray.shutdown
-    return shutdown
-
-
-def _nothing() -> None:
-    """Somebody else's cluster stays."""
+        pass
+    else:
+        yield
+        return
+    try:
+        client = Client()
+    except (OSError, ValueError) as error:  # TimeoutError is an OSError
+        reason = str(error).strip().splitlines()[0]
+        raise TamizError(f"--backend=dask: its cluster does not answer: {reason}") from error
+    with client:
+        yield
