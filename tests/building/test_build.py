@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from tamiz.api import GraphEditor, metadata
+from tamiz.api import GraphEditor
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import (
     Claim,
@@ -23,6 +23,7 @@ from tamiz.building.build import Options, build
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
+from tamiz.interface import metadata
 from tamiz.planning.plan import ConflictError, choose
 from tamiz.plugins import Plugins
 from tamiz.reporting.report import Report
