@@ -17,6 +17,7 @@ from typing import Any
 import gguf
 import pytest
 
+from kit.command_line import ok
 from kit.rooms import ROOT
 from tamiz.testing import write_tiny_llama
 
@@ -58,8 +59,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("machines")
     write_tiny_llama(folder / "tiny.gguf", gguf.GGMLQuantizationType.F16)
     (folder / "text").write_text(TEXT)
-    export = [sys.executable, "-m", "tamiz", "export", folder / "tiny.gguf", "-o", folder / "dense"]
-    subprocess.run(export, check=True, capture_output=True)
+    ok("export", folder / "tiny.gguf", "-o", folder / "dense")
     targets = []
     for isa, kernels in MACHINES:
         environment = {

@@ -15,7 +15,7 @@ GOOD = "Round keys to 8 bits\n\nA cache of floats is read four times as slowly.\
 def check(message: str, folder: Path) -> subprocess.CompletedProcess[str]:
     file = folder / "COMMIT_EDITMSG"
     file.write_text(message, "utf-8")
-    command = [sys.executable, SCRIPT, file]
+    command = [sys.executable, str(SCRIPT), str(file)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

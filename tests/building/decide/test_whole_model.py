@@ -328,16 +328,6 @@ def test_a_dask_cluster_gives_the_same_bytes(tiny_dense: Path) -> None:
     assert contents(tiny_dense.parent / "here") == contents(tiny_dense.parent / "there")
 
 
-def test_a_ray_cluster_gives_the_same_bytes(
-    tiny_dense: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ray", reason="the extra ray is not installed")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # where its workers find `kit`
-    run(tiny_dense, {"noise": 0.05}, "here", autotune=True)
-    run(tiny_dense, {"noise": 0.05}, "there", autotune=True, backend="ray")
-    assert contents(tiny_dense.parent / "here") == contents(tiny_dense.parent / "there")
-
-
 def test_two_builds_of_one_folder_are_refused(tiny_dense: Path) -> None:
     process = multiprocessing.get_context("fork").Process(
         target=slow, args=(tiny_dense, False), daemon=True
