@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tamiz.api.cost import Access, Cost, Part
-from tamiz.api.editing import GraphEditor, attribute_of, input_of, output_of
+from tamiz.api.editing import GraphEditor
+from tamiz.api.ports import attribute_of, input_of, output_of
 from tamiz.api.site import Site
 from tamiz.api.technique import Fit, FitError
 

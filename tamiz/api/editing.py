@@ -6,13 +6,14 @@ Ports of the domain `tamiz` have names, as its ops declare them (docs/reference/
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import tamiz_ops
 from tamiz.api.linear import Linear, linear_at
+from tamiz.api.ports import has_input
 from tamiz.api.site import Site
 from tamiz.api.technique import FitError
 from tamiz.files.errors import TamizError
@@ -29,62 +30,6 @@ if TYPE_CHECKING:
 
 #: What a node inherits from the one that it replaces.
 _CARRIED = (LAYER, SITE, TECHNIQUE, VERSION)
-
-
-def has_input(node: ir.Node | None, port: str) -> bool:
-    """Whether a node is an op of the domain `tamiz` with an input of this name."""
-    return (
-        node is not None and node.domain == DOMAIN and port in tamiz_ops.ports(node.op_type).inputs
-    )
-
-
-def input_of(node: ir.Node, port: str) -> ir.Value | None:
-    """What an op of the domain `tamiz` takes at a port; None where that is omitted."""
-    index = tamiz_ops.ports(node.op_type).inputs[port]
-    return node.inputs[index] if index < len(node.inputs) else None
-
-
-def output_of(node: ir.Node, port: str) -> ir.Value:
-    """What an op of the domain `tamiz` gives at a port.
-
-    Raises:
-        IndexError: The node has fewer outputs.
-    """
-    return node.outputs[tamiz_ops.ports(node.op_type).outputs[port]]
-
-
-def attribute_of(node: ir.Node, name: str) -> Any:
-    """The value of an attribute of an op of the domain `tamiz`, its default where none is set."""
-    given = node.attributes.get(name)
-    return _defaults(node.op_type)[name] if given is None else given.value
-
-
-def product_of(node: ir.Node, x: np.ndarray) -> np.ndarray:
-    """W x by an op of the domain `tamiz`, with the weight that it stores, without mask and bias.
-
-    Args:
-        node: A product, whose inputs `x`, `mask` and `bias` are left out.
-        x: float32 ``[K]``.
-
-    Returns:
-        float32 ``[N]``.
-    """
-    constants: dict[str, np.ndarray] = {"x": x[np.newaxis]}
-    ports = tamiz_ops.ports(node.op_type).inputs
-    for port in ports:
-        value = None if port in ("x", "mask", "bias") else input_of(node, port)
-        if value is not None and value.const_value is not None:
-            constants[port] = value.const_value.numpy()
-    inputs = [constants.get(port) for port in ports]
-    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    product: np.ndarray = tamiz_ops.run(node.op_type, inputs, **attributes)[0][0]
-    return product
-
-
-@cache
-def _defaults(op_type: str) -> Mapping[str, Any]:
-    declared = tamiz_ops.schemas()[op_type]["attributes"]
-    return {attribute["name"]: attribute["default"] for attribute in declared}
 
 
 class GraphEditor:
@@ -174,29 +119,47 @@ class GraphEditor:
             return ir.Value(name=name)
         return ir.Value(name=name, type=like.type, shape=like.shape)
 
-    def constant(self, name: str, array: np.ndarray) -> ir.Value:
-        """A constant called `name`; the one that is there where the name is taken.
+    def constant(self, label: str, array: np.ndarray) -> ir.Value:
+        """A constant with these contents.
 
-        Sites that share a weight (a tied head and embedding) share the packed constant this way, so
-        the name must say everything that the contents depend on.
+        A constant is told by its contents, not by its label, so sites share one only where they
+        would store the same bytes: a tied head and embedding do, a weight that is used in both
+        orientations does not. The contents depend on more than a label could say: weight, format,
+        orientation, settings, and the statistics that a fit reads.
+
+        Args:
+            label: Its name, where no other value of the graph has that name and other contents;
+                else the label with a number.
+            array: Its contents.
         """
         import onnx_ir as ir
 
         initializers = self.model.graph.initializers
-        if name not in initializers:
-            value = ir.Value(
-                name=name,
-                shape=ir.Shape(array.shape),
-                type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-                const_value=ir.tensor(array, name=name),
-            )
-            self.model.graph.register_initializer(value)
-        return initializers[name]
+        array = np.asarray(array)
+        taken: set[str] | None = None
+        for name in chain([label], (f"{label}.{number}" for number in count(2))):
+            if name in initializers:
+                if _holds(initializers[name], array):
+                    return initializers[name]
+                continue
+            taken = _value_names(self.model) if taken is None else taken
+            if name not in taken:
+                break
+        value = ir.Value(
+            name=name,
+            shape=ir.Shape(array.shape),
+            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+            const_value=ir.tensor(array, name=name),
+        )
+        self.model.graph.register_initializer(value)
+        return value
 
     def switch(self, technique: str) -> ir.Value:
         """The graph input that switches a technique off in a run: int64 ``[1]``, 0 by default."""
-        value = self.constant(switch_input(technique), np.zeros(1, np.int64))
-        if not value.is_graph_input():
+        name = switch_input(technique)
+        value = self.input(name)
+        if value is None:
+            value = self.constant(name, np.zeros(1, np.int64))
             self.model.graph.inputs.append(value)
         return value
 
@@ -350,6 +313,28 @@ class GraphEditor:
                 continue
             candidates += [v.producer() for v in node.inputs if v is not None]
             graph.remove(node, safe=True)
+
+
+def _holds(value: ir.Value, array: np.ndarray) -> bool:
+    """Whether a value is a constant with the type, shape and bytes of `array`."""
+    tensor = value.const_value
+    if tensor is None or value.is_graph_input() or tuple(tensor.shape.numpy()) != array.shape:
+        return False
+    found = tensor.numpy()
+    if found.dtype != array.dtype:
+        return False
+    # Bytes, not numbers: NaN equals itself, and -0.0 is another constant than 0.0.
+    return np.ascontiguousarray(found).tobytes() == np.ascontiguousarray(array).tobytes()
+
+
+def _value_names(model: ir.Model) -> set[str]:
+    """Names of all values of the graph, and of the graphs in it."""
+    names: set[str] = set()
+    for graph in model.graphs():
+        names.update(value.name or "" for value in graph.inputs)
+        names.update(graph.initializers)
+    names.update(v.name or "" for node in model.graph.all_nodes() for v in node.outputs)
+    return names
 
 
 def _in_order(op_type: str, inputs: Inputs) -> list[ir.Value | None]:

@@ -9,8 +9,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from tamiz.api.editing import GraphEditor, attribute_of, input_of, output_of
+from tamiz.api.editing import GraphEditor
 from tamiz.api.linear import constant_weight, weight_array
+from tamiz.api.ports import attribute_of, input_of, output_of
 from tamiz.api.site import Site, SiteKind
 from tamiz.files.errors import TamizError
 from tamiz.interface.metadata import LAYER
@@ -111,11 +112,41 @@ def test_replacing_removes_what_only_the_old_node_used():
     assert [n.op_type for n in model.graph] == ["Abs", "Relu", "Other"]
 
 
-def test_an_initializer_is_added_once():
-    model = graph("y = MatMul(x, w)")
-    first = GraphEditor(model).constant("packed", np.ones(2, np.float16))
-    assert GraphEditor(model).constant("packed", np.zeros(5)) is first
-    assert (first.dtype, list(first.shape)) == (ir.DataType.FLOAT16, [2])
+def test_equal_constants_are_one():
+    editor = GraphEditor(graph("y = MatMul(x, w)"))
+    first = editor.constant("packed", np.ones(2, np.float16))
+    assert editor.constant("packed", np.ones(2, np.float16)) is first
+    assert (first.name, first.dtype, list(first.shape)) == ("packed", ir.DataType.FLOAT16, [2])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.zeros(2, np.float16),
+        np.ones(2, np.float32),
+        np.ones((2, 1), np.float16),
+        np.ones(2, np.int16),
+    ],
+)
+def test_other_contents_are_another_constant(other):
+    editor = GraphEditor(graph("y = MatMul(x, w)"))
+    first = editor.constant("packed", np.ones(2, np.float16))
+    second = editor.constant("packed", other)
+    assert (second.name, second is first) == ("packed.2", False)
+    assert editor.constant("packed", other) is second
+
+
+@pytest.mark.parametrize("name", ["x", "h"])
+def test_a_constant_does_not_take_the_name_of_another_value(name):
+    editor = GraphEditor(graph("h = MatMul(x, w) y = Relu(h)"))
+    assert editor.constant(name, np.ones(2)).name == f"{name}.2"
+
+
+def test_a_constant_that_a_run_can_set_is_not_shared():
+    editor = GraphEditor(graph("y = MatMul(x, w)"))
+    default = editor.constant("packed", np.ones(2))
+    editor.model.graph.inputs.append(default)
+    assert editor.constant("packed", np.ones(2)) is not default
 
 
 def test_a_port_that_the_op_does_not_have_is_an_error():

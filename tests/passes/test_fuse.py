@@ -11,7 +11,8 @@ import pytest
 import tamiz_ops
 from kit.decoders import CASES, LAYER_SITES, decoder, largest_error, ops, run_passes, session
 from tamiz.api.attention import add_sketch
-from tamiz.api.editing import GraphEditor, input_of
+from tamiz.api.editing import GraphEditor
+from tamiz.api.ports import input_of
 from tamiz.api.site import SiteKind
 from tamiz.interface.metadata import CACHE, LAYER, SITE, TECHNIQUE
 from tamiz.interface.states import present_of

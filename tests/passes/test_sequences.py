@@ -4,7 +4,7 @@ import pytest
 
 from kit.decoders import CASES, attentions, decoder, largest_error, run_passes, session
 from tamiz.api.attention import add_sketch
-from tamiz.api.editing import input_of
+from tamiz.api.ports import input_of
 from tamiz_passes.sequences import TakeSequences
 
 

@@ -122,7 +122,8 @@ def write_model(
 
 def _connect_switch(technique: Technique, made: Sequence[ir.Node], model: ir.Model) -> None:
     """Lets a run do without a technique at the nodes that it made, where they can."""
-    from tamiz.api.editing import GraphEditor, has_input, input_of
+    from tamiz.api.editing import GraphEditor
+    from tamiz.api.ports import has_input, input_of
 
     graph, (op_type, _, port) = GraphEditor(model), technique.switch.partition(".")
     for node in made:

@@ -10,8 +10,9 @@ import pytest
 
 import tamiz_ops
 from kit.decoding import stages
-from tamiz.api.editing import GraphEditor, input_of
+from tamiz.api.editing import GraphEditor
 from tamiz.api.linear import weight_array
+from tamiz.api.ports import input_of
 from tamiz.api.site import SiteKind
 from tamiz.building.build import build
 from tamiz.files.bundle import Bundle
