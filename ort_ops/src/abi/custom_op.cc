@@ -1,12 +1,15 @@
 #include "abi/custom_op.h"
 
-#include <climits>
 #include <utility>
 
 #include "abi/kernel.h"
 
 namespace tamiz::ort {
 namespace {
+
+// Version of the domain `tamiz` (tamiz.interface.metadata.OPSET_VERSION). A model of another one is
+// refused: its ops may mean something else.
+constexpr int kOpsetVersion = 1;
 
 const OpSpec& spec_of(const OrtCustomOp* op) { return static_cast<const CustomOp*>(op)->spec; }
 
@@ -81,8 +84,8 @@ CustomOp::CustomOp(const OpSpec& op_spec, const Kernels& op_kernels, std::string
   CreateKernelV2 = create_kernel;
   KernelComputeV2 = compute;
   KernelDestroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
-  GetStartVersion = [](const OrtCustomOp*) { return 1; };
-  GetEndVersion = [](const OrtCustomOp*) { return INT_MAX; };
+  GetStartVersion = [](const OrtCustomOp*) { return kOpsetVersion; };
+  GetEndVersion = [](const OrtCustomOp*) { return kOpsetVersion; };
 }
 
 }  // namespace tamiz::ort
