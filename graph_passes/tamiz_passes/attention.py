@@ -13,6 +13,7 @@ from tamiz_passes.attention_proof import Parameters, prove
 from tamiz_passes.attention_region import Region, find_region
 from tamiz_passes.positions import counted_positions
 from tamiz_passes.probe import MASK_INPUT, POSITION_INPUT
+from tamiz_passes.shapes import infer_shapes
 from tamiz_passes.values import Refusal, constant, name_in_scope, operands, producer, rank
 
 
@@ -45,6 +46,7 @@ class RecogniseAttention(GraphPass):
         if modified:
             common.RemoveUnusedNodesPass()(model)
             model.graph.sort()
+            infer_shapes(model)  # what is known of the outputs of the new nodes
         return ir.passes.PassResult(model, modified=modified)
 
 

@@ -130,6 +130,8 @@ def _weighted_sum(softmax: ir.Node) -> ir.Node:
         if len(uses) != 1:
             raise Refusal(f"expected one use of the probabilities, found {len(uses)}")
         node = uses[0]
+        if node.graph is not softmax.graph:
+            raise Refusal("the probabilities are used in a branch or a loop")
         if node.op_type == "MatMul" and node.inputs[0] is value:
             return node
         repairs_nan = node.op_type == "Where" and producer(node.inputs[0], "IsNaN") is not None
@@ -142,7 +144,8 @@ def _output(value: ir.Value) -> ir.Value:
     """Follows the layout changes of the weighted sum to the first tensor of rank 3."""
     while rank(value) != 3:
         uses = [n for n in value.consumers() if n.op_type != "Shape"]
-        if len(uses) != 1 or uses[0].op_type not in _LAYOUT_OR_CAST:
+        inside = len(uses) == 1 and uses[0].graph is value.graph and not value.is_graph_output()
+        if not inside or uses[0].op_type not in _LAYOUT_OR_CAST:
             raise Refusal("the output's heads are not joined into [batch, sequence, hidden]")
         value = uses[0].outputs[0]
     return value

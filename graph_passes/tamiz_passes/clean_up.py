@@ -3,23 +3,21 @@ time, duplicates, dead nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import onnx_ir as ir
 import onnx_ir.passes.common as common
-from onnxscript.optimizer import fold_constants
 
 from tamiz.api import GraphPass, Phase
-
-#: Vectors up to this length are folded (a norm's 1 + w); weights stay in the mapped file.
-_FOLD_LIMIT = 1 << 16
-#: Domain of nodes that a pass must not see.
-_HIDDEN = "pkg.tamiz.hidden"
+from tamiz_passes.fold import fold_constants, lift_constants
+from tamiz_passes.merge import merge_equal_nodes, remove_identities
+from tamiz_passes.shapes import infer_shapes
 
 
 class CleanUp(GraphPass):
-    """Inlines functions, folds small constants, merges equal nodes, drops dead ones, names all."""
+    """Inlines functions, folds small constants, merges equal nodes, drops dead ones, names all.
+
+    It also gives values the types and shapes that can be inferred. Graphs inside of nodes, such as
+    the branches of an If, stay as they are.
+    """
 
     name = "clean-up"
     phase = Phase.RECOGNISE
@@ -28,43 +26,29 @@ class CleanUp(GraphPass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Cleans `model` in place."""
         before = _size(model)
-        common.InlinePass()(model)
-        with _branches_kept(model):
-            common.IdentityEliminationPass()(model)
-        fold_constants(
-            model,
-            onnx_shape_inference=True,
-            input_size_limit=_FOLD_LIMIT,
-            output_size_limit=_FOLD_LIMIT,
-            should_fold=lambda node: False if any(map(_is_matrix, node.inputs)) else None,
-        )
-        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-        common.CommonSubexpressionEliminationPass()(model)
+        _inline_functions(model)
+        common.RemoveUnusedNodesPass()(model)
+        remove_identities(model.graph)
+        lift_constants(model.graph)
+        infer_shapes(model)
+        if fold_constants(model):
+            infer_shapes(model)
+        remove_identities(model.graph)  # Casts that hand on are known now
+        merge_equal_nodes(model.graph)
         common.RemoveUnusedNodesPass()(model)
         name_nodes(model)
         return ir.passes.PassResult(model, modified=_size(model) != before)
 
 
-@contextmanager
-def _branches_kept(model: ir.Model) -> Iterator[None]:
-    """Hides every Identity that makes the output of a branch, e.g. of an If.
-
-    What such a node reads may be a value around the branch, and onnx-ir's elimination fails there.
-    """
-    ends = [
-        node
-        for node in ir.traversal.RecursiveGraphIterator(model.graph)
-        if (node.domain, node.op_type) == ("", "Identity")
-        and node.graph is not model.graph
-        and node.outputs[0].is_graph_output()
-    ]
-    for node in ends:
-        node.domain = _HIDDEN
+def _inline_functions(model: ir.Model) -> None:
+    """Inlines all functions of the model, or none: ONNX Runtime runs functions, too."""
+    if not model.functions:
+        return
     try:
-        yield
-    finally:
-        for node in ends:
-            node.domain = ""
+        common.InlinePass()(model.clone())  # where it fails, it leaves half of the work
+    except Exception:  # other opsets, attributes that are graphs, functions that call each other
+        return
+    common.InlinePass()(model)
 
 
 def name_nodes(model: ir.Model) -> None:
@@ -82,8 +66,3 @@ def name_nodes(model: ir.Model) -> None:
 
 def _size(model: ir.Model) -> tuple[int, int, int]:
     return len(model.graph), len(model.graph.initializers), len(model.functions)
-
-
-def _is_matrix(value: ir.Value | None) -> bool:
-    tensor = value.const_value if value is not None else None
-    return tensor is not None and len(tensor.shape) > 1 and tensor.size > 1024

@@ -33,6 +33,7 @@ from tamiz.api import (
     GraphEditor,
     GraphPass,
     Phase,
+    captured,
     present_of,
     stacked,
 )
@@ -83,7 +84,7 @@ def _pieces(graph: ir.Graph, fusable: list[ir.Node]) -> list[list[ir.Node]]:
     pieces: dict[int, list[ir.Node]] = {}
     for node in graph:
         level = 0
-        for value in operands(node):
+        for value in captured(node):
             before = value.producer()
             if before is not None and before in levels:
                 left = before in members and node not in members

@@ -12,7 +12,15 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import GraphEditor, GraphPass, Phase, constant_weight, stored_format
+from tamiz.api import (
+    GraphEditor,
+    GraphPass,
+    Phase,
+    constant_weight,
+    is_constant,
+    stored_format,
+)
+from tamiz_passes.values import operands, rank, shown
 
 NAME = "logits_to_keep"
 #: What may stand between the head and the logits: a bias, a soft cap, a cast.
@@ -33,10 +41,7 @@ class LogitsToKeep(GraphPass):
         logits = next((value for value in graph.outputs if value.name == "logits"), None)
         if logits is None or any(value.name == NAME for value in graph.inputs):
             return ir.passes.PassResult(model, modified=False)
-        node = logits.producer()
-        while node is not None and node.op_type in _AFTER_HEAD and node.domain == "":
-            computed = (v.producer() for v in node.inputs if v is not None)
-            node = next((before for before in computed if before is not None), None)
+        node = _behind(logits)
         hidden = node.inputs[0] if node is not None else None
         if node is None or hidden is None or not _is_head(node):
             self.note(logits.producer() or graph[-1], "logits come from no MatMul with a constant")
@@ -44,11 +49,34 @@ class LogitsToKeep(GraphPass):
         if logits.shape is None or len(logits.shape) != 3:
             self.note(node, f"logits have shape {logits.shape}, expected rank 3")
             return ir.passes.PassResult(model, modified=False)
-        if hidden.dtype not in (None, ir.DataType.FLOAT):
-            self.note(node, f"The head works on {hidden.dtype.name}, expected FLOAT.")
+        if hidden.dtype != ir.DataType.FLOAT:
+            found = "an unknown type" if hidden.dtype is None else hidden.dtype.name
+            self.note(node, f"The head works on {found}, expected FLOAT.")
+            return ir.passes.PassResult(model, modified=False)
+        if rank(hidden) != 3:
+            self.note(node, f"The head's input is {shown(hidden)}, expected rank 3.")
             return ir.passes.PassResult(model, modified=False)
         node.replace_input_with(0, _last(GraphEditor(model), node, hidden))
         return ir.passes.PassResult(model, modified=True)
+
+
+def _behind(logits: ir.Value) -> ir.Node | None:
+    """The node that computes the logits, but for elementwise ops with constants for each token.
+
+    None where a position of the logits may depend on others, or where more than the logits needs
+    what the node computes.
+    """
+    value, node = logits, logits.producer()
+    while node is not None and node.op_type in _AFTER_HEAD and node.domain == "":
+        computed = [v for v in operands(node) if not is_constant(v)]
+        constants = [v.shape for v in operands(node) if is_constant(v)]
+        for_all = all(s is not None and all(d == 1 for d in list(s)[:-1]) for s in constants)
+        if len(computed) != 1 or not for_all:
+            return None
+        value, node = computed[0], computed[0].producer()
+        if len(value.uses()) != 1 or value.is_graph_output():
+            return None
+    return node
 
 
 def _is_head(node: ir.Node) -> bool:

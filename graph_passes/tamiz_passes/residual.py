@@ -8,7 +8,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tamiz.api import DOMAIN, GraphEditor, GraphPass, Phase
-from tamiz_passes.values import last_dim, producer
+from tamiz_passes.values import producer, same_shape
 
 
 class AbsorbResidual(GraphPass):
@@ -30,7 +30,9 @@ class AbsorbResidual(GraphPass):
             if add is None or total is None:
                 continue
             x, residual = add.inputs
-            if not _same_shape(x, residual):
+            if x is None or residual is None or x.is_initializer() or residual.is_initializer():
+                continue
+            if not same_shape(x, residual):
                 self.note(norm, f"Add {add.name} before the norm may broadcast; it stays.")
                 continue
             epsilon = {"epsilon": norm.attributes["epsilon"].as_float()}
@@ -40,14 +42,3 @@ class AbsorbResidual(GraphPass):
         if modified:
             model.graph.sort()
         return ir.passes.PassResult(model, modified=modified)
-
-
-def _same_shape(a: ir.Value | None, b: ir.Value | None) -> bool:
-    """Whether adding the activations cannot broadcast: no constant, equal rank and width."""
-    if a is None or b is None or a.is_initializer() or b.is_initializer():
-        return False
-    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
-        return False
-    if last_dim(a) is None or last_dim(a) != last_dim(b):
-        return False
-    return not any(i != j and 1 in (i, j) for i, j in zip(a.shape, b.shape, strict=True))

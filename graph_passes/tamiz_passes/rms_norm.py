@@ -12,7 +12,7 @@ from onnxscript.rewriter.pattern import MatchResult, OrValue
 
 from tamiz.api import DOMAIN, GraphPass, Phase
 from tamiz_passes.rules import Rule, apply
-from tamiz_passes.values import constant, last_dim, scalar
+from tamiz_passes.values import constant, last_dim, scalar_for
 
 
 class RecogniseRMSNorm(GraphPass):
@@ -42,13 +42,18 @@ class _Norm(Rule):
         self.epsilon = epsilon
         if epsilon is None or epsilon < 0:
             return self.refuse(y, "The norm's epsilon is not a constant.")
-        if y.dtype is not None and y.dtype != ir.DataType.FLOAT:
-            return self.refuse(y, f"The norm works on {y.dtype.name}, expected FLOAT.")
+        if x.dtype != ir.DataType.FLOAT:
+            found = x.dtype.name if x.dtype is not None else "an unknown type"
+            return self.refuse(y, f"The norm works on {found}, expected FLOAT.")
         array = weight.const_value
         if array is None or len(array.shape) != 1:
             return self.refuse(y, "The norm's weight is not a constant vector.")
+        if array.dtype != ir.DataType.FLOAT:
+            return self.refuse(y, f"The norm's weight is {array.dtype.name}, expected FLOAT.")
         size = last_dim(x)
-        if size is not None and size != array.shape[0]:
+        if size is None:
+            return self.refuse(y, "The width of the norm's input is not known.")
+        if size != array.shape[0]:
             return self.refuse(
                 y, f"The norm's weight has {array.shape[0]} elements, expected {size}."
             )
@@ -59,6 +64,8 @@ class _Norm(Rule):
 
 
 class _Primitive(_Norm):
+    marks = frozenset({"ReduceMean"})
+
     def pattern(self, op: Any, x: Any, weight: Any, epsilon: Any, exponent: Any, one: Any) -> Any:
         square = OrValue([op.Pow(x, exponent), op.Mul(x, x)])
         mean = op.ReduceMean(
@@ -80,16 +87,20 @@ class _Primitive(_Norm):
         exponent: ir.Value | None = None,
         one: ir.Value | None = None,
     ) -> MatchResult:
-        if exponent is not None and scalar(exponent) != 2.0:
+        if x.shape is None:
+            return self.refuse(y, "The shape of the norm's input is not known.")
+        if exponent is not None and scalar_for(x, exponent) != 2.0:
             return self.refuse(y, "The norm does not square its input.")
-        if one is not None and scalar(one) != 1.0:
+        if one is not None and scalar_for(x, one) != 1.0:
             return self.refuse(y, "The norm divides another number than 1 by the deviation.")
-        if _axes(mean) != [-1] and _axes(mean) != [len(x.shape or ()) - 1]:
+        if _axes(mean) != [-1] and _axes(mean) != [len(x.shape) - 1]:
             return self.refuse(y, f"The norm's mean is over axes {_axes(mean)}, expected [-1].")
-        return self.accept(y, x, weight, scalar(epsilon))
+        return self.accept(y, x, weight, scalar_for(x, epsilon))
 
 
 class _Operator(_Norm):
+    marks = frozenset({"RMSNormalization"})
+
     def pattern(self, op: Any, x: Any, weight: Any) -> Any:
         return op.RMSNormalization(x, weight, _allow_other_attributes=True, _outputs=["y"])
 
@@ -97,13 +108,20 @@ class _Operator(_Norm):
         node = y.producer()
         assert node is not None
         axis, epsilon = node.attributes.get("axis"), node.attributes.get("epsilon")
-        if axis is not None and axis.as_int() not in (-1, len(x.shape or ()) - 1):
+        if x.shape is None:
+            return self.refuse(y, "The shape of the norm's input is not known.")
+        if axis is not None and axis.as_int() not in (-1, len(x.shape) - 1):
             return self.refuse(y, f"The norm is over axis {axis.as_int()}, expected -1.")
+        stash = node.attributes.get("stash_type")
+        if stash is not None and stash.as_int() != ir.DataType.FLOAT:
+            return self.refuse(y, "The norm computes in another type than float32.")
         return self.accept(y, x, weight, epsilon.as_float() if epsilon is not None else 1e-5)
 
 
 class _SimplifiedOperator(_Operator):
     """onnxruntime's older name of the same op, in the standard domain by mistake."""
+
+    marks = frozenset({"SimplifiedLayerNormalization"})
 
     def pattern(self, op: Any, x: Any, weight: Any) -> Any:
         return op.SimplifiedLayerNormalization(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import onnx_ir as ir
 from onnxscript.rewriter import RewriteRuleClassBase, RewriteRuleSet
 from onnxscript.rewriter.pattern import MatchResult
 
 from tamiz.api import DOMAIN, OPSET_VERSION, GraphPass
+
+#: Before this opset, Add and Mul broadcast along an axis that is an attribute.
+_BROADCASTING = 7
 
 
 class Rule(RewriteRuleClassBase):
@@ -14,6 +19,9 @@ class Rule(RewriteRuleClassBase):
 
     Subclasses define `pattern`, `check` (which may return `refuse(...)`) and `rewrite`.
     """
+
+    #: Ops of which one is in every match, so that other graphs need no search.
+    marks: ClassVar[frozenset[str]]
 
     def __init__(self, owner: GraphPass) -> None:
         super().__init__(owner.name)
@@ -29,6 +37,12 @@ class Rule(RewriteRuleClassBase):
 
 def apply(owner: GraphPass, model: ir.Model, *rules: type[Rule]) -> bool:
     """Applies `rules`, with operands in either order. Returns whether any matched."""
+    if model.graph.opset_imports.get("", 1) < _BROADCASTING:
+        return False
+    there = {node.op_type for node in model.graph.all_nodes()}
+    rules = tuple(rule for rule in rules if rule.marks & there)
+    if not rules:
+        return False
     compiled = [rule.rule(owner) for rule in rules]  # type: ignore[no-untyped-call]
     before = set(model.graph)
     if not RewriteRuleSet(compiled, commute=True).apply_to_model(model):

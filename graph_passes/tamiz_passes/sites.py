@@ -29,6 +29,7 @@ from tamiz.api import (
     stored_format,
 )
 from tamiz_passes.clean_up import name_nodes
+from tamiz_passes.linears import no_linear, quantised_before
 from tamiz_passes.soft_cap import logit_cap
 from tamiz_passes.values import LAYOUT, operands, rank, scalar
 
@@ -76,11 +77,13 @@ def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
         if stored_format(node) is not None and node.op_type == "BlockMatMul":
             linears[node] = None
         elif node.domain == "" and node.op_type in ("MatMul", "Gemm"):
-            reason = _no_site(node)
+            reason = no_linear(node)
             if reason is None:
                 linears[node] = None
             else:
                 notes.append(Note(_NAME, node.name or "", reason))
+        elif (reason := quantised_before(node)) is not None:
+            notes.append(Note(_NAME, node.name or "", reason))
     roles = _Roles(model, linears).find()
     _mark_layers(model, roles)
     found = [*_weight_sites(model, linears, roles), *_composite_sites(roles)]
@@ -94,35 +97,6 @@ def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
     for site in sites:
         nodes[site.node].metadata_props.setdefault(SITE, site.id)
     return sites, notes
-
-
-def _no_site(node: ir.Node) -> str | None:
-    """Why a MatMul or Gemm is no linear site; None if it is one."""
-    source = constant_weight(node.inputs[1])
-    if source is None:
-        if constant_weight(node.inputs[0]) is not None:
-            return "The constant is the first operand, expected the second."
-        return "Both operands are computed."
-    weight = source[0]
-    if rank(weight) != 2:
-        return f"The weight {weight.name} has shape {weight.shape}, expected [K, N]."
-    if weight.dtype != ir.DataType.FLOAT:
-        found = weight.dtype.name if weight.dtype is not None else "unknown"
-        return f"The weight {weight.name} is {found}, expected FLOAT."
-    if node.op_type == "Gemm":
-        return _no_gemm_site(node)
-    return None
-
-
-def _no_gemm_site(node: ir.Node) -> str | None:
-    for name, expected in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
-        attribute = node.attributes.get(name)
-        if attribute is not None and attribute.value != expected:
-            return f"Gemm has {name} = {attribute.value}, expected {expected}."
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if bias is not None and (not bias.is_initializer() or rank(bias) != 1):
-        return "Gemm adds something else than a constant vector."
-    return None
 
 
 class _Roles:

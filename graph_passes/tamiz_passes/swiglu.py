@@ -16,7 +16,7 @@ from onnxscript.rewriter.pattern import MatchResult, OrValue
 from tamiz.api import DOMAIN, GraphPass, Phase
 from tamiz_passes.rules import Rule, apply
 from tamiz_passes.soft_cap import logit_tanh
-from tamiz_passes.values import scalar
+from tamiz_passes.values import same_shape, scalar_for, shown
 
 
 class RecogniseSwiGLU(GraphPass):
@@ -46,10 +46,15 @@ class _Gated(Rule):
     activation = ""
 
     def accept(self, y: ir.Value, gate: ir.Value, up: ir.Value) -> MatchResult:
-        if y.dtype is not None and y.dtype != ir.DataType.FLOAT:
-            return self.refuse(y, f"The activation works on {y.dtype.name}, expected FLOAT.")
-        if gate.shape is None or up.shape is None or gate.shape[-1] != up.shape[-1]:
-            return self.refuse(y, f"Gate {gate.shape} and up {up.shape} differ in shape.")
+        if gate.dtype != ir.DataType.FLOAT:
+            found = gate.dtype.name if gate.dtype is not None else "an unknown type"
+            return self.refuse(y, f"The activation works on {found}, expected FLOAT.")
+        if gate.shape is None or up.shape is None:
+            return self.refuse(y, "The shapes of gate and up are not known.")
+        if not same_shape(gate, up):
+            return self.refuse(
+                y, f"Gate {shown(gate)} and up {shown(up)} are not known to have the same shape."
+            )
         return MatchResult()
 
     def rewrite(self, op: Any, gate: ir.Value, up: ir.Value, **_: Any) -> Any:
@@ -58,8 +63,11 @@ class _Gated(Rule):
 
 
 class _SwiGLU(_Gated):
+    marks = frozenset({"Sigmoid", "Swish"})
+
     def pattern(self, op: Any, gate: Any, up: Any) -> Any:
-        silu = OrValue([op.Mul(gate, op.Sigmoid(gate)), op.Swish(gate)])
+        swish = op.Swish(gate, _allow_other_attributes=False)  # without its alpha
+        silu = OrValue([op.Mul(gate, op.Sigmoid(gate)), swish])
         return op.Mul(silu, up, _outputs=["y"])
 
     def check(self, _: Any, y: ir.Value, gate: ir.Value, up: ir.Value) -> MatchResult:
@@ -71,6 +79,7 @@ _GELU = {"three": 3.0, "cubic": 0.044715, "root": (2 / np.pi) ** 0.5, "one": 1.0
 
 
 class _GeGLU(_Gated):
+    marks = frozenset({"Tanh"})
     activation = "gelu_tanh"
 
     def pattern(
@@ -97,7 +106,7 @@ class _GeGLU(_Gated):
     ) -> MatchResult:
         found = {"three": three, "cubic": cubic, "root": root, "one": one, "half": half}
         for name, expected in _GELU.items():
-            number = scalar(found[name])
+            number = scalar_for(gate, found[name])
             if number is None or not math.isclose(number, expected, rel_tol=1e-6):
                 return self.refuse(y, f"Gelu has {number} for {name}, expected {expected}.")
         return self.accept(y, gate, up)
@@ -112,6 +121,7 @@ class _GeGLUHalvedLast(_GeGLU):
 
 
 class _GeluOperator(_Gated):
+    marks = frozenset({"Gelu"})
     activation = "gelu_tanh"
 
     def pattern(self, op: Any, gate: Any, up: Any) -> Any:

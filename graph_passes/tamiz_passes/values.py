@@ -36,6 +36,36 @@ def scalar(value: ir.Value | None) -> float | None:
     return None if array is None else float(array.reshape(()))
 
 
+def same_shape(a: ir.Value, b: ir.Value) -> bool:
+    """Whether two values are known to have the same shape; what is not known is not equal."""
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return False
+    return all(i == j and _is_known(i) for i, j in zip(a.shape, b.shape, strict=True))
+
+
+def _is_known(dim: int | ir.SymbolicDim) -> bool:
+    """Whether a dimension is a number, or has the name of one."""
+    return isinstance(dim, int) or dim.value is not None
+
+
+def shown(value: ir.Value) -> str:
+    """A shape for a message."""
+    if value.shape is None:
+        return "of unknown shape"
+    return "[" + ", ".join(str(d) if _is_known(d) else "?" for d in value.shape) + "]"
+
+
+def scalar_for(x: ir.Value, value: ir.Value | None) -> float | None:
+    """The number that a constant is, if an elementwise op with it leaves the shape of x.
+
+    None if the value is computed or holds several numbers, or if its rank may be above that of x.
+    """
+    number = scalar(value)
+    if number is None or value is None or value.const_value is None or x.shape is None:
+        return None
+    return number if len(value.const_value.shape) <= len(x.shape) else None
+
+
 def other_operand(node: ir.Node, value: ir.Value) -> ir.Value:
     """The operand of a binary node that is not `value`."""
     left, right = operands(node)

@@ -8,6 +8,7 @@ parameters that can be given by name, and the texts of messages.
 Importing this package does not import onnx_ir, so that commands which read no model start fast.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tamiz.api.attention import (
@@ -19,16 +20,10 @@ from tamiz.api.attention import (
 )
 from tamiz.api.cost import Access, Cost, Part
 from tamiz.api.dense import replace_weight
-from tamiz.api.editing import (
-    GraphEditor,
-    attribute_of,
-    has_input,
-    input_of,
-    output_of,
-    product_of,
-)
+from tamiz.api.editing import GraphEditor
 from tamiz.api.hookspecs import Exporter, hookimpl, offer
-from tamiz.api.linear import Linear, constant_weight, linear_at, stored_format
+from tamiz.api.linear import Linear, constant_weight, is_constant, linear_at, stored_format
+from tamiz.api.ports import attribute_of, has_input, input_of, output_of, product_of
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.sparsity import importance, largest, largest_blocks
 from tamiz.api.statistics import Imatrix, Sensitivity, Statistics, usual
@@ -64,6 +59,7 @@ from tamiz.interface.metadata import (
 from tamiz.interface.states import KEY_VALUES, PAST, SEQUENCES, State, present_of, stacked
 
 if TYPE_CHECKING:
+    from tamiz.api.invariants import captured, draws, graphs_in
     from tamiz.api.passes import GraphPass, Note, Phase
 
 __all__ = [
@@ -109,14 +105,18 @@ __all__ = [
     "TechniqueConfig",
     "add_sketch",
     "attribute_of",
+    "captured",
     "constant_weight",
     "dequantise",
+    "draws",
     "filtered",
+    "graphs_in",
     "has_input",
     "hookimpl",
     "importance",
     "input_of",
     "inside",
+    "is_constant",
     "largest",
     "largest_blocks",
     "linear_at",
@@ -139,10 +139,15 @@ __all__ = [
 ]
 
 
+_LAZY = {
+    **dict.fromkeys(("GraphPass", "Note", "Phase"), "tamiz.api.passes"),
+    **dict.fromkeys(("captured", "draws", "graphs_in"), "tamiz.api.invariants"),
+}
+
+
 def __getattr__(name: str) -> Any:
     """Imports what needs onnx_ir when it is first used."""
-    if name in ("GraphPass", "Note", "Phase"):
-        from tamiz.api import passes
-
-        return getattr(passes, name)
+    module = _LAZY.get(name)
+    if module is not None:
+        return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

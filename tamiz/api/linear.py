@@ -39,7 +39,9 @@ class Linear:
 
 
 def constant_weight(value: ir.Value | None) -> tuple[ir.Value, bool] | None:
-    """Follows `value` through Identity and 2-D Transpose to the initializer it comes from.
+    """Follows `value` through Identity and 2-D Transpose to the constant that it comes from.
+
+    An initializer that is an input of the graph as well is no constant: a run may set it.
 
     Returns:
         The initializer, and whether it reaches `value` transposed; None if `value` is computed.
@@ -54,9 +56,12 @@ def constant_weight(value: ir.Value | None) -> tuple[ir.Value, bool] | None:
         elif node.op_type != "Identity" or node.domain != "":
             return None
         value = node.inputs[0]
-    if value is None or not value.is_initializer() or value.const_value is None:
-        return None
-    return value, transposed
+    return (value, transposed) if value is not None and is_constant(value) else None
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Whether a value is an initializer that no run can set."""
+    return value.is_initializer() and value.const_value is not None and not value.is_graph_input()
 
 
 def linear_at(node: ir.Node) -> Linear:
@@ -95,11 +100,16 @@ def stored_format(node: ir.Node) -> str | None:
 def _bias_add(product: ir.Value) -> ir.Node | None:
     """The Add that alone consumes `product` and adds a constant [N] to it."""
     consumers = product.consumers()
-    if len(consumers) != 1 or product.is_graph_output() or consumers[0].op_type != "Add":
+    if len(consumers) != 1 or product.is_graph_output():
         return None
     add = consumers[0]
+    before = product.producer()
+    # In a branch, the Add is of another graph; before opset 7 its axis is an attribute.
+    inside = before is not None and add.graph is before.graph and not add.attributes
+    if (add.domain, add.op_type) != ("", "Add") or not inside:
+        return None
     other = add.inputs[0] if add.inputs[1] is product else add.inputs[1]
-    if other is None or not other.is_initializer() or other.shape is None:
+    if other is None or not is_constant(other) or other.shape is None:
         return None
     if product.shape is None or len(other.shape) != 1 or other.shape[0] != product.shape[-1]:
         return None

@@ -10,6 +10,8 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from tamiz.api.invariants import Invariants
+
 
 class Phase(str, Enum):
     """When a pass runs in a build: before sites are found, or after techniques have rewritten."""
@@ -54,6 +56,19 @@ class GraphPass(ir.passes.InPlacePass):
 
     def __init__(self) -> None:
         self.notes: list[Note] = []
+
+    def __call__(self, model: ir.Model | ir.passes.PassResult, /) -> ir.passes.PassResult:
+        """Runs the pass, and asserts what holds after every pass; see `Invariants`.
+
+        Raises:
+            BrokenGraphError: The pass broke the graph.
+        """
+        graph = model.model if isinstance(model, ir.passes.PassResult) else model
+        states = self.phase is Phase.RECOGNISE
+        before = Invariants.of(graph, states=states)
+        result = super().__call__(model)
+        before.check(graph, states=states)
+        return result
 
     def note(self, node: ir.Node, reason: str) -> None:
         """Records why `node` was not rewritten."""
