@@ -68,6 +68,8 @@ class Options:
             `min_cosine`. None for no choice.
         keep: Folder that gets the bundles of a frontier's measured points; None for none.
         off: Names of techniques that a build within limits must not choose.
+        sample: ``.npz`` file with an input on which the built model is compared with the dense one;
+            None to make one up.
     """
 
     on_conflict: str = "error"
@@ -85,6 +87,7 @@ class Options:
     goal: Goal | None = None
     keep: Path | None = None
     off: frozenset[str] = frozenset()
+    sample: Path | None = None
 
 
 _DEFAULTS = Options()
@@ -247,11 +250,11 @@ class _Build:
         with bundles.writing(self.target, self.work / WRITTEN) as folder:
             self.progress("save", 0, 1)
             with clock("save"):
-                written = self._write(surveyed, plan, slots, folder)
+                written = self._write(surveyed, plan, slots, folder, checked=True)
             slots = leave_out(slots, written.refused)
             self.progress("check", 0, 1)
             with clock("check"):
-                check = self._check(surveyed, folder)
+                check = self._check(surveyed, slots, folder)
             outcome = Outcome(
                 survey=surveyed,
                 plan=plan,
@@ -321,15 +324,42 @@ class _Build:
         candidates = CandidateTools(write, fitter.fill)
         return self.decider.gate(slots, tools, fitter.calibration, candidates)
 
-    def _write(self, surveyed: Survey, plan: Plan, slots: Sequence[Slot], folder: Path) -> Written:
-        refused = self.decider.refused(slots)
-        return write_model(surveyed, plan, accepted(slots), refused, self.plugins, folder)
+    def _write(
+        self,
+        surveyed: Survey,
+        plan: Plan,
+        slots: Sequence[Slot],
+        folder: Path,
+        *,
+        checked: bool = False,
+    ) -> Written:
+        refused, fits = self.decider.refused(slots), accepted(slots)
+        return write_model(surveyed, plan, fits, refused, self.plugins, folder, checked=checked)
 
-    def _check(self, surveyed: Survey, folder: Path) -> dict[str, float]:
-        from tamiz.building.write.self_check import compare
+    def _check(self, surveyed: Survey, slots: Sequence[Slot], folder: Path) -> dict[str, float]:
+        """Compares with the dense model; nothing where no valid input of it is known."""
+        from tamiz.building.write.broken_pass import first_broken_pass
+        from tamiz.building.write.self_check import DifferentModelError, Reference
 
         rows = [site.out_features for site in surveyed.sites if site.kind == SiteKind.EMBEDDING]
-        return compare(self.dense.model, folder / bundles.MODEL, min(rows, default=2))
+        vocabulary = min(rows, default=2)
+        reference = Reference.of(self.dense.model, vocabulary, self.options.sample)
+        if reference is None:
+            return {}
+        applied = [attempt for fits in accepted(slots).values() for attempt in fits]
+        lossy = any(attempt.metrics.get("exact") != 1.0 for attempt in applied)
+        built = folder / bundles.MODEL
+        try:
+            return reference.compare(built, techniques=bool(applied), lossy=lossy)
+        except DifferentModelError as error:
+            if reference.is_drawn:
+                return {}
+            broken = None if lossy else first_broken_pass(self.dense, self.plugins, reference)
+            where = "" if broken is None else f" after the graph pass {broken}"
+            raise TamizError(
+                f"{self.dense.path}: {error}{where}; nothing was written. Switch off the plugin, "
+                "and report it with the model"
+            ) from error
 
     def _manifest(self, folder: Path, plan: Plan, slots: Sequence[Slot], written: Written) -> None:
         refused = self.decider.refused(slots)

@@ -100,6 +100,13 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Repeat the decisions of this report of an earlier build.",
 )
+@click.option(
+    "--sample",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="NumPy .npz file with one valid input of SRC: an array for each input, by its name. The "
+    "outputs of the built model on it must be those of SRC within rounding where nothing lossy was "
+    "applied. By default the build makes up an input.",
+)
 @click.option("--jobs", type=Workers(), help="Number of processes that fit weights.  [default: 1]")
 @click.option(
     "--backend",
@@ -128,6 +135,7 @@ def command(
     autotune: str,
     strip_dense: str,
     from_report: Path | None,
+    sample: Path | None,
     jobs: int | None,
     backend: str,
     resume: bool,
@@ -173,6 +181,7 @@ def command(
         report=from_report,
         goal=goal(ctx, budget, least, chosen),
         off=switched_off(ctx, flags),
+        sample=sample,
     )
     loaded = plugins(ctx)
     with progress_bar() as progress, _dense(source, output, loaded, progress) as dense:
@@ -303,6 +312,15 @@ def _percent(value: float | None, error: float | None) -> str:
     return f"{100 * value:.3g}" + ("" if error is None else f" ± {100 * error:.2g}") + " %"
 
 
+def _checked(report: BuildReport) -> str:
+    """What the comparison with the dense model says."""
+    if not report.check:
+        return "not checked: no valid input is known; try --sample"
+    if report.lossy:
+        return "runs; 'tamiz eval --against' measures the quality"
+    return "runs; all outputs are those of dense, within rounding"
+
+
 def _print(output: Path, report: BuildReport) -> None:
     from tamiz.reporting.gate import SWITCHED_OFF
     from tamiz.reporting.page import weights_text
@@ -335,11 +353,9 @@ def _print(output: Path, report: BuildReport) -> None:
         click.echo(
             f"{entry.technique} {'applied' if entry.applied else 'left out'}: {entry.reason}"
         )
-    difference = report.check["max_relative_error"]
-    click.echo(
-        f"runs: outputs for a random input differ from dense by at most {100 * difference:.3g} %;"
-        " 'tamiz eval --against' measures the quality"
-    )
+    for name in report.idle:
+        click.echo(f"{name} is applied nowhere; to see why: tamiz explain {output}")
+    click.echo(_checked(report))
     seconds = sum((report.seconds or {}).values())
     use = "run it with: tamiz chat" if report.of_decoder else "see what is in it: tamiz inspect"
     click.echo(f"{seconds:.1f} s; {use} {output}")

@@ -272,7 +272,7 @@ class Report(Record):
         build: The request of the build.
         totals: Counts and bytes of the whole model.
         gate: The gate of the whole model.
-        check: Comparison of built and dense on a random input; see
+        check: Comparison of built and dense on one input; empty where no valid input is known. See
             `tamiz.building.write.self_check`.
         sites: What was decided at every site, by its id, in graph order.
         conflicts: Techniques that could not act together.
@@ -300,6 +300,12 @@ class Report(Record):
     def of_decoder(self) -> bool:
         """Whether the model gives logits; else it is an encoder, or something else."""
         return "top1_agreement" in self.check
+
+    @property
+    def idle(self) -> list[str]:
+        """Techniques that were requested and are applied nowhere."""
+        applied = {fitted.name for site in self.sites.values() for fitted in site.applied}
+        return [name for name in self.build.techniques if name not in applied]
 
     @property
     def lossy(self) -> bool:

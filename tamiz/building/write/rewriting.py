@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tamiz.api.site import Site
 from tamiz.api.technique import FitError, Technique
 from tamiz.building.fit.fitting import Attempt
+from tamiz.building.write.broken_pass import check_products
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import blaming
@@ -69,6 +70,8 @@ def write_model(
     refused: Mapping[str, Sequence[str]],
     plugins: Plugins,
     folder: Path,
+    *,
+    checked: bool = False,
 ) -> Written:
     """Rewrites a copy of the recognised graph, fuses it and writes it with the bundle's files.
 
@@ -79,6 +82,10 @@ def write_model(
         refused: Techniques that were refused, by site id; their nodes are marked.
         plugins: The loaded plugins.
         folder: Existing folder to write into; the manifest is not written.
+        checked: Whether the products of all sites are compared with those of the dense weights.
+
+    Raises:
+        DifferentModelError: The product of a site points elsewhere.
     """
     from tamiz.api.passes import Phase
     from tamiz.interface import metadata
@@ -105,6 +112,8 @@ def write_model(
                 _sign(node, site, attempt.choice, plan.policy)
                 if site.id in refused:
                     node.metadata_props[metadata.UNSAFE] = mark
+    if checked:
+        check_products(survey, model, (p.site for p in plan.sites if p.site.id in accepted))
     notes = run_passes(model, plugins, Phase.FUSE)
     dense = survey.bundle
     with reading(dense):

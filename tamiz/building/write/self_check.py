@@ -1,7 +1,14 @@
-"""Runs a dense and a built model on one small random input and compares what they give."""
+"""Compares a built model with the dense one: equal where nothing lossy was applied, else alike.
+
+All outputs are compared, by name, on one input. Passes that only rewrite must leave every output as
+it is within rounding. What a technique changes is lossy, and how much is for ``tamiz eval`` to say;
+but outputs that point elsewhere are those of another model.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,98 +16,235 @@ import numpy as np
 import onnxruntime as ort
 
 import tamiz_ops
+from tamiz.building.write.sample_inputs import Feeds, made_up, read_sample
 from tamiz.evaluation.evaluate import log_softmax
 from tamiz.files.errors import TamizError
-from tamiz.interface.states import PAST, State
 
-TOKENS = 8
-SEED = 0
+#: Largest difference that is rounding, relative to the largest number of an output, by the bytes of
+#: a number: of sums in another order over the layers of a deep model.
+_ROUNDING = {2: 3e-2, 4: 1e-3, 8: 1e-3}
+#: The same where tensors are exact but inputs of products are rounded to 16 bits or 8.
+_ROUNDED_INPUTS = 10
+#: Smallest cosine between an output and that of a lossy build: a weight in the wrong orientation
+#: gives 0 ± 1 / sqrt(n) for n numbers, so it is judged from `_FEW` numbers on.
+_ALIKE, _FEW = 0.1, 256
+#: Largest share of whole numbers that may differ where they come from rounded ones.
+_OTHER_INTEGERS = 0.01
 
 
-def compare(dense: Path, built: Path, vocabulary: int) -> dict[str, float]:
-    """Compares the first output of two models with the same inputs.
+class DifferentModelError(TamizError):
+    """The built model is another one than the dense model."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a dense model gives on one input.
+
+    Attributes:
+        model: Its file.
+        feeds: The input, by name.
+        outputs: What it gives, by name; numbers are NumPy arrays, sequences lists.
+    """
+
+    model: Path
+    feeds: Feeds
+    outputs: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, model: Path, vocabulary: int, sample: Path | None = None) -> Reference | None:
+        """Runs a dense model.
+
+        Args:
+            model: The dense ``model.onnx``.
+            vocabulary: Token ids are drawn below this.
+            sample: ``.npz`` file with the inputs; None to make them up.
+
+        Returns:
+            What it gives; None where no valid input is known.
+
+        Raises:
+            TamizError: onnxruntime cannot load the model, or it does not run on the sample.
+        """
+        try:
+            session = _session(model)
+        except Exception as error:  # onnxruntime raises a class for every status
+            raise TamizError(f"{model}: the dense model does not load: {_line(error)}") from error
+        if sample is not None:
+            feeds = read_sample(sample, session)
+            try:
+                return cls(model, feeds, _run(session, feeds))
+            except Exception as error:
+                raise TamizError(f"{sample}: {model} does not run on it: {_line(error)}") from error
+        best = None
+        for feeds in made_up(session.get_inputs(), vocabulary):
+            try:
+                found = cls(model, feeds, _run(session, feeds))
+            except Exception:  # the input is not valid; others are tried
+                continue
+            if found.says_much:
+                return found
+            best = best or found
+        return best
+
+    @property
+    def says_much(self) -> bool:
+        """Whether all numbers are finite, and not all are 0."""
+        numbers = [v for v in _arrays(self.outputs.values()) if v.dtype.kind in "fc" and v.size]
+        return all(np.isfinite(v).all() and v.any() for v in numbers)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the dense model gives other numbers when it runs again."""
+        again = _run(_session(self.model), self.feeds)
+        pairs = zip(_arrays(self.outputs.values()), _arrays(again.values()), strict=True)
+        return not all(_equal(a, b) for a, b in pairs)
+
+    def compare(self, built: Path, *, techniques: bool, lossy: bool) -> dict[str, float]:
+        """Compares a built model.
+
+        Args:
+            built: The built ``model.onnx``.
+            techniques: Whether a technique changed a site.
+            lossy: Whether one of them changes values.
+
+        Returns:
+            ``max_relative_error`` = max |y − ŷ| / max |y|, the largest of all outputs; and of
+            logits ``kl_mean``, the mean over tokens of KL(dense ‖ built) in nats, and
+            ``top1_agreement``, a fraction. Three digits, so that they do not depend on the order
+            of additions. Logits of -inf are tokens that a technique leaves out: the error is that
+            of the others, and there is no ``kl_mean``.
+
+        Raises:
+            DifferentModelError: An output is missing, or differs more than it may.
+            RuntimeError: The built model does not run.
+        """
+        try:
+            session = _session(built)
+            given = {node.name for node in session.get_inputs()}
+            feeds = {name: value for name, value in self.feeds.items() if name in given}
+            feeds |= _more_states(session, feeds)
+            found = _run(session, feeds)
+        except Exception as error:
+            raise RuntimeError(f"the built model does not run: {_line(error)}") from error
+        # Techniques keep states of a sequence in their own way, and passes join them.
+        names = [n for n in self.outputs if not n.startswith("present") or n in found]
+        if techniques:
+            names = [name for name in names if not name.startswith("present")]
+        if missing := [name for name in names if name not in found]:
+            raise DifferentModelError(f"the built model lacks the output {missing[0]}")
+        errors = [0.0]
+        for name in names:
+            allowed = None if lossy else 1.0 * (_ROUNDED_INPUTS if techniques else 1)
+            pairs = zip(_arrays([self.outputs[name]]), _arrays([found[name]]), strict=False)
+            if len(_arrays([self.outputs[name]])) != len(_arrays([found[name]])):
+                raise DifferentModelError(f"{name} of the built model has another length")
+            errors += [_difference(name, a, b, allowed) for a, b in pairs]
+        result = {"max_relative_error": max(errors)}
+        if "logits" in names:
+            result |= _of_logits(self.outputs["logits"], found["logits"])
+        return {key: float(f"{value:.3g}") for key, value in result.items()}
+
+
+def _difference(name: str, expected: Any, found: Any, allowed: float | None) -> float:
+    """The largest relative difference of one tensor.
 
     Args:
-        dense: The dense ``model.onnx``.
-        built: The built ``model.onnx``.
-        vocabulary: Token ids are drawn below this.
-
-    Returns:
-        ``max_relative_error`` = max |y − ŷ| / max |y|; and for logits ``kl_mean``, the mean over
-        tokens of KL(dense ‖ built) in nats, and ``top1_agreement``, a fraction. Three digits, so
-        that they do not depend on the order of additions. Logits of -inf are tokens that a
-        technique leaves out: the error is that of the others, and there is no ``kl_mean``.
+        name: Of the output.
+        expected: Of the dense model.
+        found: Of the built model.
+        allowed: How much rounding, in units of `_ROUNDING`; None of a lossy build.
 
     Raises:
-        TamizError: The dense model does not run, or gives other than finite numbers.
-        RuntimeError: The same of the built model, or it leaves out every token.
+        DifferentModelError: It is larger than it may be.
     """
-    try:
-        name, expected = _run(dense, vocabulary)
-    except Exception as error:  # onnxruntime raises a class for every status
-        raise TamizError(f"{dense}: the dense model does not run: {error}") from error
-    if not np.isfinite(expected).all():
-        raise TamizError(f"{dense}: the dense model's {name} is not finite on a random input")
-    try:
-        _, found = _run(built, vocabulary)
-    except Exception as error:
-        raise RuntimeError(f"the built model does not run: {error}") from error
-    finite = np.isfinite(found)
-    whole = finite | np.isneginf(found) if name == "logits" else finite
-    if found.shape != expected.shape or not (whole.all() and finite.any(axis=-1).all()):
-        raise RuntimeError(f"the built model's {name} is not finite or has another shape")
-    scale = np.abs(expected).max(initial=0.0) or 1.0
-    result = {"max_relative_error": np.abs((found - expected)[finite]).max(initial=0.0) / scale}
-    if name == "logits":
-        p, q = log_softmax(expected), log_softmax(found)
-        if finite.all():
-            result["kl_mean"] = max(0.0, (np.exp(p) * (p - q)).sum(axis=-1).mean())
-        result["top1_agreement"] = (expected.argmax(-1) == found.argmax(-1)).mean()
-    return {key: float(f"{value:.3g}") for key, value in result.items()}
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        raise DifferentModelError(
+            f"{name} of the built model is {found.dtype}{list(found.shape)}, expected "
+            f"{expected.dtype}{list(expected.shape)}"
+        )
+    if expected.dtype.kind not in "fc":
+        other = float(np.mean(found != expected)) if expected.size else 0.0
+        if allowed is not None and other > _OTHER_INTEGERS:
+            raise DifferentModelError(f"{name} of the built model differs in {other:.0%}")
+        return 0.0
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    a, b = expected.astype(wide), found.astype(wide)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    left_out = np.isneginf(b) if name == "logits" and allowed is None else np.zeros(b.shape, bool)
+    if not (same | left_out | (np.isfinite(a) & np.isfinite(b))).all():
+        if allowed is None and not np.isfinite(a).all():
+            return 0.0  # the dense model overflows on this input: nothing is known
+        raise DifferentModelError(f"{name} of the built model is not finite where dense is")
+    if left_out.size and left_out.all(axis=-1).any():
+        raise DifferentModelError(f"{name} of the built model leaves out every token")
+    a, b = a[np.isfinite(a) & np.isfinite(b)], b[np.isfinite(a) & np.isfinite(b)]
+    error = float(np.abs(a - b).max(initial=0.0) / (np.abs(a).max(initial=0.0) or 1.0))
+    if allowed is not None and error > allowed * _ROUNDING.get(expected.dtype.itemsize, 1e-3):
+        raise DifferentModelError(f"{name} of the built model differs by {100 * error:.3g} %")
+    if allowed is None and a.size >= _FEW and _cosine(a, b) < _ALIKE:
+        raise DifferentModelError(
+            f"{name} of the built model has a cosine of {_cosine(a, b):.2g} with that of dense"
+        )
+    return error
 
 
-def _run(model: Path, vocabulary: int) -> tuple[str, Any]:
-    """Name and value (float64) of the model's first output on the random input."""
+def _equal(a: Any, b: Any) -> bool:
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
+
+
+def _cosine(a: Any, b: Any) -> float:
+    norms = np.linalg.norm(a) * np.linalg.norm(b)
+    return 1.0 if norms == 0 else float(np.vdot(a, b).real / norms)
+
+
+def _of_logits(expected: Any, found: Any) -> dict[str, float]:
+    if expected.ndim == 0 or not expected.size or not np.isfinite(expected).all():
+        return {}
+    p, q = log_softmax(expected.astype(np.float64)), log_softmax(found.astype(np.float64))
+    result = {}
+    if np.isfinite(found).all():
+        result["kl_mean"] = max(0.0, (np.exp(p) * (p - q)).sum(axis=-1).mean())
+    result["top1_agreement"] = (expected.argmax(-1) == found.argmax(-1)).mean()
+    return result
+
+
+def _more_states(session: ort.InferenceSession, feeds: Feeds) -> Feeds:
+    """States that a technique keeps beside those of the dense model."""
+    from tamiz.interface.states import State
+
+    missing = [node for node in session.get_inputs() if node.name not in feeds]
+    states = [(node.name, State.of(node)) for node in missing]
+    return {name: state.zeros() for name, state in states if state is not None}
+
+
+def _arrays(values: Iterable[Any]) -> list[Any]:
+    """The tensors of outputs, of sequences one after the other."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            found += _arrays(value)
+        elif isinstance(value, Mapping):
+            found += _arrays(value.values())
+        elif value is not None:
+            found.append(np.asarray(value))
+    return found
+
+
+def _session(model: Path) -> ort.InferenceSession:
+    """A session that is deterministic, and without a second copy of the weights."""
     options = ort.SessionOptions()
-    # Deterministic, and without a second copy of the weights.
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised, so they are not logged as well
     options.add_session_config_entry("session.disable_prepacking", "1")
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     tamiz_ops.register(options)
-    session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    generator = np.random.default_rng(SEED)
-    feeds = {i.name: _feed(i, vocabulary, generator) for i in session.get_inputs()}
-    name = session.get_outputs()[0].name
-    return name, session.run([name], feeds)[0].astype(np.float64)
+    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 
-def _feed(node: Any, vocabulary: int, generator: np.random.Generator) -> Any:
-    """One input: 8 tokens of one sequence that nothing precedes."""
-    if node.name.startswith(PAST) and (state := State.of(node)):
-        return state.zeros()
-    shape = [_length(dim, axis) for axis, dim in enumerate(node.shape)]
-    if "int" not in node.type and node.type != "tensor(bool)":
-        return generator.standard_normal(shape).astype(
-            np.float16 if "float16" in node.type else np.float32
-        )
-    values: Any
-    if "position" in node.name:
-        values = np.broadcast_to(np.arange(shape[-1] if shape else 1), shape)
-    elif "mask" in node.name:
-        values = np.ones(shape)
-    elif "type" in node.name:
-        values = np.zeros(shape)
-    else:
-        values = generator.integers(0, vocabulary, shape)
-    kind = np.int32 if node.type == "tensor(int32)" else np.int64
-    return values.astype(np.bool_ if node.type == "tensor(bool)" else kind)
+def _run(session: ort.InferenceSession, feeds: Feeds) -> dict[str, Any]:
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, feeds), strict=True))
 
 
-def _length(dim: int | str | None, axis: int) -> int:
-    """Length of one dimension, from its name where it is not fixed."""
-    if isinstance(dim, int):
-        return dim
-    if dim is not None and "past" in dim and "+" not in dim:
-        return 0
-    return 1 if axis == 0 else TOKENS
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
