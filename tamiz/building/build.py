@@ -122,9 +122,10 @@ def build(
 
     Raises:
         TamizError: `source` is no dense bundle, its model, the policy, the report or the
-            calibration cannot be read, the techniques are in conflict, or `target` must not be
-            written.
-        RuntimeError: The built model does not run, or gives other than finite numbers.
+            calibration cannot be read, the techniques are in conflict, `target` must not be
+            written, or the built model is another one than the dense model; see
+            `tamiz.building.write.self_check`.
+        RuntimeError: The built model does not run.
     """
     surveyed = source if isinstance(source, Survey) else None
     dense = source.bundle if isinstance(source, Survey) else Bundle.open_dense(source)

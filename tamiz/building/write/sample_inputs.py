@@ -1,7 +1,7 @@
 """Inputs on which two models are compared: made up from what a graph declares, or from a file.
 
-What an input means is not declared, only its type and shape. So several kinds of numbers and
-lengths are tried, the likeliest first: tokens and masks by their names, then small positive numbers,
+What an input means is not declared, only its type and shape. So several kinds of numbers and of
+lengths are tried, the likeliest first: tokens and masks by their names, then small positive ones,
 which are valid as sizes, axes, counts and under logarithms.
 """
 

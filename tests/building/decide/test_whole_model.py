@@ -290,7 +290,7 @@ def test_a_damaged_fit_is_made_again(
     caplog: pytest.LogCaptureFixture,
     damage: Callable[[bytes], bytes],
 ) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **_options: Any) -> None:
         raise RuntimeError("crash")
 
     run(tiny_dense, {"noise": 0.01}, "whole", max_dppl=None)
