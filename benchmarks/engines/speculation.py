@@ -35,6 +35,7 @@ from tamiz.files.bundle import Bundle
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.speculation.settings import Speculation
+from tamiz.runtime.speculation.statistics import SpeculationStatistics
 from tamiz.runtime.text.stream import Speed
 from tamiz.runtime.text.tokenizer import Tokenizer
 
@@ -149,11 +150,13 @@ def answer(
     sequence.read(ids[:-1])
     seconds: dict[str, list[float]] = {"off": [], mode: []}
     found: dict[str, list[int]] = {}
-    used = Speculation()
+    used = SpeculationStatistics()
     for turn in range(rounds):
         for way in ("off", mode)[:: 1 if turn % 2 == 0 else -1]:
-            speed, used_now = Speed(), Speculation(way)
-            generated = model.generate(ids, Sampling(), tokens, sequence, used_now)
+            speed, used_now = Speed(), SpeculationStatistics()
+            generated = model.generate(
+                ids, Sampling(), tokens, sequence, Speculation(way), used_now
+            )
             found[way] = list(speed.follow(generated))
             seconds[way].append(speed.decode_seconds)
             used = used_now if way == mode else used

@@ -57,6 +57,7 @@ def command(
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling
     from tamiz.runtime.speculation.settings import Speculation
+    from tamiz.runtime.speculation.statistics import SpeculationStatistics
     from tamiz.runtime.text.chat_template import ChatTemplate, Message, encode_chat
     from tamiz.runtime.text.stream import Speed, generate_text
     from tamiz.runtime.text.tokenizer import Tokenizer
@@ -81,7 +82,7 @@ def command(
             messages.insert(0, {"role": "system", "content": system})
         template = ChatTemplate(tokenizer.settings)
         ids = encode_chat(tokenizer, template, messages, allow_control_tokens)
-    speed, speculation, gains = Speed(), Speculation(speculate), GainsOutput(model.gains)
+    speed, statistics, gains = Speed(), SpeculationStatistics(), GainsOutput(model.gains)
     start = time.perf_counter()
     pieces = generate_text(
         model,
@@ -91,13 +92,14 @@ def command(
         max_new_tokens,
         stop,
         speed=speed,
-        speculation=speculation,
+        speculation=Speculation(speculate),
+        statistics=statistics,
     )
     if as_json:
         answer = "".join(pieces)
         seconds = time.perf_counter() - start
         gains.print()
-        measured = {**_speed(speed, seconds), "speculation": asdict(speculation), **gains.json()}
+        measured = {**_speed(speed, seconds), "speculation": asdict(statistics), **gains.json()}
         if metrics or metrics_by_layer:
             measured |= RunMetrics(ctx, model.bundle, model.counts()).json(metrics_by_layer)
         print_json({"text": answer, "prompt_tokens": len(ids), **measured})

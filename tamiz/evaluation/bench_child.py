@@ -205,25 +205,25 @@ class BundleEngine:
     def _resolve(self) -> None:
         from tamiz.runtime.speculation.settings import Speculation
 
-        self.speculation = Speculation(self.mode)
-        self.off = self.model.resolve(self.speculation)
+        self.speculation = self.model.resolve(Speculation(self.mode))
 
     def prefill(self, ids: list[int]) -> None:
         """See `Engine`."""
         self.prompt = ids
         self.sequence = self.model.sequence(min(len(ids) + DECODE_ROOM, self.limit))
-        self.sequence.switch_off(self.off)
+        self.sequence.switch_off(self.speculation.off)
         self.logits = self.sequence.read(ids).copy()
 
     def decode(self, tokens: int) -> None:
         """See `Engine`."""
         from tamiz.runtime.sampling import Sampler, Sampling
         from tamiz.runtime.speculation.speculator import decoding
+        from tamiz.runtime.speculation.statistics import SpeculationStatistics
 
         self._settle()
         token, end = int(self.logits.argmax()), len(self.sequence.tokens) + tokens
-        model, greedy = self.model, Sampler(Sampling())
-        with decoding(self.sequence, greedy, self.speculation, self.off, model.prices, end) as step:
+        greedy, statistics, prices = Sampler(Sampling()), SpeculationStatistics(), self.model.prices
+        with decoding(self.sequence, greedy, self.speculation, statistics, prices, end) as step:
             for _ in range(tokens):
                 token = int(step(token).argmax())
 

@@ -7,9 +7,8 @@ heavy. The text side (tokenizer, stop strings, chat) is `tamiz.runtime.text.stre
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Ids
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,20 +22,14 @@ from tamiz.files.errors import TamizError
 from tamiz.interface.states import PAST, SEQUENCES, TYPES, State
 from tamiz.interface.switches import switch_input
 from tamiz.runtime.gains import Gains, Measure, ratios
+from tamiz.runtime.kv_cache import ExactSequence, SharedSequence
 from tamiz.runtime.sampling import Sampler, Sampling
-from tamiz.runtime.sequence import (
-    CHUNK,
-    Decoder,
-    ExactSequence,
-    Logits,
-    Sequence,
-    SharedSequence,
-    check_tokens,
-)
+from tamiz.runtime.sequence import CHUNK, Decoder, Logits, Sequence, check_tokens
 from tamiz.runtime.session import has_ops, load_session
 from tamiz.runtime.speculation.prices import Prices
-from tamiz.runtime.speculation.settings import Speculation
+from tamiz.runtime.speculation.settings import Resolved, Speculation
 from tamiz.runtime.speculation.speculator import decoding
+from tamiz.runtime.speculation.statistics import SpeculationStatistics
 from tamiz.runtime.switches import AUTO, check_switches, switchable
 from tamiz.runtime.text.ends import ends_by_id, ends_by_name
 
@@ -47,6 +40,9 @@ if TYPE_CHECKING:
 _ANSWER = 1 << 14
 #: Most tokens that a model can have: more than any has, and their cache can be addressed.
 _LONGEST = 1 << 28
+
+#: Takes a token and the logits ``[V]`` from which it was drawn.
+Observer = Callable[[int, Logits], None]
 
 
 class Model:
@@ -211,6 +207,8 @@ class Model:
         max_new_tokens: int | None = None,
         sequence: Sequence | None = None,
         speculation: Speculation | None = None,
+        statistics: SpeculationStatistics | None = None,
+        observe: Observer | None = None,
     ) -> Iterator[int]:
         """Yields the tokens that follow a prompt, up to and without a stop token.
 
@@ -221,9 +219,12 @@ class Model:
                 for what it leaves.
             sequence: Continues there: what it shares with the beginning of the prompt is not read
                 again. It must have been read without the techniques that the answer does without.
-            speculation: How tokens are guessed ahead, and gets what came of it; None for `auto`.
-                In mode `self` the tokens are those of the model without the techniques that can be
-                switched off; in all other modes they are those of mode `off`.
+            speculation: How tokens are guessed ahead; None for mode `auto`. In mode `self`
+                the tokens are those of the model without the techniques that can be switched off;
+                in all other modes they are those of mode `off`.
+            statistics: Gets what came of the guesses.
+            observe: Called with each token and the logits ``[V]`` from which it was drawn, which
+                are valid during the call.
 
         Raises:
             TamizError: The prompt is empty, or leaves no room for a token in the limit; or the
@@ -241,10 +242,13 @@ class Model:
         if sequence is None:
             sequence = self.sequence(len(prompt) + min(count, _ANSWER if max_new_tokens else CHUNK))
         speculation = speculation or Speculation()
-        # A measurement decides about mode `auto`; errors are raised before.
-        off = self.resolve(speculation if self.gains is None else replace(speculation))
+        statistics = statistics or SpeculationStatistics()
+        # Errors are raised before the first token; `_generate` resolves again after a measurement.
+        resolved = self.resolve(speculation)
         sampler = self.sampler(sampling, prompt)
-        return self._generate(prompt, sampler, count, sequence, speculation, off)
+        return self._generate(
+            prompt, sampler, count, sequence, speculation, resolved, statistics, observe
+        )
 
     def _generate(
         self,
@@ -253,33 +257,31 @@ class Model:
         count: int,
         sequence: Sequence,
         speculation: Speculation,
-        off: frozenset[str],
+        resolved: Resolved,
+        statistics: SpeculationStatistics,
+        observe: Observer | None,
     ) -> Iterator[int]:
-        known = 0
-        for old, new in zip(sequence.tokens, prompt[:-1], strict=False):
-            if old != new:
-                break
-            known += 1
-        sequence.truncate(known)
-        sequence.switch_off(off)
-        unread = prompt[len(sequence.tokens) :]
+        unread = prompt[sequence.keep_prefix(prompt) :]
+        sequence.switch_off(resolved.off)
         logits = sequence.read(unread)
         if self.gains is not None:
             if self.gains.due(sequence):
                 logits = self.gains.settle(sequence, logits, len(unread), self.without)
-            off = self.resolve(speculation)
+            resolved = self.resolve(speculation)
         end = len(prompt) + count - 1
-        with decoding(sequence, sampler, speculation, off, self.prices, end) as step:
+        with decoding(sequence, sampler, resolved, statistics, self.prices, end) as step:
             for remaining in range(count, 0, -1):
                 token = sampler(logits)
                 if token in self.stop_ids:
                     return
+                if observe is not None:
+                    observe(token, logits)
                 yield token
                 if remaining > 1:
                     logits = step(token)
 
-    def resolve(self, speculation: Speculation) -> frozenset[str]:
-        """Replaces mode ``auto``; returns the techniques that an answer does without.
+    def resolve(self, speculation: Speculation) -> Resolved:
+        """What settings of speculation mean for this model.
 
         Raises:
             TamizError: See `generate`.

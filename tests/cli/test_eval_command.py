@@ -8,7 +8,7 @@ import pytest
 
 from kit.command_line import ok
 from tamiz.evaluation import windows
-from tamiz.runtime.sequence import SharedSequence
+from tamiz.runtime.kv_cache import SharedSequence
 
 
 def test_losses_that_are_not_finite_are_null(

@@ -18,6 +18,7 @@ from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.sequence import Sequence
 from tamiz.runtime.speculation.settings import Speculation
+from tamiz.runtime.speculation.statistics import SpeculationStatistics
 
 WINDOW = {"tokens": 16, "sinks": 2}
 FILTER = {"exact_layers": 0, "keep": 8, "recent": 8, "density": 1.0}
@@ -172,9 +173,9 @@ def test_a_bundle_without_switches_is_not_measured(make: Callable[..., Path]) ->
 def test_the_measurement_decides_how_guesses_are_made(make: Callable[..., Path]) -> None:
     path = make("events", event_attention=EVENTS)
     measure, _ = finds(event_attention=1.2)
-    model, speculation = Model.load(path, 1, ["auto"], measure), Speculation("auto")
-    tokens = list(model.generate(IDS[:PROMPT], Sampling(), 12, None, speculation))
-    assert speculation.mode == "self"
+    model, used = Model.load(path, 1, ["auto"], measure), SpeculationStatistics()
+    tokens = list(model.generate(IDS[:PROMPT], Sampling(), 12, statistics=used))
+    assert used.mode == "self"
     assert tokens == answer(Model.load(path, 1, ["event-attention"]))
     with pytest.raises(TamizError, match="exclude each other"):
         model.generate(IDS[:PROMPT], Sampling(), 1, None, Speculation("self"))

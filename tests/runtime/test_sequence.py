@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tamiz.files.errors import TamizError
+from tamiz.runtime.kv_cache import ExactSequence, SharedSequence
 from tamiz.runtime.model import Model
-from tamiz.runtime.sequence import ExactSequence, SharedSequence
 
 IDS = np.random.default_rng(0).integers(2, 262, 60).tolist()
 #: float32 sums in another order.

@@ -25,9 +25,10 @@ from tamiz.runtime import large_pages
 from tamiz.runtime.batching.pace import Pace
 from tamiz.runtime.batching.pages import PAGE, Pages, pages_of
 from tamiz.runtime.batching.prefix_cache import PrefixCache
+from tamiz.runtime.kv_cache import bind
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampler, Sampling
-from tamiz.runtime.sequence import CHUNK, Logits, bind, check_tokens
+from tamiz.runtime.sequence import CHUNK, Logits, check_tokens
 
 
 class Member:

@@ -11,7 +11,7 @@ its position. So the text is that of decoding step by step, greedy or with a see
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tamiz.runtime.sampling import Sampler
@@ -19,33 +19,36 @@ from tamiz.runtime.sequence import Logits, Sequence
 from tamiz.runtime.speculation.lookup import Lookup
 from tamiz.runtime.speculation.prices import CHOICES, Prices
 from tamiz.runtime.speculation.self_draft import SelfDraft
-from tamiz.runtime.speculation.settings import Speculation
+from tamiz.runtime.speculation.settings import Resolved
+from tamiz.runtime.speculation.statistics import SpeculationStatistics
 
 
 @contextmanager
 def decoding(
     sequence: Sequence,
     sampler: Sampler,
-    speculation: Speculation,
-    off: Collection[str],
+    speculation: Resolved,
+    statistics: SpeculationStatistics,
     prices: Prices,
     end: int,
 ) -> Iterator[Callable[[int], Logits]]:
     """The step function of a sequence; afterwards the sequence has what was stepped over.
 
     Args:
-        sequence: The sequence, which has read the prompt without `off`.
+        sequence: The sequence, which has run the prompt without ``speculation.off``.
         sampler: Draws the tokens that are stepped over.
-        speculation: A resolved mode; gets what is drafted and accepted.
-        off: Techniques that the answer does without.
+        speculation: How tokens are guessed, and what the answer does without.
+        statistics: Gets the mode, and what is drafted and accepted.
         prices: What runs cost; learns from every run.
         end: Tokens that the sequence will have at most.
     """
+    statistics.mode = speculation.mode
     if speculation.mode == "off":
         yield sequence.step
         return
-    draft = SelfDraft(sequence, sampler, off) if speculation.mode == "self" else None
-    speculator = Speculator(sequence, speculation, prices, end, draft)
+    self_draft = speculation.mode == "self"
+    draft = SelfDraft(sequence, sampler, speculation.off) if self_draft else None
+    speculator = Speculator(sequence, statistics, prices, end, draft)
     try:
         yield speculator.step
     finally:
@@ -58,7 +61,7 @@ class Speculator:
     def __init__(
         self,
         sequence: Sequence,
-        counts: Speculation,
+        counts: SpeculationStatistics,
         prices: Prices,
         end: int,
         draft: SelfDraft | None,

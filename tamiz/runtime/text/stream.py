@@ -12,6 +12,7 @@ from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.sequence import Sequence
 from tamiz.runtime.speculation.settings import Speculation
+from tamiz.runtime.speculation.statistics import SpeculationStatistics
 from tamiz.runtime.text.tokenizer import Tokenizer
 
 
@@ -58,6 +59,7 @@ def generate_text(
     sequence: Sequence | None = None,
     speed: Speed | None = None,
     speculation: Speculation | None = None,
+    statistics: SpeculationStatistics | None = None,
 ) -> Iterator[str]:
     """Yields the text that follows a prompt, in pieces, up to and without a stop string.
 
@@ -71,13 +73,14 @@ def generate_text(
         sequence: See `Model.generate`.
         speed: Gets the number of tokens and the seconds that they took.
         speculation: See `Model.generate`.
+        statistics: See `Model.generate`.
 
     Raises:
         TamizError: A stop string is empty, or see `Model.generate`.
     """
     if "" in stop:
         raise TamizError("a stop string is empty, expected at least one character")
-    ids = model.generate(prompt, sampling, max_new_tokens, sequence, speculation)
+    ids = model.generate(prompt, sampling, max_new_tokens, sequence, speculation, statistics)
     if speed is not None:
         ids = speed.follow(ids)
     yield from until_stop(tokenizer_pieces(tokenizer, ids), stop)

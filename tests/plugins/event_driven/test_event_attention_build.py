@@ -15,8 +15,8 @@ from kit.decoding import IDS, PROMPT, built, counted, distance, steps
 from tamiz.files.bundle import Bundle
 from tamiz.planning.plan import ConflictError, choose, make_plan, predict
 from tamiz.plugins import Plugins
+from tamiz.runtime.kv_cache import ExactSequence
 from tamiz.runtime.model import Model
-from tamiz.runtime.sequence import ExactSequence
 from tamiz.survey.export import export
 from tamiz.survey.survey import survey
 

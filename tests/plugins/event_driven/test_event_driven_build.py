@@ -22,8 +22,8 @@ from tamiz.interface.metadata import LAYER
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import ConflictError, choose, make_plan
 from tamiz.plugins import Plugins
+from tamiz.runtime.kv_cache import ExactSequence, SharedSequence
 from tamiz.runtime.model import Model
-from tamiz.runtime.sequence import ExactSequence, SharedSequence
 
 EXACT = {"reference": "last", "select": "topk", "topk": 1.0, "gap_every": 16, "anywhere": True}
 HALF = {"select": "topk", "topk": 0.5, "gap_every": 0, "anywhere": True}

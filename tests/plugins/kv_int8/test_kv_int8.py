@@ -17,8 +17,8 @@ from tamiz.cli import main
 from tamiz.files.bundle import Bundle
 from tamiz.planning.plan import choose, make_plan, predict
 from tamiz.plugins import Plugins
+from tamiz.runtime.kv_cache import ExactSequence, SharedSequence
 from tamiz.runtime.model import Model
-from tamiz.runtime.sequence import ExactSequence, SharedSequence
 from tamiz_kv_int8.plugin import KV_INT8
 
 CONFIG = KV_INT8.config()

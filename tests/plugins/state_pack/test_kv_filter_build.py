@@ -19,8 +19,8 @@ from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
+from tamiz.runtime.kv_cache import ExactSequence, SharedSequence
 from tamiz.runtime.model import Model
-from tamiz.runtime.sequence import ExactSequence, SharedSequence
 from tamiz.survey.survey import survey
 from tamiz_state_pack.kv_config import StatePackConfig
 from tamiz_state_pack.kv_filter import effect

@@ -18,6 +18,7 @@ from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.sequence import Sequence
 from tamiz.runtime.speculation.prices import CHOICES, Prices
 from tamiz.runtime.speculation.settings import Speculation
+from tamiz.runtime.speculation.statistics import SpeculationStatistics
 from tamiz.runtime.text.stream import until_stop
 
 #: One of each sampler, and all.
@@ -73,11 +74,13 @@ def eager(packed: Model, monkeypatch: pytest.MonkeyPatch) -> Model:
 
 def both(
     model: Model, sampling: Sampling, count: int | None = 60, prompt: list[int] = PROMPT
-) -> tuple[list[int], list[int], Speculation]:
+) -> tuple[list[int], list[int], SpeculationStatistics]:
     """Tokens with and without speculation."""
-    used = Speculation("ngram")
+    used = SpeculationStatistics()
     plain = list(model.generate(prompt, sampling, count, speculation=Speculation("off")))
-    return plain, list(model.generate(prompt, sampling, count, speculation=used)), used
+    ngram = Speculation("ngram")
+    guessed = model.generate(prompt, sampling, count, speculation=ngram, statistics=used)
+    return plain, list(guessed), used
 
 
 def test_a_greedy_text_is_the_same_in_fewer_runs(eager: Model) -> None:
@@ -170,8 +173,8 @@ def test_auto_never_changes_the_text(dense: Model, packed: Model, stepping: Mode
     without = Model.load(stepping.bundle.path, 1, without=["event-attention"])
     modes = ((dense, "off"), (packed, "ngram"), (stepping, "off"), (without, "self"))
     for model, mode in modes:
-        used = Speculation()
-        list(model.generate(PROMPT, Sampling(), 3, speculation=used))
+        used = SpeculationStatistics()
+        list(model.generate(PROMPT, Sampling(), 3, statistics=used))
         assert used.mode == mode
 
 
@@ -222,8 +225,8 @@ def test_a_model_that_guesses_for_itself_gives_the_exact_text(
     model.prices.add(1, 1e9)  # so that guesses seem to cost nothing
     exact = Model.load(model.bundle.path, 1, without=model.switches)
     monkeypatch.setattr(exact, "stop_ids", frozenset())
-    used, sequence = Speculation("self"), model.sequence()
-    found = list(model.generate(PROMPT, sampling, 100, sequence, used))
+    used, sequence = SpeculationStatistics(), model.sequence()
+    found = list(model.generate(PROMPT, sampling, 100, sequence, Speculation("self"), used))
     assert found == list(exact.generate(PROMPT, sampling, 100, speculation=Speculation("off")))
     assert 0 < used.self_accepted <= used.self_drafted <= used.drafted
     assert used.runs < 99
