@@ -50,7 +50,7 @@ def losses(
     from tamiz.planning.choice import built_step_rows
     from tamiz.plugins import load
     from tamiz.runtime.model import Model
-    from tamiz.system.machine import cores
+    from tamiz.system.cores import cores
 
     techniques = load(only_techniques=True).techniques()
     dense, found = Model.load(reference, 1), {}

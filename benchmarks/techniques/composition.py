@@ -46,7 +46,7 @@ from tamiz.evaluation.scores import Reference, Steps
 from tamiz.evaluation.windows import cut
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.tokenizer import Tokenizer
-from tamiz.system.machine import cores
+from tamiz.system.cores import cores
 
 #: Flags by the name of a point in the plot; combinations get the flags of all their parts.
 TECHNIQUES = {

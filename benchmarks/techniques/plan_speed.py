@@ -29,7 +29,7 @@ from tamiz.planning.plan import Prediction, choose, make_plan, predict, totals
 from tamiz.planning.policy import read_policy
 from tamiz.plugins import load
 from tamiz.survey.survey import Survey, survey
-from tamiz.system import machine
+from tamiz.system.cores import cores
 
 TOKENS = 48
 
@@ -127,7 +127,7 @@ def prepare(arguments: argparse.Namespace) -> tuple[Survey, list[Run]]:
 def rounds(found: Survey, runs: Sequence[Run], count: int) -> list[list[tuple[float, float]]]:
     """Predicted and measured tok/s of every run, a pair a round."""
     pairs: list[list[tuple[float, float]]] = [[] for _ in runs]
-    threads = machine.cores()
+    threads = cores()
     children = [bundle_child(run.folder, threads) for run in runs]
     try:
         for run, child in zip(runs, children, strict=True):

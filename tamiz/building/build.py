@@ -20,7 +20,6 @@ from tamiz.building.decide.replay import Replay
 from tamiz.building.decide.within_limits import Allocation
 from tamiz.building.fit.selection import Fitter, Slot, accepted, leave_out
 from tamiz.building.fit.workers import workers
-from tamiz.building.search.candidates import Progress
 from tamiz.building.search.solver import Goal
 from tamiz.building.write.report import Outcome, make_report
 from tamiz.building.write.rewriting import Written, constant_bytes, write_model
@@ -40,6 +39,7 @@ from tamiz.reporting.report import Report
 from tamiz.survey import gradients
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.survey import Survey, survey
+from tamiz.system.progress import Progress
 
 if TYPE_CHECKING:
     from tamiz.api.passes import Note

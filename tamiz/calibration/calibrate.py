@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -20,6 +20,7 @@ from tamiz.files.outputs import check_output
 from tamiz.files.tensor_file import is_intact
 from tamiz.files.text_file import read_text
 from tamiz.survey.survey import Survey, survey
+from tamiz.system.progress import Progress
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
@@ -32,9 +33,6 @@ _GENERATED = 24
 _HEAD_SAMPLES = 8192
 #: What is read and kept unless the caller says otherwise.
 _WINDOWS, _SAMPLES, _MEMORY = 64, 4096, 1 << 30
-
-#: Called with what is being done, steps done and steps in all.
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 import click
+
+from tamiz.system.cores import logical_cores
 
 #: Limit per core of the machine; more threads only wait for each other.
 _PER_CORE = 16
@@ -34,7 +35,7 @@ class Workers(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Parses the number."""
         number: int = super().convert(value, param, ctx)
-        cores = os.cpu_count() or 1
+        cores = logical_cores()
         if number > _PER_CORE * cores:
             self.fail(
                 f"{number} is too many for {cores} cores, expected at most {_PER_CORE * cores}",

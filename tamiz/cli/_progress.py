@@ -8,15 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tamiz.system.progress import Progress
+
 #: Seconds between two lines where stderr is no terminal.
 INTERVAL = 5.0
 
-#: Takes what is running, steps done and steps in all; both are 0 where they are not known.
-Report = Callable[[str, int, int], None]
-
 
 @contextmanager
-def progress_bar() -> Iterator[Report]:
+def progress_bar() -> Iterator[Progress]:
     """Yields a function that reports a step: what is running, steps done, steps in all.
 
     A terminal shows a bar with the time that is left at the current pace. Anything else gets the
@@ -26,16 +25,16 @@ def progress_bar() -> Iterator[Report]:
         with _lines() as report:
             yield report
         return
+    from rich import progress as rich_progress
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        Progress,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
 
-    bar = Progress(
+    bar = rich_progress.Progress(
         BarColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
@@ -59,7 +58,7 @@ def status(what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def _lines() -> Iterator[Report]:
+def _lines() -> Iterator[Progress]:
     """Prints the last report every `INTERVAL` seconds, from a thread of its own."""
     start, ended, last = time.monotonic(), threading.Event(), ["", 0, 0]
 

@@ -14,7 +14,7 @@ from tamiz.cli._counts import Workers
 from tamiz.cli._given import is_given, refuse_given
 from tamiz.cli._limits import goal, limits
 from tamiz.cli._output import alike, print_json, print_table, size
-from tamiz.cli._progress import Report, progress_bar
+from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import (
     TechniqueCommand,
     choices,
@@ -26,6 +26,7 @@ from tamiz.cli._techniques import (
     switched_off,
 )
 from tamiz.files.errors import TamizError, UnwritableError
+from tamiz.system.progress import Progress
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
@@ -206,7 +207,7 @@ def _refuse_idle(ctx: click.Context, from_report: Path | None, backend: str) -> 
 
 
 @contextmanager
-def _dense(source: str, output: Path, loaded: Plugins, progress: Report) -> Iterator[Path]:
+def _dense(source: str, output: Path, loaded: Plugins, progress: Progress) -> Iterator[Path]:
     """The dense bundle to build; one that had to be exported is removed in the end."""
     from tamiz.files import bundle
     from tamiz.files.scratch import WRITTEN, held_folder

@@ -144,9 +144,10 @@ def _plugins(loaded: Plugins) -> str:
 def _memory() -> str:
     import psutil
 
+    from tamiz.system.cores import cores
+
     memory = psutil.virtual_memory()
-    cores = psutil.cpu_count(logical=False)
-    return f"{size(memory.available)} of {size(memory.total)} free, {cores} cores"
+    return f"{size(memory.available)} of {size(memory.total)} free, {cores()} cores"
 
 
 def _measured() -> str:

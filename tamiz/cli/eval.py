@@ -121,7 +121,7 @@ def command(
     from tamiz.runtime.encoder import Encoder, load_model
     from tamiz.runtime.model import Model
     from tamiz.runtime.switches import AUTO
-    from tamiz.system.machine import cores
+    from tamiz.system.cores import cores
 
     if text is None and prompts is None:
         raise TamizError("found neither --text nor --prompts, expected one of them or both")

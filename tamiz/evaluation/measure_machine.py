@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from tamiz.evaluation import probes
 from tamiz.evaluation.probes import Bytes, Probe
 from tamiz.files.errors import TamizError
-from tamiz.system.machine import Profile, Speed, cores, identity
+from tamiz.system.cores import cores
+from tamiz.system.machine import MachineSpeed, Profile, identity
 from tamiz_ops.formats import GROUP, int_format
 
 #: Working sets to read, in MB.
@@ -60,7 +61,7 @@ def measure() -> Profile:
     )
 
 
-def _speed(threads: int, weights: Bytes) -> tuple[Speed, float]:
+def _speed(threads: int, weights: Bytes) -> tuple[MachineSpeed, float]:
     """The speed with a number of threads, and its spread; see `Profile`."""
     half, middle = _SIZE // 2, sorted(WORKING_SETS)[len(WORKING_SETS) // 2]
     sets = {mb: weights[: mb * 1_000_000] for mb in WORKING_SETS}
@@ -94,7 +95,7 @@ def _speed(threads: int, weights: Bytes) -> tuple[Speed, float]:
         records[str(mb)] = _giga(kept, _reading(skip, multiplied / 2) - scales)
     few, many = (spent[f"chosen {n}"] for n in _CHOSEN)
     key = probes.KEY_BYTES
-    speed = Speed(
+    speed = MachineSpeed(
         threads=threads,
         read_gb_s=reads,
         records_gb_s=records,

@@ -25,7 +25,7 @@ from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
 from tamiz.planning.plan import Prediction
 from tamiz.survey.survey import Survey
-from tamiz.system.machine import Profile, Speed
+from tamiz.system.machine import MachineSpeed, Profile
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def predict(
     return made
 
 
-def site_seconds(site: Site, cost: Cost, working_set: int, speed: Speed) -> float:
+def site_seconds(site: Site, cost: Cost, working_set: int, speed: MachineSpeed) -> float:
     """Seconds that a step spends at one site; 0 where nothing is read.
 
     Args:

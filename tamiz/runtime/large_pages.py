@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from tamiz.files.errors import TamizError
 from tamiz.files.external_data import External
+from tamiz.system.memory import free_memory
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
@@ -37,7 +38,6 @@ _TYPES: dict[int, type[np.generic]] = {1: np.float32, 2: np.uint8, 6: np.int32, 
 _SMALL = 1 << 16
 #: Environment variable; see `shares`.
 SHARE = "TAMIZ_SHARE"
-_MEMORY = Path("/proc/meminfo")
 _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -65,15 +65,7 @@ def shares(size: int) -> bool:
     wanted = os.environ.get(SHARE, "")
     if wanted not in ("", "0", "1"):
         raise TamizError(f"{SHARE} is {wanted!r}, expected 0 or 1")
-    return wanted == "1" if wanted else size > _free_memory() / 2
-
-
-def _free_memory() -> float:
-    """Bytes that processes can get without swapping; infinite where the system does not say."""
-    if not _MEMORY.is_file():
-        return math.inf
-    lines = dict(line.split(":") for line in _MEMORY.read_text(encoding="ascii").splitlines())
-    return int(lines["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in lines else math.inf
+    return wanted == "1" if wanted else size > free_memory() / 2
 
 
 def load_constants(

@@ -10,7 +10,7 @@ runs the forward pass, `tamiz.survey.backward` the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ from tamiz.survey.activations import Values, linear_inputs
 from tamiz.survey.backward import Float, Gradients, UnknownOpError, back, product, wanted
 from tamiz.survey.survey import Survey, reading
 from tamiz.survey.token_costs import TokenCosts
+from tamiz.system.progress import Progress
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -32,9 +33,6 @@ _FIRST = 4
 _WINDOWS = 8
 #: Rows of logits whose probabilities are summed at a time.
 _ROWS = 16
-
-#: Takes the running step, steps done and steps in all.
-Progress = Callable[[str, int, int], None]
 
 
 def sensitivities(

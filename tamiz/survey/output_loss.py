@@ -67,7 +67,7 @@ class OutputLoss(Protocol):
         """
 
 
-class Divergence(OutputLoss):
+class TokenDivergence(OutputLoss):
     """The KL divergence of a decoder, in nats a token."""
 
     output, first, of_texts = "logits", _FIRST, False
@@ -153,7 +153,7 @@ def output_loss(survey: Survey, sites: Collection[str]) -> OutputLoss:
     """
     output = survey.model.graph.outputs[0]
     if survey.gives_logits:
-        return Divergence()
+        return TokenDivergence()
     if output.name is None or output.shape is None or len(output.shape) != 3:
         raise UnknownOpError(f"{output.name}, expected logits, or hidden states of an encoder")
     first = takes_first_token(survey.bundle)

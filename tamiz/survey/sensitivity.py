@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from tamiz.api.site import Site, SiteKind
 from tamiz.survey.activations import Values, linear_inputs
 from tamiz.survey.backward import Gradients
-from tamiz.survey.gradients import Progress
 from tamiz.survey.output_loss import OutputLoss, output_loss
 from tamiz.survey.survey import Survey, reading
+from tamiz.system.progress import Progress
 from tamiz_ops.formats import TILE
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _VALUES = 2
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class WeightSensitivity:
     """What errors of one site's weight cost.
 
     Attributes:
@@ -99,7 +99,7 @@ class Sensitivity:
 
 
 @dataclass(frozen=True)
-class TextSensitivity(Sensitivity):
+class TextWeightSensitivity(WeightSensitivity):
     """The same where the errors of the tokens of a text add up.
 
     Attributes:
@@ -125,7 +125,7 @@ def _rows(tile: int) -> slice:
 
 def sensitivities(
     survey: Survey, windows: Sequence[Sequence[int]], progress: Progress, at_once: int = 1
-) -> Mapping[str, Sensitivity]:
+) -> Mapping[str, WeightSensitivity]:
     """Sensitivities of all sites that have a weight.
 
     Args:
@@ -169,7 +169,7 @@ def sensitivities(
         for seen in pool.map(measure, range(len(windows))):
             found.append(seen)
             progress("measure sensitivity", len(found), len(windows))
-    result: dict[str, Sensitivity] = {}
+    result: dict[str, WeightSensitivity] = {}
     for site in sites.values():
         if all(site.id in gradients for _, gradients in found):
             x = None
@@ -180,18 +180,18 @@ def sensitivities(
     return result
 
 
-def _tokens(x: Float | None, squares: Sequence[Float64], tokens: int) -> Sensitivity:
+def _tokens(x: Float | None, squares: Sequence[Float64], tokens: int) -> WeightSensitivity:
     """From sums of squared gradients over the tokens of each window."""
-    return Sensitivity(x, (np.sum(squares, axis=0) / max(1, tokens)).astype(np.float32))
+    return WeightSensitivity(x, (np.sum(squares, axis=0) / max(1, tokens)).astype(np.float32))
 
 
-def _texts(x: Float | None, gradients: Sequence[Float]) -> Sensitivity:
+def _texts(x: Float | None, gradients: Sequence[Float]) -> WeightSensitivity:
     """From the gradients ``[T, N]`` of each text."""
     squares = np.sum([_squares(gradient) for gradient in gradients], axis=0)
     outputs = (squares / len(gradients)).astype(np.float32)
     if x is None:
-        return Sensitivity(None, outputs)
-    return TextSensitivity(x, outputs, np.concatenate(gradients), len(gradients))
+        return WeightSensitivity(None, outputs)
+    return TextWeightSensitivity(x, outputs, np.concatenate(gradients), len(gradients))
 
 
 def _of_text(site: Site, gradient: Float, ids: Sequence[int]) -> Float:

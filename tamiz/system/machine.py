@@ -34,13 +34,14 @@ from pathlib import Path
 
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import read_json, write_json
+from tamiz.system.cores import cores
 
 #: What no core of any machine reaches: rates in 10^9 a second, and what a node may cost.
 _MOST_A_THREAD, _MOST_US = 1000.0, 1e5
 
 
 @dataclass(frozen=True)
-class Speed:
+class MachineSpeed:
     """Rates and costs with a number of threads; see the top of this file."""
 
     threads: int
@@ -88,12 +89,12 @@ class Profile:
     """
 
     machine: dict[str, str]
-    speeds: tuple[Speed, ...]
+    speeds: tuple[MachineSpeed, ...]
     load: float = 0.0
     spread: float = 0.0
 
     def impossible(self) -> str | None:
-        """See `Speed.impossible`."""
+        """See `MachineSpeed.impossible`."""
         return next((reason for s in self.speeds if (reason := s.impossible())), None)
 
 
@@ -121,7 +122,7 @@ def load() -> Profile | None:
     file = path()
     try:
         value = read_json(file)
-        speeds = tuple(Speed(**speed) for speed in value["speeds"])
+        speeds = tuple(MachineSpeed(**speed) for speed in value["speeds"])
         profile = Profile(value["machine"], speeds, value["load"], value["spread"])
         wrong = profile.impossible()
     except (OSError, TamizError, AttributeError, KeyError, TypeError):
@@ -157,11 +158,3 @@ def _cpu_name() -> str:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor())
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    import psutil
-
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    return min(psutil.cpu_count(logical=False) or 1, allowed or 1 << 30)

@@ -16,6 +16,7 @@ from kit.command_line import ok, refused, tamiz
 from tamiz.cli import COMMANDS, LazyGroup
 from tamiz.files.bundle import writing
 from tamiz.files.errors import NoSpaceError, TamizError
+from tamiz.system.cores import logical_cores
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -128,7 +129,7 @@ def test_usage_errors_are_one_sentence(tiny_dense: Path) -> None:
 )
 def test_threads_far_beyond_the_cores_are_refused(tiny_dense: Path, arguments: list[str]) -> None:
     reason = refused(*arguments, "100000", tiny_dense)
-    assert f"100000 is too many for {os.cpu_count()} cores, expected at most" in reason
+    assert f"100000 is too many for {logical_cores()} cores, expected at most" in reason
 
 
 def test_export_writes_a_dense_bundle(tiny_gguf: Path, tmp_path: Path) -> None:

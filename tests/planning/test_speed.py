@@ -22,13 +22,15 @@ from tamiz.plugins import Plugins
 from tamiz.survey.export import export
 from tamiz.survey.survey import Survey, survey
 from tamiz.system import machine
-from tamiz.system.machine import Profile, Speed
+from tamiz.system.machine import MachineSpeed, Profile
 from tamiz.testing.tiny_llama import write_tiny_llama
 from tamiz_ops.formats import find_format
 
 #: 1 GB/s at any working set and half of it line by line, a weight and a byte of the cache a
 #: nanosecond, 4 a byte of chosen keys, 1 µs a product, 2 an attention, 0.5 another node.
-UNITS = Speed(2, {"16": 1.0, "256": 1.0}, {"16": 0.5, "256": 0.5}, 1.0, 1.0, 0.25, 1.0, 2.0, 0.5)
+UNITS = MachineSpeed(
+    2, {"16": 1.0, "256": 1.0}, {"16": 0.5, "256": 0.5}, 1.0, 1.0, 0.25, 1.0, 2.0, 0.5
+)
 
 
 @pytest.fixture

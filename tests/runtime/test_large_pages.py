@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tamiz.files.errors import TamizError
 from tamiz.files.external_data import external_tensors
 from tamiz.runtime import large_pages
+from tamiz.system import memory as system_memory
 
 pytestmark = pytest.mark.skipif(not large_pages.available(), reason="the system has no large pages")
 
@@ -106,7 +107,7 @@ def test_weights_above_half_of_the_free_memory_are_mapped(
     """The constants take 6 MiB and some lines."""
     memory = tmp_path / "meminfo"
     memory.write_text(f"MemTotal: 99999999 kB\nMemAvailable: {free} kB\n", "utf-8")
-    monkeypatch.setattr(large_pages, "_MEMORY", memory)
+    monkeypatch.setattr(system_memory, "_MEMORY", memory)
     assert (load(model, ort.SessionOptions()) == []) is shared
     monkeypatch.setenv("TAMIZ_SHARE", "0")
     assert load(model, ort.SessionOptions())

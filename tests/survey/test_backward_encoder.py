@@ -21,7 +21,7 @@ from tamiz.survey.activations import Activations, Values
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.backward_encoder import back, dependent, wanted
 from tamiz.survey.output_loss import CosineDistance, output_loss
-from tamiz.survey.sensitivity import TextSensitivity, sensitivities
+from tamiz.survey.sensitivity import TextWeightSensitivity, sensitivities
 from tamiz.survey.survey import Survey, survey
 
 RANDOM = np.random.default_rng(0)
@@ -183,7 +183,7 @@ def test_losses_of_weights_are_those_of_embeddings(
     site = [site for site in surveyed.sites if site.weight is not None][number]
     text, draws = [0, *range(2, 13), 1], 600
     found = sensitivities(surveyed, [text] * draws, lambda *_: None)[site.id]
-    assert isinstance(found, TextSensitivity)
+    assert isinstance(found, TextWeightSensitivity)
     value = surveyed.model.graph.initializers[site.weight]
     weight, random = value.const_value.numpy(), np.random.default_rng(number)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Protocol
 
 from tamiz.building.fit.selection import Slot
-from tamiz.building.search.candidates import Progress
 from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.calibration.file import Calibration
 from tamiz.planning.plan import Plan
 from tamiz.reporting.gate import WholeModelGate
 from tamiz.survey.survey import Survey
+from tamiz.system.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.sensitivity import kept_of_text, sensitivities, windows_at_once
 from tamiz.survey.survey import Survey
 from tamiz.system import machine
-from tamiz.system.machine import cores
+from tamiz.system.cores import cores
 
 #: Most windows of a calibration that predictions of losses read, and tokens that are read at once:
 #: few enough that two such parts of a model of 1.5 billion parameters fit into `_MEMORY`.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tamiz.files.errors import LostWorkerError, TamizError
-from tamiz.system.machine import cores
+from tamiz.system.cores import cores
 
 #: What joblib warns of where a process starts anew to give its memory back, which loses nothing.
 _RESTARTED = "A worker stopped while some jobs were given to the executor"

@@ -19,7 +19,8 @@ from tamiz.building.fit.selection import Slot
 from tamiz.calibration.file import WINDOW, Calibration
 from tamiz.files.errors import TamizError, naming
 from tamiz.planning.choice import Choice
-from tamiz.system.machine import cores
+from tamiz.system.cores import cores
+from tamiz.system.progress import Progress
 
 if TYPE_CHECKING:
     from tamiz.evaluation.scores import Reference
@@ -33,9 +34,6 @@ _GENERATED_WINDOWS = 4
 #: Tokens of a window that is joined where no technique needs longer ones, and most tokens at the
 #: end of a window that are read in steps: what steps lose beside a prompt varies little.
 JOINED, _STEPS = 2 * WINDOW, 256
-
-#: Called with what is being done, steps done and steps in all.
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

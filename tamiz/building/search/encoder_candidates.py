@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.building.fit.selection import Slot
-from tamiz.building.search.candidates import Progress, load_candidate
+from tamiz.building.search.candidates import load_candidate
 from tamiz.files.bundle import Bundle
 from tamiz.reporting.gate import Trial, WholeModelGate
-from tamiz.system.machine import cores
+from tamiz.system.cores import cores
+from tamiz.system.progress import Progress
 
 if TYPE_CHECKING:
     from tamiz.runtime.encoder import Encoder

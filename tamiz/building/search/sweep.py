@@ -27,7 +27,7 @@ from tamiz.planning.plan import choose, parse_value
 from tamiz.reporting.sweep_curve import draw
 from tamiz.runtime.model import Model
 from tamiz.survey.survey import Survey, survey
-from tamiz.system.machine import cores
+from tamiz.system.cores import cores
 
 if TYPE_CHECKING:
     from tamiz.planning.choice import Choice

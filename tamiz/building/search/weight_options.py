@@ -21,7 +21,6 @@ from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Fit, FitError, Resource, Technique
-from tamiz.building.search.candidates import Progress
 from tamiz.building.search.problem import Ladder
 from tamiz.building.search.solver import STORED, Rung
 from tamiz.calibration.file import Calibration
@@ -30,9 +29,11 @@ from tamiz.planning.choice import Choice
 from tamiz.planning.plan import make_plan, predict
 from tamiz.planning.resolver import SitePlan
 from tamiz.planning.speed import site_seconds
-from tamiz.survey.sensitivity import Sensitivity
+from tamiz.survey.sensitivity import WeightSensitivity
 from tamiz.survey.survey import Survey, reading
-from tamiz.system.machine import Profile, cores
+from tamiz.system.cores import cores
+from tamiz.system.machine import Profile
+from tamiz.system.progress import Progress
 from tamiz_ops.formats import TILE, dequantize, find_format
 
 #: Tiles of 16 rows that a loss is measured on: of a linear site, and of an embedding or a head.
@@ -66,7 +67,7 @@ class LadderMaker:
     bits: bool
     others: Sequence[Choice]
     forced: frozenset[str]
-    sensitivities: Mapping[str, Sensitivity]
+    sensitivities: Mapping[str, WeightSensitivity]
     known: Calibration
     profile: Profile | None
     context: int
@@ -225,7 +226,7 @@ def _masks(technique: Technique) -> bool:
 class _Rows:
     """Some rows of a site's weight."""
 
-    def __init__(self, survey: Survey, site: Site, sensitivity: Sensitivity) -> None:
+    def __init__(self, survey: Survey, site: Site, sensitivity: WeightSensitivity) -> None:
         linear = site.kind == SiteKind.LINEAR
         self.sensitivity = sensitivity
         self.tiles = sensitivity.tiles(site.out_features, _TILES if linear else _END_TILES)

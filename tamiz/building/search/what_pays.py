@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tamiz.building.search.problem import Problem, names
-from tamiz.system.machine import cores
+from tamiz.system.cores import cores
 
 #: Decode steps of a turn, and turns of each bundle.
 _STEPS, _TURNS = 8, 9
