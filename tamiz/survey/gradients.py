@@ -10,7 +10,7 @@ runs the forward pass, `tamiz.survey.backward` the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 from tamiz.api.site import SiteKind
 from tamiz.api.statistics import Sensitivity
 from tamiz.survey.activations import Values, linear_inputs
-from tamiz.survey.backward import Float, Gradients, UnknownOpError, back, product, wanted
+from tamiz.survey.backward.node import Float, UnknownOpError
+from tamiz.survey.backward.products import has_weight
+from tamiz.survey.backward.run import BackwardPass
 from tamiz.survey.survey import Survey, reading
 from tamiz.survey.token_costs import TokenCosts
 from tamiz.system.progress import Progress
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
+    pass
 
 #: First positions of a text, which are left out: their activations differ from all others.
 _FIRST = 4
@@ -58,8 +60,8 @@ def sensitivities(
     if logits != "logits":
         raise UnknownOpError(f"{logits}, expected logits")
     inputs = {site: name for site, name in linear_inputs(survey).items() if site in sites.values()}
-    read = (name for node in nodes for name in wanted(node))
-    names = dict.fromkeys([logits, *read, *inputs.values()])
+    backward = BackwardPass(nodes, sites)
+    names = dict.fromkeys([logits, *backward.wanted(), *inputs.values()])
     run = Values(survey, list(names), threads=1)
     windows, count = windows[:_WINDOWS], 0
     sums: dict[str, NDArray[np.float64]] = {}
@@ -68,15 +70,17 @@ def sensitivities(
     with reading(survey.bundle), threadpool_limits(1):
         for done, window in enumerate(windows):
             progress("weigh inputs", done, len(windows))
-            values = run(window)
-            at = {logits: surprise(values[logits], np.random.Generator(np.random.Philox(done)))}
+            values = run.in_shape(window)
+            random = np.random.Generator(np.random.Philox(done))
+            drawn = surprise(values.pop(logits), random)
             lengths = {}
-            for node, gradient in _inputs(nodes, values, at):
-                if (site := sites.get(node.name or "")) is not None:
-                    squares = np.square(gradient[_FIRST:], dtype=np.float64)
+            for node, _, (gradient, *_) in backward.visits(values, logits, drawn):
+                if (site := sites.get(node.name or "")) is not None and has_weight(node):
+                    assert gradient is not None
+                    squares = np.square(by_token(gradient)[_FIRST:], dtype=np.float64)
                     sums[site] = sums.get(site, 0) + squares.sum(axis=0)
                     lengths[site] = squares.sum(axis=1)
-            tokens.add({name: values[name][_FIRST:] for name in inputs.values()}, lengths)
+            tokens.add({name: by_token(values[name])[_FIRST:] for name in inputs.values()}, lengths)
             count += max(1, len(window) - _FIRST)
     predictors = tokens.predictors()
     return {
@@ -86,7 +90,8 @@ def sensitivities(
 
 
 def surprise(logits: Float, random: np.random.Generator) -> Float:
-    """∂(−log p(token)) / ∂logits ``[T, V]`` for tokens drawn from p = softmax(logits)."""
+    """∂(−log p(token)) / ∂logits ``[…, V]`` for tokens drawn from p = softmax(logits)."""
+    shape, logits = logits.shape, by_token(logits)
     p = np.empty_like(logits)
     drawn = random.random((len(p), 1))
     for begin in range(0, len(p), _ROWS):  # some rows at a time: float64 sums of all take memory
@@ -96,26 +101,9 @@ def surprise(logits: Float, random: np.random.Generator) -> Float:
         below = np.cumsum(part, axis=1, dtype=np.float64) < drawn[rows]
         part[np.arange(len(part)), np.minimum(below.sum(axis=1), part.shape[1] - 1)] -= 1
         p[rows] = part
-    return p
+    return p.reshape(shape)
 
 
-def _inputs(
-    nodes: Sequence[ir.Node], values: dict[str, Float], at: dict[str, Float]
-) -> Iterator[tuple[ir.Node, Float]]:
-    """Every product with a constant, last first, and the gradient at its input through it alone.
-
-    Args:
-        nodes: In the order of the graph.
-        values: What the backward pass reads, by name.
-        at: The gradient at the graph's output, by name; holds those at other values on the way.
-    """
-    for node in reversed(nodes):
-        given: Gradients = [at.pop(output.name or "", None) for output in node.outputs]
-        if all(gradient is None for gradient in given):
-            continue
-        for value, gradient in zip(node.inputs, back(node, values, given), strict=False):
-            if value is None or value.name is None or gradient is None:
-                continue
-            if product(node):
-                yield node, gradient
-            at[value.name] = at[value.name] + gradient if value.name in at else gradient
+def by_token(values: Float) -> Float:
+    """Values of one text in the shape ``[T, width]``."""
+    return values.reshape(-1, values.shape[-1])

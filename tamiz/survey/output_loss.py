@@ -14,21 +14,15 @@ with z of independent normal numbers. So one backward pass serves both losses.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.runtime.encoder import takes_first_token
-from tamiz.survey import backward, backward_encoder
-from tamiz.survey.activations import Values
-from tamiz.survey.backward import Gradients, UnknownOpError
+from tamiz.survey.backward.node import UnknownOpError
 from tamiz.survey.gradients import surprise
 from tamiz.survey.survey import Survey
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 Float = NDArray[np.float32]
 
@@ -50,21 +44,8 @@ class OutputLoss(Protocol):
     first: int
     of_texts: bool
 
-    def wanted(self, node: ir.Node) -> list[str]:
-        """Names of the values that the backward pass through a node reads."""
-
-    def values(self, run: Values, window: Sequence[int]) -> dict[str, Float]:
-        """The values of a window."""
-
     def gradient(self, output: Float, random: np.random.Generator) -> Float:
         """The gradient at the output, for one draw."""
-
-    def back(self, node: ir.Node, values: backward.Values, given: Gradients) -> Gradients:
-        """The gradients at a node's inputs.
-
-        Raises:
-            UnknownOpError: No backward pass is known through the node.
-        """
 
 
 class TokenDivergence(OutputLoss):
@@ -72,21 +53,9 @@ class TokenDivergence(OutputLoss):
 
     output, first, of_texts = "logits", _FIRST, False
 
-    def wanted(self, node: ir.Node) -> list[str]:
-        """See `OutputLoss`."""
-        return backward.wanted(node)
-
-    def values(self, run: Values, window: Sequence[int]) -> dict[str, Float]:
-        """See `OutputLoss`."""
-        return run(window)
-
     def gradient(self, output: Float, random: np.random.Generator) -> Float:
         """See `OutputLoss`."""
         return surprise(output, random)
-
-    def back(self, node: ir.Node, values: backward.Values, given: Gradients) -> Gradients:
-        """See `OutputLoss`."""
-        return backward.back(node, values, given)
 
 
 class CosineDistance(OutputLoss):
@@ -94,27 +63,14 @@ class CosineDistance(OutputLoss):
 
     first, of_texts = 0, True
 
-    def __init__(
-        self, nodes: Sequence[ir.Node], sites: Collection[str], output: str, only_first: bool
-    ) -> None:
+    def __init__(self, output: str, only_first: bool) -> None:
         """The loss of a graph.
 
         Args:
-            nodes: Its nodes, in order.
-            sites: Names of the nodes of its sites.
             output: Name of the hidden states.
             only_first: Whether the first token stands for a text.
         """
         self.output, self._only_first = output, only_first
-        self._dependent = backward_encoder.dependent(nodes, sites)
-
-    def wanted(self, node: ir.Node) -> list[str]:
-        """See `OutputLoss`."""
-        return backward_encoder.wanted(node) if self._depends(node) else []
-
-    def values(self, run: Values, window: Sequence[int]) -> dict[str, Float]:
-        """See `OutputLoss`."""
-        return run.in_shape(window)
 
     def gradient(self, output: Float, random: np.random.Generator) -> Float:
         """See `OutputLoss`."""
@@ -127,26 +83,12 @@ class CosineDistance(OutputLoss):
         found[:, : pooled.shape[1]] = apart
         return found
 
-    def back(self, node: ir.Node, values: backward.Values, given: Gradients) -> Gradients:
-        """See `OutputLoss`."""
-        if not self._depends(node):
-            return []
-        found = backward_encoder.back(node, values, given)
-        return [
-            gradient if value is not None and value.name in self._dependent else None
-            for value, gradient in zip(node.inputs, found, strict=False)
-        ]
 
-    def _depends(self, node: ir.Node) -> bool:
-        return any(value is not None and value.name in self._dependent for value in node.inputs)
-
-
-def output_loss(survey: Survey, sites: Collection[str]) -> OutputLoss:
+def output_loss(survey: Survey) -> OutputLoss:
     """The loss of a model.
 
     Args:
         survey: A dense model.
-        sites: Names of the nodes of its sites.
 
     Raises:
         UnknownOpError: It gives neither logits nor hidden states.
@@ -157,4 +99,4 @@ def output_loss(survey: Survey, sites: Collection[str]) -> OutputLoss:
     if output.name is None or output.shape is None or len(output.shape) != 3:
         raise UnknownOpError(f"{output.name}, expected logits, or hidden states of an encoder")
     first = takes_first_token(survey.bundle)
-    return CosineDistance(list(survey.model.graph), sites, output.name, first)
+    return CosineDistance(output.name, first)

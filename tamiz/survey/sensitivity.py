@@ -13,24 +13,22 @@ the errors of its tokens add up:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.api.site import Site, SiteKind
 from tamiz.survey.activations import Values, linear_inputs
-from tamiz.survey.backward import Gradients
-from tamiz.survey.output_loss import OutputLoss, output_loss
+from tamiz.survey.backward.run import BackwardPass
+from tamiz.survey.gradients import by_token
+from tamiz.survey.output_loss import output_loss
 from tamiz.survey.survey import Survey, reading
 from tamiz.system.progress import Progress
 from tamiz_ops.formats import TILE
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 Float = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -143,20 +141,23 @@ def sensitivities(
     from threadpoolctl import threadpool_limits
 
     sites = {site.node: site for site in survey.sites if site.weight is not None}
-    nodes, inputs = list(survey.model.graph), linear_inputs(survey)
-    loss = output_loss(survey, sites)
-    read = (name for node in nodes for name in loss.wanted(node))
-    names = dict.fromkeys([loss.output, *read, *inputs.values()])
+    loss, inputs = output_loss(survey), linear_inputs(survey)
+    backward = BackwardPass(list(survey.model.graph), sites)
+    names = dict.fromkeys([loss.output, *backward.wanted(), *inputs.values()])
     run = Values(survey, list(names), threads=1)
     first, tokens = loss.first, sum(max(0, len(window) - loss.first) for window in windows)
     step = 1 if loss.of_texts else max(1, tokens // _SAMPLES)
 
     def measure(number: int) -> _Seen:
-        values, ids = loss.values(run, windows[number]), windows[number]
-        kept = {name: _by_token(values[name])[first::step].copy() for name in inputs.values()}
+        values, ids = run.in_shape(windows[number]), windows[number]
+        kept = {name: by_token(values[name])[first::step].copy() for name in inputs.values()}
         random = np.random.Generator(np.random.Philox(number))
-        at = {loss.output: loss.gradient(values.pop(loss.output), random)}
-        of_sites = _gradients(nodes, sites, loss, values, at)
+        drawn = loss.gradient(values.pop(loss.output), random)
+        of_sites = (
+            (sites[visit.node.name or ""], by_token(visit.outputs[0]))
+            for visit in backward.visits(values, loss.output, drawn)
+            if visit.node.name in sites and visit.outputs[0] is not None
+        )
         if loss.of_texts:
             return kept, {site.id: _of_text(site, gradient, ids) for site, gradient in of_sites}
         return kept, {site.id: _squares(gradient[first:]) for site, gradient in of_sites}
@@ -204,11 +205,6 @@ def _of_text(site: Site, gradient: Float, ids: Sequence[int]) -> Float:
     return sums
 
 
-def _by_token(values: Float) -> Float:
-    """Of shape ``[T, K]``."""
-    return values.reshape(-1, values.shape[-1])
-
-
 def kept_of_text(survey: Survey, tokens: int) -> int:
     """Bytes of the inputs and gradients that are kept of an encoder's text.
 
@@ -239,32 +235,3 @@ def _squares(gradient: Float) -> Float64:
     """Sums over tokens of the squares of ``[T, N]``."""
     sums: Float64 = np.einsum("tn,tn->n", gradient, gradient, dtype=np.float64)
     return sums
-
-
-def _gradients(
-    nodes: Sequence[ir.Node],
-    sites: Mapping[str, Site],
-    loss: OutputLoss,
-    values: Mapping[str, Float],
-    at: dict[str, Float],
-) -> Iterator[tuple[Site, Float]]:
-    """Sites, the last one first, and the gradients ``[T, N]`` at their outputs.
-
-    Args:
-        nodes: In the order of the graph.
-        sites: The sites, by the names of their nodes.
-        loss: The loss.
-        values: What the backward pass is computed from, by name.
-        at: The gradient at the graph's output, by name; holds those at values on the way.
-    """
-    for node in reversed(nodes):
-        given: Gradients = [at.pop(output.name or "", None) for output in node.outputs]
-        if all(gradient is None for gradient in given):
-            continue
-        site, first = sites.get(node.name or ""), given[0]
-        if site is not None and first is not None:
-            yield site, _by_token(first)
-        for value, gradient in zip(node.inputs, loss.back(node, values, given), strict=False):
-            if value is not None and value.name is not None and gradient is not None:
-                before = at.get(value.name)
-                at[value.name] = gradient if before is None else before + gradient

@@ -13,6 +13,7 @@ from kit.rooms import (
     file_of,
     imports,
     modules,
+    room_arrows,
     room_of,
 )
 
@@ -78,6 +79,12 @@ def test_rooms_import_downwards_only() -> None:
         above = ROOMS[ROOMS.index(room) + 1 :]
         wrong += [f"{module} imports {name}" for name in imported if room_of(name) in above]
     assert wrong == []
+
+
+@pytest.mark.parametrize(("room", "never"), [("api", "runtime")])
+def test_a_room_does_without_another(room: str, never: str) -> None:
+    """Plugins load no session: what graphs and sessions share is in `interface`."""
+    assert never not in room_arrows()[room]
 
 
 def test_rooms_of_the_native_sources_include_downwards_only() -> None:

@@ -18,8 +18,8 @@ from tamiz.api.site import SiteKind
 from tamiz.files.bundle import Bundle
 from tamiz.plugins import load
 from tamiz.survey.activations import Activations, Values
-from tamiz.survey.backward import UnknownOpError
-from tamiz.survey.backward_encoder import back, dependent, wanted
+from tamiz.survey.backward.node import UnknownOpError
+from tamiz.survey.backward.run import back, dependent, wanted
 from tamiz.survey.output_loss import CosineDistance, output_loss
 from tamiz.survey.sensitivity import TextWeightSensitivity, sensitivities
 from tamiz.survey.survey import Survey, survey
@@ -160,7 +160,7 @@ def test_masks_do_not_depend_on_sites(surveyed: Survey) -> None:
 def test_the_gradient_has_the_second_moment_of_the_cosine(only_first: bool) -> None:
     random = np.random.default_rng(0)
     hidden = random.standard_normal((1, 5, 12)).astype(np.float32)
-    loss = CosineDistance([], (), "last_hidden_state", only_first)
+    loss = CosineDistance("last_hidden_state", only_first)
     drawn = np.array([loss.gradient(hidden, random)[0] for _ in range(20_000)])
     error = 1e-4 * random.standard_normal((5, 12))
     pooled = slice(0, 1) if only_first else slice(None)
@@ -237,5 +237,5 @@ def test_a_model_without_hidden_states_is_refused(surveyed: Survey) -> None:
     output = surveyed.model.graph.outputs[0]
     shape, output.shape = output.shape, ir.Shape([2, 3])
     with pytest.raises(UnknownOpError, match="expected logits, or hidden states of an encoder"):
-        output_loss(surveyed, ())
+        output_loss(surveyed)
     output.shape = shape

@@ -1,0 +1,88 @@
+"""The backward pass through an attention of one text that nothing precedes; see `products`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tamiz.api.attention import SINKS
+from tamiz.survey.backward.node import (
+    Float,
+    Gradients,
+    UnknownOpError,
+    Values,
+    attributes_of,
+    constant,
+    has_input,
+    read,
+)
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+#: Attributes of an attention over all keys, or over a window of the last ones.
+_PLAIN = {"num_heads", "kv_heads", "scale", "softcap", "rotary_scale", "window", "sinks"}
+
+
+def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) -> Gradients:
+    """y = softmax(scale · q kᵀ) v over the keys so far, q and k turned by their positions.
+
+    With a soft cap c, c · tanh(scores / c) are the scores.
+    With a window W a query sees the last W keys and the first ones, as many as there are sinks.
+    """
+    own = attributes_of(node)
+    if set(own) - _PLAIN:
+        raise UnknownOpError(f"{node.name} with {', '.join(sorted(set(own) - _PLAIN))}")
+    heads, kv_heads = own["num_heads"], own["kv_heads"]
+    q, k, v = (read(node, i, values) for i in range(3))
+    tokens, dim = q.size // q.shape[-1], q.shape[-1] // heads
+    scale, cap = np.float32(own.get("scale") or dim**-0.5), np.float32(own.get("softcap", 0.0))
+    turn = _Turn(node, tokens, own.get("rotary_scale", 1.0))
+    queries = turn(q.reshape(tokens, heads, dim))
+    keys, of_values = turn(k.reshape(tokens, kv_heads, dim)), v.reshape(tokens, kv_heads, dim)
+    g = g_y.reshape(tokens, heads, dim)
+    g_q, g_k, g_v = np.zeros_like(queries), np.zeros_like(keys), np.zeros_like(of_values)
+    hidden = np.triu(np.ones((tokens, tokens), bool), 1)
+    if window := own.get("window", 0):
+        far = np.tril(np.ones((tokens, tokens), bool), -window)
+        far[:, : own.get("sinks", SINKS)] = False
+        hidden |= far
+    for head in range(heads):
+        shared = head * kv_heads // heads
+        score = scale * (queries[:, head] @ keys[:, shared].T)
+        slope = scale
+        if cap:
+            tanh = np.tanh(score / cap)
+            score, slope = cap * tanh, scale * (1 - np.square(tanh))
+        score[hidden] = -np.inf
+        p = np.exp(score - score.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        g_v[:, shared] += p.T @ g[:, head]
+        of_p = g[:, head] @ of_values[:, shared].T
+        of_score = slope * p * (of_p - (of_p * p).sum(axis=1, keepdims=True))
+        g_q[:, head] = of_score @ keys[:, shared]
+        g_k[:, shared] += of_score.T @ queries[:, head]
+    return [turn.back(g_q).reshape(q.shape), turn.back(g_k).reshape(k.shape), g_v.reshape(v.shape)]
+
+
+class _Turn:
+    """The rotary embedding of an attention, and its backward pass (the opposite turn)."""
+
+    def __init__(self, node: ir.Node, tokens: int, factor: float) -> None:
+        frequency = node.inputs[7] if has_input(node, 7) else None
+        self.half = 0 if frequency is None else constant(frequency).size
+        if frequency is not None:
+            angle = np.arange(tokens, dtype=np.float32)[:, None, None] * constant(frequency)
+            self.cosine, self.sine = np.cos(angle) * factor, np.sin(angle) * factor
+
+    def __call__(self, x: Float, way: float = 1.0) -> Float:
+        if not self.half:
+            return x
+        a, b, rest = np.split(x, [self.half, 2 * self.half], axis=-1)
+        sine = way * self.sine
+        turned = [a * self.cosine - b * sine, b * self.cosine + a * sine, rest]
+        return np.concatenate(turned, axis=-1).astype(np.float32)
+
+    def back(self, gradient: Float) -> Float:
+        return self(gradient, -1.0)
