@@ -40,6 +40,7 @@ COMMANDS = (
     "diff",
     "run",
     "chat",
+    "serve",
     "eval",
     "bench",
     "demo",

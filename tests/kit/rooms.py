@@ -34,6 +34,7 @@ ROOMS = (
     "reporting",
     "building",
     "testing",
+    "serving",
     "cli",
 )
 #: The rooms of `ort_ops/src` in the same order.

@@ -65,29 +65,35 @@ class Member:
         """``[V]`` of the token that follows all that were read; None while tokens are unread."""
         return None if self.rows is None else self.rows[-1]
 
-    def append(self, token: int, drafts: Ids[int] = ()) -> None:
+    def append(self, token: int) -> None:
         """Adds a token for the next run to read.
 
-        Args:
-            token: The token.
-            drafts: Tokens that may follow it; those that the sequence has no room for are left out.
-
         Raises:
-            TamizError: The model does not know a token, or the sequence has no room for it.
+            TamizError: The model does not know the token, or the sequence has no room for it.
         """
-        check_tokens((token, *drafts), self._vocabulary)
-        length = len(self.tokens) + len(self.unread)
-        if length >= self.room:
+        check_tokens((token,), self._vocabulary)
+        if len(self.tokens) + len(self.unread) >= self.room:
             raise TamizError(
                 f"the sequence has {self.room} tokens, which is all that it was added with room"
                 " for; try more room in Batch.add"
             )
         self.unread.append(token)
-        self.drafts = list(drafts[: self.room - length - 1])
-        self.rows = None
+        self.rows, self.drafts = None, []
+
+    def propose(self, drafts: Ids[int]) -> None:
+        """Lets the run that reads the last unread token verify guesses of those that follow it.
+
+        Args:
+            drafts: Token ids; those that the sequence has no room for are left out.
+
+        Raises:
+            TamizError: The model does not know one of them.
+        """
+        check_tokens(drafts, self._vocabulary)
+        self.drafts = list(drafts[: self.room - len(self.tokens) - len(self.unread)])
 
     def accept(self, drafts: int) -> None:
-        """Forgets the tokens of the last run after so many of its drafts."""
+        """Keeps so many drafts of the last run, and forgets those behind them."""
         if self.rows is None:
             raise TamizError("the sequence has unread tokens, so no draft was verified")
         del self.tokens[len(self.tokens) - len(self.rows) + 1 + drafts :]

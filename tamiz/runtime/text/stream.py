@@ -99,18 +99,37 @@ def until_stop(pieces: Iterator[str], stop: Items[str]) -> Iterator[str]:
 
     Text that may be the beginning of a stop string is held back until that is decided.
     """
-    held = ""
+    strings = StopStrings(stop)
     for piece in pieces:
-        held += piece
-        ends = [held.find(text) for text in stop if text in held]
-        safe = min(ends, default=len(held) - _possible_beginning(held, stop))
-        if safe > 0:
-            yield held[:safe]
-            held = held[safe:]
-        if ends:
+        text, stopped = strings.push(piece)
+        if text:
+            yield text
+        if stopped:
             return
-    if held:
-        yield held
+    if rest := strings.end():
+        yield rest
+
+
+class StopStrings:
+    """Finds the first stop string in text that comes in pieces."""
+
+    def __init__(self, stop: Items[str]) -> None:
+        """Starts a text that any of `stop` ends."""
+        self._stop = stop
+        self._held = ""
+
+    def push(self, piece: str) -> tuple[str, bool]:
+        """Adds text; returns what may be shown of it, and whether a stop string has ended it."""
+        held = self._held + piece
+        ends = [held.find(text) for text in self._stop if text in held]
+        safe = min(ends, default=len(held) - _possible_beginning(held, self._stop))
+        self._held = held[safe:]
+        return held[:safe], bool(ends)
+
+    def end(self) -> str:
+        """What was held back, as no more text comes."""
+        held, self._held = self._held, ""
+        return held
 
 
 def _possible_beginning(text: str, stop: Items[str]) -> int:

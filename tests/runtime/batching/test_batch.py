@@ -69,7 +69,8 @@ class Schedule:
                 self.remove(place)
             else:
                 right = TEXTS[text][at + 1 : at + drafts]
-                member.append(TEXTS[text][at], [*right, 0][:drafts])
+                member.append(TEXTS[text][at])
+                member.propose([*right, 0][:drafts])
         for member in self.batch.run():
             assert member.rows is not None
             text = self.texts[member]

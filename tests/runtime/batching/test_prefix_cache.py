@@ -80,7 +80,8 @@ def test_nothing_is_kept_unless_requested(model: Model) -> None:
 def test_wrong_drafts_are_not_kept(model: Model) -> None:
     batch = Batch(model, 1000, prefixes=True)
     member = read(batch, TEXT[: PAGE - 2])
-    member.append(TEXT[PAGE - 2], [7, 7, 7])
+    member.append(TEXT[PAGE - 2])
+    member.propose([7, 7, 7])
     batch.run()
     member.accept(0)
     assert member.tokens == TEXT[: PAGE - 1]

@@ -1,0 +1,166 @@
+"""``tamiz serve``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tamiz.cli._counts import Workers
+from tamiz.files.errors import TamizError
+
+
+@click.command("serve")
+@click.argument("sources", metavar="[NAME=]SRC...", nargs=-1, required=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option(
+    "--uds", type=click.Path(path_type=Path), help="Path of a Unix socket, in place of a port."
+)
+@click.option(
+    "--api-key", "keys", multiple=True, metavar="KEY", help="Key that requests must have."
+)
+@click.option(
+    "--api-key-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File with a key on each line.",
+)
+@click.option("--threads", type=Workers(), help="Threads per model.  [default: physical cores]")
+@click.option(
+    "--context",
+    type=click.IntRange(min=64),
+    default=16384,
+    show_default=True,
+    help="Tokens that the KV cache of a model holds: all running answers and kept prefixes.",
+)
+@click.option(
+    "--concurrent",
+    type=click.IntRange(1, 256),
+    default=16,
+    show_default=True,
+    help="Answers that a model makes at once.",
+)
+@click.option(
+    "--max-queue",
+    type=click.IntRange(1, 100_000),
+    default=256,
+    show_default=True,
+    help="Requests that may wait; more get status 429.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1, 86_400),
+    default=600.0,
+    show_default=True,
+    help="Time limit of an answer, in seconds.",
+)
+@click.option(
+    "--drain",
+    type=click.FloatRange(0, 3600),
+    default=30.0,
+    show_default=True,
+    help="Time that running answers have after SIGTERM, in seconds.",
+)
+@click.option(
+    "--cache-scope",
+    type=click.Choice(["key", "all"]),
+    default="key",
+    show_default=True,
+    help="Who shares cached prefixes: requests of one API key, or all.",
+)
+@click.option("--strict", is_flag=True, help="Refuse requests with unknown fields.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the log on stderr.",
+)
+def command(
+    sources: tuple[str, ...],
+    host: str,
+    port: int,
+    uds: Path | None,
+    keys: tuple[str, ...],
+    api_key_file: Path | None,
+    threads: int | None,
+    context: int,
+    concurrent: int,
+    max_queue: int,
+    timeout: float,
+    drain: float,
+    cache_scope: str,
+    strict: bool,
+    log_format: str,
+) -> None:
+    """Serve models with OpenAI's API.
+
+    SRC is a bundle, a .gguf file or a folder that 'tamiz export' reads. A source that is no bundle
+    is built in its own format once and kept in the cache folder. NAME is the name of the model in
+    requests; by default it is the name of the file or folder.
+
+    A page to try the server is at its address, the API below /v1, its description at /docs.
+    """
+    try:
+        from tamiz.serving.app import make_app
+    except ModuleNotFoundError as error:
+        raise TamizError(
+            f"tamiz serve needs {error.name}; try: pip install 'tamiz[serve]'"
+        ) from error
+    from tamiz.serving.api.served import State
+    from tamiz.serving.catalog import Catalog, load
+    from tamiz.serving.engine import Limits
+    from tamiz.serving.prepare import bundle_of
+    from tamiz.serving.server import Address, logging_as, make_server, run
+    from tamiz.serving.settings import Settings
+
+    named = _names(sources)
+    allowed = (*keys, *_read_keys(api_key_file))
+    scope = "key" if cache_scope == "key" else "all"
+    settings = Settings(allowed, strict, scope, seconds=timeout)  # type: ignore[arg-type]
+    state = State(Catalog(), settings, ready=False)
+    limits = Limits(context, concurrent, max_queue)
+
+    def load_all() -> None:
+        for name, source in named.items():
+            bundle = bundle_of(source, lambda what: click.echo(what, err=True))
+            state.catalog.add(load(str(bundle), name, threads, limits))
+            click.echo(f"{name}: ready", err=True)
+
+    def listening(url: str) -> None:
+        click.echo(f"serving at {url}", err=True)
+
+    with logging_as(log_format):
+        server = make_server(make_app(state), Address(host, port, uds), drain, listening)
+        run(server, state, load_all, drain)
+
+
+def _names(sources: tuple[str, ...]) -> dict[str, str]:
+    """The sources by the names of their models."""
+    named: dict[str, str] = {}
+    for source in sources:
+        name, given, path = source.partition("=")
+        if not given or "/" in name:
+            path = source
+            name = Path(source).resolve().stem if source.endswith(".gguf") else Path(source).name
+        if name in named:
+            raise click.UsageError(f"two models are named {name}; try NAME={path}")
+        if not Path(path).exists():
+            raise TamizError(f"{path}: no such file or folder, expected a bundle or a model")
+        named[name] = path
+    return named
+
+
+def _read_keys(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    keys = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    if not keys:
+        raise TamizError(f"{path}: has no keys, expected one on each line")
+    return keys

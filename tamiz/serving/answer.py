@@ -1,0 +1,141 @@
+"""An answer that is being made: draws tokens, turns them into text, finds its end.
+
+log p_i = l_i − log Σ_j exp(l_j)
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.runtime.batching.batch import Member
+from tamiz.runtime.model import Model
+from tamiz.runtime.speculation.lookup import Lookup
+from tamiz.runtime.text.stream import StopStrings
+from tamiz.runtime.text.tokenizer import Tokenizer
+from tamiz.serving.requests import End, Job, Piece, TokenLogprob
+
+Logits = NDArray[np.float32]
+
+
+class Answer:
+    """The state of one answer; it outlives its place in the batch, which it may lose and get back.
+
+    Attributes:
+        job: What is requested.
+        tokens: Tokens of the answer so far.
+        member: Its place in the batch; None while it waits.
+        cached: Tokens of the prompt that were read before it first joined.
+    """
+
+    def __init__(self, job: Job, model: Model, tokenizer: Tokenizer) -> None:
+        """Starts without tokens.
+
+        Raises:
+            TamizError: `logit_bias` names a token that the model does not know.
+        """
+        self.job = job
+        self.tokens: list[int] = []
+        self.member: Member | None = None
+        self.cached: int | None = None
+        self._sampler = model.sampler(job.sampling, job.prompt)
+        self._stream = tokenizer.stream()
+        self._stop = StopStrings(job.stop)
+        self._ends = model.stop_ids
+
+    @property
+    def text(self) -> list[int]:
+        """The prompt and the tokens so far."""
+        return self.job.prompt + self.tokens
+
+    @property
+    def room(self) -> int:
+        """Tokens that its sequence can have."""
+        return len(self.job.prompt) + self.job.max_tokens
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        """The text so far, in which drafts are looked up."""
+        return Lookup(self.text)
+
+    def advance(self, rows: Logits, drafts: list[int]) -> tuple[int, list[int]]:
+        """Draws the tokens that the rows of a run give.
+
+        Args:
+            rows: Logits ``[1 + drafts, V]`` after the last token and after each draft.
+            drafts: The tokens that the run read ahead.
+
+        Returns:
+            How many drafts were right, and the tokens to read next: the last drawn one and those
+            that the grammar forces; none where the answer has ended.
+        """
+        for right, draft in enumerate(drafts):
+            following = self._draw(rows[right])
+            if following != [draft]:
+                return right, following
+        return len(drafts), self._draw(rows[-1])
+
+    def _draw(self, logits: Logits) -> list[int]:
+        matcher = self.job.matcher
+        allowed = logits if matcher is None else matcher.allow(logits)
+        token = self._sampler(allowed)
+        if token in self._ends:
+            self._finish("stop")
+            return []
+        drawn = [token]
+        if matcher is not None:
+            matcher.consume(token)
+            if self.job.top_logprobs is None:
+                drawn += matcher.forced()
+        del drawn[self.job.max_tokens - len(self.tokens) :]
+        return self._add(drawn, logits)
+
+    def _add(self, drawn: list[int], logits: Logits) -> list[int]:
+        """Delivers tokens; returns those to read next, none where the answer has ended."""
+        for token in drawn:
+            self.lookup.add(token)
+        self.tokens += drawn
+        text = "".join(map(self._stream.push, drawn))
+        shown, stopped = self._stop.push(text)
+        logprobs: tuple[TokenLogprob, ...] = ()
+        if self.job.top_logprobs is not None:
+            logprobs = (logprob(logits, drawn[0], self.job.top_logprobs),)
+        if shown or logprobs:
+            self.job.deliver(Piece(shown, logprobs))
+        if stopped:
+            self._end("stop")
+        elif self.job.matcher is not None and self.job.matcher.ended:
+            self._finish("stop")
+        elif len(self.tokens) >= self.job.max_tokens:
+            self._finish("length")
+        else:
+            return drawn
+        return []
+
+    def _finish(self, reason: str) -> None:
+        """Delivers what was held back, then the end."""
+        rest, stopped = self._stop.push(self._stream.end())
+        rest += "" if stopped else self._stop.end()
+        if rest:
+            self.job.deliver(Piece(rest))
+        self._end("stop" if stopped else reason)
+
+    def _end(self, reason: str) -> None:
+        prompt, cached = len(self.job.prompt), self.cached or 0
+        self.job.deliver(End(reason, prompt, cached, len(self.tokens)))
+
+
+def logprob(logits: Logits, token: int, top: int) -> TokenLogprob:
+    """Logarithmic probabilities of a token and of the `top` most probable ones."""
+    wide = logits.astype(np.float64)
+    largest = wide.max()
+    total = largest + np.log(np.exp(wide - largest).sum())
+    # Equal logits in the order of their ids, so that the same logits give the same answer.
+    best = np.lexsort((np.arange(len(wide)), -wide))[:top]
+    return TokenLogprob(
+        token,
+        float(wide[token] - total),
+        tuple((int(number), float(wide[number] - total)) for number in best),
+    )

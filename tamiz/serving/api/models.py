@@ -1,0 +1,114 @@
+"""What a server has and how it is: models, tokenizers, health, metrics, version, page."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import HTMLResponse, Response
+
+import tamiz
+from tamiz.files.errors import TamizError
+from tamiz.runtime.text.tokenizer import Tokenizer
+from tamiz.serving.api.bodies import Body
+from tamiz.serving.api.served import State, reply, state_of
+from tamiz.serving.catalog import Served
+from tamiz.serving.errors import ApiError, bad_request
+
+router = APIRouter()
+
+
+def _model(served: Served) -> dict[str, Any]:
+    return {
+        "id": served.name,
+        "object": "model",
+        "created": served.created,
+        "owned_by": "tamiz",
+    }
+
+
+@router.get("/v1/models")
+async def models(request: Request) -> Response:
+    """The models that can be named in requests."""
+    served = state_of(request).catalog.served.values()
+    return reply({"object": "list", "data": [_model(one) for one in served]})
+
+
+@router.get("/v1/models/{name:path}")
+async def model(name: str, request: Request) -> Response:
+    """One model."""
+    served = state_of(request).catalog.served.get(name)
+    if served is None:
+        raise ApiError(404, f"there is no model {name}", "model", "model_not_found")
+    return reply(_model(served))
+
+
+class TokenizeBody(Body):
+    """A request of ``/tokenize``."""
+
+    content: str
+    model: str | None = None
+    add_special: bool = False
+
+
+class DetokenizeBody(Body):
+    """A request of ``/detokenize``."""
+
+    tokens: list[Annotated[int, Field(ge=0, lt=2**31)]]
+    model: str | None = None
+
+
+def _tokenizer(state: State, name: str | None) -> Tokenizer:
+    served = state.catalog.served
+    if name is not None and name not in served:
+        raise ApiError(404, f"there is no model {name}", "model", "model_not_found")
+    return (served[name] if name else next(iter(served.values()))).tokenizer
+
+
+@router.post("/tokenize")
+async def tokenize(body: TokenizeBody, request: Request) -> Response:
+    """Token ids of a text."""
+    tokenizer = _tokenizer(state_of(request), body.model)
+    try:
+        return reply({"tokens": tokenizer.encode(body.content, bos=body.add_special)})
+    except TamizError as error:
+        raise bad_request(str(error), "content") from error
+
+
+@router.post("/detokenize")
+async def detokenize(body: DetokenizeBody, request: Request) -> Response:
+    """The text of token ids."""
+    tokenizer = _tokenizer(state_of(request), body.model)
+    try:
+        return reply({"content": tokenizer.decode(body.tokens, special=True)})
+    except TamizError as error:
+        raise bad_request(str(error), "tokens") from error
+
+
+@router.get("/health")
+async def health(request: Request) -> Response:
+    """200 where requests can be served, 503 while models are loaded."""
+    if state_of(request).ready:
+        return reply({"status": "ok"})
+    return reply({"status": "loading"}, 503)
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Metrics in Prometheus' text format."""
+    return Response(state_of(request).metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+@router.get("/version")
+async def version() -> Response:
+    """The version of tamiz."""
+    return reply({"version": tamiz.__version__})
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> Response:
+    """A page to try the server."""
+    text = resources.files("tamiz.serving").joinpath("page.html").read_text("utf-8")
+    return HTMLResponse(text)

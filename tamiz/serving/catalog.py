@@ -1,0 +1,210 @@
+"""The models that a server has, by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamiz.files.bundle import VOCABULARY, Bundle
+from tamiz.files.errors import TamizError
+from tamiz.runtime.encoder import Encoder, load_model, most_tokens
+from tamiz.runtime.model import Model
+from tamiz.runtime.text.chat_template import ChatTemplate
+from tamiz.runtime.text.tokenizer import Tokenizer
+from tamiz.serving.engine import Engine, Limits
+from tamiz.serving.errors import ApiError
+from tamiz.serving.grammar import Grammars
+from tamiz.serving.parts import REASONING
+from tamiz.serving.tool_calls import ToolForm
+
+
+@dataclass(eq=False)
+class ServedDecoder:
+    """A decoder with its engine.
+
+    Attributes:
+        name: Its name in requests.
+        model: The model.
+        tokenizer: Its tokenizer.
+        engine: What makes its answers.
+        created: When it was loaded, in seconds since 1970.
+    """
+
+    name: str
+    model: Model
+    tokenizer: Tokenizer
+    engine: Engine
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @classmethod
+    def start(cls, name: str, model: Model, limits: Limits) -> ServedDecoder:
+        """Starts an engine for a model.
+
+        Raises:
+            TamizError: The bundle has no tokenizer, or does not run with several sequences.
+        """
+        tokenizer = Tokenizer(model.bundle)
+        return cls(name, model, tokenizer, Engine(model, tokenizer, limits))
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        """Its chat template.
+
+        Raises:
+            TamizError: It has none.
+        """
+        return ChatTemplate(self.tokenizer.settings)
+
+    @property
+    def template_text(self) -> str:
+        """Source of its chat template; empty where it has none."""
+        source = self.tokenizer.settings.get("chat_template")
+        return source if isinstance(source, str) else ""
+
+    @cached_property
+    def form(self) -> ToolForm:
+        """How it writes calls of tools."""
+        return ToolForm.of(self.template_text)
+
+    @property
+    def reasons(self) -> bool:
+        """Whether its template speaks of reasoning."""
+        return REASONING[1] in self.template_text
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Compiles grammars for it."""
+        text = self.model.bundle.file(VOCABULARY).read_text("utf-8")
+        if not self.model.stop_ids:
+            raise TamizError(f"{self.name}: has no token that ends an answer, which grammars need")
+        return Grammars(text, self.model.vocabulary, sorted(self.model.stop_ids))
+
+    def close(self, seconds: float) -> None:
+        """Ends its engine; see `Engine.close`."""
+        self.engine.close(seconds)
+
+
+@dataclass(eq=False)
+class ServedEncoder:
+    """An encoder.
+
+    Attributes:
+        name: Its name in requests.
+        encoder: The model.
+        tokenizer: Its tokenizer.
+        created: When it was loaded, in seconds since 1970.
+    """
+
+    name: str
+    encoder: Encoder
+    tokenizer: Tokenizer
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @cached_property
+    def ends(self) -> tuple[list[int], list[int]]:
+        """The tokens before and after a text."""
+        return self.tokenizer.ends()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, cut to what the model can read.
+
+        Raises:
+            TamizError: The text cannot be encoded.
+        """
+        before, after = self.ends
+        room = most_tokens(self.encoder.bundle)
+        ids = self.tokenizer.encode(text, bos=False)
+        ids = ids if room is None else ids[: room - len(before) - len(after)]
+        return [*before, *ids, *after]
+
+    def embed(self, texts: Sequence[str], dimensions: int | None) -> NDArray[np.float32]:
+        """Embeddings ``[texts, width]``, each of length 1.
+
+        Args:
+            texts: The texts.
+            dimensions: Numbers to keep of each embedding; None for all.
+        """
+        rows = [self.encoder.embeddings(np.array([self.encode(t)], np.int64))[0] for t in texts]
+        kept = np.stack(rows)[:, :dimensions]
+        found: NDArray[np.float32] = kept / np.linalg.norm(kept, axis=1, keepdims=True)
+        return found
+
+    def close(self, seconds: float) -> None:
+        """Has nothing to end."""
+
+
+Served = ServedDecoder | ServedEncoder
+
+
+class Catalog:
+    """The models of a server.
+
+    Attributes:
+        served: Each by its name, in the order in which they were added.
+    """
+
+    def __init__(self) -> None:
+        """Has none yet."""
+        self.served: dict[str, Served] = {}
+
+    def add(self, served: Served) -> None:
+        """Adds a model under its name."""
+        self.served[served.name] = served
+
+    def decoder(self, name: str | None) -> ServedDecoder:
+        """A model that makes text; without a name the first one.
+
+        Raises:
+            ApiError: There is none of this name, or it makes no text.
+        """
+        found = self._find(name, ServedDecoder)
+        if not isinstance(found, ServedDecoder):
+            raise ApiError(400, f"the model {found.name} makes embeddings, not text", "model")
+        return found
+
+    def encoder(self, name: str | None) -> ServedEncoder:
+        """A model that makes embeddings; without a name the first one.
+
+        Raises:
+            ApiError: There is none of this name, or it makes no embeddings.
+        """
+        found = self._find(name, ServedEncoder)
+        if not isinstance(found, ServedEncoder):
+            raise ApiError(400, f"the model {found.name} makes text, not embeddings", "model")
+        return found
+
+    def close(self, seconds: float) -> None:
+        """Ends all engines; waits at most so long for answers that are being made."""
+        end = time.monotonic() + seconds
+        for served in self.served.values():
+            served.close(max(0.0, end - time.monotonic()))
+
+    def _find(self, name: str | None, kind: type[Served]) -> Served:
+        if name is None:
+            found = next((s for s in self.served.values() if isinstance(s, kind)), None)
+            found = found or next(iter(self.served.values()), None)
+        else:
+            found = self.served.get(name)
+        if found is None:
+            names = ", ".join(self.served) or "none"
+            raise ApiError(
+                404, f"there is no model {name}; there are: {names}", "model", "model_not_found"
+            )
+        return found
+
+
+def load(path: str, name: str, threads: int | None, limits: Limits) -> Served:
+    """Loads a bundle.
+
+    Raises:
+        TamizError: No valid bundle, or one that cannot be served.
+    """
+    model = load_model(path, threads)
+    if isinstance(model, Model):
+        return ServedDecoder.start(name, model, limits)
+    return ServedEncoder(name, model, Tokenizer(Bundle.open(path)))

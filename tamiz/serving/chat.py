@@ -1,0 +1,193 @@
+"""A turn of a conversation, whatever API requests it: from messages to the parts of an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tamiz.files.errors import TamizError
+from tamiz.runtime.sampling import Sampling
+from tamiz.runtime.text.chat_template import encode_chat
+from tamiz.serving.catalog import ServedDecoder
+from tamiz.serving.engine import Engine, OverloadedError
+from tamiz.serving.errors import ApiError, bad_request, overloaded
+from tamiz.serving.grammar import Matcher
+from tamiz.serving.parts import REASONING, Part, Parts
+from tamiz.serving.requests import End, Event, Failure, Job, TokenLogprob
+from tamiz.serving.tool_calls import Call, Tool
+
+GrammarKind = Literal["json_schema", "lark", "gbnf", "regex"]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What every API may say of an answer.
+
+    Attributes:
+        sampling: How tokens are drawn.
+        max_tokens: Largest number of tokens; None for what the context leaves.
+        stop: Strings that end the answer.
+        top_logprobs: Most probable tokens beside each; None for no logprobs.
+        grammar: Kind and contents of the grammar that the answer follows.
+        seconds: Time limit; None for none.
+        scope: Whose earlier tokens may be used.
+    """
+
+    sampling: Sampling
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    top_logprobs: int | None = None
+    grammar: tuple[GrammarKind, Any] | None = None
+    seconds: float | None = None
+    scope: bytes = b""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The prompt of an assistant's message, and what it may do.
+
+    Attributes:
+        prompt: Token ids.
+        tools: What the model may call.
+        must_call: Whether the answer has to be a call of one of `tools`.
+        several: Whether it may be more than one; a small model that has to call goes on calling.
+        reasoning: Whether the prompt ends inside of reasoning.
+    """
+
+    prompt: list[int]
+    tools: tuple[Tool, ...] = ()
+    must_call: bool = False
+    several: bool = False
+    reasoning: bool = False
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What has come of an answer.
+
+    Attributes:
+        parts: Text by its kind.
+        calls: Calls that are complete now.
+        tokens: Logprobs of its tokens, where requested.
+    """
+
+    parts: tuple[Part, ...] = ()
+    calls: tuple[Call, ...] = ()
+    tokens: tuple[TokenLogprob, ...] = ()
+
+
+def read_turn(
+    served: ServedDecoder,
+    messages: list[dict[str, Any]],
+    tools: Sequence[Tool],
+    must_call: bool,
+    several: bool,
+    variables: Mapping[str, Any],
+) -> Turn:
+    """Renders messages with the model's chat template.
+
+    Raises:
+        ApiError: The template refuses them.
+    """
+    try:
+        prompt = encode_chat(served.tokenizer, served.template, messages)
+        ending = served.tokenizer.decode(prompt[-8:], special=True).rstrip()
+    except TamizError as error:
+        raise bad_request(str(error), "messages") from error
+    reasoning = served.reasons and ending.endswith(REASONING[0])
+    return Turn(prompt, tuple(tools), must_call, several, reasoning)
+
+
+async def answer(served: ServedDecoder, turn: Turn, wish: Wish) -> AsyncIterator[Delta | End]:
+    """The answer of a model, part by part; the last item is its end.
+
+    Raises:
+        ApiError: The request cannot be served, or fails on its way.
+    """
+    parts = Parts(served.form, turn.tools, turn.reasoning)
+    calls = 0
+    async for event in events(served.engine, make_job(served, turn, wish)):
+        if isinstance(event, Failure):
+            raise ApiError(event.status, event.message)
+        if isinstance(event, End):
+            rest = parts.end()
+            yield Delta(tuple(rest), tuple(parts.calls[calls:]))
+            yield event
+            return
+        found = parts.push(event.text)
+        yield Delta(tuple(found), tuple(parts.calls[calls:]), event.tokens)
+        calls = len(parts.calls)
+
+
+def make_job(served: ServedDecoder, turn: Turn, wish: Wish) -> Job:
+    """The job of an answer.
+
+    Raises:
+        ApiError: The prompt leaves no room, or the grammar is malformed.
+    """
+    room = served.engine.most_tokens - len(turn.prompt)
+    if room < 1:
+        raise ApiError(
+            400,
+            f"the prompt has {len(turn.prompt)} tokens, but the context has"
+            f" {served.engine.most_tokens}, prompt and answer together",
+            "messages",
+            "context_length_exceeded",
+        )
+    return Job(
+        prompt=turn.prompt,
+        sampling=wish.sampling,
+        max_tokens=min(room, wish.max_tokens or room),
+        deliver=lambda event: None,
+        stop=wish.stop,
+        top_logprobs=wish.top_logprobs,
+        matcher=_matcher(served, turn, wish),
+        scope=wish.scope,
+        deadline=None if wish.seconds is None else time.monotonic() + wish.seconds,
+    )
+
+
+def _matcher(served: ServedDecoder, turn: Turn, wish: Wish) -> Matcher | None:
+    try:
+        if turn.must_call:
+            return served.grammars.lark(served.form.grammar(turn.tools, turn.several))
+        if wish.grammar is None:
+            return None
+        kind, contents = wish.grammar
+        matcher: Matcher = getattr(served.grammars, kind)(contents)
+        return matcher
+    except TamizError as error:
+        raise bad_request(str(error), "tools" if turn.must_call else "response_format") from error
+
+
+async def events(engine: Engine, job: Job) -> AsyncIterator[Event]:
+    """Submits a job; its events as they come. Leaving the loop cancels the job.
+
+    Raises:
+        ApiError: The job is refused.
+    """
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[Event] = asyncio.Queue()
+
+    def deliver(event: Event) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+    job.deliver = deliver
+    try:
+        engine.submit(job)
+    except OverloadedError as error:
+        raise overloaded(str(error)) from error
+    except TamizError as error:
+        raise bad_request(str(error)) from error
+    try:
+        while True:
+            event = await queue.get()
+            yield event
+            if isinstance(event, (End, Failure)):
+                return
+    finally:
+        engine.cancel(job)

@@ -1,0 +1,99 @@
+"""What an engine is asked for, and what it delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tamiz.runtime.sampling import Sampling
+from tamiz.serving.grammar import Matcher
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """A token with its logarithmic probability before any sampler changed it.
+
+    Attributes:
+        token: Its id.
+        logprob: Natural logarithm of its probability at temperature 1.
+        top: The most probable tokens with theirs, the largest first.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text of an answer that has come.
+
+    Attributes:
+        text: The text; may be empty while a character or a stop string is incomplete.
+        tokens: The tokens that came with it, where logprobs are requested.
+    """
+
+    text: str
+    tokens: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of an answer.
+
+    Attributes:
+        reason: ``stop`` (a stop token, a stop string, the grammar's end) or ``length``.
+        prompt_tokens: Tokens of the prompt.
+        cached_tokens: Those of them that were read before.
+        completion_tokens: Tokens of the answer.
+    """
+
+    reason: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an answer does not go on.
+
+    Attributes:
+        status: Status code of HTTP.
+        message: One sentence.
+    """
+
+    status: int
+    message: str
+
+
+Event = Piece | End | Failure
+
+
+@dataclass
+class Job:
+    """One answer that is requested.
+
+    Attributes:
+        prompt: Token ids.
+        sampling: How tokens are drawn.
+        max_tokens: Largest number of tokens of the answer.
+        deliver: Gets each event; runs in the engine's thread, so it must not block.
+        stop: Strings that end the answer.
+        top_logprobs: Most probable tokens to report beside each; None for no logprobs.
+        matcher: Place in the grammar that the answer follows.
+        scope: Whose earlier tokens may be used.
+        deadline: Time of `time.monotonic` after which the answer fails; None for none.
+        cancelled: Set by the client's side when nobody waits any more.
+    """
+
+    prompt: list[int]
+    sampling: Sampling
+    max_tokens: int
+    deliver: Callable[[Event], None]
+    stop: tuple[str, ...] = ()
+    top_logprobs: int | None = None
+    matcher: Matcher | None = None
+    scope: bytes = b""
+    deadline: float | None = None
+    cancelled: bool = field(default=False, compare=False)

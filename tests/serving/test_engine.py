@@ -1,0 +1,202 @@
+"""The engine gives each job the answer that it has alone, however busy it is."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from tamiz.files.errors import TamizError
+from tamiz.runtime.model import Model
+from tamiz.runtime.sampling import Sampling
+from tamiz.runtime.text.tokenizer import Tokenizer
+from tamiz.serving.engine import Engine, Limits, OverloadedError
+from tamiz.serving.grammar import Grammars
+from tamiz.serving.requests import End, Event, Failure, Job, Piece, TokenLogprob
+
+RANDOM = np.random.default_rng(2)
+GREEDY, DRAWN = Sampling(), Sampling(temperature=0.9, top_p=0.95, seed=5)
+PROMPTS = [RANDOM.integers(2, 250, count).tolist() for count in (5, 130, 70, 20, 200, 64, 65, 90)]
+
+
+@dataclass
+class Waiting:
+    """Collects the events of a job."""
+
+    events: queue.Queue[Event] = field(default_factory=queue.Queue)
+
+    def result(self) -> tuple[list[TokenLogprob], str, End | Failure]:
+        """Logprobs, text and end; waits for them."""
+        tokens: list[TokenLogprob] = []
+        text = ""
+        while True:
+            event = self.events.get(timeout=60)
+            if not isinstance(event, Piece):
+                return tokens, text, event
+            tokens += event.tokens
+            text += event.text
+
+
+Make = Callable[..., Engine]
+
+
+@pytest.fixture
+def make(model: Model) -> Iterator[Make]:
+    engines: list[Engine] = []
+
+    def start(tokens: int = 4096, **limits: int) -> Engine:
+        engines.append(Engine(model, Tokenizer(model.bundle), Limits(tokens, **limits)))
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        engine.close()
+
+
+def submit(
+    engine: Engine, prompt: list[int], sampling: Sampling, count: int, **more: object
+) -> Waiting:
+    waiting = Waiting()
+    engine.submit(Job(prompt, sampling, count, waiting.events.put, top_logprobs=2, **more))  # type: ignore[arg-type]
+    return waiting
+
+
+def idle(engine: Engine) -> bool:
+    """Whether all pages are free again within a few seconds."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if engine.load.running == engine.load.waiting == 0 and engine.load.free_tokens == 4096:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_answers_have_the_bits_that_they_have_alone(
+    make: Make, model: Model, sampling: Sampling
+) -> None:
+    busy = make()
+    waiting = [submit(busy, prompt, sampling, 40) for prompt in PROMPTS]
+    together = [one.result() for one in waiting]
+    again = [submit(busy, prompt, sampling, 40).result() for prompt in PROMPTS]
+    for prompt, first, second in zip(PROMPTS, together, again, strict=True):
+        tokens = [one.token for one in first[0]]
+        assert tokens == list(model.generate(prompt, sampling, 40))
+        assert first[0] == second[0]  # logprobs: equal floats
+        assert first[1] == second[1]
+    assert sum(end.cached_tokens for _, _, end in again if isinstance(end, End)) > 0
+
+
+def test_drafts_do_not_change_answers(make: Make, model: Model) -> None:
+    engine = make()
+    repeated = [([7, 8, 9, 10] * 20)[: 40 + n] for n in range(4)]
+    waiting = [submit(engine, prompt, GREEDY, 200) for prompt in repeated]
+    for prompt, one in zip(repeated, waiting, strict=True):
+        tokens, _, _ = one.result()
+        assert [t.token for t in tokens] == list(model.generate(prompt, GREEDY, 200))
+    assert engine.load.accepted > 0
+
+
+def test_logprobs_are_those_of_the_logits(make: Make, model: Model) -> None:
+    tokens, _, end = submit(make(), PROMPTS[1], GREEDY, 3).result()
+    logits = model.sequence().read(PROMPTS[1]).astype(np.float64)
+    expected = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+    assert tokens[0].logprob == pytest.approx(expected.max(), abs=1e-12)
+    assert [number for number, _ in tokens[0].top] == np.argsort(-logits, kind="stable")[
+        :2
+    ].tolist()
+    assert end == End("length", 130, 0, 3)
+
+
+def test_short_memory_makes_answers_wait_but_does_not_change_them(make: Make, model: Model) -> None:
+    engine = make(512)
+    waiting = [submit(engine, prompt, DRAWN, 150) for prompt in PROMPTS]
+    for prompt, one in zip(PROMPTS, waiting, strict=True):
+        tokens, _, end = one.result()
+        assert [t.token for t in tokens] == list(model.generate(prompt, DRAWN, 150))
+        assert isinstance(end, End)
+    assert engine.load.preempted > 0
+
+
+def test_a_cancelled_job_leaves_its_pages(make: Make) -> None:
+    engine = make()
+    waiting = Waiting()
+    job = Job(PROMPTS[0], GREEDY, 400, waiting.events.put)
+    engine.submit(job)
+    waiting.events.get(timeout=60)
+    engine.cancel(job)
+    assert idle(engine)
+
+
+def test_a_late_answer_fails(make: Make) -> None:
+    engine = make()
+    _, _, end = submit(engine, PROMPTS[0], GREEDY, 400, deadline=time.monotonic()).result()
+    assert end == Failure(408, "the answer was not complete within its time limit")
+    assert idle(engine)
+
+
+def test_too_many_jobs_are_refused(make: Make) -> None:
+    engine = make(queue=2, concurrent=1)
+    waiting: list[Waiting] = []
+
+    def fill() -> None:
+        while True:
+            waiting.append(submit(engine, PROMPTS[4], GREEDY, 200))
+
+    with pytest.raises(OverloadedError, match="2 requests wait already"):
+        fill()
+    assert all(isinstance(one.result()[2], End) for one in waiting)
+
+
+def test_closing_lets_answers_end(make: Make) -> None:
+    engine = make()
+    waiting = submit(engine, PROMPTS[0], GREEDY, 20)
+    engine.close(60)
+    assert isinstance(waiting.result()[2], End)
+    with pytest.raises(OverloadedError, match="shutting down"):
+        submit(engine, PROMPTS[0], GREEDY, 5)
+
+
+@pytest.mark.parametrize("prompt", [[], [5] * 512])
+def test_a_prompt_that_does_not_fit_is_refused(make: Make, prompt: list[int]) -> None:
+    with pytest.raises(TamizError, match=rf"{len(prompt)} tokens, expected 1 to 511"):
+        submit(make(), prompt, GREEDY, 5)
+
+
+def test_a_scope_finds_its_own_pages_only(make: Make) -> None:
+    engine = make()
+    cached = []
+    for scope in (b"a", b"b", b"a"):
+        _, _, end = submit(engine, PROMPTS[4], GREEDY, 2, scope=scope).result()
+        assert isinstance(end, End)
+        cached.append(end.cached_tokens)
+    assert cached == [0, 0, 192]
+
+
+@pytest.mark.parametrize("logprobs", [None, 0], ids=["forced tokens together", "one by one"])
+def test_a_grammar_is_followed_to_its_end(make: Make, model: Model, logprobs: int | None) -> None:
+    text = model.bundle.file("tokenizer.json").read_text("utf-8")
+    grammars = Grammars(text, model.vocabulary, sorted(model.stop_ids))
+    waiting = Waiting()
+    matcher = grammars.regex(r"sieve-[0-9]{3}!")
+    job = Job(PROMPTS[0], DRAWN, 100, waiting.events.put, matcher=matcher, top_logprobs=logprobs)
+    make().submit(job)
+    _, answer, end = waiting.result()
+    assert isinstance(end, End)
+    assert end.reason == "stop"
+    prefix, digits = answer[:6], answer[6:9]
+    assert (prefix, digits.isdigit(), answer[9:]) == ("sieve-", True, "!")
+
+
+def test_a_stop_string_ends_an_answer_and_is_left_out(make: Make) -> None:
+    engine = make()
+    _, whole, _ = submit(engine, PROMPTS[0], GREEDY, 30).result()
+    stop = whole[10:13]
+    _, text, end = submit(engine, PROMPTS[0], GREEDY, 30, stop=(stop,)).result()
+    assert isinstance(end, End)
+    assert end.reason == "stop"
+    assert text == whole[: whole.index(stop)]
