@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from kit.command_line import ok, refused
+from kit.folders import TIMED, contents
 
 #: Times that a build is ended by each signal; TAMIZ_KILLS sets another number.
 KILLS = int(os.environ.get("TAMIZ_KILLS", "2"))
@@ -29,13 +30,6 @@ def start(dense: Path, out: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """All files but those that hold how long the build took, and the manifest with their hashes."""
-    timed = {"report.json", "report.html", "tamiz.json"}
-    files = (path for path in sorted(folder.rglob("*")) if path.name not in timed)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -65,7 +59,7 @@ def test_a_build_that_is_ended_is_resumed(tiny_dense: Path, tmp_path: Path, numb
         assert "Traceback" not in stderr
         assert "broken" not in stderr
         if out.exists():  # whole or not at all
-            assert contents(out) == contents(tmp_path / "whole")
+            assert contents(out, TIMED) == contents(tmp_path / "whole", TIMED)
             shutil.rmtree(out)
         _, alive = psutil.wait_procs(workers, timeout=30)
         assert not alive
@@ -73,7 +67,7 @@ def test_a_build_that_is_ended_is_resumed(tiny_dense: Path, tmp_path: Path, numb
     resumed = start(tiny_dense, out)
     assert "Traceback" not in resumed.communicate()[1]
     assert resumed.returncode == 0
-    assert contents(out) == contents(tmp_path / "whole")
+    assert contents(out, TIMED) == contents(tmp_path / "whole", TIMED)
     assert {path.name for path in tmp_path.iterdir()} == {"tiny-dense", "whole", "out"}
 
 
@@ -117,7 +111,7 @@ def test_a_build_without_space_is_resumed(tiny_dense: Path, tmp_path: Path, size
     assert not (tmp_path / "out").exists()
     for name in ("out", "whole"):
         subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "out", TIMED) == contents(tmp_path / "whole", TIMED)
     assert {path.name for path in tmp_path.iterdir()} == {"tiny-dense", "whole", "out"}
 
 
@@ -127,12 +121,12 @@ def test_a_bundle_that_a_killed_build_moved_aside_returns(
 ) -> None:
     out, aside = tmp_path / "out", tmp_path / ".out.work" / "bundle" / "old"
     ok("build", tiny_dense, "-o", out)
-    before = contents(out)
+    before = contents(out, TIMED)
     aside.parent.mkdir(parents=True)
     out.rename(aside)  # as between the two renames of a build over it
     missing = ("--policy", tmp_path / "none.json")
     refused("build", tiny_dense, "-o", out, *options, *missing)
-    assert contents(out) == before
+    assert contents(out, TIMED) == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])

@@ -14,6 +14,7 @@ from gguf.constants import GGMLQuantizationType as Type
 
 import tamiz_ops
 from kit import tiny_gguf
+from kit.arrays import relative_error
 from tamiz import plugins
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle, Source
@@ -85,10 +86,6 @@ def run(folder: Path, ids, mask=None, positions=None, past=None) -> list[np.ndar
 
 def random_ids(*shape: int) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 250, shape)
-
-
-def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit import tiny_gguf
+from kit.arrays import relative_error
 from kit.gguf_blocks import HALVES
 from tamiz.api.dense import replace_weight
 from tamiz.api.linear import linear_at, weight_array
@@ -61,10 +62,6 @@ def ids() -> np.ndarray:
 def expected_logits(model: tiny_gguf.TinyModel) -> np.ndarray:
     mask, positions = np.ones_like(ids()), np.arange(33)[None]
     return tiny_gguf.logits(model, ids(), mask, positions)
-
-
-def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -11,6 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from kit import tiny_gguf
+from kit.arrays import relative_error
 from kit.hf_configs import SHAPE, YARN
 from tamiz.files.errors import TamizError
 from tamiz_exporters import gguf, huggingface, safetensors
@@ -61,10 +62,6 @@ def run(folder: Path, ids: np.ndarray) -> np.ndarray:
         if name.startswith("past_"):
             feeds[name] = np.zeros((len(ids), shape[1], 0, shape[3]), np.float32)
     return session.run(["logits"], {name: feeds[name] for name in given})[0]
-
-
-def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
 @pytest.mark.parametrize(

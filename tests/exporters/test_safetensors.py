@@ -14,6 +14,7 @@ import pytest
 from gguf.constants import GGMLQuantizationType as Type
 
 from kit import tiny_gguf, tiny_safetensors
+from kit.arrays import relative_error
 from kit.command_line import ok, refused
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
@@ -51,10 +52,6 @@ def ids() -> np.ndarray:
 
 def expected_logits(model: tiny_gguf.TinyModel) -> np.ndarray:
     return tiny_gguf.logits(model, ids(), np.ones_like(ids()), np.arange(33)[None])
-
-
-def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
 def logits(bundle: Path) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tamiz_ops
+from kit.arrays import random
 from kit.block_weights import spread, weight
 from kit.ops_graphs import model, node, session, value
 from tamiz_ops import reference
@@ -14,10 +15,6 @@ from tamiz_ops import reference
 ISAS = tamiz_ops.cpu()["isas"]
 FORMATS = [(4, 16), (4, 8), (8, 16)]  # bits, scale_bits
 SIZES = [(1, 1), (17, 33), (1, 576), (100, 31), (192, 576), (70, 1100)]  # n, k
-
-
-def random(*shape, scale=1.0, seed=0):
-    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
 def bound(x, terms):

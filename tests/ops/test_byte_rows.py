@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tamiz_ops
+from kit.arrays import random
 from kit.gguf_blocks import random_blocks
 from tamiz_ops import formats, reference
 
@@ -24,10 +25,6 @@ def weight(n, k, bits):
     if bits == 8:
         return tamiz_ops.pack_int8(quants, scales)
     return tamiz_ops.pack_int4(quants, scales, minima)
-
-
-def random(*shape, seed=1):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("format", QUANTISED, ids=lambda f: f.name)

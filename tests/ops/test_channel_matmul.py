@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 import tamiz_ops
+from kit.arrays import random
 from kit.ops_graphs import model, node, session, value
 from tamiz_ops import reference
 
@@ -34,10 +35,6 @@ def packed(n, k, scale_bits=16):
         values = parts_in_units(n, k)
         return tamiz_ops.pack_int4_in_units(*values), tamiz_ops.pack_channels_in_units(*values)
     return tamiz_ops.pack_int4(*parts(n, k)), tamiz_ops.pack_channels(*parts(n, k))
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def random_mask(rows, k, block, density, seed=3):

@@ -4,14 +4,11 @@ import numpy as np
 import pytest
 
 import tamiz_ops
+from kit.arrays import random
 from tamiz_ops import reference
 
 ISAS = tamiz_ops.cpu()["isas"]
 WIDTHS = [1, 5, 16, 31, 576, 1003, 4096]
-
-
-def random(*shape, scale=1.0, seed=0):
-    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
 @pytest.mark.parametrize("isa", ISAS)

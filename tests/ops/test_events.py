@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 
 import tamiz_ops
+from kit.arrays import random
 from tamiz_ops import reference
 
 ISAS = tamiz_ops.cpu()["isas"]
 N, K = 40, 100
 CARRIED = {"alpha": 0.5}
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def weight(seed=7):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tamiz_ops
+from kit.arrays import random
 from kit.gguf_blocks import random_blocks
 from tamiz_ops import formats, reference
 
@@ -44,10 +45,6 @@ def bound(x, terms, bias):
     steps = np.repeat(largest, 32, axis=-1)[..., :k] / 32512
     additions = (k + 4) * 2**-24
     return 0.505 * steps @ terms.T + additions * (x @ terms.T + np.abs(bias))
-
-
-def random(*shape, scale=1.0, seed=1):
-    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
 @each_format

@@ -7,16 +7,13 @@ import numpy as np
 import pytest
 
 import tamiz_ops
+from kit.arrays import random
 from kit.ops_graphs import model, node, session
 from tamiz_ops import reference
 
 ISAS = tamiz_ops.cpu()["isas"]
 N, K, DIMS, SIGN_DIMS = 1000, 100, 40, 60
 TILES, REFINED = -(-N // 16), 20
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def packed(bits, n, k, seed=0, scale_bits=16):

@@ -8,13 +8,10 @@ import pytest
 from hypothesis import given, settings
 
 import tamiz_ops
+from kit.arrays import random
 from tamiz_ops import reference
 
 ISAS = tamiz_ops.cpu()["isas"]
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def mask(x, weight=None, position_ids=None, candidates=None, isa=None, **attributes):
@@ -103,7 +100,7 @@ def test_strange_inputs_do_not_switch_a_site_off(isa):
 
 def test_a_slope_reads_the_input_before_its_center_is_taken_off():
     x, center, slope = random(1, 50, 70) + 1, random(70, seed=2), random(70, seed=3) / 8
-    inputs = [x, None, None, None, center, slope]
+    inputs: list[np.ndarray | None] = [x, None, None, None, center, slope]
     got, *_ = tamiz_ops.run("KwtaMask", inputs, threshold=0.8)
     expected = reference.run("KwtaMask", inputs, threshold=0.8)[0]
     assert np.mean(got != expected) < 1e-3

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tamiz_ops
+from kit.arrays import random
 from kit.ops_graphs import model, node, session, value
 from tamiz_ops.deltas import splitmix64
 
@@ -46,10 +47,6 @@ class Made:
 
 def spread(groups, k):
     return np.repeat(groups.astype(np.float64), 32, axis=-1)[..., :k]
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def test_splitmix64_is_the_published_generator():

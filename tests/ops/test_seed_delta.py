@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 
 import tamiz_ops
+from kit.arrays import random
 from kit.ops_graphs import model, node, session
 from tamiz_ops import reference
 
 ISAS = tamiz_ops.cpu()["isas"]
 BASES = ["none", "xor-circulant", "hadamard"]
-
-
-def random(*shape, seed=0, scale=1.0):
-    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
 def made(base, n, k, bits=8, density=0.5, depth=2):

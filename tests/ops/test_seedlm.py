@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 import tamiz_ops
+from kit.arrays import random
 from tamiz_ops import reference
 
 ISAS = tamiz_ops.cpu()["isas"]
 NOTHING = np.zeros(64, np.uint8)
-
-
-def random(*shape, seed=0, scale=1.0):
-    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
 def random_words(n, k, bits, seed=0):

@@ -8,15 +8,12 @@ import pytest
 from hypothesis import given, settings
 
 import tamiz_ops
+from kit.arrays import random
 from kit.ops_graphs import model, node, session, value
 from tamiz_ops import reference
 
 ISAS = tamiz_ops.cpu()["isas"]
 SIZES = [(1, 1), (17, 33), (1, 576), (100, 31), (192, 576), (70, 1100)]  # n, k
-
-
-def random(*shape, scale=1.0, seed=0):
-    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
 def weight(n, k, seed=0):

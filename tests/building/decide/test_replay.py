@@ -10,13 +10,9 @@ import pytest
 
 from kit.command_line import ok, refused
 from kit.encoders import write_encoder
+from kit.folders import TIMED, contents
 
 #: Files that hold what a build did, not the model.
-REPORTS = {"report.json", "report.html", "tamiz.json"}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.name not in REPORTS}
 
 
 def report(bundle: Path) -> dict[str, Any]:
@@ -39,7 +35,11 @@ def test_a_build_on_text_that_the_model_wrote_is_repeated(
     file = chosen / "report.json"
     ok("build", dense_dir, "-o", tmp_path / "one", "--from-report", file)
     ok("build", dense_dir, "-o", tmp_path / "two", "--from-report", tmp_path / "one/report.json")
-    assert contents(tmp_path / "one") == contents(tmp_path / "two") == contents(chosen)
+    assert (
+        contents(tmp_path / "one", TIMED)
+        == contents(tmp_path / "two", TIMED)
+        == contents(chosen, TIMED)
+    )
 
 
 def test_another_calibration_than_the_text_of_the_model_is_refused(
@@ -64,7 +64,7 @@ def test_a_report_without_the_later_fields_is_read(tiny_dense: Path, tmp_path: P
     del old["build"]["own_text"]
     (tmp_path / "old.json").write_text(json.dumps(old))
     ok("build", tiny_dense, "-o", tmp_path / "out", "--from-report", tmp_path / "old.json")
-    assert contents(tmp_path / "out") == contents(tmp_path / "new")
+    assert contents(tmp_path / "out", TIMED) == contents(tmp_path / "new", TIMED)
 
 
 def test_a_model_is_known_by_its_weights_where_its_source_has_no_hash(tmp_path: Path) -> None:

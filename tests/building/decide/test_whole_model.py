@@ -12,6 +12,7 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
+from kit.folders import contents
 from kit.noisy import noisy, rewrite_steps
 from tamiz.api.technique import Technique
 from tamiz.building.build import Options, build
@@ -44,10 +45,6 @@ def run(
     wanted = {} if config is None else {"noisy": config}
     chosen = choose(plugins.techniques(), wanted)
     return build(dense, dense.parent / name, chosen, plugins, Options(**options))
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def policy(dense: Path, **defaults: Any) -> Path:

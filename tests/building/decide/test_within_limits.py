@@ -8,6 +8,7 @@ import gguf
 import pytest
 
 from kit.command_line import ok, refused
+from kit.folders import contents
 from tamiz.building.build import Options, build
 from tamiz.building.fit import fitting
 from tamiz.building.search import what_pays
@@ -49,10 +50,6 @@ def formats(report: Report) -> list[str]:
         str(site.applied[0].config.get("format")) if site.applied else "stored"
         for site in report.sites.values()
     ]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_a_limit_of_size_is_used(reference: Path, plugins: Plugins, tmp_path: Path) -> None:

@@ -6,14 +6,11 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tamiz.api.site import Site, SiteKind
+from kit.sites import linear
+from tamiz.api.site import SiteKind
 from tamiz.api.technique import FitError
 from tamiz_block_quant.config import BlockQuantConfig
 from tamiz_block_quant.fit import cost, dequantize, fit, quantise
-
-
-def site(n: int, k: int, kind: SiteKind = SiteKind.LINEAR) -> Site:
-    return Site("linear.w", kind, "node", weight="w", in_features=k, out_features=n)
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -199,7 +196,7 @@ def test_packs_as_the_kernels_read_it(kind: SiteKind, bits: int) -> None:
     import tamiz_ops
 
     weights = normal(20, 72)
-    where = site(20, 72, kind)
+    where = linear(20, 72, kind)
     made = fit(where, weights, None, BlockQuantConfig())
     packed = made.tensors["weight"]
     assert made.attributes == {"bits": bits, "n": 20, "k": 72}
@@ -221,7 +218,7 @@ def test_packs_as_the_kernels_read_it(kind: SiteKind, bits: int) -> None:
     ],
 )
 def test_where_scales_have_8_bits(kind: SiteKind, fields: dict, in_units: bool) -> None:
-    weights, where = normal(20, 72), site(20, 72, kind)
+    weights, where = normal(20, 72), linear(20, 72, kind)
     config = BlockQuantConfig(scale_bits=8, **fields)
     made = fit(where, weights, None, config)
     packed = made.tensors["weight"]

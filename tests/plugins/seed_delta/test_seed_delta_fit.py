@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tamiz_ops
-from tamiz.api.site import Site, SiteKind
+from kit.arrays import random
+from kit.sites import linear
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Fit, FitError
 from tamiz_seed_delta.bases import hadamard, length, stack
@@ -18,20 +19,12 @@ from tamiz_seed_delta.fit import cost, dequantize, fit, schedule
 _TENSORS = ("deltas", "starts", "row_scale", "spectrum", "seedlm")
 
 
-def site(n: int, k: int) -> Site:
-    return Site("s", SiteKind.LINEAR, "node", weight="w", in_features=k, out_features=n)
-
-
-def random(n: int, k: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((n, k)).astype(np.float32)
-
-
 def fitted(weight: np.ndarray, statistics: Statistics | None = None, **fields: object) -> Fit:
-    return fit(site(*weight.shape), weight, statistics, SeedDeltaConfig(**fields))
+    return fit(linear(*weight.shape), weight, statistics, SeedDeltaConfig(**fields))
 
 
 def approximated(weight: np.ndarray, made: Fit) -> np.ndarray:
-    return dequantize(site(*weight.shape), made)
+    return dequantize(linear(*weight.shape), made)
 
 
 def error(weight: np.ndarray, made: Fit) -> float:
@@ -159,7 +152,7 @@ def test_two_fits_have_the_same_bytes_and_the_op_multiplies_what_they_say(
     for name, tensor in made.tensors.items():
         assert tensor.tobytes() == again.tensors[name].tobytes()
     nbytes = sum(tensor.nbytes for tensor in made.tensors.values())
-    expected = cost(site(n, k), SeedDeltaConfig(**fields))
+    expected = cost(linear(n, k), SeedDeltaConfig(**fields))
     assert nbytes <= expected.stored
     assert nbytes == expected.stored or not expected.exact
     if scheme == "block" and n % 16 == k % 32 == 0:
@@ -192,7 +185,7 @@ def test_a_residual_on_seedlm_lowers_the_error() -> None:
 
 
 def test_autotune_tries_what_takes_less_than_int4_cheapest_first() -> None:
-    at, config = site(1536, 576), SeedDeltaConfig(base="xor-circulant", bits=4)
+    at, config = linear(1536, 576), SeedDeltaConfig(base="xor-circulant", bits=4)
     steps = schedule(at, config)
     assert {step["base"] for step in steps} == {"none", "xor-circulant", "seedlm"}
     sizes = [cost(at, config.model_copy(update=step)).stored for step in steps]

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamiz.api.site import Site, SiteKind
+from kit.sites import linear
+from tamiz.api.site import SiteKind
 from tamiz.api.technique import Claim, Fit, FitError, Mode, Resource, Technique, TechniqueConfig
 from tamiz.building.build import Options, build
 from tamiz.files.bundle import Bundle
@@ -23,18 +24,6 @@ from tamiz_tensor_train.config import TensorTrainConfig
 from tamiz_tensor_train.fit import cost, decompose, dequantize, dimensions, fit
 from tamiz_tensor_train.plugin import TENSOR_TRAIN
 from tamiz_tensor_train.rewrite import rewrite
-
-
-def site(n: int, k: int, transposed: bool = False) -> Site:
-    return Site(
-        "s",
-        SiteKind.LINEAR,
-        "node",
-        weight="w",
-        in_features=k,
-        out_features=n,
-        transposed=transposed,
-    )
 
 
 def train(n: list[int], m: list[int], rank: int, seed: int = 0) -> np.ndarray:
@@ -63,10 +52,10 @@ def test_dimensions_multiply_to_the_weight(n: int, k: int, cores: int) -> None:
 def test_a_weight_that_is_a_train_is_recovered(rank: int) -> None:
     n, m = dimensions(64, 60, 3)
     weight = train(n, m, rank)
-    made = fit(site(64, 60), weight, None, TensorTrainConfig(tolerance=1e-4))
+    made = fit(linear(64, 60), weight, None, TensorTrainConfig(tolerance=1e-4))
     assert made.metrics["tt.rank"] == rank
     np.testing.assert_allclose(
-        dequantize(site(64, 60), made), weight, atol=2e-6 * abs(weight).max()
+        dequantize(linear(64, 60), made), weight, atol=2e-6 * abs(weight).max()
     )
 
 
@@ -77,7 +66,7 @@ def test_the_error_is_at_most_the_tolerance(tolerance: float, cores: int, seed: 
     config = TensorTrainConfig(cores=cores, tolerance=tolerance)
     parts = decompose(weight, config)
     made = {f"core.{index}": core for index, core in enumerate(parts)}
-    w = dequantize(site(24, 36), Fit(made, {}, {}, 32.0))
+    w = dequantize(linear(24, 36), Fit(made, {}, {}, 32.0))
     error = np.linalg.norm(w - weight) / np.linalg.norm(weight)
     assert error <= tolerance + 1e-6
 
@@ -88,13 +77,13 @@ def test_the_cost_of_a_rank_is_exact(rank: int, cores: int, n: int, k: int) -> N
     config = TensorTrainConfig(rank=rank, cores=cores)
     weight = np.random.default_rng(0).standard_normal((n, k)).astype(np.float32)
     stored = sum(core.nbytes for core in decompose(weight, config))
-    assert cost(site(n, k), config).stored == stored
+    assert cost(linear(n, k), config).stored == stored
 
 
 def test_a_train_larger_than_the_weight_is_refused() -> None:
     weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     with pytest.raises(FitError, match=r"its train would take \d\.\d\d times the weight's bytes"):
-        fit(site(64, 64), weight, None, TensorTrainConfig(tolerance=0.1))
+        fit(linear(64, 64), weight, None, TensorTrainConfig(tolerance=0.1))
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 4])
@@ -102,7 +91,7 @@ def test_a_train_larger_than_the_weight_is_refused() -> None:
 def test_the_graph_multiplies_with_the_train(cores: int, transposed: bool) -> None:
     random = np.random.default_rng(0)
     weight = random.standard_normal((40, 36)).astype(np.float32)
-    place = site(40, 36, transposed)
+    place = linear(40, 36, transposed=transposed)
     made = fit(place, weight, None, TensorTrainConfig(cores=cores, rank=5))
     model = gemm(place, weight)
     rewrite(place, made, model)
@@ -112,7 +101,7 @@ def test_the_graph_multiplies_with_the_train(cores: int, transposed: bool) -> No
 
 def test_a_bias_is_added() -> None:
     random = np.random.default_rng(0)
-    place, bias = site(12, 8), random.standard_normal(12).astype(np.float32)
+    place, bias = linear(12, 8), random.standard_normal(12).astype(np.float32)
     weight = random.standard_normal((12, 8)).astype(np.float32)
     made = fit(place, weight, None, TensorTrainConfig(rank=3))
     model = gemm(place, weight)
@@ -142,7 +131,7 @@ def test_nothing_that_skips_inputs_can_stand_on_it() -> None:
         rewrite=unused,
     )
     chosen = [Choice(TENSOR_TRAIN, TensorTrainConfig()), Choice(mask, TechniqueConfig())]
-    (conflict,) = resolve([site(8, 8)], {"s": chosen}).conflicts
+    (conflict,) = resolve([linear(8, 8)], {"linear.w": chosen}).conflicts
     assert (conflict.rule, conflict.techniques) == ("required-capability", ("mask",))
 
 

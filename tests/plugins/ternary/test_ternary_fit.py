@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kit.decoding import stages
-from tamiz.api.site import Site, SiteKind
+from kit.sites import linear
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import FitError
 from tamiz.building.build import Options, build
@@ -20,11 +20,6 @@ from tamiz_ternary.config import TernaryConfig
 from tamiz_ternary.fit import cost, dequantize, fit
 
 ANY = TernaryConfig(max_error=1)
-
-
-def site(weight: np.ndarray) -> Site:
-    n, k = weight.shape
-    return Site("s", SiteKind.LINEAR, "node", weight="w", in_features=k, out_features=n)
 
 
 def levels(n: int, k: int) -> np.ndarray:
@@ -54,9 +49,9 @@ def test_levels_times_a_scale_come_back_bit_for_bit(kind: str, k: int, weighted:
     spread = np.repeat(scales_of(kind, 33, -(-k // 32)), 32, axis=1)[:, :k]
     weight = levels(33, k) * spread
     seen = statistics(np.random.default_rng(2).uniform(0, 9, k)) if weighted else None
-    made = fit(site(weight), weight, seen, TernaryConfig(max_error=0))
+    made = fit(linear(*weight.shape), weight, seen, TernaryConfig(max_error=0))
     assert made.metrics["exact"] == 1
-    np.testing.assert_array_equal(dequantize(site(weight), made), weight, strict=True)
+    np.testing.assert_array_equal(dequantize(linear(*weight.shape), made), weight, strict=True)
     assert made.metrics["ternary.zeros"] == pytest.approx(np.mean(weight == 0))
 
 
@@ -65,14 +60,14 @@ def test_what_gguf_stores_in_ternary_comes_back_bit_for_bit(name: str) -> None:
     kind = gguf.GGMLQuantizationType[name]
     random = np.random.default_rng(0).standard_normal((20, 512)).astype(np.float32)
     weight = gguf.quants.dequantize(gguf.quants.quantize(random, kind), kind)
-    made = fit(site(weight), weight, None, TernaryConfig(max_error=0))
-    np.testing.assert_array_equal(dequantize(site(weight), made), weight)
+    made = fit(linear(*weight.shape), weight, None, TernaryConfig(max_error=0))
+    np.testing.assert_array_equal(dequantize(linear(*weight.shape), made), weight)
 
 
 def test_zeros_and_tiny_and_huge_weights() -> None:
     weight = levels(4, 64) * np.array([[0], [1e-42], [1e38], [1]], np.float32)
-    made = fit(site(weight), weight, None, TernaryConfig(max_error=0))
-    np.testing.assert_array_equal(dequantize(site(weight), made), weight)
+    made = fit(linear(*weight.shape), weight, None, TernaryConfig(max_error=0))
+    np.testing.assert_array_equal(dequantize(linear(*weight.shape), made), weight)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -80,7 +75,7 @@ def test_no_other_levels_and_scale_are_closer(seed: int) -> None:
     """Against all 3^6 levels of a group of six weights, each with its best scale."""
     random = np.random.default_rng(seed)
     weight, m = random.standard_normal((1, 6)).astype(np.float32), random.uniform(0.1, 5, 6)
-    made = dequantize(site(weight), fit(site(weight), weight, statistics(m), ANY))
+    made = dequantize(linear(*weight.shape), fit(linear(*weight.shape), weight, statistics(m), ANY))
     error = np.sum(m * np.square(weight[0] - made[0]))
 
     def least(t: np.ndarray) -> float:
@@ -94,14 +89,14 @@ def test_no_other_levels_and_scale_are_closer(seed: int) -> None:
 def test_a_weight_that_is_not_ternary_is_refused() -> None:
     weight = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
     with pytest.raises(FitError, match=r"its relative error is 0\.4\d\d, more than 0\.1"):
-        fit(site(weight), weight, None, TernaryConfig())
+        fit(linear(*weight.shape), weight, None, TernaryConfig())
 
 
 def test_two_and_a_half_bits() -> None:
     weight = levels(64, 256)
-    made = fit(site(weight), weight, None, TernaryConfig())
+    made = fit(linear(*weight.shape), weight, None, TernaryConfig())
     assert made.bits_per_weight == 2.5 + 32 / 256
-    assert cost(site(weight), ANY).stored == sum(t.nbytes for t in made.tensors.values())
+    assert cost(linear(*weight.shape), ANY).stored == sum(t.nbytes for t in made.tensors.values())
 
 
 def built_with(dense: Path, fields: dict[str, Any]) -> tuple[Report, list[str]]:
