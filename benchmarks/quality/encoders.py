@@ -28,7 +28,7 @@ from benchmarks.engines import peers
 from benchmarks.quality.quantisers import Maker, weight_bytes
 from tamiz.evaluation.embeddings import Texts, closeness, read_texts
 from tamiz.files.bundle import Bundle, Source, write_manifest
-from tamiz.runtime.encoder import Encoder, Float32
+from tamiz.runtime.embedding.encoder import Encoder, Float32
 from tamiz.runtime.session import load_session
 
 FLOAT32 = "float32"

@@ -28,7 +28,13 @@ _COPIED = (
 )
 #: What sentence-transformers reads: the list of modules, and settings.
 SENTENCE_MODULES = "modules.json"
-_SENTENCE = (SENTENCE_MODULES, "config_sentence_transformers.json", "sentence_bert_config.json")
+#: Kinds of models whose settings of texts have a name of their own, by sentence-transformers.
+_SENTENCE_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_SENTENCE = (
+    SENTENCE_MODULES,
+    "config_sentence_transformers.json",
+    *(f"sentence_{kind}_config.json" for kind in _SENTENCE_KINDS),
+)
 #: The folder of a module, such as ``1_Pooling``; the model itself lies in the folder "".
 _MODULE = re.compile(r"[0-9]+_[A-Za-z]+")
 _MODULE_FILES = (CONFIG, "model.safetensors")

@@ -224,7 +224,9 @@ def text_windows(
     """
     from tamiz.calibration.generated_text import generate_windows
     from tamiz.evaluation.windows import spread
-    from tamiz.runtime.encoder import Encoder, load_model, most_tokens
+    from tamiz.runtime.embedding.encoder import Encoder
+    from tamiz.runtime.embedding.settings import most_tokens
+    from tamiz.runtime.load import load_model
     from tamiz.runtime.text.tokenizer import Tokenizer
 
     progress("read the text", 0, 1)

@@ -18,7 +18,7 @@ from tamiz.evaluation.windows import WINDOW
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
-    from tamiz.runtime.encoder import Encoder
+    from tamiz.runtime.embedding.encoder import Encoder
     from tamiz.runtime.model import Model
 
 #: Windows that a decoder reads; most windows that an encoder reads, and tokens of one.
@@ -118,7 +118,8 @@ def command(
     """
     from tamiz.evaluation.evaluate import evaluate, steps_of
     from tamiz.evaluation.windows import read_windows
-    from tamiz.runtime.encoder import Encoder, load_model
+    from tamiz.runtime.embedding.encoder import Encoder
+    from tamiz.runtime.load import load_model
     from tamiz.runtime.model import Model
     from tamiz.runtime.switches import AUTO
     from tamiz.system.cores import cores
@@ -193,7 +194,8 @@ def _of_encoder(
 ) -> dict[str, Any]:
     """How close the embeddings are to those of the other encoder."""
     from tamiz.evaluation.embeddings import check_length, compare, read_texts
-    from tamiz.runtime.encoder import Encoder, most_tokens
+    from tamiz.runtime.embedding.encoder import Encoder
+    from tamiz.runtime.embedding.settings import most_tokens
 
     if not isinstance(other, Encoder):
         raise TamizError(

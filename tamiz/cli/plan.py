@@ -97,7 +97,7 @@ def command(
 
 def _check_context(bundle: Bundle, context: int) -> None:
     """Refuses a context that the model does not have; not every model says how long it is."""
-    from tamiz.runtime.encoder import most_tokens
+    from tamiz.runtime.embedding.settings import most_tokens
 
     limit = most_tokens(bundle) if "config.json" in bundle.manifest.files else None
     if limit is not None and context > limit:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from tamiz.runtime.encoder import Encoder
+    from tamiz.runtime.embedding.encoder import Encoder
     from tamiz.runtime.model import Model
 
 #: Tokens decoded before the clock starts: caches and thread pools have gone cold meanwhile. A large
@@ -168,7 +168,7 @@ class EncoderEngine:
 
     def __init__(self, model: Encoder) -> None:
         """Wraps a loaded encoder."""
-        from tamiz.runtime.encoder import most_tokens
+        from tamiz.runtime.embedding.settings import most_tokens
 
         self.model = model
         self.vocabulary = int(model.bundle.json("config.json")["vocab_size"])
@@ -262,7 +262,8 @@ def load_engine(
         speculate: Mode of `tamiz.runtime.speculation.settings.Speculation`.
         without: Techniques to switch off.
     """
-    from tamiz.runtime.encoder import Encoder, load_model
+    from tamiz.runtime.embedding.encoder import Encoder
+    from tamiz.runtime.load import load_model
 
     model = load_model(directory, threads, tuple(without))
     if isinstance(model, Encoder):

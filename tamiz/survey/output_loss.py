@@ -5,7 +5,8 @@ squared gradients is the Fisher information:
 
     KL ≈ ½ E[(∂ log p / ∂y · δy)²]
 
-An encoder's embedding is e = s / ‖s‖, s = Σ_t h_t over positions, or h_0 alone:
+An encoder's embedding is e = s / ‖s‖, where s is what its pooling and the modules behind it make of
+the hidden states:
 
     1 - cos(e, e + δe) ≈ ½ ‖δs - ⟨e, δs⟩ e‖² / ‖s‖² = ½ E[(g · δs)²]        g = (z - ⟨e, z⟩ e) / ‖s‖
 
@@ -19,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.runtime.encoder import takes_first_token
+from tamiz.runtime.embedding.modules import Modules, read_modules
 from tamiz.survey.backward.node import UnknownOpError
 from tamiz.survey.gradients import surprise
 from tamiz.survey.survey import Survey
@@ -63,25 +64,24 @@ class CosineDistance(OutputLoss):
 
     first, of_texts = 0, True
 
-    def __init__(self, output: str, only_first: bool) -> None:
+    def __init__(self, output: str, modules: Modules) -> None:
         """The loss of a graph.
 
         Args:
             output: Name of the hidden states.
-            only_first: Whether the first token stands for a text.
+            modules: What makes an embedding of them.
         """
-        self.output, self._only_first = output, only_first
+        self.output, self._modules = output, modules.directions()
 
     def gradient(self, output: Float, random: np.random.Generator) -> Float:
         """See `OutputLoss`."""
-        pooled = output[:, :1] if self._only_first else output
-        total = pooled.sum(axis=(0, 1), dtype=np.float64)
-        length = np.linalg.norm(total)
-        drawn = random.standard_normal(len(total))
-        apart = (drawn - total * (total @ drawn) / length**2) / length
-        found = np.zeros_like(output)
-        found[:, : pooled.shape[1]] = apart
-        return found
+        mask = np.ones(output.shape[:2], np.int64)
+        found = self._modules.back(
+            output.astype(np.float64),
+            mask,
+            lambda embedding: random.standard_normal(embedding.shape),
+        )
+        return found.astype(np.float32)
 
 
 def output_loss(survey: Survey) -> OutputLoss:
@@ -96,7 +96,7 @@ def output_loss(survey: Survey) -> OutputLoss:
     output = survey.model.graph.outputs[0]
     if survey.gives_logits:
         return TokenDivergence()
-    if output.name is None or output.shape is None or len(output.shape) != 3:
+    shape = () if output.shape is None else tuple(output.shape)
+    if output.name is None or len(shape) != 3 or not isinstance(shape[-1], int):
         raise UnknownOpError(f"{output.name}, expected logits, or hidden states of an encoder")
-    first = takes_first_token(survey.bundle)
-    return CosineDistance(output.name, first)
+    return CosineDistance(output.name, read_modules(survey.bundle, shape[-1]))

@@ -9,7 +9,8 @@ from kit.encoders import write_encoder, write_text
 from tamiz.evaluation.embeddings import closeness, compare, nearest, read_texts
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
-from tamiz.runtime.encoder import Encoder, load_model
+from tamiz.runtime.embedding.encoder import Encoder
+from tamiz.runtime.load import load_model
 
 
 def loaded(folder: Path) -> Encoder:

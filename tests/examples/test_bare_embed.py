@@ -13,22 +13,23 @@ import pytest
 from kit.command_line import ok
 from kit.encoders import write_transformer
 from kit.scripts import load_script
-from tamiz.runtime.encoder import load_model
+from tamiz.runtime.load import load_model
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "bare_embed.py"
+MODES = ("mean", "cls", "max", "lasttoken")
 LINES = ["w3 w4 w5 w6", "w7", "w3 w4 w5 w6 w8", "w20 w21 w22 w23 w24 w25 w26", "w9 w10"]
 
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bare")
-    for name in ("mean", "first"):
-        write_transformer(folder / f"dense-{name}", first=name == "first")
+    for name in MODES:
+        write_transformer(folder / f"dense-{name}", pooling=name)
         ok("build", folder / f"dense-{name}", "-o", folder / name, "--block-quant-format=q8_0")
     return folder
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("pooling", MODES)
 def test_padding_changes_no_embedding(bundles: Path, pooling: str) -> None:
     script: Any = load_script("examples/bare_embed.py")
     encoder = script.Encoder(bundles / pooling, threads=1)

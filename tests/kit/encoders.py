@@ -98,7 +98,7 @@ def write_transformer(
     width: int = 64,
     heads: int = 4,
     bias: bool = False,
-    first: bool = False,
+    pooling: str = "",
 ) -> Path:
     """An encoder as torch exports one: attention with a mask, GELU by Erf, LayerNormalization.
 
@@ -108,7 +108,7 @@ def write_transformer(
         width: Numbers of a hidden state.
         heads: Heads of an attention.
         bias: Whether each layer adds a product that no token changes.
-        first: Whether the first token stands for a text.
+        pooling: Mode of its pooling; none for an encoder without one, whose embedding is the mean.
     """
     g = _Graph()
     mask = g.add("Cast", "attention_mask", to=TensorProto.FLOAT)
@@ -142,9 +142,9 @@ def write_transformer(
         "last_hidden_state", TensorProto.FLOAT, ["batch", "length", width]
     )
     _write(folder, helper.make_graph(g.nodes, "encoder", ids, [output], g.constants))
-    if first:
+    if pooling:
         (folder / "1_Pooling").mkdir()
-        (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+        (folder / "1_Pooling" / "config.json").write_text(f'{{"pooling_mode": "{pooling}"}}')
         write_manifest(folder, "dense", Source("made"))
     return folder
 

@@ -17,6 +17,8 @@ from kit.encoders import write_encoder, write_transformer
 from tamiz.api.site import SiteKind
 from tamiz.files.bundle import Bundle
 from tamiz.plugins import load
+from tamiz.runtime.embedding.modules import Modules
+from tamiz.runtime.embedding.pooling import Pooling
 from tamiz.survey.activations import Activations, Values
 from tamiz.survey.backward.node import UnknownOpError
 from tamiz.survey.backward.run import back, dependent, wanted
@@ -156,29 +158,28 @@ def test_masks_do_not_depend_on_sites(surveyed: Survey) -> None:
     assert not found & set(masks)
 
 
-@pytest.mark.parametrize("only_first", [False, True])
-def test_the_gradient_has_the_second_moment_of_the_cosine(only_first: bool) -> None:
+@pytest.mark.parametrize("modes", [("mean",), ("cls",), ("max", "lasttoken")])
+def test_the_gradient_has_the_second_moment_of_the_cosine(modes: tuple[str, ...]) -> None:
     random = np.random.default_rng(0)
     hidden = random.standard_normal((1, 5, 12)).astype(np.float32)
-    loss = CosineDistance("last_hidden_state", only_first)
+    pooling, mask = Pooling(modes), np.ones((1, 5), np.int64)
+    loss = CosineDistance("last_hidden_state", Modules(pooling))
     drawn = np.array([loss.gradient(hidden, random)[0] for _ in range(20_000)])
     error = 1e-4 * random.standard_normal((5, 12))
-    pooled = slice(0, 1) if only_first else slice(None)
-    before = hidden[0, pooled].sum(axis=0, dtype=np.float64)
-    after = before + error[pooled].sum(axis=0)
+    states = hidden.astype(np.float64)
+    before, after = (pooling(h, mask)[0] for h in (states, states + error))
     cosine = before @ after / np.linalg.norm(before) / np.linalg.norm(after)
     predicted = 0.5 * np.square((drawn * error).sum(axis=(1, 2))).mean()
     assert predicted == pytest.approx(1 - cosine, rel=0.03)  # three standard errors
 
 
 @pytest.mark.parametrize(
-    ("number", "first"), [(1, False), (3, False), (5, False), (7, False), (12, False), (7, True)]
+    ("number", "mode"),
+    [(1, ""), (3, ""), (5, ""), (7, ""), (12, ""), (7, "cls"), (5, "max"), (5, "lasttoken")],
 )
-def test_losses_of_weights_are_those_of_embeddings(
-    number: int, first: bool, tmp_path: Path
-) -> None:
+def test_losses_of_weights_are_those_of_embeddings(number: int, mode: str, tmp_path: Path) -> None:
     """One text, many draws, some errors: in the mean a small error costs what is predicted."""
-    folder = write_transformer(tmp_path / "encoder", first=first)
+    folder = write_transformer(tmp_path / "encoder", pooling=mode)
     surveyed = survey(Bundle.open_dense(folder), load())
     site = [site for site in surveyed.sites if site.weight is not None][number]
     text, draws = [0, *range(2, 13), 1], 600
@@ -191,7 +192,8 @@ def test_losses_of_weights_are_those_of_embeddings(
         value.const_value = ir.tensor((weight + added).astype(np.float32), name=value.name)
         states = Values(surveyed, ["last_hidden_state"])(text)["last_hidden_state"]
         value.const_value = ir.tensor(weight, name=value.name)
-        return (states[:1] if first else states).sum(axis=0, dtype=np.float64)
+        mask = np.ones((1, len(text)), np.int64)
+        return Pooling((mode or "mean",))(states[None].astype(np.float64), mask)[0]
 
     whole, predicted, measured = total(0.0), [], []
     for _ in range(16):

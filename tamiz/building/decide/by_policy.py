@@ -24,7 +24,7 @@ from tamiz.planning.policy import Rules, Tuning, read_policy
 from tamiz.reporting.gate import SWITCHED_OFF, WholeModelGate
 
 if TYPE_CHECKING:
-    from tamiz.runtime.encoder import Encoder
+    from tamiz.runtime.embedding.encoder import Encoder
     from tamiz.runtime.model import Model
 
 
@@ -82,7 +82,8 @@ class Search:
         candidates: CandidateTools,
     ) -> tuple[list[Slot], WholeModelGate]:
         """Holds the whole model to its budget by building and measuring candidates."""
-        from tamiz.runtime.encoder import Encoder, load_model
+        from tamiz.runtime.embedding.encoder import Encoder
+        from tamiz.runtime.load import load_model
 
         encoder = not tools.survey.gives_logits
         skipped = None

@@ -211,7 +211,8 @@ class Allocation:
         self, slots: list[Slot], tools: Tools, known: Calibration, candidates: CandidateTools
     ) -> tuple[list[Slot], WholeModelGate]:
         """`gate` for an encoder: no technique beside formats is chosen."""
-        from tamiz.runtime.encoder import Encoder, load_model
+        from tamiz.runtime.embedding.encoder import Encoder
+        from tamiz.runtime.load import load_model
 
         assert self._problem is not None
         dense, folder = load_model(tools.survey.bundle.path, threads=1), tools.work / "candidate"

@@ -24,7 +24,7 @@ from tamiz.system.progress import Progress
 
 if TYPE_CHECKING:
     from tamiz.evaluation.scores import Reference
-    from tamiz.runtime.encoder import Encoder
+    from tamiz.runtime.embedding.encoder import Encoder
     from tamiz.runtime.model import Model
 
 #: Windows of calibration text that are scored.
@@ -106,7 +106,7 @@ def load_candidate(
     Raises:
         RuntimeError: The candidate does not run.
     """
-    from tamiz.runtime.encoder import load_model
+    from tamiz.runtime.load import load_model
 
     shutil.rmtree(folder, ignore_errors=True)
     with naming(folder):

@@ -22,7 +22,7 @@ from tamiz.system.cores import cores
 from tamiz.system.progress import Progress
 
 if TYPE_CHECKING:
-    from tamiz.runtime.encoder import Encoder
+    from tamiz.runtime.embedding.encoder import Encoder
 
 #: Tokens of a text.
 _LENGTH = 128
@@ -80,7 +80,7 @@ class EncoderCandidates:
             RuntimeError: It does not run.
         """
         from tamiz.evaluation.embeddings import cosines, read
-        from tamiz.runtime.encoder import Encoder
+        from tamiz.runtime.embedding.encoder import Encoder
 
         def report(done: int) -> None:
             self.progress("score a candidate", done, len(self.texts))

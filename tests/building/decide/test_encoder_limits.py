@@ -23,7 +23,8 @@ from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins, load
 from tamiz.reporting.page import render
 from tamiz.reporting.report import Report
-from tamiz.runtime.encoder import Encoder, load_model
+from tamiz.runtime.embedding.encoder import Encoder
+from tamiz.runtime.load import load_model
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ import pytest
 from kit.encoders import WIDTH, write_encoder
 from tamiz.files.bundle import Source, write_manifest
 from tamiz.files.errors import TamizError
-from tamiz.runtime.encoder import Encoder, load_model
+from tamiz.runtime.embedding.encoder import Encoder
+from tamiz.runtime.load import load_model
 from tamiz.runtime.model import Model
 
 

@@ -1,0 +1,1 @@
+"""Embeddings of texts: an encoder, and the modules of sentence-transformers behind it."""

@@ -1,0 +1,103 @@
+"""What sentence-transformers says of the texts that an encoder takes: prompts, length, letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError, did_you_mean
+
+PROMPTS = "config_sentence_transformers.json"
+#: Names of one file; models of other kinds than BERT had their own once.
+TEXTS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+#: Model types whose positions begin after the id of the padding token.
+_AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """How texts become tokens of an encoder.
+
+    Attributes:
+        limit: Tokens of a text at most, with those that begin and end it; None where no file says.
+        lower_case: Whether letters become small ones first.
+        prompts: What may be put before a text, by name.
+        default_prompt: Name of the one that is put before a text where none is requested.
+    """
+
+    limit: int | None = None
+    lower_case: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+
+    def prompt(self, name: str | None) -> str:
+        """What is put before a text.
+
+        Args:
+            name: Name of the prompt; None for the default one.
+
+        Raises:
+            TamizError: There is none of this name.
+        """
+        name = self.default_prompt if name is None else name
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            raise TamizError(
+                f"the model has no prompt {name!r}{did_you_mean(name, self.prompts)}; it has:"
+                f" {', '.join(self.prompts) or 'none'}"
+            )
+        return self.prompts[name]
+
+
+def read_settings(bundle: Bundle) -> TextSettings:
+    """The settings of an encoder.
+
+    Raises:
+        TamizError: A value is not of the expected type.
+    """
+    texts = _first(bundle, TEXTS)
+    given = _first(bundle, (PROMPTS,))
+    length = _value(bundle, texts, "max_seq_length", int)
+    limits = [most for most in (length, most_tokens(bundle)) if most is not None]
+    prompts = _value(bundle, given, "prompts", dict) or {}
+    if bad := [name for name, text in prompts.items() if not isinstance(text, str)]:
+        raise TamizError(f"{bundle.path / PROMPTS}: the prompt {bad[0]!r} is no text")
+    default = _value(bundle, given, "default_prompt_name", str)
+    if default is not None and default not in prompts:
+        raise TamizError(
+            f"{bundle.path / PROMPTS}: default_prompt_name is {default!r}, expected one of"
+            f" {', '.join(prompts) or 'no prompts'}"
+        )
+    lower = bool(_value(bundle, texts, "do_lower_case", bool))
+    return TextSettings(min(limits, default=None), lower, prompts, default)
+
+
+def most_tokens(bundle: Bundle) -> int | None:
+    """Tokens that a sequence can have; None where config.json does not say."""
+    config = bundle.json("config.json")
+    limit, padding = (config.get(name) for name in ("max_position_embeddings", "pad_token_id"))
+    if not isinstance(limit, int) or limit <= 0:
+        return None
+    if config.get("model_type") in _AFTER_PADDING and isinstance(padding, int):
+        limit -= padding + 1
+    return max(limit, 1)
+
+
+def _first(bundle: Bundle, names: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    """The first of some files that the bundle has, and its contents."""
+    name = next((name for name in names if name in bundle.manifest.files), None)
+    return ("", {}) if name is None else (name, bundle.json(name))
+
+
+def _value(bundle: Bundle, file: tuple[str, dict[str, Any]], key: str, kind: type) -> Any:
+    name, values = file
+    value = values.get(key)
+    if value is not None and type(value) is not kind:
+        raise TamizError(f"{bundle.path / name}: {key} is {value!r}, expected {kind.__name__}")
+    return value
