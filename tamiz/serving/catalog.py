@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from tamiz.files.bundle import VOCABULARY, Bundle
 from tamiz.files.errors import TamizError
-from tamiz.runtime.encoder import Encoder, load_model, most_tokens
+from tamiz.runtime.embedding.encoder import Encoder
+from tamiz.runtime.embedding.settings import most_tokens
+from tamiz.runtime.load import load_model
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.chat_template import ChatTemplate
 from tamiz.runtime.text.tokenizer import Tokenizer
