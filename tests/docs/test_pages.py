@@ -12,14 +12,14 @@ from kit.words import faults, paragraphs
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 GENERATED = DOCS / "reference"
-#: Pages that are written by hand. Those of the reference are made from texts that have their tests.
+#: Pages that are written by hand. Generated ones are made from texts that have their tests.
 PAGES = [
     README,
     *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md")),
     *(
         path
         for path in sorted(DOCS.rglob("*.md"))
-        if GENERATED not in path.parents and path.parent.name != "results"
+        if GENERATED not in path.parents and path.parent.name not in ("results", "background")
     ),
     GENERATED / "python.md",
 ]

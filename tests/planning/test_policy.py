@@ -22,7 +22,7 @@ from tamiz.planning.policy import Gating, Rules, Tuning, read_policy
 from tamiz.planning.policy_schema import matches, policy_model
 from tamiz.plugins import load
 
-#: The seed's example, as it is written there, with ranges inside of 30 layers.
+#: The example of the document seed_delta_policy.txt, with ranges inside of 30 layers.
 SEED = {
     "version": 1,
     "defaults": {
@@ -47,7 +47,7 @@ SEED = {
 }
 
 
-def test_the_seeds_example(tmp_path: Path) -> None:
+def test_an_example_with_defaults_ranges_and_layers(tmp_path: Path) -> None:
     policy = read(tmp_path, SEED)
     up, down = rules(policy, "layers.3.ffn_up"), rules(policy, "layers.16.ffn_down")
     assert up.fields["seeded"] == {"k": 256, "block": 32}

@@ -49,12 +49,15 @@ napoleon_attr_annotations = False
 nitpick_ignore_regex = [(r"py:.*", r".*")]
 
 _README = re.compile(r"\]\((?:\.\./)+plugins/tamiz_(\w+)/README\.md")
+_LAB = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+lab/[^)#]+\.md)\)")
 
 
-def _link_technique_pages(app: Any, name: str, source: list[str]) -> None:
+def _link_pages(app: Any, name: str, source: list[str]) -> None:
+    """Links READMEs of techniques to their pages, and makes files of the notebook downloads."""
     source[0] = _README.sub(r"](/reference/plugins/\1.md", source[0])
+    source[0] = _LAB.sub(r"{download}`\1 <\2>`", source[0])
 
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
-    app.connect("source-read", _link_technique_pages)
+    app.connect("source-read", _link_pages)

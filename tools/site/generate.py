@@ -1,10 +1,10 @@
 """Writes the reference pages from the declarations: `python tools/site/generate.py [--check]`.
 
 docs/reference/ops.md from the native op table, techniques.md from the techniques' declarations,
-interactions.md from what the resolver says of them, requirements.md from requirements.json,
-metrics.md from what both count, hooks.md from the hook specifications, cli.md from the commands,
-policy.md from the JSON Schema, and plugins/ from the READMEs of the techniques. Nothing in them is
-written by hand, and nothing may lack its description.
+interactions.md from what the resolver says of them, metrics.md from what both count, hooks.md from
+the hook specifications, cli.md from the commands, policy.md from the JSON Schema, plugins/ from the
+READMEs of the techniques, and docs/background/requirements.md from docs/requirements.json. Nothing
+in them is written by hand, and nothing may lack its description.
 """
 
 import inspect
@@ -213,7 +213,7 @@ def main() -> None:
         "ops.md": ops(),
         "techniques.md": techniques(),
         "interactions.md": interactions.page(load().techniques()),
-        "requirements.md": requirements.page(table),
+        "../background/requirements.md": requirements.page(table),
         "hooks.md": hooks(),
         "cli.md": commands(),
         "metrics.md": metrics(),

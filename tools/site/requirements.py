@@ -52,10 +52,13 @@ def page(table: Callable[[list[str], list[list[str]]], str]) -> str:
     tested = sum(bool(row.tests) for row in every)
     parts = [
         "# Requirements",
-        "Five documents describe the families of techniques from which tamiz comes. Each row is a "
-        "requirement: where it is, the test that holds it, and what is missing or differs. "
-        f"{tested} of {len(every)} requirements have tests. The last table has what the documents "
-        "say of two techniques together; [interactions](interactions.md) has every pair.",
+        "tamiz began with five short proposals, each of a family of techniques: inputs that moved, "
+        "strongest inputs, sparse bases, small seeds with deltas, and packed states. Each lists "
+        "parameters, flags and metrics, and the size, speed and loss that it expects.",
+        "A row of a table is a requirement of a proposal: where it is, the test that holds it, and "
+        f"what is missing or differs. {tested} of {len(every)} requirements have tests. The last "
+        "table has what the proposals say of two techniques together; "
+        "[interactions](../reference/interactions.md) has every pair.",
     ]
     for name, rows in documents.items():
         cells = [

@@ -232,7 +232,7 @@ def test_another_mask_narrows_the_choice(
 # ---- flags and claims ----
 
 
-def test_the_seeds_flags(tiny_dense: Path, tmp_path: Path) -> None:
+def test_flags_reach_the_configuration(tiny_dense: Path, tmp_path: Path) -> None:
     fields = {"target": "mlp", "topk": 0.4, "delta-theta": 0.01, "budget-ms": 4, "quorum": 0.5}
     fields |= {"gap-tol": 0.03, "reference": "zero", "anywhere": "true"}
     flags = ["--event-driven=on", *(f"--event-{name}={value}" for name, value in fields.items())]

@@ -1,4 +1,4 @@
-"""A policy like the seed's example, from file to report."""
+"""A policy like the example of seed_delta_policy.txt, from file to report."""
 
 import json
 from dataclasses import replace
@@ -134,7 +134,7 @@ def test_where_the_whole_model_refuses_everything_the_bundle_is_the_int4_one(
     assert data[0] == data[1]
 
 
-def test_the_seeds_example_as_it_is_written_protects_what_it_does_not_name(tmp_path: Path) -> None:
+def test_a_policy_protects_what_it_does_not_name(tmp_path: Path) -> None:
     """21 layers; K is more than the inputs there are, so all of a residual is stored."""
     gguf, policy, out = tmp_path / "tiny.gguf", tmp_path / "policy.json", tmp_path / "out"
     write_tiny_llama(gguf, layers=21)

@@ -192,7 +192,7 @@ def test_a_policy_gives_layers_settings_of_their_own(plugins: Plugins, tiny_dens
 # ---- flags ----
 
 
-def test_the_seeds_flags(tiny_dense: Path, tmp_path: Path) -> None:
+def test_flags_reach_the_configuration(tiny_dense: Path, tmp_path: Path) -> None:
     flags = ["--state-pack=ternary", "--state-pack-eps=0.4", "--state-pack-popcnt=on"]
     out = tmp_path / "kv"
     result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out), *flags])
