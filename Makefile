@@ -1,6 +1,7 @@
 # make demo     the main job on SmolLM2-135M: export, build int4, compare with dense, answer a prompt
 # make together after the demo: techniques together, under one gate, against int4 (some minutes)
-# make test     the tox matrix
+# make check    style, types, and the tests that are not slow: at most 5 minutes once tox has installed
+# make test     the tox matrix, two environments at a time: about half an hour
 # make wheels   both distributions into dist/
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ DEMO := tamiz-demo
 TOGETHER := --head-shortlist=on --state-pack=on --kv-int8=on --block-quant-scale-bits=8
 OPS_STAMP := dist/.tamiz-ops.stamp
 
-.PHONY: demo together test wheels clean
+.PHONY: demo together check test wheels clean
 
 demo: $(VENV)/.demo.stamp
 	$(BIN)/tamiz demo --dir $(DEMO)
@@ -21,8 +22,11 @@ together: demo
 	test -d $(DEMO)/together || $(BIN)/tamiz build $(DEMO)/dense -o $(DEMO)/together $(TOGETHER)
 	$(BIN)/tamiz bench $(DEMO)/together --against $(DEMO)/int4 --context 128,2000,8000
 
+check: $(OPS_STAMP)
+	$(BIN)/tox run-parallel --parallel 2 --parallel-no-spinner -e lint,types,quick
+
 test: $(OPS_STAMP)
-	$(BIN)/tox
+	$(BIN)/tox run-parallel --parallel 2 --parallel-no-spinner
 
 wheels: $(OPS_STAMP)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .

@@ -29,11 +29,14 @@ ALWAYS = {"exporters", "graph-passes"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Disables all plugins but those that TAMIZ_TEST_ONLY names, where it is set."""
-    if names := os.environ.get("TAMIZ_TEST_ONLY"):
-        only, installed = set(names.split(",")), {p.name for p in entry_points(group="tamiz")}
+    """Disables all techniques but TAMIZ_TEST_ONLY and its companions, where it is set."""
+    from kit.alone import COMPANIONS  # not before the line that rewrites its asserts
+
+    if name := os.environ.get("TAMIZ_TEST_ONLY"):
+        only = {name, *COMPANIONS[name]}
+        installed = {plugin.name for plugin in entry_points(group="tamiz")}
         if unknown := only - installed:
-            raise pytest.UsageError(f"TAMIZ_TEST_ONLY names {unknown}, which are not installed")
+            raise pytest.UsageError(f"{unknown} are not installed, expected by kit/alone.py")
         os.environ["TAMIZ_DISABLE_PLUGINS"] = ",".join(sorted(installed - only - ALWAYS))
 
 

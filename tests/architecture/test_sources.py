@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.alone import COMPANIONS
 from kit.rooms import ROOT
 from tamiz.cli import COMMANDS
 
@@ -62,8 +63,7 @@ def test_every_folder_of_tests_is_run_by_tox() -> None:
     commands = " ".join(section.get("commands", "") for section in tox.values())
     plugins = {path.parent.name for path in TESTS.glob("plugins/*/test_*.py")}
     folders = {path.parent.name for path in TESTS.glob("*/test_*.py")}
-    environments = tox["tox"]["env_list"].split(", ")
-    assert {name for name in plugins if name.replace("_", "-") not in environments} == set()
+    assert {name.replace("_", "-") for name in plugins} == set(COMPANIONS)
     assert {name for name in folders if f"tests/{name}" not in commands} == set()
 
 
