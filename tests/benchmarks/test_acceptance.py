@@ -12,6 +12,8 @@ from tamiz.plugins import load
 from tamiz_ops import pack_int4, unpack_int4
 from tamiz_tensor_train.fit import dimensions
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:

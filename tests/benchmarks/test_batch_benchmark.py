@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from benchmarks.engines import batch
 from kit.equal_runs import MODELS, build_model
 from tamiz.plugins import Plugins
+
+pytestmark = pytest.mark.slow
 
 
 def test_parts_are_added_to_the_file(plugins: Plugins, tmp_path: Path) -> None:

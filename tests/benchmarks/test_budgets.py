@@ -14,6 +14,8 @@ from tamiz.plugins import Plugins, load
 from tamiz.survey.export import export
 from tamiz.testing.tiny_llama import write_tiny_llama
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_build_is_compared_with_the_reference(
     plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

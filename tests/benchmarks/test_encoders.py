@@ -9,6 +9,8 @@ import pytest
 from benchmarks.quality import encoders
 from kit.encoders import write_encoder
 
+pytestmark = pytest.mark.slow
+
 
 def test_models_are_compared_with_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoders, "ROUNDS", 3)

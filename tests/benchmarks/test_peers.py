@@ -12,6 +12,8 @@ from kit.rooms import ROOT
 from tamiz.evaluation import bench
 from tamiz.files.errors import TamizError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ import pytest
 from kit.command_line import ok, refused
 from kit.folders import TIMED, contents
 
+pytestmark = pytest.mark.slow
+
 #: Times that a build is ended by each signal; TAMIZ_KILLS sets another number.
 KILLS = int(os.environ.get("TAMIZ_KILLS", "2"))
 

@@ -21,6 +21,8 @@ from kit.command_line import ok
 from kit.rooms import ROOT
 from tamiz.testing import write_tiny_llama
 
+pytestmark = pytest.mark.slow
+
 MACHINES = (("portable", "Prescott"), ("portable", "Haswell"), (None, "Prescott"))
 TEXT = "The quick brown fox jumps over the lazy dog. Hello world, hello allocator! " * 40
 #: Builds a model without a calibration, and within a size by fits that read one.

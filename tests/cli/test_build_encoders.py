@@ -9,6 +9,8 @@ from kit.encoders import write_text, write_transformer
 from tamiz.files.bundle import Bundle
 from tamiz.reporting.reader import bundle_report
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:

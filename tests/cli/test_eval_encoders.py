@@ -10,6 +10,8 @@ from kit.command_line import ok, refused
 from kit.encoders import write_encoder, write_text
 from tamiz.files.bundle import Source, write_manifest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def encoder(tmp_path: Path) -> Path:

@@ -11,6 +11,8 @@ from kit.command_line import ok, refused
 from tamiz.files.bundle import Bundle
 from tamiz.testing import write_tiny_llama
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:

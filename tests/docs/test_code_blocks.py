@@ -16,6 +16,8 @@ from kit.rooms import ROOT
 from tamiz.evaluation import bench, windows
 from tamiz.testing import tiny_llama
 
+pytestmark = pytest.mark.slow
+
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",

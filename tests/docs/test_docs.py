@@ -16,6 +16,8 @@ from tamiz.api import hookspecs
 from tamiz.api.technique import Claim, Mode, Resource
 from tamiz.plugins import load
 
+pytestmark = pytest.mark.slow
+
 GENERATE = ROOT / "tools" / "site" / "generate.py"
 
 

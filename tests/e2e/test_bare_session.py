@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from tamiz.cli import main
 
+pytestmark = pytest.mark.slow
+
 README = Path(__file__).parents[2] / "README.md"
 
 

@@ -3,7 +3,11 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from kit.command_line import tamiz
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_demo_ends_with_a_chart_and_the_path_of_the_report(dense: Path, int4: Path) -> None:

@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tamiz.evaluation.bench import bundle_child
 from tamiz.files.bundle import Bundle
+
+pytestmark = pytest.mark.slow
 
 #: Beyond the bundle: 12 MB of KV cache (256 tokens, large pages are resident as a whole), the
 #: session and activations.

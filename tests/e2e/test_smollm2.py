@@ -14,6 +14,8 @@ from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.text.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [
     "What is a sieve?",
     "The capital of France is",

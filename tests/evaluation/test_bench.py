@@ -7,6 +7,8 @@ import pytest
 from tamiz.evaluation import bench
 from tamiz.files.errors import TamizError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def quick(monkeypatch):

@@ -15,6 +15,8 @@ from kit.encoders import write_transformer
 from kit.scripts import load_script
 from tamiz.runtime.load import load_model
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "bare_embed.py"
 MODES = ("mean", "cls", "max", "lasttoken")
 LINES = ["w3 w4 w5 w6", "w7", "w3 w4 w5 w6 w8", "w20 w21 w22 w23 w24 w25 w26", "w9 w10"]

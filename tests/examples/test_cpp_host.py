@@ -15,6 +15,8 @@ from kit.programs import EXAMPLES, bundle_of
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 
+pytestmark = pytest.mark.slow
+
 PLACES = ["/usr/include/onnxruntime", "/usr/include/onnxruntime/core/session"]
 PROMPT, COUNT = [5, 9, 33, 70], 12
 

@@ -6,6 +6,8 @@ import pytest
 
 from kit.programs import run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("bundle", ["dense_dir", "shared_dir"])
 def test_the_cells_run(bundle: str, request: pytest.FixtureRequest) -> None:

@@ -13,6 +13,8 @@ import pytest
 from kit.command_line import ok
 from kit.programs import post, running
 
+pytestmark = pytest.mark.slow
+
 
 def free_port() -> int:
     with socket.socket() as taken:

@@ -14,6 +14,8 @@ import pytest
 from kit.command_line import ok
 from kit.programs import post, running
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def url(dense_dir: Path) -> Iterator[str]:

@@ -14,6 +14,8 @@ import pytest
 
 from kit.programs import EXAMPLES, run
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_repository_has_what_its_configuration_names(shared_dir: Path, tmp_path: Path) -> None:
     repository = tmp_path / "models"

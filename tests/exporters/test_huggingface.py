@@ -16,6 +16,8 @@ from kit.hf_configs import SHAPE, YARN
 from tamiz.files.errors import TamizError
 from tamiz_exporters import gguf, huggingface, safetensors
 
+pytestmark = pytest.mark.slow
+
 RELATIVE_ERROR = 1e-5
 
 

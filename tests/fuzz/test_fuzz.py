@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import safetensors
 import safetensors.numpy
 
@@ -36,6 +37,8 @@ from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.gguf_tokenizer import GgufTokenizer
 from tamiz_exporters.hf_model import HfModel
 from tamiz_ops.program import read_program
+
+pytestmark = pytest.mark.slow
 
 TOTAL = int(os.environ.get("TAMIZ_FUZZ", "3000"))
 SEED = int(os.environ.get("TAMIZ_FUZZ_SEED", "0"))

@@ -17,6 +17,8 @@ from kit.llama_reference import Array
 from tamiz.calibration.file import load as load_calibration
 from tamiz_ops import reference
 
+pytestmark = pytest.mark.slow
+
 
 def window(tokens: int, sinks: int = 4) -> Callable[[Array, Array], Array]:
     return lambda i, j: (j > i - tokens) | (j < sinks)

@@ -10,6 +10,8 @@ import pytest
 from kit.command_line import tamiz
 from tamiz.plugins import load
 
+pytestmark = pytest.mark.slow
+
 #: Flags, the techniques that meet, rule, what the reason has to name.
 ROWS = [
     ("--proc-sparse=on --seed-delta=on", ("proc-sparse", "seed-delta"), "one-owner", "weights"),

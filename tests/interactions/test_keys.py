@@ -10,6 +10,8 @@ from tamiz.planning.choice import Choice
 from tamiz.planning.plan import ConflictError, choose, make_plan
 from tamiz.plugins import Plugins
 
+pytestmark = pytest.mark.slow
+
 ATTENTION = Site("layers.0.attention", SiteKind.ATTENTION, "attention", 0)
 
 

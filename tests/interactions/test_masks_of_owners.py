@@ -15,6 +15,8 @@ from kit.unfused import Stage, Unfused
 from tamiz.calibration.file import load as load_calibration
 from tamiz.plugins import load
 
+pytestmark = pytest.mark.slow
+
 #: Flags of an owner, the fields that they set, its block.
 OWNERS: dict[str, tuple[tuple[str, ...], dict[str, Any], int]] = {
     "proc-sparse": (("--proc-sparse=on", "--proc-shed-eps=0"), {"shed_eps": 0}, 32),

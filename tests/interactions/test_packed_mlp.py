@@ -20,6 +20,8 @@ from tamiz.files.bundle import sha256
 from tamiz.runtime.model import Model
 from tamiz_ops import metrics
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("mode", "density"), [("binary", 1.0), ("ternary", 1.0), ("ternary", 0.3)])
 def test_popcounts_on_ternary_weights(compose: Compose, mode: str, density: float) -> None:

@@ -20,6 +20,8 @@ from kit.selection import Judge, Selection
 from kit.unfused import Stage, Unfused
 from tamiz.plugins import load
 
+pytestmark = pytest.mark.slow
+
 PROMPT = [(7 * i * i + 3 * i) % 250 for i in range(40)]
 DECODED = [(11 * i + 5) % 250 for i in range(60)]
 #: Activations are rounded to 16 bits; of the largest logit, and of the largest score of a token.

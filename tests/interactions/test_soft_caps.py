@@ -18,6 +18,8 @@ from tamiz.runtime.model import Model
 from tamiz.survey.export import export
 from tamiz_ops.program import read_program
 
+pytestmark = pytest.mark.slow
+
 CAPS = (1.0, 3.0)
 IDS = np.random.default_rng(1).integers(3, 250, 160).tolist()
 START = 135

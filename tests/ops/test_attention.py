@@ -14,6 +14,8 @@ from kit.attention_case import TOLERANCE, Case
 from kit.ops_graphs import model, node, session, value
 from tamiz_ops import reference
 
+pytestmark = pytest.mark.slow
+
 ISAS = tamiz_ops.cpu()["isas"]
 
 

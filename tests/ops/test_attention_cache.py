@@ -10,6 +10,8 @@ from kit.attention_case import ROUNDED_STEP, TOLERANCE, Case, assert_rounded
 from tamiz_ops import reference
 from tamiz_ops.cache_rows import pack_rows, unpack_rows
 
+pytestmark = pytest.mark.slow
+
 ISAS = tamiz_ops.cpu()["isas"]
 
 

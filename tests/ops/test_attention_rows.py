@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import tamiz_ops
 
+pytestmark = pytest.mark.slow
+
 TOKENS = 420  # some ranges of keys, which decode steps split
 
 

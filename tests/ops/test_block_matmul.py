@@ -12,6 +12,8 @@ from kit.block_weights import spread, weight
 from kit.ops_graphs import model, node, session, value
 from tamiz_ops import reference
 
+pytestmark = pytest.mark.slow
+
 ISAS = tamiz_ops.cpu()["isas"]
 FORMATS = [(4, 16), (4, 8), (8, 16)]  # bits, scale_bits
 SIZES = [(1, 1), (17, 33), (1, 576), (100, 31), (192, 576), (70, 1100)]  # n, k

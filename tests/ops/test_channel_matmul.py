@@ -10,6 +10,8 @@ from kit.arrays import random
 from kit.ops_graphs import model, node, session, value
 from tamiz_ops import reference
 
+pytestmark = pytest.mark.slow
+
 ISAS = tamiz_ops.cpu()["isas"]
 SIZES = [(1, 1), (17, 33), (64, 576), (65, 31), (192, 576), (200, 333), (576, 64)]  # n, k
 

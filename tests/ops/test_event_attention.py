@@ -13,6 +13,8 @@ from kit.attention_case import ROUNDED_STEP, assert_rounded
 from kit.ops_graphs import model, node, session, value
 from tamiz_ops import event_attention_reference, reference
 
+pytestmark = pytest.mark.slow
+
 ISAS = tamiz_ops.cpu()["isas"]
 F = np.float32
 PROMPT, STEPS, DIM = 100, 12, 32

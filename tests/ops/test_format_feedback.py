@@ -15,6 +15,8 @@ from tamiz_ops.formats import (
     quantise_with_feedback,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def correlated(k: int, count: int) -> np.ndarray:
     """Inputs ``[count, k]`` that 24 factors explain in part, with a second moment of Xᵀ X."""

@@ -9,6 +9,8 @@ from tamiz.api import dequantise, quantise
 from tamiz_ops.formats import FITTED, find_format
 from tamiz_ops.formats import quantise as quantise_format
 
+pytestmark = pytest.mark.slow
+
 #: Largest relative error of normally distributed weights, ‖W − Ŵ‖ / ‖W‖, with equal costs.
 ERRORS = {
     "q8_0": 0.0049,

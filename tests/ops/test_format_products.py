@@ -11,6 +11,8 @@ from kit.arrays import random
 from kit.gguf_blocks import random_blocks
 from tamiz_ops import formats, reference
 
+pytestmark = pytest.mark.slow
+
 ISAS = tamiz_ops.cpu()["isas"]
 OF_GGUF = [f for f in formats.FORMATS.values() if f.gguf]
 each_format = pytest.mark.parametrize("format", OF_GGUF, ids=lambda f: f.name)

@@ -11,6 +11,8 @@ import tamiz_ops
 from kit.arrays import random
 from tamiz_ops import reference
 
+pytestmark = pytest.mark.slow
+
 ISAS = tamiz_ops.cpu()["isas"]
 
 

@@ -12,6 +12,8 @@ from kit.arrays import random
 from kit.ops_graphs import model, node, session, value
 from tamiz_ops.deltas import splitmix64
 
+pytestmark = pytest.mark.slow
+
 ISAS = tamiz_ops.cpu()["isas"]
 BASE, SEED = 0.003, 7
 

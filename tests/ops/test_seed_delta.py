@@ -11,6 +11,8 @@ from kit.arrays import random
 from kit.ops_graphs import model, node, session
 from tamiz_ops import reference
 
+pytestmark = pytest.mark.slow
+
 ISAS = tamiz_ops.cpu()["isas"]
 BASES = ["none", "xor-circulant", "hadamard"]
 

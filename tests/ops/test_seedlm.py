@@ -9,6 +9,8 @@ import tamiz_ops
 from kit.arrays import random
 from tamiz_ops import reference
 
+pytestmark = pytest.mark.slow
+
 ISAS = tamiz_ops.cpu()["isas"]
 NOTHING = np.zeros(64, np.uint8)
 

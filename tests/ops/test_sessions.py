@@ -21,6 +21,8 @@ from kit.fused_layer import (
     layer_session,
 )
 
+pytestmark = pytest.mark.slow
+
 CAPACITY = 32
 
 

@@ -10,6 +10,8 @@ import pytest
 import tamiz_ops
 from tamiz_ops import reference, sketch_reference
 
+pytestmark = pytest.mark.slow
+
 ISAS = tamiz_ops.cpu()["isas"]
 F = np.float32
 

@@ -5,6 +5,8 @@ import pytest
 from kit.conformance import cases
 from tamiz.testing import Case, TechniqueTests
 
+pytestmark = pytest.mark.slow
+
 
 class TestConformance(TechniqueTests):
     @pytest.fixture(params=cases(), ids=lambda case: case.technique)

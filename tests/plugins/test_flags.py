@@ -18,6 +18,8 @@ from kit.flag_cases import CASES
 from tamiz.plugins import load
 from tamiz.testing import write_tiny_llama
 
+pytestmark = pytest.mark.slow
+
 #: Every flag of the installed techniques.
 FLAGS = [flag for technique in load().techniques().values() for flag in technique.flags()]
 #: Flags that change no build, each with a test of its own below.

@@ -12,6 +12,8 @@ from tamiz.plugins import load
 from tamiz.testing import Case, export_tiny_llama
 from tamiz.testing.trial import Trial
 
+pytestmark = pytest.mark.slow
+
 PAIRS = list(combinations(cases(), 2))
 #: Groups of which two are never at one site, with what the techniques' documents say of them.
 APART = [

@@ -17,6 +17,8 @@ from tamiz.files.bundle import Bundle
 from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 
+pytestmark = pytest.mark.slow
+
 #: More keys than attention sums in one range, and more than it leaves to one task.
 TOKENS = [(7 * i * i + 3 * i) % 250 + 2 for i in range(300)]
 

@@ -26,6 +26,8 @@ from tamiz.reporting.report import Report
 from tamiz.runtime.embedding.encoder import Encoder
 from tamiz.runtime.load import load_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:

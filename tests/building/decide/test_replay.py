@@ -12,6 +12,8 @@ from kit.command_line import ok, refused
 from kit.encoders import write_encoder
 from kit.folders import TIMED, contents
 
+pytestmark = pytest.mark.slow
+
 #: Files that hold what a build did, not the model.
 
 

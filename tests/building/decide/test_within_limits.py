@@ -23,6 +23,8 @@ from tamiz.reporting.report import Report
 from tamiz.survey.export import export
 from tamiz.testing.tiny_llama import write_tiny_llama
 
+pytestmark = pytest.mark.slow
+
 TEXT = "The quick brown fox jumps over the lazy dog. Hello world, hello allocator! " * 200
 
 

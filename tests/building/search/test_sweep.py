@@ -18,6 +18,8 @@ from tamiz.files.errors import TamizError
 from tamiz.plugins import Plugin, Plugins
 from tamiz.runtime.model import Model
 
+pytestmark = pytest.mark.slow
+
 TEXT = "a sieve lets the small things through and keeps the large ones " * 200
 
 

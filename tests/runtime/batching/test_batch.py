@@ -22,6 +22,8 @@ from tamiz.runtime.batching.pages import PAGE
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 
+pytestmark = pytest.mark.slow
+
 #: Ways to keep keys, and products that choose what they read.
 NAMES = ["q4_1", "q8_0 kv-int8", "q4_1 window", "kwta", "gemma2 kv-int8"]
 RANDOM = np.random.default_rng(0)
