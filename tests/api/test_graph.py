@@ -36,7 +36,7 @@ def site(node: str, transposed: bool = False) -> Site:
 
 
 @pytest.mark.parametrize("add", ["y = Add(h, b)", "y = Add(b, h)"])
-def test_the_bias_after_a_matmul_belongs_to_the_linear(add: str):
+def test_the_bias_after_a_matmul_belongs_to_the_linear(add: str) -> None:
     model = graph(f"h = MatMul(x, w) {add}")
     linear = GraphEditor(model).linear(site("MatMul0"))
     assert (linear.input.name, linear.weight.name, linear.output.name) == ("x", "w", "y")
@@ -48,13 +48,13 @@ def test_the_bias_after_a_matmul_belongs_to_the_linear(add: str):
     ["y = Add(h, one)", "y = Add(h, h)", "a = Relu(h) y = Add(h, b)", "y = Mul(h, b)"],
     ids=["broadcast", "no constant", "product used elsewhere", "no Add"],
 )
-def test_other_additions_are_no_bias(rest: str):
+def test_other_additions_are_no_bias(rest: str) -> None:
     linear = GraphEditor(graph(f"h = MatMul(x, w) {rest}")).linear(site("MatMul0"))
     assert linear.bias is None
     assert linear.output.name == "h"
 
 
-def test_the_weight_is_a_view_of_the_mapped_file(tmp_path: Path):
+def test_the_weight_is_a_view_of_the_mapped_file(tmp_path: Path) -> None:
     ir.save(
         graph("y = MatMul(x, w)"),
         tmp_path / "model.onnx",
@@ -70,17 +70,17 @@ def test_the_weight_is_a_view_of_the_mapped_file(tmp_path: Path):
     assert weight_array(linear, site("MatMul0", transposed=True)).shape == (4, 2)
 
 
-def test_a_site_without_its_node_is_an_error():
+def test_a_site_without_its_node_is_an_error() -> None:
     with pytest.raises(TamizError, match=r"site linear\.w: the graph has no node 'gone'"):
         GraphEditor(graph("y = MatMul(x, w)")).linear(site("gone"))
 
 
-def test_a_node_without_a_constant_weight_is_an_error():
+def test_a_node_without_a_constant_weight_is_an_error() -> None:
     with pytest.raises(TamizError, match=r"node 'MatMul1' \(MatMul\): expected a constant weight"):
         GraphEditor(graph("h = Abs(x) y = MatMul(x, h)")).linear(site("MatMul1"))
 
 
-def test_only_transposes_and_identities_lead_to_a_weight():
+def test_only_transposes_and_identities_lead_to_a_weight() -> None:
     model = graph("t = Transpose(w) i = Identity(t) a = Abs(i) y = MatMul(x, a)")
     _, identity, absolute, _ = model.graph
     weight, transposed = constant_weight(identity.outputs[0])
@@ -89,7 +89,7 @@ def test_only_transposes_and_identities_lead_to_a_weight():
     assert constant_weight(model.graph.inputs[0]) is None
 
 
-def test_replacing_a_linear_keeps_its_output_name_and_layer():
+def test_replacing_a_linear_keeps_its_output_name_and_layer() -> None:
     model = graph("h = MatMul(x, w) y = Add(b, h)")
     model.graph[0].metadata_props[LAYER] = "7"
     linear = GraphEditor(model).linear(site("MatMul0"))
@@ -105,14 +105,14 @@ def test_replacing_a_linear_keeps_its_output_name_and_layer():
     assert model.graph.opset_imports["tamiz"] == 1
 
 
-def test_replacing_removes_what_only_the_old_node_used():
+def test_replacing_removes_what_only_the_old_node_used() -> None:
     model = graph("a = Abs(x) c = Neg(a) h = Relu(a) y = MatMul(c, w)")
     matmul = model.graph[3]
     GraphEditor(model).replace(matmul, "Other", [model.graph.inputs[0]], {})
     assert [n.op_type for n in model.graph] == ["Abs", "Relu", "Other"]
 
 
-def test_equal_constants_are_one():
+def test_equal_constants_are_one() -> None:
     editor = GraphEditor(graph("y = MatMul(x, w)"))
     first = editor.constant("packed", np.ones(2, np.float16))
     assert editor.constant("packed", np.ones(2, np.float16)) is first
@@ -128,7 +128,7 @@ def test_equal_constants_are_one():
         np.ones(2, np.int16),
     ],
 )
-def test_other_contents_are_another_constant(other):
+def test_other_contents_are_another_constant(other) -> None:
     editor = GraphEditor(graph("y = MatMul(x, w)"))
     first = editor.constant("packed", np.ones(2, np.float16))
     second = editor.constant("packed", other)
@@ -137,25 +137,25 @@ def test_other_contents_are_another_constant(other):
 
 
 @pytest.mark.parametrize("name", ["x", "h"])
-def test_a_constant_does_not_take_the_name_of_another_value(name):
+def test_a_constant_does_not_take_the_name_of_another_value(name) -> None:
     editor = GraphEditor(graph("h = MatMul(x, w) y = Relu(h)"))
     assert editor.constant(name, np.ones(2)).name == f"{name}.2"
 
 
-def test_a_constant_that_a_run_can_set_is_not_shared():
+def test_a_constant_that_a_run_can_set_is_not_shared() -> None:
     editor = GraphEditor(graph("y = MatMul(x, w)"))
     default = editor.constant("packed", np.ones(2))
     editor.model.graph.inputs.append(default)
     assert editor.constant("packed", np.ones(2)) is not default
 
 
-def test_a_port_that_the_op_does_not_have_is_an_error():
+def test_a_port_that_the_op_does_not_have_is_an_error() -> None:
     model = graph("y = MatMul(x, w)")
     with pytest.raises(ValueError, match="BlockMatMul has no input 'weights'; it has x, weight,"):
         GraphEditor(model).replace(model.graph[0], "BlockMatMul", {"weights": None}, {})
 
 
-def test_what_read_a_value_reads_the_one_that_follows_it():
+def test_what_read_a_value_reads_the_one_that_follows_it() -> None:
     model = graph("h = MatMul(x, w) a = Relu(h) y = Mul(h, a)")
     editor, matmul = GraphEditor(model), model.graph[0]
     new = editor.value("")
@@ -168,7 +168,7 @@ def test_what_read_a_value_reads_the_one_that_follows_it():
     assert [v is new for v in (model.graph[2].inputs[0], model.graph[3].inputs[0])] == [True, True]
 
 
-def test_a_state_is_an_input_and_an_output_of_the_graph():
+def test_a_state_is_an_input_and_an_output_of_the_graph() -> None:
     model = graph("y = MatMul(x, w)")
     editor = GraphEditor(model)
     past = editor.add_past("event.0", ["B", 3])

@@ -18,7 +18,7 @@ def tamiz():
     return run
 
 
-def test_run_prints_the_answer(tamiz, dense_dir):
+def test_run_prints_the_answer(tamiz, dense_dir) -> None:
     code, out, _ = tamiz("run", dense_dir, "--prompt", "hello", "--max-new-tokens", 5)
     assert code == 0
     assert out.endswith("\n")
@@ -26,7 +26,7 @@ def test_run_prints_the_answer(tamiz, dense_dir):
     assert (code, again) == (0, out)
 
 
-def test_run_prints_json(tamiz, dense_dir):
+def test_run_prints_json(tamiz, dense_dir) -> None:
     arguments = ["run", dense_dir, "--prompt", "hello", "--raw", "--max-new-tokens", 4, "--json"]
     code, out, _ = tamiz(*arguments, "--temperature", 1, "--seed", 1)
     assert code == 0
@@ -44,7 +44,7 @@ def test_run_prints_json(tamiz, dense_dir):
     assert json.loads(out)["decode_tok_s"] is None
 
 
-def test_run_takes_the_prompt_as_an_argument(tamiz, dense_dir):
+def test_run_takes_the_prompt_as_an_argument(tamiz, dense_dir) -> None:
     expected = tamiz("run", dense_dir, "--prompt", "hello", "--max-new-tokens", 5)
     assert expected[0] == 0
     assert tamiz("run", dense_dir, "hello", "--max-new-tokens", 5) == expected
@@ -68,33 +68,33 @@ def test_run_takes_the_prompt_as_an_argument(tamiz, dense_dir):
         ["--raw", "--system", "x"],
     ],
 )
-def test_run_refuses_bad_values(tamiz, dense_dir, arguments):
+def test_run_refuses_bad_values(tamiz, dense_dir, arguments) -> None:
     code, out, err = tamiz("run", dense_dir, "--prompt", "hello", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
 
 
-def test_run_refuses_what_is_no_bundle(tamiz, tmp_path):
+def test_run_refuses_what_is_no_bundle(tamiz, tmp_path) -> None:
     code, _, err = tamiz("run", tmp_path, "--prompt", "hello")
     assert code == 2
     assert "not a tamiz bundle" in err
 
 
 @pytest.mark.parametrize("command", [["run", "--prompt", "-"], ["chat"]])
-def test_stdin_that_is_not_utf8_is_refused(tamiz, dense_dir, command):
+def test_stdin_that_is_not_utf8_is_refused(tamiz, dense_dir, command) -> None:
     code, out, err = tamiz(*command, dense_dir, stdin=b"a\xff\n")
     assert (code, out) == (2, "")
     assert err.startswith("error: the text holds '\\udcff' at character")
 
 
-def test_chat_answers_every_line(tamiz, dense_dir):
+def test_chat_answers_every_line(tamiz, dense_dir) -> None:
     code, out, _ = tamiz("chat", dense_dir, "--max-new-tokens", 3, stdin="hello\n\nhello\n")
     assert code == 0
     assert out.endswith("\n")
 
 
-def test_a_forged_kv_cache_is_told(tamiz, dense_dir, tmp_path):
+def test_a_forged_kv_cache_is_told(tamiz, dense_dir, tmp_path) -> None:
     bundle = shutil.copytree(dense_dir, tmp_path / "forged")
     manifest = json.loads((bundle / "tamiz.json").read_text())
     manifest["kv_cache"] = "shared"
@@ -105,7 +105,9 @@ def test_a_forged_kv_cache_is_told(tamiz, dense_dir, tmp_path):
     assert err.count("\n") == 1
 
 
-def test_eval_prints_the_contracted_keys(tamiz, dense_dir, shared_dir, tmp_path, monkeypatch):
+def test_eval_prints_the_contracted_keys(
+    tamiz, dense_dir, shared_dir, tmp_path, monkeypatch
+) -> None:
     monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n, _: [ids[:100]] * n)
     text = tmp_path / "text.txt"
     text.write_text("hello world, " * 100, "utf-8")
@@ -126,7 +128,7 @@ def test_eval_prints_the_contracted_keys(tamiz, dense_dir, shared_dir, tmp_path,
     assert report["kl_decode"] == pytest.approx(0, abs=1e-6)
 
 
-def test_eval_scores_windows_of_a_length_and_their_last_tokens(tamiz, shared_dir, tmp_path):
+def test_eval_scores_windows_of_a_length_and_their_last_tokens(tamiz, shared_dir, tmp_path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("hello world, " * 100, "utf-8")
     arguments = ["eval", shared_dir, "--text", text, "--windows", 2, "--json"]
@@ -145,7 +147,7 @@ def test_eval_scores_windows_of_a_length_and_their_last_tokens(tamiz, shared_dir
     assert scored("--window", 64, "--last", 8)["ppl_decode"] != whole["ppl_decode"]
 
 
-def test_eval_decodes_what_it_does_not_know(tamiz, shared_dir, tmp_path, monkeypatch):
+def test_eval_decodes_what_it_does_not_know(tamiz, shared_dir, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tamiz.evaluation.windows.cut", lambda ids, n, _: [ids[:100]] * n)
     text = tmp_path / "text.txt"
     text.write_text("hello world, " * 100, "utf-8")
@@ -158,7 +160,7 @@ def test_eval_decodes_what_it_does_not_know(tamiz, shared_dir, tmp_path, monkeyp
     assert "ppl_decode" in json.loads(out)
 
 
-def test_eval_refuses_unreadable_text(tamiz, dense_dir, tmp_path):
+def test_eval_refuses_unreadable_text(tamiz, dense_dir, tmp_path) -> None:
     code, _, err = tamiz("eval", dense_dir, "--text", tmp_path / "missing.txt")
     assert code == 2
     assert "missing.txt: cannot be read: No such file" in err
@@ -169,13 +171,13 @@ def test_eval_refuses_unreadable_text(tamiz, dense_dir, tmp_path):
 
 
 @pytest.mark.parametrize("contexts", ["", "a", "1,,2", "0", "-5", "1.5"])
-def test_bench_refuses_bad_contexts(tamiz, dense_dir, contexts):
+def test_bench_refuses_bad_contexts(tamiz, dense_dir, contexts) -> None:
     code, _, err = tamiz("bench", dense_dir, "--context", contexts)
     assert code == 2
     assert "is not a list of whole numbers" in err
 
 
-def test_bench_prints_a_table(tamiz, dense_dir, monkeypatch):
+def test_bench_prints_a_table(tamiz, dense_dir, monkeypatch) -> None:
     monkeypatch.setattr("tamiz.evaluation.bench.ROUNDS", 1)
     monkeypatch.setattr("tamiz.evaluation.bench.PAUSE", 0.0)
     monkeypatch.setattr("tamiz.evaluation.bench.read_bandwidth", lambda threads: 1.0)

@@ -11,14 +11,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def quick(monkeypatch):
+def quick(monkeypatch) -> None:
     monkeypatch.setattr(bench, "ROUNDS", 2)
     monkeypatch.setattr(bench, "TOKENS", 3)
     monkeypatch.setattr(bench, "PAUSE", 0.0)
     monkeypatch.setattr(bench, "read_bandwidth", lambda threads: 10.0 * threads)
 
 
-def test_a_bundle_alone(quick, dense_dir):
+def test_a_bundle_alone(quick, dense_dir) -> None:
     told: list[Any] = []
     report = bench.bench(dense_dir, None, (16, 64), 1, told.append)
     assert set(report["decode_tok_s"]) == set(report["prefill_tok_s"]) == {"16", "64"}
@@ -32,7 +32,7 @@ def test_a_bundle_alone(quick, dense_dir):
     assert told == ["prefill of 16", "decode at 16", "prefill of 64", "decode at 64"]
 
 
-def test_a_bundle_against_another(quick, dense_dir, shared_dir):
+def test_a_bundle_against_another(quick, dense_dir, shared_dir) -> None:
     report = bench.bench(shared_dir, dense_dir, (16,), 1)
     assert set(report["against"]) == {
         "decode_tok_s",
@@ -45,17 +45,17 @@ def test_a_bundle_against_another(quick, dense_dir, shared_dir):
     assert report["ratio"]["decode_tok_s"]["16"] > 0
 
 
-def test_ratios_compare_within_a_round():
+def test_ratios_compare_within_a_round() -> None:
     ours, theirs = {128: [10.0, 100.0, 12.0]}, {128: [5.0, 50.0, 4.0]}
     assert bench.ratios(ours, theirs) == {"128": 2.0}
     assert bench.medians(ours) == {"128": 12.0}
 
 
-def test_the_spread_is_the_range_relative_to_the_median():
+def test_the_spread_is_the_range_relative_to_the_median() -> None:
     assert bench.spreads({128: [10.0, 11.0, 12.0], 512: [7.0]}) == {"128": 0.182, "512": 0.0}
 
 
-def test_load_by_other_programs_is_measured(quick, dense_dir, monkeypatch):
+def test_load_by_other_programs_is_measured(quick, dense_dir, monkeypatch) -> None:
     monkeypatch.setattr(bench, "LOAD_SECONDS", 0.3)
     command = [sys.executable, "-c", "while True: pass"]
     with subprocess.Popen(command) as busy:
@@ -65,7 +65,7 @@ def test_load_by_other_programs_is_measured(quick, dense_dir, monkeypatch):
     assert set(report["spread"]["decode_tok_s"]) == {"16"}
 
 
-def test_a_context_beyond_the_limit_is_refused(quick, dense_dir):
+def test_a_context_beyond_the_limit_is_refused(quick, dense_dir) -> None:
     message = r"--context 254 leaves no room for 11 .* limit is 256 .* expected --context 245 or"
     with pytest.raises(TamizError, match=message):
         bench.bench(dense_dir, None, (16, 254), 1)
@@ -77,17 +77,17 @@ def test_a_context_beyond_the_limit_is_refused(quick, dense_dir):
 )
 def test_default_contexts_are_those_that_the_model_can_read(
     quick, dense_dir, monkeypatch, contexts, measured
-):
+) -> None:
     monkeypatch.setattr(bench, "CONTEXTS", contexts)
     assert set(bench.bench(dense_dir, None, None, 1)["decode_tok_s"]) == measured
 
 
-def test_what_is_no_bundle_is_refused(quick, tmp_path):
+def test_what_is_no_bundle_is_refused(quick, tmp_path) -> None:
     with pytest.raises(TamizError, match="not a tamiz bundle"):
         bench.bench(tmp_path, None, (16,), 1)
 
 
-def test_an_engine_that_dies_leaves_its_last_words():
+def test_an_engine_that_dies_leaves_its_last_words() -> None:
     with pytest.raises(TamizError, match=r"peer: .* ended with code 3: no such peer"):
         bench.Child(
             "peer",
@@ -108,12 +108,12 @@ sys.exit("out of memory")
 """
 
 
-def test_an_engine_that_died_before_a_command_leaves_its_last_words():
+def test_an_engine_that_died_before_a_command_leaves_its_last_words() -> None:
     child = bench.Child("peer", [sys.executable, "-c", DYING])
     with pytest.raises(TamizError, match=r"peer: .* ended with code 1: out of memory"):
         child.prefill(16)
     child.close()  # as what measures several engines does afterwards
 
 
-def test_the_bandwidth_probe_reads_something():
+def test_the_bandwidth_probe_reads_something() -> None:
     assert 0.1 < bench.read_bandwidth(1) < 10_000

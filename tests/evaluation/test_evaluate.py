@@ -38,13 +38,13 @@ def direct(model: Model, first: int) -> float:
     return float(np.exp(nll.mean()))
 
 
-def test_perplexity_is_that_of_a_direct_computation(model):
+def test_perplexity_is_that_of_a_direct_computation(model) -> None:
     quality = evaluate.perplexity(model, WINDOWS)
     assert quality.ppl == pytest.approx(direct(model, 1), rel=1e-6)
     assert quality.ppl_from_16 == pytest.approx(direct(model, 16), rel=1e-6)
 
 
-def test_slices_do_not_change_the_perplexity(model, monkeypatch):
+def test_slices_do_not_change_the_perplexity(model, monkeypatch) -> None:
     whole = evaluate.perplexity(model, WINDOWS)
     monkeypatch.setattr(scores, "_SLICE", 7)
     monkeypatch.setattr(scores, "_ROWS", 3)
@@ -53,7 +53,7 @@ def test_slices_do_not_change_the_perplexity(model, monkeypatch):
     assert sliced.ppl_from_16 == pytest.approx(whole.ppl_from_16, rel=1e-6)
 
 
-def test_comparison_is_that_of_a_direct_computation(dense, other):
+def test_comparison_is_that_of_a_direct_computation(dense, other) -> None:
     result = evaluate.compare(other, Reference(dense), WINDOWS)
     p, q = log_p(dense), log_p(other)
     assert result.kl_mean == pytest.approx((np.exp(p) * (p - q)).sum(axis=-1).mean(), rel=1e-5)
@@ -64,12 +64,14 @@ def test_comparison_is_that_of_a_direct_computation(dense, other):
     assert result.dppl == pytest.approx(worse - 1, abs=1e-6)
 
 
-def test_a_model_agrees_with_itself(dense):
+def test_a_model_agrees_with_itself(dense) -> None:
     result = evaluate.compare(dense, Reference(dense), WINDOWS)
     assert (result.dppl, result.kl_mean, result.top1_agreement) == (0, 0, 1)
 
 
-def test_scores_that_are_kept_on_disk_are_those_of_the_model(dense, other, tmp_path, monkeypatch):
+def test_scores_that_are_kept_on_disk_are_those_of_the_model(
+    dense, other, tmp_path, monkeypatch
+) -> None:
     direct = evaluate.compare(other, Reference(dense), WINDOWS)
     reference = Reference(dense, tmp_path)
     first = evaluate.compare(other, reference, WINDOWS)
@@ -82,7 +84,7 @@ def test_scores_that_are_kept_on_disk_are_those_of_the_model(dense, other, tmp_p
     assert size == 2 * sum(len(window) - 1 for window in WINDOWS) * dense.vocabulary
 
 
-def test_windows_that_are_read_side_by_side_give_the_same(dense, shared, tmp_path):
+def test_windows_that_are_read_side_by_side_give_the_same(dense, shared, tmp_path) -> None:
     one, two = (tmp_path / name for name in ("one", "two"))
     one.mkdir(), two.mkdir()
     alone = evaluate.compare(shared, Reference(dense, one), WINDOWS, Steps(16))
@@ -91,7 +93,7 @@ def test_windows_that_are_read_side_by_side_give_the_same(dense, shared, tmp_pat
     assert evaluate.compare(shared, reference, WINDOWS, Steps(16), at_once=2) == alone
 
 
-def test_a_full_disk_only_costs_time(dense, other, tmp_path, monkeypatch):
+def test_a_full_disk_only_costs_time(dense, other, tmp_path, monkeypatch) -> None:
     full = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
     kept = evaluate.compare(other, Reference(dense, tmp_path), WINDOWS)
@@ -99,11 +101,11 @@ def test_a_full_disk_only_costs_time(dense, other, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_windows_do_not_overlap_and_the_rest_is_left():
+def test_windows_do_not_overlap_and_the_rest_is_left() -> None:
     assert windows.cut(range(10), 2, 4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_windows_of_a_calibration_lie_all_over_the_text():
+def test_windows_of_a_calibration_lie_all_over_the_text() -> None:
     found = windows.spread(range(2000), 40, 5)
     starts = [tokens[0] // 5 for tokens in found]
     assert all(tokens == list(range(tokens[0], tokens[0] + 5)) for tokens in found)
@@ -117,26 +119,26 @@ def test_windows_of_a_calibration_lie_all_over_the_text():
 
 
 @given(st.integers(1, 70), st.integers(0, 300))
-def test_windows_of_a_calibration_do_not_overlap(count, more):
+def test_windows_of_a_calibration_do_not_overlap(count, more) -> None:
     found = windows.spread(range(3 * (count + more) + 2), count, 3)
     assert len(found) == count
     assert len(set(chain.from_iterable(found))) == 3 * count
 
 
-def test_a_short_text_is_refused(dense, tmp_path):
+def test_a_short_text_is_refused(dense, tmp_path) -> None:
     (tmp_path / "short.txt").write_text("hello" * 5, "utf-8")
     reason = r"short\.txt: the text has 5 tokens, expected at least 2048 \(2 windows"
     with pytest.raises(TamizError, match=reason):
         windows.read_windows(tmp_path / "short.txt", dense.bundle, 2)
 
 
-def test_other_vocabularies_cannot_be_compared(dense, other, monkeypatch):
+def test_other_vocabularies_cannot_be_compared(dense, other, monkeypatch) -> None:
     monkeypatch.setattr(other, "vocabulary", 7)
     with pytest.raises(TamizError, match=r"has 7 logits, but .* has 262"):
         evaluate.compare(other, Reference(dense), WINDOWS)
 
 
-def test_decoding_gives_what_reading_gives(dense, shared):
+def test_decoding_gives_what_reading_gives(dense, shared) -> None:
     result = evaluate.compare(shared, Reference(dense), WINDOWS, steps=Steps(16))
     assert result.built.ppl_decode == pytest.approx(direct(shared, 16), rel=1e-5)
     read = evaluate.perplexity(dense, WINDOWS)
@@ -148,7 +150,7 @@ def test_decoding_gives_what_reading_gives(dense, shared):
 
 
 @pytest.mark.parametrize(("start", "rows"), [(2, 1), (60, 1), (61, 8), (16, 8), (99, 3)])
-def test_steps_may_begin_late_and_have_several_tokens(dense, shared, start, rows):
+def test_steps_may_begin_late_and_have_several_tokens(dense, shared, start, rows) -> None:
     steps = Steps(start, rows)
     result = evaluate.compare(shared, Reference(dense), WINDOWS, steps=steps)
     assert result.built.ppl_decode == pytest.approx(direct(shared, start), rel=1e-5)
@@ -156,7 +158,7 @@ def test_steps_may_begin_late_and_have_several_tokens(dense, shared, start, rows
     assert evaluate.perplexity(shared, WINDOWS, steps=steps) == result.built
 
 
-def test_the_error_is_that_of_the_steps_where_these_lose_more(dense, shared, monkeypatch):
+def test_the_error_is_that_of_the_steps_where_these_lose_more(dense, shared, monkeypatch) -> None:
     step = type(shared.sequence()).step
     monkeypatch.setattr(
         type(shared.sequence()), "step", lambda self, token: 2.0 * step(self, token)
@@ -170,7 +172,9 @@ def test_the_error_is_that_of_the_steps_where_these_lose_more(dense, shared, mon
     assert found.kl_decode > found.kl_mean
 
 
-def test_late_steps_add_what_they_lose_to_the_loss_of_all_positions(dense, other, monkeypatch):
+def test_late_steps_add_what_they_lose_to_the_loss_of_all_positions(
+    dense, other, monkeypatch
+) -> None:
     step = type(other.sequence()).step
     monkeypatch.setattr(type(other.sequence()), "step", lambda self, token: 2.0 * step(self, token))
     found = evaluate.compare(other, Reference(dense), WINDOWS, steps=Steps(60))
@@ -187,7 +191,7 @@ def test_late_steps_add_what_they_lose_to_the_loss_of_all_positions(dense, other
     assert found.kl_decode == pytest.approx(diverged + further, rel=1e-4)
 
 
-def test_a_token_that_dense_never_writes_adds_nothing(dense, shared, monkeypatch):
+def test_a_token_that_dense_never_writes_adds_nothing(dense, shared, monkeypatch) -> None:
     def sharp(logits):
         return 3000 * logits
 
@@ -205,7 +209,7 @@ def test_a_token_that_dense_never_writes_adds_nothing(dense, shared, monkeypatch
     assert np.isinf(result.built.ppl_decode)
 
 
-def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch):
+def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch) -> None:
     step = type(shared.sequence()).step
     monkeypatch.setattr(
         type(shared.sequence()), "step", lambda self, token: 0.5 * step(self, token)
@@ -223,7 +227,7 @@ def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch):
     )
 
 
-def test_equal_windows_are_read_while_one_of_them_is_written(dense, tmp_path, monkeypatch):
+def test_equal_windows_are_read_while_one_of_them_is_written(dense, tmp_path, monkeypatch) -> None:
     reference, window = Reference(dense, tmp_path), WINDOWS[0]
     expected = [log_p for _, log_p, _ in reference.scores(window)]
     reading, run, found = reference.scores(window), Reference._run, []

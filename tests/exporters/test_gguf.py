@@ -89,7 +89,7 @@ def random_ids(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_equal_the_model_in_numpy(tmp_path, name):
+def test_logits_equal_the_model_in_numpy(tmp_path, name) -> None:
     model, folder = export(tmp_path, tiny_gguf.random_model(**MODELS[name]))
     ids = random_ids(2, 33)
     positions = np.broadcast_to(np.arange(33), ids.shape)
@@ -98,7 +98,7 @@ def test_logits_equal_the_model_in_numpy(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_layer_is_recognised_and_computes_the_same(tmp_path, name):
+def test_every_layer_is_recognised_and_computes_the_same(tmp_path, name) -> None:
     held, folder = export(tmp_path, tiny_gguf.random_model(**MODELS[name]))
     bundles.write_manifest(folder, "dense", Source("tiny.gguf"))
     found = survey(Bundle.open(folder), plugins.load())
@@ -121,7 +121,7 @@ def test_every_layer_is_recognised_and_computes_the_same(tmp_path, name):
     ids=lambda kind: kind.name,
 )
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
-def test_initializers_are_the_dequantised_weights_bit_for_bit(tmp_path, kind, architecture):
+def test_initializers_are_the_dequantised_weights_bit_for_bit(tmp_path, kind, architecture) -> None:
     model = tiny_gguf.random_model(architecture=architecture, tied=False)
     model, folder = export(tmp_path, model, kind)
     initializers = ir.load(folder / "model.onnx").graph.initializers
@@ -132,7 +132,7 @@ def test_initializers_are_the_dequantised_weights_bit_for_bit(tmp_path, kind, ar
         np.testing.assert_array_equal(found, expected.T if transposed else expected, name)
 
 
-def test_tied_head_is_stored_once(tmp_path):
+def test_tied_head_is_stored_once(tmp_path) -> None:
     model, folder = export(tmp_path, tiny_gguf.random_model())
     initializers = ir.load(folder / "model.onnx").graph.initializers
     shapes = [tuple(value.shape) for value in initializers.values()]
@@ -140,7 +140,7 @@ def test_tied_head_is_stored_once(tmp_path):
     assert (model.hidden, model.vocabulary) not in shapes
 
 
-def test_interface_is_that_of_optimum(tmp_path):
+def test_interface_is_that_of_optimum(tmp_path) -> None:
     _, folder = export(tmp_path, tiny_gguf.random_model())
     session = ort.InferenceSession(folder / "model.onnx")
     total = "past_sequence_length + sequence_length"
@@ -160,7 +160,7 @@ def test_interface_is_that_of_optimum(tmp_path):
     assert {node.name: node.shape for node in session.get_outputs()} == outputs
 
 
-def test_decoding_with_past_equals_one_pass(tmp_path):
+def test_decoding_with_past_equals_one_pass(tmp_path) -> None:
     _, folder = export(tmp_path, tiny_gguf.random_model())
     ids = random_ids(2, 12)
     whole = run(folder, ids)
@@ -174,7 +174,7 @@ def test_decoding_with_past_equals_one_pass(tmp_path):
     assert relative_error(past[0], whole[1]) < RELATIVE_ERROR
 
 
-def test_left_padded_batch_equals_single_runs(tmp_path):
+def test_left_padded_batch_equals_single_runs(tmp_path) -> None:
     _, folder = export(tmp_path, tiny_gguf.random_model())
     lengths, longest = (3, 7, 10), 10
     texts = [random_ids(length) for length in lengths]
@@ -188,7 +188,7 @@ def test_left_padded_batch_equals_single_runs(tmp_path):
         assert relative_error(row[longest - len(text) :], alone) < RELATIVE_ERROR
 
 
-def test_holes_in_the_attention_mask(tmp_path):
+def test_holes_in_the_attention_mask(tmp_path) -> None:
     model, folder = export(tmp_path, tiny_gguf.random_model())
     ids = random_ids(2, 9)
     mask = np.array([[1, 1, 0, 0, 1, 1, 0, 1, 1], [1, 0, 1, 1, 1, 1, 1, 0, 1]])
@@ -197,7 +197,7 @@ def test_holes_in_the_attention_mask(tmp_path):
     assert relative_error(run(folder, ids, mask, positions)[0], expected) < RELATIVE_ERROR
 
 
-def test_weights_lie_aligned_in_one_file_beside_the_model(tmp_path):
+def test_weights_lie_aligned_in_one_file_beside_the_model(tmp_path) -> None:
     _, folder = export(tmp_path, tiny_gguf.random_model())
     tensors = [v.const_value for v in ir.load(folder / "model.onnx").graph.initializers.values()]
     external = [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
@@ -207,7 +207,7 @@ def test_weights_lie_aligned_in_one_file_beside_the_model(tmp_path):
     assert (folder / "model.onnx").stat().st_size < 100_000
 
 
-def test_configuration_files(tmp_path):
+def test_configuration_files(tmp_path) -> None:
     model = tiny_gguf.random_model(architecture="qwen2", biases=True, rope_factor=2.0)
     _, folder = export(tmp_path, model)
     config = json.loads((folder / "config.json").read_text())
@@ -238,7 +238,7 @@ def node_attributes(folder: Path, op_type: str) -> list[dict[str, Any]]:
     return [{key: each.value for key, each in node.attributes.items()} for node in nodes]
 
 
-def test_a_gemma2_has_its_caps_and_windows_where_the_file_says_none(tmp_path):
+def test_a_gemma2_has_its_caps_and_windows_where_the_file_says_none(tmp_path) -> None:
     """As llama.cpp reads the first files of Gemma 2."""
     path = tmp_path / "tiny.gguf"
     tiny_gguf.write(path, tiny_gguf.random_model(**GEMMA2), gemma2__context_length=8192)
@@ -253,7 +253,7 @@ def test_a_gemma2_has_its_caps_and_windows_where_the_file_says_none(tmp_path):
     assert [node.get("window", 0) for node in found] == [4096, 0, 4096]
 
 
-def test_a_gemma2_of_46_layers_is_scaled_by_its_width(tmp_path):
+def test_a_gemma2_of_46_layers_is_scaled_by_its_width(tmp_path) -> None:
     """The model of 27B divides scores by the root of hidden size / heads, not of the head size."""
     model = tiny_gguf.random_model(
         architecture="gemma2", layers=46, heads=2, soft_caps=(50.0, 30.0)
@@ -265,14 +265,14 @@ def test_a_gemma2_of_46_layers_is_scaled_by_its_width(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["attn_logit_softcapping", "final_logit_softcapping"])
-def test_refuses_a_soft_cap_that_is_no_positive_number(tmp_path, key):
+def test_refuses_a_soft_cap_that_is_no_positive_number(tmp_path, key) -> None:
     message = rf"gemma2\.{key}: found -2.0, expected a positive number"
     metadata: dict[str, Any] = {f"gemma2__{key}": -2.0}
     with pytest.raises(TamizError, match=message):
         export(tmp_path, tiny_gguf.random_model(**GEMMA2), **metadata)
 
 
-def test_what_the_file_says_of_its_origin_is_kept(tmp_path):
+def test_what_the_file_says_of_its_origin_is_kept(tmp_path) -> None:
     entries: dict[str, Any] = {"quantize__imatrix__dataset": "wiki.txt"}
     entries["quantize__imatrix__chunks_count"] = 141
     _, folder = export(tmp_path, tiny_gguf.random_model(), **entries)
@@ -293,26 +293,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_refuses_a_window_that_the_architecture_has_not(tmp_path):
+def test_refuses_a_window_that_the_architecture_has_not(tmp_path) -> None:
     with pytest.raises(TamizError, match="sliding_window: found 64, expected 0"):
         export(tmp_path, tiny_gguf.random_model(architecture="qwen2", window=64))
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refuses_what_the_graph_does_not_have(tmp_path, name):
+def test_refuses_what_the_graph_does_not_have(tmp_path, name) -> None:
     metadata, message = REFUSED[name]
     with pytest.raises(TamizError, match=message):
         export(tmp_path, tiny_gguf.random_model(), **metadata)
 
 
-def test_refuses_an_unknown_architecture(tmp_path):
+def test_refuses_an_unknown_architecture(tmp_path) -> None:
     with pytest.raises(
         TamizError, match=r"general\.architecture: found gpt7, expected one of llama"
     ):
         export(tmp_path, tiny_gguf.random_model(architecture="gpt7"))
 
 
-def test_says_what_a_known_architecture_would_need(tmp_path):
+def test_says_what_a_known_architecture_would_need(tmp_path) -> None:
     with pytest.raises(
         TamizError, match=r"found olmoe \(not supported: a mixture .*\), expected one of llama"
     ):
@@ -336,7 +336,7 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("name", MISFITS)
-def test_refuses_tensors_that_do_not_fit(tmp_path, name):
+def test_refuses_tensors_that_do_not_fit(tmp_path, name) -> None:
     tensor, value, message = MISFITS[name]
     model = tiny_gguf.random_model()
     weights = {k: v for k, v in (model.weights | {tensor: value}).items() if v is not None}
@@ -346,14 +346,14 @@ def test_refuses_tensors_that_do_not_fit(tmp_path, name):
 
 @pytest.mark.parametrize("kind", [Type.F32, Type.Q8_0], ids=lambda kind: kind.name)
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
-def test_refuses_weights_that_are_not_finite(tmp_path, kind):
+def test_refuses_weights_that_are_not_finite(tmp_path, kind) -> None:
     model = tiny_gguf.random_model()
     model.weights["model.layers.1.mlp.up_proj.weight"][3, 5] = np.inf
     with pytest.raises(TamizError, match=r"blk\.1\.ffn_up\.weight: found NaN or infinity"):
         export(tmp_path, model, kind)
 
 
-def test_refuses_a_small_tensor_that_is_not_finite(tmp_path):
+def test_refuses_a_small_tensor_that_is_not_finite(tmp_path) -> None:
     """Small ones lie in the graph's own file."""
     model = tiny_gguf.random_model()
     model.weights["model.layers.1.input_layernorm.weight"][3] = np.nan
@@ -361,7 +361,7 @@ def test_refuses_a_small_tensor_that_is_not_finite(tmp_path):
         export(tmp_path, model)
 
 
-def test_a_missing_file_and_a_missing_package(tmp_path, monkeypatch):
+def test_a_missing_file_and_a_missing_package(tmp_path, monkeypatch) -> None:
     with pytest.raises(TamizError, match="no such file, expected a GGUF model"):
         gguf.export(str(tmp_path / "none.gguf"), tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -369,7 +369,7 @@ def test_a_missing_file_and_a_missing_package(tmp_path, monkeypatch):
         gguf.export("smollm2", tmp_path)
 
 
-def test_accepts():
+def test_accepts() -> None:
     assert gguf.accepts("smollm2")
     assert gguf.accepts("folder/Model.GGUF")
     assert not gguf.accepts("model.onnx")

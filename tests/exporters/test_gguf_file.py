@@ -46,7 +46,7 @@ def read(tmp_path: Path, content: bytes) -> GgufFile:
     return GgufFile(path)
 
 
-def test_reads_what_gguf_writes(tmp_path):
+def test_reads_what_gguf_writes(tmp_path) -> None:
     path = tmp_path / "x.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_uint32("number", 7)
@@ -145,7 +145,7 @@ ABSURD = {
 
 
 @pytest.mark.parametrize("name", ABSURD)
-def test_absurd_files_cost_one_sentence(tmp_path, name):
+def test_absurd_files_cost_one_sentence(tmp_path, name) -> None:
     content, message = ABSURD[name]
     with pytest.raises(TamizError, match=message) as caught:
         read(tmp_path, content)
@@ -169,7 +169,7 @@ def tiny(tmp_path_factory) -> bytes:
     return path.read_bytes()
 
 
-def test_an_absurd_head_costs_no_memory(tmp_path):
+def test_an_absurd_head_costs_no_memory(tmp_path) -> None:
     model = tiny_gguf.random_model()
     path = tmp_path / "x.gguf"
     tiny_gguf.write(path, model)
@@ -182,7 +182,7 @@ def test_an_absurd_head_costs_no_memory(tmp_path):
         load_all(path)
 
 
-def test_every_truncation_is_told(tmp_path, tiny):
+def test_every_truncation_is_told(tmp_path, tiny) -> None:
     path = tmp_path / "x.gguf"
     for size in [*range(0, min(len(tiny), 20_000), 7), len(tiny) // 2, len(tiny) - 33]:
         path.write_bytes(tiny[:size])
@@ -192,7 +192,7 @@ def test_every_truncation_is_told(tmp_path, tiny):
 
 @settings(max_examples=300)
 @given(data=st.data())
-def test_damaged_bytes_never_cost_more_than_a_sentence(tmp_path_factory, tiny, data):
+def test_damaged_bytes_never_cost_more_than_a_sentence(tmp_path_factory, tiny, data) -> None:
     content = bytearray(tiny)
     places = st.integers(0, min(len(tiny), 12_000) - 1)
     damage = st.one_of(st.integers(0, 255), st.sampled_from([0, 0x7F, 0x80, 0xFF]))

@@ -39,7 +39,7 @@ def split(
     return whole, paths
 
 
-def test_parts_are_one_model(tmp_path):
+def test_parts_are_one_model(tmp_path) -> None:
     whole, paths = split(tmp_path)
     found = open_gguf(paths[0])
     assert set(found.tensors) == set(whole.tensors)
@@ -47,25 +47,25 @@ def test_parts_are_one_model(tmp_path):
         np.testing.assert_array_equal(found.tensors[name].dequantize(), tensor.dequantize())
 
 
-def test_one_file_is_a_model(tmp_path):
+def test_one_file_is_a_model(tmp_path) -> None:
     whole, _ = split(tmp_path)
     assert set(open_gguf(tmp_path / "whole.gguf").tensors) == set(whole.tensors)
 
 
-def test_another_part_is_refused(tmp_path):
+def test_another_part_is_refused(tmp_path) -> None:
     _, paths = split(tmp_path)
     with pytest.raises(TamizError, match=r"split\.no: found 1, expected 0; the model is named by"):
         open_gguf(paths[0].with_name(paths[1].name).rename(paths[0]))
 
 
-def test_a_missing_part_is_named(tmp_path):
+def test_a_missing_part_is_named(tmp_path) -> None:
     _, paths = split(tmp_path)
     paths[2].unlink()
     with pytest.raises(TamizError, match=r"found no part-00003-of-00003\.gguf, expected 3 parts"):
         open_gguf(paths[0])
 
 
-def test_a_name_without_numbers_is_refused(tmp_path):
+def test_a_name_without_numbers_is_refused(tmp_path) -> None:
     _, paths = split(tmp_path)
     with pytest.raises(TamizError, match=r"name: found a\.gguf, expected one that ends in -00001"):
         open_gguf(paths[0].rename(tmp_path / "a.gguf"))
@@ -79,7 +79,7 @@ def test_a_name_without_numbers_is_refused(tmp_path):
         ({"tensors.count": {0: 5}}, r"split\.tensors\.count: found 5, expected 2\d, as the parts"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused(tmp_path, changes, message):
+def test_parts_that_do_not_fit_are_refused(tmp_path, changes, message) -> None:
     _, paths = split(tmp_path, changes)
     with pytest.raises(TamizError, match=message):
         open_gguf(paths[0])

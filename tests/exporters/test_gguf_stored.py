@@ -66,7 +66,7 @@ def expected_logits(model: tiny_gguf.TinyModel) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_equal_the_model_in_numpy(tmp_path, plugins, name, kind):
+def test_logits_equal_the_model_in_numpy(tmp_path, plugins, name, kind) -> None:
     held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(**MODELS[name]), kind)
     assert bundle.manifest.weights == "stored"
     found = Model.load(bundle.path, threads=1).logits(ids())
@@ -74,7 +74,7 @@ def test_logits_equal_the_model_in_numpy(tmp_path, plugins, name, kind):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *SUPER_BLOCKS], ids=lambda kind: kind.name)
-def test_weights_of_sites_are_the_dequantised_ones_bit_for_bit(tmp_path, plugins, kind):
+def test_weights_of_sites_are_the_dequantised_ones_bit_for_bit(tmp_path, plugins, kind) -> None:
     model = tiny_gguf.random_model(tied=False, **(WIDE if kind in SUPER_BLOCKS else {}))
     held, bundle = exported(tmp_path, plugins, model, kind)
     found = survey(bundle, plugins)
@@ -88,7 +88,7 @@ def test_weights_of_sites_are_the_dequantised_ones_bit_for_bit(tmp_path, plugins
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_everything_is_recognised(tmp_path, plugins, name):
+def test_everything_is_recognised(tmp_path, plugins, name) -> None:
     held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(**MODELS[name]))
     found = survey(bundle, plugins)
     linears = 7 * held.layers + 1
@@ -98,7 +98,7 @@ def test_everything_is_recognised(tmp_path, plugins, name):
     assert len(found.sites) == linears + 1 + 2 * held.layers
 
 
-def test_the_bundle_is_about_as_long_as_its_source(tmp_path, plugins):
+def test_the_bundle_is_about_as_long_as_its_source(tmp_path, plugins) -> None:
     model = tiny_gguf.random_model(hidden=256, ffn=1024, head_dim=64, rotary_dim=64)
     _, bundle = exported(tmp_path, plugins, model)
     data = (bundle.path / "model.onnx.data").stat().st_size
@@ -106,7 +106,9 @@ def test_the_bundle_is_about_as_long_as_its_source(tmp_path, plugins):
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
-def test_a_build_without_requests_keeps_the_weights_and_scores_nothing(tmp_path, plugins, name):
+def test_a_build_without_requests_keeps_the_weights_and_scores_nothing(
+    tmp_path, plugins, name
+) -> None:
     held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(**MODELS[name]))
     report = build(bundle.path, tmp_path / "built", choose(plugins.techniques()), plugins)
     assert report.totals.replaced == 0
@@ -117,7 +119,7 @@ def test_a_build_without_requests_keeps_the_weights_and_scores_nothing(tmp_path,
     assert relative_error(model.logits(ids()), expected_logits(held)) < RELATIVE_ERROR
 
 
-def test_a_requested_technique_replaces_packed_weights(tmp_path, plugins):
+def test_a_requested_technique_replaces_packed_weights(tmp_path, plugins) -> None:
     _, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(), Type.Q4_1)
     wanted = choose(plugins.techniques(), {"block-quant": {}})
     report = build(bundle.path, tmp_path / "built", wanted, plugins)
@@ -127,7 +129,7 @@ def test_a_requested_technique_replaces_packed_weights(tmp_path, plugins):
     assert not (tmp_path / "built" / DATA).samefile(bundle.path / DATA)
 
 
-def test_a_bundle_outlives_the_reference_whose_data_it_shares(tmp_path, plugins):
+def test_a_bundle_outlives_the_reference_whose_data_it_shares(tmp_path, plugins) -> None:
     held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model())
     build(bundle.path, tmp_path / "built", choose(plugins.techniques()), plugins)
     exported(tmp_path, plugins, tiny_gguf.random_model(seed=5))  # writes over the reference
@@ -136,7 +138,7 @@ def test_a_bundle_outlives_the_reference_whose_data_it_shares(tmp_path, plugins)
     assert relative_error(logits, expected_logits(held)) < RELATIVE_ERROR
 
 
-def test_the_tokenizer_is_one_line(tmp_path, plugins):
+def test_the_tokenizer_is_one_line(tmp_path, plugins) -> None:
     _, bundle = exported(tmp_path, plugins, tiny_gguf.random_model())
     assert (bundle.path / "tokenizer.json").read_text("utf-8").count("\n") == 1
 
@@ -146,7 +148,7 @@ def _unchanged(weight: np.ndarray, config: object) -> np.ndarray:
 
 
 @pytest.mark.parametrize("biases", [False, True])
-def test_dense_weights_may_take_the_place_of_packed_ones(tmp_path, plugins, biases):
+def test_dense_weights_may_take_the_place_of_packed_ones(tmp_path, plugins, biases) -> None:
     model = tiny_gguf.random_model(biases=biases)
     held, bundle = exported(tmp_path, plugins, model)
     same = replace_weight("same", "Changes nothing.", _unchanged)
@@ -157,7 +159,7 @@ def test_dense_weights_may_take_the_place_of_packed_ones(tmp_path, plugins, bias
     assert relative_error(found, expected_logits(held)) < RELATIVE_ERROR
 
 
-def test_float32_is_an_option(tmp_path):
+def test_float32_is_an_option(tmp_path) -> None:
     tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model(), Type.Q8_0)
     command = ["export", str(tmp_path / "tiny.gguf"), "-o", str(tmp_path / "dense")]
     with pytest.raises(SystemExit) as ended:
@@ -168,7 +170,7 @@ def test_float32_is_an_option(tmp_path):
     assert {node.domain for node in model.graph} == {""}
 
 
-def test_a_dtype_that_the_exporter_has_not_is_refused(tmp_path, plugins, tiny_dense):
+def test_a_dtype_that_the_exporter_has_not_is_refused(tmp_path, plugins, tiny_dense) -> None:
     with pytest.raises(TamizError, match="found --dtype stored, expected float32 for onnx"):
         export(str(tiny_dense / "model.onnx"), tmp_path / "out", plugins, "stored")
 
@@ -181,7 +183,7 @@ def test_a_dtype_that_the_exporter_has_not_is_refused(tmp_path, plugins, tiny_de
 @settings(max_examples=25, deadline=None)
 def test_a_damaged_file_is_exported_or_refused_in_one_sentence(
     tmp_path_factory, place, flips, kind
-):
+) -> None:
     """Bytes of the tensors' names, dims, types and offsets, or of their blocks, are replaced."""
     folder = tmp_path_factory.mktemp("damaged")
     path = folder / "tiny.gguf"
@@ -204,7 +206,7 @@ def test_a_damaged_file_is_exported_or_refused_in_one_sentence(
 
 @pytest.mark.parametrize("half", [0x7E00, 0x7C00, 0xFC00], ids=["NaN", "inf", "-inf"])
 @pytest.mark.parametrize("kind", SUPER_BLOCKS, ids=lambda kind: kind.name)
-def test_factors_of_super_blocks_that_are_not_finite_are_refused(tmp_path, kind, half):
+def test_factors_of_super_blocks_that_are_not_finite_are_refused(tmp_path, kind, half) -> None:
     path = tmp_path / "tiny.gguf"
     tiny_gguf.write(path, tiny_gguf.random_model(layers=1, **WIDE), kind)
     data = GgufFile(path).tensors["blk.0.ffn_down.weight"].data
@@ -217,7 +219,7 @@ def test_factors_of_super_blocks_that_are_not_finite_are_refused(tmp_path, kind,
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
-def test_scales_that_are_not_finite_are_refused(tmp_path, plugins):
+def test_scales_that_are_not_finite_are_refused(tmp_path, plugins) -> None:
     model = tiny_gguf.random_model()
     weight = model.weights["model.layers.1.mlp.up_proj.weight"].copy()
     weight[3, 5] = np.inf

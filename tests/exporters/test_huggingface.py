@@ -76,7 +76,9 @@ def run(folder: Path, ids: np.ndarray) -> np.ndarray:
     ],
     ids=["llama", "llama untied", "qwen2", "qwen3"],
 )
-def test_gguf_and_optimum_exports_of_the_same_weights_equal_torch(tmp_path, libraries, shape):
+def test_gguf_and_optimum_exports_of_the_same_weights_equal_torch(
+    tmp_path, libraries, shape
+) -> None:
     torch, _ = libraries
     model = tiny_gguf.random_model(**shape)
     network = transformers_model(libraries, model)
@@ -148,7 +150,7 @@ DIRECT: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", DIRECT)
-def test_safetensors_that_transformers_writes_equal_torch(tmp_path, libraries, name):
+def test_safetensors_that_transformers_writes_equal_torch(tmp_path, libraries, name) -> None:
     torch, transformers = libraries
     kind, options = DIRECT[name]
     config = getattr(transformers, f"{kind}Config")(**{**SHAPE, **options})
@@ -166,7 +168,7 @@ def test_safetensors_that_transformers_writes_equal_torch(tmp_path, libraries, n
     assert relative_error(run(tmp_path / "dense", ids), expected) < RELATIVE_ERROR
 
 
-def test_optimum_exports_the_soft_cap_of_scores(tmp_path, libraries):
+def test_optimum_exports_the_soft_cap_of_scores(tmp_path, libraries) -> None:
     torch, transformers = libraries
     config = transformers.Gemma2Config(**{**SHAPE, **DIRECT["gemma2"][1]})
     torch.manual_seed(0)
@@ -182,7 +184,7 @@ def test_optimum_exports_the_soft_cap_of_scores(tmp_path, libraries):
     assert relative_error(run(tmp_path / "dense", ids), expected) < RELATIVE_ERROR
 
 
-def test_the_tokenizer_of_a_bundle_feeds_its_model(tmp_path, libraries):
+def test_the_tokenizer_of_a_bundle_feeds_its_model(tmp_path, libraries) -> None:
     """`generate(**tokenizer(...))`, as everybody writes it."""
     _, transformers = libraries
     from optimum.onnxruntime import ORTModelForCausalLM
@@ -203,7 +205,7 @@ def test_the_tokenizer_of_a_bundle_feeds_its_model(tmp_path, libraries):
     assert found == expected
 
 
-def test_both_exports_have_the_same_interface(tmp_path, libraries):
+def test_both_exports_have_the_same_interface(tmp_path, libraries) -> None:
     model = tiny_gguf.random_model()
     transformers_model(libraries, model).save_pretrained(tmp_path / "hf")
     tiny_gguf.write(tmp_path / "tiny.gguf", model)
@@ -217,7 +219,7 @@ def test_both_exports_have_the_same_interface(tmp_path, libraries):
     assert interfaces[0] == interfaces[1]
 
 
-def test_a_gguf_bundle_loads_in_optimum_and_generates_what_torch_does(tmp_path, libraries):
+def test_a_gguf_bundle_loads_in_optimum_and_generates_what_torch_does(tmp_path, libraries) -> None:
     torch, _ = libraries
     from optimum.onnxruntime import ORTModelForCausalLM
 
@@ -256,7 +258,7 @@ def hidden_states(source: Path, folder: Path, ids: np.ndarray) -> np.ndarray:
     return found
 
 
-def test_an_encoder(tmp_path, libraries):
+def test_an_encoder(tmp_path, libraries) -> None:
     torch, transformers = libraries
     config = transformers.BertConfig(**ENCODER)
     network = transformers.BertModel(config, add_pooling_layer=False).eval()
@@ -268,7 +270,7 @@ def test_an_encoder(tmp_path, libraries):
     assert relative_error(found, expected) < RELATIVE_ERROR
 
 
-def test_a_model_of_sentence_transformers_that_guesses_masked_words(tmp_path, libraries):
+def test_a_model_of_sentence_transformers_that_guesses_masked_words(tmp_path, libraries) -> None:
     torch, transformers = libraries
     network = transformers.MPNetForMaskedLM(transformers.MPNetConfig(**ENCODER)).eval()
     network.save_pretrained(tmp_path / "hf")
@@ -280,7 +282,7 @@ def test_a_model_of_sentence_transformers_that_guesses_masked_words(tmp_path, li
     assert relative_error(found, expected) < RELATIVE_ERROR
 
 
-def test_the_tokenizer_comes_along(tmp_path, libraries):
+def test_the_tokenizer_comes_along(tmp_path, libraries) -> None:
     model = tiny_gguf.random_model()
     transformers_model(libraries, model).save_pretrained(tmp_path / "hf")
     tiny_gguf.write(tmp_path / "tiny.gguf", model)
@@ -296,20 +298,20 @@ def test_the_tokenizer_comes_along(tmp_path, libraries):
     assert config["add_bos_token"] is False
 
 
-def test_a_hub_that_cannot_be_reached(tmp_path, libraries, monkeypatch, capfd):
+def test_a_hub_that_cannot_be_reached(tmp_path, libraries, monkeypatch, capfd) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(TamizError, match="no-such-org/no-such-model: optimum cannot export it: "):
         huggingface.export("no-such-org/no-such-model", tmp_path)
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_architecture_that_optimum_does_not_know(tmp_path, libraries):
+def test_an_architecture_that_optimum_does_not_know(tmp_path, libraries) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "no-such-type"}')
     with pytest.raises(TamizError, match=r"optimum cannot export it: .*no-such-type"):
         huggingface.export(str(tmp_path), tmp_path)
 
 
-def test_without_optimum(tmp_path, monkeypatch):
+def test_without_optimum(tmp_path, monkeypatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "optimum"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "optimum", None)
@@ -317,7 +319,7 @@ def test_without_optimum(tmp_path, monkeypatch):
         huggingface.export("org/name", tmp_path)
 
 
-def test_accepts(tmp_path):
+def test_accepts(tmp_path) -> None:
     assert huggingface.accepts("org/name")
     assert not huggingface.accepts("name")
     assert not huggingface.accepts(str(tmp_path))

@@ -50,7 +50,7 @@ def export(source: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["", "model.onnx"])
-def test_a_folder_and_a_file_become_a_dense_bundle(tmp_path, name):
+def test_a_folder_and_a_file_become_a_dense_bundle(tmp_path, name) -> None:
     source = write(tmp_path / "in", make_model())
     target = export(source / name, tmp_path)
     assert sorted(path.name for path in target.iterdir()) == ["model.onnx", "model.onnx.data"]
@@ -64,7 +64,7 @@ def test_a_folder_and_a_file_become_a_dense_bundle(tmp_path, name):
     assert int(entries["offset"]) % 4096 == 0
 
 
-def test_companions_come_along_and_are_completed(tmp_path):
+def test_companions_come_along_and_are_completed(tmp_path) -> None:
     source = write(tmp_path / "in", make_model())
     (source / "config.json").write_text('{"eos_token_id": 2, "bos_token_id": 1, "n": 3}')
     (source / "chat_template.jinja").write_text("{{ messages }}")
@@ -92,7 +92,7 @@ def test_companions_come_along_and_are_completed(tmp_path):
 MODULES = [{"idx": 0, "path": ""}, {"idx": 1, "path": "1_Pooling"}, {"idx": 2, "path": "2_Dense"}]
 
 
-def test_modules_of_sentence_transformers_come_along(tmp_path):
+def test_modules_of_sentence_transformers_come_along(tmp_path) -> None:
     source = write(tmp_path / "in", make_model())
     files = {
         "modules.json": json.dumps(MODULES),
@@ -114,7 +114,7 @@ def test_modules_of_sentence_transformers_come_along(tmp_path):
 @pytest.mark.parametrize(
     "modules", [[{"path": "../up"}], [{"path": "/etc"}], [{"path": 1}], ["1_Pooling"], {}, "not"]
 )
-def test_malformed_modules_are_refused(tmp_path, modules):
+def test_malformed_modules_are_refused(tmp_path, modules) -> None:
     source = write(tmp_path / "in", make_model())
     (source / "modules.json").write_text("[" if modules == "not" else json.dumps(modules))
     with pytest.raises(TamizError, match=r"modules\.json: "):
@@ -124,7 +124,7 @@ def test_malformed_modules_are_refused(tmp_path, modules):
 @pytest.mark.parametrize(
     "post_processor", [{"processors": [1]}, {"processors": 1}, {"single": 1}, {"single": None}]
 )
-def test_a_malformed_post_processor_is_told(tmp_path, post_processor):
+def test_a_malformed_post_processor_is_told(tmp_path, post_processor) -> None:
     source = write(tmp_path / "in", make_model())
     (source / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
     (source / "tokenizer.json").write_text(json.dumps({"post_processor": post_processor}))
@@ -132,7 +132,7 @@ def test_a_malformed_post_processor_is_told(tmp_path, post_processor):
         export(source, tmp_path)
 
 
-def test_a_chat_template_that_is_not_utf8_is_told(tmp_path):
+def test_a_chat_template_that_is_not_utf8_is_told(tmp_path) -> None:
     source = write(tmp_path / "in", make_model())
     (source / "tokenizer_config.json").write_text("{}")
     (source / "chat_template.jinja").write_bytes(b"\xff")
@@ -160,7 +160,7 @@ BAD_DATA = {
 
 
 @pytest.mark.parametrize("name", BAD_DATA)
-def test_external_data_that_is_not_there(tmp_path, name):
+def test_external_data_that_is_not_there(tmp_path, name) -> None:
     changes, data, message = BAD_DATA[name]
     source = write(tmp_path / "in", make_model(**changes), data)
     (tmp_path / "weights.bin").write_bytes(WEIGHT.tobytes())
@@ -169,7 +169,7 @@ def test_external_data_that_is_not_there(tmp_path, name):
     assert "external data of w" in str(caught.value)
 
 
-def test_external_data_behind_a_link_that_leads_out(tmp_path):
+def test_external_data_behind_a_link_that_leads_out(tmp_path) -> None:
     (tmp_path / "outside.bin").write_bytes(WEIGHT.tobytes())
     source = write(tmp_path / "in", make_model(), None)
     (source / "weights.bin").symlink_to(tmp_path / "outside.bin")
@@ -177,7 +177,7 @@ def test_external_data_behind_a_link_that_leads_out(tmp_path):
         export(source, tmp_path)
 
 
-def test_the_cache_of_hugging_faces_hub_is_read(tmp_path):
+def test_the_cache_of_hugging_faces_hub_is_read(tmp_path) -> None:
     """There, ``snapshots/<revision>`` holds links to ``blobs``."""
     source = write(tmp_path / "in", make_model())
     (source / "config.json").write_text('{"model_type": "x"}')
@@ -194,14 +194,14 @@ def test_the_cache_of_hugging_faces_hub_is_read(tmp_path):
     assert (target / "config.json").is_file()
 
 
-def test_a_hard_link_is_read(tmp_path):
+def test_a_hard_link_is_read(tmp_path) -> None:
     source = write(tmp_path / "in", make_model())
     (tmp_path / "other").hardlink_to(source / "weights.bin")
     (w,) = onnx.load(export(source, tmp_path) / "model.onnx").graph.initializer
     np.testing.assert_array_equal(numpy_helper.to_array(w), WEIGHT)
 
 
-def test_a_loop_that_may_never_end_is_refused(tmp_path):
+def test_a_loop_that_may_never_end_is_refused(tmp_path) -> None:
     """onnxruntime cannot be stopped while it runs one."""
     model = make_model()
     inner = helper.make_node("Identity", ["go"], ["more"])
@@ -214,14 +214,14 @@ def test_a_loop_that_may_never_end_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("dims", [[2**62], [2**32, 2**32], [2**31, 2**31, 2**31], [2**63 - 1]])
-def test_impossible_dimensions_are_refused(tmp_path, dims):
+def test_impossible_dimensions_are_refused(tmp_path, dims) -> None:
     model = make_model(length=str(2**62))
     model.graph.initializer[0].dims[:] = dims
     with pytest.raises(TamizError, match=r"model\.onnx: external data of w: "):
         export(write(tmp_path / "in", model), tmp_path)
 
 
-def test_tensors_of_strings_are_refused(tmp_path):
+def test_tensors_of_strings_are_refused(tmp_path) -> None:
     model = make_model()
     text: Any = [b"a"]
     model.graph.initializer.append(helper.make_tensor("s", TensorProto.STRING, [1], text))
@@ -229,7 +229,7 @@ def test_tensors_of_strings_are_refused(tmp_path):
         export(write(tmp_path / "in", model), tmp_path)
 
 
-def test_what_is_no_model(tmp_path):
+def test_what_is_no_model(tmp_path) -> None:
     path = tmp_path / "m.onnx"
     with pytest.raises(TamizError, match="no such file, expected an ONNX model"):
         export(path, tmp_path)
@@ -240,7 +240,7 @@ def test_what_is_no_model(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_what_the_checker_rejects(tmp_path):
+def test_what_the_checker_rejects(tmp_path) -> None:
     model = make_model()
     model.graph.node[0].input[0] = "nothing"
     source = write(tmp_path / "in", model)
@@ -248,7 +248,7 @@ def test_what_the_checker_rejects(tmp_path):
         export(source, tmp_path)
 
 
-def test_accepts(tmp_path):
+def test_accepts(tmp_path) -> None:
     assert exporter.accepts("a/b.onnx")
     assert not exporter.accepts(str(tmp_path))
     assert exporter.accepts(str(write(tmp_path / "in", make_model())))

@@ -19,7 +19,7 @@ from tamiz_exporters.plugin import tamiz_exporters
         ("typo", [], None),
     ],
 )
-def test_the_first_exporter_that_accepts(tmp_path, monkeypatch, source, files, name):
+def test_the_first_exporter_that_accepts(tmp_path, monkeypatch, source, files, name) -> None:
     monkeypatch.chdir(tmp_path)
     for file in files:
         (tmp_path / source).mkdir(exist_ok=True)

@@ -59,7 +59,9 @@ def logits(bundle: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_float32_logits_equal_the_model_in_numpy(tmp_path: Path, plugins: Plugins, name: str):
+def test_float32_logits_equal_the_model_in_numpy(
+    tmp_path: Path, plugins: Plugins, name: str
+) -> None:
     model = tiny_gguf.random_model(**MODELS[name])
     source = tiny_safetensors.write(tmp_path / "hf", model)
     bundle = export(str(source), tmp_path / "dense", plugins, "float32")
@@ -73,7 +75,7 @@ def test_float32_logits_equal_the_model_in_numpy(tmp_path: Path, plugins: Plugin
 @pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("phi3")])
 def test_stored_logits_equal_those_of_the_same_model_as_gguf(
     tmp_path: Path, plugins: Plugins, name: str, kind: Type
-):
+) -> None:
     model = tiny_gguf.random_model(**MODELS[name])
     source = tiny_safetensors.write(tmp_path / "hf", model, kind)
     held = tiny_gguf.write(tmp_path / "tiny.gguf", model, kind)
@@ -89,7 +91,7 @@ def test_stored_logits_equal_those_of_the_same_model_as_gguf(
 
 
 @pytest.mark.parametrize("kind", [Type.F32, Type.F16, Type.BF16], ids=lambda kind: kind.name)
-def test_matrices_are_stored_as_they_are(tmp_path: Path, plugins: Plugins, kind: Type):
+def test_matrices_are_stored_as_they_are(tmp_path: Path, plugins: Plugins, kind: Type) -> None:
     model = tiny_gguf.random_model(architecture="phi3", tied=False)
     source = tiny_safetensors.write(tmp_path / "hf", model, kind)
     bundle = export(str(source), tmp_path / "dense", plugins)
@@ -102,7 +104,7 @@ def test_matrices_are_stored_as_they_are(tmp_path: Path, plugins: Plugins, kind:
 
 
 @pytest.mark.parametrize("shards", [2, 5])
-def test_shards_with_an_index(tmp_path: Path, plugins: Plugins, shards: int):
+def test_shards_with_an_index(tmp_path: Path, plugins: Plugins, shards: int) -> None:
     model = tiny_gguf.random_model()
     found = []
     for count in (1, shards):
@@ -111,7 +113,7 @@ def test_shards_with_an_index(tmp_path: Path, plugins: Plugins, shards: int):
     np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_the_cache_of_the_hub_is_read(tmp_path: Path, plugins: Plugins):
+def test_the_cache_of_the_hub_is_read(tmp_path: Path, plugins: Plugins) -> None:
     """Its files are links to ``blobs``."""
     snapshot, blobs = tmp_path / "models--org--name" / "snapshots" / "1a", tmp_path / "blobs"
     blobs = snapshot.parent.parent / "blobs"
@@ -123,7 +125,7 @@ def test_the_cache_of_the_hub_is_read(tmp_path: Path, plugins: Plugins):
     assert logits(export(str(snapshot), tmp_path / "dense", plugins).path).shape[1] == 33
 
 
-def test_llama_3_scaling(tmp_path: Path, plugins: Plugins):
+def test_llama_3_scaling(tmp_path: Path, plugins: Plugins) -> None:
     base, factor, low, high, original = 500000.0, 8.0, 1.0, 4.0, 64
     weights = []
     for pair in range(8):  # as in llama.cpp's conversion
@@ -175,7 +177,7 @@ PARAMETERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_the_names_of_transformers_5(tmp_path: Path, plugins: Plugins, name: str):
+def test_the_names_of_transformers_5(tmp_path: Path, plugins: Plugins, name: str) -> None:
     shape, changes = PARAMETERS[name]
     model = tiny_gguf.random_model(**shape)
     changes = {"rope_theta": None, "rope_scaling": None, **changes}
@@ -189,7 +191,7 @@ def test_the_names_of_transformers_5(tmp_path: Path, plugins: Plugins, name: str
 )
 def test_a_soft_cap_may_be_null(
     tmp_path: Path, plugins: Plugins, scores: float | None, final: float | None
-):
+) -> None:
     caps = (scores or 0.0, final or 0.0)
     model = tiny_gguf.random_model(architecture="gemma2", window=8, soft_caps=caps)
     source = tiny_safetensors.write(tmp_path / "hf", model)
@@ -197,7 +199,9 @@ def test_a_soft_cap_may_be_null(
     assert relative_error(logits(bundle.path), expected_logits(model)) < RELATIVE_ERROR
 
 
-def test_a_soft_cap_that_is_absent_is_that_of_transformers(tmp_path: Path, plugins: Plugins):
+def test_a_soft_cap_that_is_absent_is_that_of_transformers(
+    tmp_path: Path, plugins: Plugins
+) -> None:
     model = tiny_gguf.random_model(architecture="gemma2", window=8, soft_caps=(50.0, 30.0))
     source = tiny_safetensors.write(tmp_path / "hf", model)
     config = json.loads((source / "config.json").read_text())
@@ -208,7 +212,7 @@ def test_a_soft_cap_that_is_absent_is_that_of_transformers(tmp_path: Path, plugi
     assert relative_error(logits(bundle.path), expected_logits(model)) < RELATIVE_ERROR
 
 
-def test_a_head_in_the_file_is_not_used_where_it_is_tied(tmp_path: Path, plugins: Plugins):
+def test_a_head_in_the_file_is_not_used_where_it_is_tied(tmp_path: Path, plugins: Plugins) -> None:
     model = tiny_gguf.random_model(tied=False)
     source = tiny_safetensors.write(tmp_path / "hf", model, tie_word_embeddings=True)
     bundle = export(str(source), tmp_path / "dense", plugins, "float32")
@@ -216,7 +220,7 @@ def test_a_head_in_the_file_is_not_used_where_it_is_tied(tmp_path: Path, plugins
     assert relative_error(logits(bundle.path), expected_logits(model)) < RELATIVE_ERROR
 
 
-def test_the_tokenizer_and_the_configuration_come_along(tmp_path: Path, plugins: Plugins):
+def test_the_tokenizer_and_the_configuration_come_along(tmp_path: Path, plugins: Plugins) -> None:
     model = tiny_gguf.random_model()
     tiny_gguf.write(tmp_path / "tiny.gguf", model)
     by_gguf = export(str(tmp_path / "tiny.gguf"), tmp_path / "b", plugins).path
@@ -238,7 +242,7 @@ def test_the_tokenizer_and_the_configuration_come_along(tmp_path: Path, plugins:
     ok("run", tmp_path / "built", "hello", "--max-new-tokens", "3")
 
 
-def test_a_longrope_is_exported_for_short_contexts(tmp_path: Path, plugins: Plugins):
+def test_a_longrope_is_exported_for_short_contexts(tmp_path: Path, plugins: Plugins) -> None:
     model = tiny_gguf.random_model(architecture="phi3", long_factors=LONG)
     source = tiny_safetensors.write(tmp_path / "hf", model)
     bundle = export(str(source), tmp_path / "dense", plugins)
@@ -272,7 +276,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refuses_what_the_graph_does_not_have(tmp_path: Path, name: str):
+def test_refuses_what_the_graph_does_not_have(tmp_path: Path, name: str) -> None:
     changes, message = REFUSED[name]
     source = tiny_safetensors.write(tmp_path / "hf", tiny_gguf.random_model(), **changes)
     (tmp_path / "out").mkdir()
@@ -300,7 +304,7 @@ DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_refuses_damaged_headers(tmp_path: Path, name: str):
+def test_refuses_damaged_headers(tmp_path: Path, name: str) -> None:
     change, message = DAMAGED[name]
     source = tiny_safetensors.write(tmp_path / "hf", tiny_gguf.random_model())
     change_header(source / "model.safetensors", lambda header: header[UP].update(change))
@@ -318,14 +322,14 @@ def test_refuses_damaged_headers(tmp_path: Path, name: str):
         (b"\x02" + b"\0" * 7 + b"[]", "header: found list, expected a JSON object"),
     ],
 )
-def test_refuses_what_is_no_safetensors_file(tmp_path: Path, content: bytes, message: str):
+def test_refuses_what_is_no_safetensors_file(tmp_path: Path, content: bytes, message: str) -> None:
     source = tiny_safetensors.write(tmp_path / "hf", tiny_gguf.random_model())
     (source / "model.safetensors").write_bytes(content)
     sentence = refused("export", source, "-o", tmp_path / "out")
     assert message in sentence
 
 
-def test_an_index_that_leads_out_of_the_folder(tmp_path: Path):
+def test_an_index_that_leads_out_of_the_folder(tmp_path: Path) -> None:
     source = tiny_safetensors.write(tmp_path / "hf", tiny_gguf.random_model(), shards=2)
     os.replace(source / "model-00001-of-00002.safetensors", tmp_path / "m")
     index = source / "model.safetensors.index.json"
@@ -333,7 +337,7 @@ def test_an_index_that_leads_out_of_the_folder(tmp_path: Path):
     assert "leads out of the folder" in refused("export", source, "-o", tmp_path / "out")
 
 
-def test_refuses_weights_that_are_not_finite(tmp_path: Path):
+def test_refuses_weights_that_are_not_finite(tmp_path: Path) -> None:
     model = tiny_gguf.random_model()
     model.weights[UP][3, 5] = np.inf
     source = tiny_safetensors.write(tmp_path / "hf", model)
@@ -342,7 +346,7 @@ def test_refuses_weights_that_are_not_finite(tmp_path: Path):
         safetensors.export(str(source), tmp_path / "out")
 
 
-def test_accepts(tmp_path: Path):
+def test_accepts(tmp_path: Path) -> None:
     source = tiny_safetensors.write(tmp_path / "hf", tiny_gguf.random_model())
     config = json.loads((source / "config.json").read_text())
     assert safetensors.accepts(str(source))
@@ -355,12 +359,12 @@ def test_accepts(tmp_path: Path):
     assert not safetensors.accepts(str(source))
 
 
-def test_a_task_is_for_optimum(tmp_path: Path, tiny_gguf: Path):
+def test_a_task_is_for_optimum(tmp_path: Path, tiny_gguf: Path) -> None:
     sentence = refused("export", tiny_gguf, "-o", tmp_path / "out", "--task", "fill-mask")
     assert sentence == f"{tiny_gguf}: found --task fill-mask, expected none for gguf"
 
 
-def test_the_bundle_says_where_it_is_from(tmp_path: Path, plugins: Plugins):
+def test_the_bundle_says_where_it_is_from(tmp_path: Path, plugins: Plugins) -> None:
     source = tiny_safetensors.write(tmp_path / "hf", tiny_gguf.random_model())
     export(str(source), tmp_path / "dense", plugins)
     assert Bundle.open(tmp_path / "dense").manifest.source.name == str(source)

@@ -45,7 +45,7 @@ def exported(tmp_path_factory) -> tuple[Path, float]:
     return folder, int(peak) / 1024
 
 
-def test_export_holds_no_copy_of_the_model_in_memory(exported):
+def test_export_holds_no_copy_of_the_model_in_memory(exported) -> None:
     folder, peak = exported
     assert (folder / "model.onnx.data").stat().st_size > 530e6
     if not peak:
@@ -53,7 +53,7 @@ def test_export_holds_no_copy_of_the_model_in_memory(exported):
     assert peak < MAX_RSS_MB
 
 
-def test_weights_are_lossless(exported):
+def test_weights_are_lossless(exported) -> None:
     folder, _ = exported
     initializers = ir.load(folder / "model.onnx").graph.initializers
     parts = {
@@ -76,19 +76,19 @@ def test_weights_are_lossless(exported):
         np.testing.assert_array_equal(initializers[target].const_value.numpy(), expected, target)
 
 
-def test_token_ids_equal_those_of_tokenizers(exported):
+def test_token_ids_equal_those_of_tokenizers(exported) -> None:
     folder, _ = exported
     reference = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert differing(tokenizer_session(folder), reference) == OPERATOR_DIFFERS
 
 
-def test_special_tokens_are_single_and_digits_stand_alone(exported):
+def test_special_tokens_are_single_and_digits_stand_alone(exported) -> None:
     model = tokenizer_session(exported[0])
     assert encode(model, "<|im_start|>user\n") == [1, 4093, 198]
     assert encode(model, "Hello  12") == [19556, 256, 33, 34]
 
 
-def test_logits_equal_those_of_transformers(exported):
+def test_logits_equal_those_of_transformers(exported) -> None:
     torch = pytest.importorskip("torch", reason="needs torch: pip install 'tamiz[export]'")
     transformers = pytest.importorskip("transformers", reason="needs transformers")
     path = locate("smollm2")

@@ -27,7 +27,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_token_ids_equal_those_of_llama_cpp(name):
+def test_token_ids_equal_those_of_llama_cpp(name) -> None:
     path = MODELS / FILES[name]
     if not path.is_file():
         pytest.skip(f"needs {path}")

@@ -89,7 +89,7 @@ def files(folder: Path, path: Path, vocabulary: int) -> tokenizers.Tokenizer:
 
 
 @pytest.mark.parametrize("pre", ["default", "gpt-2", "smollm", "qwen2", "llama-bpe"])
-def test_ids_equal_those_of_tokenizers(tmp_path, pre):
+def test_ids_equal_those_of_tokenizers(tmp_path, pre) -> None:
     vocabulary = byte_level_gguf(tmp_path / "t.gguf", pre)
     reference = files(tmp_path, tmp_path / "t.gguf", vocabulary)
     composed = {text for text in texts() if unicodedata.normalize("NFC", text) != text}
@@ -98,7 +98,7 @@ def test_ids_equal_those_of_tokenizers(tmp_path, pre):
 
 
 @pytest.mark.parametrize("pre", ["smollm", "qwen2", "llama-bpe"])
-def test_decoding_gives_the_text_back(tmp_path, pre):
+def test_decoding_gives_the_text_back(tmp_path, pre) -> None:
     vocabulary = byte_level_gguf(tmp_path / "t.gguf", pre)
     reference = files(tmp_path, tmp_path / "t.gguf", vocabulary)
     model = session(tmp_path)
@@ -110,7 +110,7 @@ def test_decoding_gives_the_text_back(tmp_path, pre):
 
 
 @pytest.mark.parametrize("hole", ["<|im_start|>", "the", "Ą"])
-def test_ids_without_a_token_are_filled(tmp_path, hole):
+def test_ids_without_a_token_are_filled(tmp_path, hole) -> None:
     """onnxruntime-extensions writes beyond its table where ids have holes."""
     vocabulary = byte_level_gguf(tmp_path / "t.gguf", "smollm")
     content = GgufTokenizer(GgufFile(tmp_path / "t.gguf"), vocabulary).tokenizer_json()
@@ -125,7 +125,7 @@ def test_ids_without_a_token_are_filled(tmp_path, hole):
     assert differing(session(tmp_path), reference) == OPERATOR_DIFFERS
 
 
-def test_special_tokens_may_be_among_the_added_ones_only(tmp_path):
+def test_special_tokens_may_be_among_the_added_ones_only(tmp_path) -> None:
     vocabulary = byte_level_gguf(tmp_path / "t.gguf", "smollm")
     content = GgufTokenizer(GgufFile(tmp_path / "t.gguf"), vocabulary).tokenizer_json()
     for name in tiny_gguf.SPECIAL:
@@ -136,7 +136,7 @@ def test_special_tokens_may_be_among_the_added_ones_only(tmp_path):
 
 
 @pytest.mark.parametrize("number", [[1], {"a": 1}, "1", -1, 1.0, True, None, 2**32 - 1, 2**70])
-def test_an_id_that_is_no_small_count_costs_one_sentence(tmp_path, number):
+def test_an_id_that_is_no_small_count_costs_one_sentence(tmp_path, number) -> None:
     vocabulary = byte_level_gguf(tmp_path / "t.gguf", "smollm")
     content = GgufTokenizer(GgufFile(tmp_path / "t.gguf"), vocabulary).tokenizer_json()
     content["model"]["vocab"]["the"] = number
@@ -145,7 +145,7 @@ def test_an_id_that_is_no_small_count_costs_one_sentence(tmp_path, number):
         write_tokenizer(tmp_path)
 
 
-def test_digits_stand_alone_in_smollm(tmp_path):
+def test_digits_stand_alone_in_smollm(tmp_path) -> None:
     vocabulary = byte_level_gguf(tmp_path / "t.gguf", "smollm")
     reference = files(tmp_path, tmp_path / "t.gguf", vocabulary)
     tokens = [reference.id_to_token(n) for n in encode(session(tmp_path), "1234  56")]
@@ -153,7 +153,7 @@ def test_digits_stand_alone_in_smollm(tmp_path):
     assert tokens[-2:] == ["5", "6"]
 
 
-def test_sentencepiece_ids_equal_those_of_tokenizers(tmp_path):
+def test_sentencepiece_ids_equal_those_of_tokenizers(tmp_path) -> None:
     vocabulary = sentencepiece_gguf(tmp_path / "t.gguf")
     reference = files(tmp_path, tmp_path / "t.gguf", vocabulary)
     assert differing(session(tmp_path), reference) == OPERATOR_DIFFERS
@@ -161,7 +161,7 @@ def test_sentencepiece_ids_equal_those_of_tokenizers(tmp_path):
     assert reference.decode(encode(session(tmp_path), "añb 1 \U0001f600")) == "añb 1 \U0001f600"
 
 
-def test_sentencepiece_merges_the_best_scored_pair_first(tmp_path):
+def test_sentencepiece_merges_the_best_scored_pair_first(tmp_path) -> None:
     tokens = ["<unk>", "<s>", "</s>", "▁", "a", "b", "c", "bc", "ab", "▁a"]
     scores = [0.0, 0.0, 0.0, -9.0, -9.0, -9.0, -9.0, -1.0, -2.0, -3.0]
     writer = GGUFWriter(tmp_path / "t.gguf", "llama")
@@ -176,7 +176,7 @@ def test_sentencepiece_merges_the_best_scored_pair_first(tmp_path):
     assert encode(session(tmp_path), "abc") == [9, 7]
 
 
-def test_what_the_operator_cannot_do_is_told(tmp_path, caplog):
+def test_what_the_operator_cannot_do_is_told(tmp_path, caplog) -> None:
     caplog.set_level(logging.WARNING)
     assert not write_tokenizer(tmp_path)
     vocabulary = sentencepiece_gguf(tmp_path / "t.gguf", add_space_prefix=False)
@@ -197,7 +197,7 @@ def test_what_the_operator_cannot_do_is_told(tmp_path, caplog):
 @pytest.mark.parametrize(
     "content", ["{", "[]", "{}", '{"model": []}', '{"model": {"type": "BPE"}, "pre_tokenizer": 1}']
 )
-def test_a_malformed_tokenizer_costs_one_sentence(tmp_path, content):
+def test_a_malformed_tokenizer_costs_one_sentence(tmp_path, content) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(TamizError, match=r"tokenizer\.json: "):
         write_tokenizer(tmp_path)
@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_malformed_metadata_costs_one_sentence(tmp_path, name):
+def test_malformed_metadata_costs_one_sentence(tmp_path, name) -> None:
     change, message = REFUSED[name]
     writer = GGUFWriter(tmp_path / "t.gguf", "llama")
     writer.add_tokenizer_model(change.get("model", "gpt2"))

@@ -30,7 +30,7 @@ SKETCH = Input("past_layers.sketch", [30, "batch", 2, "past", 3], "tensor(uint8)
         (SKETCH, "present_layers.sketch", (30, 5, 2, 9, 3), np.uint8, 3),
     ],
 )
-def test_states(value, present, shape, kind, axis):
+def test_states(value, present, shape, kind, axis) -> None:
     state = State.of(value)
     assert (state.past, state.present, state.axis) == (value.name, present, axis)
     assert state.shape(9, batch=5) == shape
@@ -40,7 +40,7 @@ def test_states(value, present, shape, kind, axis):
     assert zeros.shape == tuple(0 if size == 9 else size for size in shape)
 
 
-def test_the_first_tokens():
+def test_the_first_tokens() -> None:
     state = State.of(SKETCH)
     array = np.arange(np.prod(state.shape(9))).reshape(state.shape(9))
     np.testing.assert_array_equal(state.first(array, 4), array[:, :, :, :4])
@@ -56,11 +56,11 @@ def test_the_first_tokens():
         Input("past_layers.a", [30, "batch"]),
     ],
 )
-def test_no_states(value):
+def test_no_states(value) -> None:
     assert State.of(value) is None
 
 
-def test_names():
+def test_names() -> None:
     assert stacked("past_key_values.3.key") == "past_layers.key_values"
     assert stacked("past_event.3.attn_q") == "past_layers.event"
     assert present_of(stacked("past_sketch.0")) == "present_layers.sketch"

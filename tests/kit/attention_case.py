@@ -11,7 +11,7 @@ TOLERANCE = 2e-6
 ROUNDED_STEP = 3 / 255
 
 
-def assert_rounded(got, expected):
+def assert_rounded(got, expected) -> None:
     """Elements of attention over bytes: all but a few are exact, and these are a step away."""
     error = np.abs(got - expected)
     assert error.max(initial=0) <= ROUNDED_STEP

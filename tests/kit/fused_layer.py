@@ -53,7 +53,7 @@ def layer_inputs(past=PAST, capacity=PAST, seed=0):
     }
 
 
-def assert_same_bits(found, expected):
+def assert_same_bits(found, expected) -> None:
     for first, second in zip(found, expected, strict=True):
         np.testing.assert_array_equal(first, second)
 

@@ -11,7 +11,7 @@ SOURCES = Path(__file__).parents[2] / "ort_ops" / "src"
 PLACES = ["/usr/include/onnxruntime", "/usr/include/onnxruntime/core/session"]
 
 
-def test_slots_are_those_of_the_official_headers():
+def test_slots_are_those_of_the_official_headers() -> None:
     places = [os.environ.get("ONNXRUNTIME_INCLUDE_DIR", ""), *PLACES]
     found = [place for place in places if (Path(place) / "onnxruntime_c_api.h").is_file()]
     if not found:

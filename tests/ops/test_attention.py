@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 ISAS = tamiz_ops.cpu()["isas"]
 
 
-def check(case, isa, tolerance=TOLERANCE, **attributes):
+def check(case, isa, tolerance=TOLERANCE, **attributes) -> None:
     got = case.run(isa, threads=2, **attributes)
     expected = case.reference(**attributes)
     np.testing.assert_allclose(got[0], expected[0], rtol=0, atol=tolerance)
@@ -30,7 +30,7 @@ def check(case, isa, tolerance=TOLERANCE, **attributes):
 # ---- the reference itself ----
 
 
-def test_reference_equals_a_plain_masked_softmax():
+def test_reference_equals_a_plain_masked_softmax() -> None:
     case = Case(batch=2, tokens=5, past=4, heads=(4, 2), dim=8)
     case.mask[1, :3] = 0
     y, keys, values = case.reference(scale=0.3)
@@ -59,13 +59,13 @@ def test_reference_equals_a_plain_masked_softmax():
 @pytest.mark.parametrize("heads", [(3, 3), (9, 3), (8, 1), (1, 1), (17, 1)])
 @pytest.mark.parametrize("dim", [64, 80, 96, 128, 256, 20, 7, 1])
 @pytest.mark.parametrize("tokens", [1, 37])
-def test_heads_and_head_sizes(isa, heads, dim, tokens):
+def test_heads_and_head_sizes(isa, heads, dim, tokens) -> None:
     check(Case(tokens=tokens, past=70, heads=heads, dim=dim, rotary=dim // 2 * 2), isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("heads", [(3, 1), (2, 2)])
-def test_every_small_number_of_tokens(isa, heads):
+def test_every_small_number_of_tokens(isa, heads) -> None:
     for tokens in range(1, 71):
         check(Case(tokens=tokens, past=tokens * 7 % 130, heads=heads, dim=24), isa)
 
@@ -75,24 +75,24 @@ def test_every_small_number_of_tokens(isa, heads):
 @pytest.mark.parametrize(
     "past", [0, 1, 63, 64, 65, 127, 128, 255, 256, 257, 1000, 1363, 1365, 2730, 4095]
 )
-def test_past_lengths_across_the_borders_of_key_ranges(isa, tokens, past):
+def test_past_lengths_across_the_borders_of_key_ranges(isa, tokens, past) -> None:
     check(Case(tokens=tokens, past=past, heads=(9, 3), dim=16), isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_prefill_of_a_long_chunk_after_a_long_past(isa):
+def test_prefill_of_a_long_chunk_after_a_long_past(isa) -> None:
     check(Case(tokens=300, past=900, heads=(6, 2), dim=64), isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("batch", [2, 7])
 @pytest.mark.parametrize("tokens", [1, 3, 33])
-def test_batches(isa, batch, tokens):
+def test_batches(isa, batch, tokens) -> None:
     check(Case(batch=batch, tokens=tokens, past=90, heads=(4, 2), dim=32), isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_no_tokens_at_all(isa):
+def test_no_tokens_at_all(isa) -> None:
     case = Case(tokens=0, past=3, dim=16)
     got = case.run(isa)
     assert got[0].shape == (1, 0, 48)
@@ -105,14 +105,14 @@ def test_no_tokens_at_all(isa):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("rotary", [0, 2, 16, 20, 40])
 @pytest.mark.parametrize("tokens", [1, 40])
-def test_partial_rotary(isa, rotary, tokens):
+def test_partial_rotary(isa, rotary, tokens) -> None:
     case = Case(tokens=tokens, past=50, heads=(2, 1), dim=40, rotary=rotary)
     check(case, isa, rotary_scale=1.25)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("position", [0, 1, 8000, 131072, 1_000_000, -5])
-def test_far_positions(isa, position):
+def test_far_positions(isa, position) -> None:
     case = Case(tokens=20, heads=(1, 1), dim=64)
     case.positions += position
     rotated = case.run(isa)[1]
@@ -120,13 +120,13 @@ def test_far_positions(isa, position):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_scale(isa):
+def test_scale(isa) -> None:
     check(Case(tokens=9, past=20, dim=48), isa, scale=0.05)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 20])
-def test_large_scores_do_not_overflow(isa, tokens):
+def test_large_scores_do_not_overflow(isa, tokens) -> None:
     case = Case(tokens=tokens, past=100, dim=32)
     case.q *= 300  # scores of thousands: nearly one-hot, so errors of a score count in full
     check(case, isa, tolerance=2e-3)
@@ -137,7 +137,7 @@ def test_large_scores_do_not_overflow(isa, tokens):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 6, 50])
-def test_shared_buffer_equals_exact_length_bit_for_bit(isa, tokens):
+def test_shared_buffer_equals_exact_length_bit_for_bit(isa, tokens) -> None:
     case = Case(batch=2, tokens=tokens, past=130, heads=(6, 2), dim=32)
     exact = case.run(isa)
     shared = case.run_in_place(capacity=256, isa=isa)
@@ -149,7 +149,7 @@ def test_shared_buffer_equals_exact_length_bit_for_bit(isa, tokens):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("in_place", [(False, False), (True, False), (False, True)])
-def test_a_past_that_is_not_the_present_is_copied(isa, in_place):
+def test_a_past_that_is_not_the_present_is_copied(isa, in_place) -> None:
     case = Case(batch=2, tokens=2, past=2100, heads=(2, 2), dim=32)
     exact = case.run(isa)
     pasts = []
@@ -169,7 +169,7 @@ def test_a_past_that_is_not_the_present_is_copied(isa, in_place):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("past", [1, 30, 200])
-def test_decode_after_prefill_equals_prefill_of_the_whole(isa, past):
+def test_decode_after_prefill_equals_prefill_of_the_whole(isa, past) -> None:
     whole = Case(tokens=past + 1, heads=(6, 2), dim=64)
     expected = whole.run(isa)
     step = Case(tokens=1, past=past, heads=(6, 2), dim=64)
@@ -185,7 +185,7 @@ def test_decode_after_prefill_equals_prefill_of_the_whole(isa, past):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 5, 40])
-def test_left_padding_in_a_batch_equals_single_runs(isa, tokens):
+def test_left_padding_in_a_batch_equals_single_runs(isa, tokens) -> None:
     pads = [0, 17, 90]
     batch = Case(batch=3, tokens=tokens, past=100, heads=(6, 2), dim=32)
     for b, pad in enumerate(pads):
@@ -207,7 +207,7 @@ def test_left_padding_in_a_batch_equals_single_runs(isa, tokens):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 8, 60])
 @pytest.mark.parametrize("density", [0.02, 0.5, 0.97])
-def test_holes(isa, tokens, density):
+def test_holes(isa, tokens, density) -> None:
     case = Case(batch=2, tokens=tokens, past=300, heads=(3, 1), dim=40)
     case.mask[:] = case.rng.random(case.mask.shape) < density
     check(case, isa)
@@ -215,7 +215,7 @@ def test_holes(isa, tokens, density):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 70])
-def test_a_query_without_visible_key_gives_zeros(isa, tokens):
+def test_a_query_without_visible_key_gives_zeros(isa, tokens) -> None:
     case = Case(batch=2, tokens=tokens, past=10, dim=32)
     case.mask[0] = 0
     case.mask[1, : 10 + tokens // 2] = 0
@@ -226,7 +226,7 @@ def test_a_query_without_visible_key_gives_zeros(isa, tokens):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 30])
-def test_garbage_in_hidden_keys_never_leaks(isa, tokens):
+def test_garbage_in_hidden_keys_never_leaks(isa, tokens) -> None:
     case = Case(tokens=tokens, past=150, dim=64)
     case.mask[0, [0, 3, 64, 100]] = 0
     expected = case.run(isa)
@@ -241,7 +241,7 @@ def test_garbage_in_hidden_keys_never_leaks(isa, tokens):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("tokens", "past"), [(1, 100), (1, 3000), (3, 700), (200, 500)])
-def test_results_do_not_depend_on_the_threads(isa, tokens, past):
+def test_results_do_not_depend_on_the_threads(isa, tokens, past) -> None:
     case = Case(batch=2, tokens=tokens, past=past, heads=(9, 3), dim=32)
     expected = case.run(isa, threads=1)
     for threads in (2, 3, 8):
@@ -280,13 +280,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
-def test_errors_are_one_clear_sentence(changes, message):
+def test_errors_are_one_clear_sentence(changes, message) -> None:
     with pytest.raises(ValueError, match=message) as error:
         broken(**changes).run()
     assert "\n" not in str(error.value)
 
 
-def test_a_buffer_that_cannot_be_appended_in_place_is_refused():
+def test_a_buffer_that_cannot_be_appended_in_place_is_refused() -> None:
     case = Case(batch=2, tokens=1, past=4, heads=(2, 2), dim=8)
     memory = [np.zeros(2 * 2 * 5 * 8, np.float32) for _ in range(2)]
     pasts = [m[: 2 * 2 * 4 * 8].reshape(2, 2, 4, 8) for m in memory]
@@ -300,7 +300,7 @@ def test_a_buffer_that_cannot_be_appended_in_place_is_refused():
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_a_fused_node_gives_the_same_bits(isa):
+def test_a_fused_node_gives_the_same_bits(isa) -> None:
     case = Case(tokens=3, past=200, heads=(3, 1), dim=16)
     residual = case.random(1, 3, 48)
     weight = case.random(48)
@@ -325,7 +325,7 @@ def test_a_fused_node_gives_the_same_bits(isa):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_session_appends_in_place_to_a_bound_buffer(threads):
+def test_a_session_appends_in_place_to_a_bound_buffer(threads) -> None:
     case = Case(batch=2, tokens=2, past=100, heads=(6, 2), dim=32)
     names = ["q", "k", "v", "past_key", "past_value", "mask", "positions", "frequencies"]
     outputs = ["y", "key", "value"]

@@ -34,7 +34,7 @@ def bits(rows):
     return np.ascontiguousarray(rows, np.float32).view(np.int32)
 
 
-def check(case, isa, **attributes):
+def check(case, isa, **attributes) -> None:
     """The rows of values are the same bits; a rotated element may be rounded to the other side."""
     got = case.run(isa, threads=2, **attributes)
     expected = case.reference(**attributes)
@@ -55,7 +55,7 @@ def check(case, isa, **attributes):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dim", [4, 20, 64, 72, 256, 512])
-def test_a_row_is_the_nearest_bytes_and_their_scale(isa, dim):
+def test_a_row_is_the_nearest_bytes_and_their_scale(isa, dim) -> None:
     case = ByteCase(tokens=7, dim=dim, rotary=0)
     case.k[0, 1] = 0.0
     case.k[0, 2] *= 1e-40  # so small that the scale would be no normal float
@@ -78,21 +78,21 @@ def test_a_row_is_the_nearest_bytes_and_their_scale(isa, dim):
 @pytest.mark.parametrize("heads", [(3, 3), (9, 3), (17, 1)])
 @pytest.mark.parametrize("dim", [4, 20, 64, 80, 128])
 @pytest.mark.parametrize("tokens", [1, 5, 37])
-def test_heads_and_head_sizes(isa, heads, dim, tokens):
+def test_heads_and_head_sizes(isa, heads, dim, tokens) -> None:
     check(ByteCase(tokens=tokens, past=70, heads=heads, dim=dim, rotary=0), isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 4, 40])
 @pytest.mark.parametrize("past", [0, 1, 64, 129, 1365])
-def test_past_lengths_and_rotary(isa, tokens, past):
+def test_past_lengths_and_rotary(isa, tokens, past) -> None:
     check(ByteCase(tokens=tokens, past=past, heads=(9, 3), dim=16), isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 8, 60])
 @pytest.mark.parametrize("window", [0, 50])
-def test_batch_holes_and_window(isa, tokens, window):
+def test_batch_holes_and_window(isa, tokens, window) -> None:
     case = ByteCase(batch=3, tokens=tokens, past=300, heads=(6, 2), dim=40, rotary=0)
     case.mask[:] = case.rng.random(case.mask.shape) < 0.5
     check(case, isa, window=window)
@@ -100,7 +100,7 @@ def test_batch_holes_and_window(isa, tokens, window):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("ternary", [0, 1])
-def test_a_filter_chooses_as_it_does_without_bytes(isa, ternary):
+def test_a_filter_chooses_as_it_does_without_bytes(isa, ternary) -> None:
     """Sketches are of the keys as they come, so the same keys are chosen from either cache."""
     choice: dict[str, Any] = {"keep": 32, "recent": 8, "ternary": ternary, "epsilon": 0.5 * ternary}
     case = ByteCase(past=600, heads=(6, 2), rotary=0)
@@ -128,7 +128,7 @@ def test_a_filter_chooses_as_it_does_without_bytes(isa, ternary):
 @pytest.mark.parametrize("tokens", [1, 5, 13, 40])
 @pytest.mark.parametrize("past", [0, 2, 61, 300])
 @pytest.mark.parametrize("dim", [4, 68, 128])
-def test_equal_weights_are_exact(isa, tokens, past, dim):
+def test_equal_weights_are_exact(isa, tokens, past, dim) -> None:
     """Queries of 0 weigh all keys alike, and equal scales leave nothing to round."""
     case = ByteCase(tokens=tokens, past=past, heads=(6, 2), dim=dim, rotary=0)
     case.q[:] = 0
@@ -144,7 +144,7 @@ def test_equal_weights_are_exact(isa, tokens, past, dim):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("past", [1, 30, 200])
-def test_decode_after_prefill_equals_prefill_of_the_whole(isa, past):
+def test_decode_after_prefill_equals_prefill_of_the_whole(isa, past) -> None:
     whole = ByteCase(tokens=past + 1, heads=(6, 2))
     expected = whole.run(isa)
     step = ByteCase(tokens=1, past=past, heads=(6, 2))
@@ -158,7 +158,7 @@ def test_decode_after_prefill_equals_prefill_of_the_whole(isa, past):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("tokens", "past"), [(1, 3000), (3, 700), (200, 500)])
-def test_results_do_not_depend_on_the_threads(isa, tokens, past):
+def test_results_do_not_depend_on_the_threads(isa, tokens, past) -> None:
     case = ByteCase(batch=2, tokens=tokens, past=past, heads=(9, 3), dim=32)
     expected = case.run(isa, threads=1)
     for threads in (2, 3):
@@ -194,12 +194,12 @@ class UnlikeCase(ByteCase):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 5, 37])
 @pytest.mark.parametrize("softcap", [0.0, 5.0])
-def test_smoothed_keys_equal_the_reference(isa, tokens, softcap):
+def test_smoothed_keys_equal_the_reference(isa, tokens, softcap) -> None:
     check(UnlikeCase(tokens=tokens, past=130, heads=(6, 2), dim=40), isa, softcap=softcap)
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_sketches_are_of_keys_as_they_come(isa):
+def test_sketches_are_of_keys_as_they_come(isa) -> None:
     how: dict[str, Any] = {"keep": 32, "recent": 8, "cache_bits": 8}
     sketches = np.zeros((1, 2, 0, 3), np.float32)
     for tokens, past in ((600, 0), (1, 600)):
@@ -215,7 +215,7 @@ def test_sketches_are_of_keys_as_they_come(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_smoothed_keys_lose_much_less(isa):
+def test_smoothed_keys_lose_much_less(isa) -> None:
     errors = []
     for smooth in (True, False):
         case = UnlikeCase(tokens=60, heads=(6, 2), smooth=smooth)
@@ -226,7 +226,7 @@ def test_smoothed_keys_lose_much_less(isa):
     assert errors[1] > 20 * errors[0]
 
 
-def test_constants_of_keys_are_checked():
+def test_constants_of_keys_are_checked() -> None:
     case = UnlikeCase(tokens=2)
     good = case.inputs
     for at, name in ((9, "key_mean"), (14, "key_scale")):
@@ -245,7 +245,7 @@ def test_constants_of_keys_are_checked():
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 50])
 @pytest.mark.parametrize("same", [True, False])
-def test_shared_buffer_equals_exact_length_bit_for_bit(isa, tokens, same):
+def test_shared_buffer_equals_exact_length_bit_for_bit(isa, tokens, same) -> None:
     case = ByteCase(batch=2, tokens=tokens, past=130, heads=(6, 2), dim=32)
     exact = case.run(isa)
     buffers = []
@@ -266,7 +266,7 @@ def test_shared_buffer_equals_exact_length_bit_for_bit(isa, tokens, same):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 30])
 @pytest.mark.parametrize("state", ["past_key", "past_value"])
-def test_a_damaged_row_shows_unless_it_is_hidden(isa, tokens, state):
+def test_a_damaged_row_shows_unless_it_is_hidden(isa, tokens, state) -> None:
     case = ByteCase(tokens=tokens, past=150)
     case.mask[0, 64] = 0
     expected = case.run(isa)[0]
@@ -279,7 +279,7 @@ def test_a_damaged_row_shows_unless_it_is_hidden(isa, tokens, state):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [1, 30])
-def test_rows_of_zeros(isa, tokens):
+def test_rows_of_zeros(isa, tokens) -> None:
     case = ByteCase(tokens=tokens, past=100, rotary=0)
     case.k[:] = 0
     case.past_key[:] = 0
@@ -299,7 +299,7 @@ def test_rows_of_zeros(isa, tokens):
         (8, 8, r"past_key has shape \[1, 1, 2, 8\], expected \[1, 1, 2, 3\] .*head size / 4 \+ 1"),
     ],
 )
-def test_errors_are_one_clear_sentence(dim, attribute, message):
+def test_errors_are_one_clear_sentence(dim, attribute, message) -> None:
     case = Case(past=2, dim=dim)
     with pytest.raises(ValueError, match=message) as error:
         case.run(cache_bits=attribute)

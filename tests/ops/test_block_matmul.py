@@ -52,7 +52,7 @@ def check(inputs, terms, *, isa, threads=2, **attributes):
 @pytest.mark.parametrize(("bits", "scale_bits"), FORMATS)
 @pytest.mark.parametrize(("n", "k"), SIZES)
 @pytest.mark.parametrize("rows", [1, 2, 5, 8, 12, 17, 258])
-def test_product(isa, bits, scale_bits, n, k, rows):
+def test_product(isa, bits, scale_bits, n, k, rows) -> None:
     packed, terms = weight(bits, n, k, scale_bits)
     x, bias = random(rows, k), random(n, scale=3, seed=1)
     check([x, packed, None, bias], terms, isa=isa, bits=bits, scale_bits=scale_bits, n=n, k=k)
@@ -62,7 +62,7 @@ def test_product(isa, bits, scale_bits, n, k, rows):
 @pytest.mark.parametrize(("bits", "scale_bits"), FORMATS)
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 8, 12, 16, 32, 64, 1000])
-def test_mask(isa, bits, scale_bits, rows, block):
+def test_mask(isa, bits, scale_bits, rows, block) -> None:
     n, k = 40, 333
     packed, terms = weight(bits, n, k, scale_bits)
     for density in (0.0, 0.1, 0.5, 1.0):
@@ -83,7 +83,7 @@ def test_mask(isa, bits, scale_bits, rows, block):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_a_mask_hides_what_is_not_finite(isa):
+def test_a_mask_hides_what_is_not_finite(isa) -> None:
     n, k = 20, 64
     packed, _ = weight(4, n, k)
     x = random(1, k)
@@ -100,7 +100,7 @@ def test_a_mask_hides_what_is_not_finite(isa):
 
 @pytest.mark.parametrize(("bits", "scale_bits"), FORMATS)
 @pytest.mark.parametrize("block", [None, 1, 8])
-def test_bits_depend_on_nothing_else(bits, scale_bits, block):
+def test_bits_depend_on_nothing_else(bits, scale_bits, block) -> None:
     """Not on the instruction set, the threads, the other rows."""
     n, k, rows = 300, 600, 261
     packed, _ = weight(bits, n, k, scale_bits)
@@ -127,7 +127,7 @@ def test_bits_depend_on_nothing_else(bits, scale_bits, block):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("bits", "scale_bits"), FORMATS)
 @pytest.mark.parametrize("rows", [1, 3])
-def test_sums_of_a_group_are_exact(isa, bits, scale_bits, rows):
+def test_sums_of_a_group_are_exact(isa, bits, scale_bits, rows) -> None:
     """With quants at the ends of their range and where a byte of them changes sign."""
     n, k = 48, 32
     rng = np.random.default_rng(bits)
@@ -154,7 +154,7 @@ def test_sums_of_a_group_are_exact(isa, bits, scale_bits, rows):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_makes_its_row_nan(isa, value):
+def test_what_is_not_finite_makes_its_row_nan(isa, value) -> None:
     n, k = 40, 70
     packed, _ = weight(8, n, k)
     for rows in (1, 3):
@@ -167,7 +167,7 @@ def test_what_is_not_finite_makes_its_row_nan(isa, value):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("scale", [1e-45, 1e-36, 1e-30, 1e30])
-def test_extreme_activations(isa, scale):
+def test_extreme_activations(isa, scale) -> None:
     n, k = 20, 96
     packed, terms = weight(4, n, k)
     x = random(2, k, scale=scale)
@@ -179,7 +179,7 @@ def test_extreme_activations(isa, scale):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_subnormal_scales(isa):
+def test_subnormal_scales(isa) -> None:
     n, k = 16, 32
     quants = np.random.default_rng(0).integers(-127, 128, (n, k), dtype=np.int8)
     packed = tamiz_ops.pack_int8(quants, np.full((n, 1), 2.0**-24, np.float16))
@@ -188,7 +188,7 @@ def test_subnormal_scales(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_leading_dimensions(isa):
+def test_leading_dimensions(isa) -> None:
     n, k = 30, 50
     packed, terms = weight(4, n, k)
     mask = np.random.default_rng(0).integers(0, 2, (2, 3, 2), dtype=np.uint8)
@@ -203,7 +203,7 @@ def test_leading_dimensions(isa):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("bits", "scale_bits"), FORMATS)
-def test_gather(isa, bits, scale_bits):
+def test_gather(isa, bits, scale_bits) -> None:
     n, k = 50, 70
     packed, _ = weight(bits, n, k, scale_bits)
     ids = np.array([[0, 49, 16], [15, 33, 33]])
@@ -219,7 +219,7 @@ def test_gather(isa, bits, scale_bits):
     assert none.shape == (0, 3, k)
 
 
-def test_metrics_count_the_bytes_that_a_mask_saves():
+def test_metrics_count_the_bytes_that_a_mask_saves() -> None:
     n, k, block = 32, 96, 4
     packed, _ = weight(4, n, k)
     attributes = {"bits": 4, "n": n, "k": k, "block": block}
@@ -239,7 +239,7 @@ def test_metrics_count_the_bytes_that_a_mask_saves():
     assert tamiz_ops.metrics(runs)["mm"]["matmul.bytes_read"] == 2 * 3 * 320
 
 
-def test_metrics_count_the_units_too():
+def test_metrics_count_the_units_too() -> None:
     n, k = 32, 96
     packed, _ = weight(4, n, k, 8)
     attributes = {"bits": 4, "scale_bits": 8, "n": n, "k": k, "block": 4}
@@ -283,18 +283,18 @@ GOOD: dict[str, Any] = {"bits": 4, "n": N, "k": K}
         ([X, PACKED], {"bits": 4, "n": N}, "'k' is missing"),
     ],
 )
-def test_what_does_not_fit_is_named(inputs, attributes, message):
+def test_what_does_not_fit_is_named(inputs, attributes, message) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         tamiz_ops.run("BlockMatMul", inputs, **attributes)
 
 
 @pytest.mark.parametrize("wrong", [-1, N])
-def test_gather_names_an_id_out_of_range(wrong):
+def test_gather_names_an_id_out_of_range(wrong) -> None:
     with pytest.raises(ValueError, match=f"ids holds {wrong}, expected 0 to 19"):
         tamiz_ops.run("BlockGather", [np.array([0, wrong]), PACKED], **GOOD)
 
 
-def test_a_constant_weight_of_another_shape_fails_when_the_session_is_made():
+def test_a_constant_weight_of_another_shape_fails_when_the_session_is_made() -> None:
     nodes = [node("BlockMatMul", ["x", "w"], ["y"], "mm", **GOOD)]
     with pytest.raises(Exception, match=r"weight has shape \[1, 640\], expected \[2, 640\]"):
         session(model(nodes, ["x"], ["y"], {"w": PACKED[:1]}))

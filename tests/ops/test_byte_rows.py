@@ -29,7 +29,7 @@ def weight(n, k, bits):
 
 @pytest.mark.parametrize("format", QUANTISED, ids=lambda f: f.name)
 @pytest.mark.parametrize(("n", "k"), [(40, 512), (1, 256), (100, 768)])
-def test_bits_depend_neither_on_rows_nor_on_the_instruction_set(format, n, k):
+def test_bits_depend_neither_on_rows_nor_on_the_instruction_set(format, n, k) -> None:
     packed = formats.pack_blocks(format, random_blocks(format, n, k, 3, plain=True), k)
     x, bias = random(300, k), random(n, seed=2)
     attributes = {"format": format.name, "n": n, "k": k, "activation_bits": 8}
@@ -46,7 +46,7 @@ def test_bits_depend_neither_on_rows_nor_on_the_instruction_set(format, n, k):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("n", "k"), [(50, 100), (33, 33), (16, 600)])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_integers(isa, n, k, bits):
+def test_integers(isa, n, k, bits) -> None:
     packed = weight(n, k, bits)
     w = tamiz_ops.dequantize(packed, bits, n, k).astype(np.float64)
     x, bias = random(70, k), random(n, seed=2)
@@ -62,7 +62,7 @@ def test_integers(isa, n, k, bits):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_masked_inputs_count_nothing(isa):
+def test_masked_inputs_count_nothing(isa) -> None:
     packed = weight(20, 128, 8)
     x, mask = random(33, 128), np.random.default_rng(3).integers(0, 2, (33, 4), np.uint8)
     attributes: dict[str, Any] = {"bits": 8, "n": 20, "k": 128, "activation_bits": 8}
@@ -72,7 +72,7 @@ def test_masked_inputs_count_nothing(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_a_row_that_is_not_finite_spoils_no_other(isa):
+def test_a_row_that_is_not_finite_spoils_no_other(isa) -> None:
     packed = weight(20, 64, 8)
     attributes = {"bits": 8, "n": 20, "k": 64, "activation_bits": 8}
     x = random(20, 64)
@@ -84,7 +84,7 @@ def test_a_row_that_is_not_finite_spoils_no_other(isa):
     np.testing.assert_array_equal(after[rest], before[rest])
 
 
-def test_other_numbers_of_bits_are_refused():
+def test_other_numbers_of_bits_are_refused() -> None:
     packed = weight(16, 32, 8)
     with pytest.raises(ValueError, match="'activation_bits' is 4, expected 8 or 16"):
         product(random(1, 32), packed, None, bits=8, n=16, k=32, activation_bits=4)

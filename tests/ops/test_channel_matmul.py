@@ -54,7 +54,7 @@ def both(x, n, k, mask=None, bias=None, block=1, isa=None, threads=2, scale_bits
 
 
 @pytest.mark.parametrize(("n", "k"), SIZES)
-def test_packing_round_trip_and_meaning(n, k):
+def test_packing_round_trip_and_meaning(n, k) -> None:
     tiles, channels = packed(n, k)
     assert channels.dtype == np.uint8
     assert channels.shape == (-(-n // 64), 4, -(-k // 32) * 320)
@@ -66,7 +66,7 @@ def test_packing_round_trip_and_meaning(n, k):
 
 
 @pytest.mark.parametrize(("n", "k"), SIZES)
-def test_packing_in_units_round_trip_and_meaning(n, k):
+def test_packing_in_units_round_trip_and_meaning(n, k) -> None:
     tiles, channels = packed(n, k, 8)
     assert channels.dtype == np.uint8
     assert channels.shape == (-(-n // 64), 4, -(-k // 32) * 288 + 32)
@@ -78,7 +78,7 @@ def test_packing_in_units_round_trip_and_meaning(n, k):
     )
 
 
-def test_pack_refuses_what_it_cannot_hold():
+def test_pack_refuses_what_it_cannot_hold() -> None:
     quants, scales, minima = parts(5, 40)
     with pytest.raises(ValueError, match="quants holds 16, expected 0 to 15"):
         tamiz_ops.pack_channels(quants + 1, scales, minima)
@@ -97,7 +97,7 @@ def test_pack_refuses_what_it_cannot_hold():
 @pytest.mark.parametrize(("n", "k"), SIZES)
 @pytest.mark.parametrize("rows", [1, 2, 5, 17, 130])
 @pytest.mark.parametrize("scale_bits", [16, 8])
-def test_product_without_mask(isa, n, k, rows, scale_bits):
+def test_product_without_mask(isa, n, k, rows, scale_bits) -> None:
     bias = random(n, seed=1)
     got, expected = both(random(rows, k), n, k, bias=bias, isa=isa, scale_bits=scale_bits)
     np.testing.assert_array_equal(got, expected, strict=True)
@@ -107,7 +107,7 @@ def test_product_without_mask(isa, n, k, rows, scale_bits):
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 8, 16, 32, 64, 1000])
 @pytest.mark.parametrize("scale_bits", [16, 8])
-def test_mask(isa, rows, block, scale_bits):
+def test_mask(isa, rows, block, scale_bits) -> None:
     n, k = 200, 333
     for density in (0.0, 0.02, 0.1, 0.5, 0.9, 1.0):
         mask = random_mask(rows, k, block, density)
@@ -126,7 +126,7 @@ def test_mask(isa, rows, block, scale_bits):
     st.floats(0, 1),
     st.sampled_from([8, 16]),
 )
-def test_any_size_on_every_instruction_set(n, k, rows, density, scale_bits):
+def test_any_size_on_every_instruction_set(n, k, rows, density, scale_bits) -> None:
     x, mask = random(rows, k), random_mask(rows, k, 1, density)
     for isa in ISAS:
         got, expected = both(x, n, k, mask, isa=isa, threads=1, scale_bits=scale_bits)
@@ -135,7 +135,7 @@ def test_any_size_on_every_instruction_set(n, k, rows, density, scale_bits):
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("rows", [1, 133])
-def test_bits_depend_neither_on_threads_nor_on_the_instruction_set(threads, rows):
+def test_bits_depend_neither_on_threads_nor_on_the_instruction_set(threads, rows) -> None:
     n, k = 300, 600
     x, mask = random(rows, k), random_mask(rows, k, 1, 0.6)
     _, channels = packed(n, k)
@@ -150,7 +150,7 @@ def test_bits_depend_neither_on_threads_nor_on_the_instruction_set(threads, rows
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_extreme_activations_are_exact(isa):
+def test_extreme_activations_are_exact(isa) -> None:
     """The largest quants, of both signs, with the largest weights: no lane overflows."""
     n, k = 64, 32
     quants = np.full((n, k), 15, np.uint8)
@@ -168,7 +168,7 @@ def test_extreme_activations_are_exact(isa):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_makes_its_row_nan_unless_masked(isa, value):
+def test_what_is_not_finite_makes_its_row_nan_unless_masked(isa, value) -> None:
     n, k = 40, 70
     _, channels = packed(n, k)
     for rows in (1, 3):
@@ -184,7 +184,7 @@ def test_what_is_not_finite_makes_its_row_nan_unless_masked(isa, value):
         assert np.isfinite(y).all()
 
 
-def test_refuses_another_weight():
+def test_refuses_another_weight() -> None:
     _, channels = packed(100, 64)
     with pytest.raises(ValueError, match=r"weight has shape \[2, 4, 640\], expected \[3, 4, 640\]"):
         tamiz_ops.run("ChannelMatMul", [random(1, 64), channels], n=130, k=64)
@@ -198,7 +198,7 @@ def test_refuses_another_weight():
         tamiz_ops.run("ChannelMatMul", [random(1, 64), channels, mask], n=100, k=64)
 
 
-def test_metrics_count_scales_and_units():
+def test_metrics_count_scales_and_units() -> None:
     n, k = 100, 64
     for scale_bits, width, units in ((16, 2, 0), (8, 1, 2)):
         _, channels = packed(n, k, scale_bits)

@@ -14,7 +14,7 @@ WIDTHS = [1, 5, 16, 31, 576, 1003, 4096]
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("rows", [1, 3, 70])
-def test_rms_norm(isa, width, rows):
+def test_rms_norm(isa, width, rows) -> None:
     x, residual, weight = random(rows, width), random(rows, width, seed=1), random(width, seed=2)
     got = tamiz_ops.run("RMSNorm", [x, weight, residual], isa=isa, threads=2, epsilon=1e-6)
     expected = reference.run("RMSNorm", [x, weight, residual], epsilon=1e-6)
@@ -25,7 +25,7 @@ def test_rms_norm(isa, width, rows):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("out", [[True, True], [True, None]])
 @pytest.mark.parametrize("residual", [None, random(2, 3, 40, seed=3)])
-def test_rms_norm_optional_ports(isa, out, residual):
+def test_rms_norm_optional_ports(isa, out, residual) -> None:
     x, weight = random(2, 3, 40), random(40, seed=2)
     got = tamiz_ops.run("RMSNorm", [x, weight, residual], out=out, isa=isa)
     expected = reference.run("RMSNorm", [x, weight, residual])
@@ -36,7 +36,7 @@ def test_rms_norm_optional_ports(isa, out, residual):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("width", [1, 16, 31])
-def test_rms_norm_of_each_head(isa, width):
+def test_rms_norm_of_each_head(isa, width) -> None:
     x, weight = random(2, 300, 9 * width), random(width, seed=2)
     got = tamiz_ops.run("RMSNorm", [x, weight], isa=isa, threads=2)
     expected = reference.run("RMSNorm", [x.reshape(2, 300, 9, width), weight])
@@ -44,7 +44,7 @@ def test_rms_norm_of_each_head(isa, width):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_rms_norm_of_tiny_rows_is_held_by_epsilon(isa):
+def test_rms_norm_of_tiny_rows_is_held_by_epsilon(isa) -> None:
     x = np.full((1, 64), 1e-20, np.float32)
     got = tamiz_ops.run("RMSNorm", [x, np.ones(64, np.float32)], isa=isa, epsilon=1e-5)[0]
     np.testing.assert_allclose(got, x / np.sqrt(1e-5), rtol=1e-6)
@@ -53,7 +53,7 @@ def test_rms_norm_of_tiny_rows_is_held_by_epsilon(isa):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("rows", [1, 3, 70])
-def test_swiglu(isa, width, rows):
+def test_swiglu(isa, width, rows) -> None:
     gate, up = random(rows, width, scale=4), random(rows, width, seed=1)
     got = tamiz_ops.run("SwiGLU", [gate, up], isa=isa, threads=2)[0]
     expected = reference.run("SwiGLU", [gate, up])[0]
@@ -62,7 +62,7 @@ def test_swiglu(isa, width, rows):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_gated_gelu(isa, width):
+def test_gated_gelu(isa, width) -> None:
     gate, up = random(5, width, scale=4), random(5, width, seed=1)
     got = tamiz_ops.run("SwiGLU", [gate, up], isa=isa, activation="gelu_tanh")[0]
     expected = reference.run("SwiGLU", [gate, up], activation="gelu_tanh")[0]
@@ -70,14 +70,14 @@ def test_gated_gelu(isa, width):
     np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-7)
 
 
-def test_unknown_activation():
+def test_unknown_activation() -> None:
     gate = random(1, 4)
     with pytest.raises(ValueError, match="activation is 'relu', expected silu or gelu_tanh"):
         tamiz_ops.run("SwiGLU", [gate, gate], activation="relu")
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_swiglu_covers_the_whole_range_of_the_exponential(isa):
+def test_swiglu_covers_the_whole_range_of_the_exponential(isa) -> None:
     gate = np.concatenate([np.linspace(-110, 110, 4001), [-1e30, 1e30, 0.0, -0.0]])
     gate = gate.astype(np.float32)
     got = tamiz_ops.run("SwiGLU", [gate, np.ones_like(gate)], isa=isa)[0]
@@ -97,7 +97,7 @@ def test_swiglu_covers_the_whole_range_of_the_exponential(isa):
         ("SwiGLU", [random(2, 8), random(2, 4)], r"up has shape \[2, 4\], expected \[2, 8\]"),
     ],
 )
-def test_errors_are_one_clear_sentence(op, inputs, message):
+def test_errors_are_one_clear_sentence(op, inputs, message) -> None:
     with pytest.raises(ValueError, match=message) as error:
         tamiz_ops.run(op, inputs)
     assert "\n" not in str(error.value)

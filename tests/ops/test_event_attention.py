@@ -38,7 +38,7 @@ class Sequences:
         self.mean = self.k.reshape(batch * length, heads[1], DIM).mean(0)
         self.forget()
 
-    def forget(self):
+    def forget(self) -> None:
         batch, (heads, kv_heads) = len(self.q), self.heads
         self.length = 0
         words = DIM // 4 + 1 if self.attributes.get("cache_bits") == 8 else DIM
@@ -86,7 +86,7 @@ def due(length, age_max=4, turn=0):
 @pytest.mark.parametrize("heads", [(1, 1), (6, 2), (17, 1)])
 @pytest.mark.parametrize("cache_bits", [8, 32])
 @pytest.mark.parametrize("softcap", [0.0, 1.5])
-def test_a_sequence_equals_the_reference(isa, heads, cache_bits, softcap):
+def test_a_sequence_equals_the_reference(isa, heads, cache_bits, softcap) -> None:
     options = {"heads": heads, "batch": 2, "cache_bits": cache_bits, "turn": 3, "softcap": softcap}
     ours, theirs = Sequences(by_isa(isa), **options), Sequences(reference.run, **options)
     for one in (ours, theirs):
@@ -112,7 +112,7 @@ def test_a_sequence_equals_the_reference(isa, heads, cache_bits, softcap):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("dim", "keys"), [(32, 3), (64, 256), (80, 700), (256, 1100), (64, 5000)])
-def test_keys_of_any_number_and_size_are_chosen_as_by_the_reference(isa, dim, keys):
+def test_keys_of_any_number_and_size_are_chosen_as_by_the_reference(isa, dim, keys) -> None:
     """Element 0 of the values tells which keys were attended to, by their weights."""
     rng = np.random.default_rng(keys)
     q = 2 * rng.standard_normal((1, 1, 3 * dim)).astype(F)
@@ -136,7 +136,7 @@ def test_keys_of_any_number_and_size_are_chosen_as_by_the_reference(isa, dim, ke
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_threads_do_not_matter(isa):
+def test_threads_do_not_matter(isa) -> None:
     one, four = Sequences(by_isa(isa, 1), batch=2), Sequences(by_isa(isa, 4), batch=2)
     for tokens in (PROMPT, *[1] * STEPS):
         np.testing.assert_array_equal(one.run(tokens), four.run(tokens))
@@ -146,7 +146,7 @@ def test_threads_do_not_matter(isa):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("cache_bits", [8, 32])
 @pytest.mark.parametrize("softcap", [0.0, 1.5])
-def test_steps_that_compute_the_rest_anew_are_exact(isa, cache_bits, softcap):
+def test_steps_that_compute_the_rest_anew_are_exact(isa, cache_bits, softcap) -> None:
     sequences = Sequences(by_isa(isa), turn=1, cache_bits=cache_bits, softcap=softcap)
     sequences.run(PROMPT)
     errors: dict[bool, list[float]] = {True: [], False: []}
@@ -159,7 +159,7 @@ def test_steps_that_compute_the_rest_anew_are_exact(isa, cache_bits, softcap):
     assert min(errors[False]) > 1e-4
 
 
-def test_what_is_left_out_is_nearer_than_without_it():
+def test_what_is_left_out_is_nearer_than_without_it() -> None:
     known = native()
     known.run(PROMPT)
     gaps = []
@@ -177,7 +177,7 @@ def test_what_is_left_out_is_nearer_than_without_it():
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_with_the_query_of_before_nothing_is_missed(isa):
+def test_with_the_query_of_before_nothing_is_missed(isa) -> None:
     """But for the weight of the others, which is told by four bits an element."""
     sequences = Sequences(by_isa(isa), turn=1)
     sequences.run(PROMPT)
@@ -190,7 +190,7 @@ def test_with_the_query_of_before_nothing_is_missed(isa):
     np.testing.assert_array_equal(sequences.event, known)
 
 
-def test_a_large_gap_makes_the_sequence_exact_and_the_next_one_starts_anew():
+def test_a_large_gap_makes_the_sequence_exact_and_the_next_one_starts_anew() -> None:
     sequences = native(gap_tol=1e-6)
     sequences.run(PROMPT)
     while not sequences.event[0, 1]:
@@ -207,7 +207,7 @@ def test_a_large_gap_makes_the_sequence_exact_and_the_next_one_starts_anew():
 
 
 @pytest.mark.parametrize("noise", [True, False])
-def test_white_noise_switches_off_what_slow_queries_do_not(noise):
+def test_white_noise_switches_off_what_slow_queries_do_not(noise) -> None:
     sequences = native(gap_tol=0.25, theta=0.5)
     first = sequences.q[:, :1]
     others = np.random.default_rng(1).standard_normal(sequences.q.shape).astype(F)
@@ -224,7 +224,7 @@ def test_white_noise_switches_off_what_slow_queries_do_not(noise):
         assert sequences.event[0, 1] == noise
 
 
-def test_a_gap_that_is_no_number_switches_off():
+def test_a_gap_that_is_no_number_switches_off() -> None:
     sequences = native()
     sequences.run(PROMPT)
     sequences.run(1)
@@ -235,7 +235,7 @@ def test_a_gap_that_is_no_number_switches_off():
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_keys_that_are_no_numbers_are_not_hidden(isa):
+def test_keys_that_are_no_numbers_are_not_hidden(isa) -> None:
     sequences = Sequences(by_isa(isa))
     sequences.k[0, 40, 3] = np.nan
     sequences.run(PROMPT)
@@ -245,7 +245,7 @@ def test_keys_that_are_no_numbers_are_not_hidden(isa):
         assert np.isfinite(y[1]).all()  # of another KV head
 
 
-def test_sequences_of_a_batch_do_not_meet():
+def test_sequences_of_a_batch_do_not_meet() -> None:
     both, first = native(batch=2, seed=3), native(batch=2, seed=3)
     first.q[1] = first.k[1] = first.v[1] = 1
     for tokens in (PROMPT, *[1] * STEPS):
@@ -253,7 +253,7 @@ def test_sequences_of_a_batch_do_not_meet():
     np.testing.assert_array_equal(both.event[0], first.event[0])
 
 
-def test_a_step_of_few_keys_forgets():
+def test_a_step_of_few_keys_forgets() -> None:
     sequences = native()
     sequences.run(PROMPT)
     sequences.run(1)
@@ -264,7 +264,7 @@ def test_a_step_of_few_keys_forgets():
     assert not sequences.event.any()
 
 
-def test_past_and_present_in_one_memory():
+def test_past_and_present_in_one_memory() -> None:
     apart, together = native(), native()
     for tokens in (PROMPT, 1, 1):
         apart.run(tokens)
@@ -278,7 +278,7 @@ def test_past_and_present_in_one_memory():
     np.testing.assert_array_equal(together.event, apart.event)
 
 
-def test_metrics():
+def test_metrics() -> None:
     sequences = native(batch=2)
     sequences.run(PROMPT)
     attributes = sequences.attributes
@@ -314,7 +314,7 @@ def test_metrics():
         ({}, "past_event has shape"),
     ],
 )
-def test_what_does_not_fit_is_an_error(change, message):
+def test_what_does_not_fit_is_an_error(change, message) -> None:
     sequences = native(**change)
     if not change:
         sequences.event = sequences.event[:, 1:]

@@ -104,7 +104,7 @@ class Linear:
     ],
     ids=str,
 )
-def test_select_is_the_reference(isa, alpha, position, others):
+def test_select_is_the_reference(isa, alpha, position, others) -> None:
     batch = 3
     x, past = random(batch, 1, K), random(batch, width(alpha), seed=1)
     past[:, -3:] = [[1, 0, 0], [1, 1, 0], [0, 0, 0]]  # a state; switched off; none yet
@@ -125,7 +125,7 @@ def test_select_is_the_reference(isa, alpha, position, others):
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 @pytest.mark.parametrize("beta", [1.0, 0.5])
 @pytest.mark.parametrize("checked", [0, 1])
-def test_sum_is_the_reference(isa, alpha, beta, checked):
+def test_sum_is_the_reference(isa, alpha, beta, checked) -> None:
     batch, rows = 2, 1 + (beta != 1) + checked
     dy, past = random(rows * batch, 1, N), random(batch, width(alpha), seed=1)
     plan = np.array([[1, 30, 0, checked], [0, K, 1, 0]], np.float32)
@@ -138,7 +138,7 @@ def test_sum_is_the_reference(isa, alpha, beta, checked):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0])
-def test_everything_chosen_is_dense_bit_for_bit_over_500_steps(isa, alpha):
+def test_everything_chosen_is_dense_bit_for_bit_over_500_steps(isa, alpha) -> None:
     linear = Linear(alpha=alpha, mean=random(K, seed=2), isa=isa, keep=K, gap_every=64)
     for step in range(500):
         x = random(1, 1, K, seed=step)
@@ -148,7 +148,7 @@ def test_everything_chosen_is_dense_bit_for_bit_over_500_steps(isa, alpha):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("alpha", "beta"), [(0.0, 1.0), (0.6, 1.0), (1.0, 1.0), (0.9, 0.5)])
-def test_500_steps_do_not_drift_from_the_effective_input(isa, alpha, beta):
+def test_500_steps_do_not_drift_from_the_effective_input(isa, alpha, beta) -> None:
     """y = W (x where chosen, beta * expected elsewhere) + bias, however long ago that was."""
     mean = random(K, seed=2) if beta == 1 else None
     linear = Linear(alpha=alpha, mean=mean, beta=beta, isa=isa, keep=K // 3)
@@ -168,7 +168,7 @@ def test_500_steps_do_not_drift_from_the_effective_input(isa, alpha, beta):
     assert worst < (1e-3 if alpha == 1 else 1e-4)
 
 
-def test_a_block_is_computed_whole_or_not_at_all():
+def test_a_block_is_computed_whole_or_not_at_all() -> None:
     linear = Linear(alpha=0.0, keep=2, together=32)
     for step in range(6):
         x = random(1, 1, K, seed=step)
@@ -179,7 +179,7 @@ def test_a_block_is_computed_whole_or_not_at_all():
     assert {i for i, block in enumerate(blocks) if block[0]} == set(np.argsort(norms)[-2:])
 
 
-def test_first_tokens_and_prompts_are_dense():
+def test_first_tokens_and_prompts_are_dense() -> None:
     linear = Linear(keep=1)
     for step in range(4):
         x = random(1, 1, K, seed=step)
@@ -190,7 +190,7 @@ def test_first_tokens_and_prompts_are_dense():
     assert linear.mask.sum() == 1
 
 
-def test_prompt_leaves_the_state_of_its_last_token():
+def test_prompt_leaves_the_state_of_its_last_token() -> None:
     prompt, x = random(2, 600, K), random(2, 1, K, seed=1)
     whole, split = Linear(keep=10, batch=2), Linear(keep=10, batch=2)
     whole(prompt)
@@ -203,7 +203,7 @@ def test_prompt_leaves_the_state_of_its_last_token():
     np.testing.assert_array_equal(whole.past[:, K : K + N], product(prompt, None)[:, -1])
 
 
-def test_gap_check_gives_the_dense_product_and_starts_from_it():
+def test_gap_check_gives_the_dense_product_and_starts_from_it() -> None:
     linear = Linear(keep=K - 5, gap_every=8, gap_tol=10.0)
     for step in range(17):
         x = random(1, 1, K, seed=step)
@@ -215,7 +215,7 @@ def test_gap_check_gives_the_dense_product_and_starts_from_it():
     assert not linear.off
 
 
-def test_white_noise_switches_off_until_the_next_sequence():
+def test_white_noise_switches_off_until_the_next_sequence() -> None:
     linear = Linear(keep=K // 2, gap_every=8, gap_tol=0.1)
     for step in range(12):
         x = random(1, 1, K, seed=step)
@@ -230,7 +230,7 @@ def test_white_noise_switches_off_until_the_next_sequence():
     assert linear.mask.sum() == K // 2
 
 
-def test_slow_drift_stays_on():
+def test_slow_drift_stays_on() -> None:
     linear = Linear(alpha=1.0, keep=K // 2, gap_every=8, gap_tol=0.1)
     x = random(1, 1, K)
     for step in range(33):
@@ -239,7 +239,7 @@ def test_slow_drift_stays_on():
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_noise_under_the_threshold_changes_nothing(isa):
+def test_noise_under_the_threshold_changes_nothing(isa) -> None:
     """No flicker: what has been computed is chosen again only after it has moved by theta."""
     linear = Linear(alpha=1.0, theta=0.05, isa=isa)
     x = random(1, 1, K)
@@ -255,7 +255,7 @@ def test_noise_under_the_threshold_changes_nothing(isa):
         assert list(np.flatnonzero(linear.mask)) == ([7] if step == 0 else [])
 
 
-def test_a_steady_input_has_a_steady_choice():
+def test_a_steady_input_has_a_steady_choice() -> None:
     linear, x = Linear(alpha=0.0, mean=random(K, seed=2), keep=K // 3), random(1, 1, K)
     linear(np.repeat(x, 4, axis=1))
     y = linear(x)
@@ -265,7 +265,7 @@ def test_a_steady_input_has_a_steady_choice():
         np.testing.assert_array_equal(linear.mask, mask)
 
 
-def test_not_a_number_is_chosen_and_switches_off():
+def test_not_a_number_is_chosen_and_switches_off() -> None:
     linear = Linear(theta=1e9, gap_every=8)
     for step in range(9):
         x = random(1, 1, K, seed=step)
@@ -276,7 +276,7 @@ def test_not_a_number_is_chosen_and_switches_off():
     assert linear.off
 
 
-def test_age_max_computes_every_input_in_its_turn():
+def test_age_max_computes_every_input_in_its_turn() -> None:
     linear = Linear(theta=1e9, age_max=10)
     seen = np.zeros(K, bool)
     for step in range(14):
@@ -287,21 +287,21 @@ def test_age_max_computes_every_input_in_its_turn():
     assert seen.all()
 
 
-def test_ties_go_to_the_lower_inputs():
+def test_ties_go_to_the_lower_inputs() -> None:
     linear = Linear(alpha=0.0, keep=10)
     for _ in range(5):
         linear(np.ones((1, 1, K), np.float32))
     np.testing.assert_array_equal(np.flatnonzero(linear.mask), np.arange(10))
 
 
-def test_budget_of_nothing_leaves_the_quorum():
+def test_budget_of_nothing_leaves_the_quorum() -> None:
     linear = Linear(budget_us=0.0, quorum=0.3, theta=0.0)
     for step in range(6):
         linear(random(1, 1, K, seed=step))
     assert linear.mask.sum() == np.ceil(np.float32(0.3) * K)
 
 
-def test_budget_bounds_what_is_computed_at_the_pace_so_far():
+def test_budget_bounds_what_is_computed_at_the_pace_so_far() -> None:
     linear = Linear(budget_us=30.0, quorum=0.1)
     for step in range(4):
         linear(random(1, 1, K, seed=step))
@@ -313,7 +313,7 @@ def test_budget_bounds_what_is_computed_at_the_pace_so_far():
     assert linear.mask.sum() == 10
 
 
-def test_pace_is_measured_and_a_clock_that_goes_back_is_ignored():
+def test_pace_is_measured_and_a_clock_that_goes_back_is_ignored() -> None:
     linear = Linear(budget_us=1e9)
     linear(random(1, 1, K))
     assert linear.past[0, -1] > 0
@@ -322,7 +322,7 @@ def test_pace_is_measured_and_a_clock_that_goes_back_is_ignored():
     assert linear.past[0, -1] == before
 
 
-def test_sequences_of_a_batch_are_those_alone():
+def test_sequences_of_a_batch_are_those_alone() -> None:
     together = Linear(keep=20, batch=3, gap_every=4, gap_tol=1e9)
     alone = [Linear(keep=20, gap_every=4, gap_tol=1e9) for _ in range(3)]
     for step in range(12):
@@ -332,7 +332,7 @@ def test_sequences_of_a_batch_are_those_alone():
             np.testing.assert_array_equal(linear(x[b : b + 1])[0], y[b])
 
 
-def test_another_batch_than_the_state_is_told():
+def test_another_batch_than_the_state_is_told() -> None:
     linear = Linear(keep=20, batch=2)
     linear.batch = 3
     with pytest.raises(ValueError, match=r"past has shape \[2, 143\], expected \[3, 143\]"):
@@ -350,7 +350,7 @@ def test_another_batch_than_the_state_is_told():
         ({"candidates": np.ones((1, 1, 7), np.uint8)}, r"mask has shape \[1, 1, 7\]"),
     ],
 )
-def test_bad_input_is_told(change, message):
+def test_bad_input_is_told(change, message) -> None:
     values = {"attention": attention_mask(1), **CARRIED} | change
     with pytest.raises(ValueError, match=message):
         run_select(tamiz_ops.run, random(1, 1, K), np.zeros((1, width(0.5)), np.float32), **values)
@@ -361,7 +361,7 @@ def test_bad_input_is_told(change, message):
     ("tokens", "beta", "plan", "rows"),
     [(1, 1.0, [1, 9, 0, 1], 4), (1, 0.5, [1, 9, 0, 1], 6), (3, 0.5, [1, 9, 0, 0], 4)],
 )
-def test_rows_that_only_the_plan_knows_of_are_told(isa, tokens, beta, plan, rows):
+def test_rows_that_only_the_plan_knows_of_are_told(isa, tokens, beta, plan, rows) -> None:
     batch = 2
     dy = random((1 + (beta != 1 and tokens == 1)) * batch, tokens, N)
     plans = np.array([[0, K, 0, 0], plan], np.float32)

@@ -53,7 +53,7 @@ def bound(x, terms, bias):
 @each_isa
 @pytest.mark.parametrize(("n", "k"), [(1, 256), (50, 768), (100, 512)])
 @pytest.mark.parametrize("rows", [1, 3, 7, 8, 15, 37])
-def test_product(format, isa, n, k, rows):
+def test_product(format, isa, n, k, rows) -> None:
     packed, terms = weight(format, n, k)
     x, bias = random(rows, k), random(n, scale=3)
     inputs, attributes = [x, packed, None, bias], {"format": format.name, "n": n, "k": k}
@@ -64,7 +64,7 @@ def test_product(format, isa, n, k, rows):
 
 @each_format
 @pytest.mark.parametrize("block", [None, 1, 8, 64])
-def test_bits_depend_on_nothing_else(format, block):
+def test_bits_depend_on_nothing_else(format, block) -> None:
     """Not on the instruction set, the threads, the other rows."""
     n, k, rows = 150, 1024, 21
     packed, _ = weight(format, n, k)
@@ -87,7 +87,7 @@ def test_bits_depend_on_nothing_else(format, block):
 
 @each_format
 @each_isa
-def test_a_mask_hides_what_is_not_finite(format, isa):
+def test_a_mask_hides_what_is_not_finite(format, isa) -> None:
     n, k = 20, 512
     packed, _ = weight(format, n, k)
     x = random(1, k)
@@ -103,7 +103,7 @@ def test_a_mask_hides_what_is_not_finite(format, isa):
 
 
 @each_format
-def test_gather_gives_the_values_bit_for_bit(format):
+def test_gather_gives_the_values_bit_for_bit(format) -> None:
     n, k = 37, 768
     packed = formats.pack_blocks(format, random_blocks(format, n, k), k)
     ids = np.array([[0, 36, 5], [17, 17, 1]], np.int64)
@@ -114,7 +114,7 @@ def test_gather_gives_the_values_bit_for_bit(format):
 
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 @each_isa
-def test_floats_take_any_number_of_inputs(name, isa):
+def test_floats_take_any_number_of_inputs(name, isa) -> None:
     n, k = 19, 45
     format = formats.FORMATS[name]
     packed, terms = weight(format, n, k)
@@ -127,7 +127,7 @@ def test_floats_take_any_number_of_inputs(name, isa):
 @each_format
 @each_isa
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_tiles_of_a_shortlist_have_the_bits_of_the_product(format, isa, masked):
+def test_the_tiles_of_a_shortlist_have_the_bits_of_the_product(format, isa, masked) -> None:
     n, k, dims = 200, 512, 32
     packed, _ = weight(format, n, k)
     x, bias, offset = random(1, k), random(n), random(n, seed=3)
@@ -149,7 +149,7 @@ def test_the_tiles_of_a_shortlist_have_the_bits_of_the_product(format, isa, mask
 
 
 @pytest.mark.parametrize(("name", "bits", "scale_bits"), [("q4_1", 4, 16), ("q8_0", 8, 16)])
-def test_the_integer_formats_have_two_names(name, bits, scale_bits):
+def test_the_integer_formats_have_two_names(name, bits, scale_bits) -> None:
     n, k = 40, 320
     packed, _ = weight(formats.FORMATS[name], n, k)
     x = random(2, k)
@@ -186,7 +186,7 @@ X, W = np.zeros((1, 512), np.float32), np.zeros((1, 4608), np.uint8)
     ],
 )
 @pytest.mark.parametrize("op", ["BlockMatMul", "BlockGather"])
-def test_what_does_not_fit_is_named(op, inputs, attributes, message):
+def test_what_does_not_fit_is_named(op, inputs, attributes, message) -> None:
     if op == "BlockGather":
         if "k = 512" in message and "format" not in message:
             return

@@ -34,7 +34,7 @@ def expected(format, data):
     odd=st.sampled_from([0.0, 0.3, 1.0]),
 )
 @settings(max_examples=25, deadline=None)
-def test_values_are_those_of_gguf_bit_for_bit(format, n, blocks, seed, odd):
+def test_values_are_those_of_gguf_bit_for_bit(format, n, blocks, seed, odd) -> None:
     k = blocks * max(format.block, 32)
     data = random_blocks(format, n, k, seed, odd)
     packed = formats.pack_blocks(format, data, k)
@@ -48,7 +48,7 @@ def test_values_are_those_of_gguf_bit_for_bit(format, n, blocks, seed, odd):
 
 
 @pytest.mark.parametrize("format", OF_GGUF, ids=lambda f: f.name)
-def test_bytes_are_those_of_gguf(format):
+def test_bytes_are_those_of_gguf(format) -> None:
     block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[format.gguf]]
     k = 512
     assert format.row_bytes(k) == k // block * block_bytes
@@ -58,7 +58,7 @@ def test_bytes_are_those_of_gguf(format):
 
 @pytest.mark.parametrize("format", formats.FORMATS.values(), ids=lambda f: f.name)
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (17, 33), (40, 600)])
-def test_parts_come_back_from_tiles(format, n, k):
+def test_parts_come_back_from_tiles(format, n, k) -> None:
     """Inputs that are no whole number of blocks are padded."""
     rng = np.random.default_rng([n, k])
     blocks = -(-k // format.block)
@@ -92,7 +92,7 @@ def test_parts_come_back_from_tiles(format, n, k):
 
 @pytest.mark.parametrize("format", [f for f in OF_GGUF if HALVES[f.name]], ids=lambda f: f.name)
 @pytest.mark.parametrize("half", [0x7C00, 0xFC00, 0x7E00])
-def test_a_factor_that_is_not_finite_is_refused_in_one_sentence(format, half):
+def test_a_factor_that_is_not_finite_is_refused_in_one_sentence(format, half) -> None:
     k = 2 * max(format.block, 32)
     data = random_blocks(format, 20, k)
     for at in HALVES[format.name]:
@@ -103,14 +103,14 @@ def test_a_factor_that_is_not_finite_is_refused_in_one_sentence(format, half):
         assert "\n" not in str(error.value)
 
 
-def test_an_exponent_that_overflows_is_refused():
+def test_an_exponent_that_overflows_is_refused() -> None:
     format = formats.FORMATS["mxfp4"]
     data = np.full((1, 17), 255, np.uint8)
     with pytest.raises(ValueError, match="exponents of output 0 hold 255"):
         formats.pack_blocks(format, data, 32)
 
 
-def test_tq1_0_becomes_tq2_0():
+def test_tq1_0_becomes_tq2_0() -> None:
     """In chunks, with scales of both signs; any byte holds five elements."""
     kind = GGMLQuantizationType.TQ1_0
     rng = np.random.default_rng(1)
@@ -161,7 +161,7 @@ TILE = np.zeros((1, Q4_K.tile_bytes(256)), np.uint8)
         ),
     ],
 )
-def test_what_does_not_fit_is_named(call, message):
+def test_what_does_not_fit_is_named(call, message) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         call()
 
@@ -172,7 +172,7 @@ def models():
 
 
 @pytest.mark.parametrize("path", models() or [None], ids=lambda p: p.stem if p else "none")
-def test_every_tensor_of_real_models(path):
+def test_every_tensor_of_real_models(path) -> None:
     """Some rows of each tensor, its first and its last ones among them."""
     if path is None:
         pytest.skip("no GGUF in ~/.cache/tamiz-models; TAMIZ_MODELS names another folder")

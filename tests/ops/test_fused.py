@@ -39,7 +39,7 @@ def one_by_one(inputs, isa):
 
 @pytest.mark.parametrize("isa", tamiz_ops.cpu()["isas"])
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_arrays(isa, threads):
+def test_arrays(isa, threads) -> None:
     inputs = layer_inputs()
     arrays = [inputs[name] for name in INPUTS]
     found = tamiz_ops.run(
@@ -49,7 +49,7 @@ def test_arrays(isa, threads):
 
 
 @pytest.mark.parametrize("isa", tamiz_ops.cpu()["isas"])
-def test_session(isa, monkeypatch):
+def test_session(isa, monkeypatch) -> None:
     monkeypatch.setenv("TAMIZ_ISA", isa)
     inputs = layer_inputs()
     constants = ["norm", "frequencies"]
@@ -57,7 +57,7 @@ def test_session(isa, monkeypatch):
     assert_same_bits(layer_session(constants).run(None, feeds), one_by_one(inputs, isa))
 
 
-def test_stages_and_nodes_give_the_same_graph():
+def test_stages_and_nodes_give_the_same_graph() -> None:
     """The fused node against a graph of fine-grained nodes in the same session."""
     sizes = f"num_heads={HEADS} kv_heads={KV_HEADS}"
     program = f"RMSNorm : 0 2 1 -> 10 11\nAttention {sizes} : 10 3 4 5 6 7 8 9 -> 12 13 14"
@@ -73,7 +73,7 @@ def test_stages_and_nodes_give_the_same_graph():
     assert_same_bits(found[3:], found[:3])
 
 
-def test_the_last_inputs_and_outputs_may_be_stacks():
+def test_the_last_inputs_and_outputs_may_be_stacks() -> None:
     """Two values of one shape and one more, in and out."""
     rng = np.random.default_rng(2)
     a, b, c, d = rng.standard_normal((4, 3, 33)).astype(F)
@@ -89,7 +89,7 @@ def test_the_last_inputs_and_outputs_may_be_stacks():
     assert_same_bits(run.run(None, inputs), expected)
 
 
-def test_members_of_a_stack_are_appended_in_place():
+def test_members_of_a_stack_are_appended_in_place() -> None:
     """Caches of two layers in one buffer, bound as past and as present."""
     inputs = layer_inputs(capacity=PAST + TOKENS)
     heads = f"num_heads={HEADS} kv_heads={KV_HEADS}"
@@ -121,14 +121,14 @@ def test_members_of_a_stack_are_appended_in_place():
         ({"outputs": [3]}, "attribute 'outputs' lists 1 values, the node has 1 outputs, the last"),
     ],
 )
-def test_stacks_that_do_not_fit(change, told):
+def test_stacks_that_do_not_fit(change, told) -> None:
     program = "SwiGLU : 0 1 -> 3\nSwiGLU : 3 2 -> 4\nSwiGLU : 4 4 -> 5"
     attributes: dict[str, Any] = {"program": program, "outputs": [3, 4, 5], "stacks": [2], **change}
     with pytest.raises(ValueError, match=told):
         tamiz_ops.run("Fused", [np.ones((3, 33), F), np.ones((3, 3, 33), F)], **attributes)
 
 
-def test_outputs_of_a_stack_have_one_shape():
+def test_outputs_of_a_stack_have_one_shape() -> None:
     program = "SwiGLU : 0 0 -> 3\nSwiGLU : 1 1 -> 4"
     attributes: dict[str, Any] = {"program": program, "outputs": [3, 4], "stacks": [2]}
     arrays = [np.ones((2, 4), F), np.ones((2, 2, 5), F)]
@@ -136,7 +136,7 @@ def test_outputs_of_a_stack_have_one_shape():
         tamiz_ops.run("Fused", arrays, **attributes)
 
 
-def test_values_that_nobody_wants():
+def test_values_that_nobody_wants() -> None:
     """An output of the node that no one connects, and a stage output that no one reads."""
     program = "SwiGLU : 0 1 -> 2\nSwiGLU : 2 0 -> 3\nSwiGLU : 2 1 -> 4"
     made = node("Fused", ["a", "b"], ["", "y"], program=program, outputs=[3, 4])
@@ -147,7 +147,7 @@ def test_values_that_nobody_wants():
     assert_same_bits([found], tamiz_ops.run("SwiGLU", [inner, b]))
 
 
-def test_memory_of_dead_temporaries_is_taken_again():
+def test_memory_of_dead_temporaries_is_taken_again() -> None:
     """A chain long enough that its temporaries take each other's place, of changing sizes."""
     stages = 12
     program = "\n".join(f"SwiGLU : {0 if i == 0 else i} 0 -> {i + 1}" for i in range(stages))
@@ -191,25 +191,25 @@ def test_memory_of_dead_temporaries_is_taken_again():
         ("SwiGLU : 0 1 -> 2\nSwiGLU : 0 1 -> 3", [2, 2], "attribute 'outputs' has 2 twice"),
     ],
 )
-def test_bad_programs(program, outputs, expected):
+def test_bad_programs(program, outputs, expected) -> None:
     x = np.zeros((2, 4), F)
     with pytest.raises(ValueError, match=expected):
         tamiz_ops.run("Fused", [x, x], program=program, outputs=outputs)
 
 
-def test_bad_program_names_the_node_when_the_model_loads():
+def test_bad_program_names_the_node_when_the_model_loads() -> None:
     bad = node("Fused", ["x"], ["y"], "layer3", program="SwiGLU : 0 1 -> 2", outputs=[2])
     with pytest.raises(Exception, match=r"tamiz\.Fused node 'layer3': program line 1: input 1"):
         session(model([bad], ["x"], ["y"]))
 
 
-def test_outputs_have_to_match_the_node():
+def test_outputs_have_to_match_the_node() -> None:
     bad = node("Fused", ["x"], ["y", "z"], "layer3", program="SwiGLU : 0 0 -> 1", outputs=[1])
     with pytest.raises(Exception, match="'outputs' lists 1 values, the node has 2 outputs"):
         session(model([bad], ["x"], ["y", "z"]))
 
 
-def test_errors_of_a_stage_name_its_line():
+def test_errors_of_a_stage_name_its_line() -> None:
     program = "SwiGLU : 0 0 -> 2\nRMSNorm : 2 1 -> 3 -"
     good = node("Fused", ["x", "w"], ["y"], "layer3", program=program, outputs=[3])
     made = session(model([good], ["x", value("w", F)], ["y"]))
@@ -218,7 +218,7 @@ def test_errors_of_a_stage_name_its_line():
         made.run(None, {"x": np.zeros((2, 4), F), "w": np.zeros(3, F)})
 
 
-def test_errors_of_a_stage_name_its_part():
+def test_errors_of_a_stage_name_its_part() -> None:
     program = "layers.0:\nSwiGLU : 0 0 -> 2\nlayers.1:\nRMSNorm : 2 1 -> 3 -"
     x, weight = np.zeros((2, 4), F), np.zeros(3, F)
     sentence = r"layers\.1, line 4 \(RMSNorm\): weight has 3 elements, expected"
@@ -226,7 +226,7 @@ def test_errors_of_a_stage_name_its_part():
         tamiz_ops.run("Fused", [x, weight], program=program, outputs=[3])
 
 
-def test_input_of_another_type_inside_a_program():
+def test_input_of_another_type_inside_a_program() -> None:
     good = node("Fused", ["x", "w"], ["y"], program="SwiGLU : 0 1 -> 2", outputs=[2])
     made = session(model([good], ["x", value("w", np.uint8)], ["y"]))
     with pytest.raises(Exception, match=r"\(SwiGLU\): input up is uint8, expected float32"):
@@ -235,7 +235,7 @@ def test_input_of_another_type_inside_a_program():
 
 @pytest.mark.parametrize("isa", tamiz_ops.cpu()["isas"])
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_products_that_share_what_they_make_of_x(isa, threads):
+def test_products_that_share_what_they_make_of_x(isa, threads) -> None:
     """Inputs 0..4: x, another x, mask, weights [64, 48] of 8 and of 4 bits; all in one wave."""
     rng = np.random.default_rng(3)
     x, other = rng.standard_normal((2, 1, 48)).astype(F)
@@ -268,7 +268,7 @@ def test_products_that_share_what_they_make_of_x(isa, threads):
 
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
-def test_threads_that_stay_together(threads):
+def test_threads_that_stay_together(threads) -> None:
     """Many rounds of many tasks, some with one task between them."""
     rng = np.random.default_rng(4)
     x = rng.standard_normal((64, 1024)).astype(F)
@@ -287,7 +287,7 @@ def test_threads_that_stay_together(threads):
 
 
 @pytest.mark.parametrize("blank", ["\f", "\v", " \f\t", "\r"])
-def test_lines_of_blanks(blank):
+def test_lines_of_blanks(blank) -> None:
     x = np.ones((2, 4), F)
     program = f"{blank}\nSwiGLU : 0 0 -> 1\n{blank}"
     found = tamiz_ops.run("Fused", [x], program=program, outputs=[1])
@@ -297,7 +297,7 @@ def test_lines_of_blanks(blank):
 
 
 @pytest.mark.parametrize("count", [-(2**63), -1, 0, 2**20 + 1, 2**63 - 1])
-def test_stacks_of_impossible_size(count):
+def test_stacks_of_impossible_size(count) -> None:
     x = np.ones((2, 4), F)
     attributes: dict[str, Any] = {"program": "SwiGLU : 0 1 -> 2", "outputs": [2], "stacks": [count]}
     with pytest.raises(ValueError, match=f"'stacks' has {count}, expected 1 to 1048576"):

@@ -71,7 +71,7 @@ def chosen(y, exact_y):
 @pytest.mark.parametrize("signed", [False, True])
 def test_chosen_tiles_are_exact_and_the_others_estimates(
     isa, bits, sketch_bits, rows, tiles, bias, signed
-):
+) -> None:
     x = random(rows, K)
     values = inputs(x, bits=bits, sketch_bits=sketch_bits, bias=bias, signed=signed)
     others = attributes(bits=bits, sketch_bits=sketch_bits, tiles=tiles, signed=signed)
@@ -87,7 +87,7 @@ def test_chosen_tiles_are_exact_and_the_others_estimates(
 @pytest.mark.parametrize("estimate", [0, 1])
 @pytest.mark.parametrize("tiles", [TILES, TILES + 1, 10**6])
 @pytest.mark.parametrize("signed", [False, True])
-def test_all_tiles_are_the_dense_head_bit_for_bit(isa, bits, estimate, tiles, signed):
+def test_all_tiles_are_the_dense_head_bit_for_bit(isa, bits, estimate, tiles, signed) -> None:
     values = inputs(random(3, K), bits=bits, bias=random(N, seed=4), signed=signed)
     others = attributes(bits=bits, tiles=tiles, estimate=estimate, signed=signed)
     y = run(values, isa, **others)
@@ -97,7 +97,7 @@ def test_all_tiles_are_the_dense_head_bit_for_bit(isa, bits, estimate, tiles, si
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("bias", [None, random(N, seed=4)], ids=["no bias", "bias"])
 @pytest.mark.parametrize("block", [None, 1])
-def test_scales_of_8_bits(isa, bias, block):
+def test_scales_of_8_bits(isa, bias, block) -> None:
     x = random(1, K)
     mask = np.random.default_rng(5).integers(0, 2, (1, K), dtype=np.uint8) if block else None
     values = inputs(x, bits=4, mask=mask, bias=bias)
@@ -113,7 +113,7 @@ def test_scales_of_8_bits(isa, bias, block):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tiles", [1, 5, 30, TILES - 1])
 @pytest.mark.parametrize("signed", [False, True])
-def test_other_logits_can_be_minus_infinity(isa, tiles, signed):
+def test_other_logits_can_be_minus_infinity(isa, tiles, signed) -> None:
     values = inputs(random(2, K), signed=signed)
     y = run(values, isa, **attributes(tiles=tiles, estimate=0, signed=signed))
     same = chosen(y, exact(values))
@@ -124,7 +124,7 @@ def test_other_logits_can_be_minus_infinity(isa, tiles, signed):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_only_the_refined_tiles_get_finer_estimates(isa):
+def test_only_the_refined_tiles_get_finer_estimates(isa) -> None:
     values = inputs(random(2, K), signed=True)
     coarse = run([*values[:8], *zero_refinement()], isa, **attributes(tiles=1, signed=True))
     fine = run(values, isa, **attributes(tiles=1, signed=True))
@@ -144,7 +144,7 @@ def zero_refinement():
     return tamiz_ops.pack_signs(levels, np.zeros(N, np.float16)), np.zeros(N, np.float32)
 
 
-def test_more_rows_than_asked_for_are_exact():
+def test_more_rows_than_asked_for_are_exact() -> None:
     values = inputs(random(2, 3, K))
     np.testing.assert_array_equal(run(values, **attributes(tiles=2, rows=5)), exact(values))
     short = run(values, **attributes(tiles=2, rows=6))
@@ -154,7 +154,7 @@ def test_more_rows_than_asked_for_are_exact():
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_bits_depend_on_nothing_else(signed):
+def test_bits_depend_on_nothing_else(signed) -> None:
     """Not on the instruction set, the threads, the other rows."""
     values = inputs(random(4, K), bias=random(N, seed=4), signed=signed)
     others = attributes(tiles=9, signed=signed)
@@ -168,7 +168,7 @@ def test_bits_depend_on_nothing_else(signed):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("refined", [1, TILES])
-def test_signs_meet_what_they_stand_for(isa, refined):
+def test_signs_meet_what_they_stand_for(isa, refined) -> None:
     """Against the product with the dequantised signs, of inputs that 63 levels hold exactly."""
     rng = np.random.default_rng(0)
     r = rng.integers(-31, 32, SIGN_DIMS).astype(np.float32)
@@ -187,14 +187,14 @@ def test_signs_meet_what_they_stand_for(isa, refined):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_nothing_but_zeros_adds_nothing(isa):
+def test_nothing_but_zeros_adds_nothing(isa) -> None:
     values = inputs(np.zeros((1, K), np.float32), signed=True)
     y = run(values, isa, **attributes(tiles=1, signed=True))[0]
     assert (y == values[6]).sum() >= N - 16 * REFINED
     assert ((y == values[6]) | (y == values[6] + values[9])).sum() >= N - 16
 
 
-def test_signs_are_packed_and_unpacked():
+def test_signs_are_packed_and_unpacked() -> None:
     rng = np.random.default_rng(0)
     scales = rng.uniform(0.1, 1, 37).astype(np.float16)
     levels = rng.choice([-1, 1], (37, 70)).astype(np.int8)
@@ -215,7 +215,7 @@ def test_signs_are_packed_and_unpacked():
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("rows", [1, 2])
-def test_a_mask_narrows_sketch_and_exact_logits(isa, rows):
+def test_a_mask_narrows_sketch_and_exact_logits(isa, rows) -> None:
     x = random(rows, K)
     mask = np.random.default_rng(5).integers(0, 2, (rows, K), dtype=np.uint8)
     got = run(inputs(x, mask=mask), isa, **attributes(tiles=9, block=1))
@@ -224,7 +224,7 @@ def test_a_mask_narrows_sketch_and_exact_logits(isa, rows):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_of_equal_tiles_the_lower_ones_are_chosen(isa):
+def test_of_equal_tiles_the_lower_ones_are_chosen(isa) -> None:
     values = inputs(np.zeros((1, K), np.float32))
     values[6] = np.zeros(N, np.float32)
     values[6][::2] = -0.0  # is 0
@@ -235,7 +235,7 @@ def test_of_equal_tiles_the_lower_ones_are_chosen(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_estimates_of_any_size_and_sign_are_ordered(isa):
+def test_estimates_of_any_size_and_sign_are_ordered(isa) -> None:
     values = inputs(np.zeros((1, K), np.float32), n=96)
     tops = [-np.inf, -1e30, -1e-40, 1e-40, 3.0, np.inf]
     for count in range(1, 7):
@@ -249,7 +249,7 @@ def test_estimates_of_any_size_and_sign_are_ordered(isa):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_makes_its_row_nan(isa, value):
+def test_what_is_not_finite_makes_its_row_nan(isa, value) -> None:
     x = random(2, K)
     x[0, 7] = value
     for signed in (False, True):
@@ -261,7 +261,7 @@ def test_what_is_not_finite_makes_its_row_nan(isa, value):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_a_tile_with_nan_comes_first(isa):
+def test_a_tile_with_nan_comes_first(isa) -> None:
     values = inputs(random(1, K))
     values[6][170] = np.nan
     values[6][700] = np.inf
@@ -269,7 +269,7 @@ def test_a_tile_with_nan_comes_first(isa):
     assert np.flatnonzero(same).tolist() == [10]
 
 
-def test_as_a_stage_of_a_fused_node():
+def test_as_a_stage_of_a_fused_node() -> None:
     values = inputs(random(2, K))
     others = attributes(tiles=6)
     names = ("bits", "n", "k", "dims", "rows", "tiles")
@@ -282,7 +282,7 @@ def test_as_a_stage_of_a_fused_node():
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_metrics_tell_what_was_read(signed):
+def test_metrics_tell_what_was_read(signed) -> None:
     values = inputs(random(1, K), signed=signed)
     names = ["x", "w", "", "", "p", "s", "o", "r", "f", "g"][: len(values)]
     constants = {name: v for name, v in zip(names, values, strict=True) if name and name != "x"}
@@ -305,7 +305,7 @@ def test_metrics_tell_what_was_read(signed):
     assert counted["matmul.bytes_read"] == sketch_bytes + (5 + TILES) * tile_bytes
 
 
-def test_signs_have_the_shape_that_the_attributes_say():
+def test_signs_have_the_shape_that_the_attributes_say() -> None:
     values = inputs(random(1, K), signed=True)
     for port, name in ((7, "signs"), (8, "refinement")):
         wrong = list(values)
@@ -339,7 +339,7 @@ VALUES = inputs(random(1, K))
         (6, VALUES[6], {"sign_dims": -1}, "attribute 'sign_dims' is -1, expected 0 or more"),
     ],
 )
-def test_what_does_not_fit_is_named(position, changed, others, message):
+def test_what_does_not_fit_is_named(position, changed, others, message) -> None:
     values = list(VALUES)
     values[position] = changed
     with pytest.raises(ValueError, match=re.escape(message)):

@@ -26,7 +26,7 @@ def mask(x, weight=None, position_ids=None, candidates=None, isa=None, **attribu
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("block", [1, 3, 32])
-def test_threshold(isa, block):
+def test_threshold(isa, block) -> None:
     x, weight = random(2, 40, 100), np.abs(random(-(-100 // block), seed=1)) + 0.1
     got = mask(x, weight, isa=isa, block=block, threshold=0.8)
     expected = reference.run("KwtaMask", [x, weight], block=block, threshold=0.8)[0]
@@ -36,7 +36,7 @@ def test_threshold(isa, block):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_inputs_decided_on_as_they_are_scored_win_as_those_among_candidates(isa, weighted):
+def test_inputs_decided_on_as_they_are_scored_win_as_those_among_candidates(isa, weighted) -> None:
     x, weight = random(1, 7, 83), np.abs(random(83, seed=1)) if weighted else None
     x[0, 2, :4] = [np.nan, np.inf, 0.0, -0.8]
     candidates = np.ones(x.shape, np.uint8)
@@ -47,7 +47,7 @@ def test_inputs_decided_on_as_they_are_scored_win_as_those_among_candidates(isa,
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_center(isa):
+def test_center(isa) -> None:
     x, center = random(1, 9, 70) + 1, random(70, seed=2)
     inputs = [x, None, None, None, center]
     got, centred, _ = tamiz_ops.run("KwtaMask", inputs, isa=isa, threshold=0.8)
@@ -64,7 +64,7 @@ def by_token(x, slope, isa=None, center=None, **attributes):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("k", [1, 31, 32, 100, 576])
-def test_the_threshold_of_a_token_follows_its_input(isa, k):
+def test_the_threshold_of_a_token_follows_its_input(isa, k) -> None:
     x, slope = random(1, 60, k), random(k, seed=3) / np.float32(np.sqrt(k))
     how = {"threshold": 0.7, "offset": 0.2, "range": 1.8}
     got = by_token(x, slope, isa, **how)
@@ -78,7 +78,7 @@ def test_the_threshold_of_a_token_follows_its_input(isa, k):
     assert np.any(got != mask(x, isa=isa, threshold=0.7)) or k == 1
 
 
-def test_every_instruction_set_decides_alike():
+def test_every_instruction_set_decides_alike() -> None:
     x, slope = random(1, 3000, 77), random(77, seed=3)
     x[..., 0] = 0.7 * np.exp(-np.clip(x.astype(np.float64) @ slope, -0.69, 0.69))
     masks = [by_token(x, slope, isa, threshold=0.7) for isa in ISAS]
@@ -87,7 +87,7 @@ def test_every_instruction_set_decides_alike():
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_strange_inputs_do_not_switch_a_site_off(isa):
+def test_strange_inputs_do_not_switch_a_site_off(isa) -> None:
     x, slope = random(1, 5, 64), np.ones(64, np.float32)
     x[0, :, 3] = [np.nan, np.inf, -np.inf, 1e30, -1e30]
     got = by_token(x, slope, isa, threshold=0.5, range=2.0)[0]
@@ -100,7 +100,7 @@ def test_strange_inputs_do_not_switch_a_site_off(isa):
     )
 
 
-def test_a_slope_reads_the_input_before_its_center_is_taken_off():
+def test_a_slope_reads_the_input_before_its_center_is_taken_off() -> None:
     x, center, slope = random(1, 50, 70) + 1, random(70, seed=2), random(70, seed=3) / 8
     inputs: list[np.ndarray | None] = [x, None, None, None, center, slope]
     got, *_ = tamiz_ops.run("KwtaMask", inputs, threshold=0.8)
@@ -108,7 +108,7 @@ def test_a_slope_reads_the_input_before_its_center_is_taken_off():
     assert np.mean(got != expected) < 1e-3
 
 
-def test_a_slope_needs_a_threshold_and_one_number_for_every_input():
+def test_a_slope_needs_a_threshold_and_one_number_for_every_input() -> None:
     x, slope = random(1, 5, 64), random(64)
     for how in ({"keep": 3}, {"mass": 0.5}):
         with pytest.raises(ValueError, match="input slope needs a threshold, not keep or mass"):
@@ -121,7 +121,7 @@ def test_a_slope_needs_a_threshold_and_one_number_for_every_input():
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("center", [None, random(70, seed=2)])
-def test_renorm_makes_up_for_what_loses(isa, center):
+def test_renorm_makes_up_for_what_loses(isa, center) -> None:
     x, positions = random(1, 9, 70) + 1, np.arange(9)[None]
     inputs = [x, None, positions, None, center]
     how: dict[str, Any] = {"block": 3, "threshold": 1.5, "renorm": 1}
@@ -139,7 +139,7 @@ def test_renorm_makes_up_for_what_loses(isa, center):
     st.integers(1, 80),
     st.integers(0, 2**32 - 1),
 )
-def test_largest_keeps_exactly_so_many_of_the_candidates_with_ties(values, keep, seed):
+def test_largest_keeps_exactly_so_many_of_the_candidates_with_ties(values, keep, seed) -> None:
     x = np.array([values], np.float32)
     candidates = np.random.default_rng(seed).integers(0, 2, x.shape, dtype=np.uint8)
     for isa in ISAS:
@@ -157,7 +157,7 @@ def test_largest_keeps_exactly_so_many_of_the_candidates_with_ties(values, keep,
     st.sampled_from([{"threshold": 0.7}, {"keep": 9}, {"mass": 0.6}, {"keep": 5, "duty": 2}]),
     st.integers(0, 2**32 - 1),
 )
-def test_the_mask_is_a_subset_of_the_candidates(k, block, how, seed):
+def test_the_mask_is_a_subset_of_the_candidates(k, block, how, seed) -> None:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((1, 3, k)).astype(np.float32)
     candidates = rng.integers(0, 2, (1, 3, -(-k // block)), dtype=np.uint8)
@@ -167,7 +167,7 @@ def test_the_mask_is_a_subset_of_the_candidates(k, block, how, seed):
         assert not np.any(got > candidates)
 
 
-def test_no_flicker_only_scores_near_the_threshold_change_sides():
+def test_no_flicker_only_scores_near_the_threshold_change_sides() -> None:
     x, noise = random(1, 500, 64), 1e-3 * random(1, 500, 64, seed=1)
     before, after = mask(x, threshold=0.7), mask(x + noise, threshold=0.7)
     near = np.abs(np.abs(x) - 0.7) <= np.abs(noise) + 1e-6
@@ -176,7 +176,7 @@ def test_no_flicker_only_scores_near_the_threshold_change_sides():
 
 
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 5.0])
-def test_mass_keeps_the_smallest_set(temperature):
+def test_mass_keeps_the_smallest_set(temperature) -> None:
     x = random(5, 64)
     got = mask(x, mass=0.7, temperature=temperature)
     for row, kept in zip(np.abs(x).astype(np.float64), got, strict=True):
@@ -186,13 +186,13 @@ def test_mass_keeps_the_smallest_set(temperature):
         assert row[kept == 1].min() >= row[kept == 0].max()
 
 
-def test_a_higher_temperature_keeps_more_of_the_mass():
+def test_a_higher_temperature_keeps_more_of_the_mass() -> None:
     x = random(1, 200)
     kept = [mask(x, mass=0.5, temperature=t).sum() for t in (0.05, 0.5, 5.0)]
     assert kept[0] < kept[1] < kept[2]
 
 
-def test_the_first_positions_and_steps_between_duties_keep_all_candidates():
+def test_the_first_positions_and_steps_between_duties_keep_all_candidates() -> None:
     x = random(2, 6, 50)
     positions = np.array([[0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 7, 8]])
     candidates = np.random.default_rng(3).integers(0, 2, x.shape, dtype=np.uint8)
@@ -203,7 +203,7 @@ def test_the_first_positions_and_steps_between_duties_keep_all_candidates():
     assert not got.any()
 
 
-def test_the_mask_of_a_token_does_not_depend_on_how_tokens_are_grouped():
+def test_the_mask_of_a_token_does_not_depend_on_how_tokens_are_grouped() -> None:
     x, positions = random(1, 40, 96), np.arange(40)[None]
     slope = random(96, seed=3) / 10
     whole = by_token(x, slope, threshold=0.7)
@@ -216,7 +216,7 @@ def test_the_mask_of_a_token_does_not_depend_on_how_tokens_are_grouped():
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_what_is_not_finite_wins(isa):
+def test_what_is_not_finite_wins(isa) -> None:
     x = random(1, 40)
     x[0, 7], x[0, 9] = np.nan, np.inf
     for how in ({"threshold": 1e9}, {"keep": 2}):
@@ -224,7 +224,7 @@ def test_what_is_not_finite_wins(isa):
     assert mask(x, isa=isa, mass=0.5).all()
 
 
-def test_metrics_count_blocks_and_gated_tokens():
+def test_metrics_count_blocks_and_gated_tokens() -> None:
     ort = pytest.importorskip("onnxruntime")
     from kit.ops_graphs import model, node, session, value
 
@@ -254,14 +254,14 @@ def test_metrics_count_blocks_and_gated_tokens():
         ({"duty": 0}, "attribute 'duty' is 0"),
     ],
 )
-def test_refuses_what_makes_no_sense(attributes, message):
+def test_refuses_what_makes_no_sense(attributes, message) -> None:
     with pytest.raises(ValueError, match=message):
         mask(random(1, 8), **attributes)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("off", [0, 1])
-def test_switched_off_it_gives_the_product_without_it(isa, off):
+def test_switched_off_it_gives_the_product_without_it(isa, off) -> None:
     x, center, bias = random(1, 5, 70), random(70, seed=2), random(9, seed=3)
     shifted, without = bias + np.float32(1), np.array([off])
     candidates = np.random.default_rng(4).integers(0, 2, x.shape, np.uint8)
@@ -274,7 +274,7 @@ def test_switched_off_it_gives_the_product_without_it(isa, off):
             np.testing.assert_array_equal(one, plain)
 
 
-def test_a_switch_that_is_no_number_is_refused():
+def test_a_switch_that_is_no_number_is_refused() -> None:
     x = random(1, 5, 70)
     with pytest.raises(ValueError, match=r"without has shape \[2\], expected \[1\]"):
         tamiz_ops.run("KwtaMask", [x, *[None] * 7, np.zeros(2, np.int64)], out=[True])

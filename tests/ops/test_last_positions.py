@@ -9,7 +9,7 @@ X = np.random.default_rng(0).standard_normal((3, 5, 8)).astype(np.float32)
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 9, np.iinfo(np.int64).max])
-def test_arrays(count):
+def test_arrays(count) -> None:
     (found,) = tamiz_ops.run("LastPositions", [X, np.array([count])])
     np.testing.assert_array_equal(found, X[:, -min(count, 5) :])
     np.testing.assert_array_equal(
@@ -17,13 +17,13 @@ def test_arrays(count):
     )
 
 
-def test_no_positions():
+def test_no_positions() -> None:
     (found,) = tamiz_ops.run("LastPositions", [X[:, :0], np.array([1])])
     assert found.shape == (3, 0, 8)
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_graph_whose_runs_keep_other_numbers(fused):
+def test_a_graph_whose_runs_keep_other_numbers(fused) -> None:
     """The count has a default, and runs may give another."""
     if fused:
         program = "SwiGLU : 0 0 -> 2\nLastPositions : 2 1 -> 3"
@@ -50,6 +50,6 @@ def test_a_graph_whose_runs_keep_other_numbers(fused):
         (X, [-1], "count is -1, expected 0 or more"),
     ],
 )
-def test_what_does_not_fit(x, count, expected):
+def test_what_does_not_fit(x, count, expected) -> None:
     with pytest.raises(ValueError, match=expected):
         tamiz_ops.run("LastPositions", [x, np.array(count)])

@@ -18,7 +18,7 @@ SERIALIZED = model(
 X = np.ones((2, 3, 8), np.float32)
 
 
-def test_calls_and_tokens_of_every_node():
+def test_calls_and_tokens_of_every_node() -> None:
     made = session(SERIALIZED)
     for _ in range(3):
         made.run(None, {"x": X})
@@ -26,7 +26,7 @@ def test_calls_and_tokens_of_every_node():
     assert tamiz_ops.metrics(made) == {"first": expected, "second": expected}
 
 
-def test_tokens_are_those_that_the_first_stage_takes():
+def test_tokens_are_those_that_the_first_stage_takes() -> None:
     """Not those of the first output: of a decoder that is the cache, or logits of few positions."""
     program = "SwiGLU : 0 0 -> 2\nLastPositions : 2 1 -> 3"
     names = ["x", "keep"]
@@ -36,21 +36,21 @@ def test_tokens_are_those_that_the_first_stage_takes():
     assert tamiz_ops.metrics(made)["decoder"] == {"calls": 1.0, "tokens": 6.0}
 
 
-def test_reset():
+def test_reset() -> None:
     made = session(SERIALIZED)
     made.run(None, {"x": X})
     tamiz_ops.reset_metrics(made)
     assert tamiz_ops.metrics(made)["first"] == {"calls": 0.0, "tokens": 0.0}
 
 
-def test_sessions_do_not_share_metrics():
+def test_sessions_do_not_share_metrics() -> None:
     first, second = session(SERIALIZED), session(SERIALIZED)
     first.run(None, {"x": X})
     assert tamiz_ops.metrics(first)["first"]["calls"] == 1
     assert tamiz_ops.metrics(second)["first"]["calls"] == 0
 
 
-def test_sessions_of_one_options_object_add_up():
+def test_sessions_of_one_options_object_add_up() -> None:
     options = ort.SessionOptions()
     tamiz_ops.register(options)
     sessions = [ort.InferenceSession(SERIALIZED, options) for _ in range(2)]
@@ -59,7 +59,7 @@ def test_sessions_of_one_options_object_add_up():
     assert tamiz_ops.metrics(sessions[0])["first"]["calls"] == 2
 
 
-def test_a_session_without_the_library_has_no_metrics():
+def test_a_session_without_the_library_has_no_metrics() -> None:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
     relu = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "plain", [x], [y])
     made = ort.InferenceSession(helper.make_model(relu, ir_version=10).SerializeToString())
@@ -67,7 +67,7 @@ def test_a_session_without_the_library_has_no_metrics():
         tamiz_ops.metrics(made)
 
 
-def test_options_that_only_register_the_library_count_too():
+def test_options_that_only_register_the_library_count_too() -> None:
     options = ort.SessionOptions()
     options.register_custom_ops_library(tamiz_ops.library_path())
     made = ort.InferenceSession(SERIALIZED, options)
@@ -75,7 +75,7 @@ def test_options_that_only_register_the_library_count_too():
     assert tamiz_ops.metrics(made)["first"] == {"calls": 1.0, "tokens": 6.0}
 
 
-def test_the_c_function_gives_what_python_reads():
+def test_the_c_function_gives_what_python_reads() -> None:
     program = "layers.0:\nKwtaMask threshold=0.5 : 0 -> 1 - -\nSwiGLU : 0 0 -> 2"
     fused = node("Fused", ["x"], ["y"], 'a "name"\\', program=program, outputs=[2])
     made = session(model([fused], ["x"], ["y"]))
@@ -92,7 +92,7 @@ def test_the_c_function_gives_what_python_reads():
     assert json.loads(text.value)["layers.0"]["KwtaMask"]["kwta.blocks"] == X.size
 
 
-def test_summaries_are_what_numpy_counts():
+def test_summaries_are_what_numpy_counts() -> None:
     """Shares and means of one step, from the reference's own masks."""
     x = np.random.default_rng(0).standard_normal((1, 1, 64)).astype(np.float32)
     [kept, *_] = reference.run("KwtaMask", [x], threshold=0.9)
@@ -124,7 +124,7 @@ def test_summaries_are_what_numpy_counts():
     assert events["event.stale_pct"] == pytest.approx(100 * (1 - chosen.mean()))
 
 
-def test_stages_of_one_node_add_to_one_counter():
+def test_stages_of_one_node_add_to_one_counter() -> None:
     weight = np.zeros((2, 320), np.uint8)  # 32 outputs, 32 inputs, 4 bits
     program = "BlockMatMul bits=4 n=32 k=32 : 0 1 -> 2\nBlockMatMul bits=4 n=32 k=32 : 2 1 -> 3"
     fused = node("Fused", ["x", "w"], ["y"], "layer0", program=program, outputs=[3])
@@ -136,7 +136,7 @@ def test_stages_of_one_node_add_to_one_counter():
     assert found["matmul.bytes_dense"] == found["matmul.bytes_read"] == 2 * weight.nbytes
 
 
-def test_parts_of_one_node_count_for_themselves():
+def test_parts_of_one_node_count_for_themselves() -> None:
     weight = np.zeros((2, 320), np.uint8)  # 32 outputs, 32 inputs, 4 bits
     product = "BlockMatMul bits=4 n=32 k=32 :"
     first = f"layers.0:\n{product} 0 1 -> 2\n{product} 2 1 -> 3"

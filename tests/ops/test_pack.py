@@ -45,7 +45,7 @@ def spread(factors, k):
 
 
 @given(weights4())
-def test_int4_round_trip(weight):
+def test_int4_round_trip(weight) -> None:
     n, k = weight[0].shape
     packed = tamiz_ops.pack_int4(*weight)
     assert packed.dtype == np.uint8
@@ -63,7 +63,7 @@ def weights_in_units(draw):
 
 
 @given(weights_in_units())
-def test_int4_in_units_round_trip_and_meaning(weight):
+def test_int4_in_units_round_trip_and_meaning(weight) -> None:
     n, k = weight[0].shape
     packed = tamiz_ops.pack_int4_in_units(*weight)
     assert packed.dtype == np.uint8
@@ -81,7 +81,7 @@ def test_int4_in_units_round_trip_and_meaning(weight):
 
 
 @given(weights8())
-def test_int8_round_trip(weight):
+def test_int8_round_trip(weight) -> None:
     n, k = weight[0].shape
     packed = tamiz_ops.pack_int8(*weight)
     assert packed.dtype == np.uint8
@@ -91,7 +91,7 @@ def test_int8_round_trip(weight):
 
 
 @given(weights4())
-def test_int4_dequantize_is_scale_times_quant_plus_minimum(weight):
+def test_int4_dequantize_is_scale_times_quant_plus_minimum(weight) -> None:
     q, scales, minima = weight
     expected = q.astype(np.float32) * spread(scales, q.shape[1]) + spread(minima, q.shape[1])
     packed = tamiz_ops.pack_int4(*weight)
@@ -99,7 +99,7 @@ def test_int4_dequantize_is_scale_times_quant_plus_minimum(weight):
 
 
 @given(weights8())
-def test_int8_dequantize_is_scale_times_quant(weight):
+def test_int8_dequantize_is_scale_times_quant(weight) -> None:
     q, scales = weight
     expected = q.astype(np.float32) * spread(scales, q.shape[1])
     packed = tamiz_ops.pack_int8(*weight)
@@ -107,7 +107,7 @@ def test_int8_dequantize_is_scale_times_quant(weight):
 
 
 @given(weights4())
-def test_the_reference_reads_the_same_layout(weight):
+def test_the_reference_reads_the_same_layout(weight) -> None:
     q = weight[0]
     packed = tamiz_ops.pack_int4(*weight)
     np.testing.assert_array_equal(
@@ -116,7 +116,7 @@ def test_the_reference_reads_the_same_layout(weight):
     )
 
 
-def test_int4_layout():
+def test_int4_layout() -> None:
     q = np.zeros((17, 33), np.uint8)
     q[3, 8 + 2] = 5  # vector 1, low nibble of byte 4 * 3 + 2
     q[3, 8 + 6] = 9  # the high nibble beside it
@@ -132,7 +132,7 @@ def test_int4_layout():
     np.testing.assert_array_equal(packed, expected)
 
 
-def test_int4_in_units_layout():
+def test_int4_in_units_layout() -> None:
     q = np.zeros((17, 33), np.uint8)
     q[3, 8 + 2], q[3, 8 + 6] = 5, 9
     scales, minima = np.zeros((2, 17, 2), np.uint8)
@@ -149,7 +149,7 @@ def test_int4_in_units_layout():
     np.testing.assert_array_equal(packed, expected)
 
 
-def test_int8_layout():
+def test_int8_layout() -> None:
     q = np.zeros((17, 33), np.int8)
     q[3, 4 + 2] = -127  # vector 1, byte 4 * 3 + 2
     q[16, 32] = 127
@@ -188,7 +188,7 @@ B, U = np.zeros((2, 2), np.uint8), F[0]
         (lambda: tamiz_ops.dequantize(Q4, 2, 2, 33), "bits is 2, expected 4 or 8"),
     ],
 )
-def test_what_does_not_fit_is_named(call, message):
+def test_what_does_not_fit_is_named(call, message) -> None:
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         call()
     assert "expected" in str(error.value)

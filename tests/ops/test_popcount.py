@@ -55,7 +55,7 @@ def check(inputs, size, **attributes):
 @pytest.mark.parametrize("epsilon", [0.0, 0.75, 2.0])
 @pytest.mark.parametrize(("n", "k"), SIZES)
 @pytest.mark.parametrize("rows", [1, 3, 130])
-def test_product(n, k, rows, epsilon):
+def test_product(n, k, rows, epsilon) -> None:
     packed, units, size = weight(n, k)
     x, bias = random(rows, k), random(n, scale=3, seed=1)
     check([x, packed, units, None, bias], size, n=n, k=k, epsilon=epsilon)
@@ -63,7 +63,7 @@ def test_product(n, k, rows, epsilon):
 
 @settings(max_examples=30)
 @given(st.integers(1, 70), st.integers(1, 200), st.integers(1, 9), st.integers(1, 70), st.data())
-def test_any_size_and_mask(n, k, rows, block, data):
+def test_any_size_and_mask(n, k, rows, block, data) -> None:
     packed, units, size = weight(n, k)
     x = random(rows, k) * (np.random.default_rng(1).random((rows, k)) < data.draw(st.floats(0, 1)))
     mask = np.random.default_rng(3).random((rows, -(-k // block))) < data.draw(st.floats(0, 1))
@@ -72,7 +72,7 @@ def test_any_size_and_mask(n, k, rows, block, data):
     check(inputs, size, n=n, k=k, block=block, epsilon=epsilon)
 
 
-def test_the_four_terms():
+def test_the_four_terms() -> None:
     """pos·pos + neg·neg − pos·neg − neg·pos, and zeros on either side count nothing."""
     a = np.array([1, 1, 1, -1, -1, -1, 0, 0, 0] * 3, np.float32)
     t = np.array([1, -1, 0] * 9, np.int8)
@@ -84,7 +84,7 @@ def test_the_four_terms():
             assert y[0, 0] == x @ level
 
 
-def test_activations_that_are_levels_lose_nothing():
+def test_activations_that_are_levels_lose_nothing() -> None:
     """x = ± one size a group, or 0: the product is that of TernaryMatMul."""
     n, k = 70, 320
     packed, units, size = weight(n, k)
@@ -95,7 +95,7 @@ def test_activations_that_are_levels_lose_nothing():
     assert np.all(np.abs(y - exact) <= bound(x, size))
 
 
-def test_a_row_that_is_too_dense_is_exact_and_the_others_are_packed():
+def test_a_row_that_is_too_dense_is_exact_and_the_others_are_packed() -> None:
     n, k, rows = 70, 256, 140
     packed, units, _ = weight(n, k)
     x, keep = random(rows, k), np.linspace(0, 1, rows)[:, None]
@@ -116,7 +116,7 @@ def test_a_row_that_is_too_dense_is_exact_and_the_others_are_packed():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("density", [0.0, 1.0])
-def test_what_is_not_finite_makes_its_row_nan_unless_masked(value, density):
+def test_what_is_not_finite_makes_its_row_nan_unless_masked(value, density) -> None:
     n, k = 40, 70
     packed, units, _ = weight(n, k)
     x = random(3, k)
@@ -133,7 +133,7 @@ def test_what_is_not_finite_makes_its_row_nan_unless_masked(value, density):
 
 
 @pytest.mark.parametrize("scale", [1e-45, 1e-30, 1e37])
-def test_extreme_activations(scale):
+def test_extreme_activations(scale) -> None:
     packed, units, size = weight(20, 96)
     x = np.clip(random(2, 96), -3, 3) * np.float32(scale)
     got = [
@@ -147,7 +147,7 @@ def test_extreme_activations(scale):
         assert np.all(np.abs(got[0] - expected) <= bound(x, size))
 
 
-def test_metrics_tell_density_and_who_was_packed():
+def test_metrics_tell_density_and_who_was_packed() -> None:
     n, k = 32, 64
     packed, units, _ = weight(n, k)
     made = node("PopcountMatMul", ["x", "w", "u"], ["y"], "mm", n=n, k=k, density=0.5)
@@ -176,6 +176,6 @@ GOOD = {"n": 20, "k": 40}
         ([X, PACKED, UNITS], {**GOOD, "density": float("nan")}, "'density' is outside of 0 to 1"),
     ],
 )
-def test_what_does_not_fit_is_named(inputs, attributes, message):
+def test_what_does_not_fit_is_named(inputs, attributes, message) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         tamiz_ops.run("PopcountMatMul", inputs, **attributes)

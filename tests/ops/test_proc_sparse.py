@@ -51,7 +51,7 @@ def spread(groups, k):
     return np.repeat(groups.astype(np.float64), 32, axis=-1)[..., :k]
 
 
-def test_splitmix64_is_the_published_generator():
+def test_splitmix64_is_the_published_generator() -> None:
     assert int(splitmix64(0, np.array([0]))[0]) == 0xE220A8397B1DCDAF
     assert [int(z) for z in splitmix64(1234567, np.arange(5))] == [
         6457827717110365317,
@@ -62,7 +62,7 @@ def test_splitmix64_is_the_published_generator():
     ]
 
 
-def test_hash_of_rows_and_columns():
+def test_hash_of_rows_and_columns() -> None:
     """By its definition, and the same whatever the size of the matrix."""
     got = tamiz_ops.hash_weights(35, 70, seed=11)
     for row, column in ((0, 0), (1, 5), (2, 8), (17, 33), (34, 69)):
@@ -76,7 +76,7 @@ def test_hash_of_rows_and_columns():
     assert tamiz_ops.hash_weights(2, 8).tolist() == golden
 
 
-def test_the_hash_is_uniform():
+def test_the_hash_is_uniform() -> None:
     got = tamiz_ops.hash_weights(256, 256, seed=3).astype(np.float64)
     _, counts = np.unique(got, return_counts=True)
     assert len(counts) == 16
@@ -93,7 +93,7 @@ def test_the_hash_is_uniform():
     existing=st.sampled_from([0.0, 0.5, 1.0]),
     seed=st.integers(0, 1000),
 )
-def test_records_come_back(bits, n, k, density, existing, seed):
+def test_records_come_back(bits, n, k, density, existing, seed) -> None:
     made = Made(bits, n, k, density, existing, seed=seed)
     got = made.unpacked()
     stored = made.stored & made.there
@@ -106,7 +106,7 @@ def test_records_come_back(bits, n, k, density, existing, seed):
     assert len(made.deltas) <= made.exists.sum() * full + tamiz_ops.DELTA_PADDING
 
 
-def test_every_form_is_used_where_it_is_smallest():
+def test_every_form_is_used_where_it_is_smallest() -> None:
     def sizes(density):
         made = Made(8, 16, 32, density, 1.0)
         return len(made.deltas) - tamiz_ops.DELTA_PADDING - 4, int(made.stored.sum())
@@ -122,7 +122,7 @@ def test_every_form_is_used_where_it_is_smallest():
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (17, 33), (100, 576), (70, 1100)])
 @pytest.mark.parametrize("density", [0.02, 0.3, 0.7, 1.0])
 @pytest.mark.parametrize("base", [0.0, BASE])
-def test_product(bits, n, k, density, base):
+def test_product(bits, n, k, density, base) -> None:
     """Within the rounding of x to 16 bits; the same bits on every instruction set."""
     made = Made(bits, n, k, density, base=base)
     weight = made.unpacked()
@@ -144,7 +144,7 @@ def test_product(bits, n, k, density, base):
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("block", [1, 8, 32, 64])
-def test_a_mask_narrows_what_exists(bits, block):
+def test_a_mask_narrows_what_exists(bits, block) -> None:
     """rebuild ∩ mask: a masked input counts as 0, whether its block exists or not."""
     n, k = 50, 200
     made = Made(bits, n, k, 0.6)
@@ -159,7 +159,7 @@ def test_a_mask_narrows_what_exists(bits, block):
             )
 
 
-def test_bits_do_not_depend_on_threads_or_other_rows():
+def test_bits_do_not_depend_on_threads_or_other_rows() -> None:
     n, k = 300, 600
     made = Made(4, n, k, 0.6)
     x = random(133, k)
@@ -171,7 +171,7 @@ def test_bits_do_not_depend_on_threads_or_other_rows():
             np.testing.assert_array_equal(made.run(x[row], isa=isa), expected[row])
 
 
-def test_metrics_count_the_bytes_of_records_that_the_mask_keeps():
+def test_metrics_count_the_bytes_of_records_that_the_mask_keeps() -> None:
     n, k = 32, 96
     made = Made(4, n, k, 1.0, 1.0, base=0.0)
     nodes = [node("ProcSparseMatMul", ["x", "d", "s", "m"], ["y"], "mm", **made.attributes)]
@@ -191,7 +191,7 @@ def damaged(change):
     return made
 
 
-def put(array, index, what):
+def put(array, index, what) -> None:
     array[index] = what
 
 
@@ -209,7 +209,7 @@ def put(array, index, what):
         lambda d, s: put(d, slice(36, 100), 255),  # more bits than values
     ],
 )
-def test_damaged_records_are_refused(isa, change):
+def test_damaged_records_are_refused(isa, change) -> None:
     made = damaged(change)
     with pytest.raises(ValueError, match="are damaged"):
         made.run(random(1, 64), isa=isa, threads=1)
@@ -217,7 +217,7 @@ def test_damaged_records_are_refused(isa, change):
 
 @settings(max_examples=200)
 @given(at=st.integers(0, 700), what=st.integers(0, 255), seed=st.integers(0, 20))
-def test_no_byte_of_a_record_can_do_harm(at, what, seed):
+def test_no_byte_of_a_record_can_do_harm(at, what, seed) -> None:
     """Whatever a byte becomes, the op computes something or refuses; it does not crash."""
     made = Made(4 if seed % 2 else 8, 20, 64, 0.3, 1.0, seed=seed)
     deltas = made.deltas.copy()
@@ -245,7 +245,7 @@ X = random(2, 40)
         ([X, GOOD.deltas, GOOD.starts], {"base": np.nan}, "attribute 'base' is not finite"),
     ],
 )
-def test_what_does_not_fit_is_named(inputs, attributes, message):
+def test_what_does_not_fit_is_named(inputs, attributes, message) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         tamiz_ops.run("ProcSparseMatMul", inputs, **{**GOOD.attributes, **attributes})
 
@@ -258,7 +258,7 @@ def test_what_does_not_fit_is_named(inputs, attributes, message):
         ({"quants": np.full((20, 40), 16, np.uint8)}, "quants holds 16"),
     ],
 )
-def test_the_packer_names_what_does_not_fit(change, message):
+def test_the_packer_names_what_does_not_fit(change, message) -> None:
     good = {
         "quants": np.zeros((20, 40), np.uint8),
         "stored": np.ones((20, 40), bool),

@@ -26,16 +26,16 @@ SwiGLU : 3 3 -> 4
 RMSNorm epsilon=9.99999975e-06 : 4 1 - -> 5 6"""
 
 
-def test_values_are_numbered_and_parts_begin_with_their_name():
+def test_values_are_numbered_and_parts_begin_with_their_name() -> None:
     assert write_program(INPUTS, STAGES, OUTPUTS) == {"program": PROGRAM, "outputs": [5]}
 
 
-def test_values_of_stacks_come_last():
+def test_values_of_stacks_come_last() -> None:
     written = write_program(INPUTS, STAGES, ["y", "normed", "gated"], stacks=[2])
     assert written == {"program": PROGRAM, "outputs": [5, 3, 4], "stacks": [2]}
 
 
-def test_reading_gives_what_was_written():
+def test_reading_gives_what_was_written() -> None:
     stages = read_program(PROGRAM)
     assert [(s.op, s.part) for s in stages] == [(s.op, s.part) for s in STAGES]
     assert [s.inputs for s in stages] == [[0, 1, 2], [3, 3], [4, 1, None]]
@@ -44,7 +44,7 @@ def test_reading_gives_what_was_written():
     assert write_program(range(3), stages, [5]) == {"program": PROGRAM, "outputs": [5]}
 
 
-def test_the_op_runs_what_was_written():
+def test_the_op_runs_what_was_written() -> None:
     rng = np.random.default_rng(0)
     x, weight, residual = (rng.standard_normal(shape, F) for shape in ((2, 8), 8, (2, 8)))
     normed, _ = tamiz_ops.run("RMSNorm", [x, weight, residual], **NORM)
@@ -65,7 +65,7 @@ def test_the_op_runs_what_was_written():
         ("Attention", {"epsilon": 1.0, "num_heads": 2}),
     ],
 )
-def test_attributes_keep_their_types_and_their_bits(op, attributes):
+def test_attributes_keep_their_types_and_their_bits(op, attributes) -> None:
     (stage,) = read_program(write_program([], [Stage(op, attributes, [], [])], [])["program"])
     assert {name: type(value) for name, value in stage.attributes.items()} == {
         name: type(value) for name, value in attributes.items()
@@ -75,7 +75,7 @@ def test_attributes_keep_their_types_and_their_bits(op, attributes):
         assert F(read) == F(value) if isinstance(value, float) else read == value
 
 
-def test_one_stage_of_a_program_is_a_program():
+def test_one_stage_of_a_program_is_a_program() -> None:
     last = read_program(PROGRAM)[-1]
     alone = write_program([4, 1], [last], last.outputs[:1])
     line = "RMSNorm epsilon=9.99999975e-06 : 0 1 - -> 2 3"
@@ -97,7 +97,7 @@ def test_one_stage_of_a_program_is_a_program():
         ("Attention num_heads=1.5 : 0 -> 2", "'num_heads=1.5' is not of type int"),
     ],
 )
-def test_a_bad_line_is_refused_in_one_sentence(line, reason):
+def test_a_bad_line_is_refused_in_one_sentence(line, reason) -> None:
     text = f"layers.0:\n\nSwiGLU : 0 1 -> 2\n{line}"
     with pytest.raises(ValueError, match=r"^program line 4: ") as error:
         read_program(text)
@@ -107,7 +107,7 @@ def test_a_bad_line_is_refused_in_one_sentence(line, reason):
 
 
 @pytest.mark.parametrize("name", ["a\nSwiGLU : 0 0 -> 9", "x:\n\f\ny", "\x1b[31m", "a\rb\u2028c"])
-def test_a_name_of_a_part_stays_on_its_line(name):
+def test_a_name_of_a_part_stays_on_its_line(name) -> None:
     stages = [Stage("SwiGLU", SWIGLU, ["x", "x"], ["y"], name)]
     written = write_program(["x"], stages, ["y"])
     assert len(written["program"].splitlines()) == 2

@@ -44,7 +44,7 @@ def run(x, inputs, attributes, *, isa=None, threads=2, mask=None, bias=None, den
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("bits", [4, 8, 16])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (17, 33), (100, 64), (64, 100), (70, 600)])
-def test_product(base, bits, n, k):
+def test_product(base, bits, n, k) -> None:
     inputs, attributes = made(base, n, k, bits)
     for rows in (1, 3, 40):
         x, bias = random(rows, k, seed=4), random(n, seed=5)
@@ -61,7 +61,7 @@ def test_product(base, bits, n, k):
 
 
 @pytest.mark.parametrize("density", [0.02, 0.5, 1.0])
-def test_halves_come_back_as_they_are(density):
+def test_halves_come_back_as_they_are(density) -> None:
     """In places, under a bitmap, and whole."""
     n, k = 40, 200
     rng = np.random.default_rng(0)
@@ -81,7 +81,7 @@ def test_halves_come_back_as_they_are(density):
 
 @pytest.mark.parametrize("bits", [4, 8, 16])
 @pytest.mark.parametrize("isa", ISAS)
-def test_damaged_records_are_refused(isa, bits):
+def test_damaged_records_are_refused(isa, bits) -> None:
     inputs, attributes = made("none", 33, 100, bits)
     x, rng = random(2, 100, seed=4), np.random.default_rng(bits)
     messages = []
@@ -98,7 +98,7 @@ def test_damaged_records_are_refused(isa, bits):
 
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("block", [1, 32])
-def test_a_masked_input_counts_as_zero(base, block):
+def test_a_masked_input_counts_as_zero(base, block) -> None:
     n, k = 40, 200
     inputs, attributes = made(base, n, k)
     mask = np.random.default_rng(0).integers(0, 2, (3, -(-k // block)), dtype=np.uint8)
@@ -111,7 +111,7 @@ def test_a_masked_input_counts_as_zero(base, block):
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_bits_do_not_depend_on_threads_or_other_rows(base):
+def test_bits_do_not_depend_on_threads_or_other_rows(base) -> None:
     inputs, attributes = made(base, 90, 300)
     x = random(50, 300, seed=4)
     expected = run(x, inputs, attributes, isa="portable", threads=1)
@@ -130,7 +130,7 @@ def overflowing(n, k):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dense_is_kn", [0, 1])
-def test_the_guardian_falls_back_to_dense_row_by_row(isa, dense_is_kn):
+def test_the_guardian_falls_back_to_dense_row_by_row(isa, dense_is_kn) -> None:
     n, k = 20, 40
     inputs, attributes = overflowing(n, k)
     x, bias, dense = random(5, k, seed=4), random(n, seed=5), random(n, k, seed=6)
@@ -148,7 +148,7 @@ def test_the_guardian_falls_back_to_dense_row_by_row(isa, dense_is_kn):
     np.testing.assert_allclose(y[4], x[4, :32] @ wide[:, :32].T + bias, rtol=1e-6, atol=1e30)
 
 
-def test_without_dense_the_guardian_refuses():
+def test_without_dense_the_guardian_refuses() -> None:
     inputs, attributes = overflowing(20, 40)
     x = random(3, 40)
     x[2] = 1e35
@@ -157,7 +157,7 @@ def test_without_dense_the_guardian_refuses():
         run(x, inputs, attributes)
 
 
-def test_fallbacks_are_counted():
+def test_fallbacks_are_counted() -> None:
     inputs, attributes = overflowing(32, 64)
     names = ["x", "d", "s", "", "", "", "", "dense"]
     constants = {"d": inputs[0], "s": inputs[1], "dense": random(32, 64)}
@@ -193,6 +193,6 @@ X = random(2, K)
         ([X, D, S[::-1].copy(), R, C], {}, "are damaged"),
     ],
 )
-def test_what_does_not_fit_is_named(inputs, attributes, message):
+def test_what_does_not_fit_is_named(inputs, attributes, message) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         tamiz_ops.run("SeedDeltaMatMul", inputs, **{**GOOD, **attributes})

@@ -41,7 +41,7 @@ def product(x, packed, n, k, bits, *, isa=None, threads=2, mask=None, bias=None,
 
 @pytest.mark.parametrize("bits", [3, 4])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (17, 33), (100, 64), (64, 100), (70, 600)])
-def test_product(bits, n, k):
+def test_product(bits, n, k) -> None:
     packed, bias = random_words(n, k, bits), random(n, seed=5)
     norms = np.linalg.norm(tamiz_ops.unpack_seedlm(packed, bits, n, k), axis=1)
     for rows in (1, 3, 40):
@@ -55,7 +55,7 @@ def test_product(bits, n, k):
 
 
 @pytest.mark.parametrize("bits", [3, 4])
-def test_bits_do_not_depend_on_threads_other_rows_or_zeros(bits):
+def test_bits_do_not_depend_on_threads_other_rows_or_zeros(bits) -> None:
     n, k = 90, 300
     packed, x = random_words(n, k, bits), random(50, k, seed=4)
     mask = np.random.default_rng(0).integers(0, 2, (50, -(-k // 32)), dtype=np.uint8)
@@ -68,7 +68,7 @@ def test_bits_do_not_depend_on_threads_other_rows_or_zeros(bits):
         np.testing.assert_array_equal(one[0], expected[7])
 
 
-def test_the_residual_is_added():
+def test_the_residual_is_added() -> None:
     n, k = 40, 70
     everything = np.ones((n, k), bool), np.ones((3, 3), bool)
     levels = tamiz_ops.quantize_groups(random(n, k, seed=2, scale=0.1), 4)
@@ -81,7 +81,7 @@ def test_the_residual_is_added():
 
 
 @pytest.mark.parametrize(("bits", "low", "high"), [(3, 0.20, 0.24), (4, 0.10, 0.12)])
-def test_the_fit_finds_what_random_bases_can_give(bits, low, high):
+def test_the_fit_finds_what_random_bases_can_give(bits, low, high) -> None:
     """Of normal weights; int4 and int3 round-to-nearest have 0.10 at 4.5 and 0.23 at 3.5 bits."""
     weight = random(24, 72, seed=bits)
     packed = [tamiz_ops.fit_seedlm(weight, bits, isa=isa) for isa in ISAS]
@@ -92,7 +92,7 @@ def test_the_fit_finds_what_random_bases_can_give(bits, low, high):
     assert low < np.linalg.norm(made - weight) / np.linalg.norm(weight) < high
 
 
-def test_what_the_format_can_say_is_found_again():
+def test_what_the_format_can_say_is_found_again() -> None:
     weight = tamiz_ops.unpack_seedlm(random_words(16, 64, 3), 3, 16, 64)
     made = tamiz_ops.unpack_seedlm(tamiz_ops.fit_seedlm(weight, 3), 3, 16, 64)
     # a scale is found where the first one tried gives nearly all of the coefficients
@@ -102,7 +102,7 @@ def test_what_the_format_can_say_is_found_again():
     )
 
 
-def test_inputs_that_matter_get_more():
+def test_inputs_that_matter_get_more() -> None:
     weight, root_m = random(32, 64), np.ones(64, np.float32)
     root_m[::4] = 8
     made = tamiz_ops.unpack_seedlm(tamiz_ops.fit_seedlm(weight, 3, root_m), 3, 32, 64)
@@ -122,7 +122,7 @@ def test_inputs_that_matter_get_more():
         (random(4, 8, scale=1e30), 3, None, "a group needs a scale above 65504"),
     ],
 )
-def test_what_cannot_be_fitted_is_named(weight, bits, root_m, message):
+def test_what_cannot_be_fitted_is_named(weight, bits, root_m, message) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         tamiz_ops.fit_seedlm(weight, bits, root_m)
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_fitted_is_named(weight, bits, root_m, message):
         (random_words(20, 40, 4), {"base_bits": 5}, "'base_bits' is 5, expected 3 or 4"),
     ],
 )
-def test_what_does_not_fit_is_named(packed, attributes, message):
+def test_what_does_not_fit_is_named(packed, attributes, message) -> None:
     inputs = [random(2, 40), NOTHING, np.zeros(3, np.int64), *[None] * 5, packed]
     given = {"bits": 4, "n": 20, "k": 40, "base": "seedlm", "base_bits": 4, **attributes}
     with pytest.raises(ValueError, match=re.escape(message)):

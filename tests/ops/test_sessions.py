@@ -27,14 +27,14 @@ CAPACITY = 32
 
 
 @pytest.mark.parametrize("threads", [2, 4])
-def test_threads_do_not_change_a_bit(threads):
+def test_threads_do_not_change_a_bit(threads) -> None:
     inputs = layer_inputs()
     single = layer_session().run(None, inputs)
     assert_same_bits(layer_session(threads=threads).run(None, inputs), single)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_concurrent_runs(threads):
+def test_concurrent_runs(threads) -> None:
     made = layer_session(threads=threads)
     batches = [layer_inputs(past=1 + seed, capacity=1 + seed, seed=seed) for seed in range(8)]
     expected = [made.run(None, inputs) for inputs in batches]
@@ -44,7 +44,7 @@ def test_concurrent_runs(threads):
         assert_same_bits(outputs, expected[i % 8])
 
 
-def test_shared_buffer_is_appended_in_place():
+def test_shared_buffer_is_appended_in_place() -> None:
     inputs = layer_inputs(capacity=CAPACITY)
     exact = dict(inputs)
     for name in ("past_key", "past_value"):
@@ -71,7 +71,7 @@ def test_shared_buffer_is_appended_in_place():
         np.testing.assert_array_equal(buffer[:, :, valid:], inputs[name][:, :, valid:])
 
 
-def test_buffer_in_place_on_arrays():
+def test_buffer_in_place_on_arrays() -> None:
     inputs = layer_inputs(capacity=CAPACITY)
     arrays = [inputs[name] for name in INPUTS]
     copied = tamiz_ops.run("Fused", arrays, program=PROGRAM, outputs=OUTPUTS)
@@ -89,7 +89,7 @@ def test_buffer_in_place_on_arrays():
     np.testing.assert_array_equal(found[0], copied[0])
 
 
-def test_sizes_that_change_from_run_to_run():
+def test_sizes_that_change_from_run_to_run() -> None:
     made = layer_session(threads=2)
     for past in (40, 0, 7):
         inputs = layer_inputs(past=past, capacity=past, seed=past)

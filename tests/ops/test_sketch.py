@@ -55,7 +55,7 @@ class Step:
         return [[set(np.flatnonzero(head)) for head in row] for row in y]
 
 
-def check(step, isa):
+def check(step, isa) -> None:
     y, keys, _, sketches, _ = step.run(isa)
     expected = step.reference()
     np.testing.assert_array_equal(y > 0, expected[0] > 0)
@@ -67,7 +67,7 @@ def check(step, isa):
 # ---- the formulas ----
 
 
-def test_hadamard_rotation_keeps_dot_products():
+def test_hadamard_rotation_keeps_dot_products() -> None:
     x = np.random.default_rng(0).standard_normal((2, 100))
     a, b = sketch_reference.rotate(x.astype(F)).astype(np.float64)
     assert len(a) == 128
@@ -75,7 +75,7 @@ def test_hadamard_rotation_keeps_dot_products():
 
 
 @pytest.mark.parametrize("ternary", [0, 1])
-def test_scores_with_a_packed_query_are_popcounts(ternary):
+def test_scores_with_a_packed_query_are_popcounts(ternary) -> None:
     rng = np.random.default_rng(1)
     key, query = rng.standard_normal((2, 64)).astype(F)
     row = sketch_reference.sketch(key[None], None, 1 + ternary, 0.5)
@@ -92,7 +92,7 @@ def test_scores_with_a_packed_query_are_popcounts(ternary):
     np.testing.assert_allclose(score, [expected], rtol=1e-5)
 
 
-def test_scores_are_dot_products_roughly():
+def test_scores_are_dot_products_roughly() -> None:
     rng = np.random.default_rng(1)
     keys, query = rng.standard_normal((500, 64)).astype(F), rng.standard_normal(64).astype(F)
     rows = sketch_reference.sketch(keys, None, 1, 0.0)
@@ -110,7 +110,7 @@ def test_scores_are_dot_products_roughly():
 @pytest.mark.parametrize("dim", [64, 96, 128, 200, 256])
 @pytest.mark.parametrize("query_bits", [2, 4, 8])
 @pytest.mark.parametrize("ternary", [0, 1])
-def test_choice_equals_the_reference(isa, dim, query_bits, ternary):
+def test_choice_equals_the_reference(isa, dim, query_bits, ternary) -> None:
     for keys in (40, 47, 64):
         step = Step(keys, dim=dim, seed=keys, keep=9, recent=5, ternary=ternary, epsilon=0.5,
                     query_bits=query_bits)  # fmt: skip
@@ -120,12 +120,12 @@ def test_choice_equals_the_reference(isa, dim, query_bits, ternary):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("heads", [(1, 1), (4, 2), (9, 3), (17, 1)])
-def test_heads_and_batches(isa, heads):
+def test_heads_and_batches(isa, heads) -> None:
     check(Step(90, heads, dim=128, batch=3, keep=10, recent=3), isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_many_keys_and_every_small_head_size(isa):
+def test_many_keys_and_every_small_head_size(isa) -> None:
     for dim in (1, 7, 20, 64):
         step = Step(2100, (3, 1), dim=dim, keep=70)
         step.values = np.random.default_rng(3).standard_normal(step.keys.shape).astype(F)
@@ -134,7 +134,7 @@ def test_many_keys_and_every_small_head_size(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_all_instruction_sets_and_threads_choose_alike(isa):
+def test_all_instruction_sets_and_threads_choose_alike(isa) -> None:
     step = Step(256, (6, 2), keep=20, recent=8)
     base = step.run("portable", threads=1)
     assert step.chosen(isa) == step.chosen("portable")
@@ -142,13 +142,13 @@ def test_all_instruction_sets_and_threads_choose_alike(isa):
     np.testing.assert_array_equal(step.run(isa, threads=1)[0], step.run(isa, threads=4)[0])
 
 
-def test_sinks_and_recent_keys_are_always_in():
+def test_sinks_and_recent_keys_are_always_in() -> None:
     for head in Step(100, keep=7, recent=10, sinks=3).chosen()[0]:
         assert {0, 1, 2, *range(90, 100)} <= head
         assert len(head) == 20
 
 
-def test_heads_of_a_group_attend_to_the_same_keys():
+def test_heads_of_a_group_attend_to_the_same_keys() -> None:
     step = Step(200, (6, 2), keep=20, recent=8)
     first, second = np.array(step.chosen()[0]).reshape(2, 3)
     assert first[0] == first[1] == first[2]
@@ -157,27 +157,27 @@ def test_heads_of_a_group_attend_to_the_same_keys():
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("keep", [132, 200, 100_000])
-def test_keeping_all_keys_is_exact_attention_bit_for_bit(isa, keep):
+def test_keeping_all_keys_is_exact_attention_bit_for_bit(isa, keep) -> None:
     step = Step(200, dim=64, keep=keep)
     step.values = np.random.default_rng(3).standard_normal(step.keys.shape).astype(F)
     exact = tamiz_ops.run("Attention", step.inputs()[:8], isa=isa, num_heads=3, kv_heads=1)
     np.testing.assert_array_equal(step.run(isa)[0], exact[0])
 
 
-def test_density_above_its_limit_is_exact_attention():
+def test_density_above_its_limit_is_exact_attention() -> None:
     step = Step(200, keep=30, recent=8, sinks=2, density=0.19)
     assert len(step.chosen()[0][0]) == 200
     step.attributes["density"] = 0.21
     assert len(step.chosen()[0][0]) == 40
 
 
-def test_keep_as_a_fraction():
+def test_keep_as_a_fraction() -> None:
     step = Step(200, keep=3, keep_fraction=0.1, recent=8, sinks=2)
     assert len(step.chosen()[0][0]) == 30
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_holes_and_left_padding_of_a_batch(isa):
+def test_holes_and_left_padding_of_a_batch(isa) -> None:
     step = Step(200, batch=3, keep=12, recent=6)
     rng = np.random.default_rng(5)
     step.mask[0, :150] = 0
@@ -190,7 +190,7 @@ def test_holes_and_left_padding_of_a_batch(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_a_row_that_sees_no_key(isa):
+def test_a_row_that_sees_no_key(isa) -> None:
     step = Step(200, batch=2, keep=12)
     step.mask[0] = 0
     y, *_ = step.run(isa)
@@ -199,7 +199,7 @@ def test_a_row_that_sees_no_key(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_equal_scores_keep_the_earlier_keys(isa):
+def test_equal_scores_keep_the_earlier_keys(isa) -> None:
     step = Step(200, keep=12, recent=6, sinks=4)
     step.keys[:] = step.keys[:, :, :1]
     check(step, isa)
@@ -207,7 +207,7 @@ def test_equal_scores_keep_the_earlier_keys(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_zero_keys_and_zero_queries(isa):
+def test_zero_keys_and_zero_queries(isa) -> None:
     step = Step(200, keep=12, recent=6)
     step.keys[:, :, 50:100] = 0
     check(step, isa)
@@ -218,7 +218,7 @@ def test_zero_keys_and_zero_queries(isa):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("size", [1e2, 1e4, 1e12, 1e30])
 @pytest.mark.parametrize("query_bits", [2, 4, 8])
-def test_scores_that_do_not_fit_in_their_integers(isa, size, query_bits):
+def test_scores_that_do_not_fit_in_their_integers(isa, size, query_bits) -> None:
     """Beyond 128 nats scores count as equal; those that are no number go first."""
     step = Step(200, keep=12, recent=6, query_bits=query_bits)
     step.keys[:, :, 20:60] *= F(size)
@@ -230,7 +230,7 @@ def test_scores_that_do_not_fit_in_their_integers(isa, size, query_bits):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_keys_that_are_not_finite_are_not_hidden(isa, bad):
+def test_keys_that_are_not_finite_are_not_hidden(isa, bad) -> None:
     step = Step(200, keep=12, recent=6)
     step.keys[0, 0, 77] = bad
     with np.errstate(all="ignore"):
@@ -241,7 +241,7 @@ def test_keys_that_are_not_finite_are_not_hidden(isa, bad):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [2, 4, 40])
-def test_prefill_is_exact_and_writes_the_sketches_of_steps(isa, tokens):
+def test_prefill_is_exact_and_writes_the_sketches_of_steps(isa, tokens) -> None:
     step = Step(60, dim=64, keep=5, recent=3)
     inputs = step.inputs()
     rng = np.random.default_rng(7)
@@ -256,7 +256,7 @@ def test_prefill_is_exact_and_writes_the_sketches_of_steps(isa, tokens):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_shared_buffer_equals_exact_length_bit_for_bit(isa):
+def test_shared_buffer_equals_exact_length_bit_for_bit(isa) -> None:
     step = Step(200, (6, 2), dim=64, keep=20, recent=8)
     exact = step.run(isa)
     inputs = step.inputs()
@@ -280,7 +280,7 @@ def test_shared_buffer_equals_exact_length_bit_for_bit(isa):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("window", [1, 30, 100, 195, 199, 500])
 @pytest.mark.parametrize("sinks", [0, 4])
-def test_window_of_a_step(isa, window, sinks):
+def test_window_of_a_step(isa, window, sinks) -> None:
     step = Step(200, window=window, sinks=sinks)
     step.mask[0, 3:6] = 0
     check(step, isa)
@@ -289,7 +289,7 @@ def test_window_of_a_step(isa, window, sinks):
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("tokens", [2, 4, 33, 150])
 @pytest.mark.parametrize("window", [1, 20, 64, 100])
-def test_window_of_a_prefill(isa, tokens, window):
+def test_window_of_a_prefill(isa, tokens, window) -> None:
     rng = np.random.default_rng(9)
     q, k, v = (rng.standard_normal((2, tokens, n * 64)).astype(F) for n in (3, 1, 1))
     past = [rng.standard_normal((2, 1, 90, 64)).astype(F) for _ in range(2)]
@@ -303,7 +303,7 @@ def test_window_of_a_prefill(isa, tokens, window):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_filter_inside_a_window(isa):
+def test_filter_inside_a_window(isa) -> None:
     step = Step(250, window=100, keep=10, recent=5, sinks=3)
     check(step, isa)
     for head in step.chosen(isa)[0]:
@@ -326,18 +326,18 @@ def test_filter_inside_a_window(isa):
         ("keep_fraction", 1.5, "keep_fraction is 1.5"),
     ],
 )
-def test_bad_attributes(attribute, value, words):
+def test_bad_attributes(attribute, value, words) -> None:
     with pytest.raises(ValueError, match=words):
         Step(20, **{attribute: value}).run()
 
 
-def test_sketches_of_another_size():
+def test_sketches_of_another_size() -> None:
     step = Step(20, keep=4)
     with pytest.raises(ValueError, match=r"past_sketch has shape \[1, 1, 19, 9\], expected"):
         step.run(ternary=1)
 
 
-def test_metrics_and_declaration():
+def test_metrics_and_declaration() -> None:
     spec = tamiz_ops.schemas()["Attention"]
     names = {metric["name"] for metric in spec["metrics"]}
     assert {"pack.enabled", "pack.active", "pack.attended", "pack.visible"} <= names

@@ -7,12 +7,12 @@ SOURCES = Path(__file__).parents[2] / "ort_ops" / "src"
 FILES = sorted(path for path in SOURCES.rglob("*") if path.suffix in {".h", ".cc"})
 
 
-def test_headers_are_guarded():
+def test_headers_are_guarded() -> None:
     headers = [path for path in FILES if path.suffix == ".h"]
     assert [str(h) for h in headers if "\n#pragma once\n" not in f"\n{h.read_text()}"] == []
 
 
-def test_kernels_use_no_cpp_library():
+def test_kernels_use_no_cpp_library() -> None:
     """Inline functions of the standard library would leak wide instructions into other files."""
     wrong = []
     for path in FILES:

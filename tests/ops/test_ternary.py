@@ -44,7 +44,7 @@ def bound(x, size):
 
 
 @pytest.mark.parametrize(("n", "k"), SIZES)
-def test_packing_round_trip(n, k):
+def test_packing_round_trip(n, k) -> None:
     rng = np.random.default_rng(0)
     levels = rng.integers(-1, 2, (n, k), dtype=np.int8)
     scales = rng.uniform(0, 1, (n, -(-k // 32))).astype(np.float16)
@@ -54,7 +54,7 @@ def test_packing_round_trip(n, k):
         np.testing.assert_array_equal(got, expected, strict=True)
 
 
-def test_every_byte_is_where_the_header_says():
+def test_every_byte_is_where_the_header_says() -> None:
     levels, scales = np.zeros((17, 40), np.int8), np.zeros((17, 2), np.float16)
     levels[16, 32 + 7], scales[16, 1] = -1, 1.5  # tile 1, group 1, vector 0, input 7
     packed = tamiz_ops.pack_ternary(levels, scales)[1, 160:]
@@ -64,7 +64,7 @@ def test_every_byte_is_where_the_header_says():
     np.testing.assert_array_equal(packed[128:].view(np.float16), [1.5] + [0] * 15)
 
 
-def test_pack_refuses_what_it_cannot_hold():
+def test_pack_refuses_what_it_cannot_hold() -> None:
     levels, scales = np.ones((3, 40), np.int8), np.ones((3, 2), np.float16)
     with pytest.raises(ValueError, match="levels holds other values than -1, 0 and 1"):
         tamiz_ops.pack_ternary(2 * levels, scales)
@@ -77,7 +77,7 @@ def test_pack_refuses_what_it_cannot_hold():
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("n", "k"), SIZES)
 @pytest.mark.parametrize("rows", [1, 2, 5, 8, 17, 130])
-def test_product(isa, n, k, rows):
+def test_product(isa, n, k, rows) -> None:
     packed, units, size = weight(n, k)
     x, bias = random(rows, k), random(n, scale=3, seed=1)
     inputs = [x, packed, units, None, bias]
@@ -89,7 +89,7 @@ def test_product(isa, n, k, rows):
 
 @settings(max_examples=30)
 @given(st.integers(1, 70), st.integers(1, 200), st.integers(1, 20), st.integers(1, 70), st.data())
-def test_any_size_and_mask_on_every_instruction_set(n, k, rows, block, data):
+def test_any_size_and_mask_on_every_instruction_set(n, k, rows, block, data) -> None:
     density = data.draw(st.floats(0, 1))
     packed, units, size = weight(n, k)
     x = random(rows, k)
@@ -104,7 +104,7 @@ def test_any_size_and_mask_on_every_instruction_set(n, k, rows, block, data):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_bits_depend_on_nothing_else(masked):
+def test_bits_depend_on_nothing_else(masked) -> None:
     """Not on the instruction set, the threads, the other rows."""
     n, k, rows = 300, 600, 133
     packed, units, _ = weight(n, k)
@@ -125,7 +125,7 @@ def test_bits_depend_on_nothing_else(masked):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_makes_its_row_nan_unless_masked(isa, value):
+def test_what_is_not_finite_makes_its_row_nan_unless_masked(isa, value) -> None:
     n, k = 40, 70
     packed, units, _ = weight(n, k)
     for rows in (1, 3):
@@ -141,7 +141,7 @@ def test_what_is_not_finite_makes_its_row_nan_unless_masked(isa, value):
         assert np.isfinite(y).all()
 
 
-def test_metrics_count_the_bytes_that_a_mask_saves():
+def test_metrics_count_the_bytes_that_a_mask_saves() -> None:
     n, k = 32, 96
     packed, units, _ = weight(n, k)
     made = node("TernaryMatMul", ["x", "w", "u", "mask"], ["y"], "mm", n=n, k=k, block=16)
@@ -173,6 +173,6 @@ GOOD = {"n": N, "k": K}
         ([X, PACKED, UNITS], {"n": N}, "'k' is missing"),
     ],
 )
-def test_what_does_not_fit_is_named(inputs, attributes, message):
+def test_what_does_not_fit_is_named(inputs, attributes, message) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         tamiz_ops.run("TernaryMatMul", inputs, **attributes)

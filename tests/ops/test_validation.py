@@ -30,29 +30,29 @@ def attention_session(**attributes):
     return session(model([made], inputs, ["y", "pk", "pv"]))
 
 
-def test_attention_accepts_what_the_other_tests_break():
+def test_attention_accepts_what_the_other_tests_break() -> None:
     y, key, _ = attention_session(num_heads=2, kv_heads=1).run(None, attention_feeds())
     assert y.shape == (1, 2, 8)
     assert key.shape == (1, 1, 5, 4)
 
 
-def test_missing_attribute():
+def test_missing_attribute() -> None:
     with pytest.raises(Exception, match="attribute 'kv_heads' is missing") as raised:
         attention_session(num_heads=2)
     assert "tamiz.Attention node 'layer7'" in str(raised.value)
 
 
-def test_attribute_of_another_type():
+def test_attribute_of_another_type() -> None:
     with pytest.raises(Exception, match="attribute 'kv_heads' is of another type, expected an int"):
         attention_session(num_heads=2, kv_heads=1.0)
 
 
-def test_attribute_out_of_range():
+def test_attribute_out_of_range() -> None:
     with pytest.raises(Exception, match="num_heads is 3 and kv_heads is 2"):
         attention_session(num_heads=3, kv_heads=2)
 
 
-def test_wrong_dtype_is_refused_when_the_model_loads():
+def test_wrong_dtype_is_refused_when_the_model_loads() -> None:
     graph = model([node("SwiGLU", ["x", "x"], ["y"])], [value("x", np.float16)], ["y"])
     with pytest.raises(Exception, match="float16"):
         session(graph)
@@ -67,7 +67,7 @@ def test_wrong_dtype_is_refused_when_the_model_loads():
         ({"past_value": np.zeros((1, 1, 4, 4), F)}, "past_value has shape"),
     ],
 )
-def test_wrong_rank_or_size(changes, expected):
+def test_wrong_rank_or_size(changes, expected) -> None:
     made = attention_session(num_heads=2, kv_heads=1)
     with pytest.raises(Exception, match=expected) as raised:
         made.run(None, attention_feeds(**changes))
@@ -96,20 +96,20 @@ def matmul_session(weight=None, **attributes):
         (WEIGHT.reshape(-1), {}, r"weight has shape \[640\]"),
     ],
 )
-def test_constant_weight_is_checked_when_the_model_loads(weight, attributes, expected):
+def test_constant_weight_is_checked_when_the_model_loads(weight, attributes, expected) -> None:
     with pytest.raises(Exception, match=expected) as raised:
         matmul_session(weight, **attributes)
     assert "tamiz.BlockMatMul node 'layer2': " in str(raised.value)
 
 
-def test_weight_that_is_an_input_is_checked_when_it_runs():
+def test_weight_that_is_an_input_is_checked_when_it_runs() -> None:
     made = matmul_session()
     made.run(None, {"x": np.zeros((1, 32), F), "w": WEIGHT})
     with pytest.raises(Exception, match=r"weight has shape \[1, 320\]"):
         made.run(None, {"x": np.zeros((1, 32), F), "w": WEIGHT[:1]})
 
 
-def test_constant_weight_of_a_stage_is_checked_when_the_model_loads():
+def test_constant_weight_of_a_stage_is_checked_when_the_model_loads() -> None:
     program = "SwiGLU : 0 0 -> 2\nBlockMatMul bits=4 n=48 k=32 : 2 1 -> 3"
     made = node("Fused", ["x", "w"], ["y"], "layer3", program=program, outputs=[3])
     sentence = r"node 'layer3': line 2 \(BlockMatMul\): weight has shape \[2, 320\]"
@@ -117,13 +117,13 @@ def test_constant_weight_of_a_stage_is_checked_when_the_model_loads():
         session(model([made], ["x"], ["y"], {"w": WEIGHT}))
 
 
-def test_rank_that_no_tensor_may_have():
+def test_rank_that_no_tensor_may_have() -> None:
     made = session(model([node("SwiGLU", ["x", "x"], ["y"])], ["x"], ["y"]))
     with pytest.raises(Exception, match="rank 7, expected at most 5"):
         made.run(None, {"x": np.zeros((1,) * 7, F)})
 
 
-def test_a_session_recovers_after_an_error():
+def test_a_session_recovers_after_an_error() -> None:
     made = attention_session(num_heads=2, kv_heads=1)
     before = made.run(None, attention_feeds())
     with pytest.raises(Exception, match="q has 7 columns"):
@@ -151,7 +151,7 @@ UNALIGNED = np.zeros(33, np.uint8)[1:].view(F).reshape(2, 4)
         ("RMSNorm", [X, X[0, :3]], {}, "weight has 3 elements, expected a divisor"),
     ],
 )
-def test_run_on_arrays(op, inputs, attributes, expected):
+def test_run_on_arrays(op, inputs, attributes, expected) -> None:
     with pytest.raises(ValueError, match=expected):
         tamiz_ops.run(op, inputs, **attributes)
 
@@ -168,12 +168,12 @@ def test_run_on_arrays(op, inputs, attributes, expected):
         ({"out": [UNALIGNED]}, r"out\[0\] is not aligned in memory"),
     ],
 )
-def test_run_arguments(arguments, expected):
+def test_run_arguments(arguments, expected) -> None:
     with pytest.raises(ValueError, match=expected):
         tamiz_ops.run("SwiGLU", [X, X], **arguments)
 
 
-def test_an_input_that_is_not_aligned_is_copied():
+def test_an_input_that_is_not_aligned_is_copied() -> None:
     values = np.arange(8, dtype=F).reshape(2, 4)
     UNALIGNED[:] = values
     np.testing.assert_array_equal(

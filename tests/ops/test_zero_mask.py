@@ -20,7 +20,7 @@ def sparse(*shape, density, seed=0):
 
 @settings(max_examples=60)
 @given(st.integers(1, 200), st.integers(1, 9), st.integers(1, 40), st.booleans(), st.data())
-def test_what_is_not_zero_is_kept(k, rows, block, narrowed, data):
+def test_what_is_not_zero_is_kept(k, rows, block, narrowed, data) -> None:
     x = sparse(rows, k, density=data.draw(st.floats(0, 1)))
     blocks = (rows, -(-k // block))
     candidates = np.random.default_rng(1).integers(0, 2, blocks, np.uint8) if narrowed else None
@@ -33,7 +33,7 @@ def test_what_is_not_zero_is_kept(k, rows, block, narrowed, data):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_epsilon_itself_counts_as_zero(isa):
+def test_epsilon_itself_counts_as_zero(isa) -> None:
     x = np.array([[0.5, -0.5, np.nextafter(np.float32(0.5), np.float32(1)), -0.7, -0.0, 1e-45]])
     [mask] = tamiz_ops.run("ZeroMask", [x.astype(np.float32)], isa=isa, epsilon=0.5)
     assert mask.tolist() == [[0, 0, 1, 1, 0, 0]]
@@ -42,14 +42,14 @@ def test_epsilon_itself_counts_as_zero(isa):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_what_is_not_finite_is_kept(isa):
+def test_what_is_not_finite_is_kept(isa) -> None:
     x = np.array([[np.nan, 0, np.inf, -np.inf]], np.float32)
     [mask] = tamiz_ops.run("ZeroMask", [x], isa=isa, epsilon=1.0)
     assert mask.tolist() == [[1, 0, 1, 1]]
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_the_product_with_the_mask_is_that_without(rows):
+def test_the_product_with_the_mask_is_that_without(rows) -> None:
     """Bit for bit: zeros are skipped for free."""
     n, k = 100, 333
     rng = np.random.default_rng(0)
@@ -66,7 +66,7 @@ def test_the_product_with_the_mask_is_that_without(rows):
         np.testing.assert_array_equal(*results)
 
 
-def test_metrics_tell_density_and_who_was_masked():
+def test_metrics_tell_density_and_who_was_masked() -> None:
     made = node("ZeroMask", ["x"], ["mask"], "zero", density=0.5)
     runs = session(model([made], ["x"], [value("mask", np.uint8)]))
     x = np.ones((3, 64), np.float32)
@@ -90,6 +90,6 @@ X = np.ones((2, 40), np.float32)
         ([X], {"density": 2.0}, "'density' is outside of 0 to 1"),
     ],
 )
-def test_what_does_not_fit_is_named(inputs, attributes, message):
+def test_what_does_not_fit_is_named(inputs, attributes, message) -> None:
     with pytest.raises(ValueError, match=message):
         tamiz_ops.run("ZeroMask", inputs, **attributes)

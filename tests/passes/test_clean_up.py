@@ -12,7 +12,7 @@ from tamiz_passes.clean_up import CleanUp
 from tamiz_passes.plugin import tamiz_find_sites
 
 
-def test_shared_initializers_behind_identity_are_joined():
+def test_shared_initializers_behind_identity_are_joined() -> None:
     model = decoder(layers=1)
     shared = model.graph.initializers["model.norm.weight"]
     copy = ir.node("Identity", [shared], name="copy")
@@ -27,7 +27,7 @@ def test_shared_initializers_behind_identity_are_joined():
     assert norm.inputs[0].name == "model.norm.weight"
 
 
-def test_vectors_are_folded_and_matrices_are_not():
+def test_vectors_are_folded_and_matrices_are_not() -> None:
     model = decoder(layers=1)
     weight = model.graph.initializers["model.norm.weight"]
     one = constant(model, "one", 1.0)
@@ -42,7 +42,7 @@ def test_vectors_are_folded_and_matrices_are_not():
     assert node_named(model, "/lm_head/Transpose").inputs[0].name == "model.embed_tokens.weight"
 
 
-def test_functions_are_inlined():
+def test_functions_are_inlined() -> None:
     text = """
     <ir_version: 8, opset_import: ["" : 18, "local" : 1]>
     graph (float[B, 4] x) => (float[B, 4] y) { y = local.twice(x) }
@@ -80,7 +80,7 @@ def test_a_branch_that_gives_a_value_around_it_stays() -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def test_node_names_become_unique_and_good_ones_stay():
+def test_node_names_become_unique_and_good_ones_stay() -> None:
     model = decoder(layers=1)
     names = [node.name for node in model.graph]
     nodes = list(model.graph)
@@ -93,7 +93,7 @@ def test_node_names_become_unique_and_good_ones_stay():
 
 
 @pytest.mark.parametrize("variant", [{}, {"head_norms": True, "biases": True}])
-def test_running_the_passes_again_changes_nothing(variant: dict[str, bool]):
+def test_running_the_passes_again_changes_nothing(variant: dict[str, bool]) -> None:
     model = decoder(**variant)
     run_passes(model)
     before = ir.to_proto(model).SerializeToString(deterministic=True)

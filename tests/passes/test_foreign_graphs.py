@@ -44,7 +44,7 @@ def names(values: Any) -> list[str]:
     return [value.name for value in values]
 
 
-def test_an_output_that_is_read_by_an_identity_keeps_its_name():
+def test_an_output_that_is_read_by_an_identity_keeps_its_name() -> None:
     graph = model(
         "y = Relu(x) z = Identity(y)", "(float[n, 64] x) => (float[n, 64] y, float[n, 64] z)"
     )
@@ -64,7 +64,7 @@ def test_an_output_that_is_read_by_an_identity_keeps_its_name():
         "y = Abs(w) z = Abs(w)",
     ],
 )
-def test_names_and_order_of_outputs_stay(body):
+def test_names_and_order_of_outputs_stay(body) -> None:
     graph = model(body, "(float[n, 64] x) => (float[n, 64] y, float[n, 64] z)", w=numbers(3, 64))
     check_each_pass(graph, X)
 
@@ -78,7 +78,7 @@ def test_names_and_order_of_outputs_stay(body):
         "a = Dropout(x, ratio, on) b = Dropout(x, ratio, on)",
     ],
 )
-def test_equal_draws_stay_two(draw):
+def test_equal_draws_stay_two(draw) -> None:
     body = f"{draw} y = Sub(a, b)"
     graph = model(
         body,
@@ -90,7 +90,7 @@ def test_equal_draws_stay_two(draw):
     assert sum(map(draws, result.graph)) == 2
 
 
-def test_dropout_outside_of_training_goes():
+def test_dropout_outside_of_training_goes() -> None:
     graph = model("a = Dropout(x) y = Relu(a)", "(float[n, 64] x) => (float[n, 64] y)")
     assert [node.op_type for node in recognised(graph).graph] == ["Relu"]
 
@@ -101,7 +101,7 @@ NORM = """
 """
 
 
-def test_a_norm_of_unknown_width_is_refused():
+def test_a_norm_of_unknown_width_is_refused() -> None:
     graph = model(
         f"x = com.microsoft.Unknown(h) {NORM}",
         "(float[n, k] h) => (float[n, k] y)",
@@ -114,7 +114,7 @@ def test_a_norm_of_unknown_width_is_refused():
 
 
 @pytest.mark.parametrize("weight", [1, 64])
-def test_a_norm_behind_an_op_of_onnxruntime_has_a_known_width(weight):
+def test_a_norm_behind_an_op_of_onnxruntime_has_a_known_width(weight) -> None:
     graph = model(
         f"x = com.microsoft.QuickGelu(h) {NORM}",
         "(float[n, 64] h) => (float[n, 64] y)",
@@ -127,13 +127,13 @@ def test_a_norm_behind_an_op_of_onnxruntime_has_a_known_width(weight):
     assert ("RMSNorm" in found) == (weight == 64)
 
 
-def test_a_norm_whose_constants_raise_the_rank_is_refused():
+def test_a_norm_whose_constants_raise_the_rank_is_refused() -> None:
     epsilon = np.full((1, 1, 1), 1e-5, np.float32)
     signature = "(float[n, 64] x) => (float[1, n, 64] y)"
     check_each_pass(model(NORM, signature, 17, w=numbers(64), eps=epsilon), X)
 
 
-def test_a_norm_in_float16_is_refused():
+def test_a_norm_in_float16_is_refused() -> None:
     graph = model(
         NORM,
         "(float16[n, 64] x) => (float16[n, 64] y)",
@@ -153,7 +153,7 @@ def test_a_norm_in_float16_is_refused():
         ("float[1, 64]", False),
     ],
 )
-def test_swiglu_needs_equal_shapes(up, fused):
+def test_swiglu_needs_equal_shapes(up, fused) -> None:
     graph = model(
         "s = Sigmoid(x) g = Mul(x, s) y = Mul(g, v)",
         f"(float[n, 64] x, {up} v) => (float[n, 64] y)",
@@ -163,7 +163,7 @@ def test_swiglu_needs_equal_shapes(up, fused):
     assert ("SwiGLU" in [node.op_type for node in result.graph]) == fused
 
 
-def test_a_swish_with_an_alpha_is_refused():
+def test_a_swish_with_an_alpha_is_refused() -> None:
     graph = model(
         "g = Swish <alpha = 1.7> (x) y = Mul(g, v)",
         "(float[n, 64] x, float[n, 64] v) => (float[n, 64] y)",
@@ -173,7 +173,7 @@ def test_a_swish_with_an_alpha_is_refused():
 
 
 @pytest.mark.parametrize("opset", [11, 13, 17])
-def test_sequences_of_constants_stay_at_their_opset(opset):
+def test_sequences_of_constants_stay_at_their_opset(opset) -> None:
     graph = model(
         """
         s = SplitToSequence <axis = 0> (w, parts)
@@ -189,7 +189,7 @@ def test_sequences_of_constants_stay_at_their_opset(opset):
 
 
 @pytest.mark.parametrize("attribute", ["alpha = 0.5", "transA = 1"])
-def test_constants_are_folded_by_onnxruntime_at_the_opset_of_the_model(attribute):
+def test_constants_are_folded_by_onnxruntime_at_the_opset_of_the_model(attribute) -> None:
     graph = model(
         f"c = Gemm <{attribute}> (a, a) y = Add(x, c)",
         "(float[4, 4] x) => (float[4, 4] y)",
@@ -200,7 +200,7 @@ def test_constants_are_folded_by_onnxruntime_at_the_opset_of_the_model(attribute
     assert [node.op_type for node in result.graph] == ["Add"]
 
 
-def test_a_branch_that_reads_a_value_stays_around_it():
+def test_a_branch_that_reads_a_value_stays_around_it() -> None:
     graph = parsed(
         """
         <ir_version: 8, opset_import: ["" : 18]>
@@ -277,14 +277,14 @@ def _unordered(model: ir.Model) -> None:
         (_unordered, "before it is computed"),
     ],
 )
-def test_a_pass_that_breaks_the_graph_is_stopped(change, reason):
+def test_a_pass_that_breaks_the_graph_is_stopped(change, reason) -> None:
     graph = model("y = Relu(x) z = Abs(y)", "(float[n, 64] x) => (float[n, 64] y, float[n, 64] z)")
     broken = type("Broken", (_Broken,), {"change": staticmethod(change)})
     with pytest.raises(BrokenGraphError, match=reason):
         broken()(graph)
 
 
-def test_a_pass_that_drops_a_draw_is_stopped():
+def test_a_pass_that_drops_a_draw_is_stopped() -> None:
     graph = model("a = Bernoulli(x) y = Add(a, x)", "(float[n, 64] x) => (float[n, 64] y)")
 
     def change(model: ir.Model) -> None:

@@ -105,7 +105,7 @@ def parts(node: ir.Node) -> list[str]:
     return [part for part, _ in groupby(stage.part for stage in program)]
 
 
-def test_all_layers_become_one_node_with_their_program():
+def test_all_layers_become_one_node_with_their_program() -> None:
     model = packed(decoder())
     assert fuse(model).notes == []
     assert sorted(ops(model)) == ["Fused", "Gather", "MatMul", "Transpose"]
@@ -122,7 +122,7 @@ def test_all_layers_become_one_node_with_their_program():
     ]
 
 
-def test_a_fused_node_tells_its_layers_sites_and_techniques():
+def test_a_fused_node_tells_its_layers_sites_and_techniques() -> None:
     model = packed(decoder())
     fuse(model)
     metadata = fused(model)["fused"].metadata_props
@@ -132,7 +132,7 @@ def test_a_fused_node_tells_its_layers_sites_and_techniques():
     assert metadata[SITE] == ",".join(sites)
 
 
-def test_what_has_no_layer_joins_under_its_own_name():
+def test_what_has_no_layer_joins_under_its_own_name() -> None:
     model = packed(decoder(layers=1))
     gather = next(node for node in model.graph if node.op_type == "Gather")
     table = GraphEditor(model).constant("table", np.zeros(1, np.uint8))
@@ -145,7 +145,7 @@ def test_what_has_no_layer_joins_under_its_own_name():
     assert [v.name for v in node.inputs][:2] == ["input_ids", "table"]
 
 
-def test_a_dense_linear_splits_the_node():
+def test_a_dense_linear_splits_the_node() -> None:
     model = packed(decoder(), dense=("layers.1.attn_o",))
     notes = fuse(model).notes
     assert [(n.node, n.reason) for n in notes] == [
@@ -167,7 +167,7 @@ def test_a_dense_linear_splits_the_node():
     ]
 
 
-def test_a_dense_layer_in_the_middle_splits_the_node():
+def test_a_dense_layer_in_the_middle_splits_the_node() -> None:
     model = packed(decoder(layers=3), dense=DENSE_LAYER)
     fuse(model)
     first, second = fused(model).values()
@@ -192,7 +192,7 @@ def states(values: Iterable[ir.Value]) -> dict[str, list[int | str]]:
     return {name: [str(size) for size in shapes[name]] for name in names}
 
 
-def test_states_of_all_layers_become_one_tensor():
+def test_states_of_all_layers_become_one_tensor() -> None:
     model = sketched(packed(decoder(layers=4)), {0: 1, 1: 2, 2: 1, 3: 1})
     fuse(model)
     (node,) = fused(model).values()
@@ -211,7 +211,7 @@ def test_states_of_all_layers_become_one_tensor():
     assert [v.name for v in node.outputs[-2:]] == [present_of(name) for name in stacks]
 
 
-def test_keys_and_values_as_optimum_knows_them_stay():
+def test_keys_and_values_as_optimum_knows_them_stay() -> None:
     model = packed(decoder())
     before = states(model.graph.inputs), states(model.graph.outputs)
     fuse(model)
@@ -219,7 +219,7 @@ def test_keys_and_values_as_optimum_knows_them_stay():
     assert len(before[0]) == 4
 
 
-def test_each_of_several_nodes_has_stacks_of_its_own():
+def test_each_of_several_nodes_has_stacks_of_its_own() -> None:
     model = sketched(
         packed(decoder(layers=5), dense=("layers.2.attn_o",)), dict.fromkeys(range(5), 1)
     )
@@ -233,7 +233,7 @@ def test_each_of_several_nodes_has_stacks_of_its_own():
     }
 
 
-def test_a_piece_of_one_node_stays_with_a_note():
+def test_a_piece_of_one_node_stays_with_a_note() -> None:
     dense = tuple(f"layers.0.{part}" for part in ("ffn_gate", "ffn_up"))
     model = packed(decoder(layers=1), dense=("layers.0.attn_o", *dense))
     reasons = [note.reason for note in fuse(model).notes]
@@ -241,7 +241,7 @@ def test_a_piece_of_one_node_stays_with_a_note():
     assert ops(model).count("RMSNorm") == 1
 
 
-def test_all_linears_dense_leaves_all_nodes_of_the_layers():
+def test_all_linears_dense_leaves_all_nodes_of_the_layers() -> None:
     model = decoder(layers=1)
     run_passes(model)
     before = ops(model)
@@ -252,7 +252,7 @@ def test_all_linears_dense_leaves_all_nodes_of_the_layers():
     assert layers == [op for op in before if op not in ("Gather", "Transpose")][:11]
 
 
-def test_packed_weights_replace_the_dense_ones_in_the_file():
+def test_packed_weights_replace_the_dense_ones_in_the_file() -> None:
     model = packed(decoder(layers=1))
     fuse(model)
     names = set(model.graph.initializers)
@@ -261,7 +261,7 @@ def test_packed_weights_replace_the_dense_ones_in_the_file():
     assert "model.embed_tokens.weight" in names
 
 
-def test_fusing_twice_changes_nothing():
+def test_fusing_twice_changes_nothing() -> None:
     model = packed(decoder())
     fuse(model)
     before = ir.to_proto(model).SerializeToString(deterministic=True)
@@ -281,7 +281,7 @@ def test_fusing_twice_changes_nothing():
     ],
     ids=["whole", "pieces", "dense layer", "head norms", "biases"],
 )
-def test_the_fused_graph_computes_what_its_nodes_do(variant: dict[str, Any], case: str):
+def test_the_fused_graph_computes_what_its_nodes_do(variant: dict[str, Any], case: str) -> None:
     options = {key: value for key, value in variant.items() if key != "dense"}
     dense = variant.get("dense", ())
     single = packed(decoder(**options), dense=dense, pack=True)

@@ -65,7 +65,7 @@ def logits(model: ir.Model, keep: int) -> np.ndarray:
     return run.run(["logits"], {k: v for k, v in feeds.items() if k in given})[0]
 
 
-def test_positions_are_chosen_behind_the_last_attention():
+def test_positions_are_chosen_behind_the_last_attention() -> None:
     model = packed()
     assert LastLayer()(model).modified
     products = ["BlockMatMul"] * 4  # o, gate, up and down
@@ -76,7 +76,7 @@ def test_positions_are_chosen_behind_the_last_attention():
 
 @pytest.mark.parametrize("keep", [0, 1, 5, 21])
 @pytest.mark.parametrize("fused", [False, True])
-def test_logits_keep_their_bits(keep, fused):
+def test_logits_keep_their_bits(keep, fused) -> None:
     model, moved = packed(), packed()
     assert LastLayer()(moved).modified
     if fused:
@@ -84,14 +84,14 @@ def test_logits_keep_their_bits(keep, fused):
     np.testing.assert_array_equal(logits(moved, keep), logits(model, keep))
 
 
-def test_a_product_with_a_mask_stays():
+def test_a_product_with_a_mask_stays() -> None:
     model = packed(mask="layers.1.ffn_down")
     assert LastLayer()(model).modified
     chosen = [node.inputs[0] for node in model.graph if node.op_type == "LastPositions"]
     assert sorted(value.producer().op_type for value in chosen) == ["BlockMatMul", "RMSNorm"]
 
 
-def test_a_second_run_changes_nothing():
+def test_a_second_run_changes_nothing() -> None:
     model = packed()
     assert LastLayer()(model).modified
     assert not LastLayer()(model).modified

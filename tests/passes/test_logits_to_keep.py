@@ -54,7 +54,7 @@ def session(model: ir.Model) -> ort.InferenceSession:
     ],
     ids=["plain", "scaled", "soft cap"],
 )
-def test_the_last_positions_are_computed(after):
+def test_the_last_positions_are_computed(after) -> None:
     model = graph(*after)
     expected = session(graph(*after)).run(None, {"hidden": HIDDEN})[0]
     assert LogitsToKeep()(model).modified
@@ -67,7 +67,7 @@ def test_the_last_positions_are_computed(after):
         np.testing.assert_allclose(kept, expected[:, -count:], rtol=1e-6)
 
 
-def test_a_second_run_changes_nothing():
+def test_a_second_run_changes_nothing() -> None:
     model = graph()
     assert LogitsToKeep()(model).modified
     assert not LogitsToKeep()(model).modified
@@ -81,7 +81,7 @@ def test_a_second_run_changes_nothing():
         (graph(kind=onnx.TensorProto.FLOAT16), "works on FLOAT16, expected FLOAT"),
     ],
 )
-def test_other_heads_stay_and_the_reason_is_noted(model, reason):
+def test_other_heads_stay_and_the_reason_is_noted(model, reason) -> None:
     rule = LogitsToKeep()
     assert not rule(model).modified
     assert reason in rule.notes[0].reason

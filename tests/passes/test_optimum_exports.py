@@ -86,7 +86,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return request.param, folder / "onnx" / "model.onnx"
 
 
-def test_what_is_recognised(exported: tuple[str, Path]):
+def test_what_is_recognised(exported: tuple[str, Path]) -> None:
     name, path = exported
     model = ir.load(path)
     notes = run_passes(model)
@@ -100,7 +100,7 @@ def test_what_is_recognised(exported: tuple[str, Path]):
     assert reasons == ({REFUSED[name]} if name in REFUSED else set())
 
 
-def test_soft_caps_are_attributes(exported: tuple[str, Path]):
+def test_soft_caps_are_attributes(exported: tuple[str, Path]) -> None:
     name, path = exported
     model = ir.load(path)
     run_passes(model)
@@ -112,7 +112,7 @@ def test_soft_caps_are_attributes(exported: tuple[str, Path]):
     assert [site.logit_cap for site in heads] == [expected] * len(heads)
 
 
-def test_the_recognised_graph_computes_the_same(exported: tuple[str, Path]):
+def test_the_recognised_graph_computes_the_same(exported: tuple[str, Path]) -> None:
     name, path = exported
     model = ir.load(path)
     run_passes(model)
@@ -121,7 +121,7 @@ def test_the_recognised_graph_computes_the_same(exported: tuple[str, Path]):
         assert largest_error(before, after, case) < TOLERANCE, case
 
 
-def test_every_linear_is_a_site(exported: tuple[str, Path]):
+def test_every_linear_is_a_site(exported: tuple[str, Path]) -> None:
     name, path = exported
     model = ir.load(path)
     run_passes(model)

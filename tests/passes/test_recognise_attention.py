@@ -45,19 +45,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_a_layer_becomes_linears_norms_attention_and_swiglu():
+def test_a_layer_becomes_linears_norms_attention_and_swiglu() -> None:
     model = decoder(tied=False)
     assert run_passes(model) == []
     assert ops(model) == ["Gather", *LAYER, *LAYER, "RMSNorm", "MatMul"]
 
 
-def test_a_tied_head_keeps_its_transpose():
+def test_a_tied_head_keeps_its_transpose() -> None:
     model = decoder(layers=1)
     run_passes(model)
     assert sorted(ops(model)) == sorted(["Gather", *LAYER, "RMSNorm", "Transpose", "MatMul"])
 
 
-def test_biases_stay_beside_their_linears():
+def test_biases_stay_beside_their_linears() -> None:
     model = decoder(layers=1, biases=True)
     run_passes(model)
     attention = attentions(model)[0]
@@ -67,7 +67,7 @@ def test_biases_stay_beside_their_linears():
         assert add.inputs[1].producer().op_type == "MatMul"
 
 
-def test_attention_reads_the_linears_the_caches_and_the_graph_inputs():
+def test_attention_reads_the_linears_the_caches_and_the_graph_inputs() -> None:
     model = decoder(layers=1)
     run_passes(model)
     (node,) = attentions(model)
@@ -89,7 +89,7 @@ def test_attention_reads_the_linears_the_caches_and_the_graph_inputs():
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_recognised_graph_computes_the_same(variant: str, case: str):
+def test_the_recognised_graph_computes_the_same(variant: str, case: str) -> None:
     before = session(decoder(**VARIANTS[variant]))
     model = decoder(**VARIANTS[variant])
     run_passes(model)
@@ -97,7 +97,7 @@ def test_the_recognised_graph_computes_the_same(variant: str, case: str):
     assert largest_error(before, session(model), case) < TOLERANCE
 
 
-def test_head_norms_work_on_joined_heads():
+def test_head_norms_work_on_joined_heads() -> None:
     model = decoder(layers=1, head_norms=True, tied=False)
     assert run_passes(model) == []
     for value in attentions(model)[0].inputs[:2]:
@@ -107,7 +107,7 @@ def test_head_norms_work_on_joined_heads():
     assert "Reshape" not in ops(model)
 
 
-def test_an_unusual_scale_becomes_an_attribute():
+def test_an_unusual_scale_becomes_an_attribute() -> None:
     model = decoder(layers=1)
     node = node_named(model, "/model/layers.0/self_attn/Mul")
     node.replace_input_with(1, constant(model, "scale", 0.125))
@@ -119,7 +119,7 @@ def attributes(node: ir.Node) -> dict[str, Any]:
     return {name: attribute.value for name, attribute in node.attributes.items()}
 
 
-def test_a_soft_cap_becomes_an_attribute():
+def test_a_soft_cap_becomes_an_attribute() -> None:
     model = decoder(layers=1, score_cap=50.0, logit_cap=30.0)
     assert run_passes(model) == []
     assert attributes(attentions(model)[0]) == {"num_heads": 4, "kv_heads": 2, "softcap": 50.0}
@@ -127,7 +127,7 @@ def test_a_soft_cap_becomes_an_attribute():
     assert ops(model).count("Tanh") == 1
 
 
-def test_a_soft_cap_and_an_unusual_scale():
+def test_a_soft_cap_and_an_unusual_scale() -> None:
     model = decoder(layers=1, score_cap=2.0)
     node = node_named(model, "/model/layers.0/self_attn/Mul")
     node.replace_input_with(1, constant(model, "scale", 0.125))
@@ -137,7 +137,7 @@ def test_a_soft_cap_and_an_unusual_scale():
 
 
 @pytest.mark.parametrize("factor", ["inside", "outside"])
-def test_factors_around_the_tanh_give_cap_and_scale(factor: str):
+def test_factors_around_the_tanh_give_cap_and_scale(factor: str) -> None:
     """a · tanh(b · x) is a soft cap a of the scores a · b · x."""
     model = decoder(layers=1, score_cap=2.0)
     scope = "/model/layers.0/self_attn/soft_cap"
@@ -153,7 +153,7 @@ def test_factors_around_the_tanh_give_cap_and_scale(factor: str):
         assert largest_error(before, session(model), case) < TOLERANCE
 
 
-def test_layers_that_differ_in_their_cap_are_told_apart():
+def test_layers_that_differ_in_their_cap_are_told_apart() -> None:
     model = decoder(layers=3, score_cap=2.0)
     for name, index in (("Div", 1), ("Mul", 1)):
         node = node_named(model, f"/model/layers.1/self_attn/soft_cap/{name}")
@@ -162,7 +162,7 @@ def test_layers_that_differ_in_their_cap_are_told_apart():
     assert [attributes(node)["softcap"] for node in attentions(model)] == [2.0, 3.0, 2.0]
 
 
-def test_layers_that_differ_in_a_constant_are_told_apart():
+def test_layers_that_differ_in_a_constant_are_told_apart() -> None:
     model = decoder(layers=3)
     node = node_named(model, "/model/layers.1/self_attn/Mul")
     node.replace_input_with(1, constant(model, "scale", 0.125))
@@ -171,7 +171,7 @@ def test_layers_that_differ_in_a_constant_are_told_apart():
     assert [s if s is None else s.as_float() for s in scales] == [None, 0.125, None]
 
 
-def test_a_factor_on_the_rotary_tables_becomes_an_attribute():
+def test_a_factor_on_the_rotary_tables_becomes_an_attribute() -> None:
     model = decoder(layers=1)
     factor = constant(model, "factor", 1.25)
     for table in ("Cos", "Sin"):
@@ -186,7 +186,7 @@ def test_a_factor_on_the_rotary_tables_becomes_an_attribute():
     assert attentions(model)[0].attributes["rotary_scale"].as_float() == 1.25
 
 
-def test_positions_that_the_graph_counts_are_computed_once():
+def test_positions_that_the_graph_counts_are_computed_once() -> None:
     model = decoder()
     graph = model.graph
     node = node_named(model, "/model/rotary_emb/Unsqueeze")
@@ -222,7 +222,7 @@ def sliding_window(model: ir.Model) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_sliding_window_is_an_attribute(case):
+def test_a_sliding_window_is_an_attribute(case) -> None:
     model = decoder(layers=1)
     sliding_window(model)
     expected = decoder(layers=1)
@@ -233,7 +233,7 @@ def test_a_sliding_window_is_an_attribute(case):
     assert largest_error(session(expected), session(model), case) < TOLERANCE
 
 
-def test_a_window_longer_than_the_samples_is_found_by_its_constant():
+def test_a_window_longer_than_the_samples_is_found_by_its_constant() -> None:
     model = decoder(layers=1)
     sliding_window(model)
     model.graph.initializers["four"].const_value = ir.tensor(np.array(4096), name="four")
@@ -242,7 +242,7 @@ def test_a_window_longer_than_the_samples_is_found_by_its_constant():
     assert node.attributes["window"].as_int() == 4096
 
 
-def test_an_attention_op_of_another_domain_is_left_with_a_note():
+def test_an_attention_op_of_another_domain_is_left_with_a_note() -> None:
     model = decoder(layers=1)
     node = ir.node(
         "GroupQueryAttention", [model.graph.inputs[0]], domain="com.microsoft", name="gqa"

@@ -96,7 +96,7 @@ def recognise(model: ir.Model) -> RecogniseRMSNorm:
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_every_spelling_becomes_one_node_with_the_same_results(spelling: str):
+def test_every_spelling_becomes_one_node_with_the_same_results(spelling: str) -> None:
     opset, body = SPELLINGS[spelling]
     model = norm(body, opset)
     x = np.random.default_rng(0).standard_normal((2, 3, 8), np.float32)
@@ -109,7 +109,7 @@ def test_every_spelling_becomes_one_node_with_the_same_results(spelling: str):
 
 
 @pytest.mark.parametrize("op_type", ["RMSNormalization", "SimplifiedLayerNormalization"])
-def test_ops_that_mean_the_same_are_taken(op_type: str):
+def test_ops_that_mean_the_same_are_taken(op_type: str) -> None:
     model = norm("y = RMSNormalization<axis = -1, epsilon = 0.01>(x, weight)", 23)
     model.graph[0].op_type = op_type
     assert recognise(model).notes == []
@@ -127,7 +127,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("reason", REFUSALS)
-def test_what_is_refused_stays_and_says_why(reason: str):
+def test_what_is_refused_stays_and_says_why(reason: str) -> None:
     body = """
         square = Pow(x, two)
         mean = ReduceMean<keepdims = 1>(square, axes)
@@ -143,13 +143,13 @@ def test_what_is_refused_stays_and_says_why(reason: str):
     assert "RMSNorm" not in ops(model)
 
 
-def test_a_layer_norm_in_primitive_ops_is_noted():
+def test_a_layer_norm_in_primitive_ops_is_noted() -> None:
     model = norm("mean = ReduceMean<keepdims = 1>(x, axes)  y = Sub(x, mean)")
     (note,) = recognise(model).notes
     assert note.reason == "This mean is not part of w·x / sqrt(mean(x²) + ε)."
 
 
-def test_a_norm_over_another_axis_is_refused():
+def test_a_norm_over_another_axis_is_refused() -> None:
     model = norm("y = RMSNormalization<axis = 1>(x, weight)", 23)
     (note,) = recognise(model).notes
     assert note.reason == "The norm is over axis 1, expected -1."

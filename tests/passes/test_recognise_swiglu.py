@@ -39,7 +39,7 @@ def recognise(model: ir.Model) -> RecogniseSwiGLU:
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_silu_times_up_becomes_one_node_with_the_same_results(spelling: str):
+def test_silu_times_up_becomes_one_node_with_the_same_results(spelling: str) -> None:
     model = graph(SPELLINGS[spelling])
     random = np.random.default_rng(0)
     feeds = {name: random.standard_normal((2, 3, 8), np.float32) for name in ("gate", "up")}
@@ -52,14 +52,14 @@ def test_silu_times_up_becomes_one_node_with_the_same_results(spelling: str):
 
 
 @pytest.mark.parametrize(("approximate", "count"), [("tanh", 1), ("none", 0)])
-def test_the_gelu_operator_must_be_the_approximation_by_tanh(approximate: str, count: int):
+def test_the_gelu_operator_must_be_the_approximation_by_tanh(approximate: str, count: int) -> None:
     model = graph(f'a = Gelu<approximate = "{approximate}">(gate) y = Mul(a, up)')
     model.graph.opset_imports[""] = 20
     recognise(model)
     assert ops(model).count("SwiGLU") == count
 
 
-def test_another_constant_of_gelu_is_noted():
+def test_another_constant_of_gelu_is_noted() -> None:
     body = _GELU.replace("0.044715", "0.05") + " h = Mul(half, gate) a = Mul(h, t1) y = Mul(a, up)"
     notes = recognise(graph(body)).notes
     assert [n.reason for n in notes if "cubic" in n.reason] == [
@@ -67,7 +67,7 @@ def test_another_constant_of_gelu_is_noted():
     ]
 
 
-def test_opset_24_spells_silu_as_swish():
+def test_opset_24_spells_silu_as_swish() -> None:
     model = graph("a = Abs(gate) y = Mul(a, up)")
     model.graph[0].op_type = "Swish"
     model.graph.opset_imports[""] = 24
@@ -75,14 +75,14 @@ def test_opset_24_spells_silu_as_swish():
     assert ops(model) == ["SwiGLU"]
 
 
-def test_another_activation_is_noted():
+def test_another_activation_is_noted() -> None:
     model = graph("a = Tanh(gate) y = Mul(a, up)")
     (note,) = recognise(model).notes
     assert note.reason == "Tanh is not part of silu(gate) · up or gelu(gate) · up."
     assert ops(model) == ["Tanh", "Mul"]
 
 
-def test_an_up_that_broadcasts_is_refused():
+def test_an_up_that_broadcasts_is_refused() -> None:
     model = graph(SPELLINGS["silu first"], up="float[B, S, 1]")
     notes = recognise(model).notes
     assert "Gate [B, S, 8] and up [B, S, 1] are not known to have the same shape." in {

@@ -252,7 +252,7 @@ REFUSALS: dict[Callable[[ir.Model], None], str] = {
 
 
 @pytest.mark.parametrize("change", REFUSALS, ids=lambda change: change.__name__)
-def test_what_is_refused_stays_and_says_why(change: Callable[[ir.Model], None]):
+def test_what_is_refused_stays_and_says_why(change: Callable[[ir.Model], None]) -> None:
     model = decoder(layers=1)
     change(model)
     notes = [note for note in run_passes(model) if note.pass_name == "attention"]
@@ -263,14 +263,14 @@ def test_what_is_refused_stays_and_says_why(change: Callable[[ir.Model], None]):
     assert "Softmax" in ops(model)
 
 
-def test_a_rotation_of_the_other_half_is_refused_by_its_results():
+def test_a_rotation_of_the_other_half_is_refused_by_its_results() -> None:
     model = decoder(layers=1)
     unequal_halves(model)
     (note,) = (n for n in run_passes(model) if n.pass_name == "attention")
     assert note.reason.startswith("The output is not what tamiz.Attention computes (relative error")
 
 
-def test_what_onnxruntime_cannot_run_is_refused():
+def test_what_onnxruntime_cannot_run_is_refused() -> None:
     def unheard(value: ir.Value) -> list[ir.Node]:
         node = ir.node("Unheard", [value])
         node.outputs[0].type = ir.TensorType(ir.DataType.BOOL)
@@ -284,7 +284,7 @@ def test_what_onnxruntime_cannot_run_is_refused():
     assert "Unheard" in note.reason
 
 
-def test_only_the_layer_that_differs_is_left():
+def test_only_the_layer_that_differs_is_left() -> None:
     model = decoder()
     tanh_of_masked_scores(model)
     run_passes(model)

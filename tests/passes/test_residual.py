@@ -18,7 +18,7 @@ def graph(r: str) -> ir.Model:
     return ir.from_proto(onnx.parser.parse_model(text))
 
 
-def test_the_norm_takes_the_addition_and_returns_the_sum():
+def test_the_norm_takes_the_addition_and_returns_the_sum() -> None:
     model = graph("float[B, S, 8] r")
     assert AbsorbResidual()(model).modified
     (node,) = model.graph
@@ -30,7 +30,7 @@ def test_the_norm_takes_the_addition_and_returns_the_sum():
 
 
 @pytest.mark.parametrize("r", ["float[B, S, 1] r", "float[8] r", "float[1, S, 8] r"])
-def test_an_addition_that_may_broadcast_stays(r: str):
+def test_an_addition_that_may_broadcast_stays(r: str) -> None:
     model = graph(r)
     recogniser = AbsorbResidual()
     assert not recogniser(model).modified
@@ -39,7 +39,7 @@ def test_an_addition_that_may_broadcast_stays(r: str):
     assert ops(model) == ["Add", "RMSNorm"]
 
 
-def test_all_additions_of_a_decoder_move_into_its_norms():
+def test_all_additions_of_a_decoder_move_into_its_norms() -> None:
     before = session(decoder())
     model = decoder()
     run_passes(model)

@@ -38,14 +38,14 @@ def graph(body: str, constants: str = "", opset: int = 18) -> ir.Model:
     return ir.from_proto(onnx.parser.parse_model(text))
 
 
-def test_a_decoder_has_the_sites_of_its_layers_in_graph_order():
+def test_a_decoder_has_the_sites_of_its_layers_in_graph_order() -> None:
     model = decoder()
     run_passes(model)
     expected = [f"layers.{layer}.{part}" for layer in range(2) for part in LAYER_SITES]
     assert [site.id for site in find_sites(model)[0]] == ["tok_embd", *expected, "output"]
 
 
-def test_a_site_tells_its_weight_and_its_shape():
+def test_a_site_tells_its_weight_and_its_shape() -> None:
     model = decoder()
     run_passes(model)
     sites = sites_of(model)
@@ -65,7 +65,7 @@ def test_a_site_tells_its_weight_and_its_shape():
     assert (table.in_features, table.out_features, table.transposed) == (HIDDEN, VOCABULARY, True)
 
 
-def test_a_head_tells_the_soft_cap_of_its_logits():
+def test_a_head_tells_the_soft_cap_of_its_logits() -> None:
     model = decoder(layers=1, logit_cap=30.0)
     run_passes(model)
     assert sites_of(model)["output"].logit_cap == 30
@@ -75,14 +75,14 @@ def test_a_head_tells_the_soft_cap_of_its_logits():
     assert sites_of(model)["output"].logit_cap == 0
 
 
-def test_a_tanh_with_other_factors_is_no_soft_cap_of_the_logits():
+def test_a_tanh_with_other_factors_is_no_soft_cap_of_the_logits() -> None:
     model = decoder(layers=1, logit_cap=30.0)
     node_named(model, "/lm_head/soft_cap/Div").replace_input_with(1, constant(model, "c", 20.0))
     run_passes(model)
     assert sites_of(model)["output"].logit_cap == 0
 
 
-def test_a_tied_head_is_a_site_on_the_embedding_and_an_untied_one_on_its_own_weight():
+def test_a_tied_head_is_a_site_on_the_embedding_and_an_untied_one_on_its_own_weight() -> None:
     for tied, weight, transposed in (
         (True, "model.embed_tokens.weight", True),
         (False, "lm_head.weight", False),
@@ -97,7 +97,7 @@ def test_a_tied_head_is_a_site_on_the_embedding_and_an_untied_one_on_its_own_wei
         np.testing.assert_array_equal(array, stored if tied else stored.T)
 
 
-def test_composite_sites_name_their_members_and_the_recognised_node():
+def test_composite_sites_name_their_members_and_the_recognised_node() -> None:
     model = decoder(layers=1)
     run_passes(model)
     sites = sites_of(model)
@@ -113,7 +113,7 @@ def test_composite_sites_name_their_members_and_the_recognised_node():
     assert (ffn.weight, ffn.in_features, ffn.out_features) == (None, 0, 0)
 
 
-def test_structure_names_the_sites_where_names_say_nothing():
+def test_structure_names_the_sites_where_names_say_nothing() -> None:
     model = decoder()
     run_passes(model)
     expected = list(sites_of(model))
@@ -124,7 +124,7 @@ def test_structure_names_the_sites_where_names_say_nothing():
     assert list(sites_of(model)) == expected
 
 
-def test_names_are_enough_where_nothing_was_recognised():
+def test_names_are_enough_where_nothing_was_recognised() -> None:
     model = decoder()
     sites, notes = tamiz_find_sites(model)
     assert sorted(site.id for site in sites) == sorted(
@@ -136,7 +136,7 @@ def test_names_are_enough_where_nothing_was_recognised():
     assert [note.reason for note in notes] == ["Both operands are computed."] * 4
 
 
-def test_a_bias_belongs_to_its_linear():
+def test_a_bias_belongs_to_its_linear() -> None:
     model = decoder(layers=1, biases=True)
     run_passes(model)
     linear = GraphEditor(model).linear(sites_of(model)["layers.0.attn_q"])
@@ -145,7 +145,7 @@ def test_a_bias_belongs_to_its_linear():
     assert GraphEditor(model).linear(sites_of(model)["layers.0.attn_o"]).bias is None
 
 
-def test_nodes_of_a_layer_and_of_a_site_are_marked():
+def test_nodes_of_a_layer_and_of_a_site_are_marked() -> None:
     model = decoder()
     run_passes(model)
     for node in model.graph:
@@ -156,7 +156,7 @@ def test_nodes_of_a_layer_and_of_a_site_are_marked():
     assert marked == set(sites_of(model))
 
 
-def test_gated_feed_forwards_with_another_activation_are_found():
+def test_gated_feed_forwards_with_another_activation_are_found() -> None:
     model = decoder(layers=1)
     sigmoid = node_named(model, "/model/layers.0/mlp/act_fn/Sigmoid")
     sigmoid.op_type = "Tanh"
@@ -168,7 +168,7 @@ def test_gated_feed_forwards_with_another_activation_are_found():
     assert sites["layers.0.ffn"].node == "/model/layers.0/mlp/down/MatMul"
 
 
-def test_a_feed_forward_without_a_gate_is_found():
+def test_a_feed_forward_without_a_gate_is_found() -> None:
     """down(relu(up(x)))"""
     model = decoder(layers=1)
     relu = node_named(model, "/model/layers.0/mlp/act_fn/Sigmoid")
@@ -184,7 +184,7 @@ def test_a_feed_forward_without_a_gate_is_found():
     assert sites["layers.0.ffn"].members == ("layers.0.ffn_up", "layers.0.ffn_down")
 
 
-def test_an_unknown_graph_has_linears_named_after_their_weights():
+def test_an_unknown_graph_has_linears_named_after_their_weights() -> None:
     model = graph("h = MatMul(x, w) y = MatMul(h, v)")
     sites, notes = find_sites(model)
     assert [(s.id, s.kind, s.layer, s.tensor) for s in sites] == [
@@ -198,12 +198,12 @@ def test_an_unknown_graph_has_linears_named_after_their_weights():
     assert notes == []
 
 
-def test_a_shared_weight_has_a_site_for_every_use():
+def test_a_shared_weight_has_a_site_for_every_use() -> None:
     sites, _ = find_sites(graph("h = MatMul(x, w) g = MatMul(h, v) y = MatMul(g, w)"))
     assert [site.id for site in sites] == ["linear.w", "linear.v", "linear.w.2"]
 
 
-def test_weights_are_found_behind_identity_and_transpose():
+def test_weights_are_found_behind_identity_and_transpose() -> None:
     sites, _ = find_sites(graph("i = Identity(v) t = Transpose(i) y = MatMul(x, t)"))
     (site,) = sites
     assert (site.id, site.in_features, site.out_features) == ("linear.v", 4, 2)
@@ -218,7 +218,7 @@ def test_weights_are_found_behind_identity_and_transpose():
         ("t = Transpose(w) y = Gemm<transB = 1>(x, t)", False),
     ],
 )
-def test_a_gemm_is_a_site(body: str, transposed: bool):
+def test_a_gemm_is_a_site(body: str, transposed: bool) -> None:
     model = graph(body)
     (site,) = find_sites(model)[0]
     assert (site.in_features, site.out_features, site.transposed) == (4, 2, transposed)
@@ -240,14 +240,14 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("body", REFUSALS)
-def test_what_is_no_site_says_why(body: str):
+def test_what_is_no_site_says_why(body: str) -> None:
     constants = """, float[1, 4, 2] batch = {1, 2, 3, 4, 5, 6, 7, 8},
         double[4, 2] wide = {1, 2, 3, 4, 5, 6, 7, 8}"""
     notes = find_sites(graph(body, constants))[1]
     assert [note.reason for note in notes] == [REFUSALS[body]]
 
 
-def test_both_projections_of_a_feed_forward_read_the_same_width():
+def test_both_projections_of_a_feed_forward_read_the_same_width() -> None:
     model = decoder(layers=1)
     run_passes(model)
     sites = sites_of(model)

@@ -330,7 +330,7 @@ def test_a_key_that_is_replaced_forgets_its_parts(tmp_path: Path) -> None:
     assert elsewhere.origins == {"K.up": "defaults", "K.down": "defaults"}
 
 
-def test_a_pattern_takes_time_that_is_linear_in_the_site():
+def test_a_pattern_takes_time_that_is_linear_in_the_site() -> None:
     """`re` would take 2**400 steps."""
     assert not matches("(a+)+b", "a" * 400)
     assert not matches("(a|a)*b", "a" * 400)

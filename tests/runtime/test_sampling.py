@@ -21,12 +21,12 @@ def softmax(values: np.ndarray) -> np.ndarray:
 
 
 @given(logits)
-def test_temperature_zero_takes_the_largest_logit(values):
+def test_temperature_zero_takes_the_largest_logit(values) -> None:
     assert Sampler(Sampling())(values) == values.argmax()
 
 
 @given(logits, st.floats(0.1, 5))
-def test_temperature_divides_the_logits(values, temperature):
+def test_temperature_divides_the_logits(values, temperature) -> None:
     tokens, probabilities = distribution(values, Sampling(temperature))
     np.testing.assert_array_equal(tokens, np.arange(len(values)))
     np.testing.assert_allclose(
@@ -35,7 +35,7 @@ def test_temperature_divides_the_logits(values, temperature):
 
 
 @given(logits, st.integers(1, 250))
-def test_top_k_keeps_the_k_largest(values, k):
+def test_top_k_keeps_the_k_largest(values, k) -> None:
     tokens, probabilities = distribution(values, Sampling(1.0, top_k=k))
     expected = np.argsort(-values)[:k]
     assert set(tokens) == set(expected)
@@ -43,7 +43,7 @@ def test_top_k_keeps_the_k_largest(values, k):
 
 
 @given(logits, st.floats(0.01, 0.99))
-def test_top_p_keeps_the_smallest_set_of_that_mass(values, top_p):
+def test_top_p_keeps_the_smallest_set_of_that_mass(values, top_p) -> None:
     tokens, probabilities = distribution(values, Sampling(1.0, top_p=top_p))
     dense = softmax(values)
     assert dense[tokens].sum() >= top_p - 1e-9
@@ -52,7 +52,7 @@ def test_top_p_keeps_the_smallest_set_of_that_mass(values, top_p):
     np.testing.assert_allclose(probabilities, dense[tokens] / dense[tokens].sum(), atol=1e-12)
 
 
-def test_draws_follow_the_distribution():
+def test_draws_follow_the_distribution() -> None:
     values = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
     sampler = Sampler(Sampling(1.0, seed=7))
     counts = np.bincount([sampler(values) for _ in range(20_000)], minlength=4)
@@ -61,7 +61,7 @@ def test_draws_follow_the_distribution():
 
 
 @given(logits, st.integers(0, 2**32))
-def test_the_same_seed_draws_the_same_tokens(values, seed):
+def test_the_same_seed_draws_the_same_tokens(values, seed) -> None:
     sampling = Sampling(1.5, top_k=20, top_p=0.9, seed=seed)
     first, second = Sampler(sampling), Sampler(sampling)
     assert [first(values) for _ in range(5)] == [second(values) for _ in range(5)]
@@ -107,7 +107,7 @@ def llama_cpp(values, text, sampling):
         seed=st.integers(0, 9),
     ),
 )
-def test_draws_have_the_probabilities_of_llama_cpp(values, text, sampling):
+def test_draws_have_the_probabilities_of_llama_cpp(values, text, sampling) -> None:
     sampler = Sampler(sampling, text)
     expected = llama_cpp(values, text if sampling.repeat_last_n else [], sampling)
     changed = sampler.adjusted(values)
@@ -123,7 +123,7 @@ def test_draws_have_the_probabilities_of_llama_cpp(values, text, sampling):
 
 
 @given(logits, st.lists(st.integers(0, 3), max_size=9), st.integers(0, 5))
-def test_greedy_takes_the_largest_logit_after_bias_and_penalties(values, text, last):
+def test_greedy_takes_the_largest_logit_after_bias_and_penalties(values, text, last) -> None:
     text = [token for token in text if token < len(values)]
     sampling = Sampling(
         repeat_penalty=1.5, presence_penalty=1.0, repeat_last_n=last, logit_bias={0: -2.0}
@@ -133,34 +133,34 @@ def test_greedy_takes_the_largest_logit_after_bias_and_penalties(values, text, l
     assert expected[found] == pytest.approx(max(expected.values()), abs=1e-6)
 
 
-def test_the_caller_s_logits_are_notadjusted():
+def test_the_caller_s_logits_are_notadjusted() -> None:
     values = np.arange(9, dtype=np.float32)
     sampler = Sampler(Sampling(repeat_penalty=2.0, logit_bias={8: -9.0}), [7], {0})
     assert sampler(values) == 6
     np.testing.assert_array_equal(values, np.arange(9))
 
 
-def test_a_token_that_was_drawn_counts_for_the_next():
+def test_a_token_that_was_drawn_counts_for_the_next() -> None:
     values = np.array([1.0, 0.9, 0.8], np.float32)
     sampler = Sampler(Sampling(frequency_penalty=0.15))
     assert [sampler(values) for _ in range(6)] == [0, 1, 0, 2, 1, 0]
 
 
-def test_the_window_of_penalties_moves_on():
+def test_the_window_of_penalties_moves_on() -> None:
     values = np.array([1.0, 0.9, 0.8], np.float32)
     sampler = Sampler(Sampling(presence_penalty=5.0, repeat_last_n=1), [0])
     assert [sampler(values) for _ in range(4)] == [1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_tokens_that_are_never_drawn(temperature):
+def test_tokens_that_are_never_drawn(temperature) -> None:
     values = np.arange(9, dtype=np.float32)
     bias = {8: -float("inf")}
     sampler = Sampler(Sampling(temperature, seed=1, logit_bias=bias), never={7, 6})
     assert {sampler(values) for _ in range(200)} <= set(range(6))
 
 
-def test_a_bias_that_leaves_no_token_is_refused():
+def test_a_bias_that_leaves_no_token_is_refused() -> None:
     bias = dict.fromkeys(range(3), -float("inf"))
     with pytest.raises(TamizError, match="logit_bias leaves no token to draw"):
         Sampler(Sampling(logit_bias=bias))(np.zeros(3, np.float32))
@@ -185,12 +185,12 @@ def test_a_bias_that_leaves_no_token_is_refused():
         ("repeat_last_n", -2),
     ],
 )
-def test_a_value_out_of_range_is_named(field, value):
+def test_a_value_out_of_range_is_named(field, value) -> None:
     with pytest.raises(TamizError, match=f"{field} is .*, expected"):
         Sampling(**{field: value})
 
 
 @pytest.mark.parametrize("bias", [float("inf"), float("nan"), 1e30])
-def test_a_bias_out_of_range_names_its_token(bias):
+def test_a_bias_out_of_range_names_its_token(bias) -> None:
     with pytest.raises(TamizError, match=r"logit_bias of token 7 is .*, expected"):
         Sampling(logit_bias={7: bias})

@@ -17,19 +17,19 @@ def whole(model: Model, ids: list[int]) -> np.ndarray:
     return model.logits(np.array([ids]))[0]
 
 
-def test_each_kv_mode_is_used_where_the_manifest_says_so(dense, shared):
+def test_each_kv_mode_is_used_where_the_manifest_says_so(dense, shared) -> None:
     assert isinstance(dense.sequence(), ExactSequence)
     assert isinstance(shared.sequence(), SharedSequence)
 
 
-def test_both_kv_modes_give_the_same_logits(dense, shared):
+def test_both_kv_modes_give_the_same_logits(dense, shared) -> None:
     exact, appended = dense.sequence(), shared.sequence(len(IDS))
     np.testing.assert_allclose(appended.read(IDS[:20]), exact.read(IDS[:20]), **CLOSE)
     for token in IDS[20:]:
         np.testing.assert_allclose(appended.step(token), exact.step(token), **CLOSE)
 
 
-def test_reading_in_parts_equals_one_run(model):
+def test_reading_in_parts_equals_one_run(model) -> None:
     expected = whole(model, IDS)
     sequence = model.sequence()
     np.testing.assert_allclose(sequence.read(IDS[:17]), expected[16], **CLOSE)
@@ -39,12 +39,12 @@ def test_reading_in_parts_equals_one_run(model):
     assert sequence.tokens == IDS
 
 
-def test_long_prompts_are_read_in_chunks(model, monkeypatch):
+def test_long_prompts_are_read_in_chunks(model, monkeypatch) -> None:
     monkeypatch.setattr("tamiz.runtime.sequence.CHUNK", 7)
     np.testing.assert_allclose(model.sequence().read(IDS), whole(model, IDS)[-1], **CLOSE)
 
 
-def test_a_truncated_sequence_goes_on_where_it_was_cut(model):
+def test_a_truncated_sequence_goes_on_where_it_was_cut(model) -> None:
     sequence = model.sequence()
     sequence.read(IDS)
     sequence.truncate(10)
@@ -53,7 +53,7 @@ def test_a_truncated_sequence_goes_on_where_it_was_cut(model):
     )
 
 
-def test_a_sequence_that_takes_another_goes_on_from_there_by_itself(model):
+def test_a_sequence_that_takes_another_goes_on_from_there_by_itself(model) -> None:
     one, other = model.sequence(len(IDS)), model.sequence(4)
     other.read(IDS[30:35])
     one.read(IDS[:20])
@@ -65,14 +65,14 @@ def test_a_sequence_that_takes_another_goes_on_from_there_by_itself(model):
     np.testing.assert_allclose(one.read(IDS[21:]), whole(model, IDS)[-1], **CLOSE)
 
 
-def test_a_shared_cache_grows_when_it_is_full(shared):
+def test_a_shared_cache_grows_when_it_is_full(shared) -> None:
     sequence = shared.sequence(4)
     for token in IDS:
         logits = sequence.step(token).copy()
     np.testing.assert_allclose(logits, whole(shared, IDS)[-1], **CLOSE)
 
 
-def test_a_sequence_can_fill_the_limit_but_not_more(model):
+def test_a_sequence_can_fill_the_limit_but_not_more(model) -> None:
     ids = (IDS * 5)[: model.limit]
     sequence = model.sequence()
     assert np.isfinite(sequence.read(ids)).all()
@@ -80,7 +80,7 @@ def test_a_sequence_can_fill_the_limit_but_not_more(model):
         sequence.step(2)
 
 
-def test_left_padded_batch_equals_single_runs(model):
+def test_left_padded_batch_equals_single_runs(model) -> None:
     singles = [IDS[:5], IDS[5:17], IDS[17:40]]
     longest = max(map(len, singles))
     ids = np.array([[0] * (longest - len(row)) + row for row in singles])
@@ -90,7 +90,7 @@ def test_left_padded_batch_equals_single_runs(model):
         np.testing.assert_allclose(row[-len(single) :], whole(model, single), **CLOSE)
 
 
-def test_the_head_runs_for_the_last_position_of_a_prompt_only(shared):
+def test_the_head_runs_for_the_last_position_of_a_prompt_only(shared) -> None:
     ids = np.array([IDS])
     feeds = {
         "input_ids": ids,

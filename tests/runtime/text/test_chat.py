@@ -16,7 +16,7 @@ def render(template, messages=MESSAGES, **settings):
     return ChatTemplate({"chat_template": template, **settings}).render(messages)
 
 
-def test_messages_and_special_tokens_reach_the_template():
+def test_messages_and_special_tokens_reach_the_template() -> None:
     template = (
         "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m['content'] }}{{ eos_token }}"
         "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
@@ -25,7 +25,7 @@ def test_messages_and_special_tokens_reach_the_template():
     assert render(template, **settings) == "<s>[user] hi</s>[assistant]"
 
 
-def test_the_history_is_rendered_in_order(tokenizer):
+def test_the_history_is_rendered_in_order(tokenizer) -> None:
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "one"},
@@ -39,34 +39,34 @@ def test_the_history_is_rendered_in_order(tokenizer):
     )
 
 
-def test_blocks_are_trimmed_as_transformers_does():
+def test_blocks_are_trimmed_as_transformers_does() -> None:
     assert render("{% if true %}\na\n    {% endif %}\nb") == "a\nb"
 
 
-def test_loops_can_be_left():
+def test_loops_can_be_left() -> None:
     assert (
         render("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}")
         == "01"
     )
 
 
-def test_values_can_be_written_as_json():
+def test_values_can_be_written_as_json() -> None:
     assert render("{{ messages | tojson }}", [{"role": "user", "content": "<é>"}]) == (
         '[{"role": "user", "content": "<é>"}]'
     )
 
 
-def test_the_date_can_be_asked_for():
+def test_the_date_can_be_asked_for() -> None:
     assert render("{{ strftime_now('%Y') }}") == str(datetime.datetime.now().year)
 
 
-def test_the_date_can_be_fixed():
+def test_the_date_can_be_fixed() -> None:
     template = "{{ strftime_now('%d %B %Y, %H:%M:%S.%f') }}"
     fixed = ChatTemplate({"chat_template": template}, datetime.datetime(2024, 7, 9, 12, 30))
     assert fixed.render(MESSAGES) == "09 July 2024, 12:30:00.000000"
 
 
-def test_the_default_of_several_templates_is_taken():
+def test_the_default_of_several_templates_is_taken() -> None:
     named = [{"name": "tool", "template": "no"}, {"name": "default", "template": "yes"}]
     assert render(named) == "yes"
 
@@ -85,28 +85,28 @@ def test_the_default_of_several_templates_is_taken():
         "{{ ''|attr('__class__') }}",
     ],
 )
-def test_a_template_cannot_leave_the_sandbox(template):
+def test_a_template_cannot_leave_the_sandbox(template) -> None:
     with pytest.raises(TamizError, match=r"chat_template: .*unsafe"):
         render(template)
 
 
-def test_what_the_template_refuses_is_told():
+def test_what_the_template_refuses_is_told() -> None:
     with pytest.raises(TamizError, match="chat_template: roles must alternate"):
         render("{{ raise_exception('roles must alternate') }}")
 
 
-def test_a_malformed_template_is_refused():
+def test_a_malformed_template_is_refused() -> None:
     with pytest.raises(TamizError, match="chat_template: "):
         render("{% for %}")
 
 
-def test_an_expression_that_fails_is_refused():
+def test_an_expression_that_fails_is_refused() -> None:
     with pytest.raises(TamizError, match="chat_template: "):
         render("{{ 1 // 0 }}")
 
 
 @pytest.mark.parametrize("template", [None, 3, [5], [{"name": "tool", "template": "no"}]])
-def test_a_model_without_template_cannot_chat(template):
+def test_a_model_without_template_cannot_chat(template) -> None:
     with pytest.raises(TamizError, match="has no chat_template"):
         ChatTemplate({"chat_template": template})
 
@@ -141,7 +141,7 @@ LIST = "[" + "0," * 200 + "]"
         ("{{ range(10 ** 5) | list | string * 10 ** 6 }}", "takes more than"),
     ],
 )
-def test_a_template_that_takes_too_much_is_ended(template, reason, monkeypatch):
+def test_a_template_that_takes_too_much_is_ended(template, reason, monkeypatch) -> None:
     monkeypatch.setattr("tamiz.runtime.text.chat_template._SECONDS", 0.2)
     monkeypatch.setattr("tamiz.runtime.text.chat_template._MEMORY", 64 << 20)
     with pytest.raises(TamizError, match=reason):
@@ -161,13 +161,13 @@ NESTED = {
 
 
 @pytest.mark.parametrize("name", NESTED)
-def test_a_deeply_nested_template_costs_one_sentence(name):
+def test_a_deeply_nested_template_costs_one_sentence(name) -> None:
     with pytest.raises(TamizError, match="chat_template: ") as error:
         render(NESTED[name])
     assert len(str(error.value)) < 1200
 
 
-def test_a_prompt_has_a_longest_length():
+def test_a_prompt_has_a_longest_length() -> None:
     with pytest.raises(TamizError, match="writes 20971520 characters, expected at most 16777216"):
         render("{{ 'x' * (20 * 2 ** 20) }}")
 
@@ -176,7 +176,7 @@ def test_a_prompt_has_a_longest_length():
 COUNTS: Any = [{"n": n} for n in (2, 3, 10**11, 4)]
 
 
-def test_one_process_renders_all_turns_and_an_ended_one_is_replaced():
+def test_one_process_renders_all_turns_and_an_ended_one_is_replaced() -> None:
     source = "{{ 'x' * messages[0].n }}{% if messages[0].n < 0 %}{{ 7 ** 10 ** 9 }}{% endif %}"
     template = ChatTemplate({"chat_template": source})
     two, three, endless, four = ([message] for message in COUNTS)
@@ -198,7 +198,7 @@ def _children():
     return {child.pid for child in live if "tamiz.runtime.text.template_child" in child.cmdline()}
 
 
-def test_this_process_is_not_limited():
+def test_this_process_is_not_limited() -> None:
     before = resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()
     assert render("fine") == "fine"
     assert (resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()) == before

@@ -10,18 +10,18 @@ words = st.text(alphabet="abé€", max_size=12)
 
 
 @given(st.lists(words), st.lists(words.filter(bool), max_size=3))
-def test_text_ends_before_the_first_stop_string_however_it_is_cut(pieces, stop):
+def test_text_ends_before_the_first_stop_string_however_it_is_cut(pieces, stop) -> None:
     text = "".join(pieces)
     ends = [text.find(string) for string in stop if string in text]
     assert "".join(until_stop(iter(pieces), stop)) == text[: min(ends, default=len(text))]
 
 
-def test_text_is_passed_on_as_soon_as_no_stop_string_can_begin_in_it():
+def test_text_is_passed_on_as_soon_as_no_stop_string_can_begin_in_it() -> None:
     pieces = until_stop(iter(["one", " S", "um", " ST", "OP", " two"]), ["STOP"])
     assert list(pieces) == ["one", " ", "Sum", " "]
 
 
-def test_generated_text_is_the_text_of_the_tokens(model, tokenizer, monkeypatch):
+def test_generated_text_is_the_text_of_the_tokens(model, tokenizer, monkeypatch) -> None:
     monkeypatch.setattr(model, "stop_ids", frozenset())
     prompt, sampling = tokenizer.encode("hello"), Sampling(temperature=1.0, seed=2)
     text = "".join(generate_text(model, tokenizer, prompt, sampling, 40))
@@ -31,6 +31,6 @@ def test_generated_text_is_the_text_of_the_tokens(model, tokenizer, monkeypatch)
     assert stopped == text[: text.index(stop)]
 
 
-def test_an_empty_stop_string_is_refused(model, tokenizer):
+def test_an_empty_stop_string_is_refused(model, tokenizer) -> None:
     with pytest.raises(TamizError, match="a stop string is empty"):
         list(generate_text(model, tokenizer, [5], Sampling(), 1, [""]))

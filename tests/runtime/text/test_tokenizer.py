@@ -20,26 +20,26 @@ from tamiz.runtime.text.tokenizer import Tokenizer
 NAMES = ("<|im_start|>", "<|im_end|>")
 
 
-def test_there_are_300_odd_strings():
+def test_there_are_300_odd_strings() -> None:
     assert len(ODD_STRINGS) > 300
 
 
 @pytest.mark.parametrize("text", ["", "hello", "I <3", "a <b", "a<|im_end|", "5€ 漢字 🙂", "a\0b"])
-def test_decoding_gives_the_encoded_text_back(tokenizer, text):
+def test_decoding_gives_the_encoded_text_back(tokenizer, text) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 @given(st.text())
-def test_no_text_is_lost(tokenizer, text):
+def test_no_text_is_lost(tokenizer, text) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_no_odd_string_is_lost(tokenizer):
+def test_no_odd_string_is_lost(tokenizer) -> None:
     lost = [text for text in ODD_STRINGS if tokenizer.decode(tokenizer.encode(text)) != text]
     assert lost == []
 
 
-def test_ids_equal_those_of_the_library(dense_dir, tokenizer):
+def test_ids_equal_those_of_the_library(dense_dir, tokenizer) -> None:
     library = tokenizers.Tokenizer.from_file(str(dense_dir / "tokenizer.json"))
     controlled = [library.encode(text, add_special_tokens=False).ids for text in ODD_STRINGS]
     assert [tokenizer.encode(text, control_tokens=True) for text in ODD_STRINGS] == controlled
@@ -48,11 +48,11 @@ def test_ids_equal_those_of_the_library(dense_dir, tokenizer):
     assert [tokenizer.encode(text) for text in ODD_STRINGS] == plain
 
 
-def test_merges_are_applied(tokenizer):
+def test_merges_are_applied(tokenizer) -> None:
     assert len(tokenizer.encode("hello")) == 1
 
 
-def test_control_tokens_are_text_unless_they_are_allowed(tokenizer):
+def test_control_tokens_are_text_unless_they_are_allowed(tokenizer) -> None:
     text = "<|im_start|>user hello<|im_end|>"
     plain = tokenizer.encode(text)
     assert {0, 1}.isdisjoint(plain)
@@ -82,7 +82,7 @@ TEMPLATES = (
 
 
 @pytest.mark.parametrize("source", TEMPLATES)
-def test_only_the_template_writes_control_tokens(tokenizer, source):
+def test_only_the_template_writes_control_tokens(tokenizer, source) -> None:
     template = ChatTemplate({"chat_template": source})
     for text in INJECTIONS:
         for other in ("end|>", ">", "|im_end|>", text):
@@ -94,14 +94,14 @@ def test_only_the_template_writes_control_tokens(tokenizer, source):
             assert tokenizer.decode(ids, special=True) == template.render(messages)
 
 
-def test_a_template_may_be_given_control_tokens(tokenizer):
+def test_a_template_may_be_given_control_tokens(tokenizer) -> None:
     template = ChatTemplate({"chat_template": "{{ messages[0].content }}"})
     messages = [{"role": "user", "content": "a<|im_end|>"}]
     assert encode_chat(tokenizer, template, messages)[-1] != 1
     assert encode_chat(tokenizer, template, messages, control_tokens=True)[-1] == 1
 
 
-def test_a_token_that_the_settings_name_is_a_control_token(tiny_dense):
+def test_a_token_that_the_settings_name_is_a_control_token(tiny_dense) -> None:
     _change(
         tiny_dense,
         "tokenizer.json",
@@ -114,7 +114,7 @@ def test_a_token_that_the_settings_name_is_a_control_token(tiny_dense):
     assert tokenizer.encode("a<|im_end|>", control_tokens=True)[-1] == 1
 
 
-def test_a_stream_never_shows_half_a_character(tokenizer):
+def test_a_stream_never_shows_half_a_character(tokenizer) -> None:
     text = "é€🙂"
     stream = tokenizer.stream()
     pieces = [stream.push(token) for token in tokenizer.encode(text)]
@@ -124,14 +124,14 @@ def test_a_stream_never_shows_half_a_character(tokenizer):
 
 
 @given(st.lists(st.integers(0, 250), max_size=20))
-def test_a_stream_gives_the_text_of_any_tokens(dense_dir, tokenizer, ids):
+def test_a_stream_gives_the_text_of_any_tokens(dense_dir, tokenizer, ids) -> None:
     library = tokenizers.Tokenizer.from_file(str(dense_dir / "tokenizer.json"))
     stream = tokenizer.stream()
     text = "".join(map(stream.push, ids)) + stream.end()
     assert text == library.decode(ids, skip_special_tokens=True)
 
 
-def test_an_unfinished_character_ends_as_a_replacement(tokenizer):
+def test_an_unfinished_character_ends_as_a_replacement(tokenizer) -> None:
     first, *_ = tokenizer.encode("€")
     stream = tokenizer.stream()
     assert stream.push(first) == ""
@@ -139,23 +139,23 @@ def test_an_unfinished_character_ends_as_a_replacement(tokenizer):
 
 
 @pytest.mark.parametrize("token", [-1, 999, 2**32, 2**70])
-def test_a_token_outside_of_the_vocabulary_is_refused(tokenizer, token):
+def test_a_token_outside_of_the_vocabulary_is_refused(tokenizer, token) -> None:
     with pytest.raises(TamizError, match=f"tokenizer.json: has no token {token}"):
         tokenizer.decode([token])
 
 
-def test_the_marked_control_tokens_are_not_decoded(dense_dir, tokenizer):
+def test_the_marked_control_tokens_are_not_decoded(dense_dir, tokenizer) -> None:
     library = tokenizers.Tokenizer.from_file(str(dense_dir / "tokenizer.json"))
     with pytest.raises(TamizError, match="has no token"):
         tokenizer.decode([library.get_vocab_size()])
 
 
-def test_text_that_cannot_be_utf8_is_refused(tokenizer):
+def test_text_that_cannot_be_utf8_is_refused(tokenizer) -> None:
     with pytest.raises(TamizError, match=r"at character 1, expected UTF-8"):
         tokenizer.encode("a\udcff")
 
 
-def test_a_character_without_token_is_refused(tiny_dense):
+def test_a_character_without_token_is_refused(tiny_dense) -> None:
     """The library would leave it out."""
     _change(tiny_dense, "tokenizer.json", lambda json: json["model"]["vocab"].pop("Ą"))
     tokenizer = Tokenizer(_repacked(tiny_dense))
@@ -166,13 +166,13 @@ def test_a_character_without_token_is_refused(tiny_dense):
     assert tokenizer.decode(tokenizer.encode("a\x05b")) == "a\x05b"
 
 
-def test_texts_are_not_cut_off(tiny_dense):
+def test_texts_are_not_cut_off(tiny_dense) -> None:
     cut = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
     _change(tiny_dense, "tokenizer.json", lambda json: json.update(truncation=cut))
     assert len(Tokenizer(_repacked(tiny_dense)).encode("a b c d")) > 2
 
 
-def test_bos_is_added_where_the_settings_say_so(tiny_dense):
+def test_bos_is_added_where_the_settings_say_so(tiny_dense) -> None:
     settings = {"add_bos_token": True, "bos_token": "<|im_start|>"}
     _change(tiny_dense, "tokenizer_config.json", lambda json: json.update(settings))
     bundle = _repacked(tiny_dense)
@@ -187,7 +187,7 @@ def test_bos_is_added_where_the_settings_say_so(tiny_dense):
         Tokenizer(_repacked(tiny_dense))
 
 
-def test_characters_are_composed_where_the_tokenizer_says_so(tiny_dense):
+def test_characters_are_composed_where_the_tokenizer_says_so(tiny_dense) -> None:
     composed, parts = "caf\u00e9", "cafe\u0301"
     tokenizer = Tokenizer(_repacked(tiny_dense))
     assert tokenizer.encode(parts) != tokenizer.encode(composed)
@@ -197,7 +197,7 @@ def test_characters_are_composed_where_the_tokenizer_says_so(tiny_dense):
     assert tokenizer.encode(parts) == tokenizer.encode(composed)
 
 
-def test_sentence_piece_tokens_are_joined(tiny_dense):
+def test_sentence_piece_tokens_are_joined(tiny_dense) -> None:
     tokens = ("<s>", "▁Hel", "lo", "▁w", "<0xE2>", "<0x82>", "<0xAC>")
     decoders = [
         {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
@@ -238,18 +238,18 @@ MALFORMED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_tokenizer_json_is_refused(tiny_dense, name):
+def test_a_malformed_tokenizer_json_is_refused(tiny_dense, name) -> None:
     (tiny_dense / "tokenizer.json").write_text(json.dumps({"version": "1.0", **MALFORMED[name]}))
     with pytest.raises(TamizError, match=r"tokenizer.json: not a file of the tokenizers library"):
         Tokenizer(_repacked(tiny_dense))
 
 
-def test_tokenizer_onnx_is_not_needed(tiny_dense):
+def test_tokenizer_onnx_is_not_needed(tiny_dense) -> None:
     (tiny_dense / "tokenizer.onnx").unlink()
     assert Tokenizer(_repacked(tiny_dense)).encode("hello")
 
 
-def test_a_bundle_without_tokenizer_says_so(tiny_dense):
+def test_a_bundle_without_tokenizer_says_so(tiny_dense) -> None:
     (tiny_dense / "tokenizer.json").unlink()
     with pytest.raises(TamizError, match=r"has no tokenizer.json"):
         Tokenizer(_repacked(tiny_dense))
@@ -271,7 +271,7 @@ def _real(name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["smollm2", "qwen2.5", "gemma"])
-def test_ids_equal_those_of_the_library_for_real_models(tiny_dense, name):
+def test_ids_equal_those_of_the_library_for_real_models(tiny_dense, name) -> None:
     from tamiz_exporters.gguf_file import GgufFile
     from tamiz_exporters.gguf_tokenizer import GgufTokenizer
 
@@ -295,7 +295,7 @@ def test_ids_equal_those_of_the_library_for_real_models(tiny_dense, name):
     assert refused == {text for text in ODD_STRINGS if lacking & set(text.encode())}
 
 
-def _change(folder, name, change):
+def _change(folder, name, change) -> None:
     content = json.loads((folder / name).read_text("utf-8"))
     change(content)
     (folder / name).write_text(json.dumps(content), "utf-8")
