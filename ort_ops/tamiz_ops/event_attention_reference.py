@@ -104,25 +104,14 @@ def step(
     due = not valid or off or (len(seen) + turn) % age_max == 0
     group = heads // len(keys)
     stale, full, found = np.zeros((3, heads, dim))
-    for h, query in enumerate(met):
-        head = h // group
-        mine = queries[head * group : (head + 1) * group]
-        own_mean = None if mean is None else mean[head]
-        score = soft_cap(np.array([scores(q, rows[head], own_mean) for q in mine]), softcap)
-        score[:, ~seen] = -np.inf
-        weight = np.exp(score - score.max(axis=1, keepdims=True))
-        part = weight / weight.sum(axis=1, keepdims=True)
-        kept = (part > theta / np.sqrt(len(seen))).any(axis=0)
-        own_score = soft_cap(keys[head] @ query, softcap)
-        scales = None if value_scales is None else value_scales[head]
-        exact = _part(own_score, values[head], scales, kept)
-        rest = _part(own_score, values[head], scales, seen & ~kept)
-        own = h % group
-        left = weight[own, ~kept].sum()
-        log_left = np.log(left) + score[own].max() if left > 0 else _NO_KEYS
-        stale[h] = _merge(exact, (log_left, known[h]))
-        full[h] = _merge(exact, rest)
-        found[h] = rest[1]
+    for head in range(len(keys)):
+        mine = slice(head * group, (head + 1) * group)
+        stale[mine], full[mine], found[mine] = _attend(
+            queries[mine], met[mine], keys[head], values[head], rows[head],
+            None if value_scales is None else value_scales[head],
+            None if mean is None else mean[head],
+            seen, known[mine], theta, softcap,
+        )  # fmt: skip
     if not due:
         return stale, past.astype(np.float64)
     if valid and not off:
@@ -131,6 +120,51 @@ def step(
     elif off:
         found = known
     return full, np.concatenate([[1.0, off], found.ravel()])
+
+
+def _attend(
+    queries: Array,
+    met: Array,
+    keys: Array,
+    values: Array,
+    rows: Array,
+    value_scales: Array | None,
+    mean: Array | None,
+    seen: Array,
+    known: Array,
+    theta: float,
+    softcap: float,
+) -> tuple[Array, Array, Array]:
+    """The queries of one KV head: y by the known mean values, y of all keys, new mean values."""
+    estimates = np.array([scores(query, rows, mean) for query in queries])
+    kept, left = _choose(np.where(seen, soft_cap(estimates, softcap), -np.inf), theta)
+    stale, full, found = np.zeros((3, *known.shape))
+    for h, query in enumerate(met):
+        own = soft_cap(keys @ query, softcap)
+        exact = _part(own, values, value_scales, kept)
+        rest = _part(own, values, value_scales, seen & ~kept)
+        stale[h] = _merge(exact, (left[h], known[h]))
+        full[h] = _merge(exact, rest)
+        found[h] = rest[1]
+    return stale, full, found
+
+
+def _choose(estimates: Array, theta: float) -> tuple[Array, list[float]]:
+    """Keys whose part of a query's softmax reaches theta / sqrt(keys), and the log of the rest.
+
+    Args:
+        estimates: scores, [queries, keys]; -inf for keys that are not seen.
+        theta: as of `step`.
+    """
+    most = estimates.max(axis=1)
+    weight = np.exp(estimates - most[:, np.newaxis])
+    part = weight / weight.sum(axis=1, keepdims=True)
+    kept = (part > theta / np.sqrt(estimates.shape[1])).any(axis=0)
+    left = weight[:, ~kept].sum(axis=1)
+    logs = [
+        np.log(sum_) + top if sum_ > 0 else _NO_KEYS for sum_, top in zip(left, most, strict=True)
+    ]
+    return kept, logs
 
 
 def _part(score: Array, values: Array, scales: Array | None, which: Array) -> tuple[float, Array]:

@@ -44,32 +44,23 @@ def event_select(
     decode = tokens == 1
     gap = decode and gap_every > 0 and position >= dense_first and position % gap_every == 0
     kinds = 1 + int(decode and beta != 1) + int(gap)
-    delta = np.zeros((kinds, *x.shape))
-    mask = np.zeros((kinds, *x.shape), np.uint8)
-    plan = np.zeros((batch, 4))
-    reference = x[:, -1].astype(np.float64)
-    delta[0], mask[0] = x, 1
-    if gap:
-        delta[-1], mask[-1] = x, 1
+    delta, mask = np.zeros((kinds, *x.shape)), np.zeros((kinds, *x.shape), np.uint8)
+    plan, reference = np.zeros((batch, 4)), x[:, -1].astype(np.float64)
+    dense = [0, -1] if gap else [0]
+    delta[dense], mask[dense] = x, 1
     early = 0 <= position < max(dense_first, 1)
     for b in range(batch):
         valid, off, _ = past[b, -3:]
-        off = off and position != 0
-        plan[b] = 0, k, off, 0
-        if not decode or early or off or not valid:
+        plan[b] = 0, k, off and position != 0, 0
+        if not decode or early or plan[b, 2] or not valid:
             continue
-        m = np.zeros(k) if mean is None else mean.astype(np.float64)
-        expected = m if alpha == 0 else m + alpha * (past[b, :k] - m)
+        expected = _expected(past[b, :k], mean, alpha)
         difference = x[b, 0] - expected
         score = np.abs(difference) * (1 if scale is None else scale)
         turn = slice(position % age_max, None, age_max) if age_max and position >= 0 else slice(0)
         free = np.ones(k) if candidates is None else np.repeat(candidates[b, 0], block)[:k]
         share = quorum if budget_us == 0 else 1
-        starts = np.arange(0, k, together)
-        score = np.sqrt(np.add.reduceat(np.where(free, score, 0) ** 2, starts))
-        some = np.maximum.reduceat(free, starts) != 0
-        blocks = _choose(score, theta, turn, some, keep or k, share)
-        chosen = np.repeat(blocks, together)[:k] & (free != 0)
+        chosen = _choose_blocks(score, theta, turn, free, keep or k, share, together)
         if chosen.all():
             continue
         delta[0, b, 0], mask[0, b, 0] = difference, chosen
@@ -78,8 +69,26 @@ def event_select(
         plan[b] = 1, chosen.sum(), 0, gap
         if not gap:
             reference[b] = np.where(chosen, x[b, 0], expected)
-    stacked = (kinds * batch, tokens, k)
-    return [delta.reshape(stacked), mask.reshape(stacked), plan, reference, np.zeros(1, np.int64)]
+    delta, mask = (array.reshape(-1, tokens, k) for array in (delta, mask))
+    return [delta, mask, plan, reference, np.zeros(1, np.int64)]
+
+
+def _expected(last: Array, mean: Array | None, alpha: float) -> Array:
+    """mean + alpha (last - mean), also where what was last is not finite and alpha is 0."""
+    m = np.zeros(len(last)) if mean is None else mean.astype(np.float64)
+    return m if alpha == 0 else m + alpha * (last - m)
+
+
+def _choose_blocks(
+    score: Array, theta: float, turn: slice, free: Array, keep: int, share: float, together: int
+) -> Array:
+    """Flags of the inputs that `_choose` takes in blocks of `together`."""
+    starts = np.arange(0, len(score), together)
+    root = np.sqrt(np.add.reduceat(np.where(free, score, 0) ** 2, starts))
+    some = np.maximum.reduceat(free, starts) != 0
+    blocks = _choose(root, theta, turn, some, keep, share)
+    chosen: Array = np.repeat(blocks, together)[: len(score)] & (free != 0)
+    return chosen
 
 
 def _choose(score: Array, theta: float, turn: slice, free: Array, keep: int, share: float) -> Array:

@@ -28,8 +28,6 @@ LONG = {
     "build.command",
     "eval.command",
     "evaluate.compare",
-    "event_attention_reference.step",
-    "event_reference.event_select",
     "fit.fit",
     "_limits.goal",
     "rewrite.rewrite",
