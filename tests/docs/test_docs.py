@@ -86,5 +86,5 @@ def test_interactions_fall_out_of_the_declarations(generate: ModuleType) -> None
     found, how = between("rival", "packed")
     assert (found, how.split(":")[0]) == ("conflict", "one-owner")
     found, how = between("a-second", "rival")
-    assert (found, how.split(":")[0]) == ("conflict", "required-capability")
+    assert (found, how.split(":")[0]) == ("needs", "required-capability")
     assert "| **a-second** |" in generate.interactions.page(techniques)

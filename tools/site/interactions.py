@@ -14,6 +14,7 @@ from tamiz.api.technique import Technique
 from tamiz.planning.choice import Choice
 from tamiz.planning.resolver import Resolution, resolve
 
+_LACKING = "required-capability"
 _LAYER = 5  # some techniques leave the first layers out
 _KINDS = {"tok_embd": SiteKind.EMBEDDING, "output": SiteKind.HEAD}
 _PARTS = {
@@ -49,13 +50,15 @@ def resolved(pair: Sequence[Technique], techniques: Mapping[str, Technique]) -> 
 
 
 def outcome(pair: Sequence[Technique], techniques: Mapping[str, Technique]) -> tuple[str, str]:
-    """``conflict``, ``compose`` or ``apart``, and how or why."""
+    """``compose``, ``conflict``, ``needs`` or ``apart``, and how or why."""
     found = resolved(pair, techniques)
     names = {technique.name for technique in pair}
     conflicts = [c for c in found.conflicts if names & set(c.techniques)]
     if conflicts:
-        first = conflicts[0]
-        return "conflict", f"{first.rule}: {first.reason}. Remedy: {' or '.join(first.remedies)}."
+        # What two techniques do to each other comes before what one of them lacks.
+        first = min(conflicts, key=lambda conflict: conflict.rule == _LACKING)
+        kind = "needs" if first.rule == _LACKING else "conflict"
+        return kind, f"{first.rule}: {first.reason}. Remedy: {' or '.join(first.remedies)}."
     chains: dict[str, str] = {}
     for plan in found.plans:
         present = [choice.technique.name for choice in plan.choices]
@@ -84,10 +87,11 @@ def page(techniques: Mapping[str, Technique]) -> str:
         "What the resolver says of every two installed techniques, both asked for with their "
         "default settings. *compose*: both act at one site, in the order that is shown; "
         "*conflict*: `--on-conflict=error` refuses, `drop` keeps the one that comes first by name; "
+        "*needs*: one requires a capability that the other does not provide; "
         "*apart*: they never meet at a site.",
         _table(["", *names], rows),
     ]
-    for kind in ("compose", "conflict"):
+    for kind in ("compose", "conflict", "needs"):
         met = [(a, b, how) for (a, b), (found, how) in outcomes.items() if found == kind]
         if met:
             parts += [f"## {kind.capitalize()}", _table(["", "", ""], [list(row) for row in met])]
