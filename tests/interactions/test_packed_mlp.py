@@ -17,6 +17,7 @@ from kit.decoding import stages
 from kit.llama_reference import Array
 from tamiz.calibration.file import load as load_calibration
 from tamiz.files.bundle import sha256
+from tamiz.reporting.reader import read_report
 from tamiz.runtime.model import Model
 from tamiz_ops import metrics
 
@@ -133,10 +134,9 @@ def test_without_zeros_a_site_is_refused(compose: Compose, calibration: Path) ->
     """The density gate on the calibration text: silu gives no zeros."""
     needs("state-pack-mask")
     made = compose(f"--calibration={calibration}", "--state-pack-mask=on")
-    report = json.loads((made.path / "report.json").read_text())
-    _, refused = report["sites"]["layers.0.ffn_down"]["techniques"]
+    _, refused = read_report(made.path / "report.json").sites["layers.0.ffn_down"].techniques
     expected = "1.00 of its inputs are not zero on the calibration text, more than density 0.3"
-    assert expected in refused["decision"]["reason"]
+    assert expected in refused.decision.reason
     made.check()
 
 

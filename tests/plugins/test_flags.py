@@ -16,6 +16,7 @@ from kit.command_line import ok, refused
 from kit.composed import needs
 from kit.flag_cases import CASES
 from tamiz.plugins import load
+from tamiz.reporting.reader import read_report
 from tamiz.testing import write_tiny_llama
 
 pytestmark = pytest.mark.slow
@@ -97,12 +98,10 @@ def test_a_flag_of_one_value_refuses_others(flag: str, dense_dir: Path, tmp_path
 
 def test_the_plan_sets_the_block_of_a_mask(build: Build) -> None:
     needs("block-quant", "kwta")
-    report = json.loads(
-        (build("--kwta=on --kwta-k=0.5 --kwta-block=8") / "report.json").read_text()
-    )
-    owner, mask = report["sites"]["layers.0.ffn_gate"]["techniques"]
-    assert (owner["name"], owner["config"]["mask_block"]) == ("block-quant", 8)
-    assert (mask["name"], mask["config"]["block"]) == ("kwta", 8)
+    report = read_report(build("--kwta=on --kwta-k=0.5 --kwta-block=8") / "report.json")
+    owner, mask = report.sites["layers.0.ffn_gate"].techniques
+    assert (owner.name, owner.config["mask_block"]) == ("block-quant", 8)
+    assert (mask.name, mask.config["block"]) == ("kwta", 8)
     error = refused("build", "dense", "-o", "out", "--block-quant-mask-block=0")
     assert "--block-quant-mask-block" in error
 

@@ -27,6 +27,8 @@ from tamiz.planning.plan import choose
 from tamiz.plugins import Plugin, Plugins, load
 from tamiz.reporting.report import Report
 
+pytestmark = pytest.mark.slow
+
 
 def loaded(technique: Technique) -> Plugins:
     plugins = load()

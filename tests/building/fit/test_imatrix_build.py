@@ -1,6 +1,5 @@
 """Builds whose mean squared inputs come from an imatrix of llama.cpp."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from tamiz.calibration.imatrix import read_imatrix, weighed_by
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.plugins import Plugins
+from tamiz.reporting.reader import read_report
 from tamiz.survey.survey import Survey, survey
 from tamiz.testing.tiny_llama import FFN, HIDDEN, LAYERS
 
@@ -80,8 +80,8 @@ def test_a_build_weighs_by_it_and_is_repeated(dense_dir: Path, tmp_path: Path) -
 def test_the_weighted_cosine_is_judged_by_it(dense_dir: Path, tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "i.gguf", MEANS)
     ok("build", dense_dir, "-o", tmp_path / "b", *SEARCH, "--imatrix", file)
-    report = json.loads((tmp_path / "b" / "report.json").read_text())
-    metrics = report["sites"]["layers.0.ffn_down"]["techniques"][0]["metrics"]
+    site = read_report(tmp_path / "b" / "report.json").sites["layers.0.ffn_down"]
+    metrics = site.techniques[0].metrics
     assert "cos_mean_x_w" in metrics
     assert "cos_mean_x" not in metrics
 
