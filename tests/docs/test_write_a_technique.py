@@ -1,5 +1,6 @@
 """The technique of the tutorial works as it is written on the page."""
 
+import dataclasses
 import json
 import os
 import re
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tamiz.api import Technique
+
 pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "write-a-technique.md"
@@ -17,6 +20,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "guides" / "write-a-technique.md"
 def blocks(language: str) -> list[str]:
     """The code blocks of the page in a language."""
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+
+
+def test_the_table_of_attributes_has_all_of_them() -> None:
+    _, _, table = PAGE.read_text("utf-8").partition("| group | attributes |")
+    shown = set(re.findall(r"`(\w+)`", table.partition("\n\n")[0]))
+    assert {field.name for field in dataclasses.fields(Technique)} - shown == set()
 
 
 def run(folder: Path, *command: str | Path) -> str:
