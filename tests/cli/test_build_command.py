@@ -13,6 +13,8 @@ from tamiz.planning.recipes import FILE as RECIPES
 from tamiz.reporting.report import Report
 from tamiz.testing import write_tiny_llama
 
+pytestmark = pytest.mark.slow
+
 
 def test_build_reports_every_site(tiny_dense: Path, tmp_path: Path) -> None:
     report_path = tmp_path / "report.json"

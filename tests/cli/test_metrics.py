@@ -17,6 +17,8 @@ from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.text.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.slow
+
 PROMPT, COUNT = "hello world " * 6, 5
 
 

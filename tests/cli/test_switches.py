@@ -12,6 +12,8 @@ from kit.decoding import built
 from tamiz.cli import main
 from tamiz.plugins import Plugins
 
+pytestmark = pytest.mark.slow
+
 WINDOW = {"tokens": 4, "sinks": 0}
 PROMPT = "hello " * 12
 

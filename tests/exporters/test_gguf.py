@@ -22,6 +22,8 @@ from tamiz.files.errors import TamizError
 from tamiz.survey.survey import survey
 from tamiz_exporters import gguf
 
+pytestmark = pytest.mark.slow
+
 RELATIVE_ERROR = 2e-6
 
 MODELS: dict[str, dict[str, Any]] = {

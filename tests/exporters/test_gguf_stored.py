@@ -31,6 +31,8 @@ from tamiz.survey.survey import survey
 from tamiz_exporters import gguf
 from tamiz_exporters.gguf_file import GgufFile
 
+pytestmark = pytest.mark.slow
+
 #: Activations are quantised to 16 bits in groups of 32.
 RELATIVE_ERROR = 5e-4
 

@@ -24,6 +24,8 @@ from tamiz.survey.survey import survey
 from tamiz_block_quant.fit import quantise
 from tamiz_block_quant.unmasked import PackUnmasked
 
+pytestmark = pytest.mark.slow
+
 
 def built(plugins: Plugins, source: Path, **fields: Any) -> tuple[Bundle, Report]:
     out = source.parent / "built"

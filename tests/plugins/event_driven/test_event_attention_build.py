@@ -20,6 +20,8 @@ from tamiz.runtime.model import Model
 from tamiz.survey.export import export
 from tamiz.survey.survey import survey
 
+pytestmark = pytest.mark.slow
+
 ATTENTION = "layers.1.attention"
 FEW = {"theta": 0.5, "least_keys": 0}
 

@@ -25,6 +25,8 @@ from tamiz.plugins import Plugins
 from tamiz.runtime.kv_cache import ExactSequence, SharedSequence
 from tamiz.runtime.model import Model
 
+pytestmark = pytest.mark.slow
+
 EXACT = {"reference": "last", "select": "topk", "topk": 1.0, "gap_every": 16, "anywhere": True}
 HALF = {"select": "topk", "topk": 0.5, "gap_every": 0, "anywhere": True}
 

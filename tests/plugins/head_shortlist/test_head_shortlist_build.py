@@ -20,6 +20,8 @@ from tamiz.reporting.report import Report
 from tamiz.runtime.model import Model
 from tamiz.survey.survey import survey
 
+pytestmark = pytest.mark.slow
+
 PROMPT = [5, 100, 30, 7]
 
 

@@ -20,6 +20,8 @@ from tamiz.reporting.report import Report
 from tamiz.runtime.model import Model
 from tamiz.survey.survey import survey
 
+pytestmark = pytest.mark.slow
+
 IDS = np.random.default_rng(0).integers(2, 262, 40).tolist()
 
 

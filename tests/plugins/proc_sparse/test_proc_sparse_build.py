@@ -18,6 +18,8 @@ from tamiz.survey.survey import survey
 from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_proc_sparse.plugin import PROC_SPARSE
 
+pytestmark = pytest.mark.slow
+
 LOSSLESS: dict[str, Any] = {"shed_eps": 0}
 
 

@@ -23,6 +23,8 @@ from tamiz_seed_delta.config import SeedDeltaConfig
 from tamiz_seed_delta.fit import fit
 from tamiz_seed_delta.rewrite import rewrite
 
+pytestmark = pytest.mark.slow
+
 
 def wanted(**fields: Any) -> dict[str, Any]:
     return {"seed-delta": fields, "block-quant": None}

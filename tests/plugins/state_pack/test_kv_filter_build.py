@@ -25,6 +25,8 @@ from tamiz.survey.survey import survey
 from tamiz_state_pack.kv_config import StatePackConfig
 from tamiz_state_pack.kv_filter import effect
 
+pytestmark = pytest.mark.slow
+
 FEW = {"keep": 8, "recent": 8, "density": 1.0}
 ALL = {"keep": 1000, "exact_layers": 0}
 
