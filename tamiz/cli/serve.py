@@ -40,6 +40,18 @@ from tamiz.files.errors import TamizError
     help="Tokens that the KV cache of a model holds: all running answers and kept prefixes.",
 )
 @click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder that keeps prefixes for the next start. Default: they are kept in memory only.",
+)
+@click.option(
+    "--cache-mb",
+    type=click.IntRange(1, 1 << 20),
+    default=4096,
+    show_default=True,
+    help="Largest size of a model's files in --cache-dir, in MB.",
+)
+@click.option(
     "--concurrent",
     type=click.IntRange(1, 256),
     default=16,
@@ -91,6 +103,8 @@ def command(
     api_key_file: Path | None,
     threads: int | None,
     context: int,
+    cache_dir: Path | None,
+    cache_mb: int,
     concurrent: int,
     max_queue: int,
     timeout: float,
@@ -113,6 +127,7 @@ def command(
         raise TamizError(
             f"tamiz serve needs {error.name}; try: pip install 'tamiz[serve]'"
         ) from error
+    from tamiz.runtime.batching.page_files import FilesOfPages
     from tamiz.serving.api.served import State
     from tamiz.serving.catalog import Catalog, load
     from tamiz.serving.engine import Limits
@@ -125,7 +140,8 @@ def command(
     scope = "key" if cache_scope == "key" else "all"
     settings = Settings(allowed, strict, scope, seconds=timeout)  # type: ignore[arg-type]
     state = State(Catalog(), settings, ready=False)
-    limits = Limits(context, concurrent, max_queue)
+    files = None if cache_dir is None else FilesOfPages(cache_dir, cache_mb * 1_000_000)
+    limits = Limits(context, concurrent, max_queue, files=files)
 
     def load_all() -> None:
         for name, source in named.items():

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tamiz.files.errors import TamizError
 from tamiz.runtime.batching.batch import Batch, Member
+from tamiz.runtime.batching.page_files import FilesOfPages
 from tamiz.runtime.batching.pages import PAGE
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.tokenizer import Tokenizer
@@ -37,12 +38,14 @@ class Limits:
         concurrent: Answers that run at once.
         queue: Jobs that may wait; more are refused.
         slowdown: See `tamiz.runtime.batching.batch.Batch`.
+        files: Where kept prefixes outlive the server; None for memory only.
     """
 
     cache_tokens: int
     concurrent: int = 16
     queue: int = 256
     slowdown: float = 1.45
+    files: FilesOfPages | None = None
 
 
 @dataclass
@@ -75,7 +78,7 @@ class Engine:
         self.limits = limits
         self.load = Load()
         self._model, self._tokenizer = model, tokenizer
-        self._batch = Batch(model, limits.cache_tokens, limits.slowdown, prefixes=True)
+        self._batch = Batch(model, limits.cache_tokens, limits.slowdown, True, limits.files)
         self._drafts = Drafts()
         self._most = min(model.limit, self._batch.tokens)
         self._changed = threading.Condition()
@@ -127,6 +130,7 @@ class Engine:
         for answer in [*self._running, *self._waiting]:
             answer.job.cancelled = True
         self._thread.join()
+        self._batch.close()
 
     def _loop(self) -> None:
         while self._receive():

@@ -6,11 +6,13 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tamiz.files.errors import TamizError
+from tamiz.runtime.batching.page_files import FilesOfPages
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.text.tokenizer import Tokenizer
@@ -89,6 +91,22 @@ def test_answers_have_the_bits_that_they_have_alone(
         assert first[0] == second[0]  # logprobs: equal floats
         assert first[1] == second[1]
     assert sum(end.cached_tokens for _, _, end in again if isinstance(end, End)) > 0
+
+
+def test_a_new_engine_finds_what_an_earlier_one_read(model: Model, tmp_path: Path) -> None:
+    results = []
+    for _ in range(2):
+        engine = Engine(
+            model,
+            Tokenizer(model.bundle),
+            Limits(4096, files=FilesOfPages(tmp_path, 1_000_000_000)),
+        )
+        results.append(submit(engine, PROMPTS[4], DRAWN, 20).result())
+        engine.close()
+    first, second = results
+    assert first[:2] == second[:2]  # logprobs and text
+    assert isinstance(second[2], End)
+    assert second[2].cached_tokens == 192
 
 
 def test_drafts_do_not_change_answers(make: Make, model: Model) -> None:

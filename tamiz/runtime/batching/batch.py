@@ -23,6 +23,7 @@ from tamiz.interface.states import KEY_VALUES, SEQUENCES, State, stacked
 from tamiz.interface.switches import switch_input
 from tamiz.runtime import large_pages
 from tamiz.runtime.batching.pace import Pace
+from tamiz.runtime.batching.page_files import FilesOfPages, PageFiles
 from tamiz.runtime.batching.pages import PAGE, Pages, pages_of
 from tamiz.runtime.batching.prefix_cache import PrefixCache
 from tamiz.runtime.kv_cache import bind
@@ -109,7 +110,12 @@ class Batch:
     """
 
     def __init__(
-        self, model: Model, tokens: int, slowdown: float = 1.45, prefixes: bool = False
+        self,
+        model: Model,
+        tokens: int,
+        slowdown: float = 1.45,
+        prefixes: bool = False,
+        files: FilesOfPages | None = None,
     ) -> None:
         """Allocates the cache; pages that were never used cost no memory.
 
@@ -120,6 +126,7 @@ class Batch:
                 all sequences step: the prompt is read in parts of as many tokens as this allows.
             prefixes: Pages of tokens that were read stay, as long as no sequence needs their room,
                 for sequences that begin with the same tokens.
+            files: Where these pages lie as files, for the next batch of this model.
 
         Raises:
             TamizError: The bundle does not run with several sequences, a number is out of range,
@@ -135,7 +142,10 @@ class Batch:
         self.tokens = pages_of(tokens) * PAGE
         self._cache = large_pages.arrays((s.shape(self.tokens), s.dtype) for s in model.states)
         self._pages = Pages(pages_of(tokens))
-        self._prefixes = PrefixCache(self._pages)
+        self._files = None
+        if files is not None:
+            self._files = PageFiles(model, self._cache, files.folder, files.most_bytes)
+        self._prefixes = PrefixCache(self._pages, self._files)
         self._keeps = prefixes
         self._pace = Pace(slowdown)
         self._binding = model.session.io_binding()
@@ -205,6 +215,11 @@ class Batch:
         self.members.remove(member)
         self._keep(member)
         self._pages.give_back(member.pages)
+
+    def close(self) -> None:
+        """Ends the writing of pages to files; other batches need no end."""
+        if self._files is not None:
+            self._files.close()
 
     def run(self) -> list[Member]:
         """Reads one token of each sequence that has one unread, and parts of unread prompts.

@@ -16,19 +16,21 @@ from hashlib import blake2b
 
 import numpy as np
 
+from tamiz.runtime.batching.page_files import PageFiles
 from tamiz.runtime.batching.pages import PAGE, Pages
 
 
 class PrefixCache:
     """Full pages by the tokens that they end; the cache is one owner of each."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: Pages, files: PageFiles | None = None) -> None:
         """Starts empty.
 
         Args:
             pages: The pages of the batch.
+            files: Where pages outlive the process; None to keep them in memory only.
         """
-        self._pages = pages
+        self._pages, self._files = pages, files
         self._named: OrderedDict[bytes, int] = OrderedDict()
 
     def __len__(self) -> int:
@@ -48,13 +50,14 @@ class PrefixCache:
             scope: Only pages that were kept in the same scope are found.
         """
         found: list[bytes] = []
+        pages: list[int] = []
         for name in names(tokens, scope):
-            if name not in self._named:
+            if name not in self._named and not self._load(name):
                 break
             found.append(name)
+            pages.append(self._named[name])
+            self._pages.share(pages[-1:])
         self._touch(found)
-        pages = [self._named[name] for name in found]
-        self._pages.share(pages)
         return pages
 
     def keep(self, tokens: Ids[int], pages: Ids[int], scope: bytes) -> None:
@@ -64,13 +67,29 @@ class PrefixCache:
             if name not in self._named:
                 self._named[name] = page
                 self._pages.share([page])
-        self._touch(kept)
+                if self._files is not None:
+                    self._files.save(name, page)
+        self._touch([name for name in kept if name in self._named])
 
     def evict(self, count: int) -> None:
         """Frees up to `count` pages that no sequence reads, those of the oldest use first."""
         unused = (name for name, page in self._named.items() if not self._pages.shared(page))
         for name in [name for name, _ in zip(unused, range(count), strict=False)]:
             self._pages.give_back([self._named.pop(name)])
+
+    def _load(self, name: bytes) -> bool:
+        """Takes a page from its file, if there is one and there is room for it."""
+        if self._files is None or not self._files.has(name):
+            return False
+        self.evict(max(0, 1 - self._pages.free))
+        if not self._pages.free:
+            return False
+        taken = self._pages.take(1)
+        if self._files.load(name, taken[0]):
+            self._named[name] = taken[0]
+            return True
+        self._pages.give_back(taken)
+        return False
 
     def _touch(self, used: list[bytes]) -> None:
         """Marks pages as used, the beginning of a text last: without it none of them is found."""
