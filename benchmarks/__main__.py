@@ -15,7 +15,7 @@ import click
 
 from tamiz.files.errors import TamizError
 
-ROOMS = ("engines", "quality", "techniques", "kernels")
+ROOMS = ("engines", "quality", "techniques", "kernels", "serving")
 
 
 def titles() -> dict[str, tuple[str, str]]:

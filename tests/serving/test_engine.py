@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ Make = Callable[..., Engine]
 def make(model: Model) -> Iterator[Make]:
     engines: list[Engine] = []
 
-    def start(tokens: int = 4096, **limits: int) -> Engine:
+    def start(tokens: int = 4096, **limits: Any) -> Engine:
         engines.append(Engine(model, Tokenizer(model.bundle), Limits(tokens, **limits)))
         return engines[-1]
 
