@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hmac
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -14,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import tamiz
 from tamiz.serving.api import chat, completions, embeddings, models, responses
 from tamiz.serving.api.served import State, error_reply
-from tamiz.serving.errors import ApiError, bad_request
+from tamiz.serving.errors import REPLIES, ApiError, bad_request
 
 #: Routes that need no key: probes of a cluster have none.
 _OPEN = {"/", "/health", "/version", "/docs", "/openapi.json"}
@@ -26,13 +28,26 @@ def make_app(state: State) -> FastAPI:
     app.state.tamiz = state
     state.metrics.watch(state.catalog)
     for part in (chat, completions, responses, embeddings, models):
-        app.include_router(part.router)
+        app.include_router(part.router, responses=REPLIES)
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _failed)
     app.add_middleware(_BodyLimit, most=state.settings.most_bytes)
     app.add_middleware(_Guard, state=state)
     return app
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The description of the API: malformed requests get status 400, not FastAPI's 422."""
+    if app.openapi_schema is None:
+        schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        for path in schema["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)
+        app.openapi_schema = schema
+    return app.openapi_schema
 
 
 class _Guard:
@@ -93,6 +108,11 @@ async def _invalid(_: Request, error: Exception) -> Response:
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return error_reply(ApiError(error.status_code, str(error.detail)))
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    """What nobody has foreseen; the log has its traceback."""
+    return error_reply(ApiError(500, f"the server failed: {type(error).__name__}"))
 
 
 class _BodyLimit:

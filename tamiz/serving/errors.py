@@ -5,6 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
+
+class ErrorBody(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorReply(BaseModel):
+    """The reply to a request that is not served."""
+
+    error: ErrorBody
+
+
+#: The replies that every route may give beside its own, for the description of the API.
+REPLIES: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorReply, "description": text}
+    for status, text in {
+        400: "The request is malformed, or asks for what the model cannot do.",
+        401: "The API key is missing or wrong.",
+        404: "There is no such model or response.",
+        408: "The answer was not complete within its time limit.",
+        413: "The body is too large.",
+        429: "Too many requests wait; try again after the seconds of Retry-After.",
+        500: "The server failed.",
+        503: "The models are being loaded.",
+    }.items()
+}
+
 
 class ApiError(Exception):
     """An error that a client gets.

@@ -7,12 +7,13 @@ from a request, so it is not trusted: compiling and matching are bounded by `LIM
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import llguidance.numpy as bits
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
-from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
+from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from tamiz.files.errors import TamizError
@@ -67,10 +68,10 @@ class Grammars:
         """Answers that match a regular expression as a whole."""
         return self._matcher(lambda: LLMatcher.grammar_from_regex(text))
 
-    def _matcher(self, grammar: Any) -> Matcher:
+    def _matcher(self, grammar: Callable[[], str]) -> Matcher:
         try:
             text = grammar()
-        except (GbnfToLarkError, ValueError, TypeError, RecursionError) as error:
+        except Exception as error:  # the converters raise bare exceptions, too
             raise TamizError(f"the grammar is malformed: {_line(error)}") from error
         if len(text) > MOST_BYTES:
             raise TamizError(

@@ -61,6 +61,7 @@ def test_a_large_body_is_refused(chunked: bool) -> None:
         (b'{"messages": [{"role": "user"}], "tool_choice": "required"}', "there are no tools"),
         (b'{"messages": [{"role": "user"}], "stop": [""]}', "at most 16 strings"),
         (b'{"messages": [{"role": "user"}], "grammar": "root ::= ("}', "grammar"),
+        (b'{"messages": [{"role": "user"}], "grammar": ""}', "grammar is malformed"),
         (b'{"messages": [{"role": "user"}], "logit_bias": {"x": 1}}', "x"),
         (b'{"messages": [{"role": "user"}], "n": 1000}', "n: Input should be less than"),
     ],
@@ -82,7 +83,7 @@ def test_unknown_fields_are_ignored_or_refused(tiny: Path, client: TestClient) -
     strict = TestClient(make_app(State(catalog, Settings(strict=True))))
     reply = strict.post(CHAT, json={**ASK, "wrong": 1})
     assert reply.status_code == 400
-    assert "unknown fields: wrong" in reply.json()["error"]["message"]
+    assert "unknown fields: 'wrong'" in reply.json()["error"]["message"]
     catalog.close(0)
 
 

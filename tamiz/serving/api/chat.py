@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.serving.api.chat_bodies import ChatBody
-from tamiz.serving.api.replies import logprobs, new_id, now, stream, tool_calls, usage
+from tamiz.serving.api.replies import STREAMED, logprobs, new_id, now, stream, tool_calls, usage
 from tamiz.serving.api.served import reply, started, state_of
 from tamiz.serving.catalog import ServedDecoder
 from tamiz.serving.chat import Delta, answer
@@ -22,7 +22,7 @@ from tamiz.serving.tool_calls import Call
 router = APIRouter()
 
 
-@router.post("/v1/chat/completions")
+@router.post("/v1/chat/completions", responses=STREAMED)
 async def chat_completions(body: ChatBody, request: Request) -> Response:
     """An assistant's message that follows a conversation."""
     state = state_of(request)

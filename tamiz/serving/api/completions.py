@@ -13,7 +13,7 @@ from starlette.responses import Response
 from tamiz.files.errors import TamizError
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.serving.api.bodies import Generation
-from tamiz.serving.api.replies import new_id, now, stream, usage
+from tamiz.serving.api.replies import STREAMED, new_id, now, stream, usage
 from tamiz.serving.api.served import reply, started, state_of
 from tamiz.serving.catalog import ServedDecoder
 from tamiz.serving.chat import Delta, Turn, answer
@@ -61,7 +61,7 @@ class CompletionBody(Generation):
             raise bad_request(str(error), "prompt") from error
 
 
-@router.post("/v1/completions")
+@router.post("/v1/completions", responses=STREAMED)
 async def completions(body: CompletionBody, request: Request) -> Response:
     """Text that follows each prompt."""
     state = state_of(request)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 import tamiz
 from tamiz.files.errors import TamizError
@@ -95,7 +95,7 @@ async def health(request: Request) -> Response:
     return reply({"status": "loading"}, 503)
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Metrics in Prometheus' text format."""
     return Response(state_of(request).metrics.text(), media_type="text/plain; version=0.0.4")

@@ -15,6 +15,11 @@ from tamiz.serving.errors import ApiError
 from tamiz.serving.requests import End, TokenLogprob
 from tamiz.serving.tool_calls import Call
 
+#: The two forms of a reply with text, for the description of the API.
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/json": {}, "text/event-stream": {}}}
+}
+
 
 def new_id(prefix: str) -> str:
     """An id that nobody can guess."""

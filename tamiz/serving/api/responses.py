@@ -10,7 +10,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
-from tamiz.serving.api.replies import new_id, now
+from tamiz.serving.api.replies import STREAMED, new_id, now
 from tamiz.serving.api.response_bodies import ResponseBody
 from tamiz.serving.api.served import State, reply, started, state_of
 from tamiz.serving.chat import Delta, answer, read_turn
@@ -23,7 +23,7 @@ router = APIRouter()
 Events = AsyncIterator[dict[str, Any]]
 
 
-@router.post("/v1/responses")
+@router.post("/v1/responses", responses=STREAMED)
 async def respond(body: ResponseBody, request: Request) -> Response:
     """A response to an input, which may continue an earlier one."""
     state = state_of(request)

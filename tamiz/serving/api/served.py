@@ -50,7 +50,7 @@ class State:
         """
         if not body.unknown:
             return
-        names = ", ".join(body.unknown)
+        names = ", ".join(ascii(name)[:40] for name in body.unknown[:10])
         if self.settings.strict:
             raise bad_request(f"unknown fields: {names}", body.unknown[0])
         _log.warning("ignored unknown fields of a request: %s", names)
