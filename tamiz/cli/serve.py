@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Literal
 
 import click
 
@@ -94,8 +95,27 @@ from tamiz.files.errors import TamizError
     show_default=True,
     help="Form of the log on stderr.",
 )
-def command(
-    sources: tuple[str, ...],
+def command(sources: tuple[str, ...], **options: Any) -> None:
+    """Serve models with OpenAI's API.
+
+    SRC is a bundle, a .gguf file or a folder that 'tamiz export' reads. A source that is no bundle
+    is built in its own format once and kept in the cache folder. NAME is the name of the model in
+    requests; by default it is the name of the file or folder.
+
+    A page to try the server is at its address, the API below /v1, its description at /docs.
+    """
+    try:
+        import tamiz.serving.app  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise TamizError(
+            f"tamiz serve needs {error.name}; try: pip install 'tamiz[serve]'"
+        ) from error
+    _serve(_names(sources), **options)
+
+
+def _serve(
+    named: dict[str, str],
+    *,
     host: str,
     port: int,
     uds: Path | None,
@@ -109,36 +129,22 @@ def command(
     max_queue: int,
     timeout: float,
     drain: float,
-    cache_scope: str,
+    cache_scope: Literal["key", "all"],
     strict: bool,
     log_format: str,
 ) -> None:
-    """Serve models with OpenAI's API.
-
-    SRC is a bundle, a .gguf file or a folder that 'tamiz export' reads. A source that is no bundle
-    is built in its own format once and kept in the cache folder. NAME is the name of the model in
-    requests; by default it is the name of the file or folder.
-
-    A page to try the server is at its address, the API below /v1, its description at /docs.
-    """
-    try:
-        from tamiz.serving.app import make_app
-    except ModuleNotFoundError as error:
-        raise TamizError(
-            f"tamiz serve needs {error.name}; try: pip install 'tamiz[serve]'"
-        ) from error
+    """Serves the sources, which are loaded behind the address, until a signal ends it."""
     from tamiz.runtime.batching.page_files import FilesOfPages
     from tamiz.serving.api.served import State
+    from tamiz.serving.app import make_app
     from tamiz.serving.catalog import Catalog, load
     from tamiz.serving.engine import Limits
     from tamiz.serving.prepare import bundle_of
     from tamiz.serving.server import Address, logging_as, make_server, run
     from tamiz.serving.settings import Settings
 
-    named = _names(sources)
     allowed = (*keys, *_read_keys(api_key_file))
-    scope = "key" if cache_scope == "key" else "all"
-    settings = Settings(allowed, strict, scope, seconds=timeout)  # type: ignore[arg-type]
+    settings = Settings(allowed, strict, cache_scope, seconds=timeout)
     state = State(Catalog(), settings, ready=False)
     files = None if cache_dir is None else FilesOfPages(cache_dir, cache_mb * 1_000_000)
     limits = Limits(context, concurrent, max_queue, files=files)
@@ -149,12 +155,14 @@ def command(
             state.catalog.add(load(str(bundle), name, threads, limits))
             click.echo(f"{name}: ready", err=True)
 
-    def listening(url: str) -> None:
-        click.echo(f"serving at {url}", err=True)
-
     with logging_as(log_format):
-        server = make_server(make_app(state), Address(host, port, uds), drain, listening)
+        app, address = make_app(state), Address(host, port, uds)
+        server = make_server(app, address, drain, _say_address)
         run(server, state, load_all, drain)
+
+
+def _say_address(url: str) -> None:
+    click.echo(f"serving at {url}", err=True)
 
 
 def _names(sources: tuple[str, ...]) -> dict[str, str]:
