@@ -3,7 +3,12 @@
 ``from tamiz import Technique`` gives any name of `tamiz.api`; importing `tamiz` alone stays light.
 """
 
+import os
 from typing import Any
+
+# onnxruntime 1.29 and newer look up a host to send telemetry to, unless this is set before they are
+# imported. Processes that this one starts inherit it.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __version__ = "0.1.0"
 

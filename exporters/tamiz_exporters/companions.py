@@ -108,7 +108,7 @@ def _complete_tokenizer_config(source: Path, directory: Path) -> None:
         return
     config = read_json(path)
     template = source / CHAT_TEMPLATE
-    if template.is_file() and "chat_template" not in config:
+    if template.is_file():  # it wins over the one in the settings, as in transformers
         config["chat_template"] = read_text(template)
     if "add_bos_token" not in config and (directory / TOKENIZER).is_file():
         config["add_bos_token"] = _begins_with(directory / TOKENIZER, config.get("bos_token"))

@@ -227,7 +227,7 @@ def test_the_tokenizer_and_the_configuration_come_along(tmp_path: Path, plugins:
     source = tiny_safetensors.write(tmp_path / "hf", model, Type.F16)
     (source / "tokenizer.json").write_bytes((by_gguf / "tokenizer.json").read_bytes())
     settings = json.loads((by_gguf / "tokenizer_config.json").read_text())
-    template = settings.pop("chat_template")
+    template, settings["chat_template"] = settings["chat_template"], "another"
     (source / "tokenizer_config.json").write_text(json.dumps(settings))
     (source / "chat_template.jinja").write_text(template)
     shown = ok("export", source, "-o", tmp_path / "dense")

@@ -10,19 +10,38 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from tamiz.files.errors import TamizError
-from tamiz.runtime.text.tokenizer import Tokenizer
+from tamiz.runtime.text.tokenizer import Tokenizer, content
 
-Message = dict[str, str]
+#: What was said: ``{"role": "system" | "user" | "assistant" | …, "content": …}``, and whatever else
+#: the template reads. The content is a text, or a list of ``{"type": "text", "text": …}``.
+Message = Mapping[str, Any]
 #: What compiling, and each rendering, may take: seconds of work and bytes of memory. Templates of
 #: real models take milliseconds and kilobytes.
 _SECONDS, _MEMORY = 1.5, 256 << 20
 #: How much longer the template may take by the clock, where other programs keep the cores busy.
 _PATIENCE = 20
-_SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
+#: Tokens whose text templates get by these names, as far as the model has them.
+_SPECIAL = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+#: Other names under which transformers passes the reasoning of a message to a template.
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+#: Values of a template that are not variables.
+_FIXED = ("messages", "tools", "add_generation_prompt")
+#: Keys of messages whose values templates compare with names of their own.
+_NAMES = ("role", "type")
+_NEEDLE = "needle 4 templates"
 
 
 class ChatTemplate:
@@ -54,31 +73,101 @@ class ChatTemplate:
                 " tamiz run --raw"
             )
         self._source, self._now = source, now
-        self._special = {key: _content(settings.get(key)) for key in _SPECIAL}
+        special = {key: content(settings.get(key)) for key in _SPECIAL}
+        self._special = {key: text for key, text in special.items() if text is not None}
+        self._takes_parts: bool | None = None
         self._process: _Process | None = None
 
-    def render(self, messages: list[Message]) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
         """The prompt for the assistant's next message.
 
         Args:
-            messages: ``{"role": "system" | "user" | "assistant", "content": …}``, oldest first.
+            messages: Oldest first; see `Message`. The texts of a content in parts are joined by
+                line breaks, unless the template itself reads parts. Values that are None count as
+                missing, as in transformers.
+            tools: What the model may call, as JSON schemas; None for nothing.
+            variables: Other variables of the template: ``enable_thinking``, ``documents``.
 
         Raises:
-            TamizError: The template is malformed, refuses the messages, tries what the sandbox
-                forbids, or takes too much time or memory.
+            TamizError: A message has no role or no text; the template is malformed, refuses the
+                messages, tries what the sandbox forbids, or takes too much time or memory.
         """
-        values = {"messages": messages, "add_generation_prompt": True, **self._special}
+        variables = dict(variables or {})
+        if fixed := [name for name in _FIXED if name in variables]:
+            raise TamizError(f"{fixed[0]} is no variable of a chat template that can be set")
+        checked = [_checked(number, message) for number, message in enumerate(messages)]
+        in_parts = [message for message in checked if isinstance(message.get("content"), list)]
+        if in_parts and not self._reads_parts():
+            for message in in_parts:
+                message["content"] = "\n".join(part["text"] for part in message["content"])
+        return self._render({"messages": checked, "tools": tools, "documents": None, **variables})
+
+    def _reads_parts(self) -> bool:
+        """Whether the template shows the text of a content in parts, and nothing else of it."""
+        if self._takes_parts is None:
+            parts = [{"type": "text", "text": _NEEDLE}]
+            try:
+                text = self._render({"messages": [{"role": "user", "content": parts}]})
+            except TamizError:
+                text = ""
+            self._takes_parts = _NEEDLE in text and f"{_NEEDLE}'" not in text
+        return self._takes_parts
+
+    def _render(self, values: Mapping[str, Any]) -> str:
+        values = {**self._special, "add_generation_prompt": True, **values}
         process, self._process = self._process, None
         try:
+            request = json.dumps({"values": values})
             if process is None or not process.alive:
                 process = _Process(self._source, self._now)
-            text = process.request({"values": values})
+            text = process.request(request)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TamizError(f"a value for the chat template is no JSON: {error}") from error
         except _Refused as error:
             raise TamizError(f"tokenizer_config.json: chat_template: {error}") from None
         finally:
             if process is not None and process.alive:
                 self._process = process
         return text
+
+
+def _checked(number: int, message: Message) -> dict[str, Any]:
+    """A message as templates get it from transformers.
+
+    Raises:
+        TamizError: It has no role, or neither text nor anything in its place.
+    """
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise TamizError(f"message {number} is {message!r}, expected an object with a role")
+    found = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((found[key] for key in _REASONING if key in found), None)
+    if reasoning is not None:
+        found = {"thinking": reasoning, **found, "reasoning_content": reasoning}
+    text = found.get("content")
+    if isinstance(text, list):
+        found["content"] = [_text_part(number, part) for part in text]
+    elif not isinstance(text, str) and (text is not None or not found.keys() - {"role", "name"}):
+        raise TamizError(
+            f"message {number}: content is {text!r}, expected a text or a list of parts with text"
+        )
+    return found
+
+
+def _text_part(number: int, part: Any) -> dict[str, str]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    text = part.get("text") if isinstance(part, Mapping) else None
+    if not isinstance(text, str) or part.get("type", "text") != "text":
+        raise TamizError(
+            f"message {number}: content has the part {part!r}, expected parts with text such as"
+            " {'type': 'text', 'text': 'hello'}"
+        )
+    return {"type": "text", "text": text}
 
 
 class _Refused(Exception):
@@ -103,17 +192,17 @@ class _Process:
         self.alive = True
         fixed = None if now is None else now.isoformat()
         limits = {"seconds": _SECONDS, "memory": _MEMORY}
-        self.request({"source": source, "now": fixed, **limits})
+        self.request(json.dumps({"source": source, "now": fixed, **limits}))
 
-    def request(self, request: dict[str, Any]) -> str:
-        """The text of the process' answer; whatever else happens, the process is ended.
+    def request(self, request: str) -> str:
+        """The text of the process' answer to JSON; whatever else happens, the process is ended.
 
         Raises:
             _Refused: The answer is an error, or the process ended instead.
         """
         answer = None
         try:
-            answer = self._exchange(json.dumps(request).encode() + b"\n")
+            answer = self._exchange(request.encode() + b"\n")
         finally:
             if answer is None:
                 self.end()
@@ -168,8 +257,11 @@ class _Process:
 def encode_chat(
     tokenizer: Tokenizer,
     template: ChatTemplate,
-    messages: list[Message],
+    messages: Sequence[Message],
     control_tokens: bool = False,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    variables: Mapping[str, Any] | None = None,
+    most: int | None = None,
 ) -> list[int]:
     """Token ids of the prompt for the assistant's next message.
 
@@ -177,19 +269,32 @@ def encode_chat(
         tokenizer: The bundle's tokenizer.
         template: The bundle's chat template, which writes the control tokens.
         messages: See `ChatTemplate.render`.
-        control_tokens: The name of a control token inside of a message becomes that token; by
-            default it stays text.
+        control_tokens: The name of a control token inside of a message, a tool or a variable
+            becomes that token; by default it stays text.
+        tools: See `ChatTemplate.render`.
+        variables: See `ChatTemplate.render`.
+        most: See `Tokenizer.encode`.
 
     Raises:
         TamizError: See `ChatTemplate.render` and `Tokenizer.encode`.
     """
     if not control_tokens:
-        messages = [{**m, "content": tokenizer.protect(m["content"])} for m in messages]
-    return tokenizer.encode(template.render(messages), bos=False, control_tokens=True)
+        messages, tools, variables = (
+            _protected(tokenizer, value) for value in (messages, tools, variables)
+        )
+    text = template.render(messages, tools, variables)
+    return tokenizer.encode(text, bos=False, control_tokens=True, most=most)
 
 
-def _content(token: Any) -> str:
-    """Text of a special token, which transformers writes as a string or as an object."""
-    if isinstance(token, dict):
-        token = token.get("content")
-    return token if isinstance(token, str) else ""
+def _protected(tokenizer: Tokenizer, value: Any) -> Any:
+    """A value with all its texts protected, see `Tokenizer.protect`."""
+    if isinstance(value, str):
+        return tokenizer.protect(value)
+    if isinstance(value, Mapping):
+        return {
+            key: part if key in _NAMES else _protected(tokenizer, part)
+            for key, part in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_protected(tokenizer, part) for part in value]
+    return value

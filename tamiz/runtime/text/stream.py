@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
@@ -69,7 +69,7 @@ def generate_text(
         prompt: Token ids.
         sampling: How tokens are drawn.
         max_new_tokens: See `Model.generate`.
-        stop: Strings that end the text.
+        stop: Strings that end the text; in them, names of control tokens are these tokens, too.
         sequence: See `Model.generate`.
         speed: Gets the number of tokens and the seconds that they took.
         speculation: See `Model.generate`.
@@ -83,25 +83,22 @@ def generate_text(
     ids = model.generate(prompt, sampling, max_new_tokens, sequence, speculation, statistics)
     if speed is not None:
         ids = speed.follow(ids)
-    yield from until_stop(tokenizer_pieces(tokenizer, ids), stop)
+    strings = StopStrings(stop, tokenizer.controls.values())
+    yield from until_stop(tokenizer_pieces(tokenizer, ids), strings)
 
 
-def tokenizer_pieces(tokenizer: Tokenizer, ids: Iterator[int]) -> Iterator[str]:
-    """The text of tokens as they come."""
+def tokenizer_pieces(tokenizer: Tokenizer, ids: Iterator[int]) -> Iterator[tuple[str, str]]:
+    """The text of tokens as they come, and the name of the control token that each is, or ''."""
     stream = tokenizer.stream()
     for token in ids:
-        yield stream.push(token)
-    yield stream.end()
+        yield stream.push(token), tokenizer.controls.get(token, "")
+    yield stream.end(), ""
 
 
-def until_stop(pieces: Iterator[str], stop: Items[str]) -> Iterator[str]:
-    """Passes pieces of text on up to the first stop string.
-
-    Text that may be the beginning of a stop string is held back until that is decided.
-    """
-    strings = StopStrings(stop)
-    for piece in pieces:
-        text, stopped = strings.push(piece)
+def until_stop(pieces: Iterable[tuple[str, str]], strings: StopStrings) -> Iterator[str]:
+    """Passes pieces of text on up to the first stop string; see `StopStrings.push`."""
+    for piece, control in pieces:
+        text, stopped = strings.push(piece, control)
         if text:
             yield text
         if stopped:
@@ -111,28 +108,68 @@ def until_stop(pieces: Iterator[str], stop: Items[str]) -> Iterator[str]:
 
 
 class StopStrings:
-    """Finds the first stop string in text that comes in pieces."""
+    """Finds the first stop string in text that comes in pieces.
 
-    def __init__(self, stop: Items[str]) -> None:
-        """Starts a text that any of `stop` ends."""
+    Text that may be the beginning of a stop string is held back until that is decided. Control
+    tokens are not shown; where a stop string has their names, it is found in the text with them.
+    """
+
+    def __init__(self, stop: Items[str], controls: Iterable[str] = ()) -> None:
+        """Starts a text that any of `stop` ends.
+
+        Args:
+            stop: The strings.
+            controls: Names of control tokens.
+        """
         self._stop = stop
+        named = [
+            name for name in sorted(controls, key=len, reverse=True) if name in "\n".join(stop)
+        ]
+        #: Half characters, which no text has, stand for control tokens.
+        self._symbols = {name: chr(0xD800 + place) for place, name in enumerate(named)}
+        self._with_controls = list(stop)
+        for name, symbol in self._symbols.items():
+            self._with_controls = [text.replace(name, symbol) for text in self._with_controls]
         self._held = ""
 
-    def push(self, piece: str) -> tuple[str, bool]:
-        """Adds text; returns what may be shown of it, and whether a stop string has ended it."""
-        held = self._held + piece
-        ends = [held.find(text) for text in self._stop if text in held]
-        safe = min(ends, default=len(held) - _possible_beginning(held, self._stop))
-        self._held = held[safe:]
-        return held[:safe], bool(ends)
+    def push(self, piece: str, control: str = "") -> tuple[str, bool]:
+        """Adds text.
+
+        Args:
+            piece: The text.
+            control: Name of a control token that comes after it.
+
+        Returns:
+            The text that is no beginning of a stop string, and whether it ended at one.
+        """
+        self._held += piece + (self._symbols.get(control, _OTHER) if control else "")
+        everything, shown = range(len(self._held)), self._shown()
+        ends, safe = [], len(self._held)
+        for places, stop in ((everything, self._with_controls), (shown, self._stop)):
+            text = "".join(self._held[place] for place in places)
+            ends += [places[text.find(string)] for string in stop if string in text]
+            if begun := possible_beginning(text, stop):
+                safe = min(safe, places[-begun])
+        cut = min(ends, default=safe)
+        text = "".join(self._held[place] for place in shown if place < cut)
+        self._held = self._held[cut:]
+        return text, bool(ends)
 
     def end(self) -> str:
         """What was held back, as no more text comes."""
-        held, self._held = self._held, ""
-        return held
+        text = "".join(self._held[place] for place in self._shown())
+        self._held = ""
+        return text
+
+    def _shown(self) -> Items[int]:
+        return [place for place, letter in enumerate(self._held) if not _FIRST <= letter <= _OTHER]
 
 
-def _possible_beginning(text: str, stop: Items[str]) -> int:
+#: The half characters; the last one is any control token that no stop string names.
+_FIRST, _OTHER = "\ud800", "\udfff"
+
+
+def possible_beginning(text: str, stop: Items[str]) -> int:
     """Length of the longest end of `text` that a stop string begins with."""
     longest = max((len(string) - 1 for string in stop), default=0)
     for length in range(min(longest, len(text)), 0, -1):

@@ -22,7 +22,10 @@ from typing import Any, NoReturn
 import jinja2
 import jinja2.exceptions
 import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
 import jinja2.sandbox
+import jinja2.utils
 
 #: Longest prompt, in characters.
 _LONGEST = 16 << 20
@@ -37,8 +40,49 @@ class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         raise jinja2.exceptions.SecurityError(f"access to {attribute!r} of a {kind} is unsafe")
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+class _Generation(jinja2.ext.Extension):
+    """The tag ``{% generation %}``, which marks what a model is trained on: renders its body."""
+
+    tags = {"generation"}  # noqa: RUF012  # as jinja2 declares it
+
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+        """Reads the tag up to ``{% endgeneration %}``."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.Scope(body, lineno=line)
+
+
+class _Namespace(jinja2.utils.Namespace):
+    """Attributes that begin with an underscore belong to Python."""
+
+    def __init__(self, /, *values: Any, **named: Any) -> None:
+        """Sets attributes as `dict` does."""
+        super().__init__()
+        for name, value in dict(*values, **named).items():
+            self[name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Sets an attribute."""
+        if name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(f"{name!r} of a namespace is unsafe")
+        super().__setitem__(name, value)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Has the arguments of `json.dumps` that transformers gives templates, in its order."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _raise_exception(message: str) -> NoReturn:
@@ -51,9 +95,10 @@ def _compile(source: str, now: str | None) -> jinja2.Template:
         return time.strftime(form)
 
     environment = _Sandbox(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
     )
     environment.filters["tojson"] = _to_json
+    environment.globals["namespace"] = _Namespace
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = strftime_now
     return environment.from_string(source)

@@ -7,15 +7,17 @@ and only text that a chat template wrote gets that mark before it is encoded.
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
 import secrets
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers.decoders import DecodeStream
 
 from tamiz.files.bundle import VOCABULARY, Bundle
 from tamiz.files.errors import TamizError
@@ -32,6 +34,9 @@ class Tokenizer:
 
     Attributes:
         settings: Contents of tokenizer_config.json.
+        path: Its tokenizer.json.
+        controls: Names of the control tokens, by id.
+        bytes: The byte of each token that stands for a single one (``<0x0A>``), by id.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -43,22 +48,25 @@ class Tokenizer:
         if VOCABULARY not in bundle.manifest.files:
             raise TamizError(f"{bundle.path}: has no {VOCABULARY}, so it cannot read text")
         self.settings = bundle.json(SETTINGS)
-        self._path = bundle.file(VOCABULARY)
-        with _malformed(self._path):
-            self._library = tokenizers.Tokenizer.from_buffer(self._path.read_bytes())
+        self.path = bundle.file(VOCABULARY)
+        with malformed(self.path):
+            self._library = tokenizers.Tokenizer.from_buffer(self.path.read_bytes())
             self._library.no_truncation()
             self._library.no_padding()
-            self._controls = self._find_controls()
-            self._lossy = _Lossy(self._library, self._controls)
+            self.controls = self._find_controls()
+            self._lossy = _Lossy(self._library, self.controls)
             # Digits and a noncharacter: no filter of a template (`lower`, `trim`) changes them.
+            self.bytes = self._find_bytes()
             self._written, self._quoted = (f"\ufdd0{secrets.randbits(64)}\ufdd0" for _ in "12")
             self._marked = self._add_marked()
-        names = sorted(self._controls.values(), key=len, reverse=True)
+        names = sorted(self.controls.values(), key=len, reverse=True)
         self._name = re.compile("|".join(map(re.escape, names)) or "(?!)")
         self._any_case = re.compile(self._name.pattern, re.IGNORECASE)
         self._bos = self._beginning(bundle)
 
-    def encode(self, text: str, bos: bool = True, control_tokens: bool = False) -> list[int]:
+    def encode(
+        self, text: str, bos: bool = True, control_tokens: bool = False, most: int | None = None
+    ) -> list[int]:
         """Token ids of a text.
 
         Args:
@@ -67,28 +75,44 @@ class Tokenizer:
                 (``add_bos_token``); a rendered chat template has its own.
             control_tokens: The name of a control token becomes that token, except in text from
                 `protect`. By default it is text as any other.
+            most: Refuse a text that is certainly longer than this many tokens, before it is read
+                into tokens, which takes much time and memory; None for no limit.
 
         Raises:
             TamizError: The text holds half a character, the mark of input that was not UTF-8,
-                or a character for which the vocabulary has no token.
+                or a character for which the vocabulary has no token; or it is longer than `most`.
         """
+        if most is not None and len(text) > most:
+            self._check_length(text, most)
         if bad := _HALF_CHARACTER.search(text):
             raise TamizError(
                 f"the text holds {bad[0]!r} at character {bad.start()}, expected UTF-8"
             )
         if control_tokens:
             text = self._name.sub(lambda name: self._written + name[0], text)
-            text = text.replace(self._quoted, "")
+            # A template may write a text as JSON in ASCII.
+            for mark in (self._quoted, json.dumps(self._quoted)[1:-1]):
+                text = text.replace(mark, "")
         if lost := self._lossy.first_lost(text.replace(self._written, "")):
             raise TamizError(f"the text holds {lost!r}, for which {VOCABULARY} has no token")
-        with _malformed(self._path):
+        with malformed(self.path):
             ids = self._library.encode(text, add_special_tokens=False).ids
         ids = [self._marked.get(token, token) for token in ids]
         return self._bos + ids if bos else ids
 
+    def _check_length(self, text: str, most: int) -> None:
+        length = len(text.replace(self._quoted, ""))
+        vocabulary = self._library.get_vocab()
+        longest = max(len(name) for name, token in vocabulary.items() if token not in self._marked)
+        if length > most * longest:
+            raise TamizError(
+                f"the text's {length} characters do not fit: the model's limit is {most} tokens"
+                f" (max_position_embeddings of config.json), of at most {longest} characters each"
+            )
+
     def ends(self) -> tuple[list[int], list[int]]:
         """The tokens that an encoder expects before and after a text."""
-        with _malformed(self._path):
+        with malformed(self.path):
             encoded = self._library.encode("a")
         inner = [place for place, end in enumerate(encoded.special_tokens_mask) if not end]
         if not inner:
@@ -103,10 +127,10 @@ class Tokenizer:
         """
         text = self._any_case.sub(lambda name: name[0][:1] + self._quoted + name[0][1:], text)
         body = text.rstrip()
-        longest = max(map(len, self._controls.values()), default=0)
+        longest = max(map(len, self.controls.values()), default=0)
         for length in range(min(longest - 1, len(body)), 0, -1):
             begun = body[-length:].lower()
-            if any(name.lower().startswith(begun) for name in self._controls.values()):
+            if any(name.lower().startswith(begun) for name in self.controls.values()):
                 place = len(body) - length + 1
                 return text[:place] + self._quoted + text[place:]
         return text
@@ -126,11 +150,11 @@ class Tokenizer:
 
     def stream(self, special: bool = False) -> TextStream:
         """Decodes token by token."""
-        return TextStream(self._library, self._path, special, self._marked)
+        return TextStream(self, special)
 
     def special(self, key: str) -> str | None:
         """The text of a token that the settings name, `eos_token` for one; None if they do not."""
-        return _content(self.settings.get(key))
+        return content(self.settings.get(key))
 
     def ids_of(self, names: Iterable[str]) -> dict[str, int]:
         """Ids of the tokens with these names, as far as there are such."""
@@ -150,7 +174,7 @@ class Tokenizer:
         named = [self.settings.get(key) for key in _NAMED]
         more = self.settings.get("additional_special_tokens")
         named += more if isinstance(more, list) else []
-        contents = {_content(token) for token in named}
+        contents = {content(token) for token in named}
         added = self._library.get_added_tokens_decoder()
         controls = {
             number: token
@@ -163,6 +187,13 @@ class Tokenizer:
         self._library.encode_special_tokens = True
         return {number: token.content for number, token in controls.items()}
 
+    def _find_bytes(self) -> dict[int, bytes]:
+        """Tokens that a decoder with byte fallback takes for bytes."""
+        if "ByteFallback" not in f"{self._library.decoder}":
+            return {}
+        names = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
+        return {token: names[name] for name, token in self.ids_of(names).items()}
+
     def _add_marked(self) -> dict[int, int]:
         """Adds every control token under its marked name; returns its id by the id of that name."""
         added = self._library.get_added_tokens_decoder()
@@ -173,12 +204,12 @@ class Tokenizer:
                 rstrip=added[number].rstrip,
                 normalized=False,
             )
-            for number, name in self._controls.items()
+            for number, name in self.controls.items()
         ]
         self._library.add_tokens(twins)
         after = self._library.get_added_tokens_decoder()
         numbers = {token.content: number for number, token in after.items()}
-        pairs = zip(twins, self._controls, strict=True)
+        pairs = zip(twins, self.controls, strict=True)
         return {numbers[twin.content]: number for twin, number in pairs}
 
     def _beginning(self, bundle: Bundle) -> list[int]:
@@ -194,30 +225,23 @@ class Tokenizer:
 
 
 class TextStream:
-    """Text of tokens as they come; a character appears when its last byte has come."""
+    """Text of tokens as they come; a character appears when its last byte has come.
 
-    def __init__(
-        self,
-        library: tokenizers.Tokenizer,
-        path: Path,
-        special: bool,
-        hidden: Container[int] = (),
-    ) -> None:
-        """Starts a text; see `Tokenizer.stream`.
+    Bytes that are no character become U+FFFD: one for each byte of a token such as ``<0xF0>``, as
+    the library decodes them, and one for each broken character of a byte-level vocabulary.
+    """
 
-        Args:
-            library: The library's tokenizer.
-            path: Its file, for errors.
-            special: Show control tokens.
-            hidden: Tokens of the library that the file lacks.
-        """
-        self._library = library
-        self._hidden = hidden
-        self._path = path
-        self._special = special
-        self._steps = DecodeStream(skip_special_tokens=not special)
-        self._ids: list[int] = []
-        self._shown = 0
+    def __init__(self, tokenizer: Tokenizer, special: bool) -> None:
+        """Starts a text; see `Tokenizer.stream`."""
+        self._tokenizer = tokenizer
+        self._decode = partial(tokenizer._library.decode, skip_special_tokens=not special)
+        #: Bytes of tokens of single bytes that are no character yet.
+        self._bytes = codecs.getincrementaldecoder("utf-8")(_EACH)
+        #: The last tokens whose text is complete: a token's text may depend on its neighbour.
+        self._before: list[int] = []
+        #: Tokens whose last character may be incomplete, and how much of their text was given.
+        self._open: list[int] = []
+        self._given = 0
 
     def push(self, token: int) -> str:
         """The text that `token` completes, possibly none.
@@ -225,19 +249,48 @@ class TextStream:
         Raises:
             TamizError: The vocabulary has no such token.
         """
-        known = 0 <= token < 1 << 32 and self._library.id_to_token(token) is not None
-        if not known or token in self._hidden:
-            raise TamizError(f"{self._path}: has no token {token}, which was to be decoded")
-        with _malformed(self._path):
-            text: str = self._steps.step(self._library, token) or ""
-        self._ids.append(token)
-        self._shown += len(text)
-        return text
+        if self._tokenizer.lacks([token]):
+            path = self._tokenizer.path
+            raise TamizError(f"{path}: has no token {token}, which was to be decoded")
+        if token in self._tokenizer.bytes:
+            text = self._close()
+            self._before = [token]
+            return text + self._bytes.decode(self._tokenizer.bytes[token])
+        lost = self._bytes.decode(b"", final=True)
+        self._open.append(token)
+        text = self._text()
+        whole = not text.endswith("\ufffd")
+        new = text[self._given : None if whole else -1]
+        self._given += len(new)
+        if whole:
+            self._before, self._open, self._given = self._open, [], 0
+        return lost + new
 
     def end(self) -> str:
         """What is left of an unfinished character, as U+FFFD."""
-        text: str = self._library.decode(self._ids, skip_special_tokens=not self._special)
-        return text[self._shown :]
+        return self._close() + self._bytes.decode(b"", final=True)
+
+    def _close(self) -> str:
+        text = self._text()[self._given :] if self._open else ""
+        self._open, self._given = [], 0
+        return text
+
+    def _text(self) -> str:
+        """The text of the open tokens."""
+        with malformed(self._tokenizer.path):
+            before = self._decode(self._before) if self._before else ""
+            text: str = self._decode(self._before + self._open)
+        return text[len(before) :]
+
+
+def _replace_each(error: UnicodeError) -> tuple[str, int]:
+    """Replaces every byte that is lost, as the library does; Python has one U+FFFD for several."""
+    assert isinstance(error, UnicodeDecodeError)
+    return "\ufffd" * (error.end - error.start), error.end
+
+
+_EACH = "tamiz-each-byte"
+codecs.register_error(_EACH, _replace_each)
 
 
 class _Lossy:
@@ -285,7 +338,7 @@ def _byte_table() -> dict[int, str]:
 _CHARACTER_OF = _byte_table()
 
 
-def _content(token: Any) -> str | None:
+def content(token: Any) -> str | None:
     """Name of a token, which transformers writes as a string or with its flags."""
     if isinstance(token, dict):
         token = token.get("content")
@@ -293,7 +346,7 @@ def _content(token: Any) -> str | None:
 
 
 @contextmanager
-def _malformed(path: Path) -> Iterator[None]:
+def malformed(path: Path) -> Iterator[None]:
     """Turns what the library raises, its panics as well, into one sentence that names the file."""
     try:
         yield

@@ -19,7 +19,7 @@ from tamiz.runtime.sequence import Sequence
 from tamiz.runtime.speculation.prices import CHOICES, Prices
 from tamiz.runtime.speculation.settings import Speculation
 from tamiz.runtime.speculation.statistics import SpeculationStatistics
-from tamiz.runtime.text.stream import until_stop
+from tamiz.runtime.text.stream import StopStrings, until_stop
 
 #: One of each sampler, and all.
 SAMPLERS = [
@@ -143,13 +143,13 @@ def test_a_sequence_continues_after_a_text_that_was_broken_off(eager: Model) -> 
     sequence = eager.sequence()
     tokens = eager.generate(PROMPT, Sampling(), 60, sequence, Speculation("ngram"))
 
-    def pieces() -> Iterator[str]:
+    def pieces() -> Iterator[tuple[str, str]]:
         for token in tokens:
-            yield f"{token} "
+            yield f"{token} ", ""
 
     plain, _, _ = both(eager, Sampling())
     stop = f"{plain[20]} {plain[21]}"
-    text = "".join(until_stop(pieces(), [stop]))
+    text = "".join(until_stop(pieces(), StopStrings([stop])))
     tokens.close()  # type: ignore[attr-defined]
     read = sequence.tokens[len(PROMPT) :]
     assert read == plain[: len(read)]

@@ -25,6 +25,90 @@ def test_messages_and_special_tokens_reach_the_template() -> None:
     assert render(template, **settings) == "<s>[user] hi</s>[assistant]"
 
 
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{% if tools is not none %}TOOLS{% endif %}", ""),
+        ("{% if documents is not none %}DOCS{% endif %}", ""),
+        ("{% if tools is defined %}yes{% endif %}", "yes"),
+        ("{{ sep_token }}{{ cls_token }}{{ mask_token }}", "[SEP][CLS]"),
+        ("{% if mask_token is defined %}yes{% endif %}", ""),
+        ("{% generation %}a{% set x = 1 %}{% endgeneration %}b{{ x }}", "ab"),
+        ("{%- generation -%} {{ messages[0].content }} {%- endgeneration -%}", "hi"),
+        ("{% set n = namespace(a=1, self=2) %}{% set n.a = 3 %}{{ n.a + n.self }}", "5"),
+        ("{{ {'b': 'é', 'a': 1} | tojson }}", '{"b": "é", "a": 1}'),
+        ("{{ {'b': 'é<', 'a': 1} | tojson(True) }}", '{"b": "\\u00e9<", "a": 1}'),
+        (
+            "{{ {'b': 'é', 'a': [1]} | tojson(ensure_ascii=False, separators=(',', ':'),"
+            " sort_keys=True, indent=2) }}",
+            '{\n  "a":[\n    1\n  ],\n  "b":"é"\n}',
+        ),
+        ("{{ messages[0].content if enable_thinking is not defined }}", "hi"),
+    ],
+)
+def test_templates_have_the_environment_of_transformers(template: str, expected: str) -> None:
+    """Values of apply_chat_template of transformers 5.24 for the same template and tokens."""
+    assert render(template, sep_token="[SEP]", cls_token={"content": "[CLS]"}) == expected
+
+
+def test_a_name_that_belongs_to_python_is_refused() -> None:
+    with pytest.raises(TamizError, match="'__class__' of a namespace is unsafe"):
+        render("{% set n = namespace(**{'__class__': 1}) %}")
+
+
+def test_variables_and_tools_reach_the_template() -> None:
+    template = ChatTemplate(
+        {"chat_template": "{{ tools | length if tools }} {{ thinking }} {{ documents | length }}"}
+    )
+    variables = {"thinking": False, "documents": [{"text": "a"}]}
+    assert template.render(MESSAGES, [{"name": "f"}], variables) == "1 False 1"
+    assert template.render(MESSAGES, variables={"documents": []}) == "  0"
+    with pytest.raises(TamizError, match="messages is no variable of a chat template"):
+        template.render(MESSAGES, variables={"messages": []})
+    with pytest.raises(TamizError, match="a value for the chat template is no JSON"):
+        template.render(MESSAGES, variables={"thinking": {1, 2}})
+
+
+PARTS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}, "three"]
+
+
+def test_parts_of_a_content_are_joined_unless_the_template_reads_them() -> None:
+    """The line break between parts is llama.cpp's and vLLM's."""
+    messages = [{"role": "user", "content": PARTS}]
+    assert render("{{ messages[0].content | upper }}", messages) == "ONE\nTWO\nTHREE"
+    reads = (
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+        "{% for part in m.content %}<{{ part.text }}>{% endfor %}{% endif %}{% endfor %}"
+    )
+    assert render(reads, messages) == "<one><two><three>"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user"},
+        {"role": "user", "content": None},
+        {"role": "user", "content": 3},
+        {"role": "user", "content": [{"type": "image_url", "image_url": "a"}]},
+        {"role": "user", "content": [{"type": "text"}]},
+        {"role": "user", "content": [None]},
+        {"role": None, "content": "hi"},
+        {"content": "hi"},
+        "hi",
+        None,
+    ],
+)
+def test_a_message_without_text_is_refused(message: Any) -> None:
+    with pytest.raises(TamizError, match=r"message 1.* expected "):
+        render("{{ messages[1].content }}", [*MESSAGES, message])
+
+
+def test_a_call_of_a_tool_needs_no_text() -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
+    template = "{{ messages[1].content is defined }} {{ messages[1].tool_calls[0].name }}"
+    assert render(template, [*MESSAGES, call]) == "False f"
+
+
 def test_the_history_is_rendered_in_order(tokenizer) -> None:
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -173,7 +257,7 @@ def test_a_prompt_has_a_longest_length() -> None:
 
 
 #: Messages with a number where text is expected.
-COUNTS: Any = [{"n": n} for n in (2, 3, 10**11, 4)]
+COUNTS: Any = [{"role": "user", "content": "", "n": n} for n in (2, 3, 10**11, 4)]
 
 
 def test_one_process_renders_all_turns_and_an_ended_one_is_replaced() -> None:

@@ -121,3 +121,15 @@ def test_ends_of_the_wrong_type_are_refused(talker: Path) -> None:
     chain.change(talker, config={**chain.read(talker, "config"), "eos_token_id": "end"})
     with pytest.raises(TamizError, match=r"config.json: eos_token_id is 'end', expected an int"):
         Model.load(talker)
+
+
+@pytest.mark.parametrize("stop", ["<|im_start|>", ".<|im_start|>", "<|im_start|>!", "!?", ".!"])
+def test_a_stop_string_may_name_a_control_token(
+    tmp_path: Path, plugins: Plugins, stop: str
+) -> None:
+    folder = chain.bundle(tmp_path, chain.ids("hi.<|im_start|>!?<|im_end|>"), plugins)
+    model = Model.load(folder, threads=1)
+    pieces = generate_text(
+        model, model.tokenizer, chain.ids("h"), Sampling(), max_new_tokens=9, stop=[stop]
+    )
+    assert "".join(pieces) == ("i" if stop.startswith(".") else "i.")

@@ -1,8 +1,10 @@
 """Text to ids and back, as the `tokenizers` library does it; text never becomes control tokens."""
 
 import importlib.util
+import itertools
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +94,30 @@ def test_only_the_template_writes_control_tokens(tokenizer, source) -> None:
             expected = encode_chat(tokenizer, template, honest)
             assert [t for t in ids if t < 2] == [t for t in expected if t < 2], (text, other)
             assert tokenizer.decode(ids, special=True) == template.render(messages)
+
+
+@pytest.mark.parametrize("ascii", ["False", "True"])
+def test_tools_and_variables_write_no_control_tokens(tokenizer, ascii) -> None:
+    source = f"<|im_start|>{{{{ tools | tojson({ascii}) }}}}{{{{ note }}}}<|im_end|>"
+    template = ChatTemplate({"chat_template": source})
+    tools = [{"name": "a<|im_end|>", "parts": ["<|im_start|>"]}]
+    ids = encode_chat(tokenizer, template, [], tools=tools, variables={"note": "<|im_end|>"})
+    assert [token for token in ids if token < 2] == [0, 1]
+    shown = tokenizer.decode(ids, special=True)
+    assert shown == template.render([], tools, {"note": "<|im_end|>"})
+
+
+@pytest.mark.parametrize("length", [10**4, 10**7])
+def test_a_text_that_cannot_fit_is_refused_before_it_is_read(
+    tokenizer, length, monkeypatch
+) -> None:
+    """The longest token of the vocabulary is <|im_start|>, of 12 characters."""
+    with pytest.raises(TamizError, match=rf"text's {length} characters do not fit: .* 256 tokens"):
+        tokenizer.encode("a" * length, most=256)
+    assert len(tokenizer.encode("a" * 3000, most=256)) == 3000
+    template = ChatTemplate({"chat_template": f"{{{{ 'a' * {length} }}}}"})
+    with pytest.raises(TamizError, match="characters do not fit"):
+        encode_chat(tokenizer, template, [], most=256)
 
 
 def test_a_template_may_be_given_control_tokens(tokenizer) -> None:
@@ -217,6 +243,78 @@ def test_sentence_piece_tokens_are_joined(tiny_dense) -> None:
     assert tokenizer.decode(range(1, 7)) == "Hello w€"
     stream = tokenizer.stream()
     assert [stream.push(token) for token in (1, 2, 3, 4, 5, 6)] == ["Hel", "lo", " w", "", "", "€"]
+
+
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+WORDS = ("▁a", "▁k", "b", "é", "▁", "\ufffd", "▁€")
+
+
+@pytest.fixture(scope="module")
+def fallback(dense_dir, tmp_path_factory):
+    """A tokenizer of SentencePiece's kind: words, and all bytes as tokens."""
+    folder = Path(shutil.copytree(dense_dir, tmp_path_factory.mktemp("fallback") / "tiny"))
+    decoders = [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    ]
+    vocabulary = {token: number for number, token in enumerate((*BYTES, *WORDS))}
+    description = {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": [], "byte_fallback": True},
+        "decoder": {"type": "Sequence", "decoders": decoders},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(description))
+    return Tokenizer(_repacked(folder))
+
+
+def by_bytes(ids):
+    """The text of tokens: runs of bytes as UTF-8, in which each byte that is lost is U+FFFD."""
+    text = ""
+    for is_bytes, run in itertools.groupby(ids, lambda token: token < 256):
+        if not is_bytes:
+            text += "".join(WORDS[token - 256] for token in run).replace("▁", " ")
+            continue
+        data = bytes(run)
+        while data:
+            for length in (1, 2, 3, 4):
+                try:
+                    text += data[:length].decode()
+                    break
+                except UnicodeDecodeError:
+                    continue
+            else:
+                text, length = text + "\ufffd", 1
+            data = data[length:]
+    return text
+
+
+tokens = st.one_of(
+    st.integers(0, 262),
+    st.integers(256, 262),
+    st.sampled_from([0x0A, 0x20, 0xF0, 0x9F, 0x99, 0x82, 0xE2, 0x82, 0xAC]),
+)
+
+
+@given(st.lists(tokens, max_size=30).filter(lambda ids: ids[:1] != [0x20]))
+def test_a_stream_of_bytes_never_fails(fallback, ids) -> None:
+    """Strip takes one leading space, unless a byte makes it."""
+    stream = fallback.stream()
+    pieces = [stream.push(token) for token in ids]
+    text = "".join(pieces) + stream.end()
+    assert text == by_bytes(ids).removeprefix(" ")
+    assert fallback.decode(ids) == text
+    library = fallback._library.decode(ids)
+    if "\ufffd" not in library:
+        assert text == library
+
+
+def test_a_character_that_is_cut_in_two_ends_no_answer(fallback) -> None:
+    ids = [256, 0x0A, 0xF0, 0x9F, 257, 258]
+    stream = fallback.stream()
+    assert [stream.push(token) for token in ids] == ["a", "\n", "", "", "\ufffd\ufffd k", "b"]
 
 
 MALFORMED: dict[str, dict[str, Any]] = {
