@@ -83,8 +83,8 @@ class LazyGroup(click.Group):
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> NoReturn:
         """Runs a command line and exits."""
         extra["standalone_mode"] = False
-        _escape_what_cannot_be_written()
         try:
+            _escape_what_cannot_be_written()
             _check_arguments(sys.argv[1:] if args is None else args)
             with _terminable():
                 result = super().main(args, *more, **extra)
@@ -110,7 +110,13 @@ class LazyGroup(click.Group):
 
 
 def _escape_what_cannot_be_written() -> None:
-    """A character that the terminal's encoding lacks is printed as its number."""
+    """A character that the terminal's encoding lacks is printed as its number.
+
+    Raises:
+        TamizError: There is nowhere to print to.
+    """
+    if sys.stdout is None:
+        raise TamizError("stdout is closed, expected a terminal, a file or a pipe")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

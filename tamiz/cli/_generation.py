@@ -2,45 +2,212 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import json
+import re
 import sys
-from collections.abc import Callable
-from typing import Any, TextIO, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from tamiz.cli._counts import Number, Workers
 from tamiz.files.errors import TamizError
+from tamiz.files.text_file import check_characters, read_text
+from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.speculation.settings import MODES
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from tamiz.files.bundle import Bundle
+
+#: Options that are fields of `Sampling`; None where they are not given.
+_SAMPLERS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "seed",
+    "repeat_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "repeat_last_n",
+)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What the options of generation say.
+
+    Attributes:
+        max_new_tokens: Largest number of tokens of an answer; None for what the context leaves.
+        stop: Strings that end an answer.
+        speculate: Mode of `tamiz.runtime.speculation.settings.Speculation`.
+        system: System prompt; None for none.
+        template_vars: Variables of the chat template.
+        tools: What the model may call; None for nothing.
+        allow_control_tokens: Whether names of control tokens in prompts become these tokens.
+        samplers: Fields of `Sampling` that were given.
+        source: Where the others come from: `default` or `model`.
+    """
+
+    max_new_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    speculate: str = MODES[0]
+    system: str | None = None
+    template_vars: Mapping[str, Any] = field(default_factory=dict)
+    tools: Sequence[Mapping[str, Any]] | None = None
+    allow_control_tokens: bool = False
+    samplers: Mapping[str, Any] = field(default_factory=dict)
+    source: str = "default"
+
+    @property
+    def of_the_template(self) -> str | None:
+        """A given option that needs the chat template; None if none is given."""
+        given = {
+            "--system": self.system is not None,
+            "--template-var": bool(self.template_vars),
+            "--tools": self.tools is not None,
+        }
+        return next((option for option in given if given[option]), None)
+
+    def sampling(self, bundle: Bundle) -> Sampling:
+        """How tokens are drawn.
+
+        Raises:
+            TamizError: See `tamiz.runtime.recommended.recommended_sampling`.
+        """
+        base = Sampling()
+        if self.source == "model":
+            from tamiz.runtime.recommended import recommended_sampling
+
+            base = recommended_sampling(bundle)
+        bias = {**base.logit_bias, **self.samplers.get("logit_bias", {})}
+        return replace(base, **{**self.samplers, "logit_bias": bias})
+
+
+class Assignment(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """``NAME=VALUE``, the value as JSON if it is JSON, and else as text."""
+
+    name = "assignment"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Any]:
+        """Parses the assignment."""
+        name, equals, text = str(value).partition("=")
+        if not equals or not name.isidentifier():
+            self.fail(f"{value!r} is no NAME=VALUE such as enable_thinking=false", param, ctx)
+        try:
+            return name, json.loads(text)
+        except (ValueError, RecursionError):
+            return name, text
+
+
+class LogitBias(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """A token's id and what is added to its logit: ``15043+1``, ``15043-inf``, ``15043=2.5``."""
+
+    name = "bias"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, float]:
+        """Parses the bias."""
+        parts = re.fullmatch(r"(\d{1,18})=?([+-]?(?:inf|[\d.]+(?:e[+-]?\d+)?))", str(value))
+        try:
+            if parts is None or value[len(parts[1])] not in "=+-":
+                raise ValueError
+            return int(parts[1]), float(parts[2])
+        except ValueError:
+            self.fail(f"{value!r} is no bias of a token such as 15043+1 or 15043-inf", param, ctx)
+
 
 _OPTIONS = (
+    click.option("--system", help="System prompt. The chat template must support one."),
+    click.option(
+        "--template-var",
+        "template_vars",
+        type=Assignment(),
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Variable of the chat template, as in enable_thinking=false; may be given several"
+        " times. A VALUE that is JSON is read as JSON.",
+    ),
+    click.option(
+        "--tools",
+        type=click.Path(path_type=Path),
+        help="JSON file with a list of tools that the model may call, for the chat template. Calls"
+        " are printed, not executed.",
+    ),
     click.option(
         "--max-new-tokens",
         type=click.IntRange(1),
-        help="Largest number of tokens in an answer.  [default: what the context leaves]",
+        help="Largest number of tokens in an answer; the context may leave fewer.  [default: what"
+        " the context leaves]",
+    ),
+    click.option(
+        "--sampling",
+        "source",
+        type=click.Choice(("default", "model")),
+        default="default",
+        show_default=True,
+        help="Where the options of sampling that are not given come from: the defaults below, or"
+        " what the model recommends in generation_config.json ('tamiz inspect' shows it).",
     ),
     click.option(
         "--temperature",
         type=Number(0),
-        default=0.0,
-        show_default=True,
-        help="Divisor of the logits. Higher is more random; 0 always takes the likeliest token.",
+        help="Divisor of the logits. Higher is more random; 0 always takes the likeliest token. "
+        " [default: 0]",
     ),
     click.option(
         "--top-k",
         type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Draw from the K likeliest tokens; 0 draws from all.",
+        help="Draw from the K likeliest tokens; 0 draws from all.  [default: 0]",
     ),
     click.option(
         "--top-p",
         type=Number(0, 1, min_open=True),
-        default=1.0,
-        show_default=True,
-        help="Draw from the likeliest tokens that together have this probability.",
+        help="Draw from the likeliest tokens that together have this probability, before the"
+        " temperature.  [default: 1]",
+    ),
+    click.option(
+        "--min-p",
+        type=Number(0, 1),
+        help="Draw from tokens that are at least this many times as likely as the likeliest one,"
+        " before the temperature; 0 for all.  [default: 0]",
+    ),
+    click.option(
+        "--repeat-penalty",
+        type=Number(0, min_open=True),
+        help="Divisor of the logits of tokens that the text has, where they are positive; others"
+        " are multiplied by it. 1 for none.  [default: 1]",
+    ),
+    click.option(
+        "--frequency-penalty",
+        type=Number(),
+        help="Taken from a token's logit for each time that the text has it.  [default: 0]",
+    ),
+    click.option(
+        "--presence-penalty",
+        type=Number(),
+        help="Taken from a token's logit if the text has it.  [default: 0]",
+    ),
+    click.option(
+        "--repeat-last-n",
+        type=click.IntRange(-1),
+        help="Tokens at the end of the text, with the prompt, that the three penalties count; 0"
+        " for none, -1 for all.  [default: 64]",
+    ),
+    click.option(
+        "--logit-bias",
+        type=LogitBias(),
+        multiple=True,
+        metavar="ID±BIAS",
+        help="Add BIAS to the logit of the token with this id, as in 15043+1; 15043-inf is never"
+        " drawn. May be given several times.",
     ),
     click.option(
         "--seed",
@@ -48,7 +215,15 @@ _OPTIONS = (
         help="Seed of the random draws; equal seeds give equal answers.",
     ),
     click.option(
-        "--stop", multiple=True, help="Text at which an answer ends; may be given several times."
+        "--ignore-eos",
+        is_flag=True,
+        help="Never draw a token that ends an answer: answers have as many tokens as they may.",
+    ),
+    click.option(
+        "--stop",
+        multiple=True,
+        help="Text at which an answer ends; may be given several times. In it, names of control"
+        " tokens (<|im_start|>) are these tokens, too.",
     ),
     click.option(
         "--speculate",
@@ -70,8 +245,48 @@ _OPTIONS = (
 )
 
 
+def generation_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of generation to a command, which gets them as `generation`, and threads."""
+
+    @functools.wraps(command)
+    def wrapped(**options: Any) -> None:
+        samplers = {name: options.pop(name) for name in _SAMPLERS}
+        given = {name: value for name, value in samplers.items() if value is not None}
+        given["logit_bias"] = dict(options.pop("logit_bias"))
+        given["ignore_eos"] = options.pop("ignore_eos")
+        tools = options.pop("tools")
+        generation = Generation(
+            samplers=given,
+            tools=None if tools is None else _read_tools(tools),
+            template_vars=dict(options.pop("template_vars")),
+            **{name: options.pop(name) for name in _FIELDS},
+        )
+        Sampling(**given)  # refuses what is out of range before a model is loaded
+        command(generation=generation, **options)
+
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+_FIELDS = ("max_new_tokens", "stop", "speculate", "system", "allow_control_tokens", "source")
+
+
+def _read_tools(path: Path) -> list[dict[str, Any]]:
+    try:
+        tools = json.loads(read_text(path))
+        check_characters(tools)
+    except (ValueError, RecursionError) as error:
+        raise TamizError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise TamizError(f"{path}: expected a JSON list of objects, one for each tool")
+    return tools
+
+
 def stdin() -> TextIO:
-    """Standard input; a byte that is not UTF-8 becomes half a character, which encoding refuses.
+    """Standard input: UTF-8 without byte order mark, any line break as ``\\n``.
+
+    A byte that is not UTF-8 becomes half a character, which encoding refuses.
 
     Raises:
         TamizError: It is closed.
@@ -79,12 +294,5 @@ def stdin() -> TextIO:
     if sys.stdin is None:
         raise TamizError("stdin is closed, expected text")
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape", newline=None)
     return sys.stdin
-
-
-def generation_options(function: Function) -> Function:
-    """Adds the options of generation to a command."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function

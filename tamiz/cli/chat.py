@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tamiz.cli._conversation import Conversation
-from tamiz.cli._generation import generation_options, stdin
+from tamiz.cli._generation import Generation, generation_options, stdin
 from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_answer
 from tamiz.cli._progress import status
@@ -35,7 +35,6 @@ COMMANDS = {
 
 @click.command("chat")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--system", help="System prompt. The chat template must support one.")
 @generation_options
 @without_option
 @metrics_options
@@ -43,16 +42,8 @@ COMMANDS = {
 def command(
     ctx: click.Context,
     directory: Path,
-    system: str | None,
-    max_new_tokens: int | None,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    seed: int | None,
-    stop: tuple[str, ...],
-    speculate: str,
+    generation: Generation,
     threads: int | None,
-    allow_control_tokens: bool,
     without: tuple[str, ...],
     metrics: bool,
     metrics_by_layer: bool,
@@ -63,17 +54,13 @@ def command(
     lines, Ctrl-C stops an answer, and Ctrl-D ends the chat. /help lists the commands.
 
     Without a terminal each line of stdin is one message. The exit code is 2 if a message could
-    not be answered.
+    not be answered. When the context is full, the oldest turns are dropped.
     """
     from tamiz.runtime.model import Model
-    from tamiz.runtime.sampling import Sampling
 
-    sampling = Sampling(temperature, top_k, top_p, seed)
     with status(f"load {directory}"):
         model = Model.load(directory, threads, without)
-        conversation = Conversation(
-            model, sampling, max_new_tokens, stop, speculate, system, allow_control_tokens
-        )
+        conversation = Conversation(model, generation)
     if stdin().isatty() and sys.stdout.isatty():
         click.echo(_banner(model))
         _Terminal(conversation).run()
@@ -93,11 +80,19 @@ def _answer_lines(conversation: Conversation) -> bool:
         if line.strip():
             try:
                 print_answer(conversation.answer(line.removesuffix("\n")))
+                _print_dropped(conversation)
                 gains.print()
             except TamizError as error:
                 click.echo(f"error: {error}", err=True)
                 good = False
     return good
+
+
+def _print_dropped(conversation: Conversation) -> None:
+    """Says that the last answer did without the oldest turns."""
+    if count := conversation.dropped:
+        turns = "turn was" if count == 1 else f"{count} turns were"
+        click.echo(f"[the context is full: the oldest {turns} dropped]", err=True)
 
 
 @contextmanager
@@ -183,6 +178,7 @@ class _Terminal:
         elif word:
             with _ctrl_c_ends(self.conversation.answer(line)) as pieces:
                 print_answer(pieces)
+            _print_dropped(self.conversation)
             self._gains.print()
             speed = self.conversation.last
             rate = "" if speed.decode_tok_s is None else f", {speed.decode_tok_s:.1f} tok/s"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tamiz.cli._generation import generation_options, stdin
+from tamiz.cli._generation import Generation, generation_options, stdin
 from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_answer, print_json
 from tamiz.cli._switches import GainsOutput, without_option
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("prompt", required=False)
 @click.option("--prompt", "prompt_option", metavar="TEXT", help="Same as PROMPT.")
-@click.option("--system", help="System prompt. The chat template must support one.")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")
 @generation_options
 @without_option
@@ -34,17 +33,9 @@ def command(
     directory: Path,
     prompt: str | None,
     prompt_option: str | None,
-    system: str | None,
     raw: bool,
-    max_new_tokens: int | None,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    seed: int | None,
-    stop: tuple[str, ...],
-    speculate: str,
+    generation: Generation,
     threads: int | None,
-    allow_control_tokens: bool,
     without: tuple[str, ...],
     metrics: bool,
     metrics_by_layer: bool,
@@ -55,16 +46,13 @@ def command(
     DIR is the bundle. PROMPT is the text to answer; - reads the prompt from stdin.
     """
     from tamiz.runtime.model import Model
-    from tamiz.runtime.sampling import Sampling
     from tamiz.runtime.speculation.settings import Speculation
     from tamiz.runtime.speculation.statistics import SpeculationStatistics
     from tamiz.runtime.text.chat_template import ChatTemplate, Message, encode_chat
     from tamiz.runtime.text.stream import Speed, generate_text
-    from tamiz.runtime.text.tokenizer import Tokenizer
 
-    if raw and system is not None:
-        raise click.UsageError("--system needs the chat template, which --raw switches off")
-    sampling = Sampling(temperature, top_k, top_p, seed)
+    if raw and (option := generation.of_the_template):
+        raise click.UsageError(f"{option} needs the chat template, which --raw switches off")
     text = prompt_option if prompt is None else prompt
     if text is None:
         raise click.UsageError("Missing argument 'PROMPT': the text to answer, or - for stdin")
@@ -73,15 +61,19 @@ def command(
     if text == "-":
         text = stdin().read()
     model = Model.load(directory, threads, without)
-    tokenizer = Tokenizer(model.bundle)
+    sampling, tokenizer = generation.sampling(model.bundle), model.tokenizer
+    allowed = generation.allow_control_tokens
     if raw:
-        ids = tokenizer.encode(text, control_tokens=allow_control_tokens)
+        ids = tokenizer.encode(text, control_tokens=allowed, most=model.limit)
     else:
         messages: list[Message] = [{"role": "user", "content": text}]
-        if system is not None:
-            messages.insert(0, {"role": "system", "content": system})
+        if generation.system is not None:
+            messages.insert(0, {"role": "system", "content": generation.system})
         template = ChatTemplate(tokenizer.settings)
-        ids = encode_chat(tokenizer, template, messages, allow_control_tokens)
+        tools, variables = generation.tools, generation.template_vars
+        ids = encode_chat(
+            tokenizer, template, messages, allowed, tools, variables, most=model.limit
+        )
     speed, statistics, gains = Speed(), SpeculationStatistics(), GainsOutput(model.gains)
     start = time.perf_counter()
     pieces = generate_text(
@@ -89,10 +81,10 @@ def command(
         tokenizer,
         ids,
         sampling,
-        max_new_tokens,
-        stop,
+        generation.max_new_tokens,
+        generation.stop,
         speed=speed,
-        speculation=Speculation(speculate),
+        speculation=Speculation(generation.speculate),
         statistics=statistics,
     )
     if as_json:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tamiz.files.errors import TamizError
-from tamiz.files.text_file import check_characters, read_text
+from tamiz.files.text_file import check_characters, read_utf8
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 32
@@ -37,7 +37,7 @@ class LocatedJson:
                 duplicated in one object; with the line.
         """
         self.path = path
-        self._text = read_text(path, _MAX_BYTES)
+        self._text = read_utf8(path, _MAX_BYTES)
         self._offsets: dict[Place, int] = {}
         self.value, end = self._read(self._skip(0), ())
         if self._skip(end) != len(self._text):

@@ -32,7 +32,7 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path, longest: int = _MAX_TEXT_BYTES) -> str:
-    """The contents of a text file.
+    """The contents of a text file, without byte order mark, CRLF as LF.
 
     Args:
         path: A regular file.
@@ -41,6 +41,11 @@ def read_text(path: Path, longest: int = _MAX_TEXT_BYTES) -> str:
     Raises:
         TamizError: It cannot be read as UTF-8, is no regular file, or is longer.
     """
+    return read_utf8(path, longest).removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def read_utf8(path: Path, longest: int) -> str:
+    """The contents of a text file as they are; see `read_text`."""
     check_regular(path)
     try:
         with path.open("rb") as file:
@@ -71,7 +76,7 @@ def read_json(path: Path) -> dict[str, Any]:
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
 
-    text = read_text(path, _MAX_JSON_BYTES)
+    text = read_utf8(path, _MAX_JSON_BYTES)
     try:
         value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
         if _HALF_CHARACTER.search(text):

@@ -82,8 +82,8 @@ class Tokenizer:
             TamizError: The text holds half a character, the mark of input that was not UTF-8,
                 or a character for which the vocabulary has no token; or it is longer than `most`.
         """
-        if most is not None and len(text) > most:
-            self._check_length(text, most)
+        if most is not None:
+            self.check_length(text, most)
         if bad := _HALF_CHARACTER.search(text):
             raise TamizError(
                 f"the text holds {bad[0]!r} at character {bad.start()}, expected UTF-8"
@@ -100,7 +100,14 @@ class Tokenizer:
         ids = [self._marked.get(token, token) for token in ids]
         return self._bos + ids if bos else ids
 
-    def _check_length(self, text: str, most: int) -> None:
+    def check_length(self, text: str, most: int) -> None:
+        """Refuses a text that has certainly more than `most` tokens, without reading it.
+
+        Raises:
+            TamizError: It has more characters than that many of the longest tokens.
+        """
+        if len(text) <= most:
+            return
         length = len(text.replace(self._quoted, ""))
         vocabulary = self._library.get_vocab()
         longest = max(len(name) for name, token in vocabulary.items() if token not in self._marked)
