@@ -66,12 +66,14 @@ def load_model(path: Path) -> ir.Model:
             f"{path}: holds a node with the operator Loop, which may never end; export the model"
             " without loops"
         )
-    for tensor in _external_tensors(model):
-        _check_external(path, tensor)
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in graph.initializers.values():
-            if value.dtype == ir.DataType.STRING:
+            tensor = value.const_value
+            kinds = (value.dtype, None if tensor is None else tensor.dtype)
+            if ir.DataType.STRING in kinds:
                 raise TamizError(f"{path}: tensor {value.name} holds strings, expected numbers")
+    for tensor in _external_tensors(model):
+        _check_external(path, tensor)
     map_tensors(model, path.absolute().parent)
     return model
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
-from tamiz.api import MODEL, TamizError
-from tamiz_exporters.companions import copy_companions
+import onnx_ir as ir
+
+from tamiz.api import KEY_VALUES, MODEL, TamizError, read_json
+from tamiz_exporters.companions import CONFIG, copy_companions
 from tamiz_exporters.external_data import load_model, save_model
+
+#: What a run of a decoder can give, besides the caches.
+_DECODER_INPUTS = ("input_ids", "attention_mask", "position_ids")
+#: From this version of the format on, an initializer need not be an input, and a run may set one
+#: that is.
+_FREE_INITIALIZERS = 4
 
 
 def accepts(source: str) -> bool:
@@ -25,36 +35,93 @@ def export(source: str, directory: Path) -> str:
         The path of the .onnx file.
 
     Raises:
-        TamizError: If the model is invalid or its external data is not where it should be.
+        TamizError: If onnxruntime does not load the model, its external data is not where it should
+            be, or it is a decoder that needs an input which a run cannot give.
     """
     path = Path(source)
     path = path / MODEL if path.is_dir() else path
     if not path.is_file():
         raise TamizError(f"{path}: no such file, expected an ONNX model")
     model = load_model(path)
-    _check(path)
-    save_model(model, directory)
+    if not model.graph.outputs:
+        raise TamizError(f"{path}: found no outputs, expected at least one")
+    _free_initializers(model)
     copy_companions(path.parent, directory)
+    if any((value.name or "").startswith(KEY_VALUES) for value in model.graph.inputs):
+        _complete_decoder(path, model, directory)
+    save_model(model, directory)
+    _check_loads(path, directory / MODEL)
     return str(path)
 
 
-def _check(path: Path) -> None:
-    """Runs the ONNX checker on the graph; `load_model` has checked where the weights lie.
+def _free_initializers(model: ir.Model) -> None:
+    """Takes initializers off the inputs of a model of an old format, where no run may set them."""
+    if (model.ir_version or _FREE_INITIALIZERS) >= _FREE_INITIALIZERS:
+        return
+    model.ir_version = _FREE_INITIALIZERS
+    for value in [value for value in model.graph.inputs if value.is_initializer()]:
+        model.graph.inputs.remove(value)
 
-    The checker refuses linked data files, such as those of Hugging Face's cache, so it sees empty
-    tensors instead of external ones.
+
+def _complete_decoder(path: Path, model: ir.Model, directory: Path) -> None:
+    """Checks the inputs of a decoder, and gives its caches the sizes that only the config says.
+
+    Raises:
+        TamizError: It needs an input that a run cannot give.
     """
-    import onnx
+    for value in model.graph.inputs:
+        name = value.name or ""
+        if name in _DECODER_INPUTS or name.startswith(KEY_VALUES) or value.is_initializer():
+            continue
+        raise TamizError(
+            f"{path}: found the required input {name} {value.type}{value.shape}, expected only "
+            f"{', '.join(_DECODER_INPUTS)} and caches of a decoder; try to export it as one graph "
+            "with past, such as optimum's text-generation-with-past"
+        )
+    heads, size = _cache_sizes(directory / CONFIG)
+    ports = [*model.graph.inputs, *model.graph.outputs]
+    for value in ports:
+        cache = re.fullmatch(r"(past_key_values|present)\.\d+\.(key|value)", value.name or "")
+        if cache and value.shape is not None and len(value.shape) == 4:
+            dims = list(value.shape)
+            for axis, known in ((1, heads), (3, size)):
+                dims[axis] = dims[axis] if isinstance(dims[axis], int) else known or dims[axis]
+            value.shape = ir.Shape(dims)
 
-    model = onnx.load(path, load_external_data=False)
-    for tensor in onnx.external_data_helper._get_all_tensors(model):
-        if onnx.external_data_helper.uses_external_data(tensor):
-            tensor.ClearField("external_data")
-            tensor.data_location = onnx.TensorProto.DEFAULT
-            tensor.dims[:] = [0]
-            tensor.raw_data = b""
+
+def _cache_sizes(config: Path) -> tuple[int | None, int | None]:
+    """Heads of the cache and their size by ``config.json``; None where it does not say."""
+    if not config.is_file():
+        return None, None
+    found = read_json(config)
+    heads, hidden = _count(found, "num_attention_heads"), _count(found, "hidden_size")
+    size = hidden // heads if heads and hidden else None
+    return _count(found, "num_key_value_heads") or heads, _count(found, "head_dim") or size
+
+
+def _count(config: dict[str, Any], key: str) -> int | None:
+    number = config.get(key)
+    return number if type(number) is int and number > 0 else None
+
+
+def _check_loads(path: Path, written: Path) -> None:
+    """Refuses what onnxruntime, which runs the model in the end, refuses.
+
+    ONNX's own checker is another judge: it does not know the ops that onnxruntime has in ONNX's
+    domain, such as SimplifiedLayerNormalization.
+    """
+    import onnxruntime as ort
+
+    import tamiz_ops
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    tamiz_ops.register(options)
     try:
-        onnx.checker.check_model(model)
-    except onnx.checker.ValidationError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise TamizError(f"{path}: the ONNX checker rejects it: {reason}") from error
+        ort.InferenceSession(str(written), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # a class of its own for every status
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        shown = reason.replace(str(written), str(path))
+        raise TamizError(f"{path}: onnxruntime does not load it: {shown}") from error

@@ -6,9 +6,8 @@ from collections.abc import Hashable
 
 import numpy as np
 import onnx_ir as ir
-import onnx_ir.passes.common as common
 
-from tamiz.api import GraphEditor, GraphPass, Phase
+from tamiz.api import GraphEditor, GraphPass, Phase, remove_unused
 from tamiz_passes.attention_proof import Parameters, prove
 from tamiz_passes.attention_region import Region, find_region
 from tamiz_passes.positions import counted_positions
@@ -44,7 +43,7 @@ class RecogniseAttention(GraphPass):
             elif node.op_type in _OTHER_OPS and node.domain != "tamiz":
                 self.note(node, f"{node.domain or 'onnx'}.{node.op_type} is left as it is.")
         if modified:
-            common.RemoveUnusedNodesPass()(model)
+            remove_unused(model)
             model.graph.sort()
             infer_shapes(model)  # what is known of the outputs of the new nodes
         return ir.passes.PassResult(model, modified=modified)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import onnx_ir.passes.common as common
 
-from tamiz.api import GraphPass, Phase
+from tamiz.api import GraphPass, Phase, remove_unused
 from tamiz_passes.fold import fold_constants, lift_constants
 from tamiz_passes.merge import merge_equal_nodes, remove_identities
 from tamiz_passes.shapes import infer_shapes
@@ -27,7 +27,7 @@ class CleanUp(GraphPass):
         """Cleans `model` in place."""
         before = _size(model)
         _inline_functions(model)
-        common.RemoveUnusedNodesPass()(model)
+        remove_unused(model)
         remove_identities(model.graph)
         lift_constants(model.graph)
         infer_shapes(model)
@@ -35,7 +35,7 @@ class CleanUp(GraphPass):
             infer_shapes(model)
         remove_identities(model.graph)  # Casts that hand on are known now
         merge_equal_nodes(model.graph)
-        common.RemoveUnusedNodesPass()(model)
+        remove_unused(model)
         name_nodes(model)
         return ir.passes.PassResult(model, modified=_size(model) != before)
 

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from itertools import chain, count
 
 import onnx_ir as ir
-import onnx_ir.passes.common as common
 
 from tamiz.api import (
     CACHE,
@@ -35,6 +34,7 @@ from tamiz.api import (
     Phase,
     captured,
     present_of,
+    remove_unused,
     stacked,
 )
 from tamiz_ops.program import Stage, write_program
@@ -62,7 +62,7 @@ class FuseNodes(GraphPass):
             _fuse(model, piece, "fused" if len(fused) == 1 else f"fused.{number}")
         if fused:
             model.graph.sort()
-        cleaned = common.RemoveUnusedNodesPass()(model).modified
+        cleaned = remove_unused(model)
         return ir.passes.PassResult(model, modified=bool(fused) or cleaned)
 
     def _note_what_splits(self, graph: ir.Graph) -> None:

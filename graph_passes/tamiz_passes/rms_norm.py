@@ -64,7 +64,7 @@ class _Norm(Rule):
 
 
 class _Primitive(_Norm):
-    marks = frozenset({"ReduceMean"})
+    marks = (frozenset({"ReduceMean"}), frozenset({"Sqrt"}))
 
     def pattern(self, op: Any, x: Any, weight: Any, epsilon: Any, exponent: Any, one: Any) -> Any:
         square = OrValue([op.Pow(x, exponent), op.Mul(x, x)])
@@ -99,7 +99,7 @@ class _Primitive(_Norm):
 
 
 class _Operator(_Norm):
-    marks = frozenset({"RMSNormalization"})
+    marks = (frozenset({"RMSNormalization"}),)
 
     def pattern(self, op: Any, x: Any, weight: Any) -> Any:
         return op.RMSNormalization(x, weight, _allow_other_attributes=True, _outputs=["y"])
@@ -121,7 +121,7 @@ class _Operator(_Norm):
 class _SimplifiedOperator(_Operator):
     """onnxruntime's older name of the same op, in the standard domain by mistake."""
 
-    marks = frozenset({"SimplifiedLayerNormalization"})
+    marks = (frozenset({"SimplifiedLayerNormalization"}),)
 
     def pattern(self, op: Any, x: Any, weight: Any) -> Any:
         return op.SimplifiedLayerNormalization(

@@ -20,8 +20,8 @@ class Rule(RewriteRuleClassBase):
     Subclasses define `pattern`, `check` (which may return `refuse(...)`) and `rewrite`.
     """
 
-    #: Ops of which one is in every match, so that other graphs need no search.
-    marks: ClassVar[frozenset[str]]
+    #: Sets of ops: every match has one of each, so that other graphs need no search.
+    marks: ClassVar[tuple[frozenset[str], ...]]
 
     def __init__(self, owner: GraphPass) -> None:
         super().__init__(owner.name)
@@ -40,7 +40,7 @@ def apply(owner: GraphPass, model: ir.Model, *rules: type[Rule]) -> bool:
     if model.graph.opset_imports.get("", 1) < _BROADCASTING:
         return False
     there = {node.op_type for node in model.graph.all_nodes()}
-    rules = tuple(rule for rule in rules if rule.marks & there)
+    rules = tuple(rule for rule in rules if all(ops & there for ops in rule.marks))
     if not rules:
         return False
     compiled = [rule.rule(owner) for rule in rules]  # type: ignore[no-untyped-call]

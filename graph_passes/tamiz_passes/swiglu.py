@@ -63,7 +63,7 @@ class _Gated(Rule):
 
 
 class _SwiGLU(_Gated):
-    marks = frozenset({"Sigmoid", "Swish"})
+    marks = (frozenset({"Sigmoid", "Swish"}),)
 
     def pattern(self, op: Any, gate: Any, up: Any) -> Any:
         swish = op.Swish(gate, _allow_other_attributes=False)  # without its alpha
@@ -79,7 +79,7 @@ _GELU = {"three": 3.0, "cubic": 0.044715, "root": (2 / np.pi) ** 0.5, "one": 1.0
 
 
 class _GeGLU(_Gated):
-    marks = frozenset({"Tanh"})
+    marks = (frozenset({"Tanh"}), frozenset({"Pow"}))
     activation = "gelu_tanh"
 
     def pattern(
@@ -121,7 +121,7 @@ class _GeGLUHalvedLast(_GeGLU):
 
 
 class _GeluOperator(_Gated):
-    marks = frozenset({"Gelu"})
+    marks = (frozenset({"Gelu"}),)
     activation = "gelu_tanh"
 
     def pattern(self, op: Any, gate: Any, up: Any) -> Any:

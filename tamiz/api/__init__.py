@@ -59,7 +59,7 @@ from tamiz.interface.metadata import (
 from tamiz.interface.states import KEY_VALUES, PAST, SEQUENCES, State, present_of, stacked
 
 if TYPE_CHECKING:
-    from tamiz.api.invariants import captured, draws, graphs_in
+    from tamiz.api.nodes import captured, draws, graphs_in, remove_unused
     from tamiz.api.passes import GraphPass, Note, Phase
 
 __all__ = [
@@ -128,6 +128,7 @@ __all__ = [
     "quantise",
     "read_json",
     "read_text",
+    "remove_unused",
     "replace_weight",
     "rewrite_filter",
     "set_attention",
@@ -141,7 +142,7 @@ __all__ = [
 
 _LAZY = {
     **dict.fromkeys(("GraphPass", "Note", "Phase"), "tamiz.api.passes"),
-    **dict.fromkeys(("captured", "draws", "graphs_in"), "tamiz.api.invariants"),
+    **dict.fromkeys(("captured", "draws", "graphs_in", "remove_unused"), "tamiz.api.nodes"),
 }
 
 

@@ -89,11 +89,11 @@ def _python() -> str:
 def _onnxruntime() -> str:
     import onnxruntime
 
-    from tamiz.files.bundle import MIN_ONNXRUNTIME
+    from tamiz.files.onnx_versions import OLDEST_ONNXRUNTIME
 
     found = onnxruntime.__version__
-    if _numbers(found) < _numbers(MIN_ONNXRUNTIME):
-        raise RuntimeError(f"{found}, expected {MIN_ONNXRUNTIME} or newer")
+    if _numbers(found) < _numbers(OLDEST_ONNXRUNTIME):
+        raise RuntimeError(f"{found}, expected {OLDEST_ONNXRUNTIME} or newer")
     return str(found)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from tamiz import __version__
 from tamiz.files.errors import NO_SPACE, NoSpaceError, TamizError
 from tamiz.files.external_data import External, external_tensors, inside, locations
+from tamiz.files.onnx_versions import OLDEST_ONNXRUNTIME, onnx_versions
 from tamiz.files.text_file import read_json, write_json
 
 MANIFEST = "tamiz.json"
@@ -30,7 +31,6 @@ FORMAT = 1
 KINDS = ("dense", "built")
 WEIGHTS = ("float32", "stored")
 KV_CACHES = ("exact", "shared")
-MIN_ONNXRUNTIME = "1.20"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Manifest:
     policy: str | None = None
     kv_cache: str = "exact"
     tamiz: str = __version__
-    min_onnxruntime: str = MIN_ONNXRUNTIME
+    min_onnxruntime: str = OLDEST_ONNXRUNTIME
     format: int = FORMAT
     unsafe: dict[str, str] = field(default_factory=dict)
     weights: str = WEIGHTS[0]
@@ -309,6 +309,7 @@ def write_manifest(
         {name: dict(entry) for name, entry in (techniques or {}).items()},
         policy,
         kv_cache,
+        min_onnxruntime=onnx_versions(folder / MODEL).min_onnxruntime,
         unsafe=dict(unsafe or {}),
         weights=weights,
         equal_runs=equal_runs,

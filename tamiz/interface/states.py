@@ -94,6 +94,7 @@ class State:
 
 TYPES: dict[str, type[np.generic]] = {
     "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
     "tensor(int64)": np.int64,
     "tensor(uint8)": np.uint8,
 }

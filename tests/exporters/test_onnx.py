@@ -244,7 +244,7 @@ def test_what_the_checker_rejects(tmp_path) -> None:
     model = make_model()
     model.graph.node[0].input[0] = "nothing"
     source = write(tmp_path / "in", model)
-    with pytest.raises(TamizError, match=r"the ONNX checker rejects it: .*nothing"):
+    with pytest.raises(TamizError, match=r"onnxruntime does not load it: .*nothing"):
         export(source, tmp_path)
 
 
@@ -252,3 +252,83 @@ def test_accepts(tmp_path) -> None:
     assert exporter.accepts("a/b.onnx")
     assert not exporter.accepts(str(tmp_path))
     assert exporter.accepts(str(write(tmp_path / "in", make_model())))
+
+
+def small(nodes: list[Any], shape: list[Any], *tensors: Any, **versions: Any) -> onnx.ModelProto:
+    """A model from x to y, both float32 of one shape."""
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], list(tensors))
+    opset = helper.make_opsetid("", versions.get("opset", 18))
+    return helper.make_model(graph, ir_version=versions.get("ir", 8), opset_imports=[opset])
+
+
+def test_ops_that_only_onnxruntime_has_in_onnxs_domain_are_read(tmp_path):
+    """As onnxruntime-genai's builder writes them; the reference is onnxruntime itself."""
+    scale = numpy_helper.from_array(np.ones(8, np.float32), "w")
+    node = helper.make_node("SimplifiedLayerNormalization", ["x", "w"], ["y"], axis=-1)
+    target = export(write(tmp_path / "in", small([node], ["n", 8], scale), None), tmp_path)
+    x = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
+    (y,) = ort.InferenceSession(target / "model.onnx").run(None, {"x": x})
+    np.testing.assert_allclose(y, x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5), rtol=1e-5)
+
+
+def test_initializers_of_an_old_format_are_no_inputs(tmp_path):
+    """Before version 4 of the format an initializer had to be an input, which no run could set."""
+    model = small([helper.make_node("Add", ["x", "w"], ["y"])], [2], ir=3, opset=8)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(2, np.float32), "w"))
+    model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [2]))
+    target = export(write(tmp_path / "in", model, None), tmp_path)
+    session = ort.InferenceSession(target / "model.onnx")
+    assert [value.name for value in session.get_inputs()] == ["x"]
+    assert not session.get_overridable_initializers()
+
+
+def test_a_graph_without_outputs_is_refused(tmp_path):
+    model = make_model()
+    del model.graph.output[:]
+    with pytest.raises(TamizError, match="found no outputs, expected at least one"):
+        export(write(tmp_path / "in", model), tmp_path)
+
+
+def test_an_opset_of_the_future_is_refused(tmp_path):
+    model = make_model()
+    model.opset_import[0].version = 9999
+    with pytest.raises(TamizError, match=r"onnxruntime does not load it: .*9999"):
+        export(write(tmp_path / "in", model), tmp_path)
+
+
+def test_an_external_tensor_of_strings_is_refused(tmp_path):
+    model = make_model()
+    model.graph.initializer[0].data_type = TensorProto.STRING
+    with pytest.raises(TamizError, match="tensor w holds strings, expected numbers"):
+        export(write(tmp_path / "in", model), tmp_path)
+
+
+def cached(*more: Any, kind: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    """A graph with the caches of a decoder of one layer, which pass through."""
+    dims = ["batch", "kv_heads", "past", "head_size"]
+    names = [(f"past_key_values.0.{part}", f"present.0.{part}") for part in ("key", "value")]
+    graph = helper.make_graph(
+        [helper.make_node("Identity", list(pair)[:1], list(pair)[1:]) for pair in names],
+        "g",
+        [*(helper.make_tensor_value_info(past, kind, dims) for past, _ in names), *more],
+        [helper.make_tensor_value_info(present, kind, dims) for _, present in names],
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def test_sizes_of_caches_come_from_the_config(tmp_path):
+    """Caches of onnxruntime-genai 0.18 have a symbolic head size."""
+    source = write(tmp_path / "in", cached(), None)
+    (source / "config.json").write_text(
+        '{"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 48}'
+    )
+    session = ort.InferenceSession(export(source, tmp_path) / "model.onnx")
+    shapes = [value.shape for value in (*session.get_inputs(), *session.get_outputs())]
+    assert shapes == [["batch", 2, "past", 8]] * 4
+
+
+def test_an_input_that_no_run_can_give_is_refused(tmp_path):
+    switch = helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])
+    with pytest.raises(TamizError, match="found the required input use_cache_branch"):
+        export(write(tmp_path / "in", cached(switch), None), tmp_path)

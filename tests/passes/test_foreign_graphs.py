@@ -13,7 +13,8 @@ import onnx_ir as ir
 import pytest
 
 from kit.equal_passes import check_each_pass, recognised
-from tamiz.api.invariants import BrokenGraphError, draws
+from tamiz.api.invariants import BrokenGraphError
+from tamiz.api.nodes import draws
 from tamiz.api.passes import GraphPass, Phase
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -293,3 +294,22 @@ def test_a_pass_that_drops_a_draw_is_stopped() -> None:
     broken = type("Broken", (_Broken,), {"change": staticmethod(change)})
     with pytest.raises(BrokenGraphError, match="a, which is drawn at random, is gone"):
         broken()(graph)
+
+
+def test_a_branch_that_nobody_needs_goes_with_what_only_it_reads():
+    graph = parsed(
+        """
+        <ir_version: 8, opset_import: ["" : 18]>
+        g (float[n, 64] x, bool c) => (float[n, 64] y) {
+            h = MatMul(x, w)
+            z = If (c) <
+                then_branch = t () => (float[n, 64] a) { a = Relu(h) },
+                else_branch = e () => (float[n, 64] f) { f = Neg(h) }
+            >
+            y = Abs(x)
+        }
+        """,
+        w=numbers(64, 64),
+    )
+    result = check_each_pass(graph, X | {"c": np.array(True)})
+    assert [node.op_type for node in result.graph] == ["Abs"]

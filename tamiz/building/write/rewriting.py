@@ -188,9 +188,10 @@ def _equal_in_runs(node: ir.Node) -> bool:
 def _save(model: ir.Model, dense: Bundle, folder: Path) -> None:
     """Writes the model; its weights share the dense bundle's data file if none is changed."""
     import onnx_ir as ir
-    from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    RemoveUnusedNodesPass()(model)
+    from tamiz.api.nodes import remove_unused
+
+    remove_unused(model)
     if keep_places(model, dense.external, bundles.DATA):
         ir.save(model, folder / bundles.MODEL)
         (location,) = locations(dense.external)

@@ -1,0 +1,78 @@
+"""What a build does to a graph, without files: passes, a fit for each site, rewrites, fusion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from kit.beside_onnxruntime import expected, run
+from kit.equal_passes import assert_close
+from tamiz.api.editing import GraphEditor
+from tamiz.api.linear import weight_array
+from tamiz.api.passes import Phase
+from tamiz.api.technique import FitError
+from tamiz.plugins import Plugins
+from tamiz.survey.survey import run_passes
+
+#: Passes and norms in one kernel only round otherwise; products round their inputs to 16 bits.
+ROUNDING, ROUNDED_INPUTS = 2e-5, 5e-3
+
+
+def check(
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Any],
+    plugins: Plugins,
+    formats: Sequence[str] = ("q8_0",),
+) -> list[str]:
+    """Compares a model with itself after the passes, and after block-quant in each format.
+
+    Args:
+        model: The model, whose weights the formats store exactly.
+        inputs: Its inputs.
+        plugins: The loaded plugins.
+        formats: Weight formats.
+
+    Returns:
+        Ids of the sites.
+
+    Raises:
+        Refused: Plain ONNX Runtime does not run the model.
+        AssertionError: An output is missing or differs.
+    """
+    reference = expected(model, inputs)
+    recognised = ir.from_proto(model)
+    run_passes(recognised, plugins, Phase.RECOGNISE)
+    found = plugins.find_sites(recognised)
+    assert found is not None
+    dense = recognised.clone()
+    run_passes(dense, plugins, Phase.FUSE)
+    _compare(dense, inputs, reference, ROUNDING)
+    technique = plugins.techniques()["block-quant"]
+    for name in formats if found[0] else ():
+        built = recognised.clone()
+        config = technique.config(format=name, fit="nearest" if name == "q8_0" else None)
+        for site in found[0]:
+            linear = GraphEditor(recognised).linear(site)
+            try:
+                fit = technique.fit(site, np.array(weight_array(linear, site)), None, config)  # type: ignore[arg-type]
+            except FitError:
+                continue
+            technique.rewrite(site, fit, built)
+        run_passes(built, plugins, Phase.FUSE)
+        _compare(built, inputs, reference, ROUNDED_INPUTS)
+    return [site.id for site in found[0]]
+
+
+def _compare(
+    model: ir.Model, inputs: Mapping[str, Any], reference: Mapping[str, Any], tolerance: float
+) -> None:
+    made = run(ir.to_proto(model).SerializeToString(), inputs, ops=True)
+    assert list(made) == list(reference)
+    for name, value in reference.items():
+        if np.asarray(value).dtype.kind not in "fc" and tolerance > ROUNDING:
+            continue  # whole numbers of what was rounded
+        assert_close(made[name], value, tolerance, name)
