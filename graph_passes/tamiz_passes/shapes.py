@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from tamiz.api import DOMAIN
+from tamiz.api import DOMAIN, INFERRED
 
 if TYPE_CHECKING:
     import onnx
@@ -36,7 +36,9 @@ _STANDARD = ("SimplifiedLayerNormalization",)
 def infer_shapes(model: ir.Model) -> None:
     """Gives the values of the main graph the types and shapes that can be inferred.
 
-    Inputs and outputs of the graph stay as they are declared.
+    Inputs and outputs of the graph stay as they are declared. Values get the mark `INFERRED`, so
+    that a built model declares no more than its source: onnxruntime's own optimiser breaks some
+    graphs whose shapes are declared.
     """
     import onnx
 
@@ -70,6 +72,8 @@ def _is_made(dim: int | ir.SymbolicDim) -> bool:
 def _set(value: ir.Value, found: onnx.TypeProto) -> None:
     kind = ir.serde.deserialize_type_proto_for_type(found)
     shape = ir.serde.deserialize_type_proto_for_shape(found)
+    if value.type is None or value.shape is None:
+        value.meta[INFERRED] = True
     value.type = value.type or kind
     if shape is not None:
         value.shape = shape

@@ -48,6 +48,7 @@ from tamiz.files.text_file import read_json, read_text, write_json
 from tamiz.interface.metadata import (
     CACHE,
     DOMAIN,
+    INFERRED,
     LAYER,
     OPSET_VERSION,
     POLICY,
@@ -66,6 +67,7 @@ __all__ = [
     "CACHE",
     "DATA",
     "DOMAIN",
+    "INFERRED",
     "KEY_VALUES",
     "LAYER",
     "MODEL",

@@ -12,3 +12,5 @@ SITE = METADATA_PREFIX + "site"
 CACHE = METADATA_PREFIX + "cache"
 LAYER = METADATA_PREFIX + "layer"
 UNSAFE = METADATA_PREFIX + "unsafe"
+#: In the ``meta`` of a value, which no file keeps: its type and shape were inferred.
+INFERRED = METADATA_PREFIX + "inferred"

@@ -187,7 +187,7 @@ class ExactSequence(Sequence):
         feeds |= {switch_input(name): _value(off) for name, off in self._switches.items() if off[0]}
         presents = [state.present for state in decoder.states]
         *self._cache, logits = decoder.session.run_with_ort_values([*presents, "logits"], feeds)
-        result: Logits = logits.numpy()[0]
+        result: Logits = logits.numpy()[0].astype(np.float32, copy=False)
         return result
 
 

@@ -315,7 +315,7 @@ class Model:
             feeds["position_ids"] = np.maximum(mask.cumsum(axis=1) - 1, 0)
         feeds |= {state.past: state.zeros(batch) for state in self.states}
         feeds |= {switch_input(name): np.ones(1, np.int64) for name in self.without}
-        result: Logits = self.session.run(["logits"], feeds)[0]
+        result: Logits = self.session.run(["logits"], feeds)[0].astype(np.float32, copy=False)
         return result
 
 

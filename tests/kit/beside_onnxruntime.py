@@ -31,21 +31,35 @@ class Refused(Exception):
     """Plain ONNX Runtime does not run the model on the input."""
 
 
-def expected(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def expected(
+    model: onnx.ModelProto, inputs: Mapping[str, Any], optimised: bool = True
+) -> dict[str, Any]:
     """What plain ONNX Runtime gives, by the name of the output.
 
     Raises:
         Refused: It does not run it.
     """
     try:
-        return run(model.SerializeToString(), inputs)
+        return run(model.SerializeToString(), inputs, optimised=optimised)
     except Exception as error:
         raise Refused(str(error)) from error
 
 
-def run(model: bytes | str, inputs: Mapping[str, Any], ops: bool = False) -> dict[str, Any]:
-    """The outputs of a model or file."""
+def run(
+    model: bytes | str, inputs: Mapping[str, Any], *, ops: bool = False, optimised: bool = True
+) -> dict[str, Any]:
+    """The outputs of a model or file.
+
+    Args:
+        model: A serialised model, or the path of a file.
+        inputs: Its inputs.
+        ops: Whether it has ops of tamiz.
+        optimised: Whether ONNX Runtime optimises it; its fusion of norms loses a dimension where
+            constants raise the rank.
+    """
     options = ort.SessionOptions()
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     if ops:
@@ -65,9 +79,9 @@ def through_build(
     model: onnx.ModelProto,
     inputs: Mapping[str, Any],
     plugins: Plugins,
-    techniques: Sequence[Mapping[str, Any]] = ({},),
+    builds: Sequence[Mapping[str, Any]] = ({},),
 ) -> str | None:
-    """Exports a model, builds it with each set of techniques, and compares all outputs.
+    """Exports a model, builds it with each of some sets of techniques, and compares all outputs.
 
     Returns:
         The sentence of a refusal; None where everything went well.
@@ -82,7 +96,7 @@ def through_build(
         onnx.save(model, folder / "model.onnx")
         dense = folder / "dense"
         export(str(folder / "model.onnx"), dense, plugins)
-        for number, chosen in enumerate(techniques):
+        for number, chosen in enumerate(builds):
             built = folder / f"built.{number}"
             choices = choose(plugins.techniques(), chosen)
             report = build(dense, built, choices, plugins, OPTIONS)

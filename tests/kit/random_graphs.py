@@ -129,7 +129,8 @@ def _linear(g: Graphs) -> None:
         y = g.op("Gemm", *inputs, transB=int(flipped), **other)
     else:
         if flipped:
-            weight = g.op("Transpose", weight, **({"perm": [1, 0]} if g.flip() else {}))
+            order: dict[str, Any] = {"perm": [1, 0]} if g.flip() else {}
+            weight = g.op("Transpose", weight, **order)
         y = g.op("MatMul", x.name, weight)
         if added is not None and len(x.shape) >= added.ndim:
             pair = [y, g.constant(added)]
@@ -140,7 +141,7 @@ def _linear(g: Graphs) -> None:
 def _unary(g: Graphs) -> None:
     x = g.floats()
     op = g.pick(("Relu", "Sigmoid", "Tanh", "Abs", "Neg", "Identity", "Erf", "Dropout", "Cast"))
-    more = {"to": x.kind} if op == "Cast" else {}
+    more: dict[str, Any] = {"to": x.kind} if op == "Cast" else {}
     g.give(g.op(op, x.name, **more), x.kind, x.shape)
 
 
@@ -152,9 +153,12 @@ def _binary(g: Graphs) -> None:
     other, shape = g.pick(same).name, x.shape
     how = g.pick(("same", "vector", "scalar", "one", "high"))
     if how != "same":
-        array = {"vector": g.vector(last), "scalar": np.float32(0.5), "one": np.float32([2])}.get(
-            how, np.full((1,) * (len(x.shape) + 1), 0.25, np.float32)
-        )
+        array: np.ndarray = {
+            "vector": g.vector(last),
+            "scalar": np.array(0.5, np.float32),
+            "one": np.array([2], np.float32),
+            "high": np.full((1,) * (len(x.shape) + 1), 0.25, np.float32),
+        }[how]
         other = g.constant(array)
         shape = (1, *x.shape) if how == "high" else x.shape or array.shape
     pair = [x.name, other]
@@ -227,7 +231,8 @@ def _gated(g: Graphs) -> None:
             shape[axis] = up.shape[axis]
     gate = g.op("Mul", x.name, g.op("Sigmoid", x.name))
     if g.opset >= 24 and g.flip():
-        gate = g.op("Swish", x.name, **({"alpha": 1.5} if g.flip() else {}))
+        slope: dict[str, Any] = {"alpha": 1.5} if g.flip() else {}
+        gate = g.op("Swish", x.name, **slope)
     g.give(g.op("Mul", gate, up.name), x.kind, tuple(shape))
 
 
@@ -251,7 +256,7 @@ def _layout(g: Graphs) -> None:
     x = g.floats()
     how = g.pick(("unsqueeze", "swap", "through shape", "slice", "concat"))
     if how == "unsqueeze" and len(x.shape) < 4:
-        axes = {"axes": [0]} if g.opset < 13 else {}
+        axes: dict[str, Any] = {"axes": [0]} if g.opset < 13 else {}
         more = [] if g.opset < 13 else [g.constant(np.array([0]))]
         g.give(g.op("Unsqueeze", x.name, *more, **axes), x.kind, (1, *x.shape))
     elif how == "swap" and len(x.shape) >= 2:

@@ -118,7 +118,8 @@ def write_model(
     dense = survey.bundle
     with reading(dense):
         _save(model, dense, folder)
-    for name in sorted(set(dense.manifest.files) - {bundles.MODEL, *locations(dense.external)}):
+    own = {bundles.MODEL, bundles.DATA, *locations(dense.external)}
+    for name in sorted(set(dense.manifest.files) - own):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         large = dense.file(name).stat().st_size >= _LINKED_BYTES
         (link_or_copy if large else shutil.copyfile)(dense.file(name), folder / name)
@@ -170,7 +171,14 @@ def constant_bytes(model: ir.Model) -> int:
 
 
 def _shares_kv_cache(model: ir.Model) -> bool:
-    """Whether only tamiz's ops, which append in place, read what is kept of a sequence."""
+    """Whether only tamiz's ops, which append in place, read what is kept of a sequence.
+
+    A run then writes float32 logits into a buffer of the caller.
+    """
+    import onnx_ir as ir
+
+    if any(v.name == "logits" and v.dtype != ir.DataType.FLOAT for v in model.graph.outputs):
+        return False
     pasts = [i for i in model.graph.inputs if (i.name or "").startswith(PAST)]
     readers = [node for past in pasts for node in past.consumers()]
     return bool(pasts) and all(node.domain == "tamiz" for node in readers)
@@ -190,8 +198,12 @@ def _save(model: ir.Model, dense: Bundle, folder: Path) -> None:
     import onnx_ir as ir
 
     from tamiz.api.nodes import remove_unused
+    from tamiz.interface import metadata
 
     remove_unused(model)
+    for value in (v for node in model.graph for v in node.outputs):
+        if metadata.INFERRED in value.meta and not value.is_graph_output():
+            value.type = value.shape = None
     if keep_places(model, dense.external, bundles.DATA):
         ir.save(model, folder / bundles.MODEL)
         (location,) = locations(dense.external)

@@ -1,0 +1,209 @@
+"""The check of a build is one of equivalence: plain ONNX Runtime is the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper
+
+from kit.beside_onnxruntime import run
+from kit.command_line import ok, refused
+from tamiz.api.dense import replace_weight
+from tamiz.api.passes import GraphPass, Phase
+from tamiz.building.build import Options, build
+from tamiz.files.errors import TamizError
+from tamiz.planning.plan import choose
+from tamiz.plugins import Plugins
+from tamiz.reporting.report import Report
+from tamiz.survey.export import export
+
+OPTIONS = Options(max_dppl=None, min_cosine=None)
+
+
+def write(folder: Path, text: str, **constants: Any) -> Path:
+    """A model of ONNX's text form, exported."""
+    model = onnx.parser.parse_model(text)
+    for name, array in constants.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def built(source: Path, plugins: Plugins) -> Report:
+    """A default build of a model."""
+    dense = source.parent / "dense"
+    export(str(source), dense, plugins)
+    choices = choose(plugins.techniques(), {})
+    return build(dense, source.parent / "built", choices, plugins, OPTIONS)
+
+
+HEAD = '<ir_version: 8, opset_import: ["" : 18]> g '
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("float", "double", "float16", "bool", "string", "int8", "int16", "int32", "int64"),
+        *("uint8", "uint16", "uint32", "uint64"),
+    ],
+)
+def test_inputs_of_every_type_are_made_up(tmp_path: Path, plugins: Plugins, kind: str) -> None:
+    source = write(tmp_path, f"{HEAD} ({kind}[n, 3] x) => ({kind}[n, 3] y) {{ y = Identity(x) }}")
+    assert built(source, plugins).check == {"max_relative_error": 0.0}
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "(float[n, 4] x, int64[k] axes) => (float[a, b, c] y) { y = Unsqueeze(x, axes) }",
+        "(float[n, 4] x, int64[2] shape) => (float[a, b] y) { y = Expand(x, shape) }",
+        "(float[n] x) => (float[n] y) { y = Log(x) }",
+        "(seq(float[n, 2]) s) => (float[m, 2] y) { y = ConcatFromSequence <axis = 0> (s) }",
+        "(float[0, 4] x) => (float[0, 4] y) { y = Relu(x) }",
+        "(float x) => (float y) { y = Relu(x) }",
+        "(float[n, 4] past_state) => (float[n, 4] y) { y = Abs(past_state) }",
+    ],
+)
+def test_inputs_of_odd_meaning_are_made_up(tmp_path: Path, plugins: Plugins, graph: str) -> None:
+    assert built(write(tmp_path, f"{HEAD} {graph}"), plugins).check
+
+
+#: Takes 21 numbers; no input is made up that has them.
+HARD = f"{HEAD} (float[a, b] x) => (float[7, 3] y) {{ r = Reshape(x, size) y = Add(r, zeros) }}"
+SIZED = {"size": np.array([7, 3]), "zeros": np.zeros((7, 3), np.float32)}
+
+
+def test_a_build_without_a_valid_input_is_not_checked(tmp_path: Path) -> None:
+    source = write(tmp_path, HARD, **SIZED)
+    out = ok("build", source, "-o", tmp_path / "built", "--max-dppl=off")
+    assert "not checked: no valid input is known; try --sample" in out
+
+
+def test_a_sample_is_an_input(tmp_path: Path) -> None:
+    source, sample = write(tmp_path, HARD, **SIZED), tmp_path / "sample.npz"
+    np.savez(sample, x=np.ones((7, 3), np.float32))
+    out = ok("build", source, "-o", tmp_path / "built", "--max-dppl=off", f"--sample={sample}")
+    assert "runs; all outputs are those of dense, within rounding" in out
+
+
+@pytest.mark.parametrize(
+    ("arrays", "reason"),
+    [
+        ({}, "lacks the input x"),
+        ({"x": np.ones((7, 3))}, r"x is float64, expected tensor(float)"),
+        ({"x": np.ones(7, np.float32)}, r"x has shape (7,), expected ['a', 'b']"),
+        ({"x": np.ones((7, 3), np.float32), "z": np.ones(1)}, "found z, which is no input"),
+        ({"x": np.ones((2, 3), np.float32)}, "does not run on it"),
+    ],
+)
+def test_a_sample_that_does_not_fit_is_refused(
+    tmp_path: Path, arrays: Mapping[str, np.ndarray], reason: str
+) -> None:
+    source, sample = write(tmp_path, HARD, **SIZED), tmp_path / "sample.npz"
+    np.savez(sample, **arrays)  # type: ignore[arg-type]
+    found = refused("build", source, "-o", tmp_path / "out", "--max-dppl=off", f"--sample={sample}")
+    assert reason in found
+    assert not (tmp_path / "out").exists()
+
+
+class _Doubles(GraphPass):
+    """A pass that changes a constant."""
+
+    name = "doubles"
+    phase = Phase.RECOGNISE
+    needs = frozenset({"clean"})
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        for value in model.graph.initializers.values():
+            assert value.const_value is not None
+            value.const_value = ir.tensor(value.const_value.numpy() * 2, name=value.name)
+        return ir.passes.PassResult(model, modified=True)
+
+
+class _Passes:
+    """The installed plugins, with one more pass."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self._plugins = plugins
+
+    def passes(self, phase: Phase) -> list[type[GraphPass]]:
+        found = list(self._plugins.passes(phase))
+        return [*found, _Doubles] if phase is Phase.RECOGNISE else found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plugins, name)
+
+
+def test_a_pass_that_changes_an_output_fails_the_build_and_is_named(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    """Also where the output that changes is not the first."""
+    source = write(
+        tmp_path,
+        f"{HEAD} (float[n, 3] x) => (float[n, 3] y, float[n, 3] z) {{ y = Relu(x) z = Add(x, c) }}",
+        c=np.ones(3, np.float32),
+    )
+    with pytest.raises(TamizError, match=r"z of the built model differs by .* graph pass doubles"):
+        built(source, _Passes(plugins))  # type: ignore[arg-type]
+    assert not (tmp_path / "built").exists()
+
+
+def _wrong(weight: np.ndarray, _: Any) -> np.ndarray:
+    return weight.T
+
+
+def test_a_weight_in_the_wrong_orientation_fails_a_lossy_build(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    """By the outputs: the technique leaves a dense product."""
+    wrong = {"wrong": replace_weight("wrong", "Transposes.", _wrong)}
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    text = f"{HEAD} (float[n, 64] x) => (float[n, 64] y) {{ y = MatMul(x, w) }}"
+    export(str(write(tmp_path, text, w=weight)), tmp_path / "dense", plugins)
+    with pytest.raises(TamizError, match="y of the built model has a cosine of"):
+        build(tmp_path / "dense", tmp_path / "out", choose(wrong, {"wrong": {}}), plugins, OPTIONS)
+
+
+def test_a_site_that_multiplies_with_the_wrong_weight_fails_the_build(
+    tmp_path: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the site: constants are shared by name, as they were before."""
+    from tamiz.api.editing import GraphEditor
+
+    constant = GraphEditor.constant
+
+    def by_name(self: GraphEditor, label: str, array: np.ndarray) -> ir.Value:
+        found = self.model.graph.initializers.get(label)
+        return constant(self, label, array) if found is None else found
+
+    monkeypatch.setattr(GraphEditor, "constant", by_name)
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    body = "{ t = Gemm(x, w) y = Gemm <transB = 1> (t, w) }"
+    text = f"{HEAD} (float[n, 64] x) => (float[n, 64] y) {body}"
+    with pytest.raises(TamizError, match="the product of BlockMatMul has a cosine of"):
+        built(write(tmp_path, text, w=weight), plugins)
+
+
+def test_small_tensors_only(tmp_path: Path, plugins: Plugins) -> None:
+    """The dense bundle keeps them in the model, the built one packed beside it."""
+    weight = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    source = write(
+        tmp_path, f"{HEAD} (float[n, 4] x) => (float[n, 3] y) {{ y = MatMul(x, w) }}", w=weight
+    )
+    assert built(source, plugins).totals.replaced == 1
+    x = np.random.default_rng(1).standard_normal((2, 4)).astype(np.float32)
+    found = run(str(tmp_path / "built" / "model.onnx"), {"x": x}, ops=True)
+    np.testing.assert_allclose(found["y"], x @ weight, atol=0.5)
+
+
+def test_a_technique_that_is_applied_nowhere_is_told(tmp_path: Path) -> None:
+    source = write(tmp_path, f"{HEAD} (float[n, 4] x) => (float[n, 4] y) {{ y = Relu(x) }}")
+    out = ok("build", source, "-o", tmp_path / "built", "--max-dppl=off", "--kwta")
+    assert "kwta is applied nowhere; to see why: tamiz explain" in out

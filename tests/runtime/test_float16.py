@@ -1,0 +1,38 @@
+"""A decoder in float16, with float16 caches, exports, builds and runs; float32 is the reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from kit.command_line import ok
+from kit.half import to_half
+from tamiz.building.build import Options, build
+from tamiz.planning.plan import choose
+from tamiz.plugins import Plugins
+from tamiz.runtime.model import Model
+from tamiz.survey.export import export
+
+PROMPT = [5, 9, 17, 2]
+
+
+def test_a_decoder_in_float16_runs(
+    plugins: Plugins, dense_dir: Path, dense: Model, tmp_path: Path
+) -> None:
+    source = to_half(dense_dir, tmp_path / "half")
+    export(str(source), tmp_path / "dense", plugins)
+    options = Options(max_dppl=None)
+    report = build(
+        tmp_path / "dense", tmp_path / "built", choose(plugins.techniques(), {}), plugins, options
+    )
+    assert report.idle == ["block-quant"]
+    expected = dense.sequence(8)
+    reads = [expected.read(PROMPT), expected.step(3)]
+    for name in ("dense", "built"):
+        sequence = Model.load(tmp_path / name, threads=1).sequence(8)
+        for want, found in zip(reads, (sequence.read(PROMPT), sequence.step(3)), strict=True):
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found, want, atol=0.01)
+    out = ok("run", tmp_path / "built", "hello", "--max-new-tokens=3", "--seed=0")
+    assert out
