@@ -14,9 +14,9 @@ from onnx import numpy_helper
 
 from kit.beside_onnxruntime import run
 from kit.command_line import ok, refused
-from tamiz.api.dense import replace_weight
 from tamiz.api.passes import GraphPass, Phase
 from tamiz.building.build import Options, build
+from tamiz.building.write.self_check import DifferentModelError, Reference
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
@@ -155,20 +155,18 @@ def test_a_pass_that_changes_an_output_fails_the_build_and_is_named(
     assert not (tmp_path / "built").exists()
 
 
-def _wrong(weight: np.ndarray, _: Any) -> np.ndarray:
-    return weight.T
-
-
-def test_a_weight_in_the_wrong_orientation_fails_a_lossy_build(
-    tmp_path: Path, plugins: Plugins
-) -> None:
-    """By the outputs: the technique leaves a dense product."""
-    wrong = {"wrong": replace_weight("wrong", "Transposes.", _wrong)}
+def test_outputs_that_point_elsewhere_are_those_of_another_model(tmp_path: Path) -> None:
+    """As of a lossy technique that transposes a weight."""
     weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     text = f"{HEAD} (float[n, 64] x) => (float[n, 64] y) {{ y = MatMul(x, w) }}"
-    export(str(write(tmp_path, text, w=weight)), tmp_path / "dense", plugins)
-    with pytest.raises(TamizError, match="y of the built model has a cosine of"):
-        build(tmp_path / "dense", tmp_path / "out", choose(wrong, {"wrong": {}}), plugins, OPTIONS)
+    (tmp_path / "other").mkdir()
+    reference = Reference.of(write(tmp_path, text, w=weight), vocabulary=2)
+    assert reference is not None
+    rounded = write(tmp_path / "other", text, w=np.round(weight, 1))
+    assert reference.compare(rounded, techniques=True, lossy=True)["max_relative_error"] < 0.1
+    wrong = write(tmp_path / "other", text, w=weight.T)
+    with pytest.raises(DifferentModelError, match="y of the built model has a cosine of"):
+        reference.compare(wrong, techniques=True, lossy=True)
 
 
 def test_a_site_that_multiplies_with_the_wrong_weight_fails_the_build(
