@@ -383,11 +383,16 @@ def _check_flags(
 ) -> None:
     """Holds every flag to one owner."""
     owners = dict.fromkeys(own_flags, "tamiz")
-    owners |= {flag: other.name for other in others for flag in other.flags()}
+    owners |= {flag: other.name for other in others for flag in _accepted(other)}
     for technique in techniques:
-        for flag in technique.flags():
+        for flag in _accepted(technique):
             if flag in owners:
                 raise ValueError(
                     f"declares the flag {flag} of {technique.name}, which {owners[flag]} has"
                 )
             owners[flag] = technique.name
+
+
+def _accepted(technique: Technique) -> list[str]:
+    """All options that set something of a technique, also under names of earlier versions."""
+    return [flag for flags in technique.accepted().values() for flag in flags]

@@ -51,7 +51,7 @@ from tamiz.system.cores import cores
 #: Flags by the name of a point in the plot; combinations get the flags of all their parts.
 TECHNIQUES = {
     "kwta": ["--kwta=on", "--kwta-target=mlp"],
-    "head": ["--head-shortlist=on", "--head-dims=32", "--head-keep=768"],
+    "head": ["--head-shortlist=on", "--head-shortlist-dims=32", "--head-shortlist-keep=768"],
     "kv": ["--state-pack=on"],
     "kv8": ["--kv-int8=on"],
     "s8": ["--block-quant-scale-bits=8"],

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from tamiz.api import Site, SiteKind, TechniqueConfig
+from tamiz.api import POLICY_ONLY, Site, SiteKind, TechniqueConfig
 from tamiz_ops.formats import FORMATS, Format, find_format, int_format, quantisable
 
 #: Formats that a weight can be rounded to.
@@ -44,6 +44,7 @@ class BlockQuantConfig(TechniqueConfig):
         ge=1,
         description="Inputs that a mask skips together; set by the plan. Below 32, int4 weights "
         "are packed by input channel, so that skipped inputs are not read.",
+        json_schema_extra=POLICY_ONLY,
     )
 
     @field_validator("format")

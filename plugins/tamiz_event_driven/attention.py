@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from tamiz.api import (
+    POLICY_ONLY,
     Access,
     Cost,
     Fit,
@@ -55,12 +56,14 @@ class EventAttentionConfig(TechniqueConfig):
         ge=0,
         description="Smallest context, in tokens, at which keys are skipped; below it a step "
         "attends to all keys.",
+        json_schema_extra=POLICY_ONLY,
     )
     age_max: int = Field(
         32,
         ge=1,
         description="Tokens between two steps in which a layer attends to all keys. Different "
         "layers do so in different steps.",
+        json_schema_extra=POLICY_ONLY,
     )
     gap_tol: float = Field(
         0.25,

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from tamiz.api import TechniqueConfig
-
-
-def _flag(name: str) -> dict[str, Any]:
-    return {"flag": f"--event-{name}"}
+from tamiz.api import POLICY_ONLY, TechniqueConfig
 
 
 class EventDrivenConfig(TechniqueConfig):
@@ -18,31 +14,26 @@ class EventDrivenConfig(TechniqueConfig):
 
     target: Literal["mlp", "attn", "both"] = Field(
         "both",
-        description="Layers that are computed by events. mlp: gate, up and down; attn: q, k, v "
-        "and o; both: all linear layers.",
-        json_schema_extra=_flag("target"),
+        description="Layers computed by events. mlp: gate, up, down; attn: q, k, v, o; both.",
     )
     reference: Literal["auto", "zero", "mean", "last", "ar1", "decay"] = Field(
         "auto",
         description="Value of an input that is not computed. zero: 0; mean: its mean; last: its "
         "last computed value; ar1: its mean plus a fitted share of its last deviation; decay: "
-        "its last computed value, decayed by `stale_lambda` per step; auto: zero, mean, last or "
-        "ar1, whichever has the smallest error on the calibration text.",
-        json_schema_extra=_flag("reference"),
+        "last, decayed by `stale_lambda`; auto: the one with the least error in calibration.",
     )
     topk: float = Field(
         0.7,
         gt=0,
         le=1,
         description="Fraction of the inputs that are computed per step.",
-        json_schema_extra=_flag("topk"),
     )
     select: Literal["threshold", "topk"] = Field(
         "threshold",
         description="Rule that picks the computed inputs. threshold: a smallest score per "
         "tensor, which holds `topk` on average over the calibration text; topk: exactly `topk` "
         "in each step, which needs a sort.",
-        json_schema_extra=_flag("select"),
+        json_schema_extra=POLICY_ONLY,
     )
     block: int | None = Field(
         None,
@@ -50,22 +41,18 @@ class EventDrivenConfig(TechniqueConfig):
         le=4096,
         description="Inputs that are computed or left out together. By default the block of the "
         "weights, which the plan shows: 1 with block-quant.",
-        json_schema_extra=_flag("block"),
     )
     delta_theta: float | None = Field(
         None,
         ge=0,
-        description="Smallest score |x − expected| · ‖W column‖ at which an input is computed, of "
-        "a block the root of the sum of squares. By default derived from `topk`, or 0 with "
-        "select=topk.",
-        json_schema_extra=_flag("delta-theta"),
+        description="Smallest score |x − expected| · ‖W column‖ at which an input is computed, by "
+        "default derived from `topk`.",
     )
     budget_ms: float | None = Field(
         None,
         ge=0,
         description="Time limit of the products of a step, in ms, shared in proportion to the "
         "weights' sizes. Results then depend on the speed of the machine.",
-        json_schema_extra=_flag("budget-ms"),
     )
     quorum: float = Field(
         0.6,
@@ -73,14 +60,12 @@ class EventDrivenConfig(TechniqueConfig):
         le=1,
         description="Fraction of the picked inputs that are computed even if `budget_ms` is "
         "exceeded.",
-        json_schema_extra=_flag("quorum"),
     )
     gap_every: int = Field(
         256,
         ge=0,
         description="Tokens between two dense computations that measure the gap ‖y − y_full‖ / "
         "‖y_full‖; 0 never measures the gap.",
-        json_schema_extra=_flag("gap-every"),
     )
     gap_tol: float | None = Field(
         None,
@@ -88,34 +73,30 @@ class EventDrivenConfig(TechniqueConfig):
         description="Largest accepted gap ‖y − y_full‖ / ‖y_full‖; beyond it the site stays "
         "dense until the sequence ends. By default 1.5 times the largest gap on the calibration "
         "text, or 0.03 without calibration.",
-        json_schema_extra=_flag("gap-tol"),
     )
     age_max: int = Field(
         0,
         ge=0,
         description="Largest age of an input, in tokens; older inputs are computed again, some "
         "in each step. 0 sets no limit.",
-        json_schema_extra=_flag("age-max"),
     )
     stale_beta: float = Field(
         1.0,
         ge=0,
         le=1,
         description="Weight of the inputs that are not computed. Values other than 1 need "
-        "reference=decay and a second sum over the computed inputs.",
-        json_schema_extra=_flag("stale-beta"),
+        "reference=decay.",
     )
     stale_lambda: float = Field(
         0.0,
         ge=0,
         description="Decay rate per step of reference=decay.",
-        json_schema_extra=_flag("stale-lambda"),
     )
     anywhere: bool = Field(
         False,
         description="Also act at sites where picking inputs takes longer than the skipped reads "
         "save.",
-        json_schema_extra=_flag("anywhere"),
+        json_schema_extra=POLICY_ONLY,
     )
 
     @property

@@ -58,11 +58,11 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
             of the inputs that has to be.
     """
     if not _targets(site, config):
-        raise FitError(f"--event-target is {config.target}")
+        raise FitError(f"--event-driven-target is {config.target}")
     if not _pays(site, config):
         raise FitError(
             f"a step leaves {_unread(site, config) / 1e3:.0f} kB of it unread, but choosing takes"
-            f" the time of {_STAGES / 1e3:.0f} kB; --event-anywhere=true acts here all the same"
+            f" the time of {_STAGES / 1e3:.0f} kB; set anywhere in a policy to act"
         )
     if config.stale_beta != 1 and config.reference != "decay":
         raise FitError(f"stale_beta needs the reference decay, found {config.reference}")
@@ -161,7 +161,7 @@ def _uncalibrated(config: EventDrivenConfig) -> Reference:
     if config.reference not in fixed or not given:
         raise FitError(
             f"it needs at least {_LEAST_RUN} consecutive inputs from `tamiz calibrate`, unless the"
-            " reference is zero, last or decay and --event-select=topk or --event-delta-theta is"
+            " reference is zero, last or decay and select=topk or delta_theta is"
             " given"
         )
     return fixed[config.reference]

@@ -10,6 +10,7 @@ from tamiz_event_driven.rewrite import rewrite
 
 EVENT_DRIVEN = api.Technique(
     name="event-driven",
+    former=("event",),
     version="2",
     summary="Computes only the inputs that changed since the step before.",
     standing=api.Standing.EXPERIMENTAL,

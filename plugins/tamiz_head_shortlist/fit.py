@@ -54,7 +54,7 @@ def fit(
     if site.logit_cap and config.fill == "-inf":
         raise FitError(
             f"its logits are soft-capped at {site.logit_cap:g}, so that none can be minus infinity;"
-            " try --head-fill=estimate"
+            " try fill=estimate in a policy"
         )
     weight = np.ascontiguousarray(weight, dtype=np.float32)
     known = _enough(statistics)

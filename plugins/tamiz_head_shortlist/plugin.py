@@ -10,6 +10,7 @@ from tamiz_head_shortlist.rewrite import rewrite
 
 HEAD_SHORTLIST = api.Technique(
     name="head-shortlist",
+    former=("head",),
     version="2",
     summary="Computes exact logits of the likely tokens only, and estimates the others.",
     standing=api.Standing.SITUATIONAL,

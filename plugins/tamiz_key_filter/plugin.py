@@ -5,7 +5,7 @@ A sparse distributed representation (Kanerva 1988) keeps of a rotated vector z t
 popcount (it counts set bits), ranks the keys; the best are attended to exactly.
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -15,24 +15,19 @@ from tamiz import api
 class KeyFilterConfig(api.TechniqueConfig):
     """How sparse keys are represented and how many are kept."""
 
-    target: Literal["attn_light"] = Field(
-        "attn_light",
-        description="Where keys are filtered: `attn_light`, attention in decode steps.",
-        json_schema_extra={"flag": "--sdr-target"},
-    )
+    removed: ClassVar = {"target": "attn_light"}
+
     threshold: float = Field(
         1.0,
         ge=0,
         le=4,
         description="Least size of an active element, in mean sizes of the key's elements. Higher "
         "makes keys sparser.",
-        json_schema_extra={"flag": "--sdr-threshold"},
     )
     keep: int = Field(
         512,
         ge=1,
         description="Keys kept for their overlap with the query, in tokens.",
-        json_schema_extra={"flag": "--sdr-keep"},
     )
 
 
@@ -49,6 +44,7 @@ def effect(site: api.Site, config: KeyFilterConfig, cost: api.Cost, keys: int) -
 
 KEY_FILTER = api.Technique(
     name="key-filter",
+    former=("sdr",),
     summary="Attends to the keys whose sparse bits overlap most with those of the query.",
     standing=api.Standing.SITUATIONAL,
     pays="Contexts of thousands of tokens; its speed was not measured, see state-pack.",

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from tamiz.api import Site, TechniqueConfig
+from tamiz.api import POLICY_ONLY, Site, TechniqueConfig
 
 #: Fractions of the inputs to skip at strength 1. With the loss of a tensor a (r / 0.3)^4 for r
 #: skipped and its part b of the bytes, sum b r is largest under a given loss at r ~ (b / a)^(1/3);
@@ -41,6 +41,7 @@ class KwtaConfig(TechniqueConfig):
         le=1,
         description="Largest kept fraction at which a site is masked, used when `k` is not set. "
         "Sites that would keep more stay dense, because selecting and skipping take time.",
+        json_schema_extra=POLICY_ONLY,
     )
     select: Literal["threshold", "topk", "mass"] = Field(
         "threshold",
@@ -54,6 +55,7 @@ class KwtaConfig(TechniqueConfig):
         le=1,
         description="Share of softmax(score / `temp`) that the kept blocks hold, used by "
         "select=mass.",
+        json_schema_extra=POLICY_ONLY,
     )
     temp: float = Field(
         1.0,
@@ -83,15 +85,19 @@ class KwtaConfig(TechniqueConfig):
         4,
         ge=0,
         description="Number of positions at the start of a sequence that are computed densely.",
+        json_schema_extra=POLICY_ONLY,
     )
     weighted: bool = Field(
-        True, description="Score an input by |x| · ‖W column‖. false: by |x| only."
+        True,
+        description="Score an input by |x| · ‖W column‖. false: by |x| only.",
+        json_schema_extra=POLICY_ONLY,
     )
     center: bool | None = Field(
         None,
         description="Subtract the mean input before masking, so that a skipped input counts as "
         "its mean instead of 0. By default only attn_o does, where centring allows more sparsity "
         "at equal loss.",
+        json_schema_extra=POLICY_ONLY,
     )
     renorm: bool = Field(
         False,

@@ -156,7 +156,7 @@ def rungs(site: Site) -> dict[str, dict[str, float]]:
 def _check_pays(config: KwtaConfig, keep: float) -> None:
     if not config.pays(keep):
         raise FitError(
-            f"it would keep {keep:.2f} of its inputs, more than --kwta-max-keep {config.max_keep:g}"
+            f"it would keep {keep:.2f} of its inputs, more than max_keep, {config.max_keep:g}"
         )
 
 

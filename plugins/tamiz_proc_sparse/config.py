@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tamiz.api import TechniqueConfig
+from tamiz.api import POLICY_ONLY, TechniqueConfig
 
 MLP = frozenset({"ffn_gate", "ffn_up", "ffn_down"})
 ATTENTION = frozenset({"attn_q", "attn_k", "attn_v", "attn_o"})
@@ -19,14 +19,12 @@ class ProcSparseConfig(TechniqueConfig):
         "both",
         description="Layers whose weights are replaced. mlp: feed-forward; attn: attention; "
         "both: all of these.",
-        json_schema_extra={"flag": "--proc-target"},
     )
     fanout: int = Field(
         64,
         ge=1,
         description="Largest number of input blocks that an output reads; the weights of other "
         "blocks are 0.",
-        json_schema_extra={"flag": "--proc-fanout"},
     )
     head_size: int = Field(
         0,
@@ -35,7 +33,7 @@ class ProcSparseConfig(TechniqueConfig):
         description="Width of an attention head, in inputs. `fanout` then counts per head of "
         "attn_o, and the outputs of a head of attn_q, attn_k and attn_v read equal blocks. 0 "
         "treats each row as a whole.",
-        json_schema_extra={"flag": "--proc-head-size"},
+        json_schema_extra=POLICY_ONLY,
     )
     block: int = Field(
         32,
@@ -43,7 +41,6 @@ class ProcSparseConfig(TechniqueConfig):
         le=4096,
         multiple_of=32,
         description="Inputs per block.",
-        json_schema_extra={"flag": "--proc-block"},
     )
     base_scale: float = Field(
         0.05,
@@ -51,26 +48,21 @@ class ProcSparseConfig(TechniqueConfig):
         le=1,
         description="Standard deviation of the hashed weights, relative to that of the weight. 0 "
         "switches hashing off.",
-        json_schema_extra={"flag": "--proc-base-scale"},
     )
     watermark: int = Field(
         4096,
         ge=0,
         description="Largest number of stored deltas per output; the smallest deltas are dropped "
         "first.",
-        json_schema_extra={"flag": "--proc-watermark"},
     )
     shed_eps: float = Field(
         1e-3,
         ge=0,
         description="Smallest stored delta, relative to the root mean square of the output's "
         "weights.",
-        json_schema_extra={"flag": "--proc-shed-eps"},
     )
     bits: Literal[4, 8] = Field(
-        4,
-        description="Bits per stored weight.",
-        json_schema_extra={"flag": "--proc-bits"},
+        4, description="Bits per stored weight.", json_schema_extra=POLICY_ONLY
     )
 
     def takes(self, tensor: str | None) -> bool:

@@ -9,6 +9,7 @@ from tamiz_proc_sparse.rewrite import rewrite
 
 PROC_SPARSE = api.Technique(
     name="proc-sparse",
+    former=("proc",),
     summary="Stores large weights of a few blocks, makes small ones from a hash; the rest is 0.",
     standing=api.Standing.EXPERIMENTAL,
     pays="Weights with half of their blocks 0: 1.25 × the speed of int4. SmolLM2-135M has none.",

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tamiz.api import Site, SiteKind, TechniqueConfig
+from tamiz.api import POLICY_ONLY, Site, SiteKind, TechniqueConfig
 
 
 class SeedDeltaConfig(TechniqueConfig):
@@ -25,12 +25,19 @@ class SeedDeltaConfig(TechniqueConfig):
     base_bits: Literal[3, 4] = Field(
         4, description="Bits per weight of base=seedlm. 3 tries 2^11 seeds per block, 4 tries 2^16."
     )
-    depth: int = Field(2, ge=1, le=16, description="Number of factors of base=hadamard.")
+    depth: int = Field(
+        2,
+        ge=1,
+        le=16,
+        description="Number of factors of base=hadamard.",
+        json_schema_extra=POLICY_ONLY,
+    )
     perm_trials: int = Field(
         8,
         ge=1,
         le=1024,
         description="Number of seeds tried for base=hadamard; the best one is kept.",
+        json_schema_extra=POLICY_ONLY,
     )
     row_scale: bool = Field(
         True, description="Scale the base by one factor per output. false: one factor per weight."

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from tamiz.api import TechniqueConfig
+from tamiz.api import POLICY_ONLY, TechniqueConfig
 
 
 class Limits(NamedTuple):
@@ -31,6 +31,8 @@ _DEFAULT, _KEEP_ALONE = Limits(640, 0.08, 0.2, 0.625), Limits(0, 0.0, 0.0, 1.0)
 
 class StatePackConfig(TechniqueConfig):
     """How keys are sketched and how many are kept."""
+
+    removed: ClassVar = {"exact_layers": 0}
 
     mode: Literal["binary", "ternary"] = Field(
         "binary",
@@ -62,12 +64,14 @@ class StatePackConfig(TechniqueConfig):
         le=1,
         description="Keys kept for their score, as a fraction of the context; the larger of this "
         "and `keep` counts. By default 0.08.",
+        json_schema_extra=POLICY_ONLY,
     )
     late_part: float | None = Field(
         None,
         ge=0,
         le=1,
         description="Last part of the layers, in which fewer keys are kept. By default 0.2.",
+        json_schema_extra=POLICY_ONLY,
     )
     late_share: float | None = Field(
         None,
@@ -75,17 +79,20 @@ class StatePackConfig(TechniqueConfig):
         le=1,
         description="Keys kept in the last part of the layers, as a share of those kept in the "
         "others. By default 0.625.",
+        json_schema_extra=POLICY_ONLY,
     )
-    recent: int = Field(64, ge=1, description="Last keys that are always kept, in tokens.")
+    recent: int = Field(
+        64,
+        ge=1,
+        description="Last keys that are always kept, in tokens.",
+        json_schema_extra=POLICY_ONLY,
+    )
     density: float = Field(
         0.4,
         gt=0,
         le=1,
         description="Largest fraction of the keys that the filter may keep. A step that would keep "
         "more attends to all keys.",
-    )
-    exact_layers: int = Field(
-        0, ge=0, description="First layers that always attend to all keys, in layers."
     )
 
     def limits(self) -> Limits:

@@ -17,10 +17,10 @@ def fit(site: Site, weight: Any, statistics: Any, config: StatePackConfig) -> Fi
     """Turns the configuration into attributes of the op; nothing is fitted.
 
     Raises:
-        FitError: The layer is one of those that stay exact.
+        FitError: The attention is in no layer.
     """
-    if site.layer is None or site.layer < config.exact_layers:
-        raise FitError(f"the first {config.exact_layers} layers stay exact")
+    if site.layer is None:
+        raise FitError("it is in no layer")
     ternary = config.mode == "ternary"
     keep, keep_fraction = kept(site, config)
     attributes = {
@@ -45,7 +45,7 @@ def kept(site: Site, config: StatePackConfig) -> tuple[int, float]:
 
 def effect(site: Site, config: StatePackConfig, cost: Cost, keys: int) -> Cost:
     """A step reads the bits of every key, and the keys and values that it keeps."""
-    if site.layer is None or site.layer < config.exact_layers:
+    if site.layer is None:
         return cost
     keep, keep_fraction = kept(site, config)
     planes = 2 if config.mode == "ternary" else 1

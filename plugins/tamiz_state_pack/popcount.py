@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tamiz.api import Fit, FitError, GraphEditor, Site, Statistics, TechniqueConfig
+from tamiz.api import POLICY_ONLY, Fit, FitError, GraphEditor, Site, Statistics, TechniqueConfig
 from tamiz_ops.formats import GROUP
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class PopcountConfig(TechniqueConfig):
         le=4,
         description="Largest input that counts as zero, in mean sizes of its group of 32 inputs, "
         "used with `ternary`.",
+        json_schema_extra=POLICY_ONLY,
     )
     density: float = Field(
         1.0,

@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tamiz.api import Cost, Fit, FitError, GraphEditor, Site, Statistics, TechniqueConfig, input_of
+from tamiz.api import (
+    POLICY_ONLY,
+    Cost,
+    Fit,
+    FitError,
+    GraphEditor,
+    Site,
+    Statistics,
+    TechniqueConfig,
+    input_of,
+)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -33,6 +43,7 @@ class ZeroMaskConfig(TechniqueConfig):
         le=4096,
         description="Inputs that are skipped together, if their length is at most `eps`. By "
         "default the block of the weights, which the plan shows: 1 with block-quant.",
+        json_schema_extra=POLICY_ONLY,
     )
     density: float = Field(
         0.3,

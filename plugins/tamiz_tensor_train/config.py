@@ -1,10 +1,10 @@
-"""Configuration of tt."""
+"""Configuration of tensor-train."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from tamiz.api import TechniqueConfig
+from tamiz.api import POLICY_ONLY, TechniqueConfig
 
 
 class TensorTrainConfig(TechniqueConfig):
@@ -15,6 +15,7 @@ class TensorTrainConfig(TechniqueConfig):
         ge=1,
         le=4,
         description="Number of cores of the tensor train; 1 stores the weight itself.",
+        json_schema_extra=POLICY_ONLY,
     )
     tolerance: float = Field(
         0.1,

@@ -1,4 +1,4 @@
-"""Declares tt."""
+"""Declares tensor-train."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from tamiz_tensor_train.fit import cost, dequantize, fit, schedule
 from tamiz_tensor_train.rewrite import rewrite
 
 TENSOR_TRAIN = api.Technique(
-    name="tt",
+    name="tensor-train",
+    former=("tt",),
     summary="Stores weights as tensor trains (TT), products of small cores.",
     standing=api.Standing.EXPERIMENTAL,
     pays="Layers trained as trains of rank 8 or less, of which none was tried; others are refused.",

@@ -1,1 +1,1 @@
-"""Technique win-attn: attention over a window of the last tokens."""
+"""Technique window-attention: attention over a window of the last tokens."""

@@ -1,4 +1,4 @@
-"""Declares win-attn: a query sees the last tokens, itself included, and the first few.
+"""Declares window-attention: a query sees the last tokens, itself included, and the first few.
 
 Softmax puts on the first tokens what it needs nowhere else: "attention sinks" (Xiao et al. 2023).
 """
@@ -30,7 +30,8 @@ def effect(site: api.Site, config: WindowConfig, cost: api.Cost, keys: int) -> a
 
 
 WINDOW_ATTENTION = api.Technique(
-    name="win-attn",
+    name="window-attention",
+    former=("win-attn",),
     summary="Attends to the last tokens and the first few only.",
     standing=api.Standing.SITUATIONAL,
     pays="Models trained with a window, or before a filter of keys such as state-pack.",

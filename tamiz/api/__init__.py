@@ -28,6 +28,7 @@ from tamiz.api.site import Site, SiteKind
 from tamiz.api.sparsity import importance, largest, largest_blocks
 from tamiz.api.statistics import Imatrix, Sensitivity, Statistics, usual
 from tamiz.api.technique import (
+    POLICY_ONLY,
     Autotune,
     Claim,
     Fit,
@@ -74,6 +75,7 @@ __all__ = [
     "OPSET_VERSION",
     "PAST",
     "POLICY",
+    "POLICY_ONLY",
     "SEQUENCES",
     "SITE",
     "TECHNIQUE",

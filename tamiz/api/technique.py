@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic.config import JsonDict
 
 import tamiz_ops
 from tamiz.api.cost import Cost
@@ -103,17 +104,36 @@ class Claim:
 
 #: Largest whole number in a configuration.
 _LARGEST = 2**31 - 1
+#: ``json_schema_extra`` of a field that few set: policies have it, help and flag tables do not.
+POLICY_ONLY: JsonDict = {"policy_only": True}
 
 
 class TechniqueConfig(BaseModel):
     """Base of every technique's configuration. Unknown keys are errors.
 
-    Each field carries a description with its unit, its range as pydantic constraints, and
-    optionally ``json_schema_extra={"flag": "--its-flag"}`` where the flag's name is not
-    ``--<technique>-<field>``. Whole numbers are at most 2³¹ − 1, which is what ops compute with.
+    Each field carries a description with its unit, and its range as pydantic constraints. Its flag
+    is ``--<technique>-<field>``; ``json_schema_extra={"flag": "--<technique>"}`` lets it share the
+    technique's switch, ``json_schema_extra=POLICY_ONLY`` leaves it to policies. Whole numbers are
+    at most 2³¹ − 1, which is what ops compute with.
+
+    Attributes:
+        removed: Settings of earlier versions that are constants now, each with its value. Policies
+            and reports that set one to that value still load.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    removed: ClassVar[Mapping[str, Any]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_removed(cls, fields: Any) -> Any:
+        if not isinstance(fields, Mapping):
+            return fields
+        for name in fields.keys() & cls.removed.keys():
+            if fields[name] != cls.removed[name]:
+                raise ValueError(f"{name} is no longer a setting; remove it")
+        return {name: value for name, value in fields.items() if name not in cls.removed}
 
     @field_validator("*", mode="after")
     @classmethod
@@ -204,6 +224,8 @@ class Identity:
     Attributes:
         name: ``block-quant``. Its switch on the command line is ``--<name>=on|off``.
         summary: One sentence for help texts and the docs.
+        former: Names that it had, or that its flags began with, in earlier versions. Policies,
+            reports and flags with them still load; help does not list them.
         version: Changes when an unchanged configuration gives other tensors.
         config: Pydantic model of the configuration, a `TechniqueConfig`.
         policy_keys: Short keys that a policy's entries may hold for this technique directly, and
@@ -215,6 +237,7 @@ class Identity:
 
     name: str
     summary: str
+    former: tuple[str, ...] = ()
     version: str = "1"
     config: type[TechniqueConfig] = NoSettings
     policy_keys: Mapping[str, str] = field(default_factory=dict)
@@ -386,9 +409,31 @@ class Technique(Planning, Graph, Offline, Claims, Where, Identity):
         return f"--{self.name}-{field.replace('_', '-')}"
 
     def flags(self) -> list[str]:
-        """All of its command-line options: its switch, which a field may share, and the fields'."""
+        """The options that help lists: its switch, which a field may share, and those of fields."""
         switch = f"--{self.name}"
-        return [switch, *(f for f in map(self.flag, self.config.model_fields) if f != switch)]
+        fields = [field for field in self.config.model_fields if not self.is_policy_only(field)]
+        return [switch, *(flag for flag in map(self.flag, fields) if flag != switch)]
+
+    def is_policy_only(self, field: str) -> bool:
+        """Whether help and flag tables leave a field of the configuration to policies."""
+        extra = self.config.model_fields[field].json_schema_extra
+        return isinstance(extra, dict) and bool(extra.get("policy_only"))
+
+    def accepted(self) -> dict[str, list[str]]:
+        """Every option that the command line takes for each field, the switch under ``""``.
+
+        The first one is the current name; those of earlier versions follow, also for settings that
+        were removed.
+        """
+        found = {"": [f"--{name}" for name in (self.name, *self.former)]}
+        for setting in (*self.config.model_fields, *self.config.removed):
+            dashed = setting.replace("_", "-")
+            flag = f"--{self.name}-{dashed}"
+            if setting in self.config.model_fields:
+                flag = self.flag(setting)
+            if flag not in found[""]:
+                found[setting] = [flag, *(f"--{former}-{dashed}" for former in self.former)]
+        return found
 
     def fits(self, site: Site) -> bool:
         """Whether the technique can act at `site` at all."""

@@ -44,17 +44,27 @@ def settings(technique: Technique) -> list[Setting]:
     switch = [Setting(f"--{technique.name}", "on | off", _on(technique), technique.summary)]
     fields = []
     for field in technique.config.model_fields:
-        made = Setting(
-            technique.flag(field),
-            values(schema[field]),
-            _default(schema[field].get("default")),
-            schema[field].get("description", ""),
-        )
+        if technique.is_policy_only(field):
+            continue
+        made = _setting(technique.flag(field), schema[field])
         if made.flag == switch[0].flag:
             switch = [made._replace(values=f"on | off | {made.values}", default=_on(technique))]
         else:
             fields.append(made)
     return switch + fields
+
+
+def policy_keys(technique: Technique) -> list[Setting]:
+    """The settings that only policies list, each under its key."""
+    schema = technique.config.model_json_schema()["properties"]
+    keys = [field for field in schema if technique.is_policy_only(field)]
+    return [_setting(key, schema[key]) for key in keys]
+
+
+def _setting(name: str, schema: Mapping[str, Any]) -> Setting:
+    return Setting(
+        name, values(schema), _default(schema.get("default")), schema.get("description", "")
+    )
 
 
 def _on(technique: Technique) -> str:

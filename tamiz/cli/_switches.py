@@ -15,7 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Techniques(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """Names of techniques, ``kwta,win-attn``."""
+    """Names of techniques, ``kwta,window-attention``."""
 
     name = "techniques"
 
@@ -27,7 +27,7 @@ class Techniques(click.ParamType):  # type: ignore[type-arg]  # generic in new v
             return value
         names = tuple(name.strip() for name in str(value).split(",")) if value else ()
         if not all(names):
-            self.fail(f"{value!r} has an empty name, expected a list such as kwta,win-attn")
+            self.fail(f"{value!r} has an empty name, expected a list such as kwta,window-attention")
         return names
 
 

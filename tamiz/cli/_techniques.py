@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._settings import settings, write_techniques
+from tamiz.cli._settings import policy_keys, settings, write_techniques
 from tamiz.files.errors import TamizError, did_you_mean
 
 if TYPE_CHECKING:
@@ -132,7 +132,11 @@ def _with_values(args: list[str], techniques: Mapping[str, Technique]) -> list[s
     A switch is bare at the end, before another option, and before a path that exists: that is the
     command's own argument.
     """
-    switches = {f"--{name}": _switch_values(technique) for name, technique in techniques.items()}
+    switches = {
+        flag: _switch_values(technique)
+        for technique in techniques.values()
+        for flag in technique.accepted()[""]
+    }
     made: list[str] = []
     for index, argument in enumerate(args):
         if argument == "--":
@@ -172,13 +176,12 @@ def choices(ctx: click.Context, values: Mapping[str, Any], name: str | None = No
         mode = _mode(technique)
         fields = {
             field: parse_value(text)
-            for field in technique.config.model_fields
-            if field != mode and (text := values[_key(key, field)]) is not None
+            for field in technique.accepted()
+            if field and (text := values[_key(key, field)]) is not None
         }
         if switch in _OFF and fields:
-            raise TamizError(
-                f"{technique.flag(next(iter(fields)))} has no effect with --{key}={switch}"
-            )
+            flag = technique.accepted()[next(iter(fields))][0]
+            raise TamizError(f"{flag} has no effect with --{key}={switch}")
         if mode is not None and switch not in (None, "on", *_OFF):
             fields[mode] = switch
         if switch in _OFF:
@@ -243,24 +246,23 @@ def _switch_values(technique: Technique) -> list[str]:
 
 
 def _options(technique: Technique) -> list[click.Option]:
-    """The switch and the settings of a technique; hidden, as the help has one line for all."""
-    mode = _mode(technique)
-    names = {f"--{technique.name}": _key(technique.name)} | {
-        technique.flag(field): _key(technique.name, field)
-        for field in technique.config.model_fields
-        if field != mode
-    }
-    switch = click.Choice(_switch_values(technique))
-    return [
-        click.Option(
-            [setting.flag, names[setting.flag]],
-            type=switch if index == 0 else click.STRING,
-            metavar=None if index == 0 else setting.values,
-            help=f"{setting.effect}  [default: {setting.default}]",
-            hidden=True,
+    """The switch and the settings of a technique; hidden, as the help has one line for all.
+
+    Each also takes its names of earlier versions.
+    """
+    schema = technique.config.model_json_schema()["properties"]
+    made = []
+    for field, flags in technique.accepted().items():
+        effect = schema.get(field, {}).get("description", "A setting of earlier versions.")
+        made.append(
+            click.Option(
+                [*flags, _key(technique.name, field)],
+                type=click.STRING if field else click.Choice(_switch_values(technique)),
+                help=effect if field else technique.summary,
+                hidden=True,
+            )
         )
-        for index, setting in enumerate(settings(technique))
-    ]
+    return made
 
 
 def _help_technique() -> click.Option:
@@ -289,10 +291,12 @@ def find_technique(ctx: click.Context, name: str) -> Technique:
     Raises:
         TamizError: There is none.
     """
-    known = techniques(ctx)
-    plain = name.removeprefix("--")
+    from tamiz.planning.choice import by_any_name
+
+    installed = techniques(ctx)
+    known, plain = by_any_name(installed), name.removeprefix("--")
     if plain not in known:
-        listed = ", ".join(known) or "none"
+        listed = ", ".join(installed) or "none"
         raise TamizError(
             f"unknown technique {plain!r}, installed: {listed}{did_you_mean(plain, known)}"
         )
@@ -300,11 +304,17 @@ def find_technique(ctx: click.Context, name: str) -> Technique:
 
 
 def print_technique(technique: Technique) -> None:
-    """Prints what a technique does and all of its settings."""
-    from tamiz.cli._output import print_table
-
+    """Prints what a technique does, its flags, and the names of the keys that policies add."""
     click.echo(f"{technique.name}: {technique.summary}")
     click.echo(f"Standing: {technique.standing.value}. Pays: {technique.pays or 'not measured.'}")
-    switched = "on" if technique.default else "off"
-    click.echo(f"Switched {switched} by default. --{technique.name} switches it on.")
-    print_table(["setting", "values", "default", "effect"], settings(technique))
+    formatter = click.HelpFormatter(width=100)
+    rows = [
+        (setting.flag, f"{setting.effect}  [{setting.values}; default: {setting.default}]")
+        for setting in settings(technique)
+    ]
+    formatter.write_paragraph()
+    formatter.write_dl(rows)
+    if keys := ", ".join(key.flag for key in policy_keys(technique)):
+        formatter.write_paragraph()
+        formatter.write_text(f"Policies can also set {keys}: docs/reference/techniques.md.")
+    click.echo(formatter.getvalue().rstrip())

@@ -70,7 +70,9 @@ def command(ctx: click.Context, topic: str | None) -> None:
 
 
 def _print_technique(ctx: click.Context, topic: str, others: list[str]) -> None:
-    known = techniques(ctx)
+    from tamiz.planning.choice import by_any_name
+
+    known = by_any_name(techniques(ctx))
     name = topic.removeprefix("--")
     if name not in known:
         raise TamizError(

@@ -48,9 +48,9 @@ class Choice:
             if first["type"] == "extra_forbidden":
                 close = did_you_mean(name, technique.config.model_fields)
                 raise TamizError(f"{technique.name}: unknown setting {name!r}{close}") from error
-            if name not in technique.config.model_fields:
-                raise TamizError(f"{technique.name}: {first['msg']}") from error
             expected = first["msg"].removeprefix("Value error, ")
+            if name not in technique.config.model_fields:
+                raise TamizError(f"{technique.name}: {expected}") from error
             expected = expected.replace("Input should be", "expected")
             raise TamizError(f"{technique.flag(name)}={first['input']}: {expected}") from error
 
@@ -71,6 +71,12 @@ class Choice:
             value = getattr(self.config, claim.block)
             return None if value is None else int(value)
         return claim.block
+
+
+def by_any_name(techniques: Mapping[str, Technique]) -> dict[str, Technique]:
+    """Techniques also by the names of earlier versions, which old files hold."""
+    former = {old: one for one in techniques.values() for old in one.former}
+    return former | dict(techniques)
 
 
 def step_rows(choices: Iterable[Choice]) -> int | None:
@@ -94,6 +100,7 @@ def built_step_rows(
             them. One that is not installed, or takes other settings, counts as acting on steps of
             one token.
     """
+    known = by_any_name(known)
     try:
         choices = [Choice.of(known[name], about["config"]) for name, about in built.items()]
     except (KeyError, TamizError):

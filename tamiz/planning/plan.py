@@ -12,7 +12,7 @@ from tamiz.api.cost import Cost
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Resource, Technique
 from tamiz.files.errors import TamizError, blaming, did_you_mean
-from tamiz.planning.choice import Choice
+from tamiz.planning.choice import Choice, by_any_name
 from tamiz.planning.policy import Policy, Rules
 from tamiz.planning.resolver import Conflict, Resolution, SitePlan, resolve
 from tamiz.survey.survey import Survey
@@ -87,7 +87,11 @@ def choose(
     Raises:
         TamizError: An unknown technique or field, or a value outside of its range.
     """
-    wanted = wanted or {}
+    known_as = by_any_name(techniques)
+    wanted = {
+        known_as[name].name if name in known_as else name: fields
+        for name, fields in (wanted or {}).items()
+    }
     if unknown := sorted(set(wanted) - set(techniques)):
         known = ", ".join(techniques) or "none"
         close = did_you_mean(unknown[0], techniques)

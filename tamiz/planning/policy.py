@@ -26,6 +26,7 @@ from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Technique
 from tamiz.files.errors import TamizError, did_you_mean
 from tamiz.files.located_json import LocatedJson
+from tamiz.planning.former import updated
 from tamiz.planning.policy_schema import KEY_OF_SCHEMA, PATTERN, SHORT, check, layers_of, matches
 
 
@@ -210,6 +211,7 @@ def read_policy(path: Path, techniques: Mapping[str, Technique], sites: Sequence
             technique refuses, or ``strip`` where nothing can be stripped.
     """
     located = LocatedJson(path)
+    located.value = updated(located.value, techniques)
     check(located.value, located, techniques)
     layers = {site.layer for site in sites if site.layer is not None}
     for index, part in enumerate(located.value.get("ranges", [])):

@@ -30,7 +30,7 @@ BUILDS = """
 import sys
 from kit.command_line import ok
 dense, folder, *names = sys.argv[1:]
-ok("build", dense, "-o", f"{folder}/int4", "--block-quant", "--tt=off")
+ok("build", dense, "-o", f"{folder}/int4", "--block-quant", "--tensor-train=off")
 ok("calibrate", dense, "-o", f"{folder}/calibration", "--text", f"{dense}/../text")
 for name in names:
     limits = ("--calibration", f"{folder}/calibration", "--max-mb", "0.1")

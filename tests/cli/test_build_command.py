@@ -177,8 +177,10 @@ def test_build_of_what_cannot_be_exported_leaves_nothing(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("value", [2**31, -(2**31), 2**63 - 1, 2**200])
 def test_whole_numbers_fit_an_op(tiny_dense: Path, tmp_path: Path, value: int) -> None:
-    reason = refused("build", tiny_dense, "-o", tmp_path / "out", f"--win-attn-tokens={value}")
-    assert f"--win-attn-tokens={value}: expected " in reason
+    reason = refused(
+        "build", tiny_dense, "-o", tmp_path / "out", f"--window-attention-tokens={value}"
+    )
+    assert f"--window-attention-tokens={value}: expected " in reason
     policy = tmp_path / "policy.json"
     techniques = {"state-pack": {"enable": True, "keep": value}}
     policy.write_text(json.dumps({"version": 1, "defaults": {"techniques": techniques}}))

@@ -277,12 +277,12 @@ def test_python_runs_it_as_a_module() -> None:
 
 
 def test_a_bare_switch_means_on(tiny_dense: Path) -> None:
-    by_value = ok("plan", tiny_dense, "--win-attn=on", "--json")
-    assert '"win-attn"' in by_value
-    assert ok("plan", tiny_dense, "--win-attn", "--json") == by_value
-    assert ok("plan", "--win-attn", tiny_dense, "--json") == by_value
-    assert ok("plan", "--win-attn", "on", tiny_dense, "--json") == by_value
-    off = ok("plan", "--win-attn", "off", tiny_dense, "--json")
+    by_value = ok("plan", tiny_dense, "--window-attention=on", "--json")
+    assert '"window-attention"' in by_value
+    assert ok("plan", tiny_dense, "--window-attention", "--json") == by_value
+    assert ok("plan", "--window-attention", tiny_dense, "--json") == by_value
+    assert ok("plan", "--window-attention", "on", tiny_dense, "--json") == by_value
+    off = ok("plan", "--window-attention", "off", tiny_dense, "--json")
     assert off == ok("plan", tiny_dense, "--json")
 
 
@@ -300,9 +300,9 @@ def test_help_of_a_technique_shows_all_settings() -> None:
     assert ok("build", "--help-technique", "kwta") == text
     assert ok("help", "--", "--kwta") == text
     words = " ".join(text.split())
-    assert "--kwta-block integer ≥ 1, ≤ 4096 unset " in words
-    assert "--kwta-select threshold | topk | mass threshold" in words
-    assert "--kwta-weighted true | false true" in words
+    assert "[integer ≥ 1, ≤ 4096; default: unset]" in words
+    assert "[threshold | topk | mass; default: threshold]" in words
+    assert "Policies can also set max_keep, mass, first, weighted, center" in words
     assert "did you mean 'kwta'?" in refused("build", "--help-technique", "kvta")
 
 

@@ -15,7 +15,7 @@ def test_losses_that_are_not_finite_are_null(
     dense_dir: Path, shared_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def largest(self: SharedSequence, token: int) -> np.ndarray:
-        """Logits as `--head-fill=-inf` leaves them."""
+        """Logits as `--head-shortlist-fill=-inf` leaves them."""
         logits = step(self, token)
         return np.where(logits >= np.sort(logits)[-8], logits, -np.inf)
 

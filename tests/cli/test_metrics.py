@@ -25,10 +25,10 @@ PROMPT, COUNT = "hello world " * 6, 5
 @pytest.fixture
 def bundle(plugins: Plugins, tiny_dense: Path) -> Path:
     """The tiny model with masks and a window."""
-    needs("kwta", "win-attn")
+    needs("kwta", "window-attention")
     calibration = tiny_dense.parent / "calibration.safetensors"
     calibrate_bundle(tiny_dense, calibration, plugins)
-    options: dict[str, Any] = {"kwta": {"k": 0.7, "temp": 0.5}, "win_attn": {"tokens": 8}}
+    options: dict[str, Any] = {"kwta": {"k": 0.7, "temp": 0.5}, "window_attention": {"tokens": 8}}
     return built(plugins, tiny_dense, "built", calibration, **options)
 
 

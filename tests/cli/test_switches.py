@@ -21,8 +21,8 @@ PROMPT = "hello " * 12
 @pytest.fixture
 def bundles(plugins: Plugins, tiny_dense: Path) -> tuple[Path, Path]:
     """The tiny model with a window and without."""
-    needs("win-attn")
-    window = built(plugins, tiny_dense, "window", win_attn=WINDOW)
+    needs("window-attention")
+    window = built(plugins, tiny_dense, "window", window_attention=WINDOW)
     return window, built(plugins, tiny_dense, "plain")
 
 
@@ -38,14 +38,14 @@ def test_run_without_a_technique(bundles: tuple[Path, Path]) -> None:
     rest = ["--prompt", PROMPT, "--max-new-tokens", 12]
     expected = output("run", plain, *rest)
     assert output("run", window, *rest) != expected
-    assert output("run", window, *rest, "--without", "win-attn") == expected
-    assert output("run", window, *rest, env={"TAMIZ_WITHOUT": "win-attn"}) == expected
+    assert output("run", window, *rest, "--without", "window-attention") == expected
+    assert output("run", window, *rest, env={"TAMIZ_WITHOUT": "window-attention"}) == expected
 
 
 def test_chat_without_a_technique(bundles: tuple[Path, Path]) -> None:
     window, plain = bundles
     expected = output("chat", plain, "--max-new-tokens", 12, input=PROMPT)
-    rest = ["--max-new-tokens", 12, "--without", "win-attn"]
+    rest = ["--max-new-tokens", 12, "--without", "window-attention"]
     assert output("chat", window, *rest, input=PROMPT) == expected
 
 
@@ -59,8 +59,8 @@ def test_eval_and_bench_without_a_technique(
     rest = ["--text", text, "--windows", 1, "--json"]
     expected = json.loads(output("eval", plain, *rest))
     assert json.loads(output("eval", window, *rest))["ppl"] != expected["ppl"]
-    assert json.loads(output("eval", window, *rest, "--without", "win-attn")) == expected
-    rest = ["--against", plain, "--without", "win-attn", "--context", 16, "--json"]
+    assert json.loads(output("eval", window, *rest, "--without", "window-attention")) == expected
+    rest = ["--against", plain, "--without", "window-attention", "--context", 16, "--json"]
     assert json.loads(output("bench", window, *rest))["ratio"]["decode_tok_s"]["16"] > 0
 
 
@@ -69,7 +69,7 @@ def slower(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step with the window takes 1.25 times as long."""
     monkeypatch.setattr(
         "tamiz.runtime.gains._seconds",
-        lambda sequence, token, off, clock: 4.0 if "win-attn" in off else 5.0,
+        lambda sequence, token, off, clock: 4.0 if "window-attention" in off else 5.0,
     )
 
 
@@ -83,9 +83,11 @@ def test_run_switches_off_what_is_slower(bundles: tuple[Path, Path]) -> None:
     found = json.loads(result.stdout)
     assert found["text"] == expected["text"]
     context = found["prompt_tokens"]
-    assert found["switched_off"] == {"win-attn": {"ratio": 1.25, "spread": 0, "context": context}}
+    assert found["switched_off"] == {
+        "window-attention": {"ratio": 1.25, "spread": 0, "context": context}
+    }
     assert result.stderr.splitlines() == [
-        "auto: switched off win-attn (a step takes 1.25 ± 0.00 times as long with it), "
+        "auto: switched off window-attention (a step takes 1.25 ± 0.00 times as long with it), "
         f"measured at {context} tokens"
     ]
     assert "switched_off" not in expected
@@ -99,7 +101,7 @@ def test_chat_switches_off_what_is_slower(bundles: tuple[Path, Path]) -> None:
     command = ["chat", str(window), *rest, "--without", "auto"]
     result = CliRunner().invoke(main, command, input=PROMPT)
     assert result.stdout == expected
-    assert result.stderr.count("auto: switched off win-attn") == 1
+    assert result.stderr.count("auto: switched off window-attention") == 1
 
 
 def test_auto_where_nothing_can_be_switched_off(bundles: tuple[Path, Path]) -> None:
@@ -114,7 +116,7 @@ def test_bench_measures_at_each_context(bundles: tuple[Path, Path]) -> None:
     result = CliRunner().invoke(main, command)
     found = json.loads(result.stdout)["switched_off"]
     assert set(found) == {"16", "20"}
-    assert all(set(each) <= {"win-attn"} for each in found.values())
+    assert all(set(each) <= {"window-attention"} for each in found.values())
     assert "measured at 16 tokens" in result.stderr
     assert "measured at 20 tokens" in result.stderr
 
@@ -132,8 +134,8 @@ def test_names_that_are_refused(bundles: tuple[Path, Path]) -> None:
     window, _ = bundles
     for names, reason in {
         "kwta": "kwta cannot be switched off: the bundle does not use it",
-        "win-attn,block-quant": "block-quant cannot be switched off: the bundle stores nothing",
-        "win-attn,": "has an empty name",
+        "window-attention,block-quant": "block-quant cannot be switched off: the bundle stores",
+        "window-attention,": "has an empty name",
     }.items():
         result = CliRunner().invoke(main, ["run", str(window), "hi", "--without", names])
         assert result.exit_code == 2

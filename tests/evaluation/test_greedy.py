@@ -98,7 +98,7 @@ def test_a_model_repeats_its_answers(dense: Model, prompts: Path) -> None:
 def window(dense_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle that reads the last two tokens only."""
     target = tmp_path_factory.mktemp("window") / "built"
-    narrow = ("--win-attn=on", "--win-attn-tokens=2", "--win-attn-sinks=0")
+    narrow = ("--window-attention=on", "--window-attention-tokens=2", "--window-attention-sinks=0")
     ok("build", dense_dir, "-o", target, *narrow, "--max-dppl=off")
     return target
 

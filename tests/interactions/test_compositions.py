@@ -69,9 +69,9 @@ def test_packed_weights_are_the_model(compose: Compose) -> None:
 
 
 def test_packed_weights_and_a_window(compose: Compose) -> None:
-    needs("block-quant", "win-attn")
-    made = compose("--win-attn-tokens=12")
-    assert made.order("layers.0.attention") == ["win-attn"]
+    needs("block-quant", "window-attention")
+    made = compose("--window-attention-tokens=12")
+    assert made.order("layers.0.attention") == ["window-attention"]
     made.llama.sees = window(12)
     made.check()
 
@@ -81,7 +81,7 @@ def test_packed_weights_and_a_window(compose: Compose) -> None:
     [
         (
             "proc-sparse",
-            ("--proc-fanout=2", "--proc-shed-eps=0"),
+            ("--proc-sparse-fanout=2", "--proc-sparse-shed-eps=0"),
             {"fanout": 2, "shed_eps": 0},
             True,
         ),
@@ -93,8 +93,8 @@ def test_one_owner_of_the_weights_and_a_window(
     compose: Compose, technique: str, flags: tuple[str, ...], fields: dict[str, Any], exact: bool
 ) -> None:
     """proc-sparse + window attention, and the other owners: they meet nowhere, and both count."""
-    needs(technique, "win-attn")
-    made = compose(f"--{technique}=on", *flags, "--win-attn-tokens=12", exact=exact)
+    needs(technique, "window-attention")
+    made = compose(f"--{technique}=on", *flags, "--window-attention-tokens=12", exact=exact)
     made.use_weights_of(technique, **fields)
     made.llama.sees = window(12)
     made.check()
@@ -103,12 +103,14 @@ def test_one_owner_of_the_weights_and_a_window(
 @pytest.mark.parametrize("mode", ["binary", "ternary"])
 def test_a_window_and_then_a_filter(compose: Compose, mode: str) -> None:
     """keys is narrowed in order: the filter chooses among what the window leaves."""
-    needs("state-pack", "win-attn")
+    needs("state-pack", "window-attention")
     flags = ("--state-pack-keep=8", "--state-pack-recent=4", "--state-pack-density=1")
     made = compose(
-        f"--state-pack={mode}", *flags, "--state-pack-exact-layers=0", "--win-attn-tokens=30"
+        f"--state-pack={mode}",
+        *flags,
+        "--window-attention-tokens=30",
     )
-    assert made.order("layers.1.attention") == ["win-attn", "state-pack"]
+    assert made.order("layers.1.attention") == ["window-attention", "state-pack"]
     ternary = {"ternary": 1, "epsilon": 0.5} if mode == "ternary" else {}
     choice = {"window": 30, "sinks": 4, "keep": 8, "recent": 4, "density": 1.0}
     filtered(made, mode=mode, **choice, **ternary, query_bits=4)
@@ -117,10 +119,10 @@ def test_a_window_and_then_a_filter(compose: Compose, mode: str) -> None:
 
 def test_a_window_and_a_filter_over_a_cache_of_8_bits(compose: Compose) -> None:
     """What narrows the keys goes first; the cache is written and read in 8 bits all the same."""
-    needs("state-pack", "win-attn", "kv-int8")
+    needs("state-pack", "window-attention", "kv-int8")
     flags = ("--state-pack-keep=8", "--state-pack-recent=4", "--state-pack-density=1")
-    made = compose("--kv-int8=on", "--state-pack=on", *flags, "--win-attn-tokens=30")
-    assert made.order("layers.1.attention") == ["win-attn", "state-pack", "kv-int8"]
+    made = compose("--kv-int8=on", "--state-pack=on", *flags, "--window-attention-tokens=30")
+    assert made.order("layers.1.attention") == ["window-attention", "state-pack", "kv-int8"]
     choice = {"window": 30, "sinks": 4, "keep": 8, "recent": 4, "density": 1.0}
     filtered(made, mode="binary", **choice, query_bits=4, cache_bits=8)
     # Activations of 16 bits round some bytes to the other side, which changes close choices.
@@ -135,16 +137,15 @@ def test_a_filter_that_would_keep_too_much_rests(compose: Compose) -> None:
         "--state-pack=on",
         "--state-pack-keep=8",
         "--state-pack-recent=4",
-        "--state-pack-exact-layers=0",
         "--state-pack-density=0.1",
     )
     made.check()
 
 
 def test_a_sparse_filter_after_a_window(compose: Compose) -> None:
-    needs("key-filter", "win-attn")
-    made = compose("--sdr-keep=8", "--win-attn-tokens=30")
-    assert made.order("layers.0.attention") == ["win-attn", "key-filter"]
+    needs("key-filter", "window-attention")
+    made = compose("--key-filter-keep=8", "--window-attention-tokens=30")
+    assert made.order("layers.0.attention") == ["window-attention", "key-filter"]
     # 64 recent keys and the first ones are all that the window leaves
     made.llama.sees = window(30)
     made.check()
@@ -157,7 +158,7 @@ def test_a_sparse_filter_after_a_window(compose: Compose) -> None:
         (
             "proc-sparse",
             32,
-            ("--proc-sparse=on", "--proc-fanout=2", "--proc-shed-eps=0"),
+            ("--proc-sparse=on", "--proc-sparse-fanout=2", "--proc-sparse-shed-eps=0"),
             {"fanout": 2, "shed_eps": 0},
         ),
         ("ternary", 16, ("--ternary=on", "--ternary-max-error=1"), {"max_error": 1}),
@@ -172,7 +173,7 @@ def test_a_mask_on_the_blocks_that_exist(
     fields: dict[str, Any],
 ) -> None:
     """kwta + proc-sparse: what is computed is what both have; and kwta on packed weights."""
-    needs("kwta", owner, "win-attn")
+    needs("kwta", owner, "window-attention")
     made = compose(
         f"--calibration={calibration}",
         *flags,
@@ -182,7 +183,7 @@ def test_a_mask_on_the_blocks_that_exist(
         f"--kwta-block={block}",
         "--kwta-center=false",
         "--kwta-weighted=false",
-        "--win-attn-tokens=12",
+        "--window-attention-tokens=12",
         # attention's weights, which get no mask, are packed in tiles, smaller than planned
         exact=owner != "block-quant",
     )
@@ -202,18 +203,17 @@ def test_a_shortlist_on_packed_weights_a_window_and_a_filter(
     compose: Compose, calibration: Path
 ) -> None:
     """Several techniques on one model: int4, head shortlist, window, then filter."""
-    needs("block-quant", "head-shortlist", "state-pack", "win-attn")
+    needs("block-quant", "head-shortlist", "state-pack", "window-attention")
     made = compose(
         f"--calibration={calibration}",
-        "--head-keep=64",
-        "--head-dims=64",
-        "--head-rows=1",
+        "--head-shortlist-keep=64",
+        "--head-shortlist-dims=64",
+        "--head-shortlist-rows=1",
         "--state-pack=binary",
         "--state-pack-keep=8",
         "--state-pack-recent=4",
         "--state-pack-density=1",
-        "--state-pack-exact-layers=0",
-        "--win-attn-tokens=30",
+        "--window-attention-tokens=30",
     )
     assert made.order("output") == ["block-quant", "head-shortlist"]
     window_and_keep = {"window": 30, "sinks": 4, "keep": 8, "recent": 4, "density": 1.0}

@@ -15,11 +15,11 @@ pytestmark = pytest.mark.slow
 #: Flags, the techniques that meet, rule, what the reason has to name.
 ROWS = [
     ("--proc-sparse=on --seed-delta=on", ("proc-sparse", "seed-delta"), "one-owner", "weights"),
-    ("--proc-sparse=on --tt=on", ("proc-sparse", "tt"), "one-owner", "weights"),
+    ("--proc-sparse=on --tensor-train=on", ("proc-sparse", "tensor-train"), "one-owner", "weights"),
     ("--proc-sparse=on --ternary=on", ("proc-sparse", "ternary"), "one-owner", "weights"),
     ("--seed-delta=on --ternary=on", ("seed-delta", "ternary"), "one-owner", "weights"),
     (
-        "--event-driven=on --event-block=24 --ternary=on",
+        "--event-driven=on --event-driven-block=24 --ternary=on",
         ("event-driven", "ternary"),
         "one-partition",
         "blocks of 24",
@@ -43,8 +43,8 @@ ROWS = [
         "one-owner",
         "budget",
     ),
-    ("--seed-delta=on --tt=on", ("seed-delta", "tt"), "one-owner", "weights"),
-    ("--block-quant=on --tt=on", ("block-quant", "tt"), "one-owner", "weights"),
+    ("--seed-delta=on --tensor-train=on", ("seed-delta", "tensor-train"), "one-owner", "weights"),
+    ("--block-quant=on --tensor-train=on", ("block-quant", "tensor-train"), "one-owner", "weights"),
     ("--state-pack=on --key-filter=on", ("key-filter", "state-pack"), "one-owner", "sketch"),
     (
         "--event-attention=on --state-pack=on",
@@ -58,12 +58,17 @@ ROWS = [
         "required-capability",
         "packed-tiles",
     ),
-    ("--kwta=on --tt=on", ("kwta",), "required-capability", "skippable-blocks"),
+    ("--kwta=on --tensor-train=on", ("kwta",), "required-capability", "skippable-blocks"),
     ("--kwta=on --block-quant=off", ("kwta",), "required-capability", "skippable-blocks"),
-    ("--event-driven=on --tt=on", ("event-driven",), "required-capability", "skippable-blocks"),
     (
-        "--event-driven=on --win-attn=on",
-        ("event-driven", "win-attn"),
+        "--event-driven=on --tensor-train=on",
+        ("event-driven",),
+        "required-capability",
+        "skippable-blocks",
+    ),
+    (
+        "--event-driven=on --window-attention=on",
+        ("event-driven", "window-attention"),
         "excluded-capability",
         "windows",
     ),
@@ -74,8 +79,8 @@ ROWS = [
         "chosen-keys",
     ),
     (
-        "--event-attention=on --win-attn=on",
-        ("event-attention", "win-attn"),
+        "--event-attention=on --window-attention=on",
+        ("event-attention", "window-attention"),
         "excluded-capability",
         "windows",
     ),

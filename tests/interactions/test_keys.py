@@ -22,8 +22,8 @@ def plan(plugins: Plugins, *names: str, others: tuple[Technique, ...] = ()) -> l
 
 
 def test_a_window_comes_before_the_filter(plugins: Plugins) -> None:
-    assert plan(plugins, "state-pack", "win-attn") == ["win-attn", "state-pack"]
-    assert plan(plugins, "key-filter", "win-attn") == ["win-attn", "key-filter"]
+    assert plan(plugins, "state-pack", "window-attention") == ["window-attention", "state-pack"]
+    assert plan(plugins, "key-filter", "window-attention") == ["window-attention", "key-filter"]
 
 
 def test_keys_have_one_sketch(plugins: Plugins) -> None:
@@ -44,7 +44,7 @@ def stub(name: str, **declared: Any) -> Technique:
     )
 
 
-@pytest.mark.parametrize("narrowing", ["state-pack", "win-attn", "key-filter"])
+@pytest.mark.parametrize("narrowing", ["state-pack", "window-attention", "key-filter"])
 def test_who_needs_all_keys_conflicts_with_who_narrows_them(
     plugins: Plugins, narrowing: str
 ) -> None:
@@ -55,6 +55,6 @@ def test_who_needs_all_keys_conflicts_with_who_narrows_them(
 
 def test_who_works_on_windows_needs_the_window(plugins: Plugins) -> None:
     windows = stub("on-windows", claims=(), requires=frozenset({"windows", "refine"}))
-    assert "on-windows" in plan(plugins, "win-attn", "state-pack", others=(windows,))
+    assert "on-windows" in plan(plugins, "window-attention", "state-pack", others=(windows,))
     with pytest.raises(ConflictError, match="requires windows"):
         plan(plugins, "state-pack", others=(windows,))

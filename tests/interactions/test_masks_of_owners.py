@@ -19,13 +19,17 @@ pytestmark = pytest.mark.slow
 
 #: Flags of an owner, the fields that they set, its block.
 OWNERS: dict[str, tuple[tuple[str, ...], dict[str, Any], int]] = {
-    "proc-sparse": (("--proc-sparse=on", "--proc-shed-eps=0"), {"shed_eps": 0}, 32),
+    "proc-sparse": (("--proc-sparse=on", "--proc-sparse-shed-eps=0"), {"shed_eps": 0}, 32),
     "seed-delta": (("--seed-delta=on", "--seed-delta-k=48"), {"k": 48}, 32),
     "ternary": (("--ternary=on", "--ternary-max-error=1"), {"max_error": 1}, 16),
 }
 MASKS = {
     "kwta": ("--kwta=on", "--kwta-k=0.5"),
-    "event-driven": ("--event-driven=on", "--event-anywhere=true", "--event-topk=0.5"),
+    "event-driven": (
+        "--event-driven=on",
+        "--event-driven-anywhere=true",
+        "--event-driven-topk=0.5",
+    ),
 }
 
 

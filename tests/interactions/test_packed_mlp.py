@@ -105,7 +105,7 @@ def test_zeros_of_relu_are_skipped_for_free(
 @pytest.mark.parametrize(
     ("owner", "block", "flags", "fields"),
     [
-        ("proc-sparse", 32, ("--proc-sparse=on", "--proc-shed-eps=0"), {"shed_eps": 0}),
+        ("proc-sparse", 32, ("--proc-sparse=on", "--proc-sparse-shed-eps=0"), {"shed_eps": 0}),
         ("seed-delta", 32, ("--seed-delta=on", "--seed-delta-k=48"), {"k": 48}),
         ("ternary", 16, ("--ternary=on", "--ternary-max-error=1"), {"max_error": 1}),
     ],
@@ -173,10 +173,10 @@ def test_a_mask_of_zeros_and_then_deltas(relu: None, compose: Compose, calibrati
     made = composed_on_relu(
         compose,
         f"--calibration={calibration}",
-        "--event-target=mlp",
-        "--event-anywhere=true",
-        "--event-select=topk",
-        "--event-topk=1",
+        "--event-driven-target=mlp",
+        "--event-driven-anywhere=true",
+        "--event-driven-select=topk",
+        "--event-driven-topk=1",
         eps=0,
         exact=False,
     )

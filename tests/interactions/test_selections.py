@@ -29,7 +29,7 @@ TOLERANCE = 2e-3
 NEXT_TO = 5e-4
 POLICY = {"version": 1, "defaults": {"gating": {}}}
 KWTA = ("--kwta=on",)
-EVENT = ("--event-driven=on", "--event-gap-every=0", "--event-anywhere=true")
+EVENT = ("--event-driven=on", "--event-driven-gap-every=0", "--event-driven-anywhere=true")
 
 
 @dataclass
@@ -89,7 +89,10 @@ def test_kwta_of_single_inputs(check: Callable[..., Checked], select: str, cente
 )
 def test_event_driven(check: Callable[..., Checked], select: str, reference: str) -> None:
     made = check(
-        *EVENT, "--event-topk=0.6", f"--event-select={select}", f"--event-reference={reference}"
+        *EVENT,
+        "--event-driven-topk=0.6",
+        f"--event-driven-select={select}",
+        f"--event-driven-reference={reference}",
     )
     assert len(made.of("EventSelect")) == len(made.of("EventSum")) == 14
 
@@ -105,7 +108,8 @@ def test_kwta_gives_the_candidates_of_event_driven(
     made = check(
         *KWTA, "--kwta-k=0.8", f"--kwta-select={first}", f"--kwta-center={center}",
         f"--kwta-block={block}",
-        *EVENT, "--event-topk=0.5", f"--event-select={second}", "--event-reference=ar1",
+        *EVENT, "--event-driven-topk=0.5", f"--event-driven-select={second}",
+        "--event-driven-reference=ar1",
     )  # fmt: skip
     assert len(made.of("KwtaMask")) == len(made.of("EventSelect")) == 14
     both = made.of("KwtaMask") + made.of("EventSelect")

@@ -83,18 +83,18 @@ def test_a_cache_of_bytes(plugins: Plugins, gemma: tiny_gguf.TinyModel, dense: P
 
 
 def test_a_narrower_window(plugins: Plugins, gemma: tiny_gguf.TinyModel, dense: Path) -> None:
-    needs("win-attn")
-    out = built(plugins, dense, "window", win_attn={"tokens": 6, "sinks": 0})
+    needs("window-attention")
+    out = built(plugins, dense, "window", window_attention={"tokens": 6, "sinks": 0})
     assert caps(out) == [CAPS[0]] * 4
     model = Model.load(out)
     assert distance(steps(model, IDS, START), in_numpy(narrowed(gemma, 6))) < EXACT
-    model = Model.load(out, without=["win-attn"])
+    model = Model.load(out, without=["window-attention"])
     assert distance(steps(model, IDS, START), in_numpy(gemma)) < EXACT
 
 
 #: They keep most keys of the layers that see all, and so most of each softmax.
 FILTERS: dict[str, dict[str, Any]] = {
-    "state-pack": {"keep": 60, "recent": 32, "exact_layers": 0},
+    "state-pack": {"keep": 60, "recent": 32},
     "key-filter": {"keep": 60},
     "event-attention": {"least_keys": 0, "theta": 0.01},
 }

@@ -25,8 +25,8 @@ CASES = [
     Case("key-filter", config={"keep": 8}, full_budget={"keep": 1000}),
     Case(
         "state-pack",
-        config={"exact_layers": 0, "keep": 8, "recent": 8, "density": 1.0},
-        full_budget={"exact_layers": 0, "keep": 1000},
+        config={"keep": 8, "recent": 8, "density": 1.0},
+        full_budget={"keep": 1000},
     ),
     Case("ternary", config={"max_error": 1.0}),
     Case(
@@ -39,8 +39,8 @@ CASES = [
         config={"eps": 0.1, "density": 1.0},
         full_budget={"eps": 0.0, "density": 1.0},
     ),
-    Case("tt", config={"rank": 8}, full_budget={"cores": 1}),
-    Case("win-attn", config={"tokens": 16}, full_budget={"tokens": 1000}),
+    Case("tensor-train", config={"rank": 8}, full_budget={"cores": 1}),
+    Case("window-attention", config={"tokens": 16}, full_budget={"tokens": 1000}),
 ]
 
 

@@ -42,13 +42,13 @@ _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "f16": (Kind.F16, {}),
     "bf16 kv-int8": (Kind.BF16, {"kv-int8": {}}),
     "q8_0 8-bit activations": (Kind.Q8_0, {"activation-bits": {}}),
-    "q4_1 window": (Kind.Q4_1, {"win-attn": {"tokens": 150}}),
-    "q4_1 window kv-int8": (Kind.Q4_1, {"win-attn": {"tokens": 30}, "kv-int8": {}}),
+    "q4_1 window": (Kind.Q4_1, {"window-attention": {"tokens": 150}}),
+    "q4_1 window kv-int8": (Kind.Q4_1, {"window-attention": {"tokens": 30}, "kv-int8": {}}),
     "ternary": (Kind.F16, {"ternary": {"max_error": 1.0}}),
     "seed-delta": (Kind.F16, {"seed-delta": {"k": 32}}),
     "proc-sparse": (Kind.Q8_0, {"proc-sparse": {"fanout": 2, "shed_eps": 0.0}}),
     "kwta": (Kind.Q4_1, {"kwta": {"k": 0.5, "select": "topk", "duty": 3}}),
-    "tt": (Kind.F16, {"tt": {}}),
+    "tensor-train": (Kind.F16, {"tensor-train": {}}),
 }
 #: Weights and techniques of the models, and what writes them.
 MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {

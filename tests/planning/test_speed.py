@@ -96,14 +96,14 @@ def test_techniques_act_on_the_cost_that_those_before_them_left(
 ) -> None:
     found = survey(Bundle.open(tiny_dense), plugins)
     kv = 2 * 2 * 16 * 4
-    window = {"win-attn": {"tokens": 60, "sinks": 4}}
+    window = {"window-attention": {"tokens": 60, "sinks": 4}}
     _, costs = predicted(found, plugins, 200, **window)
     assert costs["layers.1.attention"].read == 64 * kv
     sparse = {"key-filter": {"keep": 12}}  # and 64 recent ones and 4 sinks
     _, costs = predicted(found, plugins, 200, **sparse)
     sketch = 2 * (2 * 2 + 1) * 4  # KV heads, two planes of two words and a size
     assert costs["layers.1.attention"].read == 80 * kv + (200 - 68) * sketch
-    _, costs = predicted(found, plugins, 200, **{"win-attn": {"tokens": 156}, **sparse})
+    _, costs = predicted(found, plugins, 200, **{"window-attention": {"tokens": 156}, **sparse})
     assert costs["layers.1.attention"].read == 80 * kv + (160 - 68) * sketch
 
 
@@ -280,7 +280,7 @@ def test_doctor_measures_the_profile(cache: Path, monkeypatch: pytest.MonkeyPatc
         ({"kv-int8": {}}, 1024),  # acts at any length
         ({"state-pack": {}}, 2048),  # early layers attend to all keys up to 1,760
         ({"state-pack": {}, "kv-int8": {}}, 2048),
-        ({"win-attn": {"tokens": 3000}}, 4096),
+        ({"window-attention": {"tokens": 3000}}, 4096),
     ],
 )
 def test_the_context_in_which_techniques_act(

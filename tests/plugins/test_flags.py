@@ -21,11 +21,15 @@ from tamiz.testing import write_tiny_llama
 
 pytestmark = pytest.mark.slow
 
-#: Every flag of the installed techniques.
-FLAGS = [flag for technique in load().techniques().values() for flag in technique.flags()]
+#: Every setting of the installed techniques by its flag, also of those that only policies list.
+FLAGS = [
+    flags[0]
+    for technique in load().techniques().values()
+    for field, flags in technique.accepted().items()
+    if field not in technique.config.removed
+]
 #: Flags that change no build, each with a test of its own below.
 UNCHANGED = {
-    "--sdr-target": "has one value",
     "--block-quant-mask-block": "the plan sets it, and without a mask it means nothing",
 }
 #: Random weights are no trained ones: nothing is refused for its error.
@@ -90,12 +94,6 @@ def test_a_flag_changes_the_build(flag: str, build: Build) -> None:
     assert outcome(made) != outcome(build(plain))
 
 
-@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag == "--sdr-target"])
-def test_a_flag_of_one_value_refuses_others(flag: str, dense_dir: Path, tmp_path: Path) -> None:
-    error = refused("build", dense_dir, "-o", tmp_path / "out", f"{flag}=other")
-    assert "expected 'attn_light'" in error
-
-
 def test_the_plan_sets_the_block_of_a_mask(build: Build) -> None:
     needs("block-quant", "kwta")
     report = read_report(build("--kwta=on --kwta-k=0.5 --kwta-block=8") / "report.json")
@@ -108,10 +106,10 @@ def test_the_plan_sets_the_block_of_a_mask(build: Build) -> None:
 
 def test_logits_that_are_left_out_are_minus_infinity(build: Build) -> None:
     needs("head-shortlist")
-    kept = "--head-shortlist=on --head-keep=64 --head-dims=32"
+    kept = "--head-shortlist=on --head-shortlist-keep=64 --head-shortlist-dims=32"
     estimated, cut = (
         json.loads((build(arguments) / "report.json").read_text())["check"]
-        for arguments in (kept, f"{kept} --head-fill=-inf")
+        for arguments in (kept, f"{kept} --head-shortlist-fill=-inf")
     )
     assert "kl_mean" in estimated
     assert "kl_mean" not in cut

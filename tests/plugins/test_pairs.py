@@ -18,18 +18,21 @@ PAIRS = list(combinations(cases(), 2))
 #: Groups of which two are never at one site, with what the techniques' documents say of them.
 APART = [
     # weights have one backend a layer
-    {"block-quant", "proc-sparse", "seed-delta", "ternary", "tt"},
+    {"block-quant", "proc-sparse", "seed-delta", "ternary", "tensor-train"},
     # popcounts need ternary weights, so every other owner is in conflict with them
-    *({"state-pack-mlp", owner} for owner in ("block-quant", "proc-sparse", "seed-delta", "tt")),
+    *(
+        {"state-pack-mlp", owner}
+        for owner in ("block-quant", "proc-sparse", "seed-delta", "tensor-train")
+    ),
     # a tensor train has no units that a mask could skip
-    *({"tt", mask} for mask in ("kwta", "event-driven", "state-pack-mask")),
+    *({"tensor-train", mask} for mask in ("kwta", "event-driven", "state-pack-mask")),
     # popcounts and deltas do not act on the same product
     {"event-driven", "state-pack-mlp"},
     # one sketch of the keys
     {"event-attention", "key-filter", "state-pack"},
     # deltas are against steps that saw the same keys
-    *({"event-driven", keys} for keys in ("key-filter", "win-attn")),
-    {"event-attention", "win-attn"},
+    *({"event-driven", keys} for keys in ("key-filter", "window-attention")),
+    {"event-attention", "window-attention"},
     # here seed-delta takes the head, too, which the shortlist needs in packed tiles
     {"head-shortlist", "seed-delta"},
 ]

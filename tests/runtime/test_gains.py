@@ -21,9 +21,9 @@ from tamiz.runtime.speculation.settings import Speculation
 from tamiz.runtime.speculation.statistics import SpeculationStatistics
 
 WINDOW = {"tokens": 16, "sinks": 2}
-FILTER = {"exact_layers": 0, "keep": 8, "recent": 8, "density": 1.0}
+FILTER = {"keep": 8, "recent": 8, "density": 1.0}
 EVENTS = {"theta": 0.5, "least_keys": 0, "age_max": 4, "gap_tol": 10.0}
-TECHNIQUES = [{"state_pack": FILTER}, {"event_attention": EVENTS}, {"win_attn": WINDOW}]
+TECHNIQUES = [{"state_pack": FILTER}, {"event_attention": EVENTS}, {"window_attention": WINDOW}]
 
 
 @pytest.fixture
@@ -90,10 +90,10 @@ def test_measuring_leaves_no_trace(make: Callable[..., Path], technique: dict[st
 
 
 def test_times_are_compared_round_by_round(make: Callable[..., Path]) -> None:
-    model = Model.load(make("windows", win_attn=WINDOW), threads=1)
+    model = Model.load(make("windows", window_attention=WINDOW), threads=1)
     sequence = model.sequence()
     sequence.read(IDS[:PROMPT])
-    off = sequence._switches["win-attn"]
+    off = sequence._switches["window-attention"]
     seconds = 0.0
 
     def clock() -> float:
@@ -101,7 +101,9 @@ def test_times_are_compared_round_by_round(make: Callable[..., Path]) -> None:
         seconds += 2.0 if off[0] else 3.0
         return seconds
 
-    assert ratios(sequence, 5, (), ["win-attn"], clock) == {"win-attn": [1.5] * gains.ROUNDS}
+    assert ratios(sequence, 5, (), ["window-attention"], clock) == {
+        "window-attention": [1.5] * gains.ROUNDS
+    }
 
 
 @pytest.mark.parametrize("technique", TECHNIQUES, ids=lambda technique: next(iter(technique)))
@@ -128,35 +130,35 @@ def test_what_is_slower_is_switched_off_as_by_name(
 
 
 def test_what_gains_stays_on(make: Callable[..., Path]) -> None:
-    path = make("built", state_pack=FILTER, win_attn=WINDOW)
-    measure, _ = finds(state_pack=0.8, win_attn=1.3)
+    path = make("built", state_pack=FILTER, window_attention=WINDOW)
+    measure, _ = finds(state_pack=0.8, window_attention=1.3)
     model = Model.load(path, 1, ["auto"], measure)
-    assert answer(model) == answer(Model.load(path, 1, ["win-attn"]))
+    assert answer(model) == answer(Model.load(path, 1, ["window-attention"]))
     assert model.gains is not None
-    assert model.gains.off == {"win-attn"}
+    assert model.gains.off == {"window-attention"}
     assert model.without == frozenset()
 
 
 def test_names_beside_auto_are_off_and_not_measured(make: Callable[..., Path]) -> None:
-    path = make("built", state_pack=FILTER, win_attn=WINDOW)
+    path = make("built", state_pack=FILTER, window_attention=WINDOW)
     measure, _ = finds(state_pack=0.8)
-    model = Model.load(path, 1, ["auto", "win-attn"], measure)
-    assert answer(model) == answer(Model.load(path, 1, ["win-attn"]))
+    model = Model.load(path, 1, ["auto", "window-attention"], measure)
+    assert answer(model) == answer(Model.load(path, 1, ["window-attention"]))
     assert model.gains is not None
     assert set(model.gains.measured) == {"state-pack"}
 
 
 def test_twice_the_context_is_measured_again(make: Callable[..., Path]) -> None:
-    measure, contexts = finds(win_attn=1.2)
-    model = Model.load(make("windows", win_attn=WINDOW), 1, ["auto"], measure)
+    measure, contexts = finds(window_attention=1.2)
+    model = Model.load(make("windows", window_attention=WINDOW), 1, ["auto"], measure)
     for length in (20, 39, 40, 50, 80):
         answer(model, ids=IDS[:length])
     assert contexts == [20, 40, 80]
 
 
 def test_a_full_sequence_is_not_measured(make: Callable[..., Path]) -> None:
-    measure, contexts = finds(win_attn=1.2)
-    model = Model.load(make("windows", win_attn=WINDOW), 1, ["auto"], measure)
+    measure, contexts = finds(window_attention=1.2)
+    model = Model.load(make("windows", window_attention=WINDOW), 1, ["auto"], measure)
     ids = (IDS * 9)[: model.limit - 1]
     assert len(list(model.generate(ids, Sampling(), 1))) <= 1
     assert contexts == []

@@ -18,7 +18,7 @@ from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 
 WINDOW = {"tokens": 16, "sinks": 2}
-FILTER = {"exact_layers": 0, "keep": 8, "recent": 8, "density": 1.0}
+FILTER = {"keep": 8, "recent": 8, "density": 1.0}
 EVENTS = {"theta": 0.5, "least_keys": 0, "age_max": 4, "gap_tol": 10.0}
 
 
@@ -34,17 +34,17 @@ def make(plugins: Plugins, tiny_dense: Path) -> Callable[..., Path]:
 
 
 def test_several_techniques_are_switched_off_one_by_one(make: Callable[..., Path]) -> None:
-    both = make("both", win_attn=WINDOW, state_pack=FILTER)
+    both = make("both", window_attention=WINDOW, state_pack=FILTER)
     for off, rest in [
-        (["state-pack"], {"win_attn": WINDOW}),
-        (["state-pack", "win-attn"], {}),
+        (["state-pack"], {"window_attention": WINDOW}),
+        (["state-pack", "window-attention"], {}),
     ]:
         expected = steps(Model.load(make("rest", **rest), threads=1))
         np.testing.assert_array_equal(steps(Model.load(both, 1, off)), expected)
 
 
 @pytest.mark.parametrize(
-    "technique", [{"state_pack": FILTER}, {"event_attention": EVENTS}, {"win_attn": WINDOW}]
+    "technique", [{"state_pack": FILTER}, {"event_attention": EVENTS}, {"window_attention": WINDOW}]
 )
 def test_drafted_positions_are_run_again_with_exact_keys(
     make: Callable[..., Path], technique: dict[str, Any]
@@ -96,7 +96,7 @@ def test_state_of_events_outlasts_a_run_without_them(make: Callable[..., Path]) 
 
 
 def test_a_bare_session_takes_the_switch_as_an_optional_input(make: Callable[..., Path]) -> None:
-    path, plain = make("windows", win_attn=WINDOW), make("plain")
+    path, plain = make("windows", window_attention=WINDOW), make("plain")
     sessions = []
     for bundle in (path, plain):
         options = ort.SessionOptions()
@@ -111,14 +111,16 @@ def test_a_bare_session_takes_the_switch_as_an_optional_input(make: Callable[...
         if value.name.startswith("past"):
             feeds[value.name] = np.zeros((1, value.shape[1], 0, value.shape[3]), np.float32)
     on = sessions[0].run(["logits"], feeds)[0]
-    off = sessions[0].run(["logits"], {**feeds, "without.win-attn": np.array([1])})[0]
+    off = sessions[0].run(["logits"], {**feeds, "without.window-attention": np.array([1])})[0]
     expected = sessions[1].run(["logits"], feeds)[0]
     np.testing.assert_array_equal(off, expected)
     assert not np.array_equal(on, expected)
 
 
 def test_a_sequence_that_grows_keeps_its_switches(make: Callable[..., Path]) -> None:
-    model = Model.load(make("windows", win_attn=WINDOW), threads=1, without=["win-attn"])
+    model = Model.load(
+        make("windows", window_attention=WINDOW), threads=1, without=["window-attention"]
+    )
     expected = steps(Model.load(make("plain"), threads=1))
     np.testing.assert_array_equal(steps(model, sequence=model.sequence(PROMPT)), expected)
     ids = np.array([IDS[:40]])
@@ -146,8 +148,10 @@ def test_seed_delta_is_switched_off_where_dense_weights_are_kept(
 
 
 def test_what_cannot_be_switched_off_is_refused(make: Callable[..., Path]) -> None:
-    path = make("windows", win_attn=WINDOW)
-    with pytest.raises(TamizError, match="does not use it; did you mean 'win-attn'"):
+    path = make("windows", window_attention=WINDOW)
+    with pytest.raises(TamizError, match="does not use it; did you mean 'window-attention'"):
         Model.load(path, without=["win-atn"])
-    with pytest.raises(TamizError, match=r"stores nothing else to compute with; .* win-attn"):
+    with pytest.raises(
+        TamizError, match=r"stores nothing else to compute with; .* window-attention"
+    ):
         Model.load(path, without=["block-quant"])

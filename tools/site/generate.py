@@ -3,11 +3,12 @@
 docs/reference/ops.md from the native op table, techniques.md from the techniques' declarations,
 interactions.md from what the resolver says of them, metrics.md from what both count, hooks.md from
 the hook specifications, cli.md from the commands, policy.md from the JSON Schema, plugins/ from the
-READMEs of the techniques, and docs/background/requirements.md from docs/requirements.json. Nothing
-in them is written by hand, and nothing may lack its description.
+READMEs of the techniques, whose tables of flags it fills in, and docs/background/requirements.md
+from docs/requirements.json. Nothing in them is written by hand, and nothing may lack its description.
 """
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ import tamiz_ops
 from tamiz.api import hookspecs
 from tamiz.api.technique import Technique
 from tamiz.cli import main as cli
-from tamiz.cli._settings import by_standing, settings
+from tamiz.cli._settings import by_standing, policy_keys, settings
 from tamiz.planning.policy_schema import policy_model
 from tamiz.plugins import load
 
@@ -77,6 +78,13 @@ def ops() -> str:
     return "\n\n".join(part.strip() for part in parts if part)
 
 
+def flags(*techniques: Technique) -> str:
+    """The flags of techniques, in one table."""
+    listed = [setting for technique in techniques for setting in settings(technique)]
+    rows = [[f"`{s.flag}`", s.values, s.default, s.effect] for s in listed]
+    return table(["setting", "values", "default", "effect"], rows)
+
+
 def technique_page(technique: Technique) -> list[str]:
     """One technique: what it claims, its flags and metrics."""
     claims = [f"{claim.resource.value} ({claim.mode.value})" for claim in technique.claims]
@@ -91,13 +99,14 @@ def technique_page(technique: Technique) -> list[str]:
         ["standing", technique.standing.value],
         ["pays", technique.pays or "not said"],
     ]
-    rows = [[f"`{s.flag}`", s.values, s.default, s.effect] for s in settings(technique)]
+    keys = [[f"`{s.flag}`", s.values, s.default, s.effect] for s in policy_keys(technique)]
     metrics = [[f"`{m.name}`", m.unit, m.description] for m in technique.metrics]
     return [
         f"## {technique.name} (version {technique.version})",
         technique.summary,
         table(["", ""], facts),
-        section("Settings", table(["setting", "values", "default", "effect"], rows)),
+        section("Settings", flags(technique)),
+        section("Keys for policies only", table(["key", "values", "default", "effect"], keys)),
         section("Metrics", table(["name", "unit", "meaning"], metrics)),
     ]
 
@@ -135,6 +144,17 @@ def metrics() -> str:
             table(["name", "operator", "unit", "meaning"], counted),
         ]
     )
+
+
+def with_flags(page: str) -> str:
+    """A plugin's page with the tables of the techniques that its markers name."""
+    known = load().techniques()
+
+    def tables(marker: re.Match[str]) -> str:
+        found = flags(*(known[name] for name in marker[1].split()))
+        return f"<!-- flags: {marker[1]} -->\n{found}\n<!-- end of flags -->"
+
+    return re.sub(r"<!-- flags: (.+) -->\n(?s:.*?)<!-- end of flags -->", tables, page)
 
 
 def plugin_pages() -> dict[str, str]:
@@ -219,15 +239,20 @@ def main() -> None:
         "metrics.md": metrics(),
         "policy.md": schema_page.page(policy_model(load().techniques()).model_json_schema(), table),
         **plugin_pages(),
+        **{
+            f"../../plugins/{readme.parent.name}/README.md": with_flags(readme.read_text("utf-8"))
+            for readme in PLUGINS.glob("tamiz_*/README.md")
+        },
     }
     (PAGES / "plugins").mkdir(parents=True, exist_ok=True)
     stale = []
     for name, text in pages.items():
         path = PAGES / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text + "\n":
+        text = text.rstrip("\n") + "\n"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
             if "--check" not in sys.argv:
-                path.write_text(text + "\n", encoding="utf-8")
+                path.write_text(text, encoding="utf-8")
     if "--check" in sys.argv and stale:
         sys.exit(f"not current, run python tools/site/generate.py: {', '.join(stale)}")
 

@@ -14,7 +14,7 @@ from tamiz.calibration import file as calibrations
 from tamiz.calibration.file import Calibration, fingerprint
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
-from tamiz.planning.choice import Choice
+from tamiz.planning.choice import Choice, by_any_name
 from tamiz.planning.plan import Plan
 from tamiz.planning.policy import Gating, Rules
 from tamiz.planning.resolver import resolve
@@ -131,7 +131,7 @@ class Replay:
         reported = self.report.build.techniques.get(name)
         if reported is None:
             raise TamizError(f"{self.file}: {field}: build.techniques lacks {name!r}")
-        technique = self.techniques.get(name)
+        technique = by_any_name(self.techniques).get(name)
         if technique is None or technique.version != reported.version:
             state = "is not installed" if technique is None else f"is version {technique.version}"
             raise TamizError(

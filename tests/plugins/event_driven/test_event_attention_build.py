@@ -111,7 +111,7 @@ def test_a_sequence_that_is_cut_starts_anew(plugins: Plugins, tiny_dense: Path) 
 
 def test_it_stands_beside_no_window(plugins: Plugins, tiny_dense: Path) -> None:
     with pytest.raises(ConflictError) as caught:
-        built(plugins, tiny_dense, "rest", event_attention={}, win_attn={})
+        built(plugins, tiny_dense, "rest", event_attention={}, window_attention={})
     assert {conflict.rule for conflict in caught.value.conflicts} == {"excluded-capability"}
 
 

@@ -94,7 +94,7 @@ def test_tolerance_is_above_what_calibration_saw() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"target": "mlp"}, "--event-target is mlp"),
+        ({"target": "mlp"}, "--event-driven-target is mlp"),
         ({"stale_beta": 0.5}, "needs the reference decay"),
     ],
 )

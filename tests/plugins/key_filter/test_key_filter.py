@@ -15,7 +15,12 @@ IDS = np.random.default_rng(0).integers(2, 262, 120).tolist()
 
 def test_the_flags_and_the_step(tiny_dense: Path, tmp_path: Path) -> None:
     out = tmp_path / "sdr"
-    flags = ["--sdr-target=attn_light", "--sdr-threshold=1.2", "--sdr-keep=10", "--max-dppl=off"]
+    flags = [
+        "--sdr-target=attn_light",
+        "--key-filter-threshold=1.2",
+        "--key-filter-keep=10",
+        "--max-dppl=off",
+    ]
     result = CliRunner().invoke(main, ["build", str(tiny_dense), "-o", str(out), *flags])
     assert result.exit_code == 0, result.output
     attention = next(stage for stage in stages(out) if stage.op == "Attention")

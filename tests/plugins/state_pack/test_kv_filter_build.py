@@ -28,20 +28,20 @@ from tamiz_state_pack.kv_filter import effect
 pytestmark = pytest.mark.slow
 
 FEW = {"keep": 8, "recent": 8, "density": 1.0}
-ALL = {"keep": 1000, "exact_layers": 0}
+ALL = {"keep": 1000}
 
 
 @pytest.mark.parametrize("mode", ["binary", "ternary"])
 def test_the_graph_keeps_sketches(plugins: Plugins, tiny_dense: Path, mode: str) -> None:
-    fields = {"mode": mode, "exact_layers": 1}
+    fields = {"mode": mode}
     bundle = Bundle.open(built(plugins, tiny_dense, "kv", state_pack=fields))
     model = ir.load(bundle.model)
     inputs = {value.name: value for value in model.graph.inputs}
     outputs = {value.name: value for value in model.graph.outputs}
-    assert [name for name in inputs if "sketch" in name] == ["past_sketch.1"]
+    assert [name for name in inputs if "sketch" in name] == ["past_layers.sketch"]
     words = 3 if mode == "binary" else 5
-    assert list(inputs["past_sketch.1"].shape)[1::2] == [2, words]
-    assert list(outputs["present_sketch.1"].shape)[1::2] == [2, words]
+    assert list(inputs["past_layers.sketch"].shape)[0::2] == [2, 2, words]
+    assert list(outputs["present_layers.sketch"].shape)[0::2] == [2, 2, words]
     signed = [n.metadata_props.get("pkg.tamiz.technique", "") for n in model.graph]
     assert sum("state-pack" in text for text in signed) == 1
     assert bundle.manifest.kv_cache == "shared"

@@ -137,7 +137,7 @@ def test_nothing_that_skips_inputs_can_stand_on_it() -> None:
 
 def test_a_build_leaves_what_it_cannot_represent_to_int4(tiny_dense: Path) -> None:
     plugins, out = load(), tiny_dense.parent / "out"
-    choices = choose(plugins.techniques(), {"tt": {}})
+    choices = choose(plugins.techniques(), {"tensor-train": {}})
     report = build(tiny_dense, out, choices, plugins, Options(max_dppl=None))
     for name in ("attn_q", "ffn_down"):
         refused, applied = report.sites[f"layers.0.{name}"].techniques

@@ -1,4 +1,4 @@
-"""win-attn through build: steps and prefill see the same window."""
+"""window-attention through build: steps and prefill see the same window."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ IDS = np.random.default_rng(0).integers(2, 262, 100).tolist()
 
 def window(source: Path, tokens: int) -> Model:
     plugins, out = load(), source.parent / f"window{tokens}"
-    choices = choose(plugins.techniques(), {"win-attn": {"tokens": tokens}})
+    choices = choose(plugins.techniques(), {"window-attention": {"tokens": tokens}})
     build(source, out, choices, plugins, Options(max_dppl=None))
     return Model.load(out)
 

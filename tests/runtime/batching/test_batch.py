@@ -303,8 +303,16 @@ def test_techniques_that_a_batch_cannot_have_are_refused(
 
 def test_other_state_than_keys_and_values_is_refused(dense_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "built"
-    flags = ("--event-driven=on", "--event-reference=zero", "--event-anywhere=true")
-    ok("build", dense_dir, "-o", path, *flags, "--event-topk=0.4", "--event-delta-theta=0.01")
+    flags = ("--event-driven=on", "--event-driven-reference=zero", "--event-driven-anywhere=true")
+    ok(
+        "build",
+        dense_dir,
+        "-o",
+        path,
+        *flags,
+        "--event-driven-topk=0.4",
+        "--event-driven-delta-theta=0.01",
+    )
     with pytest.raises(TamizError, match=r"keeps past_.* but a batch has keys and values only"):
         Batch(Model.load(path), 100)
 
