@@ -18,6 +18,7 @@ from tamiz.api.attention import (
     set_attention,
     sketch_words,
 )
+from tamiz.api.config import POLICY_ONLY, TechniqueConfig
 from tamiz.api.cost import Access, Cost, Part
 from tamiz.api.dense import replace_weight
 from tamiz.api.editing import GraphEditor
@@ -28,7 +29,6 @@ from tamiz.api.site import Site, SiteKind
 from tamiz.api.sparsity import importance, largest, largest_blocks
 from tamiz.api.statistics import Imatrix, Sensitivity, Statistics, usual
 from tamiz.api.technique import (
-    POLICY_ONLY,
     Autotune,
     Claim,
     Fit,
@@ -38,7 +38,6 @@ from tamiz.api.technique import (
     Standing,
     Strength,
     Technique,
-    TechniqueConfig,
 )
 from tamiz.api.weights import dequantise, quantise
 from tamiz.files.bundle import DATA, MODEL

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
-from pydantic.config import JsonDict
+from typing import TYPE_CHECKING, Any
 
 import tamiz_ops
+from tamiz.api.config import NoSettings
+from tamiz.api.config import TechniqueConfig as TechniqueConfig
 from tamiz.api.cost import Cost
 from tamiz.api.site import Site, SiteKind
 
@@ -100,56 +99,6 @@ class Claim:
         """Holds the one-owner resources to exclusive claims."""
         if self.resource in _ONE_OWNER and self.mode != Mode.EXCLUSIVE:
             raise ValueError(f"a claim on {self.resource.value} must be exclusive")
-
-
-#: Largest whole number in a configuration.
-_LARGEST = 2**31 - 1
-#: ``json_schema_extra`` of a field that few set: policies have it, help and flag tables do not.
-POLICY_ONLY: JsonDict = {"policy_only": True}
-
-
-class TechniqueConfig(BaseModel):
-    """Base of every technique's configuration. Unknown keys are errors.
-
-    Each field carries a description with its unit, and its range as pydantic constraints. Its flag
-    is ``--<technique>-<field>``; ``json_schema_extra={"flag": "--<technique>"}`` lets it share the
-    technique's switch, ``json_schema_extra=POLICY_ONLY`` leaves it to policies. Whole numbers are
-    at most 2³¹ − 1, which is what ops compute with.
-
-    Attributes:
-        removed: Settings of earlier versions that are constants now, each with its value. Policies
-            and reports that set one to that value still load.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    removed: ClassVar[Mapping[str, Any]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_removed(cls, fields: Any) -> Any:
-        if not isinstance(fields, Mapping):
-            return fields
-        for name in fields.keys() & cls.removed.keys():
-            if fields[name] != cls.removed[name]:
-                raise ValueError(f"{name} is no longer a setting; remove it")
-        return {name: value for name, value in fields.items() if name not in cls.removed}
-
-    @field_validator("*", mode="after")
-    @classmethod
-    def _fits_an_op(cls, value: Any) -> Any:
-        if isinstance(value, int) and abs(value) > _LARGEST:
-            raise ValueError(f"Input should be at most {_LARGEST}")
-        return value
-
-    @property
-    def reads_sensitivity(self) -> bool:
-        """Whether fits read `Statistics.sensitivity`, which a build then measures where it can."""
-        return False
-
-
-class NoSettings(TechniqueConfig):
-    """Nothing to choose."""
 
 
 @dataclass(frozen=True)

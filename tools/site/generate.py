@@ -4,7 +4,8 @@ docs/reference/ops.md from the native op table, techniques.md from the technique
 interactions.md from what the resolver says of them, metrics.md from what both count, hooks.md from
 the hook specifications, cli.md from the commands, policy.md from the JSON Schema, plugins/ from the
 READMEs of the techniques, whose tables of flags it fills in, and docs/background/requirements.md
-from docs/requirements.json. Nothing in them is written by hand, and nothing may lack its description.
+from docs/requirements.json. Nothing in them is written by hand, and nothing may lack its
+description.
 """
 
 import inspect
