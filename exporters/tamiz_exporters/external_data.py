@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from tamiz.api import DATA, MODEL, TamizError, inside, map_tensors
+from tamiz.api import DATA, MODEL, TamizError, file_inside, map_tensors
 
 #: Offsets in the data file, in bytes: a page, so that every mapped tensor starts on one.
 ALIGNMENT = 4096
@@ -105,7 +105,7 @@ def _check_external(path: Path, tensor: ir.ExternalTensor) -> None:
     location = str(tensor.location)
     folder = path.absolute().parent
     try:
-        file = inside(folder, location)
+        file = file_inside(folder, location)
     except TamizError as error:
         raise TamizError(f"{field}: {error}") from error
     if math.prod(tensor.shape.numpy()) >= _MOST_VALUES:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from tamiz.api import TamizError, inside, read_json
+from tamiz.api import TamizError, file_inside, read_json
 from tamiz_exporters.checked_file import CheckedFile, fail
 from tamiz_exporters.stored_tensor import StoredTensor
 
@@ -73,7 +73,7 @@ def is_there(path: Path) -> bool:
 
 def _file(folder: Path, name: str) -> Path:
     try:
-        return inside(folder, name)
+        return file_inside(folder, name)
     except TamizError as error:
         raise TamizError(f"{folder}: {error}") from error
 

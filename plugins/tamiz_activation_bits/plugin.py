@@ -51,15 +51,17 @@ def rewrite(site: api.Site, fit: api.Fit, model: ir.Model) -> list[ir.Node]:
     return [node]
 
 
-ACTIVATION_BITS = api.Technique(
-    name="activation-bits",
-    summary="Rounds the inputs of products to 8 bits instead of 16.",
-    standing=api.Standing.SITUATIONAL,
-    pays="Long prompts and batches: products of many rows are up to 2 × as fast.",
-    config=ActivationBitsConfig,
-    site_kinds={api.SiteKind.LINEAR, api.SiteKind.HEAD},
-    claims=(api.Claim(api.Resource.INPUTS),),
-    fit=fit,
-    rewrite=rewrite,
+ACTIVATION_BITS = api.Technique.of(
+    api.Identity(
+        name="activation-bits",
+        summary="Rounds the inputs of products to 8 bits instead of 16.",
+        config=ActivationBitsConfig,
+        standing=api.Standing.SITUATIONAL,
+        pays="Long prompts and batches: products of many rows are up to 2 × as fast.",
+    ),
+    api.Where(site_kinds={api.SiteKind.LINEAR, api.SiteKind.HEAD}),
+    api.Claims(claims=(api.Claim(api.Resource.INPUTS),)),
+    api.Offline(fit=fit),
+    api.Graph(rewrite=rewrite),
 )
 tamiz_techniques = api.offer(ACTIVATION_BITS)

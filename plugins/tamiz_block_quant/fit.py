@@ -142,7 +142,7 @@ def cost(site: Site, config: BlockQuantConfig) -> Cost:
     return Cost(n * row, n * row, work, parts={Access.FIXED: Part(scales)})
 
 
-def rungs(site: Site) -> dict[str, dict[str, str]]:
+def options(site: Site) -> dict[str, dict[str, str]]:
     """The named formats whose blocks divide the inputs."""
     usable = (name for name, form in formats.FORMATS.items() if formats.quantisable(form))
     fitting = (n for n in usable if site.in_features % formats.FORMATS[n].block == 0)

@@ -40,6 +40,6 @@ def loss(site: Site, config: HeadShortlistConfig) -> float:
     return config.kl if config.fill == "estimate" else 2 * config.kl
 
 
-def rungs(site: Site) -> dict[str, dict[str, float]]:
+def options(site: Site) -> dict[str, dict[str, float]]:
     """How far the estimates may be from the exact logits."""
     return {f"head-shortlist {kl:g}": {"kl": kl} for kl in (0.0175, 0.008, 0.004)}

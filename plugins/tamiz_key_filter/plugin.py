@@ -39,27 +39,30 @@ def fit(site: api.Site, weight: Any, statistics: Any, config: KeyFilterConfig) -
 
 def effect(site: api.Site, config: KeyFilterConfig, cost: api.Cost, keys: int) -> api.Cost:
     """A step reads two planes of bits of every key, and the keys and values that are kept."""
-    return api.filtered(cost, site.head_size, keys, config.keep, planes=2)
+    return api.filtered_cost(cost, site.head_size, keys, config.keep, planes=2)
 
 
-KEY_FILTER = api.Technique(
-    name="key-filter",
-    former=("sdr",),
-    summary="Attends to the keys whose sparse bits overlap most with those of the query.",
-    standing=api.Standing.SITUATIONAL,
-    pays="Contexts of thousands of tokens; its speed was not measured, see state-pack.",
-    config=KeyFilterConfig,
-    site_kinds={api.SiteKind.ATTENTION},
-    decode_only=True,
-    claims=(
-        api.Claim(api.Resource.KEYS, api.Mode.NARROWING, order=20),
-        api.Claim(api.Resource.SKETCH),
+KEY_FILTER = api.Technique.of(
+    api.Identity(
+        name="key-filter",
+        summary="Attends to the keys whose sparse bits overlap most with those of the query.",
+        former=("sdr",),
+        config=KeyFilterConfig,
+        standing=api.Standing.SITUATIONAL,
+        pays="Contexts of thousands of tokens; its speed was not measured, see state-pack.",
     ),
-    provides={"chosen-keys", "refine"},
-    ops=("Attention.pack",),
-    switch="Attention.without_choice",
-    fit=fit,
-    effect=effect,
-    rewrite=api.rewrite_filter,
+    api.Where(site_kinds={api.SiteKind.ATTENTION}, decode_only=True),
+    api.Claims(
+        claims=(
+            api.Claim(api.Resource.KEYS, api.Mode.NARROWING, order=20),
+            api.Claim(api.Resource.SKETCH),
+        ),
+        provides={"chosen-keys", "refine"},
+    ),
+    api.Offline(fit=fit),
+    api.Graph(
+        rewrite=api.rewrite_filter, ops=("Attention.pack",), switch="Attention.without_choice"
+    ),
+    api.Planning(effect=effect),
 )
 tamiz_techniques = api.offer(KEY_FILTER)

@@ -91,18 +91,18 @@ def effect(site: api.Site, config: KvInt8Config, cost: api.Cost, keys: int) -> a
     return replace(cost, stored=cost.stored + constants, read=read, work=work, parts=parts)
 
 
-KV_INT8 = api.Technique(
-    name="kv-int8",
-    summary="Stores keys and values of the KV cache in 8 bits.",
-    standing=api.Standing.SITUATIONAL,
-    pays="Contexts from 2,000 tokens: half the cache; SmolLM2-135M decodes 1.38 × as fast.",
-    config=KvInt8Config,
-    site_kinds={api.SiteKind.ATTENTION},
-    claims=(api.Claim(api.Resource.CACHE),),
-    fit=fit,
-    rungs=lambda site: {"kv-int8": {}},
-    effect=effect,
-    loss=lambda site, config: _LOSS / max(1, site.layers),
-    rewrite=rewrite,
+KV_INT8 = api.Technique.of(
+    api.Identity(
+        name="kv-int8",
+        summary="Stores keys and values of the KV cache in 8 bits.",
+        config=KvInt8Config,
+        standing=api.Standing.SITUATIONAL,
+        pays="Contexts from 2,000 tokens: half the cache; SmolLM2-135M decodes 1.38 × as fast.",
+    ),
+    api.Where(site_kinds={api.SiteKind.ATTENTION}),
+    api.Claims(claims=(api.Claim(api.Resource.CACHE),)),
+    api.Offline(fit=fit, options=lambda site: {"kv-int8": {}}),
+    api.Graph(rewrite=rewrite),
+    api.Planning(effect=effect, loss=lambda site, config: _LOSS / max(1, site.layers)),
 )
 tamiz_techniques = api.offer(KV_INT8)

@@ -28,7 +28,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.api import Access, Cost, Fit, FitError, Part, Site, Statistics, usual
+from tamiz.api import Access, Cost, Fit, FitError, Part, Site, Statistics, usual_samples
 from tamiz_kwta.config import KwtaConfig
 
 Float = NDArray[np.float32]
@@ -76,7 +76,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         _check_pays(config, config.keep_at(site))
     if statistics is None or len(statistics.samples) < 2:
         raise FitError("nothing is known of its input")
-    samples = statistics.samples[usual(statistics.samples)]  # first tokens stay dense
+    samples = statistics.samples[usual_samples(statistics.samples)]  # first tokens stay dense
     tensors: dict[str, Float] = {}
     center = np.zeros(site.in_features, np.float32)
     if config.centers(site):
@@ -147,7 +147,7 @@ def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:
     )
 
 
-def rungs(site: Site) -> dict[str, dict[str, float]]:
+def options(site: Site) -> dict[str, dict[str, float]]:
     """Deep masks of the feed-forward layers: shallow masks and short inputs save no time."""
     kept = _KEPT if (site.tensor or "").startswith("ffn") else ()
     return {f"kwta {keep}": {"k": keep} for keep in kept}

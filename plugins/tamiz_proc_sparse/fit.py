@@ -26,7 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.api import Cost, Fit, FitError, Site, Statistics, importance, largest, largest_blocks
+from tamiz.api import (
+    Cost,
+    Fit,
+    FitError,
+    Site,
+    Statistics,
+    importance,
+    largest_blocks,
+    largest_in_rows,
+)
 from tamiz_ops.formats import GROUP, TILE, int_format
 from tamiz_proc_sparse.config import ATTENTION, ProcSparseConfig
 
@@ -176,6 +185,6 @@ def select(
     strong = there & (score >= config.shed_eps * rms)
     stored = strong
     if config.watermark < k:
-        stored = strong & largest(np.where(strong, score, -1), config.watermark)
+        stored = strong & largest_in_rows(np.where(strong, score, -1), config.watermark)
     of, left, kept = (int(np.count_nonzero(flags)) for flags in (there, strong, stored))
     return Selection(exists, stored, 1 - left / of, (left - kept) / of)

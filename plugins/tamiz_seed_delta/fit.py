@@ -18,7 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.api import Cost, Fit, FitError, Site, Statistics, importance, largest, largest_blocks
+from tamiz.api import (
+    Cost,
+    Fit,
+    FitError,
+    Site,
+    Statistics,
+    importance,
+    largest_blocks,
+    largest_in_rows,
+)
 from tamiz_ops.formats import GROUP, TILE, find_format, int_format
 from tamiz_seed_delta.bases import Base, base_weight, fit_base, length
 from tamiz_seed_delta.config import SeedDeltaConfig
@@ -212,7 +221,7 @@ def _select(residual: Float, root_m: Float, config: SeedDeltaConfig) -> tuple[Fl
         blocks = largest_blocks(weighted, TILE, config.block, _blocks(config))
         exists = np.repeat(blocks, config.block // GROUP, axis=1)[:, :groups]
         return np.repeat(np.repeat(exists, TILE, axis=0)[:n], GROUP, axis=1)[:, :k], exists
-    stored = largest(np.abs(weighted), config.k)
+    stored = largest_in_rows(np.abs(weighted), config.k)
     rows = np.logical_or.reduceat(stored, np.arange(0, n, TILE), axis=0)
     return stored, np.logical_or.reduceat(rows, np.arange(0, k, GROUP), axis=1)
 

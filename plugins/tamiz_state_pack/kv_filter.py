@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tamiz.api import Cost, Fit, FitError, Site, filtered
+from tamiz.api import Cost, Fit, FitError, Site, filtered_cost
 from tamiz_state_pack.kv_config import StatePackConfig
 
 #: KL divergence with the default configuration in all layers, in nats per token: the mean of
@@ -50,4 +50,4 @@ def effect(site: Site, config: StatePackConfig, cost: Cost, keys: int) -> Cost:
     keep, keep_fraction = kept(site, config)
     planes = 2 if config.mode == "ternary" else 1
     limits = (keep_fraction, config.recent, config.density)
-    return filtered(cost, site.head_size, keys, keep, planes, *limits)
+    return filtered_cost(cost, site.head_size, keys, keep, planes, *limits)

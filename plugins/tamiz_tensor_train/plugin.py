@@ -7,22 +7,21 @@ from tamiz_tensor_train.config import TensorTrainConfig
 from tamiz_tensor_train.fit import cost, dequantize, fit, schedule
 from tamiz_tensor_train.rewrite import rewrite
 
-TENSOR_TRAIN = api.Technique(
-    name="tensor-train",
-    former=("tt",),
-    summary="Stores weights as tensor trains (TT), products of small cores.",
-    standing=api.Standing.EXPERIMENTAL,
-    pays="Layers trained as trains of rank 8 or less, of which none was tried; others are refused.",
-    config=TensorTrainConfig,
-    site_kinds={api.SiteKind.LINEAR},
-    claims=(api.Claim(api.Resource.WEIGHTS),),
+TENSOR_TRAIN = api.Technique.of(
+    api.Identity(
+        name="tensor-train",
+        summary="Stores weights as tensor trains (TT), products of small cores.",
+        former=("tt",),
+        config=TensorTrainConfig,
+        standing=api.Standing.EXPERIMENTAL,
+        pays="Layers trained as trains of rank 8 or less (none was tried); others are refused.",
+    ),
+    api.Where(site_kinds={api.SiteKind.LINEAR}),
     # Every core needs all of its input, so nothing can be skipped.
-    provides={"whole-layer-only"},
-    fit=fit,
-    rewrite=rewrite,
-    cost=cost,
-    dequantize=dequantize,
-    autotune=api.Autotune("tolerance", schedule),
+    api.Claims(claims=(api.Claim(api.Resource.WEIGHTS),), provides={"whole-layer-only"}),
+    api.Offline(fit=fit, dequantize=dequantize, autotune=api.Autotune("tolerance", schedule)),
+    api.Graph(rewrite=rewrite),
+    api.Planning(cost=cost),
 )
 
 tamiz_techniques = api.offer(TENSOR_TRAIN)

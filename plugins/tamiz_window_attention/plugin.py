@@ -29,19 +29,22 @@ def effect(site: api.Site, config: WindowConfig, cost: api.Cost, keys: int) -> a
     return replace(cost, read=round(cost.read * share))
 
 
-WINDOW_ATTENTION = api.Technique(
-    name="window-attention",
-    former=("win-attn",),
-    summary="Attends to the last tokens and the first few only.",
-    standing=api.Standing.SITUATIONAL,
-    pays="Models trained with a window, or before a filter of keys such as state-pack.",
-    config=WindowConfig,
-    site_kinds={api.SiteKind.ATTENTION},
-    claims=(api.Claim(api.Resource.KEYS, api.Mode.NARROWING, order=10),),
-    provides={"windows", "refine"},
-    switch="Attention.without_window",
-    fit=fit,
-    effect=effect,
-    rewrite=api.set_attention,
+WINDOW_ATTENTION = api.Technique.of(
+    api.Identity(
+        name="window-attention",
+        summary="Attends to the last tokens and the first few only.",
+        former=("win-attn",),
+        config=WindowConfig,
+        standing=api.Standing.SITUATIONAL,
+        pays="Models trained with a window, or before a filter of keys such as state-pack.",
+    ),
+    api.Where(site_kinds={api.SiteKind.ATTENTION}),
+    api.Claims(
+        claims=(api.Claim(api.Resource.KEYS, api.Mode.NARROWING, order=10),),
+        provides={"windows", "refine"},
+    ),
+    api.Offline(fit=fit),
+    api.Graph(rewrite=api.set_attention, switch="Attention.without_window"),
+    api.Planning(effect=effect),
 )
 tamiz_techniques = api.offer(WINDOW_ATTENTION)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamiz.api.attention import (
     add_sketch,
-    filtered,
+    filtered_cost,
     rewrite_filter,
     set_attention,
     sketch_words,
@@ -26,23 +26,29 @@ from tamiz.api.hookspecs import Exporter, hookimpl, offer
 from tamiz.api.linear import Linear, constant_weight, is_constant, linear_at, stored_format
 from tamiz.api.ports import attribute_of, has_input, input_of, output_of, product_of
 from tamiz.api.site import Site, SiteKind
-from tamiz.api.sparsity import importance, largest, largest_blocks
-from tamiz.api.statistics import Imatrix, Sensitivity, Statistics, usual
+from tamiz.api.sparsity import importance, largest_blocks, largest_in_rows
+from tamiz.api.statistics import Imatrix, Sensitivity, Statistics, usual_samples
 from tamiz.api.technique import (
     Autotune,
     Claim,
+    Claims,
     Fit,
     FitError,
+    Graph,
+    Identity,
     Mode,
+    Offline,
+    Planning,
     Resource,
     Standing,
     Strength,
     Technique,
+    Where,
 )
-from tamiz.api.weights import dequantise, quantise
+from tamiz.api.weights import dequantize, quantize
 from tamiz.files.bundle import DATA, MODEL
 from tamiz.files.errors import TamizError
-from tamiz.files.external_data import inside
+from tamiz.files.external_data import inside as file_inside
 from tamiz.files.mapping import map_tensors
 from tamiz.files.text_file import read_json, read_text, write_json
 from tamiz.interface.metadata import (
@@ -83,18 +89,23 @@ __all__ = [
     "Access",
     "Autotune",
     "Claim",
+    "Claims",
     "Cost",
     "Exporter",
     "Fit",
     "FitError",
+    "Graph",
     "GraphEditor",
     "GraphPass",
+    "Identity",
     "Imatrix",
     "Linear",
     "Mode",
     "Note",
+    "Offline",
     "Part",
     "Phase",
+    "Planning",
     "Resource",
     "Sensitivity",
     "Site",
@@ -106,29 +117,30 @@ __all__ = [
     "TamizError",
     "Technique",
     "TechniqueConfig",
+    "Where",
     "add_sketch",
     "attribute_of",
     "captured",
     "constant_weight",
-    "dequantise",
+    "dequantize",
     "draws",
-    "filtered",
+    "file_inside",
+    "filtered_cost",
     "graphs_in",
     "has_input",
     "hookimpl",
     "importance",
     "input_of",
-    "inside",
     "is_constant",
-    "largest",
     "largest_blocks",
+    "largest_in_rows",
     "linear_at",
     "map_tensors",
     "offer",
     "output_of",
     "present_of",
     "product_of",
-    "quantise",
+    "quantize",
     "read_json",
     "read_text",
     "remove_unused",
@@ -138,7 +150,7 @@ __all__ = [
     "sketch_words",
     "stacked",
     "stored_format",
-    "usual",
+    "usual_samples",
     "write_json",
 ]
 
@@ -149,8 +161,25 @@ _LAZY = {
 }
 
 
+#: Names of earlier versions, which warn for one release.
+_FORMER = {
+    "dequantise": "dequantize",
+    "filtered": "filtered_cost",
+    "inside": "file_inside",
+    "largest": "largest_in_rows",
+    "quantise": "quantize",
+    "usual": "usual_samples",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Imports what needs onnx_ir when it is first used."""
+    """Imports what needs onnx_ir when it is first used; a former name warns."""
+    if name in _FORMER:
+        import warnings
+
+        text = f"tamiz.api.{name} is now tamiz.api.{_FORMER[name]}"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return globals()[_FORMER[name]]
     module = _LAZY.get(name)
     if module is not None:
         return getattr(import_module(module), name)

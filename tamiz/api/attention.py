@@ -78,7 +78,7 @@ def add_sketch(model: ir.Model, node: ir.Node, planes: int) -> None:
     graph.add_present(node, "present_sketch", past, [*present_key.shape[:3], words])
 
 
-def filtered(
+def filtered_cost(
     cost: Cost,
     head_size: int,
     keys: int,

@@ -29,7 +29,7 @@ def importance(statistics: Statistics | None, k: int) -> NDArray[np.float32]:
     return root
 
 
-def largest(values: NDArray[Any], count: int) -> NDArray[np.bool_]:
+def largest_in_rows(values: NDArray[Any], count: int) -> NDArray[np.bool_]:
     """Where the `count` largest of every row are; of equal ones the first.
 
     Args:
@@ -62,4 +62,4 @@ def largest_blocks(
     n, k = weighted.shape
     squares = np.square(weighted, dtype=np.float64)
     tiles = np.add.reduceat(squares, np.arange(0, n, rows), axis=0)
-    return largest(np.add.reduceat(tiles, np.arange(0, k, block), axis=1), count)
+    return largest_in_rows(np.add.reduceat(tiles, np.arange(0, k, block), axis=1), count)

@@ -65,7 +65,7 @@ class Imatrix:
     means: Mapping[str, NDArray[np.float32]]
 
 
-def usual(samples: NDArray[np.float32]) -> NDArray[np.intp]:
+def usual_samples(samples: NDArray[np.float32]) -> NDArray[np.intp]:
     """Which of the inputs ``[S, K]`` are not those of first tokens, which are far longer."""
     lengths = np.linalg.norm(samples, axis=1)
     return np.flatnonzero(lengths <= _OUTLIER * np.median(lengths))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -42,14 +42,7 @@ class Resource(str, Enum):
 
 
 #: What is stored is stored once, one technique decides last, and keys have one sketch.
-_ONE_OWNER = (
-    Resource.WEIGHTS,
-    Resource.BUDGET,
-    Resource.OUTPUTS,
-    Resource.SKETCH,
-    Resource.CACHE,
-    Resource.INPUTS,
-)
+_ONE_OWNER = frozenset(Resource) - {Resource.CANDIDATES, Resource.KEYS}
 
 
 class Mode(str, Enum):
@@ -251,8 +244,8 @@ class Offline:
         strength: One number for all its sites that a build searches; None if there is none.
         partition: Field of the configuration that the plan sets to the block of the finest mask
             on the site's input: an owner of weights packs them so that the mask pays.
-        rungs: ``rungs(site)``: fields of the configuration for each way to store a site's weight,
-            or each strength of acting there, that a build within limits chooses from, by name;
+        options: ``options(site)``: fields of the configuration for each way to store a weight, or
+            each strength of acting there, that a build within limits chooses from, by name;
             None if it offers none. `fit` must treat rows alike: losses are predicted from a few.
         masked: Fields of the configuration with which products read only what a mask keeps.
     """
@@ -263,7 +256,7 @@ class Offline:
     autotune: Autotune | None = None
     strength: Strength | None = None
     partition: str | None = None
-    rungs: Callable[[Site], Mapping[str, Mapping[str, Any]]] | None = None
+    options: Callable[[Site], Mapping[str, Mapping[str, Any]]] | None = None
     masked: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -325,6 +318,20 @@ class Planning:
 class Technique(Planning, Graph, Offline, Claims, Where, Identity):
     """Everything the core knows of a technique; its six groups say what each attribute means."""
 
+    @classmethod
+    def of(
+        cls,
+        identity: Identity,
+        where: Where,
+        claims: Claims,
+        offline: Offline,
+        graph: Graph,
+        planning: Planning | None = None,
+    ) -> Technique:
+        """A technique from its groups; no planning where it has no cost and changes none."""
+        groups = (identity, where, claims, offline, graph, planning or Planning())
+        return cls(**{f.name: getattr(group, f.name) for group in groups for f in fields(group)})
+
     def __post_init__(self) -> None:
         """Holds the name to what a command-line switch can carry, and names of fields to fields.
 
@@ -360,8 +367,8 @@ class Technique(Planning, Graph, Offline, Claims, Where, Identity):
     def flags(self) -> list[str]:
         """The options that help lists: its switch, which a field may share, and those of fields."""
         switch = f"--{self.name}"
-        fields = [field for field in self.config.model_fields if not self.is_policy_only(field)]
-        return [switch, *(flag for flag in map(self.flag, fields) if flag != switch)]
+        listed = [key for key in self.config.model_fields if not self.is_policy_only(key)]
+        return [switch, *(flag for flag in map(self.flag, listed) if flag != switch)]
 
     def is_policy_only(self, field: str) -> bool:
         """Whether help and flag tables leave a field of the configuration to policies."""

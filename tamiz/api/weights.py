@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tamiz_ops import formats
 
 
-def quantise(
+def quantize(
     values: NDArray[np.float32],
     format: str,
     importance: NDArray[np.float32] | None = None,
@@ -36,7 +36,7 @@ def quantise(
     )
 
 
-def dequantise(packed: NDArray[np.uint8], format: str, n: int, k: int) -> NDArray[np.float32]:
+def dequantize(packed: NDArray[np.uint8], format: str, n: int, k: int) -> NDArray[np.float32]:
     """The values of a packed weight, with the bits that the kernels multiply with.
 
     Args:

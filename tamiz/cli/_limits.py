@@ -148,7 +148,7 @@ def _offers(choice: Choice) -> bool:
     """
     technique = choice.technique
     on_weights = any(kind.value in ("linear", "head") for kind in technique.site_kinds)
-    return technique.rungs is not None and on_weights and choice.config == technique.config()
+    return technique.options is not None and on_weights and choice.config == technique.config()
 
 
 def allowed(option: str, text: str | None, techniques: Mapping[str, Technique]) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ def allowed(option: str, text: str | None, techniques: Mapping[str, Technique]) 
     Raises:
         TamizError: One of them offers nothing to choose from.
     """
-    expected = ["bits", *(name for name, t in techniques.items() if t.rungs is not None)]
+    expected = ["bits", *(name for name, t in techniques.items() if t.options is not None)]
     names = tuple(text.split(",")) if text is not None else ()
     for name in names:
         if name not in expected:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.api.statistics import usual
+from tamiz.api.statistics import usual_samples
 
 Float = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -59,7 +59,7 @@ class TokenCosts:
         if not fits and not self._weights:
             self._solve()
         for name in sorted({self.inputs[site] for site in squares}):
-            used = usual(values[name])[:: _STEP if fits else 1]
+            used = usual_samples(values[name])[:: _STEP if fits else 1]
             x = values[name][used]
             ones = np.concatenate([x, np.ones((len(x), 1), np.float32)], axis=1)
             if fits:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tamiz.api.sparsity import importance, largest, largest_blocks
+from tamiz.api.sparsity import importance, largest_blocks, largest_in_rows
 from tamiz.api.statistics import Statistics
 
 
@@ -18,10 +18,10 @@ def test_importance_is_the_root_of_the_imatrix() -> None:
 def test_of_equal_values_the_first_are_the_largest() -> None:
     values = np.array([[1, 3, 3, 3], [2, 2, 2, 5]])
     np.testing.assert_array_equal(
-        largest(values, 2), [[False, True, True, False], [True, False, False, True]]
+        largest_in_rows(values, 2), [[False, True, True, False], [True, False, False, True]]
     )
-    assert not largest(values, 0).any()
-    assert largest(values, 9).all()
+    assert not largest_in_rows(values, 0).any()
+    assert largest_in_rows(values, 9).all()
 
 
 def test_blocks_are_chosen_by_the_energy_of_their_rows_together() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tamiz.api import Technique
+from tamiz import api
 
 pytestmark = pytest.mark.slow
 
@@ -20,12 +20,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "guides" / "write-a-technique.md"
 def blocks(language: str) -> list[str]:
     """The code blocks of the page in a language."""
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-
-
-def test_the_table_of_attributes_has_all_of_them() -> None:
-    _, _, table = PAGE.read_text("utf-8").partition("| group | attributes |")
-    shown = set(re.findall(r"`(\w+)`", table.partition("\n\n")[0]))
-    assert {field.name for field in dataclasses.fields(Technique)} - shown == set()
 
 
 def run(folder: Path, *command: str | Path) -> str:
@@ -63,10 +57,24 @@ def test_hello_is_short_and_builds(folder: Path, tiny_dense: Path, tmp_path: Pat
     run(folder, "tamiz", "build", tiny_dense, "-o", out, "--hello-half")
     explained = run(folder, "tamiz", "explain", out, "layers.0.ffn_down")
     assert "hello-half" in explained
+    report = json.loads((out / "report.json").read_text())
+    down = report["sites"]["layers.0.ffn_down"]
+    assert down["bytes_after"] * 2 == down["bytes_before"]
+    assert 1e-5 < down["techniques"][0]["metrics"]["rel_l2"] < 1e-3
+
+
+def test_the_table_of_attributes_has_all_of_them() -> None:
+    rows = re.findall(r"^\| `([A-Z]\w+)` \| (.*) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    groups = (api.Identity, api.Where, api.Claims, api.Offline, api.Graph, api.Planning)
+    assert {name: re.findall(r"`(\w+)`", listed) for name, listed in rows} == {
+        group.__name__: [field.name for field in dataclasses.fields(group)] for group in groups
+    }
+    listed = {name for _, names in rows for name in re.findall(r"`(\w+)`", names)}
+    assert listed == {field.name for field in dataclasses.fields(api.Technique)}
 
 
 def test_the_setting_is_a_flag_and_the_contract_holds(folder: Path, tiny_dense: Path) -> None:
-    _, hello, test = blocks("python")
+    _, hello, test, _ = blocks("python")
     (folder / "hello.py").write_text(hello)
     (folder / "README.md").write_text("hello-half keeps some bits of the mantissa.\n")
     (folder / "test_hello.py").write_text(test)

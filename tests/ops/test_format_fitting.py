@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tamiz.api import dequantise, quantise
+from tamiz.api import dequantize, quantize
 from tamiz_ops.formats import FITTED, find_format
 from tamiz_ops.formats import quantise as quantise_format
 
@@ -44,7 +44,7 @@ def relative(weight: np.ndarray, made: np.ndarray, costs: np.ndarray | float = 1
 
 def encoded(weight: np.ndarray, name: str, importance: np.ndarray | None = None) -> np.ndarray:
     """After encoding and decoding."""
-    return dequantise(quantise(weight, name, importance), name, *weight.shape)
+    return dequantize(quantize(weight, name, importance), name, *weight.shape)
 
 
 def test_all_formats_of_this_page_are_fitted() -> None:
@@ -55,7 +55,7 @@ def test_all_formats_of_this_page_are_fitted() -> None:
 def test_the_error_is_small_and_below_that_of_rounding_to_nearest(name: str) -> None:
     weight, format = normal(40, 512), find_format(name)
     error = relative(weight, encoded(weight, name))
-    rounded = dequantise(quantise_format(format, weight, search=False), name, *weight.shape)
+    rounded = dequantize(quantise_format(format, weight, search=False), name, *weight.shape)
     assert error < ERRORS[name]
     assert error < 0.97 * relative(weight, rounded)
 
@@ -71,9 +71,9 @@ def test_importance_moves_the_error_to_inputs_that_cost_less(name: str) -> None:
 @pytest.mark.parametrize("name", FITTED)
 def test_the_bytes_depend_neither_on_threads_nor_on_other_outputs(name: str) -> None:
     weight = normal(2100, 512)
-    packed = quantise(weight, name)
-    assert np.array_equal(packed, quantise(weight, name, threads=2))
-    assert np.array_equal(packed[:1], quantise(weight[:16], name))
+    packed = quantize(weight, name)
+    assert np.array_equal(packed, quantize(weight, name, threads=2))
+    assert np.array_equal(packed[:1], quantize(weight[:16], name))
 
 
 @pytest.mark.parametrize("name", FITTED)
@@ -105,15 +105,15 @@ def test_a_decoded_weight_comes_back_nearly(name: str) -> None:
 def test_faults_are_named() -> None:
     weight = normal(4, 64)
     with pytest.raises(ValueError, match="format is 'q9', expected one of"):
-        quantise(weight, "q9")
+        quantize(weight, "q9")
     with pytest.raises(ValueError, match="format is mxfp4, expected one of: q8_0"):
-        quantise(weight, "mxfp4")
+        quantize(weight, "mxfp4")
     with pytest.raises(ValueError, match="expected float32"):
-        quantise(weight.astype(np.int32), "q4_k")
+        quantize(weight.astype(np.int32), "q4_k")
     with pytest.raises(ValueError, match=r"importance is \[3\], expected \[64\]"):
-        quantise(weight, "q4_k", np.ones(3, np.float32))
+        quantize(weight, "q4_k", np.ones(3, np.float32))
     with pytest.raises(ValueError, match="above 65504"):
-        quantise(np.float32(1e9) * weight, "q4_0")
+        quantize(np.float32(1e9) * weight, "q4_0")
     weight[1, 1] = np.nan
     with pytest.raises(ValueError, match="not finite"):
-        quantise(weight, "q4_0")
+        quantize(weight, "q4_0")

@@ -9,7 +9,7 @@ import gguf
 import pytest
 from click.testing import CliRunner
 
-from tamiz.api.attention import filtered
+from tamiz.api.attention import filtered_cost
 from tamiz.api.cost import Access, Cost
 from tamiz.api.site import SiteKind
 from tamiz.cli import main
@@ -140,7 +140,7 @@ def test_bytes_of_keys_are_read_while_others_are_multiplied(
 
 def test_a_filter_does_nothing_for_an_attention_that_was_not_recognised() -> None:
     cost = Cost(0, 6400)
-    assert filtered(cost, head_size=0, keys=200, keep=12, planes=1) == cost
+    assert filtered_cost(cost, head_size=0, keys=200, keep=12, planes=1) == cost
 
 
 def test_reading_slows_down_with_the_working_set() -> None:

@@ -84,16 +84,16 @@ def _unpack(packed: Any, inverse: Any, n: int) -> Any:
     return tamiz_ops.dequantize(packed, 4, n, len(inverse)) * inverse
 
 
-CHANNEL_SCALE = api.Technique(
-    name="channel-scale",
-    summary="int4 weights whose input channels are scaled by their size before rounding (AWQ).",
-    config=ChannelScaleConfig,
-    site_kinds={api.SiteKind.LINEAR},
-    claims=(api.Claim(api.Resource.WEIGHTS),),
-    fit=fit,
-    dequantize=dequantize,
-    rewrite=rewrite,
-    ops=("BlockMatMul",),
-    cost=cost,
+CHANNEL_SCALE = api.Technique.of(
+    api.Identity(
+        name="channel-scale",
+        summary="int4 weights whose input channels are scaled by their size before rounding (AWQ).",
+        config=ChannelScaleConfig,
+    ),
+    api.Where(site_kinds={api.SiteKind.LINEAR}),
+    api.Claims(claims=(api.Claim(api.Resource.WEIGHTS),)),
+    api.Offline(fit=fit, dequantize=dequantize),
+    api.Graph(rewrite=rewrite, ops=("BlockMatMul",)),
+    api.Planning(cost=cost),
 )
 tamiz_techniques = api.offer(CHANNEL_SCALE)

@@ -311,7 +311,7 @@ class Allocation:
                 "of the two"
             )
         if not any(self._offering()):
-            off = [n for n, t in self.techniques.items() if n in self.off and t.rungs is not None]
+            off = [n for n, t in self.techniques.items() if n in self.off and t.options is not None]
             because = " with " + " and ".join(f"--{name}=off" for name in off) if off else ""
             raise TamizError(
                 f"a build within limits has nothing to choose from{because}; name techniques with "
@@ -324,7 +324,7 @@ class Allocation:
         allowed = {*self.goal.allow, *self.goal.force}
         owners, others = [], []
         for name, technique in self.techniques.items():
-            if technique.rungs is None or name in self.off:
+            if technique.options is None or name in self.off:
                 continue
             choice = replace(given.get(name) or Choice.of(technique, {}), requested=True)
             if any(claim.resource is Resource.WEIGHTS for claim in technique.claims):

@@ -133,17 +133,17 @@ class LadderMaker:
             (name, other.with_fields(fields), other.technique)
             for other in self.others
             for site in sites
-            if other.acts_at(site) and other.technique.rungs is not None
-            for name, fields in other.technique.rungs(site).items()
+            if other.acts_at(site) and other.technique.options is not None
+            for name, fields in other.technique.options(site).items()
         ]
         masks = [way for way in others if _masks(way[2])]
         for owner in self.owners:
             technique = owner.technique
-            if technique.rungs is None or not all(technique.fits(site) for site in sites):
+            if technique.options is None or not all(technique.fits(site) for site in sites):
                 continue
             masked = owner.with_fields(technique.masked)
             yield from ((name, masked, other) for name, other, _ in masks)
-            for name, fields in technique.rungs(sites[0]).items():
+            for name, fields in technique.options(sites[0]).items():
                 choice = owner.with_fields(fields)
                 if self.bits or sites[0].format in (None, fields.get("format")):
                     yield name, choice, None
@@ -168,9 +168,9 @@ class LadderMaker:
 
     def _actions(self, attention: Site, other: Choice) -> Iterator[tuple[str, Choice, float]]:
         """Name, choice and declared loss of each strength at which a technique acts."""
-        if not other.acts_at(attention) or other.technique.rungs is None:
+        if not other.acts_at(attention) or other.technique.options is None:
             return
-        for name, fields in other.technique.rungs(attention).items():
+        for name, fields in other.technique.options(attention).items():
             choice = other.with_fields(fields)
             if (loss := other.technique.loss) is not None:
                 yield name, choice, loss(attention, choice.config)
