@@ -10,7 +10,11 @@ is bound as input and as output, so that a step appends in place and copies noth
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
+
+# Before it is imported: versions from 1.29 on look up a host for telemetry.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import numpy as np
 import onnxruntime as ort

@@ -10,7 +10,10 @@
 # Bundles whose techniques keep state of their own, such as kv-int8, need another host.
 
 # %%
+import os
 import sys
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
 from optimum.onnxruntime import ORTModelForCausalLM

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +23,9 @@ import time
 import wave
 from pathlib import Path
 from typing import Any
+
+# Before it is imported: versions from 1.29 on look up a host for telemetry.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import numpy as np
 import onnx
