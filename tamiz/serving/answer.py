@@ -42,7 +42,8 @@ class Answer:
         self.cached: int | None = None
         self._sampler = model.sampler(job.sampling, job.prompt)
         self._stream = tokenizer.stream()
-        self._stop = StopStrings(job.stop)
+        self._controls = tokenizer.controls
+        self._stop = StopStrings(job.stop, tokenizer.controls.values())
         self._ends = model.stop_ids
 
     @property
@@ -97,8 +98,13 @@ class Answer:
         for token in drawn:
             self.lookup.add(token)
         self.tokens += drawn
-        text = "".join(map(self._stream.push, drawn))
-        shown, stopped = self._stop.push(text)
+        shown, stopped = "", False
+        for token in drawn:
+            piece = self._stream.push(token), self._controls.get(token, "")
+            text, stopped = self._stop.push(*piece)
+            shown += text
+            if stopped:
+                break
         logprobs: tuple[TokenLogprob, ...] = ()
         if self.job.top_logprobs is not None:
             logprobs = (logprob(logits, drawn[0], self.job.top_logprobs),)

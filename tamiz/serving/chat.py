@@ -89,11 +89,25 @@ def read_turn(
 ) -> Turn:
     """Renders messages with the model's chat template.
 
+    Args:
+        served: The model.
+        messages: The conversation, oldest message first.
+        tools: What the model may call.
+        must_call: See `Turn`.
+        several: See `Turn`.
+        variables: Variables of the template, such as ``enable_thinking``.
+
     Raises:
         ApiError: The template refuses them.
     """
     try:
-        prompt = encode_chat(served.tokenizer, served.template, messages)
+        prompt = encode_chat(
+            served.tokenizer,
+            served.template,
+            messages,
+            tools=[tool.described for tool in tools] or None,
+            variables=variables,
+        )
         ending = served.tokenizer.decode(prompt[-8:], special=True).rstrip()
     except TamizError as error:
         raise bad_request(str(error), "messages") from error

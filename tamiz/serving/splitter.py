@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tamiz.runtime.text.stream import possible_beginning
+
 
 class Splitter:
     """Text of two kinds, outside and inside of tags that do not nest; the tags are left out."""
@@ -36,12 +38,3 @@ class Splitter:
         """What was held back because it might have been the beginning of a tag."""
         held, self._held = self._held, ""
         return [(self._inside, held)] if held else []
-
-
-def possible_beginning(text: str, tags: list[str]) -> int:
-    """Length of the longest end of `text` that one of the tags begins with."""
-    longest = max((len(tag) - 1 for tag in tags), default=0)
-    for length in range(min(longest, len(text)), 0, -1):
-        if any(tag.startswith(text[-length:]) for tag in tags):
-            return length
-    return 0

@@ -100,6 +100,25 @@ def test_prefixes_are_shared_within_a_key_only(client: TestClient) -> None:
     assert cached("one") >= 64
 
 
+def test_a_template_gets_tools_and_variables(tiny: Path) -> None:
+    catalog = Catalog()
+    served = ServedDecoder.start("tiny", Model.load(tiny), Limits(512))
+    served.tokenizer.settings["chat_template"] = (
+        "{{ tools[0].function.name if tools else 'none' }} {{ mood }} {{ messages[0].content }}"
+    )
+    catalog.add(served)
+    client = TestClient(make_app(State(catalog, Settings())))
+    tool = {"type": "function", "function": {"name": "weather"}}
+    counts = []
+    for more in ({}, {"tools": [tool]}, {"chat_template_kwargs": {"mood": "good"}}):
+        reply = client.post(CHAT, json={**ASK, **more})
+        counts.append(reply.json()["usage"]["prompt_tokens"])
+    plain = len(served.tokenizer.encode("none  hello"))
+    named = len(served.tokenizer.encode("weather  hello"))
+    assert counts == [plain, named, plain + len("good")]
+    catalog.close(0)
+
+
 def test_metrics_count_and_hold_no_text(client: TestClient) -> None:
     client.post(CHAT, json={**ASK, "messages": [{"role": "user", "content": "secret words"}]})
     text = client.get("/metrics").text
