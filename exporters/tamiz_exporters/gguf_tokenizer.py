@@ -1,28 +1,33 @@
 """tokenizer.json and its companions, from the tokenizer metadata of a GGUF file.
 
-Two families: ``gpt2``, byte-level BPE with listed merges, and ``llama``, SentencePiece's BPE, whose
-merges follow from the scores.
+Two families: ``gpt2`` and ``gemma4``, BPE with listed merges, and ``llama``, SentencePiece's BPE,
+whose merges follow from the scores.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import logging
+from typing import Any
 
 from tamiz_exporters.gguf_file import GgufFile
-from tamiz_exporters.tokenizer import LLAMA3_SPLIT, QWEN2_SPLIT, TOKENIZER_DEFAULTS
+from tamiz_exporters.gguf_vocabulary import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
+from tamiz_exporters.pre_tokenizers import BYTE_LEVEL, PRE_TOKENIZERS, PreTokenizer
+from tamiz_exporters.tokenizer import TOKENIZER_DEFAULTS
 
-_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
-#: `tokenizer.ggml.pre` → the split that comes before the byte level; None is GPT-2's own.
-_SPLITS: dict[str, str | None] = {
-    "default": None,
-    "gpt-2": None,
-    "smollm": "digits",
-    "qwen2": QWEN2_SPLIT,
-    "deepseek-r1-qwen": QWEN2_SPLIT,
-    "llama-bpe": LLAMA3_SPLIT,
-    "llama-v3": LLAMA3_SPLIT,
-    "llama3": LLAMA3_SPLIT,
-}
+_SENTENCEPIECE = "llama"
+#: Kinds with listed merges: the pre-tokenizer where the file names none; "": a warning.
+_BYTE_PAIRS = {"gpt2": "", "gemma4": "gemma4"}
+#: Ids of SentencePiece's special tokens where a file names none, as llama.cpp assumes.
+_SENTENCEPIECE_IDS = {"unknown_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+#: Control tokens of Phi 3 after which white space stays.
+_KEEP_SPACE = ("<unk>", "<s>", "<|endoftext|>")
+_UNDERLINE = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+_PIECES: tuple[dict[str, Any], ...] = (
+    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+)
+_log = logging.getLogger(__name__)
 
 
 class GgufTokenizer:
@@ -39,40 +44,24 @@ class GgufTokenizer:
             TamizError: If a list has another length or the kind of tokenizer is unknown.
         """
         self.file = file
-        self.model = file.get("tokenizer.ggml.model", str)
-        if self.model not in ("gpt2", "llama"):
-            self._fail("model", self.model, "gpt2 or llama")
-        self.pre = file.get("tokenizer.ggml.pre", str, "default")
-        if self.model == "gpt2" and self.pre not in _SPLITS:
-            self._fail("pre", self.pre, f"one of {', '.join(_SPLITS)}")
-        self.tokens: list[str] = file.get("tokenizer.ggml.tokens", list)
-        types = [_NORMAL] * vocabulary
-        self.types: list[int] = file.get("tokenizer.ggml.token_type", list, types)
-        for field, values in (("tokens", self.tokens), ("token_type", self.types)):
-            if len(values) != vocabulary:
-                expected = f"{vocabulary}, as many as token_embd.weight has rows"
-                self._fail(field, f"{len(values)} entries", expected)
-        if not all(isinstance(token, str) for token in self.tokens):
-            self._fail("tokens", "numbers", "strings")
-        self.ids = {token: number for number, token in enumerate(self.tokens)}
-        if len(self.ids) != vocabulary:
-            twice = next(t for number, t in enumerate(self.tokens) if self.ids[t] != number)
-            self._fail("tokens", f"{twice!r} twice", "every token once")
-        self.bos, self.eos = self._id("bos_token_id"), self._id("eos_token_id")
-        self.unknown, self.padding = self._id("unknown_token_id"), self._id("padding_token_id")
-        adds = self.model == "llama" or _SPLITS.get(self.pre) == LLAMA3_SPLIT
-        self.adds_bos = file.get("tokenizer.ggml.add_bos_token", bool, adds)
-        if self.adds_bos and self.bos is None:
-            self._fail("bos_token_id", "nothing", "a token id, since add_bos_token holds")
+        model = file.get("tokenizer.ggml.model", str)
+        if model not in (*_BYTE_PAIRS, _SENTENCEPIECE):
+            file.fail("tokenizer.ggml.model", model, "gpt2, gemma4 or llama")
+        scored = model == _SENTENCEPIECE
+        self._pre = None if scored else self._pre_tokenizer(_BYTE_PAIRS[model])
+        self._vocabulary = Vocabulary(file, vocabulary, _SENTENCEPIECE_IDS if scored else {})
+        adds = scored or (self._pre is not None and self._pre.adds_bos)
+        self._begin = self._always("bos", self._vocabulary.bos, adds)
+        self._end = self._always("eos", self._vocabulary.eos, False)
 
     def generation_config(self) -> dict[str, Any]:
         """Returns the special ids; ``eos_token_id`` is a list where several tokens end a turn."""
-        ends = [self.eos, self._id("eot_token_id"), self._id("eom_token_id")]
-        ends = list(dict.fromkeys(end for end in ends if end is not None))
+        vocabulary = self._vocabulary
+        ends = vocabulary.ends
         ids = {
-            "bos_token_id": self.bos,
+            "bos_token_id": vocabulary.bos,
             "eos_token_id": ends[0] if len(ends) == 1 else ends or None,
-            "pad_token_id": self.padding,
+            "pad_token_id": vocabulary.padding,
         }
         return {key: value for key, value in ids.items() if value is not None}
 
@@ -86,13 +75,15 @@ class GgufTokenizer:
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": context,
             "clean_up_tokenization_spaces": False,
-            "add_bos_token": self.adds_bos,
+            "add_bos_token": self._begin is not None,
+            **({"add_eos_token": True} if self._end is not None else {}),
             **TOKENIZER_DEFAULTS,
         }
-        special = {"bos": self.bos, "eos": self.eos, "unk": self.unknown, "pad": self.padding}
+        of = self._vocabulary
+        special = {"bos": of.bos, "eos": of.eos, "unk": of.unknown, "pad": of.padding}
         for name, number in special.items():
             if number is not None:
-                out[f"{name}_token"] = self.tokens[number]
+                out[f"{name}_token"] = of.tokens[number]
         if template := self.file.get("tokenizer.chat_template", str, ""):
             out["chat_template"] = template
         return out
@@ -103,13 +94,7 @@ class GgufTokenizer:
         Raises:
             TamizError: If a merge or a score is missing or malformed.
         """
-        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-        added = [
-            {"id": number, "content": token, **flags, "special": kind == _CONTROL}
-            for number, (token, kind) in enumerate(zip(self.tokens, self.types, strict=True))
-            if kind in (_CONTROL, _USER_DEFINED)
-        ]
-        parts = self._byte_level() if self.model == "gpt2" else self._sentencepiece()
+        parts = self._sentencepiece() if self._pre is None else self._byte_pairs(self._pre)
         model = {
             "type": "BPE",
             "dropout": None,
@@ -119,58 +104,91 @@ class GgufTokenizer:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": self.ids,
+            "vocab": self._vocabulary.ids,
         }
         return {
             "version": "1.0",
             "truncation": None,
             "padding": None,
-            "added_tokens": added,
+            "added_tokens": self._added_tokens(),
             **parts,
             "post_processor": self._post_processor(),
             "model": model | parts["model"],
         }
 
-    def _byte_level(self) -> dict[str, Any]:
-        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-        split = _SPLITS[self.pre]
-        if split is None:
-            pre_tokenizer: dict[str, Any] = level | {"use_regex": True}
-        elif split == "digits":
-            digits = {"type": "Digits", "individual_digits": True}
-            steps = [digits, level | {"use_regex": True}]
-            pre_tokenizer = {"type": "Sequence", "pretokenizers": steps}
-        else:
-            pattern = {"pattern": {"Regex": split}, "behavior": "Isolated", "invert": False}
-            steps = [{"type": "Split", **pattern}, level | {"use_regex": False}]
-            pre_tokenizer = {"type": "Sequence", "pretokenizers": steps}
-        return {
-            "normalizer": {"type": "NFC"} if split == QWEN2_SPLIT else None,
-            "pre_tokenizer": pre_tokenizer,
-            "decoder": level | {"use_regex": True},
-            "model": {"merges": self._merges(), "ignore_merges": split == LLAMA3_SPLIT},
+    def _pre_tokenizer(self, default: str) -> PreTokenizer:
+        name = self.file.get("tokenizer.ggml.pre", str, default)
+        if not name:
+            _log.warning(
+                "%s: tokenizer.ggml.pre is missing; the default split of llama.cpp is used, which "
+                "may give other tokens than the model was trained with",
+                self.file.path,
+            )
+            name = "default"
+        if name not in PRE_TOKENIZERS:
+            self.file.fail(
+                "tokenizer.ggml.pre", name, f"one of {', '.join(PRE_TOKENIZERS)}, as in llama.cpp"
+            )
+        return PRE_TOKENIZERS[name]
+
+    def _added_tokens(self) -> list[dict[str, Any]]:
+        """The tokens that are cut out of a text before anything else."""
+        of = self._vocabulary
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+        strips = self._strips_space()
+        added = []
+        for number in of.special(CONTROL, USER_DEFINED, UNKNOWN):
+            token = of.tokens[number]
+            rstrip = strips and token not in _KEEP_SPACE
+            special = of.types[number] != USER_DEFINED
+            added.append(
+                {"id": number, "content": token, **flags, "rstrip": rstrip, "special": special}
+            )
+        return added
+
+    def _strips_space(self) -> bool:
+        """Whether control tokens take the white space after them, as those of Phi 3 do.
+
+        The file does not say it, so llama.cpp looks at the model's name.
+        """
+        name = self.file.get("general.name", str, "").lower()
+        return "phi-3" in name or "phi3" in name
+
+    def _byte_pairs(self, pre: PreTokenizer) -> dict[str, Any]:
+        steps = pre.steps()
+        parts: dict[str, Any] = {
+            "normalizer": {"type": "NFC"} if pre.composes else None,
+            "pre_tokenizer": (
+                steps[0] if len(steps) == 1 else {"type": "Sequence", "pretokenizers": steps}
+            ),
+            "decoder": BYTE_LEVEL | {"use_regex": True},
+            "model": {"merges": self._merges(), "ignore_merges": pre.ignore_merges},
         }
+        if pre.sentencepiece:
+            parts["normalizer"] = _UNDERLINE
+            parts["decoder"] = {"type": "Sequence", "decoders": list(_PIECES)}
+            parts["model"]["byte_fallback"] = True
+        return parts
 
     def _merges(self) -> list[str]:
+        ids = self._vocabulary.ids
         merges: list[str] = self.file.get("tokenizer.ggml.merges", list)
         for number, merge in enumerate(merges):
             left, _, right = str(merge).partition(" ")
-            if left not in self.ids or right not in self.ids or left + right not in self.ids:
-                self._fail(f"merges[{number}]", repr(merge), "two tokens whose union is one")
+            if left not in ids or right not in ids or left + right not in ids:
+                self._vocabulary.fail(
+                    f"merges[{number}]", repr(merge), "two tokens whose union is one"
+                )
         return merges
 
     def _sentencepiece(self) -> dict[str, Any]:
-        underline = {"pattern": {"String": " "}, "content": "▁"}
-        steps: list[dict[str, Any]] = [{"type": "Replace", **underline}]
-        decoders: list[dict[str, Any]] = [
-            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-            {"type": "ByteFallback"},
-            {"type": "Fuse"},
-        ]
+        of = self._vocabulary
+        steps: list[dict[str, Any]] = [_UNDERLINE]
+        decoders = list(_PIECES)
         if self.file.get("tokenizer.ggml.add_space_prefix", bool, True):
             steps.insert(0, {"type": "Prepend", "prepend": "▁"})
             decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-        unknown = None if self.unknown is None else self.tokens[self.unknown]
+        unknown = None if of.unknown is None else of.tokens[of.unknown]
         return {
             "normalizer": {"type": "Sequence", "normalizers": steps},
             "pre_tokenizer": None,
@@ -185,38 +203,51 @@ class GgufTokenizer:
 
     def _merges_from_scores(self) -> list[str]:
         """Returns every way to join two pieces into one, the best-scored piece first."""
+        of = self._vocabulary
         scores: list[float] = self.file.get("tokenizer.ggml.scores", list)
-        if len(scores) != len(self.tokens):
-            self._fail("scores", f"{len(scores)} entries", f"{len(self.tokens)}")
+        if len(scores) != len(of.tokens):
+            of.fail("scores", f"{len(scores)} entries", f"{len(of.tokens)}")
         ranked = []
-        for number, (piece, kind) in enumerate(zip(self.tokens, self.types, strict=True)):
-            if kind != _NORMAL:
-                continue
+        for number in of.special(NORMAL):
+            piece = of.tokens[number]
             for cut in range(1, len(piece)):
-                left, right = self.ids.get(piece[:cut]), self.ids.get(piece[cut:])
+                left, right = of.ids.get(piece[:cut]), of.ids.get(piece[cut:])
                 if left is not None and right is not None:
                     ranked.append((-scores[number], left, right))
         ranked.sort()
-        return [f"{self.tokens[left]} {self.tokens[right]}" for _, left, right in ranked]
+        return [f"{of.tokens[left]} {of.tokens[right]}" for _, left, right in ranked]
+
+    def _always(self, name: str, number: int | None, default: bool) -> int | None:
+        """The token that is put at an end of every text; None for none."""
+        if not self.file.get(f"tokenizer.ggml.add_{name}_token", bool, default):
+            return None
+        if number is None:
+            self._vocabulary.fail(
+                f"{name}_token_id", "nothing", f"a token id, since add_{name}_token holds"
+            )
+        return number
 
     def _post_processor(self) -> dict[str, Any] | None:
-        if not self.adds_bos or self.bos is None:
+        tokens = self._vocabulary.tokens
+        ends = [number for number in (self._begin, self._end) if number is not None]
+        if not ends:
             return None
-        token = self.tokens[self.bos]
-        bos = {"SpecialToken": {"id": token, "type_id": 0}}
-        first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+
+        def piece(number: int | None) -> list[dict[str, Any]]:
+            if number is None:
+                return []
+            return [{"SpecialToken": {"id": tokens[number], "type_id": 0}}]
+
+        texts = [
+            [*piece(self._begin), {"Sequence": {"id": name, "type_id": 0}}, *piece(self._end)]
+            for name in "AB"
+        ]
         return {
             "type": "TemplateProcessing",
-            "single": [bos, first],
-            "pair": [bos, first, bos, second],
-            "special_tokens": {token: {"id": token, "ids": [self.bos], "tokens": [token]}},
+            "single": texts[0],
+            "pair": texts[0] + texts[1],
+            "special_tokens": {
+                tokens[number]: {"id": tokens[number], "ids": [number], "tokens": [tokens[number]]}
+                for number in ends
+            },
         }
-
-    def _id(self, key: str) -> int | None:
-        value = self.file.get(f"tokenizer.ggml.{key}", int, -1)
-        if value >= len(self.tokens):
-            self._fail(key, value, f"a token id below {len(self.tokens)}")
-        return None if value < 0 else int(value)
-
-    def _fail(self, key: str, found: Any, expected: str) -> NoReturn:
-        self.file.fail(f"tokenizer.ggml.{key}", found, expected)
