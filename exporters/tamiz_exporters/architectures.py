@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tamiz_exporters.activations import GELU_TANH, SILU
+
 #: A layer's weights: their names in transformers → in GGUF.
 _LAYER = {
     "self_attn.q_proj": "attn_q",
@@ -36,7 +38,7 @@ class Architecture:
         names: A layer's weights: their names in transformers → in GGUF.
         pairs: Whether GGUF stores the rows of q and k with rotary pairs as neighbours (2i, 2i+1).
         fused: Whether q, k and v are one tensor, and gate and up another one.
-        activation: Of the feed-forward block, ``silu`` or ``gelu_tanh``.
+        activation: Of the feed-forward block, where a source says none.
         scales_embedding: Whether the embedding is multiplied by the square root of its width.
         norms_from_one: Whether transformers stores the weights of norms less 1.
         global_every: Where layers have a sliding window: of so many layers the last sees all keys;
@@ -54,7 +56,7 @@ class Architecture:
     names: dict[str, str] = field(default_factory=lambda: _LAYER)
     pairs: bool = False
     fused: bool = False
-    activation: str = "silu"
+    activation: str = SILU
     scales_embedding: bool = False
     norms_from_one: bool = False
     global_every: int | None = None
@@ -78,7 +80,7 @@ ARCHITECTURES = {
     "gemma": Architecture(
         "GemmaForCausalLM",
         "gemma",
-        activation="gelu_tanh",
+        activation=GELU_TANH,
         scales_embedding=True,
         norms_from_one=True,
     ),
@@ -86,7 +88,7 @@ ARCHITECTURES = {
         "Gemma2ForCausalLM",
         "gemma2",
         _LAYER | _NORMS_AROUND,
-        activation="gelu_tanh",
+        activation=GELU_TANH,
         scales_embedding=True,
         norms_from_one=True,
         global_every=2,
@@ -97,7 +99,7 @@ ARCHITECTURES = {
         "Gemma3ForCausalLM",
         "gemma3_text",
         _LAYER | _NORMS_AROUND,
-        activation="gelu_tanh",
+        activation=GELU_TANH,
         scales_embedding=True,
         norms_from_one=True,
         global_every=6,
@@ -110,8 +112,15 @@ HF_ARCHITECTURES = {
     **{each.model_type: each for each in ARCHITECTURES.values()},
     "llama": replace(ARCHITECTURES["llama"], global_every=None),
     "mistral": replace(
-        ARCHITECTURES["llama"], model_class="MistralForCausalLM", model_type="mistral"
+        ARCHITECTURES["llama"],
+        model_class="MistralForCausalLM",
+        model_type="mistral",
+        window=4096,
     ),
+    **{
+        ARCHITECTURES[name].model_type: replace(ARCHITECTURES[name], window=4096)
+        for name in ("qwen2", "qwen3", "gemma3")
+    },
 }
 
 _EXPERTS = "a mixture of experts: its layers choose some of many feed-forward blocks for each token"

@@ -10,19 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from tamiz.api import TamizError, read_json, read_text, write_json
+from tamiz_exporters.ends import complete_ends, token_text
 from tamiz_exporters.tokenizer import TOKENIZER_DEFAULTS, malformed, write_tokenizer
+from tamiz_exporters.tokenizer_sources import (
+    VOCABULARY,
+    settings_of_tokenizer,
+    tokenizer_of_merges,
+)
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+SPECIAL_TOKENS = "special_tokens_map.json"
 CHAT_TEMPLATE = "chat_template.jinja"
+#: Where sentence-transformers and transformers.js keep the model, its companions in the folder
+#: above.
+ONNX_FOLDER = "onnx"
 _COPIED = (
     CONFIG,
     GENERATION_CONFIG,
     TOKENIZER,
     TOKENIZER_CONFIG,
-    "special_tokens_map.json",
+    SPECIAL_TOKENS,
     "tokenizer.model",
     "vocab.txt",
 )
@@ -38,32 +48,37 @@ _SENTENCE = (
 #: The folder of a module, such as ``1_Pooling``; the model itself lies in the folder "".
 _MODULE = re.compile(r"[0-9]+_[A-Za-z]+")
 _MODULE_FILES = (CONFIG, "model.safetensors")
-_SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def copy_companions(source: Path, directory: Path) -> None:
     """Copies what a bundle holds beside the model and completes it.
 
-    ``generation_config.json`` is made from ``config.json`` where absent; a chat template in a file
-    of its own moves into ``tokenizer_config.json``, as does whether texts begin with BOS;
-    a tokenizer of transformers' general class gives no token types; ``tokenizer.onnx`` is written
-    where the tokenizer allows it.
+    ``generation_config.json`` gets the ends that any file says; ``chat_template.jinja`` moves into
+    ``tokenizer_config.json``, as does whether texts begin with BOS; a tokenizer of transformers'
+    general class gives no token types; ``tokenizer.json`` and ``tokenizer_config.json`` are made
+    where other files say what they hold; ``tokenizer.onnx`` is written where the tokenizer allows
+    it.
 
     Args:
-        source: Folder that may hold the files.
+        source: Folder that may hold the files; of a folder ``onnx`` the one above may hold them.
         directory: The bundle's folder.
 
     Raises:
         TamizError: If one of the files is malformed.
     """
-    _copy(source, directory, _COPIED)
-    copy_sentence_modules(source, directory)
-    if (directory / CONFIG).is_file() and not (directory / GENERATION_CONFIG).is_file():
-        config = read_json(directory / CONFIG)
-        ids = {key: config[key] for key in _SPECIAL_IDS if config.get(key) is not None}
-        write_json(directory / GENERATION_CONFIG, ids)
-    _complete_tokenizer_config(source, directory)
+    folders = [source, source.parent] if source.name == ONNX_FOLDER else [source]
+    for name in _COPIED:
+        _copy(_holder(folders, name), directory, [name])
+    copy_sentence_modules(_holder(folders, SENTENCE_MODULES), directory)
+    _complete_tokenizer(folders, directory)
+    names = (GENERATION_CONFIG, CONFIG, TOKENIZER_CONFIG, TOKENIZER)
+    complete_ends(*(directory / name for name in names))
     write_tokenizer(directory)
+
+
+def _holder(folders: list[Path], name: str) -> Path:
+    """The first folder that holds a file; the first of all where none does."""
+    return next((folder for folder in folders if (folder / name).is_file()), folders[0])
 
 
 def copy_sentence_modules(source: Path, directory: Path) -> None:
@@ -102,30 +117,41 @@ def _copy(source: Path, directory: Path, names: Iterable[str]) -> None:
             shutil.copyfile(source / name, directory / name)
 
 
-def _complete_tokenizer_config(source: Path, directory: Path) -> None:
-    path = directory / TOKENIZER_CONFIG
-    if not path.is_file():
+def _complete_tokenizer(folders: list[Path], directory: Path) -> None:
+    """Makes the tokenizer's files where they are missing, and completes its settings."""
+    config, settings, special, tokenizer = (
+        read_json(directory / name) if (directory / name).is_file() else None
+        for name in (CONFIG, TOKENIZER_CONFIG, SPECIAL_TOKENS, TOKENIZER)
+    )
+    config, special = config or {}, special or {}
+    if tokenizer is None:
+        known = special | (settings or {})
+        tokenizer = tokenizer_of_merges(_holder(folders, VOCABULARY), known, config)
+        if tokenizer is not None:
+            write_json(directory / TOKENIZER, tokenizer, compact=True)
+    if settings is None and tokenizer is not None:
+        settings = settings_of_tokenizer(tokenizer, special, config)
+    if settings is None:
         return
-    config = read_json(path)
-    template = source / CHAT_TEMPLATE
+    template = _holder(folders, CHAT_TEMPLATE) / CHAT_TEMPLATE
     if template.is_file():  # it wins over the one in the settings, as in transformers
-        config["chat_template"] = read_text(template)
-    if "add_bos_token" not in config and (directory / TOKENIZER).is_file():
-        config["add_bos_token"] = _begins_with(directory / TOKENIZER, config.get("bos_token"))
-    if config.get("tokenizer_class") == "PreTrainedTokenizerFast":
-        config = {**TOKENIZER_DEFAULTS, **config}
-    write_json(path, config)
+        settings["chat_template"] = read_text(template)
+    if "add_bos_token" not in settings and tokenizer is not None:
+        bos = token_text(settings.get("bos_token"))
+        settings["add_bos_token"] = _begins_with(directory / TOKENIZER, tokenizer, bos)
+    if settings.get("tokenizer_class") == "PreTrainedTokenizerFast":
+        settings = {**TOKENIZER_DEFAULTS, **settings}
+    write_json(directory / TOKENIZER_CONFIG, settings)
 
 
-def _begins_with(tokenizer: Path, token: Any) -> bool:
+def _begins_with(path: Path, tokenizer: dict[str, Any], token: str | None) -> bool:
     """Whether the template of the tokenizer's post-processor puts `token` before the text."""
-    post_processor = read_json(tokenizer).get("post_processor")
-    content = token.get("content") if isinstance(token, dict) else token
-    if content is None or not isinstance(post_processor, dict):
+    post_processor = tokenizer.get("post_processor")
+    if token is None or not isinstance(post_processor, dict):
         return False
-    begin = {"id": content, "type_id": 0}
+    begin = {"id": token, "type_id": 0}
     try:
         steps = post_processor.get("processors", [post_processor])
         return any(step.get("single", [])[:1] == [{"SpecialToken": begin}] for step in steps)
     except (AttributeError, TypeError) as error:
-        raise malformed(tokenizer, error) from error
+        raise malformed(path, error) from error

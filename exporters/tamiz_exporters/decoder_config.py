@@ -16,10 +16,15 @@ class Rotary:
     Attributes:
         inverse_frequency: ``float32 [R/2]``, radians per position of the rotary pairs; R ≤ D.
         factor: Of cosine and sine.
+        long_frequency: What replaces `inverse_frequency` in runs that reach beyond
+            `original_context`; None where nothing does.
+        original_context: In tokens.
     """
 
     inverse_frequency: np.ndarray
     factor: float = 1.0
+    long_frequency: np.ndarray | None = None
+    original_context: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class DecoderConfig:
         score_cap: Soft cap c of the scores, which become c · tanh(scores / c); 0 for none.
         logit_cap: Soft cap of the logits; 0 for none.
         embedding_scale: Factor on the embedding.
-        activation: f of the feed-forward block, ``silu`` or ``gelu_tanh``.
+        activation: f of the feed-forward block, of `activations.ACTIVATIONS`.
     """
 
     heads: int

@@ -24,6 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import DOMAIN, OPSET_VERSION
+from tamiz_exporters.activations import ACTIVATIONS
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed, Rotary
 
 OPSET = 18
@@ -175,6 +176,8 @@ class _Decoder:
         which = f".{number}" if number else ""
         name, constant = f"/model/rotary_emb{which}", f"model.rotary_emb{which}.inv_freq"
         frequency = self.initialize(constant, ir.tensor(rotary.inverse_frequency, name=constant))
+        if rotary.long_frequency is not None:
+            frequency = self.frequency_of_length(name, rotary, frequency)
         position = self.op(
             "Unsqueeze", f"{name}/Unsqueeze", self.position_ids, self.constant([1, 3])
         )
@@ -188,6 +191,16 @@ class _Decoder:
         return self.op("Mul", f"{name}/Mul_1", cos, factor), self.op(
             "Mul", f"{name}/Mul_2", sin, factor
         )
+
+    def frequency_of_length(self, name: str, rotary: Rotary, short: ir.Value) -> ir.Value:
+        """The frequencies of this run: others if any position is beyond the original context."""
+        constant = f"{name[1:].replace('/', '.')}.long_inv_freq"
+        assert rotary.long_frequency is not None
+        long = self.initialize(constant, ir.tensor(rotary.long_frequency, name=constant))
+        last = self.op("ReduceMax", f"{name}/ReduceMax", self.position_ids, keepdims=0)
+        limit = self.constant(rotary.original_context - 1)
+        beyond = self.op("Greater", f"{name}/Greater", last, limit)
+        return self.op("Where", f"{name}/Where", beyond, long, short)
 
     def attention_masks(self, ids: ir.Value) -> dict[int, ir.Value]:
         """Returns by window what is added to the scores, ``[B, 1, G·S, L]``: 0 or -max.
@@ -334,30 +347,9 @@ class _Decoder:
 
     def mlp(self, name: str, x: ir.Value) -> ir.Value:
         gate = self.linear(f"{name}/gate_proj", x)
-        gate = (self.silu if self.config.activation == "silu" else self.gelu)(name, gate)
+        gate = ACTIVATIONS[self.config.activation](self, f"{name}/act_fn", gate)
         hidden = self.op("Mul", f"{name}/Mul", gate, self.linear(f"{name}/up_proj", x))
         return self.linear(f"{name}/down_proj", hidden)
-
-    def silu(self, name: str, x: ir.Value) -> ir.Value:
-        sigmoid = self.op("Sigmoid", f"{name}/act_fn/Sigmoid", x)
-        return self.op("Mul", f"{name}/act_fn/Mul", x, sigmoid)
-
-    def gelu(self, name: str, x: ir.Value) -> ir.Value:
-        """Returns x / 2 · (1 + tanh(sqrt(2/π) · (x + 0.044715 x³)))."""
-
-        def number(value: float) -> ir.Value:
-            return self.constant(value, np.float32)
-
-        name = f"{name}/act_fn"
-        cube = self.op("Pow", f"{name}/Pow", x, number(3.0))
-        cube = self.op("Mul", f"{name}/Mul", cube, number(0.044715))
-        inner = self.op("Add", f"{name}/Add", x, cube)
-        inner = self.op("Mul", f"{name}/Mul_1", inner, number((2 / np.pi) ** 0.5))
-        tanh = self.op("Tanh", f"{name}/Tanh", inner)
-        half = self.op("Mul", f"{name}/Mul_2", x, number(0.5))
-        return self.op(
-            "Mul", f"{name}/Mul_3", half, self.op("Add", f"{name}/Add_1", tanh, number(1.0))
-        )
 
     def soft_cap(
         self, name: str, x: ir.Value, cap: float, output: ir.Value | None = None

@@ -7,7 +7,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tamiz_exporters.gguf_fields import ARCHITECTURE_KEYS, TOKENIZER_KEYS
 from tamiz_exporters.gguf_file import GgufFile
+from tamiz_exporters.source_fields import Treatment, obeyed_fields
 from tamiz_exporters.stored_tensor import StoredTensor, find_tensor
 
 
@@ -24,16 +26,23 @@ class Hyperparameters:
     architecture: str
 
     def positive(self, key: str, default: int | None = None) -> int:
-        """A positive integer.
+        """A positive integer, perhaps listed for every layer.
 
         Args:
             key: Key without the architecture.
             default: Value where the key is absent; None makes the key required.
 
         Raises:
-            TamizError: It is absent and required, or not positive.
+            TamizError: It is absent and required, not positive, or differs between layers.
         """
-        value = self.file.get(f"{self.architecture}.{key}", int, default)
+        listed = self.given(key)
+        if isinstance(listed, np.ndarray):
+            values = set(listed.tolist())
+            if len(values) != 1 or not all(type(value) is int for value in values):
+                self.reject(key, sorted(values), "one number in all layers")
+            value = values.pop()
+        else:
+            value = self.file.get(self._name(key), int, default)
         if value <= 0:
             self.reject(key, value, "a positive number")
         return int(value)
@@ -41,11 +50,16 @@ class Hyperparameters:
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number: the shortest decimal of the stored float32, so 1e-05.
 
+        Args:
+            key: Key without the architecture.
+            default: Value where the key is absent; 0 is allowed only where this is 0. None makes
+                the key required.
+
         Raises:
             TamizError: It is absent and required, or not positive and finite.
         """
-        value = self.file.get(f"{self.architecture}.{key}", float, default)
-        if not (np.isfinite(value) and value > 0):
+        value = self.file.get(self._name(key), float, default)
+        if not (np.isfinite(value) and (value > 0 or value == default == 0)):
             self.reject(key, value, "a positive number")
         return float(str(np.float32(value)))
 
@@ -55,15 +69,38 @@ class Hyperparameters:
         Raises:
             TamizError: The file holds another type.
         """
-        return str(self.file.get(f"{self.architecture}.{key}", str, default))
+        return str(self.file.get(self._name(key), str, default))
 
     def given(self, key: str) -> Any:
         """A value of any type; None where the key is absent."""
-        return self.file.metadata.get(f"{self.architecture}.{key}")
+        return self.file.metadata.get(self._name(key))
 
     def reject(self, key: str, found: Any, expected: str) -> NoReturn:
         """Raises the TamizError that says what is wrong with a key."""
         self.file.fail(f"{self.architecture}.{key}", found, expected)
+
+    def check(self) -> None:
+        """Refuses keys that change results and are not obeyed; warns of unknown ones.
+
+        Raises:
+            TamizError: A key is refused.
+        """
+        tables = {f"{self.architecture}.": ARCHITECTURE_KEYS, "tokenizer.": TOKENIZER_KEYS}
+        for prefix, table in tables.items():
+            given = {
+                key.removeprefix(prefix): value
+                for key, value in self.file.metadata.items()
+                if key.startswith(prefix)
+            }
+
+            def reject(key: str, found: Any, expected: str, prefix: str = prefix) -> None:
+                self.file.fail(f"{prefix}{key}", found, expected)
+
+            obeyed_fields(self.file.path, self.architecture, given, table, reject, prefix)
+
+    def _name(self, key: str) -> str:
+        assert ARCHITECTURE_KEYS[key].treatment is Treatment.OBEYED, key
+        return f"{self.architecture}.{key}"
 
     def tensor(self, name: str, shape: tuple[int | None, ...]) -> StoredTensor:
         """A tensor of the file.

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
+
+from tamiz_exporters.activations import GGUF_NAMES
 from tamiz_exporters.architectures import ARCHITECTURES, MISSING, SOFT_CAPS
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
@@ -12,15 +15,6 @@ from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
 
-#: Metadata that changes the arithmetic in ways the graph does not have; 0 or absence is harmless.
-_UNSUPPORTED = (
-    "expert_count",
-    "attention.scale",
-    "attention.max_alibi_bias",
-    "logit_scale",
-    "residual_scale",
-    "embedding_scale",
-)
 #: Tensors beside the text model: pictures and sound, and heads that predict tokens further ahead.
 _BESIDE = re.compile(r"(?:v|a|mm)\.|.*\.nextn\.")
 #: Tensors that `Rope` reads.
@@ -61,9 +55,7 @@ class GgufModel:
             file.fail("general.architecture", found, f"one of {', '.join(ARCHITECTURES)}")
         self.traits = ARCHITECTURES[self.architecture]
         self.of = of = Hyperparameters(file, self.architecture)
-        for key in _UNSUPPORTED:
-            if value := of.given(key):
-                of.reject(key, value, "0 or no such key")
+        of.check()
         self.hidden = of.positive("embedding_length")
         self.ffn = of.positive("feed_forward_length")
         self.vocabulary = of.tensor("token_embd.weight", (None, self.hidden)).shape[0]
@@ -96,7 +88,7 @@ class GgufModel:
             score_cap=score_cap,
             logit_cap=logit_cap,
             embedding_scale=self.hidden**0.5 if self.traits.scales_embedding else 1.0,
-            activation=self.traits.activation,
+            activation=self._activation(),
         )
 
     def weights(self) -> DecoderWeights:
@@ -143,7 +135,7 @@ class GgufModel:
             "attention_bias": "blk.0.attn_q.bias" in self.file.tensors,
             "attention_dropout": 0.0,
             "head_dim": config.head_dim,
-            "hidden_act": "silu" if config.activation == "silu" else "gelu_pytorch_tanh",
+            "hidden_act": config.activation,
             "hidden_size": self.hidden,
             "initializer_range": 0.02,
             "intermediate_size": self.ffn,
@@ -162,8 +154,9 @@ class GgufModel:
         }
         if self.rope.dimensions != config.head_dim:
             out["partial_rotary_factor"] = self.rope.dimensions / config.head_dim
-        if self.traits.soft_caps:
-            out |= dict(zip(SOFT_CAPS, (config.score_cap, config.logit_cap), strict=True))
+        if self.traits.soft_caps or config.logit_cap:
+            caps = config.score_cap or None, config.logit_cap or None
+            out |= dict(zip(SOFT_CAPS, caps, strict=True))
             out["query_pre_attn_scalar"] = round(
                 config.scale**-2 if config.scale else config.head_dim
             )
@@ -174,6 +167,13 @@ class GgufModel:
             ]
         return out
 
+    def _activation(self) -> str:
+        key = "hidden_activation"
+        name = self.of.text(key, self.traits.activation)
+        if name not in GGUF_NAMES:
+            self.of.reject(key, name, f"one of {', '.join(GGUF_NAMES)}")
+        return GGUF_NAMES[name]
+
     def _layers(self) -> tuple[LayerAttention, ...]:
         """How each layer attends."""
         of, traits = self.of, self.traits
@@ -181,37 +181,39 @@ class GgufModel:
         if f"blk.{count - 1}.ffn_norm.weight" not in self.file.tensors:
             of.reject("block_count", count, "as many layers as the file has")
         window = self._window()
-        if window >= self.context:
-            window = 0
         rotary = self.rope.scaled()
-        local = self.rope.local(traits.local_rope_base) if traits.local_rope_base else rotary
+        local = rotary
+        if traits.local_rope_base or of.given("rope.freq_base_swa") is not None:
+            local = self.rope.local(traits.local_rope_base)
         layers = []
-        for number in range(1, count + 1):
-            sees_all = not window or (traits.global_every and number % traits.global_every == 0)
+        for number, narrow in enumerate(self._in_window(count), 1):
+            narrow = narrow and window > 0
             turns = not traits.no_rope_every or number % traits.no_rope_every
-            layers.append(
-                LayerAttention(
-                    (rotary if sees_all else local) if turns else None, 0 if sees_all else window
-                )
-            )
+            seen = window if narrow and window < self.context else 0
+            layers.append(LayerAttention((local if narrow else rotary) if turns else None, seen))
         return tuple(layers)
 
     def _window(self) -> int:
         """Keys that a query sees in the layers with a window; 0 where no layer has one."""
         window = self.of.given("attention.sliding_window")
-        if window and self.traits.global_every is None:
-            self.of.reject("attention.sliding_window", window, "0 or no such key")
         if window is None:
             return self.traits.window
         return self.of.positive("attention.sliding_window") if window else 0
 
+    def _in_window(self, count: int) -> list[bool]:
+        """Which layers have a window."""
+        key, every = "attention.sliding_window_pattern", self.traits.global_every
+        listed = self.of.given(key)
+        if isinstance(listed, np.ndarray):
+            if len(listed) != count:
+                self.of.reject(key, f"{len(listed)} entries", f"{count}, as many as layers")
+            return [bool(value) for value in listed]
+        if listed is not None:
+            every = self.of.positive(key)
+        return [not every or number % every != 0 for number in range(1, count + 1)]
+
     def _soft_caps(self) -> tuple[float, float]:
         """The soft caps of scores and of logits; 0 for none."""
-        defaults = self.traits.soft_caps
-        if defaults is None:
-            for key in SOFT_CAPS:
-                if value := self.of.given(key):
-                    self.of.reject(key, value, "0 or no such key")
-            return 0.0, 0.0
+        defaults = self.traits.soft_caps or (0.0, 0.0)
         scores, logits = map(self.of.number, SOFT_CAPS, defaults)
         return scores, logits

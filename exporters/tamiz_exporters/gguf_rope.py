@@ -8,10 +8,12 @@ import numpy as np
 
 from tamiz_exporters.decoder_config import Rotary
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
-from tamiz_exporters.rope import longrope_length, rotary, yarn_length
+from tamiz_exporters.rope import YARN_TURNS, longrope_length, rotary, yarn_context, yarn_length
 
-#: The weights of a longrope for short contexts.
-SHORT = "rope_factors_short.weight"
+#: What divides the frequencies: always, and a longrope's up to and beyond the original context.
+FACTORS = "rope_freqs.weight"
+SHORT, LONG = "rope_factors_short.weight", "rope_factors_long.weight"
+_ORIGINAL = "rope.scaling.original_context_length"
 
 
 class Rope:
@@ -47,46 +49,71 @@ class Rope:
 
     def scaled(self) -> Rotary:
         """The rotary embedding of layers that see all keys."""
-        weights = [
-            self._factors(name)
-            for name in ("rope_freqs.weight", SHORT)
-            if name in self._of.file.tensors
-        ]
-        product = np.prod(weights, axis=0) if weights else None
-        return rotary(self.base, self.dimensions, self.scaling, product)
+        if self.scaling and self.scaling["rope_type"] == "longrope":
+            weights = [self._factors(SHORT), self._factors(LONG)]
+        else:
+            weights = [self._factors(FACTORS)] if FACTORS in self._of.file.tensors else []
+        return rotary(self.base, self.dimensions, self.scaling, *weights)
 
     def local(self, base: float) -> Rotary:
-        """The rotary embedding of layers with a window, which nothing scales."""
-        base = self._of.number("rope.freq_base_swa", base)
-        return rotary(base, self.dimensions)
+        """The rotary embedding of layers with a window.
+
+        Args:
+            base: Rotary base of an architecture whose window nothing scales, where the file says
+                none; 0 for the others.
+        """
+        own = self._of.number("rope.freq_base_swa", base or self.base)
+        return rotary(own, self.dimensions, None if base else self.scaling)
 
     def _scaling(self) -> dict[str, Any] | None:
         of = self._of
-        longrope = SHORT in of.file.tensors
-        kind = "longrope" if longrope else of.text("rope.scaling.type", "none")
-        if kind == "none":
+        kind = "longrope" if SHORT in of.file.tensors else of.text("rope.scaling.type", "linear")
+        factor = self._factor()
+        if kind not in ("none", "linear", "yarn", "longrope"):
+            of.reject("rope.scaling.type", kind, "none, linear, yarn or longrope")
+        length = of.number("rope.scaling.attn_factor", 0.0)
+        if kind == "none" or (kind == "linear" and factor == 1 and length in (0, 1)):
             return None
         if kind == "linear":
-            return {"rope_type": "linear", "factor": of.number("rope.scaling.factor")}
-        if kind not in ("yarn", "longrope"):
-            of.reject("rope.scaling.type", kind, "none, linear, yarn or longrope")
-        original = of.positive("rope.scaling.original_context_length", self.context)
-        if kind == "yarn":
-            factor = of.number("rope.scaling.factor")
-            mild = yarn_length(factor)
-        else:
-            factor = max(1.0, self.context / original)
-            mild = longrope_length(factor, original)
-            # The other frequencies hold beyond the original context, for the whole sequence.
-            self.context = min(self.context, original)
+            scaling = {"rope_type": "linear", "factor": factor}
+            return scaling | ({"attention_factor": length} if length else {})
+        original = of.positive(_ORIGINAL, self.context)
+        if kind == "longrope":
+            return self._longrope(original, length)
+        self.context = yarn_context(self.context, original, factor)
+        fast, slow = (
+            of.number(f"rope.scaling.yarn_beta_{end}", turns)
+            for end, turns in zip(("fast", "slow"), YARN_TURNS, strict=True)
+        )
         return {
-            "rope_type": kind,
+            "rope_type": "yarn",
             "factor": factor,
             "original_max_position_embeddings": original,
-            "attention_factor": of.number("rope.scaling.attn_factor", mild),
+            # llama.cpp multiplies the two.
+            "attention_factor": yarn_length(factor) * (length or 1.0),
+            "beta_fast": fast,
+            "beta_slow": slow,
         }
 
+    def _longrope(self, original: int, length: float) -> dict[str, Any]:
+        factor = max(1.0, self.context / original)
+        short, long = self._factors(SHORT), self._factors(LONG)
+        return {
+            "rope_type": "longrope",
+            "factor": factor,
+            "short_factor": short.tolist(),
+            "long_factor": long.tolist(),
+            "original_max_position_embeddings": original,
+            "attention_factor": length or longrope_length(factor, original),
+        }
+
+    def _factor(self) -> float:
+        """By which positions are divided; the old key counts where the new one is absent."""
+        new, old = "rope.scaling.factor", "rope.scale_linear"
+        return self._of.number(new if self._of.given(new) is not None else old, 0.0) or 1.0
+
     def _factors(self, name: str) -> np.ndarray:
+        """What a tensor divides the frequencies by."""
         factors = self._of.tensor(name, (self.dimensions // 2,)).dequantize()
         if not (np.isfinite(factors) & (factors > 0)).all():
             self._of.file.fail(f"tensor {name}", "other values", "positive numbers")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tamiz_exporters.checked_file import fail
+from tamiz_exporters.source_fields import Field, obeyed_fields
 
 _LARGEST = 1 << 31
 
@@ -62,7 +63,7 @@ class Fields:
         return float(value)
 
     def nullable(self, key: str, default: float) -> float:
-        """A positive, finite number, or 0 for null.
+        """A positive, finite number, or 0 for 0 and for null.
 
         Args:
             key: The key.
@@ -72,6 +73,8 @@ class Fields:
             TamizError: It is something else.
         """
         if key in self.values and self.values[key] is None:
+            return 0.0
+        if self.values.get(key, default) == 0:
             return 0.0
         return self.number(key, default)
 
@@ -123,6 +126,23 @@ class Fields:
         if not isinstance(value, dict):
             self.reject(key, value, "an object")
         return Fields(self.path, value, f"{self.within}{key}.")
+
+    def obeyed(self, kind: str, table: Mapping[str, Field]) -> Fields:
+        """Those of the fields that are obeyed.
+
+        Args:
+            kind: The kind of the model.
+            table: What becomes of each field.
+
+        Raises:
+            TamizError: A field is refused.
+        """
+
+        def refuse(key: str, found: Any, expected: str) -> None:
+            self.reject(key, found, f"{expected}; try: optimum-cli export onnx")
+
+        values = obeyed_fields(self.path, kind, self.values, table, refuse, self.within)
+        return replace(self, values=values)
 
     def reject(self, key: str, found: Any, expected: str) -> NoReturn:
         """Raises the TamizError that says what is wrong with a key."""

@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 from tamiz.api import read_json
+from tamiz_exporters.activations import GELU_TANH, HF_NAMES
 from tamiz_exporters.architectures import HF_ARCHITECTURES, SOFT_CAPS
 from tamiz_exporters.companions import CONFIG
+from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
 from tamiz_exporters.hf_fields import Fields
@@ -15,15 +17,8 @@ from tamiz_exporters.hf_rope import HfRope
 from tamiz_exporters.safetensors_file import SafetensorsFolder
 from tamiz_exporters.stored_tensor import find_tensor
 
-_EMBEDDING = "model.embed_tokens.weight"
-_FIRST = "model.layers.0.self_attn"
-#: Keys that change the arithmetic in ways the graph does not have; 0, false or null is harmless.
-_UNSUPPORTED = ("quantization_config", "use_bidirectional_attention")
-_ACTIVATIONS = {
-    "silu": "silu",
-    "swish": "silu",
-    "gelu_pytorch_tanh": "gelu_tanh",
-}
+#: What begins the names of a decoder's weights; files of the model without its head lack it.
+_PREFIX = "model."
 _FUSED = {
     "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
@@ -51,14 +46,15 @@ class HfModel:
         Raises:
             TamizError: A value is missing, absurd or not supported, or a file is damaged.
         """
-        self._of = of = Fields(path / CONFIG, read_json(path / CONFIG))
+        written = Fields(path / CONFIG, read_json(path / CONFIG))
         self.folder = SafetensorsFolder(path)
-        kind = of.text("model_type", "")
+        bare = "embed_tokens.weight" in self.folder.tensors
+        self._prefix = "" if bare else _PREFIX
+        kind = written.text("model_type", "")
         if kind not in HF_ARCHITECTURES:
-            of.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
+            written.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
         self._traits = HF_ARCHITECTURES[kind]
-        for key in _UNSUPPORTED:
-            self._refuse(key)
+        self._of = of = written.obeyed(kind, CONFIG_FIELDS)
         score_cap, logit_cap = self._soft_caps()
         self._hidden = of.positive("hidden_size")
         heads = of.positive("num_attention_heads")
@@ -67,6 +63,7 @@ class HfModel:
             of.reject("num_key_value_heads", kv_heads, f"a divisor of {heads}")
         head_dim = of.positive("head_dim", max(1, self._hidden // heads))
         self._check_heads(heads, kv_heads, head_dim)
+        self._check_biases()
         self._rope = HfRope(of, self._traits, head_dim)
         layers = self._layers()
         self.context = self._rope.context
@@ -86,13 +83,13 @@ class HfModel:
 
     def weights(self) -> DecoderWeights:
         """Returns what reads the weights."""
-        parts = {name: name for name in self._traits.names}
+        prefix, parts = self._prefix, {name: name for name in self._traits.names}
         fused = _FUSED if self._traits.fused else {}
         names = Names(
-            _EMBEDDING,
-            "model.norm.weight",
+            f"{prefix}embed_tokens.weight",
+            f"{prefix}norm.weight",
             "lm_head.weight",
-            "model.layers.{}",
+            f"{prefix}layers.{{}}",
             parts,
             fused,
             ignored=_ROTARY,
@@ -109,38 +106,35 @@ class HfModel:
             tied=self._of.flag("tie_word_embeddings"),
         )
 
-    def _refuse(self, key: str) -> None:
-        if value := self._of.given(key):
-            self._of.reject(key, value, "no such key; try: optimum-cli export onnx")
-
     def _soft_caps(self) -> tuple[float, float]:
         """The soft caps of scores and of logits; 0 for none."""
-        defaults = self._traits.soft_caps
-        if defaults is None:
-            for key in SOFT_CAPS:
-                self._refuse(key)
-            return 0.0, 0.0
-        scores, logits = map(self._of.nullable, SOFT_CAPS, defaults)
+        scores, logits = map(self._of.nullable, SOFT_CAPS, self._traits.soft_caps or (0.0, 0.0))
         return scores, logits
 
     def _check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
         """Before anything of that size is made: a damaged count must not cost memory."""
-        rows = heads * head_dim
+        rows, first = heads * head_dim, f"{self._prefix}layers.0.self_attn"
         if self._traits.fused:
             shape = rows + 2 * kv_heads * head_dim, self._hidden
-            find_tensor(self.folder, f"{_FIRST}.qkv_proj.weight", shape)
+            find_tensor(self.folder, f"{first}.qkv_proj.weight", shape)
         else:
-            find_tensor(self.folder, f"{_FIRST}.q_proj.weight", (rows, self._hidden))
+            find_tensor(self.folder, f"{first}.q_proj.weight", (rows, self._hidden))
+
+    def _check_biases(self) -> None:
+        """Refuses biases that the configuration denies: transformers leaves them out."""
+        layer = f"{self._prefix}layers.0."
+        for key, part in (("attention_bias", "self_attn.q_proj"), ("mlp_bias", "mlp.up_proj")):
+            if self._of.flag(key) is False and f"{layer}{part}.bias" in self.folder.tensors:
+                self._of.reject(key, False, f"true, as {layer}{part} has a bias")
 
     def _activation(self) -> str:
         key = "hidden_act" if self._of.given("hidden_activation") is None else "hidden_activation"
-        default = "gelu_pytorch_tanh" if self._traits.activation == "gelu_tanh" else "silu"
-        name = self._of.text(key, default)
+        name = self._of.text(key, self._traits.activation)
         if self._traits.model_type == "gemma" and name == "gelu":
-            return "gelu_tanh"  # transformers reads the first files of gemma like this
-        if name not in _ACTIVATIONS:
-            self._of.reject(key, name, f"one of {', '.join(_ACTIVATIONS)}")
-        return _ACTIVATIONS[name]
+            return GELU_TANH  # transformers reads the first files of gemma like this
+        if name not in HF_NAMES:
+            self._of.reject(key, name, f"one of {', '.join(HF_NAMES)}")
+        return HF_NAMES[name]
 
     def _layers(self) -> tuple[LayerAttention, ...]:
         """How each layer attends."""
@@ -174,11 +168,9 @@ class HfModel:
     def _windows(self, count: int) -> list[int]:
         """The window of each layer; 0 where it sees all keys."""
         of, traits = self._of, self._traits
-        if traits.model_type in ("llama", "gemma"):
+        if of.values.get("sliding_window", traits.window or None) is None:
             return [0] * count
-        if not traits.window and of.given("sliding_window") is None:
-            return [0] * count
-        window = of.positive("sliding_window", traits.window or None)
+        window = of.positive("sliding_window", traits.window)
         if (kinds := of.given("layer_types")) is not None:
             known = {"full_attention": 0, "sliding_attention": window}
             if not isinstance(kinds, list) or len(kinds) != count or {*map(str, kinds)} - {*known}:
@@ -187,7 +179,9 @@ class HfModel:
         if traits.global_every == 0:
             return [window] * count
         if traits.global_every:
-            every = of.positive("sliding_window_pattern", traits.global_every)
+            key = "sliding_window_pattern"
+            key = key if of.given(key) is not None else f"_{key}"
+            every = of.positive(key, traits.global_every)
             return [window if number % every else 0 for number in range(1, count + 1)]
         if of.flag("use_sliding_window"):
             first = of.given("max_window_layers")

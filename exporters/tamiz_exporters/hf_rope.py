@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from tamiz_exporters.architectures import Architecture
+from tamiz_exporters.config_fields import ROPE_FIELDS
 from tamiz_exporters.decoder_config import Rotary
 from tamiz_exporters.hf_fields import Fields
-from tamiz_exporters.rope import longrope_length, rotary, yarn_length
+from tamiz_exporters.rope import YARN_TURNS, longrope_length, rotary, yarn_context, yarn_length
 
+_ORIGINAL = "original_max_position_embeddings"
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-#: Keys that change the frequencies or their length in ways that are not read.
-_UNSUPPORTED = ("mscale", "mscale_all_dim")
 
 
 class HfRope:
@@ -38,14 +38,14 @@ class HfRope:
         Raises:
             TamizError: A value is absurd or the kind of scaling is unknown.
         """
-        self._traits = traits
+        self._of, self._traits = of, traits
         self.context = of.positive("max_position_embeddings")
-        parameters = of.group("rope_parameters")
+        parameters = self._group(of, "rope_parameters")
+        self._local: Fields | None = None
         if parameters is not None and parameters.given(_FULL) is not None:
-            self._full, self._local = parameters.group(_FULL), parameters.group(_SLIDING)
-        else:
-            self._full, self._local = parameters, None
-        self._of = of
+            self._local = self._group(parameters, _SLIDING)
+            parameters = self._group(parameters, _FULL)
+        self._full = parameters
         holder = self._full or of
         if holder.given("partial_rotary_factor") is None:
             holder = of
@@ -62,18 +62,24 @@ class HfRope:
             TamizError: A value is absurd or the kind of scaling is unknown.
         """
         base = self._base(self._full, "rope_theta", self._traits.rope_base)
-        group = self._full or self._of.group("rope_scaling")
-        scaling, weights = self._scaling(group) if group else ({}, None)
-        return rotary(base, self._dimensions, scaling, weights)
+        return self._rotary(base, self._full or self._group(self._of, "rope_scaling"))
 
     def local(self) -> Rotary:
         """The rotary embedding of layers with a window, where it is one of their own.
 
         Raises:
-            TamizError: A value is absurd.
+            TamizError: A value is absurd or the kind of scaling is unknown.
         """
         base = self._base(self._local, "rope_local_base_freq", self._traits.local_rope_base)
-        return rotary(base, self._dimensions)
+        return self._rotary(base, self._local)
+
+    def _group(self, of: Fields, key: str) -> Fields | None:
+        group = of.group(key)
+        return None if group is None else group.obeyed(self._traits.model_type, ROPE_FIELDS)
+
+    def _rotary(self, base: float, group: Fields | None) -> Rotary:
+        scaling, *weights = self._scaling(group) if group else ({},)
+        return rotary(base, self._dimensions, scaling, *weights)
 
     def _base(self, parameters: Fields | None, key: str, default: float) -> float:
         fields = self._of
@@ -84,44 +90,61 @@ class HfRope:
             fields.reject(key, base, "a number over 1")
         return base
 
-    def _scaling(self, group: Fields) -> tuple[dict[str, Any], np.ndarray | None]:
+    def _scaling(self, group: Fields) -> tuple[Any, ...]:
         """Returns the scaling with all that it needs, and what divides the frequencies."""
         key = "rope_type" if group.given("rope_type") is not None else "type"
-        kind = group.text(key, "default")
-        for unsupported in _UNSUPPORTED:
-            if value := group.given(unsupported):
-                group.reject(unsupported, value, "no such key")
-        if kind == "default":
-            return {}, None
+        # Old files have a factor alone, as the first scaling was linear.
+        kind = group.text(key, "default" if group.given("factor") is None else "linear")
+        if kind in ("default", "dynamic"):
+            return ({},)
         if kind == "longrope":
             return self._longrope(group)
-        if kind not in ("linear", "llama3", "yarn"):
-            group.reject(key, kind, "default, linear, llama3, yarn or longrope")
+        if kind == "yarn":
+            return (self._yarn(group),)
+        if kind not in ("linear", "llama3"):
+            group.reject(key, kind, "default, dynamic, linear, llama3, yarn or longrope")
         scaling: dict[str, Any] = {"rope_type": kind, "factor": group.number("factor")}
         if kind == "linear":
-            return scaling, None
-        key = "original_max_position_embeddings"
-        scaling[key] = group.positive(key, None if kind == "llama3" else self.context)
-        if kind == "llama3":
-            low, high = (group.number(f"{end}_freq_factor") for end in ("low", "high"))
-            if high <= low:
-                group.reject("high_freq_factor", high, f"more than {low}")
-            return scaling | {"low_freq_factor": low, "high_freq_factor": high}, None
-        scaling["attention_factor"] = group.number(
-            "attention_factor", yarn_length(scaling["factor"])
-        )
-        fast, slow = group.number("beta_fast", 32.0), group.number("beta_slow", 1.0)
-        if group.given("truncate") is False:
-            group.reject("truncate", False, "true or no such key")
-        return scaling | {"beta_fast": fast, "beta_slow": slow}, None
+            return (scaling,)
+        low, high = (group.number(f"{end}_freq_factor") for end in ("low", "high"))
+        if high <= low:
+            group.reject("high_freq_factor", high, f"more than {low}")
+        scaling |= {_ORIGINAL: group.positive(_ORIGINAL)}
+        return (scaling | {"low_freq_factor": low, "high_freq_factor": high},)
 
-    def _longrope(self, group: Fields) -> tuple[dict[str, Any], np.ndarray]:
-        key = "original_max_position_embeddings"
-        holder = self._of if self._of.given(key) is not None else group
-        original = holder.positive(key, self.context)
-        length = longrope_length(self.context / original, original)
-        factor = group.number("attention_factor", length)
-        weights = np.asarray(group.numbers("short_factor", self._dimensions // 2))
-        # The other frequencies hold beyond the original context, for the whole sequence.
-        self.context = min(self.context, original)
-        return {"rope_type": "longrope", "attention_factor": factor}, weights
+    def _yarn(self, group: Fields) -> dict[str, Any]:
+        original = self._original(group)
+        factor = group.number("factor", max(1.0, self.context / original))
+        length = yarn_length(factor)
+        if group.given("mscale") and group.given("mscale_all_dim"):
+            scale, of_all = group.number("mscale"), group.number("mscale_all_dim")
+            length = yarn_length(factor, scale) / yarn_length(factor, of_all)
+        self.context = yarn_context(self.context, original, factor)
+        return {
+            "rope_type": "yarn",
+            "factor": factor,
+            _ORIGINAL: original,
+            "attention_factor": group.number("attention_factor", length),
+            "beta_fast": group.number("beta_fast", YARN_TURNS[0]),
+            "beta_slow": group.number("beta_slow", YARN_TURNS[1]),
+            "truncate": group.flag("truncate") is not False,
+        }
+
+    def _longrope(self, group: Fields) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+        original = self._original(group)
+        factor = group.number("factor", self.context / original)
+        scaling = {
+            "rope_type": "longrope",
+            _ORIGINAL: original,
+            "attention_factor": group.number("attention_factor", longrope_length(factor, original)),
+        }
+        count = self._dimensions // 2
+        short, long = (
+            np.asarray(group.numbers(f"{which}_factor", count)) for which in ("short", "long")
+        )
+        return scaling, short, long
+
+    def _original(self, group: Fields) -> int:
+        """The context before scaling; Phi 3 says it outside of the group."""
+        holder = self._of if self._of.given(_ORIGINAL) is not None else group
+        return holder.positive(_ORIGINAL, self.context)

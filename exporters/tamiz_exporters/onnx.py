@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from tamiz.api import KEY_VALUES, MODEL, TamizError, read_json
-from tamiz_exporters.companions import CONFIG, copy_companions
+from tamiz_exporters.companions import CONFIG, ONNX_FOLDER, copy_companions
 from tamiz_exporters.external_data import load_model, save_model
 
 #: What a run of a decoder can give, besides the caches.
@@ -20,15 +20,15 @@ _FREE_INITIALIZERS = 4
 
 
 def accepts(source: str) -> bool:
-    """Whether `source` is an .onnx path or a folder that holds ``model.onnx``."""
-    return source.lower().endswith(".onnx") or (Path(source) / MODEL).is_file()
+    """Whether `source` is an .onnx path or a folder that holds ``model.onnx``, perhaps in onnx/."""
+    return source.lower().endswith(".onnx") or _model_of(Path(source)).is_file()
 
 
 def export(source: str, directory: Path) -> str:
     """Writes the dense bundle's files, weights rewritten into one aligned data file.
 
     Args:
-        source: An .onnx path or a folder that holds ``model.onnx``.
+        source: An .onnx path or a folder that holds ``model.onnx`` or ``onnx/model.onnx``.
         directory: An existing, empty directory.
 
     Returns:
@@ -39,7 +39,7 @@ def export(source: str, directory: Path) -> str:
             be, or it is a decoder that needs an input which a run cannot give.
     """
     path = Path(source)
-    path = path / MODEL if path.is_dir() else path
+    path = _model_of(path) if path.is_dir() else path
     if not path.is_file():
         raise TamizError(f"{path}: no such file, expected an ONNX model")
     model = load_model(path)
@@ -61,6 +61,12 @@ def _free_initializers(model: ir.Model) -> None:
     model.ir_version = _FREE_INITIALIZERS
     for value in [value for value in model.graph.inputs if value.is_initializer()]:
         model.graph.inputs.remove(value)
+
+
+def _model_of(folder: Path) -> Path:
+    """The model of a folder, where sentence-transformers and transformers.js keep it, too."""
+    inner = folder / ONNX_FOLDER / MODEL
+    return inner if inner.is_file() and not (folder / MODEL).is_file() else folder / MODEL
 
 
 def _complete_decoder(path: Path, model: ir.Model, directory: Path) -> None:

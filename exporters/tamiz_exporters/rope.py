@@ -6,7 +6,9 @@
 - llama3: f_i / weight_i; the weight rises from 1 to the factor between two wave lengths.
 - yarn (Peng et al. 2023): f_i · (1 - r_i + r_i / factor), where r rises from 0 to 1 between the
   pairs that turn 32 times and once in the original context; cosine and sine · (1 + 0.1 ln factor).
-- longrope (Ding et al. 2024): f_i / weight_i with the weights of short contexts.
+- longrope (Ding et al. 2024): f_i / weight_i. A run that reaches beyond the original context takes
+  other weights, as in transformers; cosine and sine · sqrt(1 + ln factor / ln original context).
+- dynamic: f_i up to the context that the model was made for, which is then its limit.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ def rotary(
     dimensions: int,
     scaling: Mapping[str, Any] | None = None,
     weights: np.ndarray | None = None,
+    long_weights: np.ndarray | None = None,
 ) -> Rotary:
     """The scaled rotary embedding.
 
@@ -43,6 +46,7 @@ def rotary(
         scaling: ``rope_scaling`` of a ``config.json`` with its ``rope_type`` and all that it needs;
             None for none.
         weights: ``[R/2]``, what frequencies are divided by; None for nothing.
+        long_weights: The same beyond the original context; None where it is the same.
     """
     frequency = frequencies(base, dimensions)
     scaling = scaling or {}
@@ -54,15 +58,35 @@ def rotary(
     elif kind == "yarn":
         ramp = _yarn_ramp(base, dimensions, scaling)
         frequency = frequency * (1 - ramp + ramp / scaling["factor"])
-    if weights is not None:
-        frequency = frequency / weights
     factor = float(scaling.get("attention_factor", 1.0))
-    return Rotary(np.asarray(frequency, np.float32), factor)
+    short, long = (
+        np.asarray(frequency if divisors is None else frequency / divisors, np.float32)
+        for divisors in (weights, long_weights)
+    )
+    if long_weights is None:
+        return Rotary(short, factor)
+    return Rotary(short, factor, long, scaling["original_max_position_embeddings"])
 
 
-def yarn_length(factor: float) -> float:
-    """What yarn multiplies cosine and sine by where nothing else is said."""
-    return 1 + 0.1 * math.log(max(factor, 1))
+def yarn_length(factor: float, scale: float = 1.0) -> float:
+    """What yarn multiplies cosine and sine by where nothing else is said.
+
+    Args:
+        factor: By which the context grew.
+        scale: Of the logarithm.
+    """
+    return 1 + 0.1 * scale * math.log(max(factor, 1))
+
+
+def yarn_context(context: int, original: int, factor: float) -> int:
+    """The longest sequence of a yarn, in tokens: what the source says, or the stretched original.
+
+    Args:
+        context: What the source says.
+        original: Original context, in tokens.
+        factor: By which it grew.
+    """
+    return max(context, round(original * factor))
 
 
 def longrope_length(factor: float, original: int) -> float:
@@ -90,6 +114,8 @@ def _yarn_ramp(base: float, dimensions: int, scaling: Mapping[str, Any]) -> np.n
 
     fast, slow = scaling.get("beta_fast", YARN_TURNS[0]), scaling.get("beta_slow", YARN_TURNS[1])
     low, high = pair(fast), pair(slow)
-    low, high = max(math.floor(low), 0), min(math.ceil(high), dimensions - 1)
+    if scaling.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dimensions - 1)
     ramp = (np.arange(dimensions // 2) - low) / max(high - low, 1e-3)
-    return np.clip(ramp, 0, 1)
+    return np.asarray(np.clip(ramp, 0, 1))

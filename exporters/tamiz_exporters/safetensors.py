@@ -24,7 +24,7 @@ def accepts(source: str) -> bool:
         return True  # the export says what is wrong
     kind = config.get("model_type")
     traits = HF_ARCHITECTURES.get(kind) if isinstance(kind, str) else None
-    return traits is not None and config.get("architectures", [traits.model_class]) == [
+    return traits is not None and (config.get("architectures") or [traits.model_class]) == [
         traits.model_class
     ]
 

@@ -72,7 +72,7 @@ def library(tokenizer: GgufTokenizer) -> tokenizers.Tokenizer:
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_ends_are_those_of_llama_cpp(tmp_path, name):
+def test_ends_are_those_of_llama_cpp(tmp_path, name) -> None:
     more, expected = ENDS[name]
     tokens, tokenizer = read(tmp_path / "odd.gguf", more)
     ends = tokenizer.generation_config()["eos_token_id"]
@@ -80,7 +80,7 @@ def test_ends_are_those_of_llama_cpp(tmp_path, name):
     assert tokens[ends[0]] == "<|endoftext|>"  # what the file calls its end
 
 
-def test_a_tag_of_html_is_no_end(tmp_path):
+def test_a_tag_of_html_is_no_end(tmp_path) -> None:
     # </s> in Gemma 3 and Qwen 2.5; llama.cpp ends there.
     path = tmp_path / "pieces.gguf"
     piece_vocabulary.write(path, "Gemma")  # its </s> is user-defined
@@ -90,7 +90,7 @@ def test_a_tag_of_html_is_no_end(tmp_path):
 
 
 @pytest.mark.parametrize("name", PHI3)
-def test_control_tokens_of_phi_3_take_the_white_space_after_them(tmp_path, name):
+def test_control_tokens_of_phi_3_take_the_white_space_after_them(tmp_path, name) -> None:
     path = tmp_path / "pieces.gguf"
     piece_vocabulary.write(path, name)
     tokenizer = library(GgufTokenizer(GgufFile(path), len(piece_vocabulary.TOKENS)))
@@ -98,7 +98,7 @@ def test_control_tokens_of_phi_3_take_the_white_space_after_them(tmp_path, name)
     assert found == PHI3[name]
 
 
-def test_one_text_at_two_ids(tmp_path, caplog, monkeypatch):
+def test_one_text_at_two_ids(tmp_path, caplog, monkeypatch) -> None:
     path = tmp_path / "odd.gguf"
     tokens = odd_vocabulary.write(path, "gpt-2", {"<unused1>": NORMAL, "<unused2>": NORMAL})
     file = GgufFile(path)
@@ -113,7 +113,7 @@ def test_one_text_at_two_ids(tmp_path, caplog, monkeypatch):
     assert f"tokenizer.ggml.tokens[{last}] is 'Hello', as token" in caplog.text
 
 
-def test_an_end_after_every_text(tmp_path):
+def test_an_end_after_every_text(tmp_path) -> None:
     _, tokenizer = read(
         tmp_path / "odd.gguf",
         {},
@@ -126,7 +126,7 @@ def test_an_end_after_every_text(tmp_path):
 
 
 @pytest.mark.parametrize("none", [-1, 2**32 - 1])
-def test_files_write_no_token_as_minus_one(tmp_path, none):
+def test_files_write_no_token_as_minus_one(tmp_path, none) -> None:
     path = tmp_path / "odd.gguf"
     tokens = odd_vocabulary.write(path, "gpt-2")
     file = GgufFile(path)
@@ -135,7 +135,7 @@ def test_files_write_no_token_as_minus_one(tmp_path, none):
     assert {tokens[number] for number in ends} == ALWAYS
 
 
-def test_an_unknown_pre_tokenizer_is_refused(tmp_path):
+def test_an_unknown_pre_tokenizer_is_refused(tmp_path) -> None:
     odd_vocabulary.write(tmp_path / "odd.gguf", "kayak")
     with pytest.raises(
         TamizError, match=r"tokenizer\.ggml\.pre: found kayak, expected one of default, gpt-2"

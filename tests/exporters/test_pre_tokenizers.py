@@ -38,13 +38,13 @@ def digests(path: Path, pre: str | None) -> list[str]:
     return [hashlib.sha256(json.dumps(each).encode()).hexdigest()[:4] for each in ids]
 
 
-def test_all_names_have_expected_ids():
+def test_all_names_have_expected_ids() -> None:
     characters = {name for name, pre in PRE_TOKENIZERS.items() if pre.sentencepiece}
     assert set(EXPECTED) - {""} == set(PRE_TOKENIZERS) - characters
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group["names"][0] or "none")
-def test_ids_equal_those_of_llama_cpp(tmp_path, group):
+def test_ids_equal_those_of_llama_cpp(tmp_path, group) -> None:
     for name in group["names"]:
         found = digests(tmp_path / "odd.gguf", name or None)
         different = [
@@ -56,6 +56,6 @@ def test_ids_equal_those_of_llama_cpp(tmp_path, group):
         assert not different, name
 
 
-def test_a_missing_pre_tokenizer_is_a_warning(tmp_path, caplog):
+def test_a_missing_pre_tokenizer_is_a_warning(tmp_path, caplog) -> None:
     digests(tmp_path / "odd.gguf", None)
     assert "tokenizer.ggml.pre is missing; the default split of llama.cpp is used" in caplog.text

@@ -1,0 +1,100 @@
+"""Activations of feed-forward blocks: their names in sources, and their ONNX nodes.
+
+Names are those of transformers; several of them are one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
+
+
+class Builder(Protocol):
+    """What adds nodes to a graph."""
+
+    def op(self, op_type: str, name: str, *inputs: ir.Value, **attrs: Any) -> ir.Value:
+        """Adds a node; returns its output."""
+
+    def constant(self, value: Any, dtype: type = ...) -> ir.Value:
+        """The initializer that holds a value."""
+
+
+def _silu(of: Builder, name: str, x: ir.Value) -> ir.Value:
+    return of.op("Mul", f"{name}/Mul", x, of.op("Sigmoid", f"{name}/Sigmoid", x))
+
+
+def _gelu_tanh(of: Builder, name: str, x: ir.Value) -> ir.Value:
+    """x / 2 · (1 + tanh(sqrt(2/π) · (x + 0.044715 x³)))."""
+
+    def number(value: float) -> ir.Value:
+        return of.constant(value, np.float32)
+
+    cube = of.op("Pow", f"{name}/Pow", x, number(3.0))
+    cube = of.op("Mul", f"{name}/Mul", cube, number(0.044715))
+    inner = of.op("Add", f"{name}/Add", x, cube)
+    inner = of.op("Mul", f"{name}/Mul_1", inner, number((2 / np.pi) ** 0.5))
+    tanh = of.op("Tanh", f"{name}/Tanh", inner)
+    half = of.op("Mul", f"{name}/Mul_2", x, number(0.5))
+    return of.op("Mul", f"{name}/Mul_3", half, of.op("Add", f"{name}/Add_1", tanh, number(1.0)))
+
+
+def _gelu(of: Builder, name: str, x: ir.Value) -> ir.Value:
+    """x / 2 · (1 + erf(x / sqrt(2)))."""
+    scaled = of.op("Div", f"{name}/Div", x, of.constant(2**0.5, np.float32))
+    error = of.op("Erf", f"{name}/Erf", scaled)
+    half = of.op("Mul", f"{name}/Mul", x, of.constant(0.5, np.float32))
+    one = of.constant(1.0, np.float32)
+    return of.op("Mul", f"{name}/Mul_1", half, of.op("Add", f"{name}/Add", error, one))
+
+
+def _quick_gelu(of: Builder, name: str, x: ir.Value) -> ir.Value:
+    scaled = of.op("Mul", f"{name}/Mul", x, of.constant(1.702, np.float32))
+    return of.op("Mul", f"{name}/Mul_1", x, of.op("Sigmoid", f"{name}/Sigmoid", scaled))
+
+
+def _relu2(of: Builder, name: str, x: ir.Value) -> ir.Value:
+    rectified = of.op("Relu", f"{name}/Relu", x)
+    return of.op("Mul", f"{name}/Mul", rectified, rectified)
+
+
+def _relu6(of: Builder, name: str, x: ir.Value) -> ir.Value:
+    low, high = (of.constant(value, np.float32) for value in (0.0, 6.0))
+    return of.op("Clip", f"{name}/Clip", x, low, high)
+
+
+def _one(op_type: str) -> Callable[[Builder, str, ir.Value], ir.Value]:
+    return lambda of, name, x: of.op(op_type, f"{name}/{op_type}", x)
+
+
+#: By name in transformers: writes the nodes under a name; returns f(x).
+ACTIVATIONS: dict[str, Callable[[Builder, str, ir.Value], ir.Value]] = {
+    SILU: _silu,
+    GELU_TANH: _gelu_tanh,
+    "gelu": _gelu,
+    "quick_gelu": _quick_gelu,
+    "relu": _one("Relu"),
+    "relu2": _relu2,
+    "relu6": _relu6,
+    "mish": _one("Mish"),
+    "sigmoid": _one("Sigmoid"),
+    "tanh": _one("Tanh"),
+}
+#: Other names in transformers' configurations.
+HF_NAMES = {
+    **{name: name for name in ACTIVATIONS},
+    "swish": SILU,
+    "gelu_python": "gelu",
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh"), GELU_TANH),
+}
+#: Names in GGUF. llama.cpp computes GELU by tanh, whatever the name.
+GGUF_NAMES = HF_NAMES | {
+    "gelu": GELU_TANH,
+    "geglu": GELU_TANH,
+    "swiglu": SILU,
+    "reglu": "relu",
+}

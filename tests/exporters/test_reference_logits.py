@@ -1,0 +1,150 @@
+"""Logits of tiny models beside those of the libraries that the files were made for.
+
+``reference_logits.json`` holds the logits of ids 0 to 7 after 33 tokens: of GGUF files from
+llama-cpp-python 0.3.36 (``Llama(path, n_ctx=64, logits_all=True, type_k=0, type_v=0)``, caches of
+float32), of Hugging Face folders from transformers 5.24 (``AutoModelForCausalLM`` with
+``attn_implementation="eager"``, float32).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from kit import tiny_gguf, tiny_safetensors
+from tamiz_exporters import gguf, safetensors
+
+VALUES = Path(__file__).with_name("reference_logits.json")
+#: Of the largest logit. llama.cpp looks GELU up in a table of float16.
+RELATIVE_ERROR, WITH_GELU = 2e-6, 5e-4
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+#: Metadata beside that of `kit.tiny_gguf`, by its shape.
+GGUF: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a factor without a type is linear": ({}, {"llama__rope__scaling__factor": 8.0}),
+    "the old name of the factor": ({}, {"llama__rope__scale_linear": 8.0}),
+    "the new name counts": (
+        {},
+        {"llama__rope__scale_linear": 8.0, "llama__rope__scaling__factor": 2.0},
+    ),
+    "no scaling": (
+        {},
+        {"llama__rope__scaling__type": "none", "llama__rope__scaling__factor": 8.0},
+    ),
+    "yarn": ({"yarn": (4.0, 16)}, {}),
+    "yarn and a factor on lengths": (
+        {"yarn": (4.0, 16)},
+        {"llama__rope__scaling__attn_factor": 1.25},
+    ),
+    "linear and a factor on lengths": (
+        {"rope_factor": 2.0},
+        {"llama__rope__scaling__attn_factor": 1.25},
+    ),
+    "gemma 3 with a window of every second layer": (
+        {"architecture": "gemma3", "layers": 4, "window": 8, "rope_base": 1e6},
+        {"gemma3__attention__sliding_window_pattern": 2},
+    ),
+    "gemma 3 with a cap of logits": (
+        {"architecture": "gemma3", "layers": 2, "window": 8},
+        {"gemma3__final_logit_softcapping": 3.0},
+    ),
+    "gemma 3 with a window as long as the context": (
+        {"architecture": "gemma3", "layers": 2, "window": 512, "rope_base": 1e6},
+        {"gemma3__rope__freq_base_swa": 100.0},
+    ),
+}
+#: Fields beside those of `kit.tiny_safetensors`, by the model's shape.
+HUGGING_FACE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "yarn": ({}, {"rope_scaling": YARN}),
+    "yarn, mscale": ({}, {"rope_scaling": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.1}}),
+    "yarn, not truncated": ({}, {"rope_scaling": {**YARN, "truncate": False}}),
+    "yarn, other turns": ({}, {"rope_scaling": {**YARN, "beta_fast": 8, "beta_slow": 2}}),
+    "yarn, attention factor": ({}, {"rope_scaling": {**YARN, "attention_factor": 1.3}}),
+    "dynamic": ({}, {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}),
+    "longrope within its original context": (
+        {"architecture": "phi3", "long_factors": np.linspace(1, 3, 8, dtype=np.float32)},
+        {"pad_token_id": 0},
+    ),
+    "longrope beyond its original context": (
+        {"architecture": "phi3", "long_factors": np.linspace(1, 3, 8, dtype=np.float32)},
+        {"original_max_position_embeddings": 16, "pad_token_id": 0},
+    ),
+    "mistral without a window in its file": (
+        {"window": 9, "tied": False},
+        {"sliding_window": None},
+    ),
+    "gemma 3 with a cap of logits": (
+        {"architecture": "gemma3", "layers": 2, "window": 8},
+        {"final_logit_softcapping": 3.0, "rope_local_base_freq": 100.0},
+    ),
+    **{
+        f"activation {name}": ({}, {"hidden_act": name})
+        for name in (
+            "gelu",
+            "gelu_new",
+            "quick_gelu",
+            "relu",
+            "relu2",
+            "relu6",
+            "mish",
+            "sigmoid",
+            "tanh",
+        )
+    },
+    "gemma with another activation": (
+        {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},
+        {"hidden_act": "relu", "hidden_activation": None},
+    ),
+}
+
+
+def ids() -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 250, (1, 33))
+
+
+def write_gguf(path: Path, name: str) -> None:
+    shape, metadata = GGUF[name]
+    tiny_gguf.write(path, tiny_gguf.random_model(**shape), **metadata)
+
+
+def write_folder(path: Path, name: str) -> None:
+    shape, changes = HUGGING_FACE[name]
+    tiny_safetensors.write(path, tiny_gguf.random_model(**shape), **changes)
+
+
+def last_logits(folder: Path) -> np.ndarray:
+    session = ort.InferenceSession(folder / "model.onnx")
+    feeds = {"input_ids": ids(), "attention_mask": np.ones_like(ids())}
+    feeds["position_ids"] = np.arange(33)[None]
+    for value in session.get_inputs():
+        if value.name.startswith("past_"):
+            feeds[value.name] = np.zeros((1, value.shape[1], 0, value.shape[3]), np.float32)
+    found: np.ndarray = session.run(["logits"], feeds)[0]
+    return found[0, -1]
+
+
+def check(folder: Path, expected: list[float], bound: float = RELATIVE_ERROR) -> None:
+    found = last_logits(folder)
+    error = np.abs(found[: len(expected)] - expected).max() / np.abs(found).max()
+    assert error < bound
+
+
+@pytest.mark.parametrize("name", GGUF)
+def test_logits_equal_those_of_llama_cpp(tmp_path, name) -> None:
+    write_gguf(tmp_path / "tiny.gguf", name)
+    (tmp_path / "dense").mkdir()
+    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", "float32")
+    bound = WITH_GELU if "gemma" in name else RELATIVE_ERROR
+    check(tmp_path / "dense", json.loads(VALUES.read_text())["gguf"][name], bound)
+
+
+@pytest.mark.parametrize("name", HUGGING_FACE)
+def test_logits_equal_those_of_transformers(tmp_path, name) -> None:
+    write_folder(tmp_path / "hf", name)
+    (tmp_path / "dense").mkdir()
+    safetensors.export(str(tmp_path / "hf"), tmp_path / "dense", "float32")
+    check(tmp_path / "dense", json.loads(VALUES.read_text())["hugging face"][name])
