@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, NoReturn
 
+from tamiz.api import END_NAMES, END_OR_TAG, MESSAGE_END, ends_of_turns
 from tamiz_exporters.gguf_file import GgufFile
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
@@ -12,38 +13,16 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 _NO_ID = (-1, 2**32 - 1)
 _log = logging.getLogger(__name__)
 
-#: Tokens that end a turn by their names, as llama.cpp decides: files often name one end of several.
-_ENDS = frozenset(
-    [
-        "<|eot_id|>",
-        "<|im_end|>",
-        "<|end|>",
-        "<|return|>",
-        "<|call|>",
-        "<|flush|>",
-        "<|calls|>",
-        "<end_of_turn>",
-        "<|endoftext|>",
-        "<|eom_id|>",
-        "<EOT>",
-        "_<EOT>",
-        "[EOT]",
-        "[EOS]",
-        "<|end_of_text|>",
-        "<end_of_utterance>",
-        "<eos>",
-        "<turn|>",
-        "<|tool_response>",
-        "<｜end▁of▁sentence｜>",
-        "[e~[",
-    ]
+#: Keys of ends, the one that the file calls its end first.
+_END_KEYS = (
+    "eos_token_id",
+    "eot_token_id",
+    "eom_token_id",
+    "fim_pad_token_id",
+    "fim_rep_token_id",
+    "fim_sep_token_id",
 )
-#: Control tokens of filling in the middle; the first group ends a turn, too.
-_FILL_ENDS = {
-    "fim_pad_token_id": ["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"],
-    "fim_rep_token_id": ["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"],
-    "fim_sep_token_id": ["<|file_sep|>"],
-}
+#: Control tokens of filling in the middle that end nothing.
 _FILL = frozenset(
     [
         "<|fim_prefix|>",
@@ -74,12 +53,6 @@ _FILL = frozenset(
 )
 #: Tokens of the harmony format that belong to the text.
 _SHOWN = frozenset(["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"])
-#: Where both groups are ends, this one ends a message, not the turn.
-_INNER = "<|end|>"
-_CALLS, _RETURNS = {"<|call|>", "<|calls|>"}, {"<|return|>", "<|flush|>"}
-#: An end where the file calls it a control token; else, as in Gemma and Qwen, a tag of HTML.
-#: llama.cpp ends there, too.
-_S = "</s>"
 
 
 class Vocabulary:
@@ -161,25 +134,20 @@ class Vocabulary:
         return None if number in _NO_ID else int(number)
 
     def _ends(self) -> list[int]:
-        named = [self.eos, self._id("eot_token_id"), self._id("eom_token_id")]
-        for key, names in _FILL_ENDS.items():
-            number = self._id(key)
-            given = [self.ids.get(name) for name in names] if number is None else [number]
-            named += given
-        s = self.ids.get(_S)
-        if s is not None and self.types[s] == CONTROL:
-            named.append(s)
-        by_name = [number for number, token in enumerate(self.tokens) if token in _ENDS]
-        ends = [number for number in (*named[:3], *by_name, *named[3:]) if number is not None]
-        texts = {self.tokens[number] for number in ends}
-        inner = {_INNER} if texts & _CALLS and texts & _RETURNS else set()
-        return [number for number in dict.fromkeys(ends) if self.tokens[number] not in inner]
+        by_key = [number for key in _END_KEYS if (number := self._id(key)) is not None]
+        found = {name: number for name, number in self.ids.items() if name in END_NAMES}
+        found |= {self.tokens[number]: number for number in by_key}
+        tag = self.ids.get(END_OR_TAG)
+        if tag is not None and self.types[tag] == CONTROL:
+            found[END_OR_TAG] = tag
+        ends = ends_of_turns(found).values()
+        first = [number for number in by_key if number in ends]
+        return list(dict.fromkeys([*first, *sorted(ends)]))
 
     def _set_types(self) -> None:
         """Makes control tokens of those that are by their names, whatever type they have."""
-        names = {name for group in _FILL_ENDS.values() for name in group} | _FILL | _ENDS
         for number, token in enumerate(self.tokens):
-            if token in _SHOWN or (token == _INNER and number not in self.ends):
+            if token in _SHOWN or (token == MESSAGE_END and number not in self.ends):
                 self.types[number] = USER_DEFINED
-            elif token in names:
+            elif token in _FILL or token in END_NAMES:
                 self.types[number] = CONTROL

@@ -51,6 +51,7 @@ from tamiz.files.errors import TamizError
 from tamiz.files.external_data import inside as file_inside
 from tamiz.files.mapping import map_tensors
 from tamiz.files.text_file import read_json, read_text, write_json
+from tamiz.interface.end_names import END_NAMES, END_OR_TAG, MESSAGE_END, ends_of_turns
 from tamiz.interface.metadata import (
     CACHE,
     DOMAIN,
@@ -73,9 +74,12 @@ __all__ = [
     "CACHE",
     "DATA",
     "DOMAIN",
+    "END_NAMES",
+    "END_OR_TAG",
     "INFERRED",
     "KEY_VALUES",
     "LAYER",
+    "MESSAGE_END",
     "MODEL",
     "OPSET_VERSION",
     "PAST",
@@ -124,7 +128,9 @@ __all__ = [
     "constant_weight",
     "dequantize",
     "draws",
+    "ends_of_turns",
     "file_inside",
+    "filtered",
     "filtered_cost",
     "graphs_in",
     "has_input",

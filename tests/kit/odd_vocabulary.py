@@ -13,6 +13,7 @@ control tokens of the odd strings:
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,3 +58,8 @@ def write(
     writer.write_kv_data_to_file()
     writer.close()
     return tokens
+
+
+def digest(ids: list[int]) -> str:
+    """Four digits that stand for token ids."""
+    return hashlib.sha256(json.dumps(ids).encode()).hexdigest()[:4]
