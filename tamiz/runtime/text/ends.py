@@ -43,7 +43,7 @@ def ends_by_name(tokenizer: Tokenizer) -> frozenset[int]:
     """The token that tokenizer_config.json names, and the tokens whose names are those of ends."""
     found = ends_of_turns(tokenizer.ids_of(END_NAMES))
     tag = tokenizer.ids_of([END_OR_TAG])
-    found |= {name: token for name, token in tag.items() if tokenizer.is_control(token)}
+    found |= {name: token for name, token in tag.items() if token in tokenizer.controls}
     if (end := tokenizer.special("eos_token")) is not None:
         found |= tokenizer.ids_of([end])
     return frozenset(found.values())

@@ -168,10 +168,6 @@ class Tokenizer:
         found = ((name, self._library.token_to_id(name)) for name in names)
         return {name: token for name, token in found if token is not None}
 
-    def is_control(self, token: int) -> bool:
-        """Whether the vocabulary calls the token a control token."""
-        return token in self._controls
-
     def lacks(self, ids: Iterable[int]) -> list[int]:
         """Those of the token ids that the vocabulary does not have."""
         return [token for token in ids if not self._has(token)]
