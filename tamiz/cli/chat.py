@@ -19,6 +19,7 @@ from tamiz.cli._output import print_answer
 from tamiz.cli._progress import status
 from tamiz.cli._switches import GainsOutput, without_option
 from tamiz.files.errors import TamizError, did_you_mean, printable
+from tamiz.runtime.recommended import recommendation
 
 if TYPE_CHECKING:
     from tamiz.runtime.model import Model
@@ -126,9 +127,11 @@ def _ctrl_c_ends(pieces: Generator[str, None, None]) -> Iterator[Iterator[str]]:
 def _banner(model: Model) -> str:
     manifest = model.bundle.manifest
     name, techniques = printable(manifest.source.name), ", ".join(manifest.techniques) or "dense"
+    sampling = recommendation(model.bundle)
     return (
         f"{name}; techniques: {techniques}; context: {model.limit:,} tokens\n"
-        "Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists the commands."
+        + (f"{sampling}\n" if sampling else "")
+        + "Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists the commands."
     )
 
 

@@ -11,9 +11,7 @@ import click
 
 from tamiz.cli._output import fold, print_json, print_table, size
 from tamiz.cli._techniques import plugins
-from tamiz.files.errors import TamizError
-from tamiz.runtime.recommended import FILE, described, recommended_sampling
-from tamiz.runtime.sampling import Sampling
+from tamiz.runtime.recommended import recommendation
 
 if TYPE_CHECKING:
     from tamiz.survey.survey import Survey
@@ -51,24 +49,11 @@ def _as_dict(surveyed: Survey) -> dict[str, Any]:
     }
 
 
-def _recommended(surveyed: Survey) -> str | None:
-    """What a decoder's generation_config.json says about sampling; None if it says nothing."""
-    if FILE not in surveyed.bundle.manifest.files:
-        return None
-    try:
-        sampling = recommended_sampling(surveyed.bundle)
-    except TamizError as error:
-        return f"not known: {error}"
-    if sampling == Sampling(repeat_last_n=-1):
-        return None
-    return f"{described(sampling)}; --sampling model uses it"
-
-
 def _print(surveyed: Survey) -> None:
     manifest = surveyed.bundle.manifest
     click.echo(f"{manifest.kind} bundle of {manifest.source.name}, {size(surveyed.bundle.size)}")
-    if (sampling := _recommended(surveyed)) is not None:
-        click.echo(f"recommended sampling: {sampling}")
+    if (sampling := recommendation(surveyed.bundle)) is not None:
+        click.echo(sampling)
     rows = [
         (
             site,

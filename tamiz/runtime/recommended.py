@@ -88,8 +88,18 @@ def _suppressed(bundle: Bundle, config: dict[str, Any]) -> list[int]:
     return ids
 
 
-def described(sampling: Sampling) -> str:
-    """A recommended sampling in one line."""
+def recommendation(bundle: Bundle) -> str | None:
+    """What generation_config.json says about sampling, in one line; None if it says nothing."""
+    try:
+        sampling = recommended_sampling(bundle)
+    except TamizError as error:
+        return f"recommended sampling: not known: {error}"
+    if sampling == Sampling(repeat_last_n=-1):
+        return None
+    return f"recommended sampling: {_described(sampling)}; --sampling model uses it"
+
+
+def _described(sampling: Sampling) -> str:
     if not sampling.temperature:
         words = ["the likeliest token"]
     else:
