@@ -1,9 +1,11 @@
 """Transformer models, faster and smaller on CPUs, inside plain ONNX Runtime.
 
-``from tamiz import Technique`` gives any name of `tamiz.api`; importing `tamiz` alone stays light.
+``tamiz.load`` opens a bundle for a program; see `tamiz.inference`. ``from tamiz import Technique``
+gives any name of `tamiz.api`. Importing `tamiz` alone stays light.
 """
 
 import os
+from importlib import import_module, util
 from typing import Any
 
 # onnxruntime 1.29 and newer look up a host to send telemetry to, unless this is set before they are
@@ -12,11 +14,22 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __version__ = "0.1.0"
 
+#: Modules of the names for programs that run a bundle; they load no plugin.
+_FOR_PROGRAMS = {
+    "Completion": "inference.results",
+    "CompletionStream": "inference.completion_stream",
+    "Conversation": "inference.conversation",
+    "EmbeddingModel": "inference.embedding_model",
+    "LanguageModel": "inference.language_model",
+    "TamizError": "files.errors",
+    "load": "inference.load",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Takes a public name from `tamiz.api` when it is first used."""
-    from importlib import import_module, util
-
+    """Takes a public name from where it is defined when it is first used."""
+    if name in _FOR_PROGRAMS:
+        return getattr(import_module(f"{__name__}.{_FOR_PROGRAMS[name]}"), name)
     if util.find_spec(f"{__name__}.{name}") is None:
         api = import_module(f"{__name__}.api")
         if name in api.__all__:

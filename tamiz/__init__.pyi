@@ -1,3 +1,13 @@
-from tamiz.api import *  # noqa: F403
+from typing import Any
+
+from tamiz.files.errors import TamizError as TamizError
+from tamiz.inference.completion_stream import CompletionStream as CompletionStream
+from tamiz.inference.conversation import Conversation as Conversation
+from tamiz.inference.embedding_model import EmbeddingModel as EmbeddingModel
+from tamiz.inference.language_model import LanguageModel as LanguageModel
+from tamiz.inference.load import load as load
+from tamiz.inference.results import Completion as Completion
 
 __version__: str
+
+def __getattr__(name: str) -> Any: ...

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -12,16 +13,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tamiz.cli._conversation import Conversation
 from tamiz.cli._generation import Generation, generation_options, stdin
 from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_answer
 from tamiz.cli._progress import status
 from tamiz.cli._switches import GainsOutput, without_option
-from tamiz.files.errors import TamizError, did_you_mean, printable
+from tamiz.files.errors import TamizError, did_you_mean, naming, printable
 from tamiz.runtime.recommended import recommendation
 
 if TYPE_CHECKING:
+    from tamiz.inference.completion_stream import CompletionStream
+    from tamiz.inference.conversation import Conversation
     from tamiz.runtime.model import Model
 
 COMMANDS = {
@@ -57,11 +59,22 @@ def command(
     Without a terminal each line of stdin is one message. The exit code is 2 if a message could
     not be answered. When the context is full, the oldest turns are dropped.
     """
-    from tamiz.runtime.model import Model
+    from tamiz.inference.language_model import LanguageModel
 
     with status(f"load {directory}"):
-        model = Model.load(directory, threads, without)
-        conversation = Conversation(model, generation)
+        door = LanguageModel.load(
+            directory, threads=threads, without=without, speculation=generation.speculate
+        )
+        conversation = door.chat(
+            generation.system,
+            control_tokens=generation.allow_control_tokens,
+            tools=generation.tools,
+            template_vars=generation.template_vars,
+            sampling=generation.sampling(door.parts.bundle),
+            max_new_tokens=generation.max_new_tokens,
+            stop=generation.stop,
+        )
+    model = door.parts
     if stdin().isatty() and sys.stdout.isatty():
         click.echo(_banner(model))
         _Terminal(conversation).run()
@@ -76,11 +89,11 @@ def command(
 
 def _answer_lines(conversation: Conversation) -> bool:
     """Answers every line of stdin; True if all could be answered."""
-    good, gains = True, GainsOutput(conversation.model.gains)
+    good, gains = True, GainsOutput(conversation.parts.gains)
     for line in stdin():
         if line.strip():
             try:
-                print_answer(conversation.answer(line.removesuffix("\n")))
+                print_answer(conversation.stream(line.removesuffix("\n")))
                 _print_dropped(conversation)
                 gains.print()
             except TamizError as error:
@@ -97,7 +110,7 @@ def _print_dropped(conversation: Conversation) -> None:
 
 
 @contextmanager
-def _ctrl_c_ends(pieces: Generator[str, None, None]) -> Iterator[Iterator[str]]:
+def _ctrl_c_ends(pieces: CompletionStream) -> Iterator[Iterator[str]]:
     """Passes pieces of text on; Ctrl-C raises KeyboardInterrupt at once, or after the next piece.
 
     The flag is for an exception that is lost on its way: a test saw one such Ctrl-C, whose cause
@@ -136,12 +149,20 @@ def _banner(model: Model) -> str:
 
 
 class _Terminal:
-    """The chat in a terminal."""
+    """The chat in a terminal.
+
+    Attributes:
+        conversation: What was said.
+        answers: Number of answers.
+        tokens: Tokens of all answers.
+        seconds: Seconds of all answers, their prompts included.
+    """
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
+        self.answers, self.tokens, self.seconds = 0, 0, 0.0
         self._running = True
-        self._gains = GainsOutput(conversation.model.gains)
+        self._gains = GainsOutput(conversation.parts.gains)
         self._commands: dict[str, Callable[[str], None]] = {
             "/help": self._help,
             "/reset": self._reset,
@@ -179,13 +200,23 @@ class _Terminal:
             close = did_you_mean(word, self._commands) or "; /help lists the commands"
             raise TamizError(f"unknown command {word!r}{close}")
         elif word:
-            with _ctrl_c_ends(self.conversation.answer(line)) as pieces:
-                print_answer(pieces)
+            stream = self.conversation.stream(line)
+            try:
+                with _ctrl_c_ends(stream) as pieces:
+                    print_answer(pieces)
+            finally:
+                self._count(stream)
             _print_dropped(self.conversation)
             self._gains.print()
-            speed = self.conversation.last
+            speed = stream.speed
             rate = "" if speed.decode_tok_s is None else f", {speed.decode_tok_s:.1f} tok/s"
             click.secho(f"[{speed.tokens} tokens{rate}]", dim=True)
+
+    def _count(self, stream: CompletionStream) -> None:
+        """Counts an answer, as far as it came."""
+        self.answers += stream.ended
+        self.tokens += stream.speed.tokens
+        self.seconds += stream.speed.prompt_seconds + stream.speed.decode_seconds
 
     def _help(self, _: str) -> None:
         formatter = click.HelpFormatter()
@@ -199,7 +230,13 @@ class _Terminal:
     def _save(self, name: str) -> None:
         if not name:
             raise TamizError("/save needs the name of a new file: /save chat.json")
-        self.conversation.save(Path(name).expanduser())
+        path = Path(name).expanduser()
+        if path.exists():
+            raise TamizError(f"{path}: exists and is not overwritten; try another name")
+        messages = {"messages": self.conversation.history}
+        with naming(path):
+            text = json.dumps(messages, indent=1, ensure_ascii=False) + "\n"
+            path.write_text(text, "utf-8", "backslashreplace")
         click.echo(f"[saved to {name}]")
 
     def _system(self, text: str) -> None:
@@ -209,8 +246,8 @@ class _Terminal:
     def _stats(self, _: str) -> None:
         chat = self.conversation
         click.echo(
-            f"{chat.context:,} of {chat.model.limit:,} tokens of context used; "
-            f"{chat.answers} answers, {chat.tokens:,} tokens in {chat.seconds:.1f} s"
+            f"{chat.cached_tokens:,} of {chat.parts.limit:,} tokens of context used; "
+            f"{self.answers} answers, {self.tokens:,} tokens in {self.seconds:.1f} s"
         )
 
     def _quit(self, _: str) -> None:

@@ -125,17 +125,10 @@ def _compare(dense: Path, built: Path, text: Path, windows: int) -> dict[str, An
 
 
 def _answer(built: Path, prompt: str) -> str:
-    from tamiz.runtime.model import Model
-    from tamiz.runtime.sampling import Sampling
-    from tamiz.runtime.text.chat_template import ChatTemplate, encode_chat
-    from tamiz.runtime.text.stream import generate_text
-    from tamiz.runtime.text.tokenizer import Tokenizer
+    from tamiz.inference.language_model import LanguageModel
 
-    model = Model.load(built, THREADS)
-    tokenizer = Tokenizer(model.bundle)
-    messages = [{"role": "user", "content": prompt}]
-    ids = encode_chat(tokenizer, ChatTemplate(tokenizer.settings), messages)
-    return "".join(generate_text(model, tokenizer, ids, Sampling(), 80))
+    with LanguageModel.load(built, threads=THREADS) as model:
+        return model.generate(prompt, max_new_tokens=80).text
 
 
 def _print(report: dict[str, Any]) -> None:

@@ -45,11 +45,7 @@ def command(
 
     DIR is the bundle. PROMPT is the text to answer; - reads the prompt from stdin.
     """
-    from tamiz.runtime.model import Model
-    from tamiz.runtime.speculation.settings import Speculation
-    from tamiz.runtime.speculation.statistics import SpeculationStatistics
-    from tamiz.runtime.text.chat_template import ChatTemplate, Message, encode_chat
-    from tamiz.runtime.text.stream import Speed, generate_text
+    from tamiz.inference.language_model import LanguageModel
 
     if raw and (option := generation.of_the_template):
         raise click.UsageError(f"{option} needs the chat template, which --raw switches off")
@@ -60,43 +56,37 @@ def command(
         raise click.UsageError("--prompt and the argument PROMPT exclude each other")
     if text == "-":
         text = stdin().read()
-    model = Model.load(directory, threads, without)
-    sampling, tokenizer = generation.sampling(model.bundle), model.tokenizer
-    allowed = generation.allow_control_tokens
-    if raw:
-        ids = tokenizer.encode(text, control_tokens=allowed, most=model.limit)
-    else:
-        messages: list[Message] = [{"role": "user", "content": text}]
-        if generation.system is not None:
-            messages.insert(0, {"role": "system", "content": generation.system})
-        template = ChatTemplate(tokenizer.settings)
-        tools, variables = generation.tools, generation.template_vars
-        ids = encode_chat(
-            tokenizer, template, messages, allowed, tools, variables, most=model.limit
-        )
-    speed, statistics, gains = Speed(), SpeculationStatistics(), GainsOutput(model.gains)
-    start = time.perf_counter()
-    pieces = generate_text(
-        model,
-        tokenizer,
-        ids,
-        sampling,
-        generation.max_new_tokens,
-        generation.stop,
-        speed=speed,
-        speculation=Speculation(generation.speculate),
-        statistics=statistics,
+    speculate = generation.speculate
+    door = LanguageModel.load(directory, threads=threads, without=without, speculation=speculate)
+    model, gains = door.parts, GainsOutput(door.parts.gains)
+    messages = [{"role": "user", "content": text}]
+    if generation.system is not None:
+        messages.insert(0, {"role": "system", "content": generation.system})
+    stream = door.stream(
+        text if raw else messages,
+        raw=raw,
+        control_tokens=generation.allow_control_tokens,
+        tools=generation.tools,
+        template_vars=generation.template_vars,
+        sampling=generation.sampling(model.bundle),
+        max_new_tokens=generation.max_new_tokens,
+        stop=generation.stop,
     )
+    start = time.perf_counter()
     if as_json:
-        answer = "".join(pieces)
+        answer = stream.complete()
         seconds = time.perf_counter() - start
         gains.print()
-        measured = {**_speed(speed, seconds), "speculation": asdict(statistics), **gains.json()}
+        measured = {
+            **_speed(answer.speed, seconds),
+            "speculation": asdict(answer.speculation),
+            **gains.json(),
+        }
         if metrics or metrics_by_layer:
             measured |= RunMetrics(ctx, model.bundle, model.counts()).json(metrics_by_layer)
-        print_json({"text": answer, "prompt_tokens": len(ids), **measured})
+        print_json({"text": answer.text, "prompt_tokens": answer.usage.prompt_tokens, **measured})
         return
-    print_answer(pieces)
+    print_answer(stream)
     gains.print()
     if metrics or metrics_by_layer:
         RunMetrics(ctx, model.bundle, model.counts()).print(metrics_by_layer)

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.runtime.batching.batch import Member
+from tamiz.runtime.logprobs import TokenLogprob, token_logprob
 from tamiz.runtime.model import Model
 from tamiz.runtime.speculation.lookup import Lookup
 from tamiz.runtime.text.stream import StopStrings
 from tamiz.runtime.text.tokenizer import Tokenizer
-from tamiz.serving.requests import End, Job, Piece, TokenLogprob
+from tamiz.serving.requests import End, Job, Piece
 
 Logits = NDArray[np.float32]
 
@@ -107,7 +108,7 @@ class Answer:
                 break
         logprobs: tuple[TokenLogprob, ...] = ()
         if self.job.top_logprobs is not None:
-            logprobs = (logprob(logits, drawn[0], self.job.top_logprobs),)
+            logprobs = (token_logprob(logits, drawn[0], self.job.top_logprobs),)
         if shown or logprobs:
             self.job.deliver(Piece(shown, logprobs))
         if stopped:
@@ -131,17 +132,3 @@ class Answer:
     def _end(self, reason: str) -> None:
         prompt, cached = len(self.job.prompt), self.cached or 0
         self.job.deliver(End(reason, prompt, cached, len(self.tokens)))
-
-
-def logprob(logits: Logits, token: int, top: int) -> TokenLogprob:
-    """Logarithmic probabilities of a token and of the `top` most probable ones."""
-    wide = logits.astype(np.float64)
-    largest = wide.max()
-    total = largest + np.log(np.exp(wide - largest).sum())
-    # Equal logits in the order of their ids, so that the same logits give the same answer.
-    best = np.lexsort((np.arange(len(wide)), -wide))[:top]
-    return TokenLogprob(
-        token,
-        float(wide[token] - total),
-        tuple((int(number), float(wide[number] - total)) for number in best),
-    )

@@ -10,10 +10,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.files.bundle import VOCABULARY, Bundle
+from tamiz.files.bundle import VOCABULARY
 from tamiz.files.errors import TamizError
-from tamiz.runtime.embedding.encoder import Encoder
-from tamiz.runtime.embedding.settings import most_tokens
+from tamiz.inference.embedding_model import EmbeddingModel
 from tamiz.runtime.load import load_model
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.chat_template import ChatTemplate
@@ -97,32 +96,18 @@ class ServedEncoder:
 
     Attributes:
         name: Its name in requests.
-        encoder: The model.
-        tokenizer: Its tokenizer.
+        model: The model.
         created: When it was loaded, in seconds since 1970.
     """
 
     name: str
-    encoder: Encoder
-    tokenizer: Tokenizer
+    model: EmbeddingModel
     created: int = field(default_factory=lambda: int(time.time()))
 
-    @cached_property
-    def ends(self) -> tuple[list[int], list[int]]:
-        """The tokens before and after a text."""
-        return self.tokenizer.ends()
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, cut to what the model can read.
-
-        Raises:
-            TamizError: The text cannot be encoded.
-        """
-        before, after = self.ends
-        room = most_tokens(self.encoder.bundle)
-        ids = self.tokenizer.encode(text, bos=False)
-        ids = ids if room is None else ids[: room - len(before) - len(after)]
-        return [*before, *ids, *after]
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer."""
+        return self.model.tokenizer
 
     def embed(self, texts: Sequence[str], dimensions: int | None) -> NDArray[np.float32]:
         """Embeddings ``[texts, width]``, each of length 1.
@@ -131,8 +116,7 @@ class ServedEncoder:
             texts: The texts.
             dimensions: Numbers to keep of each embedding; None for all.
         """
-        rows = [self.encoder.embeddings(np.array([self.encode(t)], np.int64))[0] for t in texts]
-        kept = np.stack(rows)[:, :dimensions]
+        kept = self.model.embed(texts)[:, :dimensions]
         found: NDArray[np.float32] = kept / np.linalg.norm(kept, axis=1, keepdims=True)
         return found
 
@@ -209,4 +193,4 @@ def load(path: str, name: str, threads: int | None, limits: Limits) -> Served:
     model = load_model(path, threads)
     if isinstance(model, Model):
         return ServedDecoder.start(name, model, limits)
-    return ServedEncoder(name, model, Tokenizer(Bundle.open(path)))
+    return ServedEncoder(name, EmbeddingModel(model))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tamiz.files.errors import TamizError
+from tamiz.runtime.logprobs import TokenLogprob
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.text.chat_template import encode_chat
 from tamiz.serving.catalog import ServedDecoder
@@ -16,7 +17,7 @@ from tamiz.serving.engine import Engine, OverloadedError
 from tamiz.serving.errors import ApiError, bad_request, overloaded
 from tamiz.serving.grammar import Matcher
 from tamiz.serving.parts import REASONING, Part, Parts
-from tamiz.serving.requests import End, Event, Failure, Job, TokenLogprob
+from tamiz.serving.requests import End, Event, Failure, Job
 from tamiz.serving.tool_calls import Call, Tool
 
 GrammarKind = Literal["json_schema", "lark", "gbnf", "regex"]

@@ -5,23 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tamiz.runtime.logprobs import TokenLogprob
 from tamiz.runtime.sampling import Sampling
 from tamiz.serving.grammar import Matcher
-
-
-@dataclass(frozen=True)
-class TokenLogprob:
-    """A token with its logarithmic probability before any sampler changed it.
-
-    Attributes:
-        token: Its id.
-        logprob: Natural logarithm of its probability at temperature 1.
-        top: The most probable tokens with theirs, the largest first.
-    """
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)

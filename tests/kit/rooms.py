@@ -25,6 +25,7 @@ ROOMS = (
     "files",
     "system",
     "runtime",
+    "inference",
     "api",
     "plugins",
     "survey",

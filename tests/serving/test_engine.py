@@ -14,12 +14,13 @@ import pytest
 
 from tamiz.files.errors import TamizError
 from tamiz.runtime.batching.page_files import FilesOfPages
+from tamiz.runtime.logprobs import TokenLogprob
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.serving.engine import Engine, Limits, OverloadedError
 from tamiz.serving.grammar import Grammars
-from tamiz.serving.requests import End, Event, Failure, Job, Piece, TokenLogprob
+from tamiz.serving.requests import End, Event, Failure, Job, Piece
 
 RANDOM = np.random.default_rng(2)
 GREEDY, DRAWN = Sampling(), Sampling(temperature=0.9, top_p=0.95, seed=5)

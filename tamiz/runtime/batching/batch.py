@@ -132,7 +132,7 @@ class Batch:
             TamizError: The bundle does not run with several sequences, a number is out of range,
                 or the cache is larger than the machine's memory.
         """
-        _check(model)
+        check_batchable(model)
         if tokens < 1:
             raise TamizError(f"tokens is {tokens}, expected at least 1")
         if slowdown < 1:
@@ -366,8 +366,8 @@ class Batch:
             raise TamizError(f"{path}: does not run with several sequences: {reason}") from error
 
 
-def _check(model: Model) -> None:
-    """Refuses a model whose sequences would not have their own bits."""
+def check_batchable(model: Model) -> None:
+    """Raises `TamizError` for a model whose sequences would not have their own bits."""
     path = model.bundle.path
     manifest = model.bundle.manifest
     if not model.has_sequences:

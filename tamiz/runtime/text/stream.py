@@ -8,7 +8,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from tamiz.files.errors import TamizError
-from tamiz.runtime.model import Model
+from tamiz.runtime.model import Model, Observer
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.sequence import Sequence
 from tamiz.runtime.speculation.settings import Speculation
@@ -60,6 +60,7 @@ def generate_text(
     speed: Speed | None = None,
     speculation: Speculation | None = None,
     statistics: SpeculationStatistics | None = None,
+    observe: Observer | None = None,
 ) -> Iterator[str]:
     """Yields the text that follows a prompt, in pieces, up to and without a stop string.
 
@@ -74,13 +75,16 @@ def generate_text(
         speed: Gets the number of tokens and the seconds that they took.
         speculation: See `Model.generate`.
         statistics: See `Model.generate`.
+        observe: See `Model.generate`.
 
     Raises:
         TamizError: A stop string is empty, or see `Model.generate`.
     """
     if "" in stop:
         raise TamizError("a stop string is empty, expected at least one character")
-    ids = model.generate(prompt, sampling, max_new_tokens, sequence, speculation, statistics)
+    ids = model.generate(
+        prompt, sampling, max_new_tokens, sequence, speculation, statistics, observe
+    )
     if speed is not None:
         ids = speed.follow(ids)
     strings = StopStrings(stop, tokenizer.controls.values())

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from tamiz.runtime.logprobs import TokenLogprob
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.serving.api.chat_bodies import ChatBody
 from tamiz.serving.api.replies import STREAMED, logprobs, new_id, now, stream, tool_calls, usage
@@ -16,7 +17,7 @@ from tamiz.serving.api.served import reply, started, state_of
 from tamiz.serving.catalog import ServedDecoder
 from tamiz.serving.chat import Delta, answer
 from tamiz.serving.merge import merge
-from tamiz.serving.requests import End, TokenLogprob
+from tamiz.serving.requests import End
 from tamiz.serving.tool_calls import Call
 
 router = APIRouter()

@@ -11,6 +11,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tamiz.files.errors import TamizError
+from tamiz.runtime.logprobs import TokenLogprob
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.serving.api.bodies import Generation
 from tamiz.serving.api.replies import STREAMED, new_id, now, stream, usage
@@ -19,7 +20,7 @@ from tamiz.serving.catalog import ServedDecoder
 from tamiz.serving.chat import Delta, Turn, answer
 from tamiz.serving.errors import bad_request
 from tamiz.serving.merge import merge
-from tamiz.serving.requests import End, TokenLogprob
+from tamiz.serving.requests import End
 
 router = APIRouter()
 #: Prompts of one request.

@@ -40,12 +40,12 @@ async def embeddings(body: EmbeddingBody, request: Request) -> Response:
     texts = [body.input] if isinstance(body.input, str) else body.input
     if not 0 < len(texts) <= MOST_TEXTS or "" in texts:
         raise bad_request(f"expected 1 to {MOST_TEXTS} texts that are not empty", "input")
-    if body.dimensions is not None and body.dimensions > served.encoder.width:
+    if body.dimensions is not None and body.dimensions > served.model.width:
         raise bad_request(
-            f"found {body.dimensions}, expected at most {served.encoder.width}", "dimensions"
+            f"found {body.dimensions}, expected at most {served.model.width}", "dimensions"
         )
     try:
-        tokens = sum(map(len, map(served.encode, texts)))
+        tokens = sum(len(served.model.encode(text)) for text in texts)
         vectors = await run_in_threadpool(served.embed, texts, body.dimensions)
     except TamizError as error:
         raise bad_request(str(error), "input") from error

@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 from starlette.responses import StreamingResponse
 
+from tamiz.runtime.logprobs import TokenLogprob
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.serving.errors import ApiError
-from tamiz.serving.requests import End, TokenLogprob
+from tamiz.serving.requests import End
 from tamiz.serving.tool_calls import Call
 
 #: The two forms of a reply with text, for the description of the API.

@@ -1,0 +1,47 @@
+"""`tamiz.load`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from tamiz.files.errors import TamizError
+from tamiz.inference.embedding_model import EmbeddingModel
+from tamiz.inference.language_model import LanguageModel
+from tamiz.runtime.embedding.encoder import Encoder
+from tamiz.runtime.load import load_model
+
+
+def load(
+    directory: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    context: int | None = None,
+    without: str | Iterable[str] = (),
+    speculation: str = "auto",
+) -> LanguageModel | EmbeddingModel:
+    """Loads a bundle.
+
+    Args:
+        directory: The bundle: what `tamiz export` or `tamiz build` wrote.
+        threads: Threads that work on one run; None for the physical cores.
+        context: Tokens of a prompt and its answer, or of a text of an encoder, at most; None for
+            the model's limit.
+        without: Techniques of a decoder to switch off, or `auto`; see `Model.load`.
+        speculation: How a decoder guesses tokens ahead: ``auto`` (never changes an answer),
+            ``off``, ``ngram`` or ``self``.
+
+    Returns:
+        A `LanguageModel` for a decoder, an `EmbeddingModel` for an encoder.
+
+    Raises:
+        TamizError: No valid bundle, onnxruntime refuses it, one of `without` cannot be switched
+            off, or a value is out of its range.
+    """
+    names = (without,) if isinstance(without, str) else tuple(without)
+    model = load_model(directory, threads, names)
+    if isinstance(model, Encoder):
+        if speculation not in ("auto", "off"):
+            raise TamizError(f"{directory}: is an encoder, which guesses no tokens ahead")
+        return EmbeddingModel(model, context)
+    return LanguageModel(model, speculation, context)
