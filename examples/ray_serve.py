@@ -17,10 +17,7 @@ from typing import Any
 
 from ray import serve
 
-from tamiz.runtime.model import Model
-from tamiz.runtime.sampling import Sampling
-from tamiz.runtime.text.stream import generate_text
-from tamiz.runtime.text.tokenizer import Tokenizer
+from tamiz import LanguageModel
 
 
 @serve.deployment(max_ongoing_requests=1)
@@ -28,15 +25,13 @@ class Sieve:
     """One model."""
 
     def __init__(self, bundle: str, threads: int) -> None:
-        self.model = Model.load(bundle, threads)
-        self.tokenizer = Tokenizer(self.model.bundle)
+        self.model = LanguageModel.load(bundle, threads=threads)
 
     async def __call__(self, request: Any) -> dict[str, str]:
         """Takes an HTTP request whose body is an object with `prompt` and `max_new_tokens`."""
         body = await request.json()
-        ids = self.tokenizer.encode(body["prompt"])
         count = int(body.get("max_new_tokens", 128))
-        return {"text": "".join(generate_text(self.model, self.tokenizer, ids, Sampling(), count))}
+        return {"text": self.model.generate(body["prompt"], raw=True, max_new_tokens=count).text}
 
 
 def app(arguments: dict[str, str]) -> Any:

@@ -43,6 +43,7 @@ NOT_RUN = {
     ("deploy.md", "tests/e2e/test_bare_session.py runs this script"),
     ("deploy.md", "tests/examples/test_triton.py runs it"),
     ("embed-in-python.md", "needs an encoder; tests/examples/test_bare_embed.py has one"),
+    ("embed-in-python.md", "needs an encoder; tests/inference/test_embedding_model.py has one"),
     ("from-hugging-face.md", "downloads a model"),
     ("from-hugging-face.md", "installs torch, 1 GB and more"),
     ("quickstart.md", "compiles the native library"),
