@@ -96,7 +96,7 @@ class Gains:
         """Measures a sequence, and leaves it as if it had been read without what is slower.
 
         Args:
-            sequence: Has just read a prompt without `fixed` and `off`.
+            sequence: Has just run a prompt without `fixed` and `off`.
             logits: After its last token.
             unread: Number of tokens that it read in this call; more were there before.
             fixed: Techniques that are off anyway.

@@ -122,7 +122,7 @@ class Model:
             threads: Threads that work on one run; None leaves it to onnxruntime (physical cores).
             without: Techniques to switch off: runs compute what a bundle without them computes.
                 The name `auto` adds those that make a step slower. `generate` measures this after
-                it read a prompt, and again at twice the context; answers then depend on the
+                it has run a prompt, and again at twice the context; answers then depend on the
                 machine.
             measure: Measures techniques for `auto`.
 
@@ -217,8 +217,8 @@ class Model:
             sampling: How tokens are drawn.
             max_new_tokens: Largest number of tokens; None, or more than the model's limit leaves,
                 for what it leaves.
-            sequence: Continues there: what it shares with the beginning of the prompt is not read
-                again. It must have been read without the techniques that the answer does without.
+            sequence: Continues there: what it shares with the beginning of the prompt is not run
+                again. It must have been run without the techniques that the answer does without.
             speculation: How tokens are guessed ahead; None for mode `auto`. In mode `self`
                 the tokens are those of the model without the techniques that can be switched off;
                 in all other modes they are those of mode `off`.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tamiz.files.errors import TamizError
 from tamiz.interface.states import State
 
-#: Tokens that one run reads of a prompt: enough for a GEMM, little in activations.
+#: Tokens of a prompt in one forward pass: enough for a GEMM, little in activations.
 CHUNK = 512
 #: Rows of logits that a sequence has a buffer for: runs that verify guesses are not longer.
 ROWS = 32
@@ -79,7 +79,7 @@ class Sequence(ABC):
         return self._decoder.limit - len(self.tokens)
 
     def read(self, ids: Ids[int]) -> Logits:
-        """Reads at least one token, in chunks.
+        """Runs at least one token, in chunks.
 
         Returns:
             The logits ``[V]`` of the token that follows; valid until the next call.
@@ -97,7 +97,7 @@ class Sequence(ABC):
         return last
 
     def step(self, token: int) -> Logits:
-        """Reads one token; returns the logits ``[V]`` of the next, valid until the next call."""
+        """Runs one token; returns the logits ``[V]`` of the next, valid until the next call."""
         check_tokens((token,), self._decoder.vocabulary)
         self._reserve(1)
         logits = self._step(token)
@@ -105,7 +105,7 @@ class Sequence(ABC):
         return logits
 
     def logits(self, ids: Ids[int]) -> Logits:
-        """Reads tokens in one run.
+        """Runs tokens in one forward pass.
 
         Returns:
             The logits after each, ``[len(ids), V]``; valid until the next call.
@@ -211,7 +211,7 @@ class Sequence(ABC):
 
     @abstractmethod
     def _step(self, token: int) -> Logits:
-        """Reads one token; returns ``[V]``."""
+        """Runs one token; returns ``[V]``."""
 
 
 def check_tokens(ids: Ids[int], vocabulary: int) -> None:

@@ -77,7 +77,7 @@ class Speculator:
         self._used = 0
 
     def step(self, token: int) -> Logits:
-        """Reads one token; returns the logits ``[V]`` of the next, valid until the next call."""
+        """Runs one token; returns the logits ``[V]`` of the next, valid until the next call."""
         self._lookup.add(token)
         if self._rows is not None and self._used < len(self._guesses):
             right = self._guesses[self._used] == token
@@ -100,7 +100,7 @@ class Speculator:
         self._sequence.truncate(length, unread=self._draft is not None)
 
     def _run(self) -> Logits:
-        """Reads the last token, with as many guesses as pay."""
+        """Runs the last token, with as many guesses as pay."""
         sequence, text = self._sequence, self._lookup.tokens
         self._cut(len(text) - 1)
         pending = text[len(sequence.tokens) :]

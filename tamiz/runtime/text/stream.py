@@ -22,7 +22,7 @@ class Speed:
 
     Attributes:
         tokens: Tokens generated.
-        prompt_seconds: From the start to the first token: the prompt is read, one token is drawn.
+        prompt_seconds: From the start to the first token: the prompt is run, one token is drawn.
         decode_seconds: From the first token to the last.
     """
 
