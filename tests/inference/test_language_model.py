@@ -74,6 +74,36 @@ def test_a_text_becomes_the_message_of_a_user(door: LanguageModel) -> None:
     assert door.count_tokens(PROMPT) == len(door.tokenizer.encode(PROMPT)) < len(ids)
 
 
+def test_tools_and_variables_reach_the_template(
+    door: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "{{ tools | tojson }}{{ place }}{{ messages[0].content }}"
+    template = ChatTemplate({"chat_template": source})
+    monkeypatch.setattr(door, "template", template)
+    values: dict[str, Any] = {"tools": [{"name": "weigh"}], "template_vars": {"place": "here"}}
+    expected = door.tokenizer.encode('[{"name": "weigh"}]herehi', bos=False)
+    assert door.encode("hi", **values) == expected
+    assert door.generate("hi", max_new_tokens=1, **values).usage.prompt_tokens == len(expected)
+    assert door.batch(["hi"], max_new_tokens=1, **values)[0].usage.prompt_tokens == len(expected)
+    assert door.chat(max_new_tokens=1, **values).send("hi").usage.prompt_tokens == len(expected)
+
+
+def test_the_oldest_turns_are_dropped_where_the_context_is_full(shared_dir: Path) -> None:
+    model = LanguageModel.load(shared_dir, threads=1, context=160)
+    chat = model.chat(system="s", max_new_tokens=8, ignore_eos=True)
+    dropped = []
+    for turn in ("one " * 6, "two " * 6, "three " * 6, "four " * 6):
+        answer = chat.send(turn)
+        dropped.append(chat.dropped)
+        assert answer.usage.prompt_tokens + answer.usage.completion_tokens <= 160
+    assert dropped[0] == 0
+    assert sum(dropped) > 0
+    assert len(chat.history) == 9
+    kept = chat.history[1 + 2 * sum(dropped) : -1]
+    fresh = model.generate([chat.history[0], *kept], max_new_tokens=8, ignore_eos=True)
+    assert fresh.text == answer.text
+
+
 def test_pieces_of_a_stream_are_the_text(door: LanguageModel) -> None:
     expected = door.generate(PROMPT, max_new_tokens=9, temperature=0.8, seed=4)
     stream = door.stream(PROMPT, max_new_tokens=9, temperature=0.8, seed=4)
