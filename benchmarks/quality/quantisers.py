@@ -129,11 +129,11 @@ def score(
 ) -> dict[str, dict[str, float]]:
     """Bytes, KL and Δppl of every bundle, each of its windows read as a prompt."""
     from tamiz.evaluation.evaluate import compare
-    from tamiz.evaluation.scores import Reference
+    from tamiz.evaluation.scores import DenseReference
     from tamiz.evaluation.windows import read_windows
     from tamiz.runtime.model import Model
 
-    dense = Reference(Model.load(reference, 2), work)
+    dense = DenseReference(Model.load(reference, 2), work)
     tokens = read_windows(text, dense.model.bundle, windows)
     found = {}
     for name, path in bundles.items():

@@ -47,7 +47,8 @@ from benchmarks.common import record
 from benchmarks.common.graphs import interleaved
 from benchmarks.quality.budgets import losses, size
 from benchmarks.techniques.made_layers import FLOAT32, INT4, LAYERS, K, Layer, Place, baselines
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.evaluation.bench import PAUSE, bundle_child
 from tamiz.planning.plan import choose
 from tamiz.plugins import load

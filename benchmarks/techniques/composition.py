@@ -42,7 +42,7 @@ import numpy as np
 from benchmarks.common import record
 from tamiz.evaluation.bench import bundle_child, measure, ratios, read_bandwidth
 from tamiz.evaluation.evaluate import LATE, Comparison, compare, log_softmax
-from tamiz.evaluation.scores import Reference, Steps
+from tamiz.evaluation.scores import DenseReference, Steps
 from tamiz.evaluation.windows import cut
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.tokenizer import Tokenizer
@@ -177,7 +177,7 @@ def quality(arguments: argparse.Namespace, results: dict[str, Any], names: list[
                 hits.setdefault(name, []).extend(bool(hit) for hit in found)
     windows = cut(ids, arguments.windows, WINDOW)
     with TemporaryDirectory(dir=arguments.folder) as scratch:
-        scores = Reference(reference, Path(scratch))
+        scores = DenseReference(reference, Path(scratch))
         for name, model in models.items():
             short = compare(model, scores, windows, Steps(LATE), cores())
             results.setdefault(name, {})["quality"] = told = {

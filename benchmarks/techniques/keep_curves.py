@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import tamiz_ops
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.evaluation.evaluate import LATE, compare
-from tamiz.evaluation.scores import Reference, Steps
+from tamiz.evaluation.scores import DenseReference, Steps
 from tamiz.evaluation.windows import cut
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins, load
@@ -67,7 +68,7 @@ def policy(path: Path, pattern: str) -> Path:
 
 
 def score(
-    arguments: argparse.Namespace, plugins: Plugins, base: Reference, point: dict[str, Any]
+    arguments: argparse.Namespace, plugins: Plugins, base: DenseReference, point: dict[str, Any]
 ) -> dict[str, float]:
     """Builds the bundle of one point and compares it with `base`."""
     technique, fields = RULES[point["rule"]]
@@ -181,7 +182,7 @@ def measure(arguments: argparse.Namespace, results: list[dict[str, Any]]) -> Non
     base = arguments.folder / "int4"
     if not base.exists():
         build(arguments.dense, base, choose(plugins.techniques()), plugins, Options(max_dppl=None))
-    reference = Reference(Model.load(base, threads=1), arguments.folder)
+    reference = DenseReference(Model.load(base, threads=1), arguments.folder)
     path = arguments.folder / "results.json"
     for group in arguments.groups:
         for rule in arguments.rules:

@@ -20,12 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.evaluation.bench import PAUSE, bundle_child
 from tamiz.evaluation.measure_machine import measure
 from tamiz.files.bundle import Bundle
 from tamiz.planning import speed
-from tamiz.planning.plan import Prediction, choose, make_plan, predict, totals
+from tamiz.planning.costs import Prediction, predict, totals
+from tamiz.planning.plan import choose, make_plan
 from tamiz.planning.policy import read_policy
 from tamiz.plugins import load
 from tamiz.survey.survey import Survey, survey

@@ -14,80 +14,36 @@ from typing import TYPE_CHECKING
 
 from tamiz.api.site import SiteKind
 from tamiz.api.statistics import Sensitivity
-from tamiz.building.decide.by_policy import Search
-from tamiz.building.decide.decider import CandidateTools, Decider, Tools
+from tamiz.building.decide.by_policy import ByPolicy
+from tamiz.building.decide.decider import CandidateTools, Course, Decider, Tools
 from tamiz.building.decide.replay import Replay
-from tamiz.building.decide.within_limits import Allocation
-from tamiz.building.fit.selection import Fitter, Slot, accepted, leave_out
+from tamiz.building.decide.within_limits import WithinLimits
+from tamiz.building.decision import Decision, accepted, leave_out
+from tamiz.building.fit.fitter import Fitter
 from tamiz.building.fit.workers import workers
-from tamiz.building.search.solver import Goal
-from tamiz.building.write.report import Outcome, make_report
+from tamiz.building.options import Options
+from tamiz.building.write.report import BuildResult, make_report
 from tamiz.building.write.rewriting import Written, constant_bytes, write_model
 from tamiz.calibration.file import Calibration
-from tamiz.calibration.imatrix import read_imatrix, weighed_by
+from tamiz.calibration.imatrix import read_imatrix
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.files.scratch import WRITTEN, restore
 from tamiz.files.text_file import write_json
 from tamiz.planning.choice import Choice
-from tamiz.planning.plan import Plan, describe
-from tamiz.reporting.gate import WholeModelGate
+from tamiz.planning.plan import describe
 from tamiz.reporting.page import render
 from tamiz.reporting.reader import read_report
 from tamiz.reporting.report import Report
 from tamiz.survey import gradients
 from tamiz.survey.backward import UnknownOpError
 from tamiz.survey.survey import Survey, survey
-from tamiz.system.progress import Progress
+from tamiz.system.progress import Progress, silent
 
 if TYPE_CHECKING:
     from tamiz.api.passes import Note
     from tamiz.plugins import Plugins
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a build decides and works.
-
-    Attributes:
-        on_conflict: ``error`` or ``drop``; see `tamiz.planning.plan.make_plan`.
-        policy: A policy's file.
-        calibration: A calibration's file.
-        imatrix: A file whose mean squared inputs replace those of the calibration.
-        autotune: Whether to try several configurations where the policy does not say.
-        strip_dense: Whether dense weights go where the policy does not say.
-        max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
-        min_cosine: Smallest accepted mean cosine between embeddings of an encoder and of the built
-            one; None for no such gate.
-        backend: What runs the processes that fit; see `tamiz.building.fit.workers`.
-        jobs: Processes that fit, where the backend does not decide.
-        resume: Whether to go on with what an interrupted build of the same target has left.
-        report: A report whose decisions to follow instead of making them.
-        goal: Limits within which formats and techniques are chosen; replaces `max_dppl` and
-            `min_cosine`. None for no choice.
-        keep: Folder that gets the bundles of a frontier's measured points; None for none.
-        off: Names of techniques that a build within limits must not choose.
-        sample: ``.npz`` file with an input on which the built model is compared with the dense one;
-            None to make one up.
-    """
-
-    on_conflict: str = "error"
-    policy: Path | None = None
-    calibration: Path | None = None
-    imatrix: Path | None = None
-    autotune: bool = False
-    strip_dense: bool = True
-    max_dppl: float | None = 0.02
-    min_cosine: float | None = 0.99
-    backend: str = "loky"
-    jobs: int = 1
-    resume: bool = False
-    report: Path | None = None
-    goal: Goal | None = None
-    keep: Path | None = None
-    off: frozenset[str] = frozenset()
-    sample: Path | None = None
 
 
 _DEFAULTS = Options()
@@ -100,7 +56,7 @@ def build(
     plugins: Plugins,
     options: Options = _DEFAULTS,
     *,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> Report:
     """Builds a dense bundle into one that is smaller and runs faster.
 
@@ -149,32 +105,13 @@ def build(
 
 
 def _decider(choices: list[Choice], plugins: Plugins, options: Options) -> Decider:
-    """The decider: an earlier build's report, a choice within limits, or a search."""
+    """The decider: an earlier build's report, a choice within limits, or policy and flags."""
     techniques = plugins.techniques()
     if options.report is not None:
-        return Replay(options.report, read_report(options.report), techniques, options.calibration)
+        return Replay(options.report, read_report(options.report), techniques)
     if options.goal is not None:
-        return Allocation(
-            techniques,
-            choices,
-            options.on_conflict,
-            options.calibration,
-            options.strip_dense,
-            options.goal,
-            options.keep,
-            options.off,
-        )
-    return Search(
-        techniques,
-        choices,
-        options.on_conflict,
-        options.policy,
-        options.calibration,
-        options.autotune,
-        options.strip_dense,
-        options.max_dppl,
-        options.min_cosine,
-    )
+        return WithinLimits(techniques, choices, options, options.goal)
+    return ByPolicy(techniques, choices, options)
 
 
 @contextmanager
@@ -236,108 +173,106 @@ class _Build:
         self.progress("recognise", 0, 1)
         with clock("recognise"):
             surveyed = surveyed or survey(self.dense, self.plugins)
-            tools = Tools(surveyed, self.work, self.progress)
-            known = self._known(tools)
-            plan = self.decider.plan(tools, known)
+            course = self.decider.start(self._tools(surveyed))
         with workers(self.options.backend, self.options.jobs) as crew:
             with clock("weigh"):
-                sensitivities, notes = self._sensitivities(surveyed, plan, known)
-            folder = self.work / "fits"
-            fitter = Fitter(surveyed, plan, known, sensitivities, folder, crew, self.progress)
+                sensitivities, notes = self._sensitivities(surveyed, course)
+            fitter = Fitter(
+                surveyed,
+                course.plan,
+                course.calibration,
+                sensitivities,
+                self.work / "fits",
+                crew,
+                self.progress,
+            )
             with clock("fit"):
-                slots = fitter.slots()
+                decisions = fitter.decisions()
             with clock("gate"):
-                slots, gate = self._gate(tools, plan, fitter, slots)
+                candidates = self._candidates(surveyed, course, fitter)
+                decisions, gate = course.gate(decisions, candidates)
         with bundles.writing(self.target, self.work / WRITTEN) as folder:
             self.progress("save", 0, 1)
             with clock("save"):
-                written = self._write(surveyed, plan, slots, folder, checked=True)
-            slots = leave_out(slots, written.refused)
+                written = self._write(surveyed, course, decisions, folder, checked=True)
+            decisions = leave_out(decisions, written.refused)
             self.progress("check", 0, 1)
             with clock("check"):
-                check = self._check(surveyed, slots, folder)
-            outcome = Outcome(
+                check = self._check(surveyed, decisions, folder)
+            result = BuildResult(
                 survey=surveyed,
-                plan=plan,
-                calibration=known,
-                own_text=self._of_own_text(known),
-                slots=slots,
-                refused=self.decider.refused(slots),
+                plan=course.plan,
+                calibration=course.calibration,
+                own_text=self._of_own_text(course.calibration),
+                decisions=decisions,
+                refused=course.refused(decisions),
                 notes=[*surveyed.notes, *notes, *written.notes],
                 constant_bytes=(constant_bytes(surveyed.model), written.constant_bytes),
                 check=check,
                 gate=gate,
                 seconds=clock.seconds,
             )
-            report = make_report(outcome)
+            report = make_report(result)
             repeatable = report.without_seconds()
             write_json(folder / bundles.REPORT, repeatable.as_json())
             (folder / bundles.REPORT_PAGE).write_text(render(repeatable), "utf-8")
-            self._manifest(folder, plan, slots, written)
+            self._manifest(folder, course, decisions, written)
         self.progress("done", 1, 1)
         return report
 
-    def _known(self, tools: Tools) -> Calibration | None:
-        """What is known of the inputs: the calibration, with the imatrix where one is given."""
-        file = self.options.imatrix
-        # Read first: the model may write a text for the calibration, which takes minutes.
-        imatrix = None if file is None else read_imatrix(file, tools.survey, self.plugins)
-        known = self.decider.calibration(tools)
-        # Ids of sites may differ between versions of tamiz and of plugins.
-        measured = {} if known is None else known.inputs
-        if measured and not any(site.id in measured for site in tools.survey.sites):
-            raise TamizError(
-                f"{self.options.calibration}: measured {next(iter(measured))} and other sites that "
-                f"{self.dense.path} does not have; run 'tamiz calibrate' again"
-            )
-        return known if imatrix is None else weighed_by(known, imatrix, tools.survey)
+    def _tools(self, surveyed: Survey) -> Tools:
+        file, imatrix = self.options.imatrix, None
+        if file is not None:
+            imatrix = read_imatrix(file, surveyed, self.plugins)
+        return Tools(surveyed, self.work, self.options.calibration, imatrix, self.progress)
 
-    def _of_own_text(self, known: Calibration | None) -> bool:
+    def _of_own_text(self, calibration: Calibration | None) -> bool:
         """Whether the model wrote the text of a calibration; one of an imatrix alone has none."""
-        return known is not None and bool(known.windows) and self.options.calibration is None
+        written = calibration is not None and bool(calibration.windows)
+        return written and self.options.calibration is None
 
     def _sensitivities(
-        self, surveyed: Survey, plan: Plan, known: Calibration | None
+        self, surveyed: Survey, course: Course
     ) -> tuple[Mapping[str, Sensitivity], list[Note]]:
         """What errors at the inputs of sites cost, where a fit reads it; or why it is not known."""
-        configs = (choice.config for site in plan.sites for choice in site.choices)
+        configs = (choice.config for site in course.plan.sites for choice in site.choices)
+        calibration = course.calibration
         if (
             not any(config.reads_sensitivity for config in configs)
-            or known is None
-            or not known.tokens
+            or calibration is None
+            or not calibration.tokens
         ):
             return {}, []
         from tamiz.api.passes import Note
 
         try:
-            windows = known.choosing or known.tokens
+            windows = calibration.fitting or calibration.tokens
             return gradients.sensitivities(surveyed, windows, self.progress), []
         except UnknownOpError as error:
             return {}, [Note("gradients", "", f"no backward pass is known through {error}")]
 
-    def _gate(
-        self, tools: Tools, plan: Plan, fitter: Fitter, slots: list[Slot]
-    ) -> tuple[list[Slot], WholeModelGate]:
-        def write(candidate: Sequence[Slot], folder: Path) -> None:
-            written = self._write(tools.survey, plan, candidate, folder)
-            self._manifest(folder, plan, candidate, written)
+    def _candidates(self, surveyed: Survey, course: Course, fitter: Fitter) -> CandidateTools:
+        def write(candidate: Sequence[Decision], folder: Path) -> None:
+            written = self._write(surveyed, course, candidate, folder)
+            self._manifest(folder, course, candidate, written)
 
-        candidates = CandidateTools(write, fitter.fill)
-        return self.decider.gate(slots, tools, fitter.calibration, candidates)
+        return CandidateTools(write, fitter.fill, self.work / "candidate", self.progress)
 
     def _write(
         self,
         surveyed: Survey,
-        plan: Plan,
-        slots: Sequence[Slot],
+        course: Course,
+        decisions: Sequence[Decision],
         folder: Path,
         *,
         checked: bool = False,
     ) -> Written:
-        refused, fits = self.decider.refused(slots), accepted(slots)
+        plan, refused, fits = course.plan, course.refused(decisions), accepted(decisions)
         return write_model(surveyed, plan, fits, refused, self.plugins, folder, checked=checked)
 
-    def _check(self, surveyed: Survey, slots: Sequence[Slot], folder: Path) -> dict[str, float]:
+    def _check(
+        self, surveyed: Survey, decisions: Sequence[Decision], folder: Path
+    ) -> dict[str, float]:
         """Compares with the dense model; nothing where no valid input of it is known."""
         from tamiz.building.write.broken_pass import first_broken_pass
         from tamiz.building.write.self_check import DifferentModelError, Reference
@@ -347,7 +282,7 @@ class _Build:
         reference = Reference.of(self.dense.model, vocabulary, self.options.sample)
         if reference is None:
             return {}
-        applied = [attempt for fits in accepted(slots).values() for attempt in fits]
+        applied = [attempt for fits in accepted(decisions).values() for attempt in fits]
         lossy = any(attempt.metrics.get("exact") != 1.0 for attempt in applied)
         built = folder / bundles.MODEL
         try:
@@ -362,14 +297,16 @@ class _Build:
                 "and report it with the model"
             ) from error
 
-    def _manifest(self, folder: Path, plan: Plan, slots: Sequence[Slot], written: Written) -> None:
-        refused = self.decider.refused(slots)
+    def _manifest(
+        self, folder: Path, course: Course, decisions: Sequence[Decision], written: Written
+    ) -> None:
+        refused = course.refused(decisions)
         bundles.write_manifest(
             folder,
             "built",
             self.dense.manifest.source,
-            describe(plan.choices),
-            plan.policy,
+            describe(course.plan.choices),
+            course.plan.policy,
             written.kv_cache,
             {site: ",".join(names) for site, names in refused.items()},
             equal_runs=written.equal_runs,

@@ -20,7 +20,7 @@ from tamiz.files.outputs import check_output
 from tamiz.files.tensor_file import is_intact
 from tamiz.files.text_file import read_text
 from tamiz.survey.survey import Survey, survey
-from tamiz.system.progress import Progress
+from tamiz.system.progress import Progress, silent
 
 if TYPE_CHECKING:
     from tamiz.plugins import Plugins
@@ -60,7 +60,7 @@ def calibrate_bundle(
     samples: int = _SAMPLES,
     memory: int = _MEMORY,
     threads: int | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> Calibration:
     """Measures the inputs of a model's sites and writes the calibration file.
 
@@ -113,7 +113,7 @@ def measure(
     samples: int = _SAMPLES,
     memory: int = _MEMORY,
     threads: int | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> Calibration:
     """Measures the inputs of a model's sites on windows of text.
 
@@ -150,7 +150,7 @@ def measure(
 
 
 def calibrate_on_own_text(
-    surveyed: Survey, target: Path, progress: Progress = lambda what, done, total: None
+    surveyed: Survey, target: Path, progress: Progress = silent
 ) -> Calibration:
     """Measures the inputs of a model's sites on text that the model writes.
 
@@ -164,10 +164,10 @@ def calibrate_on_own_text(
         with suppress(TamizError):  # of another model
             return files.load(target, surveyed.bundle)
     cuts = text_windows(surveyed.bundle, (), progress=progress)
-    known = measure(surveyed, cuts, target, progress=progress)
-    files.save(known, target)
+    calibration = measure(surveyed, cuts, target, progress=progress)
+    files.save(calibration, target)
     _part(target).unlink(missing_ok=True)
-    return known
+    return calibration
 
 
 def _limits(surveyed: Survey, run: Activations, samples: int, memory: int) -> dict[str, int]:
@@ -214,7 +214,7 @@ def text_windows(
     texts: Sequence[Text],
     windows: int = _WINDOWS,
     threads: int | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> list[Window]:
     """Windows from all over the texts, or of what the model writes where there is no text.
 
@@ -257,11 +257,11 @@ def text_windows(
 def _origins(texts: Sequence[Text]) -> list[str]:
     """A name for each text: its file's, with the folders that distinguish it from other texts."""
     paths = [PurePath(os.path.abspath(text.path)).parts for text in texts]
-    found = []
+    names = []
     for own in paths:
         others = [parts for parts in paths if parts != own]
         count = 1
         while any(parts[-count:] == own[-count:] for parts in others):
             count += 1
-        found.append(str(PurePath(*own[-count:])))
-    return found
+        names.append(str(PurePath(*own[-count:])))
+    return names

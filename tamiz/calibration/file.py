@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.api.statistics import Statistics
-from tamiz.calibration.kept import fair_ranks, judging
+from tamiz.calibration.kept import fair_ranks, held_out
 from tamiz.calibration.rows import Rows, scale_count
 from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
@@ -99,23 +99,36 @@ class Calibration:
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
     @property
-    def choosing(self) -> list[list[int]]:
-        """Tokens of the kept windows that do not judge; predictions read them."""
-        held_out = self._judging()
-        return [tokens for i, tokens in enumerate(self.tokens) if i not in held_out]
+    def fitting(self) -> list[list[int]]:
+        """Tokens of the kept windows that are not held out; predictions read them."""
+        numbers = self._held_out()
+        return [tokens for i, tokens in enumerate(self.tokens) if i not in numbers]
 
     @property
-    def judging(self) -> list[list[int]]:
-        """Tokens of the windows that judge what is built: no fit sees their samples."""
-        return [self.tokens[i] for i in self._judging()]
+    def held_out(self) -> list[list[int]]:
+        """Tokens of the windows that what is built is measured on: no fit sees their samples."""
+        return [self.tokens[i] for i in self._held_out()]
 
-    def _judging(self) -> list[int]:
-        return judging([self.origins[number] for number in self.kept], len(self.windows))
+    def check_held_out(self) -> list[list[int]]:
+        """The held-out windows.
+
+        Raises:
+            TamizError: The calibration keeps none.
+        """
+        if not self.held_out:
+            raise TamizError(
+                f"the calibration keeps {len(self.tokens)} windows of {WINDOW} tokens, expected at "
+                "least 2: one to predict losses, the others to measure them"
+            )
+        return self.held_out
+
+    def _held_out(self) -> list[int]:
+        return held_out([self.origins[number] for number in self.kept], len(self.windows))
 
     def statistics(self, site: str) -> Statistics | None:
         """Statistics of one site; None where its input was not measured.
 
-        The samples are of windows that do not judge.
+        The samples are of fitting windows, not of held-out ones.
         """
         name = self.inputs.get(site)
         if name is None or not self.count:
@@ -123,7 +136,7 @@ class Calibration:
         imatrix = (self.sums[name] / self.mass).astype(np.float32)
         places = self.places[: len(self.samples[name])]
         order = np.argsort(places, kind="stable")
-        order = order[~np.isin(places[order], [self.kept[i] for i in self._judging()])]
+        order = order[~np.isin(places[order], [self.kept[i] for i in self._held_out()])]
         origins = np.array(self.origins, np.str_)[places[order]]
         samples = self._in_order(name, order)
         return Statistics(self.count, imatrix, samples, origins, self.runs[name])
@@ -282,8 +295,8 @@ def _read(about: Any, tensors: Mapping[str, NDArray[Any]], vocabulary: int) -> C
     """
     _expect(isinstance(about, dict), "the description", "an object", about)
     version = about["version"]
-    known = type(version) is int and _UNWEIGHTED <= version <= VERSION
-    _expect(known, "version", str(VERSION), version)
+    readable = type(version) is int and _UNWEIGHTED <= version <= VERSION
+    _expect(readable, "version", str(VERSION), version)
     inputs, limits = about["inputs"], about["limits"]
     _expect(_is_object(inputs, str), "inputs", "an object of names", inputs)
     _expect(_is_object(limits, int), "limits", "an object of counts", limits)

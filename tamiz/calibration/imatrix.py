@@ -62,11 +62,11 @@ def _layer(site: str) -> int:
     return int(parts[1]) if parts[0] == "layers" and parts[1].isdigit() else -1
 
 
-def weighed_by(known: Calibration | None, imatrix: Imatrix, surveyed: Survey) -> Calibration:
+def weighed_by(calibration: Calibration | None, imatrix: Imatrix, surveyed: Survey) -> Calibration:
     """A calibration with the mean squares of an imatrix.
 
     Args:
-        known: What was measured; None for a calibration that has no samples.
+        calibration: What was measured; None for a calibration that has no samples.
         imatrix: The mean squares, of sites of the model.
         surveyed: The dense bundle's graph.
     """
@@ -74,7 +74,7 @@ def weighed_by(known: Calibration | None, imatrix: Imatrix, surveyed: Survey) ->
     digest = hashlib.sha256()
     for site, mean in sorted(means.items()):
         digest.update(site.encode() + mean.tobytes())
-    if known is None:
+    if calibration is None:
         none = {site: np.empty((0, len(mean)), np.float32) for site, mean in means.items()}
         return Calibration(
             fingerprint(surveyed.bundle),
@@ -87,6 +87,7 @@ def weighed_by(known: Calibration | None, imatrix: Imatrix, surveyed: Survey) ->
             runs=none,
             imatrix=digest.hexdigest(),
         )
-    sums = {known.inputs[site]: known.mass * mean for site, mean in means.items()
-            if site in known.inputs}  # fmt: skip
-    return replace(known, sums={**known.sums, **sums}, imatrix=digest.hexdigest())
+    inputs, mass = calibration.inputs, calibration.mass
+    sums = {inputs[site]: mass * mean for site, mean in means.items() if site in inputs}
+    sums = {**calibration.sums, **sums}
+    return replace(calibration, sums=sums, imatrix=digest.hexdigest())

@@ -1,12 +1,12 @@
-"""Which windows of a calibration keep their tokens, and which of these judge what is built."""
+"""Which windows of a calibration keep their tokens, and which of these are held out of fits."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-#: Most windows that judge.
-JUDGING_WINDOWS = 16
+#: Most windows that are held out.
+HELD_OUT_WINDOWS = 16
 _PAIR = 2
 
 
@@ -23,8 +23,8 @@ def fair_ranks(origins: Sequence[str], weights: Sequence[float]) -> list[float]:
     return ranks
 
 
-def judging(origins: Sequence[str], windows: int) -> list[int]:
-    """Which of the kept windows judge: of every text, at most half of what was seen.
+def held_out(origins: Sequence[str], windows: int) -> list[int]:
+    """Which of the kept windows no fit reads: of every text, at most half of what was seen.
 
     They begin with a pair, as two windows that follow each other may be joined.
 
@@ -35,14 +35,14 @@ def judging(origins: Sequence[str], windows: int) -> list[int]:
     Returns:
         Indices of kept windows, ascending; none of a single window.
     """
-    kept, most = len(origins), min(JUDGING_WINDOWS, windows // 2)
+    kept, most = len(origins), min(HELD_OUT_WINDOWS, windows // 2)
     if most == 0 or kept == 1:
         return []
     groups: dict[str, list[int]] = {}
     for index, origin in enumerate(origins):
         groups.setdefault(origin, []).append(index)
-    found: list[int] = []
+    numbers: list[int] = []
     for group in groups.values():
         first = -(-len(group) * max(0, kept - most) // kept)
-        found += group[first + first % 2 if len(group) > _PAIR else first :]
-    return sorted(found) or list(range(max(1, kept - most), kept))
+        numbers += group[first + first % 2 if len(group) > _PAIR else first :]
+    return sorted(numbers) or list(range(max(1, kept - most), kept))

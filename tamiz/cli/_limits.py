@@ -14,8 +14,8 @@ from tamiz.files.errors import TamizError, did_you_mean
 
 if TYPE_CHECKING:
     from tamiz.api.technique import Technique
-    from tamiz.building.search.solver import Goal, Prefer
     from tamiz.planning.choice import Choice
+    from tamiz.planning.goal import Goal, Prefer
 
 #: A loss, a size in MB or a speed; no machine has a petabyte, 10⁹ MB.
 _POSITIVE = Number(0, 1e9, min_open=True)
@@ -97,7 +97,7 @@ def goal(
     Raises:
         TamizError: An option that makes no sense beside limits or without them, or an unknown name.
     """
-    from tamiz.building.search.solver import Goal
+    from tamiz.planning.goal import Goal
 
     given, known = ctx.params, plugins(ctx).techniques()
     choosing = [name for name in _CHOOSING if given[name] is not None]

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"\d[\d.]*")
 #: Characters of the longest bar of a chart.
 BAR = 40
-#: Measured losses as users know them, by `WholeModelGate.shown_by`.
-_LOSSES = {"dppl": "Δppl", "kl_mean": "mean KL", "cosine": "cosine"}
 
 
 def print_answer(pieces: Iterable[str]) -> None:
@@ -52,14 +50,14 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def loss_text(name: str, value: float | None) -> str:
+def loss_text(label: str, value: float | None) -> str:
     """A measured loss with its name.
 
     Args:
-        name: The attribute of trials that holds it, as `WholeModelGate.shown_by` gives it.
+        label: What it is called.
         value: What was measured; None for a loss that is not finite.
     """
-    return f"{_LOSSES[name]} {'not finite' if value is None else value}"
+    return f"{label} {'not finite' if value is None else value}"
 
 
 #: A cell of a table: one line, or several.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +28,10 @@ from tamiz.files.errors import TamizError, UnwritableError
 from tamiz.system.progress import Progress
 
 if TYPE_CHECKING:
+    from tamiz.building.options import Options
+    from tamiz.planning.choice import Choice
     from tamiz.plugins import Plugins
-    from tamiz.reporting.gate import Trial, WholeModelGate
+    from tamiz.reporting.gate import TrialReport, WholeModelGate
     from tamiz.reporting.report import Report as BuildReport
 
 
@@ -122,27 +123,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    /,
-    source: str,
-    output: Path,
-    report_json: Path | None,
-    recipe: str | None,
-    policy: Path | None,
-    calibration: Path | None,
-    imatrix: Path | None,
-    max_dppl: str,
-    min_cosine: str,
-    autotune: str,
-    strip_dense: str,
-    from_report: Path | None,
-    sample: Path | None,
-    jobs: int | None,
-    backend: str,
-    resume: bool,
-    on_conflict: str,
-    as_json: bool,
-    **options: Any,
+    ctx: click.Context, /, source: str, output: Path, report_json: Path | None, **given: Any
 ) -> None:
     """Make a model smaller and faster.
 
@@ -151,48 +132,69 @@ def command(
 
     An interrupted build keeps its finished fits in .OUTPUT.work; --resume continues from there.
     """
-    from tamiz.building.build import Options, build
+    from tamiz.building.build import build
     from tamiz.files.outputs import check_output
     from tamiz.reporting.reader import is_report
 
     if report_json is not None:
-        read = [path for path in (policy, calibration, imatrix, from_report) if path is not None]
+        inputs = (given[name] for name in ("policy", "calibration", "imatrix", "from_report"))
+        read = [path for path in inputs if path is not None]
         check_output(report_json, "a report", is_report, [Path(source), output, *read])
-    flags = {name: value for name, value in options.items() if name.startswith("technique_")}
-    chosen = choices(ctx, flags, recipe)
-    if from_report is not None and (policy or recipe or any(flags.values())):
-        raise TamizError(
-            "--from-report decides everything, so it takes no --policy, --recipe or technique"
-        )
-    _refuse_idle(ctx, from_report, backend)
-    budget = _budget(ctx, max_dppl, recipe)
-    least = _fraction("--min-cosine", min_cosine, lambda value: 0 <= value < 1, "to below 1")
-    wanted = Options(
-        on_conflict=on_conflict,
-        policy=policy,
-        calibration=calibration,
-        imatrix=imatrix,
-        autotune=autotune == "on",
-        strip_dense=strip_dense == "on",
-        max_dppl=budget,
-        min_cosine=least,
-        backend=backend,
-        jobs=jobs or 1,
-        resume=resume,
-        report=from_report,
-        goal=goal(ctx, budget, least, chosen),
-        off=switched_off(ctx, flags),
-        sample=sample,
-    )
+    flags = {name: value for name, value in given.items() if name.startswith("technique_")}
+    chosen = choices(ctx, flags, given["recipe"])
+    options = _options(ctx, given, flags, chosen)
     loaded = plugins(ctx)
     with progress_bar() as progress, _dense(source, output, loaded, progress) as dense:
-        report = build(dense, output, chosen, loaded, wanted, progress=progress)
+        report = build(dense, output, chosen, loaded, options, progress=progress)
     if report_json is not None:
         _write(report_json, report, output)
-    if as_json:
+    if given["as_json"]:
         print_json(report.as_json())
     else:
         _print(output, report)
+
+
+def _options(
+    ctx: click.Context,
+    given: Mapping[str, Any],
+    flags: Mapping[str, str | None],
+    chosen: Sequence[Choice],
+) -> Options:
+    """The options of a build, checked against each other.
+
+    Args:
+        ctx: The running command.
+        given: Values of its options.
+        flags: Those of techniques.
+        chosen: The techniques that they choose.
+
+    Raises:
+        TamizError: Options that leave others without effect, or a value outside of its range.
+    """
+    from tamiz.building.options import Options
+
+    report, recipe = given["from_report"], given["recipe"]
+    if report is not None and (given["policy"] or recipe or any(flags.values())):
+        raise TamizError(
+            "--from-report decides everything, so it takes no --policy, --recipe or technique"
+        )
+    _refuse_idle(ctx, report, given["backend"])
+    budget = _budget(ctx, given["max_dppl"], recipe)
+    least = _fraction(
+        "--min-cosine", given["min_cosine"], lambda value: 0 <= value < 1, "to below 1"
+    )
+    same = ("on_conflict", "policy", "calibration", "imatrix", "backend", "resume", "sample")
+    return Options(
+        **{name: given[name] for name in same},
+        autotune=given["autotune"] == "on",
+        strip_dense=given["strip_dense"] == "on",
+        max_dppl=budget,
+        min_cosine=least,
+        jobs=given["jobs"] or 1,
+        report=report,
+        goal=goal(ctx, budget, least, chosen),
+        off=switched_off(ctx, flags),
+    )
 
 
 def _refuse_idle(ctx: click.Context, from_report: Path | None, backend: str) -> None:
@@ -272,9 +274,11 @@ def _fraction(option: str, text: str, accepts: Callable[[float], bool], to: str)
     return value
 
 
-def _quality(gate: WholeModelGate, trial: Trial) -> str:
+def _quality(gate: WholeModelGate, trial: TrialReport) -> str:
     """What the built model loses, with standard errors and the limits."""
-    shown = _divergence(gate, trial) if trial.cosine is None else [_cosine(gate, trial)]
+    from tamiz.evaluation.judges import judge_of_gate
+
+    shown = judge_of_gate(gate).loss_words(gate, trial)
     if trial.refused:
         shown.append(f"{len(trial.refused)} sites backed off")
     text = "of the calibration text" if gate.text == "calibration" else "that the model wrote"
@@ -282,35 +286,6 @@ def _quality(gate: WholeModelGate, trial: Trial) -> str:
         f"whole model on {gate.windows} windows of {gate.window_tokens} tokens {text}: "
         f"{', '.join(shown)}; {len(gate.trials)} trials"
     )
-
-
-def _cosine(gate: WholeModelGate, trial: Trial) -> str:
-    spread = "" if trial.cosine_error is None else f" ± {trial.cosine_error:.2g}"
-    least = "" if gate.min_cosine is None else f", at least {gate.min_cosine:g} accepted"
-    return f"mean cosine of embeddings {trial.cosine:.4f}{spread}{least}"
-
-
-def _divergence(gate: WholeModelGate, trial: Trial) -> list[str]:
-    loss, error = trial.dppl, trial.dppl_error
-    shown = [
-        f"Δppl {_percent(loss, None if error is None or loss is None else error * (1 + loss))}"
-    ]
-    most = [] if gate.max_kl is None else [gate.max_kl]
-    if gate.max_dppl is not None:
-        shown[0] += f" of {100 * gate.max_dppl:.3g} %"
-        most.append(math.log1p(gate.max_dppl))
-    if trial.kl is not None:
-        error, kl = trial.kl_error, trial.kl
-        spread = "" if error is None else f" ± {error:.2g}"
-        limit = f" of {min(most):.3g}" if most else ""
-        shown.append(f"mean KL {kl:.3g}{spread}{limit} nats per token")
-    return shown
-
-
-def _percent(value: float | None, error: float | None) -> str:
-    if value is None:
-        return "not finite"
-    return f"{100 * value:.3g}" + ("" if error is None else f" ± {100 * error:.2g}") + " %"
 
 
 def _checked(report: BuildReport) -> str:
@@ -323,12 +298,23 @@ def _checked(report: BuildReport) -> str:
 
 
 def _print(output: Path, report: BuildReport) -> None:
-    from tamiz.reporting.gate import SWITCHED_OFF
     from tamiz.reporting.page import weights_text
 
     totals = report.totals
     sizes = f"{size(totals.bytes_before)} → {size(totals.bytes_after)}"
     click.echo(f"{output}: {weights_text(totals)}; {sizes}")
+    _print_decisions(report)
+    _print_quality(report)
+    for name in report.idle:
+        click.echo(f"{name} is applied nowhere; to see why: tamiz explain {output}")
+    click.echo(_checked(report))
+    seconds = sum((report.seconds or {}).values())
+    use = "run it with: tamiz chat" if report.of_decoder else "see what is in it: tamiz inspect"
+    click.echo(f"{seconds:.1f} s; {use} {output}")
+
+
+def _print_decisions(report: BuildReport) -> None:
+    """What was refused or dropped, and why."""
     refused = [
         (fitted.name, fitted.decision.reason.removeprefix("refused: "))
         for entry in report.sites.values()
@@ -341,6 +327,12 @@ def _print(output: Path, report: BuildReport) -> None:
         click.echo(
             f"{dropped.site}: {dropped.technique} dropped, it conflicts with another technique"
         )
+
+
+def _print_quality(report: BuildReport) -> None:
+    """What the whole model loses, and which techniques pay."""
+    from tamiz.reporting.gate import SWITCHED_OFF
+
     if (trial := report.gate.result) is not None:
         click.echo(_quality(report.gate, trial))
         if report.gate.text != "calibration":
@@ -354,9 +346,3 @@ def _print(output: Path, report: BuildReport) -> None:
         click.echo(
             f"{entry.technique} {'applied' if entry.applied else 'left out'}: {entry.reason}"
         )
-    for name in report.idle:
-        click.echo(f"{name} is applied nowhere; to see why: tamiz explain {output}")
-    click.echo(_checked(report))
-    seconds = sum((report.seconds or {}).values())
-    use = "run it with: tamiz chat" if report.of_decoder else "see what is in it: tamiz inspect"
-    click.echo(f"{seconds:.1f} s; {use} {output}")

@@ -100,8 +100,11 @@ def _technique(entry: Mapping[str, Any] | None, other: Mapping[str, Any] | None)
 
 def _gate(value: Any, side: str, losses: Mapping[str, str | None]) -> str:
     """One side of the gate; a result shows its own loss, and that of the other if it has both."""
+    from tamiz.evaluation.judges import JUDGES
+
     if isinstance(value, Mapping):
+        labels = {measure.name: measure.label for judge in JUDGES for measure in judge.measures}
         names = [name for name in dict.fromkeys(losses.values()) if name is not None]
         shown = [name for name in names if name == losses[side] or value[name] is not None]
-        return ", ".join(loss_text(name, value[name]) for name in shown)
+        return ", ".join(loss_text(labels[name], value[name]) for name in shown)
     return "none" if value is None else str(value)

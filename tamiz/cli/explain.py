@@ -10,9 +10,10 @@ import click
 from tamiz.cli._output import alike, fold, loss_text, print_json, print_table, size
 
 if TYPE_CHECKING:
+    from tamiz.evaluation.judges.judge import Measure
     from tamiz.reporting.explain import Explanation
     from tamiz.reporting.gate import WholeModelGate
-    from tamiz.reporting.report import Autotune, Gating, Report
+    from tamiz.reporting.report import Autotune, GatingReport, Report
 
 
 @click.command("explain")
@@ -41,7 +42,7 @@ def command(directory: Path, site: str | None, as_json: bool) -> None:
         if as_json:
             print_json(explanation.as_json())
         else:
-            _print_site(explanation, report.gate.shown_by)
+            _print_site(explanation, report.gate.measure)
 
 
 def _print_overview(report: Report) -> None:
@@ -80,13 +81,13 @@ def _print_gate(gate: WholeModelGate) -> None:
         return
     built = "no lossy fit was left to measure"
     if gate.result is not None:
-        name = gate.shown_by
-        built = f"measured {loss_text(name, getattr(gate.result, name))}"
+        measure = gate.measure
+        built = f"measured {loss_text(measure.label, getattr(gate.result, measure.name))}"
     click.echo(f"whole-model gate: limit {limits_text(gate) or 'none'}, {built}")
 
 
-def _print_site(explanation: Explanation, loss: str) -> None:
-    """Prints one site; `loss` is the attribute of trials that shows what they lose."""
+def _print_site(explanation: Explanation, measure: Measure) -> None:
+    """Prints one site; `measure` is what trials are shown by."""
     entry = explanation.entry
     n, k = entry.shape
     shape = f", {n} × {k}" if n else ""
@@ -103,11 +104,10 @@ def _print_site(explanation: Explanation, loss: str) -> None:
     _print_gating(entry.gating)
     _print_attempts(entry.autotune)
     for trial in explanation.backed_off:
-        name = "1 - cosine" if loss == "cosine" else "Δppl"
+        measured = loss_text(measure.label, getattr(trial, measure.name))
         click.echo(
-            f"backed off with {len(trial.refused) - 1} others: {name} "
-            f"{_predicted(trial.predicted)}, {loss_text(loss, getattr(trial, loss))} measured "
-            "without them"
+            f"backed off with {len(trial.refused) - 1} others: {measure.predicted} "
+            f"{_predicted(trial.predicted)}, {measured} measured without them"
         )
     for conflict in explanation.conflicts:
         click.echo(f"conflict: {conflict.reason}; {' or '.join(conflict.remedies)}")
@@ -131,7 +131,7 @@ def _at(entry: Any, key: str) -> Any:
     return entry
 
 
-def _print_gating(gating: Gating) -> None:
+def _print_gating(gating: GatingReport) -> None:
     if gating.judged is None:
         return
     wanted = f" in place of {gating.metric}" if gating.fallback else ""

@@ -85,11 +85,12 @@ def command(
     DIR is a dense bundle. Each point is the best choice of formats, and of techniques that --allow
     names, at one loss. Predicted losses are in units of measured ones.
     """
-    from tamiz.building.build import Options, build
-    from tamiz.building.search.solver import Goal
+    from tamiz.building.build import build
+    from tamiz.building.options import Options
     from tamiz.files.outputs import write_whole
     from tamiz.files.scratch import WRITTEN, held_folder
     from tamiz.files.text_file import json_text
+    from tamiz.planning.goal import Goal
     from tamiz.planning.plan import choose
 
     used = [path for path in (source, calibration, keep) if path is not None]

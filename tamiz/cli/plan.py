@@ -25,7 +25,8 @@ from tamiz.files.errors import TamizError
 if TYPE_CHECKING:
     from tamiz.api.cost import Cost
     from tamiz.files.bundle import Bundle
-    from tamiz.planning.plan import Plan, Prediction
+    from tamiz.planning.costs import Prediction
+    from tamiz.planning.plan import Plan
     from tamiz.planning.speed import SpeedPrediction
 
 
@@ -62,7 +63,8 @@ def command(
     """
     from tamiz.files.bundle import Bundle
     from tamiz.planning import speed
-    from tamiz.planning.plan import ConflictError, make_plan, predict, totals
+    from tamiz.planning.costs import predict, totals
+    from tamiz.planning.plan import ConflictError, make_plan
     from tamiz.planning.policy import read_policy
     from tamiz.survey.survey import survey
     from tamiz.system import machine

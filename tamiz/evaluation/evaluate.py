@@ -32,9 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.evaluation.scores import (
+    DenseReference,
     DenseScores,
     Reading,
-    Reference,
     Scores,
     Steps,
     likeliest,
@@ -95,7 +95,7 @@ def evaluate(
         result: dict[str, Any] = {"ppl": quality.ppl, "ppl_from_16": quality.ppl_from_16}
         result["ppl_decode"] = quality.ppl_decode
     else:
-        compared = compare(built, Reference(dense), windows, steps, at_once, done)
+        compared = compare(built, DenseReference(dense), windows, steps, at_once, done)
         result = {
             "ppl": compared.built.ppl,
             "ppl_from_16": compared.built.ppl_from_16,
@@ -117,7 +117,7 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class Quality:
+class Perplexities:
     """Perplexity of a model on a text.
 
     Attributes:
@@ -137,8 +137,8 @@ class Comparison:
     """A built model against dense.
 
     Attributes:
-        built: Quality of the built model.
-        dense: Quality of the dense model.
+        built: Of the built model.
+        dense: Of the dense model.
         dppl: How much worse the built model's perplexity is, as a fraction of dense's; see above.
         kl_mean: Mean KL(dense‖built) of the scored positions, in nats.
         top1_agreement: Fraction of positions where both give the same likeliest token.
@@ -152,8 +152,8 @@ class Comparison:
             single window.
     """
 
-    built: Quality
-    dense: Quality
+    built: Perplexities
+    dense: Perplexities
     dppl: float
     kl_mean: float
     top1_agreement: float
@@ -163,6 +163,11 @@ class Comparison:
     dppl_error: float | None = None
     kl_error: float | None = None
 
+    @property
+    def divergence(self) -> float:
+        """The larger KL divergence, of prompts or of decode steps where these were taken."""
+        return self.kl_mean if self.kl_decode is None else max(self.kl_mean, self.kl_decode)
+
 
 @_UNBOUNDED
 def perplexity(
@@ -171,7 +176,7 @@ def perplexity(
     steps: Steps | None = None,
     at_once: int = 1,
     progress: Callable[[int], None] = lambda _: None,
-) -> Quality:
+) -> Perplexities:
     """Perplexity over windows.
 
     Args:
@@ -195,7 +200,7 @@ def perplexity(
     def ppl(row: int, start: int) -> float:
         return float(np.exp(_mean(scores, row, start)))
 
-    return Quality(ppl(0, 1), ppl(0, LATE), None if steps is None else ppl(1, steps.start))
+    return Perplexities(ppl(0, 1), ppl(0, LATE), None if steps is None else ppl(1, steps.start))
 
 
 def _read(
@@ -216,7 +221,7 @@ def _read(
 @_UNBOUNDED
 def compare(
     built: Model,
-    dense: Reference,
+    dense: DenseReference,
     windows: Ids[Ids[int]],
     steps: Steps | None = None,
     at_once: int = 1,
@@ -273,8 +278,8 @@ def compare(
         return None if start is None else value(row, start)
 
     return Comparison(
-        built=Quality(ppl(1, 1), ppl(1, LATE), of_steps(ppl, 5)),
-        dense=Quality(ppl(0, 1), ppl(0, LATE), of_steps(ppl, 0)),
+        built=Perplexities(ppl(1, 1), ppl(1, LATE), of_steps(ppl, 5)),
+        dense=Perplexities(ppl(0, 1), ppl(0, LATE), of_steps(ppl, 0)),
         dppl=float(np.expm1(lost[:, worst].mean())),
         kl_mean=mean(2, 1),
         top1_agreement=mean(3, 1),

@@ -51,7 +51,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Reference:
+class DenseReference:
     """The dense model's scores of windows that are read as prompts.
 
     Attributes:

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 
 from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
-from tamiz.planning.plan import Prediction
-from tamiz.survey.survey import Survey
+from tamiz.planning.costs import Prediction, Sizes
 from tamiz.system.machine import MachineSpeed, Profile
 
 
@@ -46,7 +45,7 @@ class SpeedPrediction:
 
 
 def predict(
-    survey: Survey,
+    model: Sizes,
     predictions: Sequence[Prediction],
     total: tuple[Cost, Cost],
     profile: Profile | None,
@@ -54,15 +53,15 @@ def predict(
     """Predicts the speed of a plan.
 
     Args:
-        survey: The dense bundle's graph.
-        predictions: What every site costs; see `tamiz.planning.plan.predict`.
-        total: What the model costs before and after; see `tamiz.planning.plan.totals`.
+        model: The dense model.
+        predictions: What every site costs; see `tamiz.planning.costs.predict`.
+        total: What the model costs before and after; see `tamiz.planning.costs.totals`.
         profile: The measured machine; None where it is not known.
 
     Returns:
         One prediction for each number of threads that was measured.
     """
-    made = []
+    by_threads = []
     for speed in profile.speeds if profile else ():
         costs = (
             {p.plan.site: p.before for p in predictions},
@@ -74,10 +73,10 @@ def predict(
         ]
         rates = []
         for seconds in spent:
-            others = len(survey.model.graph) - sum(value > 0 for value in seconds.values())
+            others = model.nodes - sum(value > 0 for value in seconds.values())
             rates.append(1 / (sum(seconds.values()) + max(0, others) * speed.node_us * 1e-6))
-        made.append(SpeedPrediction(speed.threads, rates[0], rates[1], spent[1]))
-    return made
+        by_threads.append(SpeedPrediction(speed.threads, rates[0], rates[1], spent[1]))
+    return by_threads
 
 
 def site_seconds(site: Site, cost: Cost, working_set: int, speed: MachineSpeed) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tamiz.reporting.report import Attempt
+from tamiz.reporting.report import AttemptReport
 
 #: Size of a chart in SVG units, and its margins.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 340, 190, 52, 10, 8, 34
@@ -29,9 +29,9 @@ class Point:
     label: str
 
 
-def curves(attempts: Sequence[Attempt]) -> list[list[Point]]:
+def curves(attempts: Sequence[AttemptReport]) -> list[list[Point]]:
     """A curve for every technique of which several configurations were tried, by bits."""
-    by_technique: dict[str, list[Attempt]] = {}
+    by_technique: dict[str, list[AttemptReport]] = {}
     for attempt in attempts:
         by_technique.setdefault(attempt.technique, []).append(attempt)
     series = []

@@ -73,7 +73,7 @@ def _decisions(bundle: Bundle) -> tuple[dict[str, Any], str | None, dict[str, An
         "result": None if result is None else result.model_dump(mode="json"),
     }
     sites = {name: _decision(site) for name, site in report.sites.items()}
-    return gate, report.gate.shown_by, sites
+    return gate, report.gate.measure.name, sites
 
 
 def _decision(site: SiteReport) -> dict[str, Any]:

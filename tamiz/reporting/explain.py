@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from tamiz.files.errors import TamizError
-from tamiz.reporting.gate import Trial
+from tamiz.reporting.gate import TrialReport
 from tamiz.reporting.report import ConflictReport, NoteReport, Report, SiteReport
 
 _WHOLE = {"source", "build", "totals", "gate", "check", "conflicts", "dropped", "notes"}
@@ -28,7 +28,7 @@ class Explanation:
 
     site: str
     entry: SiteReport
-    backed_off: list[Trial]
+    backed_off: list[TrialReport]
     conflicts: list[ConflictReport]
     dropped: list[str]
     notes: list[NoteReport]

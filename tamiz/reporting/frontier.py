@@ -4,33 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from tamiz.evaluation.judges.judge import Measure
 from tamiz.reporting.gate import WholeModelGate
 
 #: Size of the plot in SVG units, and its margins.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 240, 52, 14, 30, 44
 _MB = 1e6
-#: Titles of the axis of the loss, by `WholeModelGate.shown_by`.
-_AXES = {
-    "dppl": "Δppl in percent",
-    "kl_mean": "mean KL in nats per token",
-    "cosine": "1 - mean cosine of embeddings",
-}
 
 
 def frontier(gate: WholeModelGate) -> dict[str, Any] | None:
     """Coordinates of all measured trials on common axes; None for fewer than two.
 
-    Loss is the mean KL divergence where the gate limits it, 1 - cosine of an encoder, and else Δppl
-    in percent. Size is megabytes of constants where every trial has them, and else the sites that
-    gave a technique up.
+    Loss is what the gate is shown by, see `WholeModelGate.measure`. Size is megabytes of constants
+    where every trial has them, and else the sites that gave a technique up.
 
     Args:
         gate: The gate.
     """
-    way = gate.shown_by
-    limits = {"dppl": gate.max_dppl, "kl_mean": gate.max_kl, "cosine": gate.min_cosine}
-    limit = _loss(way, limits[way])
-    losses_of = ((n, t, _loss(way, getattr(t, way))) for n, t in enumerate(gate.trials))
+    measure = gate.measure
+    limit = _on_axis(measure, getattr(gate, measure.limit))
+    losses_of = (
+        (n, t, _on_axis(measure, getattr(t, measure.name))) for n, t in enumerate(gate.trials)
+    )
     measured = [(n, t, loss) for n, t, loss in losses_of if loss is not None]
     if len(measured) < 2:
         return None
@@ -54,7 +49,7 @@ def frontier(gate: WholeModelGate) -> dict[str, Any] | None:
             "y": up(loss),
             "holds": trial.holds,
             "built": number == gate.built,
-            "label": f"trial {number + 1}: {_AXES[way]} {loss:.4g}"
+            "label": f"trial {number + 1}: {measure.axis} {loss:.4g}"
             + (f" at {size:.1f} MB" if sized else f", {size:.0f} sites without their technique"),
         }
         for size, (number, trial, loss) in zip(sizes, measured, strict=True)
@@ -68,16 +63,14 @@ def frontier(gate: WholeModelGate) -> dict[str, Any] | None:
         "floor": floor,
         "dots": dots,
         "limit": None if limit is None else up(limit),
-        "limit_label": None if limit is None else f"limit {limit:g}{' %' if way == 'dppl' else ''}",
+        "limit_label": None if limit is None else f"limit {limit:g}{measure.unit}",
         "x": (f"{low:.1f}", f"{high:.1f}") if sized else (f"{low:.0f}", f"{high:.0f}"),
         "y": (f"{bottom:.3g}", f"{top:.3g}"),
         "x_title": "megabytes of constants" if sized else "sites without their technique",
-        "y_title": _AXES[way],
+        "y_title": measure.axis,
     }
 
 
-def _loss(way: str, value: float | None) -> float | None:
-    """What an attribute of a trial, or its limit, says of the loss."""
-    if value is None:
-        return None
-    return 100 * value if way == "dppl" else 1 - value if way == "cosine" else value
+def _on_axis(measure: Measure, value: float | None) -> float | None:
+    """What a measured value, or its limit, is on the axis of losses."""
+    return None if value is None else measure.of_value(value)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
 
+from tamiz.evaluation.judges import measure_of_gate
+from tamiz.evaluation.judges.judge import Judge, Measure
+from tamiz.planning.goal import Goal
 from tamiz.reporting.record import Count, Record
 
 #: Why a gate did not run where the user set no limit.
 SWITCHED_OFF = "switched off"
 
 
-class Trial(Record):
+class TrialReport(Record):
     """A candidate that the gate of the whole model built and measured against dense.
 
     Attributes:
@@ -100,7 +104,7 @@ class WholeModelGate(Record):
     windows: Count | None = None
     window_tokens: Count | None = None
     decode: bool = False
-    trials: list[Trial] = Field(default_factory=list)
+    trials: list[TrialReport] = Field(default_factory=list)
     built: Count | None = None
     paying: list[Paying] = Field(default_factory=list)
 
@@ -111,14 +115,48 @@ class WholeModelGate(Record):
             raise ValueError(f"Input should be an index below the number of trials, {most}")
         return self
 
-    @property
-    def shown_by(self) -> Literal["dppl", "kl_mean", "cosine"]:
-        """The attribute of trials that shows what they lose."""
-        if any(trial.cosine is not None for trial in self.trials):
-            return "cosine"
-        return "kl_mean" if self.max_kl is not None and self.max_dppl is None else "dppl"
+    @classmethod
+    def not_run(cls, goal: Goal, reason: str) -> WholeModelGate:
+        """A gate that did not run, and why."""
+        return cls(max_dppl=goal.max_dppl, min_cosine=goal.min_cosine, skipped=reason)
+
+    @classmethod
+    def of(
+        cls,
+        judge: Judge,
+        given: bool,
+        trials: Sequence[TrialReport],
+        built: int | None,
+        paying: Sequence[Paying] = (),
+    ) -> WholeModelGate:
+        """A gate that ran.
+
+        Args:
+            judge: Who scored the candidates.
+            given: Whether the text is of a calibration that was given.
+            trials: The candidates, in order.
+            built: Index of the one that was built.
+            paying: Techniques that the build might choose.
+        """
+        return cls(
+            max_dppl=judge.goal.max_dppl,
+            max_kl=judge.goal.max_kl,
+            min_cosine=judge.goal.min_cosine,
+            text="calibration" if given else "the model's own",
+            windows=judge.windows,
+            window_tokens=judge.window_tokens,
+            decode=judge.steps,
+            trials=list(trials),
+            built=built,
+            paying=list(paying),
+        )
 
     @property
-    def result(self) -> Trial | None:
+    def measure(self) -> Measure:
+        """The loss that trials are shown by."""
+        return measure_of_gate(self)
+
+    @property
+    def result(self) -> TrialReport | None:
         """The trial of the model that was built."""
         return None if self.built is None else self.trials[self.built]

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tamiz.evaluation.judges import JUDGES, judge_of_gate
 from tamiz.reporting.colours import BIT_STEPS, COSINE_STEPS, bits_step, cosine_step
 from tamiz.reporting.curves import chart, curves
 from tamiz.reporting.frontier import frontier
-from tamiz.reporting.gate import Trial, WholeModelGate
+from tamiz.reporting.gate import WholeModelGate
 from tamiz.reporting.report import Report, SiteReport, Totals
 
 
@@ -31,6 +32,7 @@ def render(report: Report) -> str:
     marks = {kind: chr(ord("A") + i) for i, kind in enumerate(k for k in kinds if k != "dense")}
     return environment.get_template("report.html").render(
         report=report,
+        judge=judge_of_gate(report.gate),
         weights=weights_text(report.totals),
         quality=_quality(report),
         limits=limits_text(report.gate),
@@ -90,46 +92,19 @@ def _dense_last(kind: tuple[str, int]) -> bool:
 def _quality(report: Report) -> dict[str, str]:
     """The quality of the built model in a few words, and a sentence on how it is known."""
     gate, trial = report.gate, report.gate.result
-    if trial is not None and trial.cosine is not None:
-        note = f"mean over {gate.windows} texts of {gate.window_tokens} tokens{_limits(gate)}"
-        return {"value": f"{trial.cosine:.4f}", "unit": "cosine of embeddings", "note": note}
     if trial is not None:
-        loss = "not finite" if trial.dppl is None else f"{100 * trial.dppl:+.2f} %"
-        return {
-            "value": loss,
-            "unit": "perplexity",
-            "note": f"{_perplexities(trial)}{_limits(gate)}",
-        }
+        value, unit, note = judge_of_gate(gate).headline(gate, trial)
+        limits = limits_text(gate)
+        return {"value": value, "unit": unit, "note": f"{note}; limit {limits}" if limits else note}
     if not report.lossy:
         note = "every weight keeps its values, and no technique that loses quality is applied"
         return {"value": "unchanged", "unit": "", "note": note}
     return {"value": "not measured", "unit": "", "note": gate.skipped or "no text was scored"}
 
 
-def _perplexities(trial: Trial) -> str:
-    parts = []
-    if trial.ppl is not None and trial.ppl_dense is not None:
-        parts.append(f"{trial.ppl_dense:.4g} → {trial.ppl:.4g}")
-    if trial.kl_mean is not None:
-        parts.append(f"mean KL {trial.kl_mean:.3g} nats per token")
-    return "; ".join(parts)
-
-
 def limits_text(gate: WholeModelGate) -> str:
     """The limits of a gate in a few words; "" where it has none."""
-    limits = []
-    if gate.max_dppl is not None:
-        limits.append(f"{100 * gate.max_dppl:g} % perplexity")
-    if gate.max_kl is not None:
-        limits.append(f"KL {gate.max_kl:g}")
-    if gate.min_cosine is not None:
-        limits.append(f"cosine {gate.min_cosine:g}")
-    return " and ".join(limits)
-
-
-def _limits(gate: WholeModelGate) -> str:
-    found = limits_text(gate)
-    return f"; limit {found}" if found else ""
+    return " and ".join(words for judge in JUDGES for words in judge.limit_words(gate))
 
 
 def _autotune(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -137,6 +112,6 @@ def _autotune(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> l
     charts = []
     for column in columns:
         here = [curve for t in tensors if t["column"] == column for curve in t["curves"]]
-        if (made := chart(here, None)) is not None:
-            charts.append({"column": column, "chart": made})
+        if (drawn := chart(here, None)) is not None:
+            charts.append({"column": column, "chart": drawn})
     return charts

@@ -67,7 +67,7 @@ class Totals(Record):
     bytes_after: Count
 
 
-class Decision(Record):
+class DecisionReport(Record):
     """Whether a fit is used, and why."""
 
     applied: bool
@@ -92,7 +92,7 @@ class FittedTechnique(Record):
     config_from: dict[str, str]
     metrics: Metrics
     bits_per_weight: float | None
-    decision: Decision
+    decision: DecisionReport
 
     @property
     def exact(self) -> bool:
@@ -116,7 +116,7 @@ class ResolvedPolicy(Record):
     policy_from: dict[str, str]
 
 
-class Gating(Record):
+class GatingReport(Record):
     """The gate of one tensor: its limits and its measurements.
 
     Attributes:
@@ -142,7 +142,7 @@ class Gating(Record):
     passed: bool
 
 
-class Attempt(Record):
+class AttemptReport(Record):
     """One configuration that was fitted.
 
     Attributes:
@@ -170,7 +170,7 @@ class Autotune(Record):
     """Every configuration that was fitted at a site, in order; one each without autotune."""
 
     enabled: bool
-    attempts: list[Attempt]
+    attempts: list[AttemptReport]
 
 
 class SiteDecision(Record):
@@ -219,7 +219,7 @@ class SiteReport(Record):
     bytes_after: Count
     techniques: list[FittedTechnique]
     resolved: ResolvedPolicy
-    gating: Gating
+    gating: GatingReport
     autotune: Autotune
     decision: SiteDecision
 

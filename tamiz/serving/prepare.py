@@ -42,7 +42,8 @@ def _build(source: Path, target: Path, report: Callable[[str], None]) -> None:
     """Builds a source in its own format: weights keep their values."""
     from tempfile import TemporaryDirectory
 
-    from tamiz.building.build import Options, build
+    from tamiz.building.build import build
+    from tamiz.building.options import Options
     from tamiz.plugins import load
     from tamiz.survey.export import export
 

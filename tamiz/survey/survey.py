@@ -38,9 +38,26 @@ class Survey:
     recognised: Mapping[str, int]
 
     @property
+    def output(self) -> str:
+        """The name of the model's first output: ``logits`` of a decoder."""
+        return self.model.graph.outputs[0].name or ""
+
+    @property
     def gives_logits(self) -> bool:
         """Whether the model is a decoder; else an encoder, or something else."""
-        return self.model.graph.outputs[0].name == "logits"
+        return self.output == "logits"
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Bytes of all constants of the graph, by name."""
+        values = self.model.graph.initializers.items()
+        tensors = ((name, value.const_value) for name, value in values)
+        return {name: int(tensor.nbytes) for name, tensor in tensors if tensor is not None}
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes of the graph."""
+        return len(self.model.graph)
 
     def multiplying(self, site: Site) -> Site:
         """The site that multiplies with a site's weight, whose input its fit depends on.

@@ -14,7 +14,8 @@ from threadpoolctl import threadpool_limits
 
 from tamiz.api.site import Site
 from tamiz.api.technique import Fit, FitError, Technique, TechniqueConfig
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.calibration.file import Calibration
 from tamiz.files.bundle import Bundle

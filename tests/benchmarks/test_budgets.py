@@ -6,9 +6,10 @@ import gguf
 import pytest
 
 from benchmarks.quality import budgets
-from tamiz.building.build import Options, build
-from tamiz.building.search.solver import Goal
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.evaluation import windows
+from tamiz.planning.goal import Goal
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins, load
 from tamiz.survey.export import export

@@ -19,7 +19,8 @@ from tamiz.api.technique import (
     Technique,
     TechniqueConfig,
 )
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
@@ -201,8 +202,8 @@ def test_what_judges_a_build_weighs_no_input(
     monkeypatch.setattr("tamiz.survey.gradients.sensitivities", sensitivities)
     weighed = rescaled(config=WeighedConfig)
     run(plugins, tiny_dense, [weighed], {"rescaled": {}}, calibration=tmp_path / "known")
-    assert known.judging
-    assert read == known.choosing
+    assert known.held_out
+    assert read == known.fitting
 
 
 def test_a_model_that_gives_nonsense_is_not_written(plugins: Plugins, tiny_dense: Path) -> None:

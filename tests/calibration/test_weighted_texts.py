@@ -12,7 +12,7 @@ import safetensors.numpy
 from kit.command_line import ok, tamiz
 from tamiz.calibration.calibrate import Text, calibrate_bundle
 from tamiz.calibration.file import KEPT_WINDOWS, Calibration, load
-from tamiz.calibration.kept import JUDGING_WINDOWS
+from tamiz.calibration.kept import HELD_OUT_WINDOWS
 from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
 from tamiz.plugins import Plugins
@@ -104,7 +104,7 @@ def test_weight_one_draws_what_no_weight_draws() -> None:
     assert np.array_equal(plain.priorities, one.priorities)
 
 
-def test_the_windows_that_judge_a_model_are_of_all_texts() -> None:
+def test_held_out_windows_are_of_all_texts() -> None:
     known = Calibration("model", {"a": "x"}, {"x": 4})
     for origin, weight in (("prose", 1.0), ("code", 1.0), ("german", 3.0)):
         for number in range(24):
@@ -184,18 +184,18 @@ def test_a_file_without_weights_is_read(
 
 @pytest.mark.parametrize("windows", [1, 2, 3, 5, 8, 24])
 @pytest.mark.parametrize("texts", [("a",), ("a", "b"), ("a", "b", "c")])
-def test_windows_that_judge_are_of_every_text_and_no_fit_sees_them(
+def test_held_out_windows_are_of_every_text_and_no_fit_sees_them(
     windows: int, texts: tuple[str, ...]
 ) -> None:
     known = synthetic(dict.fromkeys(texts, 1.0), windows)
     total = windows * len(texts)
-    assert len(known.judging) <= min(JUDGING_WINDOWS, total // 2)
-    assert len(known.judging) >= (total > 1)
-    assert sorted(known.judging + known.choosing) == sorted(known.tokens)
-    assert known.choosing
+    assert len(known.held_out) <= min(HELD_OUT_WINDOWS, total // 2)
+    assert len(known.held_out) >= (total > 1)
+    assert sorted(known.held_out + known.fitting) == sorted(known.tokens)
+    assert known.fitting
     if windows > 1:
-        assert {row[0] % 10 for row in known.judging} == set(range(len(texts)))
-    judged = {window_hash(tokens) for tokens in known.judging}
+        assert {row[0] % 10 for row in known.held_out} == set(range(len(texts)))
+    judged = {window_hash(tokens) for tokens in known.held_out}
     numbers = [i for i, window in enumerate(known.windows) if window in judged]
     statistics = known.statistics("a")
     assert statistics is not None

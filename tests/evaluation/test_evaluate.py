@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tamiz.evaluation import evaluate, scores, windows
-from tamiz.evaluation.scores import Reference, Steps
+from tamiz.evaluation.scores import DenseReference, Steps
 from tamiz.files.errors import TamizError
 from tamiz.runtime.model import Model
 
@@ -54,7 +54,7 @@ def test_slices_do_not_change_the_perplexity(model, monkeypatch) -> None:
 
 
 def test_comparison_is_that_of_a_direct_computation(dense, other) -> None:
-    result = evaluate.compare(other, Reference(dense), WINDOWS)
+    result = evaluate.compare(other, DenseReference(dense), WINDOWS)
     p, q = log_p(dense), log_p(other)
     assert result.kl_mean == pytest.approx((np.exp(p) * (p - q)).sum(axis=-1).mean(), rel=1e-5)
     assert result.top1_agreement == (p.argmax(axis=-1) == q.argmax(axis=-1)).mean()
@@ -65,15 +65,15 @@ def test_comparison_is_that_of_a_direct_computation(dense, other) -> None:
 
 
 def test_a_model_agrees_with_itself(dense) -> None:
-    result = evaluate.compare(dense, Reference(dense), WINDOWS)
+    result = evaluate.compare(dense, DenseReference(dense), WINDOWS)
     assert (result.dppl, result.kl_mean, result.top1_agreement) == (0, 0, 1)
 
 
 def test_scores_that_are_kept_on_disk_are_those_of_the_model(
     dense, other, tmp_path, monkeypatch
 ) -> None:
-    direct = evaluate.compare(other, Reference(dense), WINDOWS)
-    reference = Reference(dense, tmp_path)
+    direct = evaluate.compare(other, DenseReference(dense), WINDOWS)
+    reference = DenseReference(dense, tmp_path)
     first = evaluate.compare(other, reference, WINDOWS)
     monkeypatch.setattr(dense, "sequence", None)  # it does not run again
     assert evaluate.compare(other, reference, WINDOWS) == first
@@ -87,8 +87,8 @@ def test_scores_that_are_kept_on_disk_are_those_of_the_model(
 def test_windows_that_are_read_side_by_side_give_the_same(dense, shared, tmp_path) -> None:
     one, two = (tmp_path / name for name in ("one", "two"))
     one.mkdir(), two.mkdir()
-    alone = evaluate.compare(shared, Reference(dense, one), WINDOWS, Steps(16))
-    reference = Reference(dense, two)
+    alone = evaluate.compare(shared, DenseReference(dense, one), WINDOWS, Steps(16))
+    reference = DenseReference(dense, two)
     assert evaluate.compare(shared, reference, WINDOWS, Steps(16), at_once=3) == alone
     assert evaluate.compare(shared, reference, WINDOWS, Steps(16), at_once=2) == alone
 
@@ -96,8 +96,8 @@ def test_windows_that_are_read_side_by_side_give_the_same(dense, shared, tmp_pat
 def test_a_full_disk_only_costs_time(dense, other, tmp_path, monkeypatch) -> None:
     full = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
-    kept = evaluate.compare(other, Reference(dense, tmp_path), WINDOWS)
-    assert kept == evaluate.compare(other, Reference(dense), WINDOWS)
+    kept = evaluate.compare(other, DenseReference(dense, tmp_path), WINDOWS)
+    assert kept == evaluate.compare(other, DenseReference(dense), WINDOWS)
     assert not list(tmp_path.iterdir())
 
 
@@ -135,11 +135,11 @@ def test_a_short_text_is_refused(dense, tmp_path) -> None:
 def test_other_vocabularies_cannot_be_compared(dense, other, monkeypatch) -> None:
     monkeypatch.setattr(other, "vocabulary", 7)
     with pytest.raises(TamizError, match=r"has 7 logits, but .* has 262"):
-        evaluate.compare(other, Reference(dense), WINDOWS)
+        evaluate.compare(other, DenseReference(dense), WINDOWS)
 
 
 def test_decoding_gives_what_reading_gives(dense, shared) -> None:
-    result = evaluate.compare(shared, Reference(dense), WINDOWS, steps=Steps(16))
+    result = evaluate.compare(shared, DenseReference(dense), WINDOWS, steps=Steps(16))
     assert result.built.ppl_decode == pytest.approx(direct(shared, 16), rel=1e-5)
     read = evaluate.perplexity(dense, WINDOWS)
     assert result.dense == replace(read, ppl_decode=read.ppl_from_16)
@@ -152,7 +152,7 @@ def test_decoding_gives_what_reading_gives(dense, shared) -> None:
 @pytest.mark.parametrize(("start", "rows"), [(2, 1), (60, 1), (61, 8), (16, 8), (99, 3)])
 def test_steps_may_begin_late_and_have_several_tokens(dense, shared, start, rows) -> None:
     steps = Steps(start, rows)
-    result = evaluate.compare(shared, Reference(dense), WINDOWS, steps=steps)
+    result = evaluate.compare(shared, DenseReference(dense), WINDOWS, steps=steps)
     assert result.built.ppl_decode == pytest.approx(direct(shared, start), rel=1e-5)
     assert result.dense.ppl_decode == pytest.approx(direct(dense, start), rel=1e-5)
     assert evaluate.perplexity(shared, WINDOWS, steps=steps) == result.built
@@ -163,8 +163,8 @@ def test_the_error_is_that_of_the_steps_where_these_lose_more(dense, shared, mon
     monkeypatch.setattr(
         type(shared.sequence()), "step", lambda self, token: 2.0 * step(self, token)
     )
-    found = evaluate.compare(shared, Reference(dense), WINDOWS, steps=Steps(60))
-    alone = [evaluate.compare(shared, Reference(dense), [w], steps=Steps(60)) for w in WINDOWS]
+    found = evaluate.compare(shared, DenseReference(dense), WINDOWS, steps=Steps(60))
+    alone = [evaluate.compare(shared, DenseReference(dense), [w], steps=Steps(60)) for w in WINDOWS]
     losses, divergences = zip(*((np.log1p(c.dppl), c.kl_decode) for c in alone), strict=True)
     root = len(WINDOWS) ** 0.5
     assert found.dppl_error == pytest.approx(np.std(losses, ddof=1) / root, rel=1e-6)
@@ -177,7 +177,7 @@ def test_late_steps_add_what_they_lose_to_the_loss_of_all_positions(
 ) -> None:
     step = type(other.sequence()).step
     monkeypatch.setattr(type(other.sequence()), "step", lambda self, token: 2.0 * step(self, token))
-    found = evaluate.compare(other, Reference(dense), WINDOWS, steps=Steps(60))
+    found = evaluate.compare(other, DenseReference(dense), WINDOWS, steps=Steps(60))
     p, q = log_p(dense), log_p(other)
     sharpened = 2.0 * q - np.log(np.exp(2.0 * q).sum(axis=-1, keepdims=True))
     targets = np.array(WINDOWS)[:, 1:, None]
@@ -202,7 +202,7 @@ def test_a_token_that_dense_never_writes_adds_nothing(dense, shared, monkeypatch
     logits, step = of_dense.logits, of_built.step
     monkeypatch.setattr(of_dense, "logits", lambda self, ids: sharp(logits(self, ids)))
     monkeypatch.setattr(of_built, "step", lambda self, token: largest(step(self, token)))
-    result = evaluate.compare(shared, Reference(dense), WINDOWS, Steps(16))
+    result = evaluate.compare(shared, DenseReference(dense), WINDOWS, Steps(16))
     assert np.isfinite(result.kl_decode)
     assert result.kl_decode > 0
     assert np.isinf(result.dppl)
@@ -214,10 +214,10 @@ def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch) -> None:
     monkeypatch.setattr(
         type(shared.sequence()), "step", lambda self, token: 0.5 * step(self, token)
     )
-    read = evaluate.compare(shared, Reference(dense), WINDOWS)
+    read = evaluate.compare(shared, DenseReference(dense), WINDOWS)
     assert read.dppl == pytest.approx(0, abs=1e-6)
     assert read.built.ppl_decode is None
-    decoded = evaluate.compare(shared, Reference(dense), WINDOWS, steps=Steps(16))
+    decoded = evaluate.compare(shared, DenseReference(dense), WINDOWS, steps=Steps(16))
     tempered = 0.5 * shared.logits(np.array(WINDOWS))[:, 15:-1].astype(np.float64)
     tempered -= np.log(np.exp(tempered).sum(axis=-1, keepdims=True))
     nll = -np.take_along_axis(tempered, np.array(WINDOWS)[:, 16:, None], axis=-1)
@@ -228,16 +228,16 @@ def test_a_loss_of_steps_alone_counts(dense, shared, monkeypatch) -> None:
 
 
 def test_equal_windows_are_read_while_one_of_them_is_written(dense, tmp_path, monkeypatch) -> None:
-    reference, window = Reference(dense, tmp_path), WINDOWS[0]
+    reference, window = DenseReference(dense, tmp_path), WINDOWS[0]
     expected = [log_p for _, log_p, _ in reference.scores(window)]
-    reading, run, found = reference.scores(window), Reference._run, []
+    reading, run, found = reference.scores(window), DenseReference._run, []
 
     def run_while_another_reads(self, tokens):
         for block in run(self, tokens):
             yield block
             found.append(next(reading)[1])
 
-    monkeypatch.setattr(Reference, "_run", run_while_another_reads)
+    monkeypatch.setattr(DenseReference, "_run", run_while_another_reads)
     reference._kept.clear()  # as another thread finds it, which began at the same time
     again = [log_p for _, log_p, _ in reference.scores(window)]
     assert np.array_equal(np.concatenate(found), np.concatenate(expected))

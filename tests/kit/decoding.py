@@ -7,7 +7,8 @@ import numpy as np
 import onnx_ir as ir
 
 import tamiz_ops
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model

@@ -9,7 +9,8 @@ import gguf
 import pytest
 
 from kit import tiny_gguf
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.files.bundle import Bundle
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins

@@ -17,7 +17,8 @@ from tamiz.evaluation import measure_machine
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning import speed
-from tamiz.planning.plan import acting_context, choose, make_plan, predict, totals
+from tamiz.planning.costs import acting_context, predict, totals
+from tamiz.planning.plan import choose, make_plan
 from tamiz.plugins import Plugins
 from tamiz.survey.export import export
 from tamiz.survey.survey import Survey, survey

@@ -7,7 +7,8 @@ import pytest
 
 from kit.command_line import ok, tamiz
 from kit.noisy import noisy
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugin, Plugins, load
 from tamiz.testing import write_tiny_llama

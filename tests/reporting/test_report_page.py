@@ -11,15 +11,15 @@ from tamiz.building.build import build
 from tamiz.planning.plan import choose
 from tamiz.plugins import load
 from tamiz.reporting.colours import BIT_STEPS, COSINE_STEPS, Step
-from tamiz.reporting.gate import Trial, WholeModelGate
+from tamiz.reporting.gate import TrialReport, WholeModelGate
 from tamiz.reporting.page import render, weights_text
 from tamiz.reporting.report import (
-    Attempt,
+    AttemptReport,
     Autotune,
     Choices,
-    Decision,
+    DecisionReport,
     FittedTechnique,
-    Gating,
+    GatingReport,
     Report,
     ResolvedPolicy,
     SiteDecision,
@@ -106,7 +106,9 @@ def report(sites: dict[str, SiteReport], gate: WholeModelGate, source: str = "ti
     )
 
 
-def site(tensor: str | None, attempts: Sequence[Attempt] = (), reason: str = "") -> SiteReport:
+def site(
+    tensor: str | None, attempts: Sequence[AttemptReport] = (), reason: str = ""
+) -> SiteReport:
     """A site of layer 0 at which the technique t is applied."""
     return SiteReport(
         kind="linear",
@@ -118,7 +120,7 @@ def site(tensor: str | None, attempts: Sequence[Attempt] = (), reason: str = "")
         bytes_after=1,
         techniques=[],
         resolved=ResolvedPolicy(enable=True, strip=True, policy={}, policy_from={}),
-        gating=Gating(
+        gating=GatingReport(
             metric="cos_xw",
             min_mean=None,
             min_p05=None,
@@ -142,7 +144,7 @@ def fitted(exact: bool, applied: bool = True) -> FittedTechnique:
         config_from={},
         metrics={"exact": 1.0} if exact else {},
         bits_per_weight=None,
-        decision=Decision(applied=applied, reason="-"),
+        decision=DecisionReport(applied=applied, reason="-"),
     )
 
 
@@ -169,7 +171,7 @@ def test_a_site_is_exact_where_all_that_is_applied_is(
 
 
 def test_curves_and_hostile_names() -> None:
-    attempt = Attempt(
+    attempt = AttemptReport(
         technique="t",
         config={"k": 1, "name": "<script>"},
         metrics={"cos_mean_x_w": 0.9},
@@ -201,7 +203,7 @@ def test_composite_sites_share_a_column_and_decoding_is_shown() -> None:
         f"layers.{layer}.attention": site(None).model_copy(update={"layer": layer})
         for layer in range(2)
     }
-    trial = Trial(refused=[], predicted=0.0, dppl=0.01, kl_decode=0.123, holds=True)
+    trial = TrialReport(refused=[], predicted=0.0, dppl=0.01, kl_decode=0.123, holds=True)
     gate = WholeModelGate(
         max_dppl=0.02,
         windows=4,
@@ -224,7 +226,7 @@ def test_it_begins_with_size_quality_and_speed(page: str) -> None:
 
 def test_trials_are_a_plot_that_leads_to_their_rows() -> None:
     trials = [
-        Trial(
+        TrialReport(
             refused=["a"] * n,
             predicted=None,
             dppl=0.03 / (n + 1),

@@ -11,7 +11,8 @@ import pytest
 import tamiz_ops
 from kit.composed import needs
 from kit.decoding import IDS, PROMPT, built, steps
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins

@@ -6,14 +6,21 @@ and `replay` takes the decisions from the report of an earlier build.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tamiz.building.fit.selection import Slot
+from tamiz.api.statistics import Imatrix
+from tamiz.building.decision import Decision
+from tamiz.building.search.candidates import Candidates, Fill, Write
+from tamiz.calibration import file as calibrations
 from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.calibration.file import Calibration
+from tamiz.calibration.imatrix import weighed_by
+from tamiz.evaluation.judges import judge_of
+from tamiz.evaluation.judges.judge import Judge
+from tamiz.files.errors import TamizError
 from tamiz.planning.plan import Plan
 from tamiz.reporting.gate import WholeModelGate
 from tamiz.survey.survey import Survey
@@ -27,17 +34,50 @@ class Tools:
     Attributes:
         survey: The dense bundle's graph.
         work: Folder for files that live as long as the build.
+        calibration_file: A calibration's file.
+        imatrix: Mean squared inputs that replace those of the calibration.
         progress: Called with every step.
     """
 
     survey: Survey
     work: Path
+    calibration_file: Path | None
+    imatrix: Imatrix | None
     progress: Progress
 
-    def calibrate_on_own_text(self) -> Calibration:
-        """A calibration of text that the model writes, kept as long as the build."""
-        own = self.work / "calibration.safetensors"
-        return calibrate_on_own_text(self.survey, own, self.progress)
+    @property
+    def judge(self) -> type[Judge]:
+        """The judge of the model."""
+        return judge_of(self.survey.output)
+
+    def calibration(self, needed: bool) -> Calibration | None:
+        """What is known of the inputs: the calibration, with the imatrix where one is given.
+
+        Args:
+            needed: Whether the model writes a text to calibrate on where no file is given.
+
+        Raises:
+            TamizError: The file cannot be read, or is of another model.
+        """
+        calibration = None
+        if self.calibration_file is not None:
+            calibration = calibrations.load(self.calibration_file, self.survey.bundle)
+            self._check_sites(calibration)
+        elif needed:
+            own = self.work / "calibration.safetensors"
+            calibration = calibrate_on_own_text(self.survey, own, self.progress)
+        if self.imatrix is None:
+            return calibration
+        return weighed_by(calibration, self.imatrix, self.survey)
+
+    def _check_sites(self, calibration: Calibration) -> None:
+        """Ids of sites may differ between versions of tamiz and of plugins."""
+        inputs = calibration.inputs
+        if inputs and not any(site.id in inputs for site in self.survey.sites):
+            raise TamizError(
+                f"{self.calibration_file}: measured {next(iter(inputs))} and other sites that "
+                f"{self.survey.bundle.path} does not have; run 'tamiz calibrate' again"
+            )
 
 
 @dataclass(frozen=True)
@@ -46,30 +86,47 @@ class CandidateTools:
 
     Attributes:
         write: Writes the bundle of a candidate into an existing folder.
-        fill: Fits what a candidate's slots lack.
+        fill: Fits what a candidate's decisions lack.
+        folder: Where candidates are written.
+        progress: Told of every candidate.
     """
 
-    write: Callable[[Sequence[Slot], Path], None]
-    fill: Callable[[Sequence[Slot]], list[Slot]]
+    write: Write
+    fill: Fill
+    folder: Path
+    progress: Progress
+
+    def judged_by(self, judge: Judge) -> Candidates:
+        """Candidates that a judge scores."""
+        return Candidates.of(judge, self.folder, self.write, self.fill, self.progress)
+
+
+class Course(Protocol):
+    """What a decider has decided before anything is fitted, and how it goes on."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What fits and gates read."""
+
+    @property
+    def plan(self) -> Plan:
+        """What is fitted at each site."""
+
+    def gate(
+        self, decisions: list[Decision], candidates: CandidateTools
+    ) -> tuple[list[Decision], WholeModelGate]:
+        """The decisions that the whole model keeps, and what the report says of that."""
+
+    def refused(self, decisions: Sequence[Decision]) -> Mapping[str, list[str]]:
+        """Techniques that were refused, by site id."""
 
 
 class Decider(Protocol):
     """Decides what a build applies."""
 
-    def calibration(self, tools: Tools) -> Calibration | None:
-        """The calibration that fits and gates read."""
+    def start(self, tools: Tools) -> Course:
+        """Calibrates and plans.
 
-    def plan(self, tools: Tools, known: Calibration | None) -> Plan:
-        """What is fitted at each site."""
-
-    def gate(
-        self,
-        slots: list[Slot],
-        tools: Tools,
-        known: Calibration | None,
-        candidates: CandidateTools,
-    ) -> tuple[list[Slot], WholeModelGate]:
-        """The slots that the whole model keeps, and what the report says of that."""
-
-    def refused(self, slots: Sequence[Slot]) -> Mapping[str, list[str]]:
-        """Techniques that were refused, by site id."""
+        Raises:
+            TamizError: What is requested cannot be built.
+        """

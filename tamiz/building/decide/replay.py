@@ -9,12 +9,12 @@ from pathlib import Path
 from tamiz.api.site import Site
 from tamiz.api.technique import Technique
 from tamiz.building.decide.decider import CandidateTools, Tools
-from tamiz.building.fit.selection import Slot
-from tamiz.calibration import file as calibrations
+from tamiz.building.decision import Decision
 from tamiz.calibration.file import Calibration, fingerprint
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice, by_any_name
+from tamiz.planning.goal import Goal
 from tamiz.planning.plan import Plan
 from tamiz.planning.policy import Gating, Rules
 from tamiz.planning.resolver import resolve
@@ -33,29 +33,13 @@ class Replay:
         file: The report's file.
         report: The report.
         techniques: The declared techniques by name.
-        calibration_file: The calibration's file that the reported build used; None where it used
-            none, or the model wrote the text.
     """
 
     file: Path
     report: Report
     techniques: Mapping[str, Technique]
-    calibration_file: Path | None
 
-    def calibration(self, tools: Tools) -> Calibration | None:
-        """The calibration that was given, or one of the model's own text if the report says so.
-
-        Raises:
-            TamizError: The file cannot be read, or the report does not fit; see `plan`.
-        """
-        if self.calibration_file is not None:
-            return calibrations.load(self.calibration_file, tools.survey.bundle)
-        if not self.report.build.own_text:
-            return None
-        self._plan(tools)  # a misfit is reported before the minutes that a text takes
-        return tools.calibrate_on_own_text()
-
-    def plan(self, tools: Tools, known: Calibration | None) -> Plan:
+    def start(self, tools: Tools) -> ReplayCourse:
         """The plan that applies what the report says was applied, and nothing else.
 
         Raises:
@@ -63,12 +47,13 @@ class Replay:
                 technique is not installed in the version that the report names, or refuses its
                 configuration.
         """
-        plan = self._plan(tools)
-        self._check_calibration(known)
-        return plan
+        plan = self._plan(tools)  # a misfit is reported before the minutes that a text takes
+        calibration = tools.calibration(needed=self.report.build.own_text)
+        self._check_calibration(calibration, tools.calibration_file is not None)
+        return ReplayCourse(self.report, plan, calibration)
 
     def _plan(self, tools: Tools) -> Plan:
-        """`plan`, whatever the calibration."""
+        """The plan, whatever the calibration."""
         report, sites = self.report, tools.survey.sites
         self._check_model(tools.survey.bundle)
         if unknown := sorted(set(report.sites) - {site.id for site in sites}):
@@ -96,13 +81,13 @@ class Replay:
                 f"{dense.path}"
             )
 
-    def _check_calibration(self, known: Calibration | None) -> None:
-        """Refuses other statistics than those of the reported build."""
+    def _check_calibration(self, calibration: Calibration | None, given: bool) -> None:
+        """Refuses other statistics than those of the reported build; `given`: those of a file."""
         build = self.report.build
-        if build.calibration == (known.digest if known else None):
+        if build.calibration == (calibration.digest if calibration else None):
             return
         used = "another calibration file or imatrix"
-        if build.own_text and self.calibration_file is not None:
+        if build.own_text and given:
             used = "text that the model wrote; remove --calibration"
         elif build.own_text:
             used = "another imatrix, or another text that the model wrote"
@@ -142,17 +127,28 @@ class Replay:
         except TamizError as error:
             raise TamizError(f"{self.file}: {field}.config: {error}") from error
 
-    def gate(
-        self,
-        slots: list[Slot],
-        tools: Tools,
-        known: Calibration | None,
-        candidates: CandidateTools,
-    ) -> tuple[list[Slot], WholeModelGate]:
-        """Keeps all slots: the reported build has passed the gate."""
-        return slots, WholeModelGate(max_dppl=None, skipped="the decisions are those of a report")
 
-    def refused(self, slots: Sequence[Slot]) -> dict[str, list[str]]:
+@dataclass(frozen=True)
+class ReplayCourse:
+    """The plan of a report.
+
+    Attributes:
+        report: The report.
+        plan: The plan.
+        calibration: What fits read.
+    """
+
+    report: Report
+    plan: Plan
+    calibration: Calibration | None
+
+    def gate(
+        self, decisions: list[Decision], candidates: CandidateTools
+    ) -> tuple[list[Decision], WholeModelGate]:
+        """Keeps all decisions: the reported build has passed the gate."""
+        return decisions, WholeModelGate.not_run(Goal(), "the decisions are those of a report")
+
+    def refused(self, decisions: Sequence[Decision]) -> dict[str, list[str]]:
         """Techniques that the reported build refused."""
         sites = self.report.sites.items()
         return {name: site.decision.refused for name, site in sites if site.decision.refused}

@@ -1,193 +1,112 @@
-"""Candidates of a build, run in onnxruntime and scored against dense.
-
-A plan with techniques that act on steps only is scored in steps as well: on the same text, in
-windows of 1,024 tokens instead of 512, so that what grows with the context shows, and there the
-last 256 tokens of each. Techniques of the attention that rest at short contexts get windows as long
-as they need.
-"""
+"""Candidates of the whole model: built, scored by the judge, and kept for the report."""
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from tamiz.building.fit.selection import Slot
-from tamiz.calibration.file import WINDOW, Calibration
+from tamiz.building.decision import Decision, changes_a_value
+from tamiz.evaluation.judges.judge import Judge, Quality
 from tamiz.files.errors import TamizError, naming
-from tamiz.planning.choice import Choice
-from tamiz.system.cores import cores
+from tamiz.reporting.gate import TrialReport
 from tamiz.system.progress import Progress
 
-if TYPE_CHECKING:
-    from tamiz.evaluation.scores import Reference
-    from tamiz.runtime.embedding.encoder import Encoder
-    from tamiz.runtime.model import Model
-
-#: Windows of calibration text that are scored.
-_WINDOWS = 8
-#: Windows that the model writes where there is no calibration.
-_GENERATED_WINDOWS = 4
-#: Tokens of a window that is joined where no technique needs longer ones, and most tokens at the
-#: end of a window that are read in steps: what steps lose beside a prompt varies little.
-JOINED, _STEPS = 2 * WINDOW, 256
+#: Writes the bundle of a candidate into an existing folder.
+Write = Callable[[Sequence[Decision], Path], None]
+#: Fits what the decisions of a candidate lack.
+Fill = Callable[[Sequence[Decision]], "list[Decision]"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Candidates:
-    """How candidates are made and scored.
+    """How candidates are fitted and measured, and the trials so far.
 
     Attributes:
-        reference: The dense model's scores, by a model of one thread.
-        windows: Tokens of each window of the text.
-        step_rows: Tokens of a step where they are read by steps as well, see
-            `tamiz.planning.choice.step_rows`; None.
-        folder: Where candidates are written, one after the other.
-        write: Writes the bundle of a candidate into a folder.
-        progress: Told of every candidate.
+        judge: The judge, or its class: it says how predictions are reported.
+        limit: Largest loss, see `tamiz.evaluation.judges.judge.Quality`; infinite for no limit.
+        score: What a candidate loses.
+        fill: Fits what the decisions of a candidate lack.
+        trials: What was measured, in order.
     """
 
-    reference: Reference
-    windows: list[list[int]]
-    step_rows: int | None
-    folder: Path
-    write: Callable[[Sequence[Slot], Path], None]
-    progress: Progress
+    judge: Judge | type[Judge]
+    limit: float
+    score: Callable[[Sequence[Decision]], Quality]
+    fill: Fill
+    trials: list[TrialReport] = field(default_factory=list)
 
-    def score(self, slots: Sequence[Slot]) -> dict[str, float]:
-        """Quality of a candidate; see `tamiz.evaluation.evaluate`.
+    @classmethod
+    def of(
+        cls, judge: Judge, folder: Path, write: Write, fill: Fill, progress: Progress
+    ) -> Candidates:
+        """Candidates that are written into a folder, one after the other.
 
-        Raises:
-            RuntimeError: It does not run.
+        Args:
+            judge: Scores them.
+            folder: Where they are written; what is there is replaced.
+            write: Writes a bundle.
+            fill: Fits what decisions lack.
+            progress: Told of every window that is scored.
         """
-        from tamiz.evaluation.evaluate import compare, steps_of
-        from tamiz.runtime.model import Model
 
         def report(done: int) -> None:
-            self.progress("score a candidate", done, len(self.windows))
+            progress("score a candidate", done, judge.windows)
 
-        report(0)
-        candidate = load_candidate(slots, self.folder, self.write)
-        assert isinstance(candidate, Model)
-        steps = steps_of(self.step_rows, first_step(self.windows))
-        result = compare(candidate, self.reference, self.windows, steps, cores(), report)
-        measured = {
-            "dppl": result.dppl,
-            "kl_mean": result.kl_mean,
-            **{
-                name: value
-                for name in ("dppl_error", "kl_error")
-                if (value := getattr(result, name)) is not None
-            },
-            "ppl": result.built.ppl,
-            "ppl_dense": result.dense.ppl,
-        }
-        decoded = {
-            "ppl_decode": result.built.ppl_decode,
-            "ppl_decode_dense": result.dense.ppl_decode,
-            "kl_decode": result.kl_decode,
-        }
-        return measured | {name: value for name, value in decoded.items() if value is not None}
+        def score(decisions: Sequence[Decision]) -> Quality:
+            report(0)
+            write_candidate(decisions, folder, write)
+            try:
+                return judge.score(folder, not changes_a_value(decisions), report)
+            except TamizError as error:
+                raise RuntimeError(f"the built model does not run: {error}") from error
+
+        limit = judge.limit(judge.goal)
+        return cls(judge, math.inf if limit is None else limit, score, fill)
+
+    def measure(
+        self,
+        decisions: Sequence[Decision],
+        *,
+        predicted: float | None,
+        refused: Sequence[str] = (),
+        **about: Any,
+    ) -> Quality:
+        """What a candidate loses; the trial is kept for the report.
+
+        Args:
+            decisions: The candidate.
+            predicted: Predicted loss.
+            refused: Ids of the sites that do without their technique.
+            about: Further attributes of the trial.
+        """
+        quality = self.score(decisions)
+        measured = {figure.name: rounded(figure.value) for figure in quality.shown}
+        holds = quality.used <= 1
+        self.trials.append(self.report(predicted, refused, holds=holds, **about, **measured))
+        return quality
+
+    def report(
+        self, predicted: float | None, refused: Sequence[str] = (), **about: Any
+    ) -> TrialReport:
+        """What a report says of a trial with a predicted loss."""
+        loss = None if predicted is None else self.judge.reported(predicted)
+        return TrialReport(
+            refused=list(refused), predicted=None if loss is None else rounded(loss), **about
+        )
 
 
-def load_candidate(
-    slots: Sequence[Slot], folder: Path, write: Callable[[Sequence[Slot], Path], None]
-) -> Model | Encoder:
-    """Writes the bundle of a candidate and opens it with one thread.
-
-    Args:
-        slots: Its slots.
-        folder: Where it is written; what is there is replaced.
-        write: Writes a bundle into a folder.
-
-    Raises:
-        RuntimeError: The candidate does not run.
-    """
-    from tamiz.runtime.load import load_model
-
+def write_candidate(decisions: Sequence[Decision], folder: Path, write: Write) -> None:
+    """Writes the bundle of a candidate; what is in the folder is replaced."""
     shutil.rmtree(folder, ignore_errors=True)
     with naming(folder):
         folder.mkdir(parents=True)
-        write(slots, folder)
-    try:
-        return load_model(folder, threads=1)
-    except TamizError as error:
-        raise RuntimeError(f"the built model does not run: {error}") from error
+        write(decisions, folder)
 
 
-def first_step(windows: Sequence[Sequence[int]]) -> int:
-    """The first position of windows that is read in steps: late, in the middle of short ones."""
-    from tamiz.evaluation.evaluate import LATE
-
-    length = len(windows[0])
-    return max(LATE, length // 2, length - _STEPS)
-
-
-def applied(slots: Iterable[Slot]) -> list[Choice]:
-    """What slots apply."""
-    return [slot.accepted.choice for slot in slots if slot.accepted]
-
-
-def gate_windows(
-    reference: Model, known: Calibration | None, length: int, progress: Progress
-) -> list[list[int]]:
-    """The text that candidates are scored on.
-
-    Args:
-        reference: The dense model.
-        known: The calibration; without one the dense model writes the text.
-        length: Tokens that windows are joined to, where there are so many; 512 for none.
-        progress: Told of the text that is written.
-    """
-    from tamiz.calibration.generated_text import generate_windows
-    from tamiz.runtime.model import Model
-
-    if known is not None and known.tokens:
-        windows = known.judging or known.tokens
-    else:
-        written = generate_windows(
-            Model.load(reference.bundle.path),
-            _GENERATED_WINDOWS,
-            min(WINDOW, reference.limit),
-            lambda done, total: progress("write a text", done, total),
-        )
-        windows = [list(window.tokens) for window in written]
-    return _joined(windows, min(length, reference.limit))[:_WINDOWS]
-
-
-def judging_windows(known: Calibration, length: int) -> list[list[int]]:
-    """Some windows that nothing was fitted to.
-
-    Args:
-        known: The calibration.
-        length: Tokens that windows are joined to, where there are so many.
-
-    Raises:
-        TamizError: The calibration keeps no such window.
-    """
-    return _joined(judging(known), length)[:_WINDOWS]
-
-
-def judging(known: Calibration) -> list[list[int]]:
-    """All windows that nothing was fitted to.
-
-    Raises:
-        TamizError: The calibration keeps no such window.
-    """
-    windows = known.judging
-    if not windows:
-        raise TamizError(
-            f"the calibration keeps {len(known.tokens)} windows of {WINDOW} tokens, expected at "
-            "least 2: one predicts losses, the others judge"
-        )
-    return windows
-
-
-def _joined(windows: list[list[int]], length: int) -> list[list[int]]:
-    """Windows that follow each other as one, as many as `length` tokens hold."""
-    count = min(max(1, length // len(windows[0])), len(windows))
-    starts = range(0, len(windows) - count + 1, count)
-    return [list(chain.from_iterable(windows[start : start + count])) for start in starts]
+def rounded(value: float) -> float | None:
+    """Four digits; None for what is not a number."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None

@@ -2,107 +2,107 @@
 
 A technique with a `Strength` acts at all its sites with one number. First the other techniques are
 held to the budget (`tamiz.building.search.back_off`); the rest of it is spent on the strength. The
-first trial takes a strength whose predicted loss is near the budget, where fits predict one.
-Each next trial follows from
+first trial takes a strength whose predicted loss is near the budget, where fits predict one. Each
+next trial follows from
 
     loss ∝ strength²
 
-until a trial within the budget uses most of it. Where no trial is within the budget, the technique
-is not applied.
+Where no trial is within the budget, the technique is not applied.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tamiz.api.technique import Strength
-from tamiz.building.fit.selection import Slot
-from tamiz.building.search.back_off import Gated, Trials, hold_to_budget, lossy, rounded
+from tamiz.building.decision import Decision, changes_a_value
+from tamiz.building.search.back_off import hold_to_budget
+from tamiz.building.search.candidates import Candidates, rounded
+from tamiz.building.search.trial_search import TrialSearch, Tried
 from tamiz.planning.choice import Choice
 
-_TRIALS = 7
-#: Share of the budget that a trial aims at, and the share that ends the search.
-_AIM = 0.92
-_ENOUGH = 0.8
-#: Largest factor between the strengths of two trials.
-_STEP = 4.0
+
+def adjustable(decisions: Sequence[Decision]) -> list[int]:
+    """Indices of the decisions whose strength can be searched: no field sets it."""
+    return [
+        index
+        for index, decision in enumerate(decisions)
+        if decision.accepted and _strength(_choice(decision))
+    ]
 
 
-def adjustable(slots: Sequence[Slot]) -> list[int]:
-    """Indices of the slots whose strength can be searched: no field sets it."""
-    return [index for index, slot in enumerate(slots) if slot.accepted and _strength(_choice(slot))]
-
-
-def spend_budget(slots: list[Slot], trials: Trials) -> Gated:
+def spend_budget(decisions: list[Decision], candidates: Candidates) -> list[Decision]:
     """Holds the whole model to its budget and spends the rest of it on the strength.
 
     Args:
-        slots: Slots with the fits that passed the gates of the single tensors.
-        trials: Measures candidates.
+        decisions: Those whose fits passed the gates of the single tensors.
+        candidates: Builds and measures.
     """
-    indices = adjustable(slots)
+    indices = adjustable(decisions)
     if not indices:
-        return hold_to_budget(slots, trials)
-    rest = list(slots)
+        return hold_to_budget(decisions, candidates)
+    rest = list(decisions)
     for index in indices:
-        rest[index] = replace(slots[index], backed_off=len(slots[index].passed))
-    if lossy(rest):
-        rest = hold_to_budget(rest, trials).slots
-    choices = {index: _choice(slots[index]) for index in indices}
-    return Gated(_Search(rest, choices, trials).run() or rest, trials.tried)
+        rest[index] = replace(decisions[index], backed_off=len(decisions[index].passed))
+    if changes_a_value(rest):
+        rest = hold_to_budget(rest, candidates)
+    choices = {index: _choice(decisions[index]) for index in indices}
+    best = StrengthSearch(rest, choices, candidates).run()
+    return rest if best is None else best.candidate
 
 
-@dataclass
-class _Search:
-    """The largest strength that the budget allows.
+class StrengthSearch(TrialSearch[list[Decision]]):
+    """The largest strength that the budget allows."""
 
-    Attributes:
-        rest: All slots; those of the technique are empty.
-        choices: The technique's configurations, by index of their slots.
-        trials: Measures candidates.
-    """
+    most_trials, share, enough = 7, 0.92, 0.8
 
-    rest: list[Slot]
-    choices: Mapping[int, Choice]
-    trials: Trials
+    def __init__(
+        self, rest: list[Decision], choices: Mapping[int, Choice], candidates: Candidates
+    ) -> None:
+        """Begins a search.
 
-    def run(self) -> list[Slot] | None:
-        """The slots at that strength; None where no trial is within the budget."""
-        value, low, high, best = self._start(), 0.0, math.inf, None
-        allowed = self.trials.allowed
-        for _ in range(_TRIALS):
-            candidate = self._at(value)
-            loss = self.trials.loss(candidate, [], self._predicted(candidate), rounded(value))
-            if loss <= allowed:
-                low, best = value, candidate
-                if loss >= _ENOUGH * allowed:
-                    break
-            else:
-                high = value
-            factor = math.sqrt(_AIM * allowed / loss) if loss > 0 else _STEP
-            guess = value * min(_STEP, max(1 / _STEP, factor))
-            value = guess if low < guess < high else math.sqrt(max(low, high / 16) * high)
-        return best
+        Args:
+            rest: All decisions; those of the technique are empty.
+            choices: The technique's configurations, by index of their decisions.
+            candidates: Builds and measures.
+        """
+        super().__init__()
+        self._rest, self._choices, self._candidates = rest, choices, candidates
 
-    def _start(self) -> float:
+    def first(self) -> float:
         """The technique's own start, or a strength whose predicted loss is near the budget."""
-        strength = _strength(next(iter(self.choices.values())))
+        strength = _strength(next(iter(self._choices.values())))
         assert strength is not None
-        value, allowed = strength.start, self.trials.allowed
-        for _ in range(_TRIALS):
+        value, allowed = strength.start, self._candidates.limit
+        for _ in range(self.most_trials):
             predicted = self._predicted(self._at(value))
-            if predicted is None or allowed / _STEP <= predicted <= allowed:
+            if predicted is None or allowed / self.step <= predicted <= allowed:
                 break
-            factor = math.sqrt(_AIM * allowed / max(predicted, _AIM * allowed / _STEP**2))
-            value *= max(1 / _STEP, factor)
+            least = self.share * allowed / self.step**2
+            value *= max(1 / self.step, math.sqrt(self.share * allowed / max(predicted, least)))
         return value
 
-    def _predicted(self, candidate: Sequence[Slot]) -> float | None:
+    def aim(self) -> float:
+        """Scales the last strength, whose square the loss grows with."""
+        value, loss = self.tried[-1].number, self.tried[-1].quality.loss
+        allowed = self.share * self._candidates.limit
+        factor = math.sqrt(allowed / loss) if loss > 0 else self.step
+        return value * min(self.step, max(1 / self.step, factor))
+
+    def measure(self, number: float) -> Tried[list[Decision]]:
+        """The technique fitted at a strength."""
+        candidate = self._at(number)
+        quality = self._candidates.measure(
+            candidate, predicted=self._predicted(candidate), strength=rounded(number)
+        )
+        return Tried(number, quality, candidate)
+
+    def _predicted(self, candidate: Sequence[Decision]) -> float | None:
         """Sum of the losses that the fits predict, in nats a token; None where they do not."""
         total = 0.0
-        for index in self.choices:
+        for index in self._choices:
             if (attempt := candidate[index].accepted) is not None:
                 strength = _strength(attempt.choice)
                 if (
@@ -114,21 +114,21 @@ class _Search:
                 total += attempt.metrics[strength.loss]
         return rounded(total)
 
-    def _at(self, value: float) -> list[Slot]:
-        """The slots with the technique fitted at a strength."""
-        candidate = list(self.rest)
-        for index, choice in self.choices.items():
+    def _at(self, value: float) -> list[Decision]:
+        """The decisions with the technique fitted at a strength."""
+        candidate = list(self._rest)
+        for index, choice in self._choices.items():
             strength = _strength(choice)
             assert strength is not None
             changed = choice.with_fields({strength.field: value})
-            candidate[index] = Slot(self.rest[index].site_plan, ((changed, 0),))
-        return self.trials.fill(candidate)
+            candidate[index] = Decision(self._rest[index].site_plan, ((changed, 0),))
+        return self._candidates.fill(candidate)
 
 
-def _choice(slot: Slot) -> Choice:
-    """The configuration that is accepted at a slot."""
-    assert slot.accepted is not None
-    return slot.accepted.choice
+def _choice(decision: Decision) -> Choice:
+    """The configuration that is accepted."""
+    assert decision.accepted is not None
+    return decision.accepted.choice
 
 
 def _strength(choice: Choice) -> Strength | None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tamiz.building.build import Options, build
-from tamiz.building.search.back_off import rounded
+from tamiz.building.build import build
+from tamiz.building.options import Options
+from tamiz.building.search.candidates import rounded
 from tamiz.calibration.calibrate import calibrate_on_own_text
 from tamiz.evaluation.bench import bundle_child, check_context, measure, medians, ratios
 from tamiz.evaluation.evaluate import evaluate, steps_of

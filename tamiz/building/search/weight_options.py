@@ -1,7 +1,7 @@
-"""The rungs of every weight and attention, with bytes, predicted time and predicted loss.
+"""The options of every weight and attention, with bytes, predicted time and predicted loss.
 
-A rung is a lawful plan of sites: a format to store the weight in, and a technique that acts on it.
-The loss of a format is measured on some rows of the weight: the technique fits them, and the error
+An option is a lawful plan of sites: a format of the weight, and a technique that acts on it. The
+loss of a format is measured on some rows of the weight: the technique fits them, and the error
 of the fit costs what `tamiz.survey.sensitivity` says. A mask costs the part of the output that it
 leaves out times what no output at all would cost. Other techniques declare their loss.
 """
@@ -21,12 +21,13 @@ from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Fit, FitError, Resource, Technique
-from tamiz.building.search.problem import Ladder
-from tamiz.building.search.solver import STORED, Rung
+from tamiz.building.search.problem import WeightOptions
+from tamiz.building.search.solver import SOURCE_FORMAT, Option
 from tamiz.calibration.file import Calibration
 from tamiz.files.errors import blaming
 from tamiz.planning.choice import Choice
-from tamiz.planning.plan import make_plan, predict
+from tamiz.planning.costs import predict
+from tamiz.planning.plan import make_plan
 from tamiz.planning.resolver import SitePlan
 from tamiz.planning.speed import site_seconds
 from tamiz.survey.sensitivity import WeightSensitivity
@@ -46,35 +47,35 @@ Float = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class LadderMaker:
-    """Makes the ladders of a model.
+class OptionMaker:
+    """Makes the options of the weights of a model.
 
     Attributes:
         survey: The dense bundle's graph.
-        owners: Techniques that store weights and offer rungs, with their base configurations.
+        storing: Techniques that store weights and offer options, with their base configurations.
         bits: Whether weights that no other technique acts on may change their format.
         others: Techniques that act on weights or attentions, with their base configurations.
-        forced: Names of techniques that act wherever they have a rung.
+        forced: Names of techniques that act wherever they have an option.
         sensitivities: By site id.
-        known: Statistics of the inputs.
+        calibration: Statistics of the inputs.
         profile: The measured machine; None where it is not known.
         context: Tokens that a predicted decode step attends to.
         progress: Called for every weight.
     """
 
     survey: Survey
-    owners: Sequence[Choice]
+    storing: Sequence[Choice]
     bits: bool
     others: Sequence[Choice]
     forced: frozenset[str]
     sensitivities: Mapping[str, WeightSensitivity]
-    known: Calibration
+    calibration: Calibration
     profile: Profile | None
     context: int
     progress: Progress
 
-    def ladders(self) -> list[Ladder]:
-        """The ladders of all weights whose sensitivity is known, and of attentions that a
+    def options(self) -> list[WeightOptions]:
+        """The options of all weights whose sensitivity is known, and of attentions that a
         technique may act on."""
         from threadpoolctl import threadpool_limits
 
@@ -82,53 +83,53 @@ class LadderMaker:
         for site in self.survey.sites:
             if site.weight is not None:
                 shared.setdefault(site.weight, []).append(site)
-        known = [
+        measurable = [
             tuple(sites)
             for sites in shared.values()
             if all(site.id in self.sensitivities for site in sites)
         ]
-        made = []
+        weights = []
         with threadpool_limits(1), ThreadPoolExecutor(cores()) as pool:
-            for ladder in pool.map(self._of_weight, known):
-                made.append(ladder)
-                self.progress("measure formats", len(made), len(known))
+            for weight in pool.map(self._of_weight, measurable):
+                weights.append(weight)
+                self.progress("measure formats", len(weights), len(measurable))
         attentions = (s for s in self.survey.sites if s.kind is SiteKind.ATTENTION and s.head_size)
-        chosen = [ladder for site in attentions if (ladder := self._of_attention(site)).rungs[1:]]
-        return [self._held(ladder) for ladder in [*made, *chosen] if ladder.rungs]
+        acting = [of for site in attentions if (of := self._of_attention(site)).options[1:]]
+        return [self._with_forced(of) for of in [*weights, *acting] if of.options]
 
-    def _held(self, ladder: Ladder) -> Ladder:
-        """The rungs with the forced techniques, where there are any."""
-        forced = ladder.only(lambda names: bool(names & self.forced))
-        return forced if forced.rungs else ladder
+    def _with_forced(self, of: WeightOptions) -> WeightOptions:
+        """The options with the forced techniques, where there are any."""
+        forced = of.only(lambda names: bool(names & self.forced))
+        return forced if forced.options else of
 
-    def _of_weight(self, sites: tuple[Site, ...]) -> Ladder:
-        """The weight as stored, formats of fewer bytes, and techniques that act on a format.
+    def _of_weight(self, sites: tuple[Site, ...]) -> WeightOptions:
+        """The source format, formats of fewer bytes, and techniques that act on a format.
 
-        A float32 weight has no rung as stored.
+        A float32 weight has no option in its source format.
         """
         parts = [_Rows(self.survey, site, self.sensitivities[site.id]) for site in sites]
         stored = self.survey.weight_bytes(sites[0])
-        rungs: list[Rung] = []
+        options: list[Option] = []
         plans: list[tuple[SitePlan, ...]] = []
         if sites[0].format is not None:
             plans.append(tuple(SitePlan(site, (), None) for site in sites))
-            rungs.append(self._rung(STORED, 0.0, plans[-1]))
-        for name, owner, other in self._ways(sites):
-            found = self._lawful(sites, [owner] if other is None else [owner, other])
-            if found is None:
+            options.append(self._option(SOURCE_FORMAT, 0.0, plans[-1]))
+        for name, storage, other in self._ways(sites):
+            lawful = self._lawful(sites, [storage] if other is None else [storage, other])
+            if lawful is None:
                 continue
-            rung = self._rung(name, 0.0, found)
-            if other is None and sites[0].format is not None and rung.bytes >= stored:
+            option = self._option(name, 0.0, lawful)
+            if other is None and sites[0].format is not None and option.bytes >= stored:
                 continue
-            losses = [self._loss(part, plan) for part, plan in zip(parts, found, strict=True)]
+            losses = [self._loss(part, plan) for part, plan in zip(parts, lawful, strict=True)]
             if None in losses:
                 continue
-            rungs.append(replace(rung, loss=sum(loss for loss in losses if loss is not None)))
-            plans.append(found)
-        return Ladder(sites, tuple(rungs), tuple(plans))
+            options.append(replace(option, loss=sum(loss for loss in losses if loss is not None)))
+            plans.append(lawful)
+        return WeightOptions(sites, tuple(options), tuple(plans))
 
     def _ways(self, sites: tuple[Site, ...]) -> Iterator[tuple[str, Choice, Choice | None]]:
-        """Names of rungs, owners of the weight, and what acts on it; None for nothing."""
+        """Names of options, storage techniques, and what acts on the weight; None for nothing."""
         others = [
             (name, other.with_fields(fields), other.technique)
             for other in self.others
@@ -137,34 +138,34 @@ class LadderMaker:
             for name, fields in other.technique.options(site).items()
         ]
         masks = [way for way in others if _masks(way[2])]
-        for owner in self.owners:
-            technique = owner.technique
+        for storage in self.storing:
+            technique = storage.technique
             if technique.options is None or not all(technique.fits(site) for site in sites):
                 continue
-            masked = owner.with_fields(technique.masked)
+            masked = storage.with_fields(technique.masked)
             yield from ((name, masked, other) for name, other, _ in masks)
             for name, fields in technique.options(sites[0]).items():
-                choice = owner.with_fields(fields)
+                choice = storage.with_fields(fields)
                 if self.bits or sites[0].format in (None, fields.get("format")):
                     yield name, choice, None
                     for acting, other, kind in others:
                         if not _masks(kind):
                             yield f"{name}, {acting}", choice, other
 
-    def _of_attention(self, site: Site) -> Ladder:
+    def _of_attention(self, site: Site) -> WeightOptions:
         """The attention as it is, and every lawful set of techniques that act on it."""
         plain = SitePlan(site, (), None)
-        rungs, plans = [self._rung(STORED, 0.0, (plain,))], [(plain,)]
+        options, plans = [self._option(SOURCE_FORMAT, 0.0, (plain,))], [(plain,)]
         ways = [[None, *self._actions(site, other)] for other in self.others]
         for way in product(*ways):
             acting = [action for action in way if action is not None]
-            found = self._lawful((site,), [choice for _, choice, _ in acting]) if acting else None
-            if found is None:
+            lawful = self._lawful((site,), [choice for _, choice, _ in acting]) if acting else None
+            if lawful is None:
                 continue
             name = ", ".join(name for name, _, _ in acting)
-            rungs.append(self._rung(name, sum(loss for _, _, loss in acting), found))
-            plans.append((found[0],))
-        return Ladder((site,), tuple(rungs), tuple(plans))
+            options.append(self._option(name, sum(loss for _, _, loss in acting), lawful))
+            plans.append((lawful[0],))
+        return WeightOptions((site,), tuple(options), tuple(plans))
 
     def _actions(self, attention: Site, other: Choice) -> Iterator[tuple[str, Choice, float]]:
         """Name, choice and declared loss of each strength at which a technique acts."""
@@ -184,9 +185,9 @@ class LadderMaker:
 
     def _loss(self, part: _Rows, plan: SitePlan) -> float | None:
         """What a plan loses, in nats per token; None where a technique refuses."""
-        owner, *others = plan.choices
-        statistics = self.known.statistics(self.survey.multiplying(plan.site).id)
-        loss = part.stored_loss(owner, statistics)
+        storage, *others = plan.choices
+        statistics = self.calibration.statistics(self.survey.multiplying(plan.site).id)
+        loss = part.stored_loss(storage, statistics)
         if loss is None:
             return None
         for other in others:
@@ -199,13 +200,13 @@ class LadderMaker:
             loss += fitted.metrics["output_rel_l2"] ** 2 * part.energy
         return loss
 
-    def _rung(self, name: str, loss: float, plans: Sequence[SitePlan]) -> Rung:
-        """A rung of plans whose sites share a weight."""
+    def _option(self, name: str, loss: float, plans: Sequence[SitePlan]) -> Option:
+        """An option of plans whose sites share a weight."""
         plan = replace(make_plan([], []), sites=tuple(plans))
-        found = predict(self.survey, plan, self.context)
-        beside = sum(prediction.after.stored - prediction.weight for prediction in found)
-        seconds = sum(self._seconds(p.plan.site, p.after) for p in found)
-        return Rung(name, loss, found[0].weight + beside, seconds)
+        predictions = predict(self.survey, plan, self.context)
+        beside = sum(prediction.after.stored - prediction.weight for prediction in predictions)
+        seconds = sum(self._seconds(p.plan.site, p.after) for p in predictions)
+        return Option(name, loss, predictions[0].weight + beside, seconds)
 
     def _seconds(self, site: Site, cost: Cost) -> float:
         if self.profile is None:
@@ -245,12 +246,12 @@ class _Rows:
         except FitError:
             return None
 
-    def stored_loss(self, owner: Choice, statistics: Statistics | None) -> float | None:
+    def stored_loss(self, storage: Choice, statistics: Statistics | None) -> float | None:
         """What it costs to store the rows as a technique does, fitted once for each of its
         configurations; None where the technique refuses."""
-        key = owner.technique.name, owner.config.model_dump_json()
+        key = storage.technique.name, storage.config.model_dump_json()
         if key not in self._stored:
-            fitted, dequantize = self.fit(owner, statistics), owner.technique.dequantize
+            fitted, dequantize = self.fit(storage, statistics), storage.technique.dequantize
             if fitted is None or dequantize is None:
                 self._stored[key] = None
             else:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tamiz import __version__
 from tamiz.api.site import Site
 from tamiz.api.technique import Resource, Technique
+from tamiz.building.decision import Decision, by_site
 from tamiz.building.fit.fitting import Attempt, Fitted
-from tamiz.building.fit.selection import Slot, by_site
 from tamiz.building.write.rewriting import strips
 from tamiz.calibration.file import Calibration, fingerprint
 from tamiz.planning.plan import Plan, describe
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a build has made.
+class BuildResult:
+    """What a build has result.
 
     Attributes:
         survey: The dense bundle's graph.
         plan: What was planned.
         calibration: The calibration that was used.
         own_text: Whether the model wrote the text of the calibration.
-        slots: The slots as they were written.
+        decisions: The decisions as they were written.
         refused: Techniques that were refused, by site id.
         notes: What graph passes left as it was, and why.
         constant_bytes: Bytes of all constants of the dense model, and of the built one.
@@ -48,7 +48,7 @@ class Outcome:
     plan: Plan
     calibration: Calibration | None
     own_text: bool
-    slots: Sequence[Slot]
+    decisions: Sequence[Decision]
     refused: Mapping[str, Sequence[str]]
     notes: Iterable[Note]
     constant_bytes: tuple[int, int]
@@ -57,12 +57,12 @@ class Outcome:
     seconds: Mapping[str, float]
 
 
-def make_report(made: Outcome) -> Report:
+def make_report(result: BuildResult) -> Report:
     """Makes the report; a composite site is part of it where something was chosen for it."""
-    plan, source = made.plan, made.survey.bundle.manifest.source
-    there = by_site(made.slots)
+    plan, source = result.plan, result.survey.bundle.manifest.source
+    there = by_site(result.decisions)
     sites = {
-        p.site.id: _site(p.site, made, there.get(p.site.id, []))
+        p.site.id: _site(p.site, result, there.get(p.site.id, []))
         for p in plan.sites
         if p.site.weight is not None or p.choices
     }
@@ -71,20 +71,20 @@ def make_report(made: Outcome) -> Report:
         tamiz=__version__,
         source=source.name,
         source_sha256=source.sha256,
-        fingerprint=fingerprint(made.survey.bundle),
-        build=_choices(plan, made.calibration, made.own_text),
-        totals=_totals(weights, made.constant_bytes),
-        gate=made.gate,
-        check=dict(made.check),
+        fingerprint=fingerprint(result.survey.bundle),
+        build=_choices(plan, result.calibration, result.own_text),
+        totals=_totals(weights, result.constant_bytes),
+        gate=result.gate,
+        check=dict(result.check),
         sites=sites,
         conflicts=[reports.ConflictReport(**asdict(conflict)) for conflict in plan.conflicts],
         dropped=[reports.Dropped(site=site, technique=name) for site, name in plan.dropped],
-        notes=[reports.NoteReport(**asdict(note)) for note in made.notes],
-        seconds=dict(made.seconds),
+        notes=[reports.NoteReport(**asdict(note)) for note in result.notes],
+        seconds=dict(result.seconds),
     )
 
 
-def _choices(plan: Plan, known: Calibration | None, own_text: bool) -> reports.Choices:
+def _choices(plan: Plan, calibration: Calibration | None, own_text: bool) -> reports.Choices:
     policy = plan.policy_file
     chosen = describe(plan.choices)
     return reports.Choices(
@@ -93,8 +93,8 @@ def _choices(plan: Plan, known: Calibration | None, own_text: bool) -> reports.C
         policy_version=policy.value["version"] if policy else None,
         policy=dict(policy.value) if policy else None,
         techniques={name: reports.TechniqueChoice(**entry) for name, entry in chosen.items()},
-        calibration=known.digest if known else None,
-        calibration_tokens=known.count if known else None,
+        calibration=calibration.digest if calibration else None,
+        calibration_tokens=calibration.count if calibration else None,
         own_text=own_text,
     )
 
@@ -112,15 +112,15 @@ def _totals(
     )
 
 
-def _site(site: Site, made: Outcome, slots: Sequence[Slot]) -> reports.SiteReport:
-    plan, before = made.plan, made.survey.weight_bytes(site)
+def _site(site: Site, result: BuildResult, decisions: Sequence[Decision]) -> reports.SiteReport:
+    plan, before = result.plan, result.survey.weight_bytes(site)
     rules = plan.rules[site.id]
-    applied = [slot.accepted for slot in slots if slot.accepted is not None]
-    owned = [a.stored for a in applied if a.choice.technique.cost is not None]
+    applied = [d.accepted for d in decisions if d.accepted is not None]
+    weights = [a.stored for a in applied if a.choice.technique.cost is not None]
     added = [a.stored for a in applied if a.choice.technique.cost is None]
-    decisions = [decision for slot in slots for decision in slot.decisions()]
-    shown = applied[0] if applied else decisions[0][0].attempt if decisions else None
-    reasons = [f"{fitted.attempt.choice.technique.name}: {why}" for fitted, _, why in decisions]
+    outcomes = [outcome for decision in decisions for outcome in decision.outcomes()]
+    shown = applied[0] if applied else outcomes[0][0].attempt if outcomes else None
+    reasons = [f"{fitted.attempt.choice.technique.name}: {why}" for fitted, _, why in outcomes]
     return reports.SiteReport(
         kind=site.kind.value,
         node=site.node,
@@ -128,8 +128,8 @@ def _site(site: Site, made: Outcome, slots: Sequence[Slot]) -> reports.SiteRepor
         tensor=site.tensor,
         shape=(site.out_features, site.in_features),
         bytes_before=before,
-        bytes_after=(sum(owned) if owned else before) + sum(added),
-        techniques=[_fitted(plan, site, *decision) for decision in decisions],
+        bytes_after=(sum(weights) if weights else before) + sum(added),
+        techniques=[_fitted(plan, site, *outcome) for outcome in outcomes],
         resolved=reports.ResolvedPolicy(
             enable=rules.enable,
             strip=rules.strip,
@@ -139,12 +139,12 @@ def _site(site: Site, made: Outcome, slots: Sequence[Slot]) -> reports.SiteRepor
         gating=_gating(rules, site, shown),
         autotune=reports.Autotune(
             enabled=rules.tuning.enabled,
-            attempts=[_attempt(a) for fitted, _, _ in decisions for a in fitted.attempts],
+            attempts=[_attempt(a) for fitted, _, _ in outcomes for a in fitted.attempts],
         ),
         decision=reports.SiteDecision(
             applied=[a.choice.technique.name for a in applied],
             emit_delta=any(_emits(a.choice.technique) for a in applied),
-            refused=list(made.refused.get(site.id, ())),
+            refused=list(result.refused.get(site.id, ())),
             strip_applied=bool(applied) and all(strips(plan, site, a.choice) for a in applied),
             reason="; ".join(reasons) or "no technique was chosen here",
         ),
@@ -165,27 +165,27 @@ def _fitted(
         config_from=_config_from(plan, site, fitted),
         metrics=_metrics(fitted.attempt),
         bits_per_weight=fitted.attempt.bits_per_weight,
-        decision=reports.Decision(applied=applied, reason=reason),
+        decision=reports.DecisionReport(applied=applied, reason=reason),
     )
 
 
-def _gating(rules: Rules, site: Site, shown: Attempt | None) -> reports.Gating:
+def _gating(rules: Rules, site: Site, shown: Attempt | None) -> reports.GatingReport:
     gate = rules.gate(shown.choice.technique, site.kind) if shown else rules.gating
     verdict = shown.verdict if shown else None
     judged = verdict.metric if verdict else None
-    wanted = gate.metric.removeprefix("cos_").replace("xw", "x_w")
-    return reports.Gating(
+    requested = gate.metric.removeprefix("cos_").replace("xw", "x_w")
+    return reports.GatingReport(
         **asdict(gate),
         judged=None if judged is None else f"cos_{judged}",
-        fallback=judged is not None and judged != wanted,
+        fallback=judged is not None and judged != requested,
         mean=_finite(verdict.mean) if verdict else None,
         p05=_finite(verdict.p05) if verdict else None,
         passed=verdict is not None and verdict.refusal is None,
     )
 
 
-def _attempt(attempt: Attempt) -> reports.Attempt:
-    return reports.Attempt(
+def _attempt(attempt: Attempt) -> reports.AttemptReport:
+    return reports.AttemptReport(
         technique=attempt.choice.technique.name,
         config=_config(attempt),
         metrics=_metrics(attempt),

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from kit.encoders import write_text, write_transformer
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
 from tamiz.building.decide import within_limits
-from tamiz.building.search.encoder_candidates import texts_of
-from tamiz.building.search.solver import Goal
+from tamiz.building.options import Options
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.calibration.file import load as load_calibration
 from tamiz.calibration.file import save as save_calibration
 from tamiz.evaluation.embeddings import compare, read_texts
+from tamiz.evaluation.judges.encoder import texts_of
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
+from tamiz.planning.goal import Goal
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins, load
 from tamiz.reporting.page import render
@@ -190,7 +191,7 @@ def test_a_calibration_of_sites_with_other_names_is_refused(
         build(encoder / "dense", tmp_path / "out", chosen, plugins, options)
 
 
-def test_limits_need_windows_that_judge(encoder: Path, plugins: Plugins, tmp_path: Path) -> None:
+def test_limits_need_held_out_windows(encoder: Path, plugins: Plugins, tmp_path: Path) -> None:
     known = tmp_path / "known"
     calibrate_bundle(encoder / "dense", known, plugins, texts=[encoder / "text.txt"], windows=1)
     options = Options(calibration=known, goal=Goal(min_cosine=0.9))

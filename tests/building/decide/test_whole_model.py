@@ -1,12 +1,10 @@
 import json
-import math
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import onnx_ir as ir
@@ -15,11 +13,9 @@ import pytest
 from kit.folders import contents
 from kit.noisy import noisy, rewrite_steps
 from tamiz.api.technique import Technique
-from tamiz.building.build import Options, build
-from tamiz.building.search.back_off import lost
-from tamiz.building.search.candidates import first_step, gate_windows
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.calibration.calibrate import calibrate_bundle
-from tamiz.calibration.file import Calibration
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.interface import metadata
@@ -88,14 +84,6 @@ def test_a_bad_technique_is_backed_off_to_the_fallback(tiny_dense: Path) -> None
     ).read_bytes()
 
 
-def test_a_budget_bounds_perplexity_and_divergence() -> None:
-    assert lost({"dppl": 0.02, "kl_mean": 0.01}) == math.log1p(0.02)
-    assert lost({"dppl": -0.01, "kl_mean": 0.01}) == 0.01
-    assert lost({"dppl": 0.02, "kl_mean": 0.01, "kl_decode": 0.03}) == 0.03
-    assert lost({"dppl": math.nan, "kl_mean": 0.01}) == math.inf
-    assert lost({"dppl": 0.02, "kl_mean": math.nan}) == math.inf
-
-
 def test_what_acts_on_steps_only_is_scored_step_by_step(tiny_dense: Path) -> None:
     steps = noisy(rewrite=rewrite_steps, decode_only=True)
     loose = policy(tiny_dense, **ANYTHING)
@@ -108,25 +96,6 @@ def test_what_acts_on_steps_only_is_scored_step_by_step(tiny_dense: Path) -> Non
     strict = run(tiny_dense, {"noise": 0.3}, policy=loose, technique=steps, max_dppl=trial.dppl / 2)
     assert strict.gate.trials[0].refused or strict.gate.trials[1].refused
     assert strict.gate.result is None or strict.gate.result.holds
-
-
-def test_windows_are_as_long_as_techniques_need() -> None:
-    windows = [f"{i}" for i in range(9)]
-    known = Calibration("", {}, {}, windows=windows, origins=["a"] * 9, kept=list(range(9)))
-    known.tokens = [[i] * 512 for i in range(9)]
-    reference: Any = SimpleNamespace(limit=1024)
-    unseen = known.tokens[6:]  # at most half of them, from an even one on
-    assert gate_windows(reference, known, 512, lambda *step: None) == unseen
-    assert gate_windows(reference, known, 1024, lambda *step: None) == [[6] * 512 + [7] * 512]
-    reference.limit = 1023
-    assert gate_windows(reference, known, 1024, lambda *step: None) == unseen
-    reference.limit = 8192
-    everything = [[6] * 512 + [7] * 512 + [8] * 512]
-    assert gate_windows(reference, known, 4096, lambda *step: None) == everything
-    assert first_step(everything) == 3 * 512 - 256
-    assert first_step([[1] * 1024]) == 768
-    assert first_step(unseen) == 256
-    assert first_step([[1] * 24]) == 16
 
 
 def test_the_worst_goes_first(tiny_dense: Path) -> None:

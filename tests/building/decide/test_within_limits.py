@@ -9,13 +9,14 @@ import pytest
 
 from kit.command_line import ok, refused
 from kit.folders import contents
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
 from tamiz.building.fit import fitting
+from tamiz.building.options import Options
 from tamiz.building.search import what_pays
-from tamiz.building.search.solver import Goal
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
+from tamiz.planning.goal import Goal
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
 from tamiz.reporting.reader import bundle_report

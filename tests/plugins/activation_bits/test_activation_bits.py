@@ -7,7 +7,8 @@ from gguf.constants import GGMLQuantizationType
 
 from kit import tiny_gguf
 from kit.decoding import IDS, built, distance, steps
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.files.bundle import DATA
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins

@@ -13,10 +13,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tamiz_ops
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.files.bundle import Bundle, Source, write_manifest
 from tamiz.files.errors import TamizError
-from tamiz.planning.plan import choose, make_plan, predict, totals
+from tamiz.planning.costs import predict, totals
+from tamiz.planning.plan import choose, make_plan
 from tamiz.plugins import Plugins
 from tamiz.reporting.report import Report
 from tamiz.survey.export import export

@@ -13,7 +13,8 @@ import pytest
 from kit import tiny_gguf
 from kit.decoding import IDS, PROMPT, built, counted, distance, steps
 from tamiz.files.bundle import Bundle
-from tamiz.planning.plan import ConflictError, choose, make_plan, predict
+from tamiz.planning.costs import predict
+from tamiz.planning.plan import ConflictError, choose, make_plan
 from tamiz.plugins import Plugins
 from tamiz.runtime.kv_cache import ExactSequence
 from tamiz.runtime.model import Model

@@ -12,9 +12,11 @@ from kit.decoding import stages
 from tamiz.api.site import Site
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Fit
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.files.bundle import Bundle
-from tamiz.planning.plan import ConflictError, choose, make_plan, predict, totals
+from tamiz.planning.costs import predict, totals
+from tamiz.planning.plan import ConflictError, choose, make_plan
 from tamiz.plugins import Plugins
 from tamiz.reporting.report import Report
 from tamiz.runtime.model import Model

@@ -15,7 +15,8 @@ from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import FitError
 from tamiz.cli import main
 from tamiz.files.bundle import Bundle
-from tamiz.planning.plan import choose, make_plan, predict
+from tamiz.planning.costs import predict
+from tamiz.planning.plan import choose, make_plan
 from tamiz.plugins import Plugins
 from tamiz.runtime.kv_cache import ExactSequence, SharedSequence
 from tamiz.runtime.model import Model

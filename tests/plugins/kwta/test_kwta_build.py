@@ -10,11 +10,13 @@ import pytest
 
 import tamiz_ops
 from tamiz.api.site import Site, SiteKind
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.calibration.calibrate import calibrate_bundle
 from tamiz.files.bundle import Bundle
 from tamiz.planning.choice import Choice
-from tamiz.planning.plan import choose, make_plan, predict
+from tamiz.planning.costs import predict
+from tamiz.planning.plan import choose, make_plan
 from tamiz.plugins import Plugins
 from tamiz.reporting.report import Report
 from tamiz.runtime.model import Model

@@ -8,10 +8,12 @@ import pytest
 from kit.decoding import stages
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.technique import Claim, Mode, Resource, Technique, TechniqueConfig
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.files.bundle import Bundle
 from tamiz.planning.choice import Choice
-from tamiz.planning.plan import ConflictError, choose, make_plan, predict, totals
+from tamiz.planning.costs import predict, totals
+from tamiz.planning.plan import ConflictError, choose, make_plan
 from tamiz.planning.resolver import resolve
 from tamiz.plugins import Plugins
 from tamiz.survey.survey import survey

@@ -7,7 +7,8 @@ from typing import Any
 
 from kit.command_line import ok
 from kit.decoding import stages
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.files.bundle import REPORT
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins

@@ -13,7 +13,8 @@ import tamiz_ops
 from kit.decoding import IDS, built, distance, steps
 from tamiz.api.cost import Access, Cost
 from tamiz.api.site import Site, SiteKind
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.cli import main
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError

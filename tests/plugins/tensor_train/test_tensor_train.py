@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from kit.sites import linear
 from tamiz.api.site import SiteKind
 from tamiz.api.technique import Claim, Fit, FitError, Mode, Resource, Technique, TechniqueConfig
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.files.bundle import Bundle
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import choose

@@ -12,7 +12,8 @@ from kit.decoding import stages
 from kit.sites import linear
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import FitError
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.planning.plan import choose
 from tamiz.plugins import load
 from tamiz.reporting.report import Report

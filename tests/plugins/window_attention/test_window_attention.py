@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tamiz.building.build import Options, build
+from tamiz.building.build import build
+from tamiz.building.options import Options
 from tamiz.planning.plan import choose
 from tamiz.plugins import load
 from tamiz.runtime.model import Model

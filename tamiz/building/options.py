@@ -1,0 +1,52 @@
+"""How a build decides and works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tamiz.planning.goal import Goal
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a build decides and works.
+
+    Attributes:
+        on_conflict: ``error`` or ``drop``; see `tamiz.planning.plan.make_plan`.
+        policy: A policy's file.
+        calibration: A calibration's file.
+        imatrix: A file whose mean squared inputs replace those of the calibration.
+        autotune: Whether to try several configurations where the policy does not say.
+        strip_dense: Whether dense weights go where the policy does not say.
+        max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
+        min_cosine: Smallest accepted mean cosine between embeddings of an encoder and of the built
+            one; None for no such gate.
+        backend: What runs the processes that fit; see `tamiz.building.fit.workers`.
+        jobs: Processes that fit, where the backend does not decide.
+        resume: Whether to go on with what an interrupted build of the same target has left.
+        report: A report whose decisions to follow instead of making them.
+        goal: Limits within which formats and techniques are chosen; replaces `max_dppl` and
+            `min_cosine`. None for no choice.
+        keep: Folder that gets the bundles of a frontier's measured points; None for none.
+        off: Names of techniques that a build within limits must not choose.
+        sample: ``.npz`` file with an input on which the built model is compared with the dense one;
+            None to make one up.
+    """
+
+    on_conflict: str = "error"
+    policy: Path | None = None
+    calibration: Path | None = None
+    imatrix: Path | None = None
+    autotune: bool = False
+    strip_dense: bool = True
+    max_dppl: float | None = 0.02
+    min_cosine: float | None = 0.99
+    backend: str = "loky"
+    jobs: int = 1
+    resume: bool = False
+    report: Path | None = None
+    goal: Goal | None = None
+    keep: Path | None = None
+    off: frozenset[str] = frozenset()
+    sample: Path | None = None

@@ -1,0 +1,33 @@
+"""The judges: one module for each kind of model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tamiz.evaluation.judges.decoder import DecoderJudge
+from tamiz.evaluation.judges.encoder import EncoderJudge
+from tamiz.evaluation.judges.judge import Judge, Measure
+
+#: The judges of all kinds of model; the first one stands for reports that show no loss.
+JUDGES: tuple[type[Judge], ...] = (DecoderJudge, EncoderJudge)
+
+
+def judge_of(output: str) -> type[Judge]:
+    """The judge of a model whose first output has this name."""
+    return next(judge for judge in JUDGES if judge.is_for(output))
+
+
+def judge_of_gate(gate: Any) -> type[Judge]:
+    """The judge whose losses the trials of a report's gate show, else that of its limits."""
+    for judge in JUDGES:
+        if any(getattr(trial, m.name) is not None for trial in gate.trials for m in judge.measures):
+            return judge
+    limited = (j for j in JUDGES if any(getattr(gate, m.limit) is not None for m in j.measures))
+    return next(limited, JUDGES[0])
+
+
+def measure_of_gate(gate: Any) -> Measure:
+    """The loss that the trials of a report's gate are shown by: the one that alone is bounded."""
+    measures = judge_of_gate(gate).measures
+    limited = [measure for measure in measures if getattr(gate, measure.limit) is not None]
+    return limited[0] if limited else measures[0]

@@ -1,0 +1,226 @@
+"""How a kind of model is held to quality: the text that is read, the loss, and its words.
+
+A judge belongs to one kind of model, such as decoders. A new kind is a module beside this one and
+its name in `tamiz.evaluation.judges.JUDGES`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from tamiz.files.bundle import Bundle
+from tamiz.planning.goal import Goal
+
+#: Tokens of a window of held-out text where decode steps are taken and no technique needs more.
+JOINED = 1024
+
+
+class Figure(NamedTuple):
+    """One number that shows a loss.
+
+    Attributes:
+        name: Its attribute of the trials in a report.
+        value: What was measured.
+    """
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What a candidate loses against the dense model.
+
+    Attributes:
+        loss: What limits bound: of a decoder in nats per token, of an encoder 1 - cosine. Infinite
+            where a measurement is not finite.
+        error: Standard error of the loss over the windows; None for a single one.
+        used: The largest share of a limit that the loss uses; the limits hold up to 1.
+        shown: The numbers that show the loss, for the report.
+    """
+
+    loss: float
+    error: float | None
+    used: float
+    shown: tuple[Figure, ...] = ()
+
+
+class Measure(NamedTuple):
+    """A loss as people read it.
+
+    Attributes:
+        name: Its attribute of the trials in a report.
+        limit: The attribute of the gate that bounds it.
+        label: What it is called.
+        title: What its mean over the text is called.
+        axis: Title of its axis in a plot.
+        predicted: What a predicted loss is called.
+        of_value: The number on the axis, for a value or a limit.
+        unit: Unit of that number.
+    """
+
+    name: str
+    limit: str
+    label: str
+    title: str
+    axis: str
+    predicted: str
+    of_value: Callable[[float], float] = lambda value: value
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class HeldOutText:
+    """The text that a judge reads.
+
+    Attributes:
+        windows: Token ids of the windows.
+        context: Tokens of a window in which all techniques act, for the most that the model takes.
+        step_rows: Tokens of a decode step where a candidate takes steps as well, see
+            `tamiz.planning.choice.step_rows`; None.
+    """
+
+    windows: Sequence[list[int]]
+    context: Callable[[int], int]
+    step_rows: int | None = None
+
+
+class Judge(ABC):
+    """Measures what candidates of one kind of model lose.
+
+    Attributes:
+        goal: The limits.
+        windows: Windows of text that are read.
+        window_tokens: Tokens of each.
+        steps: Whether candidates take decode steps as well.
+    """
+
+    #: The losses as people read them; the first one is shown unless another one alone is bounded.
+    measures: ClassVar[tuple[Measure, ...]]
+    #: Columns of trials in a report: the title, and the attribute of the trial.
+    columns: ClassVar[tuple[tuple[str, str], ...]]
+    #: Whether the model takes decode steps, whose speed can be predicted.
+    decodes: ClassVar[bool]
+    #: Why a model of this kind writes no text; None where it does.
+    writes_no_text: ClassVar[str | None] = None
+
+    goal: Goal
+    windows: int
+    window_tokens: int
+    steps: bool = False
+
+    @abstractmethod
+    def __init__(self, dense: Bundle, goal: Goal, text: HeldOutText, folder: Path) -> None:
+        """Loads the dense model.
+
+        Args:
+            dense: The dense bundle.
+            goal: The limits.
+            text: What is read.
+            folder: Keeps what the dense model gives, as long as the build.
+
+        Raises:
+            TamizError: The dense model does not run, or is of another kind.
+        """
+
+    @classmethod
+    @abstractmethod
+    def is_for(cls, output: str) -> bool:
+        """Whether a model whose first output has this name is of the kind."""
+
+    @classmethod
+    @abstractmethod
+    def limit(cls, goal: Goal) -> float | None:
+        """The largest `Quality.loss` that a goal accepts; None where it bounds no loss."""
+
+    @classmethod
+    @abstractmethod
+    def own_limits(cls, goal: Goal) -> Goal:
+        """A goal without the limits of loss of other kinds."""
+
+    @classmethod
+    @abstractmethod
+    def applicable(cls, goal: Goal, model: Path) -> Goal:
+        """A goal that means something for the kind.
+
+        Of a budget of perplexity and one of cosines that are both given, the one that applies.
+
+        Raises:
+            TamizError: Another limit does not apply; names it.
+        """
+
+    @classmethod
+    @abstractmethod
+    def reported(cls, loss: float) -> float | None:
+        """A predicted loss as reports have it."""
+
+    @classmethod
+    @abstractmethod
+    def fitting_parts(
+        cls, windows: Sequence[list[int]], dense: Bundle, most: Callable[[int], int]
+    ) -> list[list[int]]:
+        """What predictions of losses read: pieces of fitting windows.
+
+        Args:
+            windows: Token ids of some windows.
+            dense: The dense bundle.
+            most: How many pieces of so many tokens fit in memory where all are kept.
+        """
+
+    @abstractmethod
+    def score(self, candidate: Path, exact: bool, progress: Callable[[int], None]) -> Quality:
+        """What a candidate loses.
+
+        Args:
+            candidate: Its bundle.
+            exact: Whether no technique of it changes a value.
+            progress: Takes the number of windows that are scored.
+
+        Raises:
+            RuntimeError: It does not run.
+        """
+
+    @classmethod
+    @abstractmethod
+    def headline(cls, gate: Any, trial: Any) -> tuple[str, str, str]:
+        """The loss of a trial of a report: its number, what it is of, and how it was measured."""
+
+    @classmethod
+    @abstractmethod
+    def limit_words(cls, gate: Any) -> list[str]:
+        """The limits of a gate of a report, in a few words each."""
+
+    @classmethod
+    @abstractmethod
+    def loss_words(cls, gate: Any, trial: Any) -> list[str]:
+        """What a trial of a report loses, with standard errors and limits."""
+
+    @classmethod
+    @abstractmethod
+    def missed_words(cls, trial: Any) -> tuple[list[str], str]:
+        """What the closest trial loses where none is within the limits, and what to change."""
+
+
+def share(loss: float, limit: float, exact: bool) -> float:
+    """The share of a limit that a loss uses: of a limit of 0 all, or infinitely much.
+
+    Args:
+        loss: The measured loss.
+        limit: The largest accepted loss.
+        exact: Whether no technique of the candidate changes a value. Then a loss above a limit of 0
+            is rounding, since two programs add in different orders.
+    """
+    if limit > 0:
+        return loss / limit
+    return 1.0 if loss <= 0 or (exact and math.isfinite(loss)) else math.inf
+
+
+def evenly(items: Sequence[list[int]], most: int) -> list[list[int]]:
+    """At most so many of some windows, evenly spaced."""
+    count = min(most, len(items))
+    return [items[number * len(items) // count] for number in range(count)]
