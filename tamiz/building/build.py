@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +18,7 @@ from tamiz.building.decision import Decision, accepted, leave_out
 from tamiz.building.fit.fitter import Fitter
 from tamiz.building.fit.workers import workers
 from tamiz.building.options import Options
+from tamiz.building.work import Clock, empty, held_alone
 from tamiz.building.write.report import BuildResult, make_report
 from tamiz.building.write.rewriting import Written, constant_bytes, write_model
 from tamiz.calibration.file import Calibration
@@ -89,10 +86,10 @@ def build(
     bundles.check_target(target, dense.path)
     decider = _decider(list(choices), plugins, options)
     work = target.resolve().with_name(f".{target.resolve().name}.work")
-    with _alone(work, target):
+    with held_alone(work, target):
         restore(work / WRITTEN, target.resolve())
         if not options.resume:
-            _empty(work)
+            empty(work)
         try:
             report = _Build(dense, target, work, decider, plugins, options, progress).run(surveyed)
         except BaseException as error:
@@ -114,46 +111,6 @@ def _decider(choices: list[Choice], plugins: Plugins, options: Options) -> Decid
     return ByPolicy(techniques, choices, options)
 
 
-@contextmanager
-def _alone(work: Path, target: Path) -> Iterator[None]:
-    """Makes the folder of the work and holds it; the system lets go when the process ends."""
-    work.mkdir(parents=True, exist_ok=True)
-    handle = os.open(work, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = os.path.samestat(os.fstat(handle), os.stat(work))
-        except (BlockingIOError, FileNotFoundError):  # held, or just removed, by another build
-            held = False
-        if not held:
-            raise TamizError(f"{target}: another build is writing it, expected one at a time")
-        yield
-    finally:
-        os.close(handle)
-
-
-def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-@dataclass
-class _Clock:
-    """Seconds spent, by what was done."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def __call__(self, what: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        spent = time.perf_counter() - start
-        self.seconds[what] = round(self.seconds.get(what, 0.0) + spent, 3)
-
-
 @dataclass
 class _Build:
     """One build."""
@@ -165,7 +122,7 @@ class _Build:
     plugins: Plugins
     options: Options
     progress: Progress
-    clock: _Clock = field(default_factory=_Clock)
+    clock: Clock = field(default_factory=Clock)
 
     def run(self, surveyed: Survey | None) -> Report:
         """Everything from the dense bundle, or its survey, to the built one."""

@@ -22,6 +22,9 @@ _POSITIVE = Number(0, 1e9, min_open=True)
 #: Options of which each makes a build choose within limits; the first three are limits themselves.
 _CHOOSING = ("max_kl", "max_mb", "min_tok_s", "prefer", "allow", "force")
 
+#: Options that decide formats and techniques themselves.
+_DECIDING = ("policy", "from_report", "recipe")
+
 
 def limits(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of `goal`."""
@@ -105,7 +108,7 @@ def goal(
     budgets = {name: value for name, value in budgets.items() if is_given(ctx, name)}
     ours = [choice.technique.name for choice in choices if choice.requested and _offers(choice)]
     if not choosing:
-        decided = any(given[name] is not None for name in ("policy", "from_report", "recipe"))
+        decided = any(given[name] is not None for name in _DECIDING)
         fixed = given["autotune"] == "on" or any(
             choice.requested and choice.technique.name not in ours for choice in choices
         )
@@ -113,17 +116,7 @@ def goal(
             other = "add a limit such as --max-kl"
             refuse_given(ctx, "context", where="where no limit chooses formats", other=other)
             return None
-    for name in ("policy", "from_report", "recipe"):
-        if given[name] is not None:
-            flag = name.replace("_", "-")
-            raise TamizError(
-                f"--{flag} decides formats and techniques, so limits such as --max-mb cannot choose"
-                " them; remove one of the two"
-            )
-    if choosing:
-        flag = "--" + choosing[0].replace("_", "-")
-        where = f"with {flag}, which chooses formats"
-        refuse_given(ctx, "autotune", where=where, other=flag)
+    _refuse_beside_limits(ctx, choosing)
     if not budgets and not set(choosing) & set(_CHOOSING[:3]):
         budgets = {"max_dppl": max_dppl, "min_cosine": min_cosine}
     lossy = any(value is not None for value in (*budgets.values(), given["max_kl"]))
@@ -139,6 +132,26 @@ def goal(
         force=allowed("force", given["force"], known),
         context=given["context"],
     )
+
+
+def _refuse_beside_limits(ctx: click.Context, choosing: Sequence[str]) -> None:
+    """Refuses options that decide formats beside limits, or have no effect there.
+
+    Args:
+        ctx: The running command.
+        choosing: Parameters that make the build choose.
+    """
+    for name in _DECIDING:
+        if ctx.params[name] is not None:
+            flag = name.replace("_", "-")
+            raise TamizError(
+                f"--{flag} decides formats and techniques, so limits such as --max-mb cannot choose"
+                " them; remove one of the two"
+            )
+    if choosing:
+        flag = "--" + choosing[0].replace("_", "-")
+        where = f"with {flag}, which chooses formats"
+        refuse_given(ctx, "autotune", where=where, other=flag)
 
 
 def _offers(choice: Choice) -> bool:

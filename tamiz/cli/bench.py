@@ -140,6 +140,17 @@ def command(
     counted, counts = None, report.pop("counts")
     if metrics or metrics_by_layer:
         counted = RunMetrics(ctx, Bundle.open(directory), counts)
+    _warn(report)
+    if as_json:
+        print_json({**report, **(counted.json(metrics_by_layer) if counted else {})})
+        return
+    _print(report, directory, against)
+    if counted:
+        counted.print(metrics_by_layer)
+
+
+def _warn(report: dict[str, Any]) -> None:
+    """Says on stderr what else the speeds depend on."""
     if report["busy_cores"] >= _BUSY:
         click.echo(
             f"warning: other programs kept {report['busy_cores']:.1f} cores busy before the "
@@ -148,12 +159,6 @@ def command(
         )
     for length, switched_off in report.get("switched_off", {}).items():
         click.echo(switched_off_line(switched_off, int(length)), err=True)
-    if as_json:
-        print_json({**report, **(counted.json(metrics_by_layer) if counted else {})})
-        return
-    _print(report, directory, against)
-    if counted:
-        counted.print(metrics_by_layer)
 
 
 def _sweep(

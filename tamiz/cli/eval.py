@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from tamiz.evaluation.windows import WINDOW
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
+    from tamiz.files.bundle import Bundle
     from tamiz.runtime.embedding.encoder import Encoder
     from tamiz.runtime.model import Model
 
@@ -85,22 +87,7 @@ _WINDOWS, _TEXTS, _TEXT = 8, 256, 128
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    directory: Path,
-    text: Path | None,
-    prompts: Path | None,
-    against: Path | None,
-    tokens: int,
-    count: int | None,
-    windows: int | None,
-    window: int | None,
-    decode: bool | None,
-    last: int | None,
-    threads: int | None,
-    without: tuple[str, ...],
-    metrics: bool,
-    metrics_by_layer: bool,
-    as_json: bool,
+    ctx: click.Context, /, directory: Path, without: tuple[str, ...], as_json: bool, **given: Any
 ) -> None:
     """Measure quality: perplexity on a text, greedy answers to prompts, distance from dense.
 
@@ -116,63 +103,48 @@ def command(
     is the cosine with that of the other bundle: its mean (cos_mean), its 5 % quantile (cos_p05),
     and the fraction of windows with an unchanged nearest other window (same_nearest).
     """
-    from tamiz.evaluation.evaluate import evaluate, steps_of
-    from tamiz.evaluation.windows import read_windows
     from tamiz.runtime.embedding.encoder import Encoder
     from tamiz.runtime.load import load_model
-    from tamiz.runtime.model import Model
     from tamiz.runtime.switches import AUTO
-    from tamiz.system.cores import cores
 
-    if text is None and prompts is None:
-        raise TamizError("found neither --text nor --prompts, expected one of them or both")
-    if prompts is not None and against is None:
-        raise TamizError("--prompts compares two bundles: add --against OTHER")
-    _refuse_idle(ctx, text, prompts, decode)
+    _refuse_idle(ctx, given["text"], given["prompts"], given["against"], given["decode"])
     if AUTO in without:
         raise TamizError(
             f"--without={AUTO} measures the steps of an answer, and 'tamiz eval' has none; name the"
             " techniques to switch off"
         )
     built = load_model(directory, threads=1, without=without)
-    at_once, counted = threads or cores(), None
     if isinstance(built, Encoder):
-        others = (prompts, decode, last, metrics or metrics_by_layer or None)
-        if any(option is not None for option in others) or text is None or against is None:
-            raise TamizError(
-                f"{directory}: is an encoder, whose embeddings are compared with those of another; "
-                "expected --text and --against, and no --prompts, --decode, --last or --metrics"
-            )
-        report = _of_encoder(built, load_model(against, threads=1), text, windows, window, at_once)
+        report, counted = _of_encoder(built, given), None
+        greedy = None
     else:
-        dense = None if against is None else Model.load(against, threads=1)
-        report = {}
-        if prompts is not None and dense is not None:
-            report["greedy"] = _greedy(built, dense, prompts, tokens, count, at_once)
-        if text is not None:
-            rows = _step_rows(ctx, built, True if last else decode)
-            size = window or WINDOW
-            cuts = read_windows(text, built.bundle, windows or _WINDOWS, size)
-            steps = steps_of(rows, size - (last or size))
-            with status("load the models") as progress:
-                report |= evaluate(built, dense, cuts, steps, at_once, progress)
-        if metrics or metrics_by_layer:
-            counted = RunMetrics(ctx, built.bundle, built.counts())
+        report, counted = _of_decoder(ctx, built, given)
+        greedy = report.get("greedy")
     if as_json:
-        print_json({**report, **(counted.json(metrics_by_layer) if counted else {})})
+        counts = counted.json(given["metrics_by_layer"]) if counted else {}
+        print_json({**report, **counts})
         return
-    if (found := report.pop("greedy", None)) is not None and isinstance(built, Model):
-        _print_greedy(built, found)
-    if report:
-        print_table(("metric", ">value"), [(key, f"{value:.6g}") for key, value in report.items()])
+    if greedy is not None:
+        _print_greedy(built.bundle, greedy)
+    figures = [(key, f"{value:.6g}") for key, value in report.items() if key != "greedy"]
+    if figures:
+        print_table(("metric", ">value"), figures)
     if counted:
-        counted.print(metrics_by_layer)
+        counted.print(given["metrics_by_layer"])
 
 
 def _refuse_idle(
-    ctx: click.Context, text: Path | None, prompts: Path | None, decode: bool | None
+    ctx: click.Context,
+    text: Path | None,
+    prompts: Path | None,
+    against: Path | None,
+    decode: bool | None,
 ) -> None:
     """Refuses options that set how something is scored that is not scored."""
+    if text is None and prompts is None:
+        raise TamizError("found neither --text nor --prompts, expected one of them or both")
+    if prompts is not None and against is None:
+        raise TamizError("--prompts compares two bundles: add --against OTHER")
     if prompts is None:
         where, other = "without --prompts", "add --prompts"
         refuse_given(ctx, "tokens", "count", where=where, other=other)
@@ -184,19 +156,62 @@ def _refuse_idle(
         refuse_given(ctx, "last", where=where, other="--prompt-only")
 
 
-def _of_encoder(
-    built: Encoder,
-    other: Encoder | Model,
-    text: Path,
-    windows: int | None,
-    window: int | None,
-    at_once: int,
-) -> dict[str, Any]:
-    """How close the embeddings are to those of the other encoder."""
+def _of_decoder(
+    ctx: click.Context, built: Model, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], RunMetrics | None]:
+    """The scores of a decoder, and what its ops counted where that is requested.
+
+    Args:
+        ctx: The running command.
+        built: The decoder.
+        given: Values of the command's options.
+    """
+    from tamiz.evaluation.evaluate import evaluate, steps_of
+    from tamiz.evaluation.windows import read_windows
+    from tamiz.runtime.model import Model
+    from tamiz.system.cores import cores
+
+    at_once, report = given["threads"] or cores(), dict[str, Any]()
+    dense = None if given["against"] is None else Model.load(given["against"], threads=1)
+    if given["prompts"] is not None and dense is not None:
+        report["greedy"] = _greedy(
+            built, dense, given["prompts"], given["tokens"], given["count"], at_once
+        )
+    if given["text"] is not None:
+        last, size = given["last"], given["window"] or WINDOW
+        rows = _step_rows(ctx, built, True if last else given["decode"])
+        cuts = read_windows(given["text"], built.bundle, given["windows"] or _WINDOWS, size)
+        steps = steps_of(rows, size - (last or size))
+        with status("load the models") as progress:
+            report |= evaluate(built, dense, cuts, steps, at_once, progress)
+    counted = given["metrics"] or given["metrics_by_layer"]
+    return report, RunMetrics(ctx, built.bundle, built.counts()) if counted else None
+
+
+def _of_encoder(built: Encoder, given: Mapping[str, Any]) -> dict[str, Any]:
+    """How close the embeddings are to those of the other encoder.
+
+    Args:
+        built: The encoder.
+        given: Values of the command's options.
+    """
     from tamiz.evaluation.embeddings import check_length, compare, read_texts
     from tamiz.runtime.embedding.encoder import Encoder
     from tamiz.runtime.embedding.settings import most_tokens
+    from tamiz.runtime.load import load_model
+    from tamiz.system.cores import cores
 
+    unfit = [given[name] for name in ("prompts", "decode", "last")]
+    counted = given["metrics"] or given["metrics_by_layer"]
+    if counted or any(option is not None for option in unfit) or given["against"] is None:
+        raise TamizError(
+            f"{built.bundle.path}: is an encoder, whose embeddings are compared with those of "
+            "another; expected --text and --against, and no --prompts, --decode, --last or "
+            "--metrics"
+        )
+    other = load_model(given["against"], threads=1)
+    text, windows, window = given["text"], given["windows"], given["window"]
+    at_once = given["threads"] or cores()
     if not isinstance(other, Encoder):
         raise TamizError(
             f"{other.bundle.path}: is a decoder, expected an encoder as {built.bundle.path} is"
@@ -213,17 +228,17 @@ def _of_encoder(
         return compare(built, other, texts, at_once, done)
 
 
-def _step_rows(ctx: click.Context, built: Model, wanted: bool | None) -> int | None:
-    """Tokens of the steps that are scored as well, None for none; `wanted` None: where a technique
+def _step_rows(ctx: click.Context, built: Model, decode: bool | None) -> int | None:
+    """Tokens of the steps that are scored as well, None for none; `decode` None: where a technique
     acts on steps only."""
     from tamiz.planning.choice import built_step_rows
 
     all_of_it = built.bundle.manifest.techniques
     acting = {name: about for name, about in all_of_it.items() if name not in built.without}
     rows = built_step_rows(techniques(ctx), acting) if acting else None
-    if wanted is None:
+    if decode is None:
         return rows
-    return (rows or 1) if wanted else None
+    return (rows or 1) if decode else None
 
 
 def _greedy(
@@ -241,11 +256,11 @@ def _greedy(
         return compare_answers(built, other, ids, tokens, at_once, done)
 
 
-def _print_greedy(built: Model, found: dict[str, Any]) -> None:
+def _print_greedy(bundle: Bundle, greedy: Mapping[str, Any]) -> None:
     from tamiz.runtime.text.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer(built.bundle)
-    if found["divergences"]:
+    tokenizer = Tokenizer(bundle)
+    if greedy["divergences"]:
         columns = (">prompt", ">equal tokens", "own token", "other token", ">margin")
         rows = [
             (
@@ -255,7 +270,7 @@ def _print_greedy(built: Model, found: dict[str, Any]) -> None:
                 repr(tokenizer.decode([each["other_token"]], special=True)),
                 f"{each['margin']:.3f}",
             )
-            for each in found["divergences"]
+            for each in greedy["divergences"]
         ]
         print_table(columns, rows)
-    click.echo(f"{found['equal']} of {found['prompts']} answers are equal")
+    click.echo(f"{greedy['equal']} of {greedy['prompts']} answers are equal")

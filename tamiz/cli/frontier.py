@@ -109,7 +109,7 @@ def command(
     chosen = choose(loaded.techniques())
     with progress_bar() as progress, held_folder(output.resolve()) as scratch:
         report = build(source, scratch / WRITTEN, chosen, loaded, options, progress=progress)
-    found = [
+    frontier = [
         {
             "mb": (trial.bytes or 0) / 1e6,
             "predicted_tok_s": trial.predicted_tok_s,
@@ -122,10 +122,10 @@ def command(
         for trial in report.gate.trials
     ]
     stored = report.totals.bytes_before / 1e6
-    write_whole(output, json_text({"source": report.source, "mb": stored, "points": found}))
-    _print(found, stored, output)
+    write_whole(output, json_text({"source": report.source, "mb": stored, "points": frontier}))
+    _print(frontier, stored, output)
     if plot is not None:
-        _draw(found, stored, plot)
+        _draw(frontier, stored, plot)
 
 
 def _check_outputs(output: Path, plot: Path | None, used: list[Path]) -> None:
@@ -166,7 +166,7 @@ def _is_plot(file: Path) -> bool:
 
 
 def _print(points: list[dict[str, Any]], stored: float, output: Path) -> None:
-    rows = [[f"{stored:.1f}", "0", "as stored", bar(_BAR)]]
+    rows = [[f"{stored:.1f}", "0", "source format", bar(_BAR)]]
     for point in points:
         measured = point["dppl"] is not None
         loss = point["dppl"] if measured else point["predicted_dppl"] or 0.0

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from tamiz.evaluation.bench_child import WARM_UP
+from tamiz.evaluation.bench_child import WARM_UP, DecoderSession, EncoderSession
 from tamiz.evaluation.bench_process import Child
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
@@ -273,23 +273,13 @@ def bench(
     """
     directories = [directory] if against is None else [directory, against]
     bundles = [Bundle.open(path) for path in directories]
-    busy = busy_cores()
-    read_gb_s = read_bandwidth(threads)
+    busy, read_gb_s = busy_cores(), read_bandwidth(threads)
     children: list[Child] = []
     try:
         for path, mode, off in zip(directories, (speculate, "off"), (without, ()), strict=False):
             children.append(bundle_child(path, threads, mode, off))
-        embeds = [child.embeds for child in children]
-        if len(set(embeds)) > 1:
-            kinds = ["an encoder" if found else "a decoder" for found in embeds]
-            raise TamizError(f"{against}: is {kinds[1]}, expected {kinds[0]} as {directory} is")
-        if embeds[0] and needs_decoder is not None:
-            raise TamizError(f"{directory}: {needs_decoder} needs a decoder, found an encoder")
-        if embeds[0]:
-            results, counts = measure_texts(children, contexts, progress), None
-        else:
-            results = measure(children, contexts, progress)
-            counts = children[0].request(do="counts")["counts"]
+        _check_kinds(children, needs_decoder)
+        results, counts = _MEASURES[children[0].kind](children, contexts, progress)
         if AUTO in without:
             switched_off = children[0].request(do="switched_off")["switched_off"]
     finally:
@@ -314,6 +304,41 @@ def bench(
         pairs = zip(results[0].speeds.items(), results[1].speeds.values(), strict=True)
         report["ratio"] = {key: ratios(ours, theirs) for (key, ours), theirs in pairs}
     return report
+
+
+def _check_kinds(children: Sequence[Child], needs_decoder: str | None) -> None:
+    """Refuses two kinds of model, and an option that makes no sense for an encoder.
+
+    Raises:
+        TamizError: Such models, or such an option.
+    """
+    first = children[0]
+    for child in children[1:]:
+        if child.kind != first.kind:
+            raise TamizError(
+                f"{child.name}: is {child.kind}, expected {first.kind} as {first.name} is"
+            )
+    if needs_decoder is not None and first.kind != DecoderSession.kind:
+        raise TamizError(f"{first.name}: {needs_decoder} needs a decoder, found {first.kind}")
+
+
+def _measure_decoders(
+    children: Sequence[Child], contexts: Sequence[int] | None, progress: Callable[[str], None]
+) -> tuple[list[Measurement], Any]:
+    """The speeds of decoders, and what the ops of the first one counted."""
+    results = measure(children, contexts, progress)
+    return results, children[0].request(do="counts")["counts"]
+
+
+def _measure_encoders(
+    children: Sequence[Child], lengths: Sequence[int] | None, progress: Callable[[str], None]
+) -> tuple[list[Measurement], Any]:
+    """The speeds of encoders, whose ops count nothing."""
+    return measure_texts(children, lengths, progress), None
+
+
+#: How each kind of model is measured.
+_MEASURES = {DecoderSession.kind: _measure_decoders, EncoderSession.kind: _measure_encoders}
 
 
 def read_bandwidth(threads: int) -> float:

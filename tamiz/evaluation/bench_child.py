@@ -13,8 +13,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from tamiz.runtime.embedding.encoder import Encoder
@@ -90,14 +90,19 @@ def prompt(length: int, vocabulary: int) -> list[int]:
     return ids
 
 
-def serve(load: Callable[[], Engine | EncoderEngine]) -> None:
-    """Loads an engine, then answers commands until end of input.
+def serve(load: Callable[[], Engine]) -> None:
+    """Loads a decoder, then answers commands until end of input; see `serve_session`."""
+    serve_session(lambda: DecoderSession(load()))
 
-    ``{"do": "rss"}`` is answered with ``bytes``. Commands of an encoder, which says ``embeds`` when
-    it is loaded: ``{"do": "embed", "texts": m, "tokens": n}`` (``seconds``). Commands of a decoder:
-    ``{"do": "prefill", "tokens": n}``, ``{"do": "decode", "tokens": n}`` (``seconds``; decode
-    leaves the sequence as it was), ``{"do": "counts"}`` (``counts``, see `Engine`) and ``{"do":
-    "switched_off"}`` (``switched_off``).
+
+def serve_session(load: Callable[[], DecoderSession | EncoderSession]) -> None:
+    """Loads an engine, says its ``kind``, then answers commands until end of input.
+
+    ``{"do": "rss"}`` is answered with ``bytes``. Commands of an encoder: ``{"do": "embed", "texts":
+    m, "tokens": n}`` (``seconds``). Commands of a decoder: ``{"do": "prefill", "tokens": n}``,
+    ``{"do": "decode", "tokens": n}`` (``seconds``; decode leaves the sequence as it was),
+    ``{"do": "counts"}`` (``counts``, see `Engine`) and ``{"do": "switched_off"}``
+    (``switched_off``).
     """
     # Libraries print to stdout as they please; only answers may reach the parent.
     answers = os.fdopen(os.dup(1), "w")
@@ -109,58 +114,71 @@ def serve(load: Callable[[], Engine | EncoderEngine]) -> None:
 
     start = time.perf_counter()
     try:
-        engine = load()
+        session = load()
     except Exception as error:
         answer(error=f"{error}")
         return
-    embeds = isinstance(engine, EncoderEngine)
-    answer(load_s=time.perf_counter() - start, limit=engine.limit, embeds=embeds)
-    do = _of_texts(engine) if isinstance(engine, EncoderEngine) else _of_tokens(engine)
+    load_s = time.perf_counter() - start
+    answer(load_s=load_s, limit=session.engine.limit, kind=session.kind)
     for line in sys.stdin:
         command = json.loads(line)
-        answer(**({"bytes": peak_rss()} if command["do"] == "rss" else do(command)))
+        answer(**({"bytes": peak_rss()} if command["do"] == "rss" else session.do(command)))
 
 
-def _of_tokens(engine: Engine) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Does the commands of a decoder."""
-    length = 0
+@dataclass
+class DecoderSession:
+    """Does the commands of a decoder.
 
-    def do(command: dict[str, Any]) -> dict[str, Any]:
-        nonlocal length
+    Attributes:
+        engine: The decoder.
+        length: Tokens of the last prompt.
+    """
+
+    engine: Engine
+    length: int = 0
+    kind: ClassVar[str] = "a decoder"
+
+    def do(self, command: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a command."""
         if command["do"] == "counts":
-            return {"counts": engine.counts()}
+            return {"counts": self.engine.counts()}
         if command["do"] == "switched_off":
-            return {"switched_off": engine.switched_off()}
+            return {"switched_off": self.engine.switched_off()}
         tokens = command["tokens"]
         if command["do"] == "prefill":
-            length = tokens
-            ids = prompt(tokens, engine.vocabulary)
+            self.length = tokens
+            ids = prompt(tokens, self.engine.vocabulary)
             start = time.perf_counter()
-            engine.prefill(ids)
+            self.engine.prefill(ids)
             return {"seconds": time.perf_counter() - start}
-        engine.decode(WARM_UP)
+        self.engine.decode(WARM_UP)
         start = time.perf_counter()
-        engine.decode(tokens)
+        self.engine.decode(tokens)
         seconds = time.perf_counter() - start
-        engine.rewind(length)
+        self.engine.rewind(self.length)
         return {"seconds": seconds}
 
-    return do
 
+@dataclass(frozen=True)
+class EncoderSession:
+    """Does the commands of an encoder.
 
-def _of_texts(engine: TextEngine) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Does the commands of an encoder."""
+    Attributes:
+        engine: The encoder.
+    """
 
-    def do(command: dict[str, Any]) -> dict[str, Any]:
+    engine: TextEngine
+    kind: ClassVar[str] = "an encoder"
+
+    def do(self, command: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a command."""
         tokens = command["tokens"]
-        ids = prompt(command["texts"] * tokens, engine.vocabulary)
+        ids = prompt(command["texts"] * tokens, self.engine.vocabulary)
         rows = [ids[at : at + tokens] for at in range(0, len(ids), tokens)]
-        engine.embed(rows)  # brings the weights to the caches
+        self.engine.embed(rows)  # brings the weights to the caches
         start = time.perf_counter()
-        engine.embed(rows)
+        self.engine.embed(rows)
         return {"seconds": time.perf_counter() - start}
-
-    return do
 
 
 class EncoderEngine:
@@ -251,10 +269,10 @@ class BundleEngine:
         return self._switched_off
 
 
-def load_engine(
+def load_session(
     directory: str, threads: int, speculate: str, without: Iterable[str]
-) -> Engine | EncoderEngine:
-    """Loads a bundle.
+) -> DecoderSession | EncoderSession:
+    """Loads a bundle for the commands of its kind.
 
     Args:
         directory: The bundle.
@@ -267,9 +285,9 @@ def load_engine(
 
     model = load_model(directory, threads, tuple(without))
     if isinstance(model, Encoder):
-        return EncoderEngine(model)
-    return BundleEngine(model, speculate)
+        return EncoderSession(EncoderEngine(model))
+    return DecoderSession(BundleEngine(model, speculate))
 
 
 if __name__ == "__main__":
-    serve(lambda: load_engine(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]))
+    serve_session(lambda: load_session(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]))

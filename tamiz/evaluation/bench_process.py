@@ -41,7 +41,7 @@ class Child:
         ready = self._answer()
         self.load_s: float = ready["load_s"]
         self.limit: int = ready["limit"]
-        self.embeds: bool = ready.get("embeds", False)
+        self.kind: str = ready.get("kind", "a decoder")
 
     def prefill(self, tokens: int) -> float:
         """Reads a fresh prompt of that many tokens; returns tokens per second."""

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Ids
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,25 @@ from tamiz.runtime.model import Model
 
 #: First position that does not count as early.
 LATE = 16
-#: Rows of `_distances` with a prompt and steps.
-_ROWS_OF_STEPS = 9
 #: A model may lose more than floats hold. Its loss is then infinite or NaN, without a warning.
 _UNBOUNDED = np.errstate(over="ignore", invalid="ignore")
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
+
+
+class _Row(IntEnum):
+    """Rows of `_distances`; those of steps follow those of a prompt."""
+
+    NLL_DENSE = 0
+    NLL = 1
+    KL = 2
+    TOP1 = 3
+    RECALL = 4
+    NLL_STEPS = 5
+    KL_STEPS = 6
+    TOP1_STEPS = 7
+    RECALL_STEPS = 8
 
 
 def steps_of(rows: int | None, start: int = LATE) -> Steps | None:
@@ -261,32 +274,40 @@ def compare(
             at += blocks[-1].shape[1]
         return np.concatenate(blocks, axis=1)
 
-    scores = _read(rows, windows, at_once, progress)
+    return _comparison(_read(rows, windows, at_once, progress), steps)
 
-    def mean(row: int, start: int) -> float:
+
+def _comparison(scores: Ids[Float64], steps: Steps | None) -> Comparison:
+    """What the rows of all windows say in the mean."""
+
+    def mean(row: _Row, start: int) -> float:
         return _mean(scores, row, start)
 
-    def ppl(row: int, start: int) -> float:
+    def ppl(row: _Row, start: int) -> float:
         return float(np.exp(mean(row, start)))
 
     start = None if steps is None else steps.start
-    lost = _by_way([(row[1] - row[0], row[5] - row[1]) for row in scores], start)
-    diverged = _by_way([(row[2], row[6] - row[2]) for row in scores], start)[:, ::2]
-    worst, diverging = lost.mean(axis=0).argmax(), diverged.mean(axis=0).argmax()
+    lost = [(r[_Row.NLL] - r[_Row.NLL_DENSE], r[_Row.NLL_STEPS] - r[_Row.NLL]) for r in scores]
+    lost_by_way = _by_way(lost, start)
+    diverged = _by_way([(r[_Row.KL], r[_Row.KL_STEPS] - r[_Row.KL]) for r in scores], start)[:, ::2]
+    worst, diverging = lost_by_way.mean(axis=0).argmax(), diverged.mean(axis=0).argmax()
 
-    def of_steps(value: Callable[[int, int], float], row: int) -> float | None:
+    def of_steps(value: Callable[[_Row, int], float], row: _Row) -> float | None:
         return None if start is None else value(row, start)
 
+    dense = Perplexities(
+        ppl(_Row.NLL_DENSE, 1), ppl(_Row.NLL_DENSE, LATE), of_steps(ppl, _Row.NLL_DENSE)
+    )
     return Comparison(
-        built=Perplexities(ppl(1, 1), ppl(1, LATE), of_steps(ppl, 5)),
-        dense=Perplexities(ppl(0, 1), ppl(0, LATE), of_steps(ppl, 0)),
-        dppl=float(np.expm1(lost[:, worst].mean())),
-        kl_mean=mean(2, 1),
-        top1_agreement=mean(3, 1),
+        built=Perplexities(ppl(_Row.NLL, 1), ppl(_Row.NLL, LATE), of_steps(ppl, _Row.NLL_STEPS)),
+        dense=dense,
+        dppl=float(np.expm1(lost_by_way[:, worst].mean())),
+        kl_mean=mean(_Row.KL, 1),
+        top1_agreement=mean(_Row.TOP1, 1),
         kl_decode=None if start is None else float(diverged[:, 1].mean()),
-        top1_agreement_decode=of_steps(mean, 7),
-        top10_recall_decode=of_steps(mean, 8),
-        dppl_error=_standard_error(lost[:, worst]),
+        top1_agreement_decode=of_steps(mean, _Row.TOP1_STEPS),
+        top10_recall_decode=of_steps(mean, _Row.RECALL_STEPS),
+        dppl_error=_standard_error(lost_by_way[:, worst]),
         kl_error=_standard_error(diverged[:, diverging]),
     )
 
@@ -342,7 +363,7 @@ def _mean(scores: Ids[Float64], row: int, start: int) -> float:
 
 def _padded(rows: Float64) -> Float64:
     """Rows of a built model that is read as a prompt only, with NaN for those of its steps."""
-    return np.pad(rows, ((0, _ROWS_OF_STEPS - len(rows)), (0, 0)), constant_values=np.nan)
+    return np.pad(rows, ((0, len(_Row) - len(rows)), (0, 0)), constant_values=np.nan)
 
 
 def _at_the_end(values: Float64, length: int) -> Float64:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tamiz.runtime.model import Model
 
 
-class Divergence(NamedTuple):
+class AnswerDivergence(NamedTuple):
     """Where a model leaves an answer.
 
     Attributes:
@@ -100,7 +100,7 @@ def until_stop(answer: Ids[int], stops: Iterable[int]) -> list[int]:
     return list(answer[: ends[0] + 1] if ends else answer)
 
 
-def divergence(model: Model, prompt: Ids[int], answer: Ids[int]) -> Divergence | None:
+def divergence(model: Model, prompt: Ids[int], answer: Ids[int]) -> AnswerDivergence | None:
     """Where a model, which reads an answer of another one, first prefers another token.
 
     Args:
@@ -115,13 +115,13 @@ def divergence(model: Model, prompt: Ids[int], answer: Ids[int]) -> Divergence |
     logits = sequence.read(prompt)
     for place, token in enumerate(answer):
         if (best := int(logits.argmax())) != token:
-            return Divergence(place, best, token, float(logits[best] - logits[token]))
+            return AnswerDivergence(place, best, token, float(logits[best] - logits[token]))
         if place + 1 < len(answer):
             logits = sequence.step(token)
     return None
 
 
-def summary(found: Ids[Divergence | None]) -> dict[str, Any]:
+def summary(found: Ids[AnswerDivergence | None]) -> dict[str, Any]:
     """Equal answers, and where the others diverge; for JSON.
 
     Args:
@@ -177,7 +177,7 @@ def compare_answers(
             f" {other.vocabulary}, so their answers cannot be compared"
         )
 
-    def both(prompt: Ids[int]) -> tuple[int, Divergence | None]:
+    def both(prompt: Ids[int]) -> tuple[int, AnswerDivergence | None]:
         said = answer(other, prompt, tokens)
         return len(said), divergence(model, prompt, said)
 

@@ -9,7 +9,7 @@ import pytest
 
 from kit.command_line import ok, refused
 from tamiz.evaluation.greedy import (
-    Divergence,
+    AnswerDivergence,
     answer,
     compare_answers,
     divergence,
@@ -46,7 +46,7 @@ def test_equal_answers_do_not_diverge() -> None:
 
 def test_the_first_other_token_is_found_with_its_margin() -> None:
     model: Any = Counting()
-    assert divergence(model, [1, 2], [3, 4, 7, 8]) == Divergence(2, 5, 7, 1.0)
+    assert divergence(model, [1, 2], [3, 4, 7, 8]) == AnswerDivergence(2, 5, 7, 1.0)
 
 
 def test_an_answer_ends_with_a_stop_token_or_where_it_must() -> None:
@@ -56,7 +56,7 @@ def test_an_answer_ends_with_a_stop_token_or_where_it_must() -> None:
 
 
 def test_a_summary_counts_and_lists() -> None:
-    found = summary([None, Divergence(3, 1, 2, 0.5), Divergence(7, 4, 5, 0.25)])
+    found = summary([None, AnswerDivergence(3, 1, 2, 0.5), AnswerDivergence(7, 4, 5, 0.25)])
     assert (found["prompts"], found["equal"]) == (3, 1)
     assert (found["median_margin"], found["largest_margin"]) == (0.375, 0.5)
     first = {"prompt": 1, "equal_tokens": 3, "own_token": 1, "other_token": 2, "margin": 0.5}

@@ -115,19 +115,23 @@ def write_model(
     if checked:
         check_products(survey, model, (p.site for p in plan.sites if p.site.id in accepted))
     notes = run_passes(model, plugins, Phase.FUSE)
-    dense = survey.bundle
-    with reading(dense):
-        _save(model, dense, folder)
-    own = {bundles.MODEL, bundles.DATA, *locations(dense.external)}
-    for name in sorted(set(dense.manifest.files) - own):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        large = dense.file(name).stat().st_size >= _LINKED_BYTES
-        (link_or_copy if large else shutil.copyfile)(dense.file(name), folder / name)
+    with reading(survey.bundle):
+        _save(model, survey.bundle, folder)
+    _copy_companions(survey.bundle, folder)
     kv_cache = "shared" if _shares_kv_cache(model) else "exact"
     equal_runs = kv_cache == "shared" and all(map(_equal_in_runs, model.graph))
     used = [attempt.choice.technique for made in accepted.values() for attempt in made]
     steps = frozenset(technique.name for technique in used if technique.decode_only)
     return Written(tuple(notes), constant_bytes(model), kv_cache, equal_runs, steps, left)
+
+
+def _copy_companions(dense: Bundle, folder: Path) -> None:
+    """Copies the files beside the model, or links large ones."""
+    own = {bundles.MODEL, bundles.DATA, *locations(dense.external)}
+    for name in sorted(set(dense.manifest.files) - own):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        large = dense.file(name).stat().st_size >= _LINKED_BYTES
+        (link_or_copy if large else shutil.copyfile)(dense.file(name), folder / name)
 
 
 def _connect_switch(technique: Technique, made: Sequence[ir.Node], model: ir.Model) -> None:
