@@ -130,7 +130,6 @@ __all__ = [
     "draws",
     "ends_of_turns",
     "file_inside",
-    "filtered",
     "filtered_cost",
     "graphs_in",
     "has_input",

@@ -1,0 +1,88 @@
+"""The page of what becomes of each field of a source, from the tables of the exporters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tamiz.api import END_NAMES
+from tamiz_exporters.activations import GGUF_NAMES, HF_NAMES
+from tamiz_exporters.architectures import ARCHITECTURES, HF_ARCHITECTURES
+from tamiz_exporters.config_fields import CONFIG_FIELDS, ROPE_FIELDS
+from tamiz_exporters.gguf_fields import ARCHITECTURE_KEYS, GENERAL_KEYS, TOKENIZER_KEYS
+from tamiz_exporters.pre_tokenizers import PRE_TOKENIZERS
+from tamiz_exporters.source_fields import Field, Treatment
+
+Table = Callable[[list[str], list[list[str]]], str]
+_INTRO = """\
+Every field of a source that changes results is obeyed, or refused by name, or known to have no
+effect. A refused field with a harmless value, such as 0, is accepted. An unknown field of the
+architecture, of the tokenizer, of `config.json` or of `rope_scaling` is a warning that names it."""
+_ENDS = """\
+An answer ends at what any file calls an end: `eos_token_id` of `generation_config.json` and
+`config.json`, `eos_token` of `tokenizer_config.json`; in GGUF the tokens of the keys below. The
+export writes all of them into `generation_config.json`. These names are ends wherever a vocabulary
+has them, as in llama.cpp; `</s>` only where it is a control token:"""
+_PRE_TOKENIZERS = """\
+`tokenizer.ggml.pre` may be any of these, and gives the ids of llama.cpp. Exceptions: names in
+*italics* compose characters first (NFC), as the models' own tokenizers do, and llama.cpp does not.
+`</s>` is no control token where the file calls it text."""
+
+
+def page(table: Table) -> str:
+    """The page.
+
+    Args:
+        table: Makes a table of a head and rows.
+    """
+    names = [
+        f"*{name}*" if pre.composes else f"`{name}`" for name, pre in sorted(PRE_TOKENIZERS.items())
+    ]
+    ends = ", ".join(f"`{name}`" for name in sorted(END_NAMES))
+    parts = [
+        "# Sources",
+        _INTRO,
+        "## GGUF",
+        f"Architectures: {_listed(ARCHITECTURES)}.",
+        "### Keys of the architecture",
+        _fields(table, ARCHITECTURE_KEYS, "{architecture}."),
+        "### Keys of the tokenizer",
+        _fields(table, TOKENIZER_KEYS, "tokenizer."),
+        "### Other keys",
+        _fields(table, GENERAL_KEYS, ""),
+        "### Pre-tokenizers",
+        _PRE_TOKENIZERS,
+        ", ".join(names) + ".",
+        "## Hugging Face",
+        f"Model types: {_listed(HF_ARCHITECTURES)}. Others are exported by optimum.",
+        "### config.json",
+        _fields(table, CONFIG_FIELDS, ""),
+        "### rope_scaling and rope_parameters",
+        _fields(table, ROPE_FIELDS, ""),
+        "## Activations",
+        f"`hidden_act` and `hidden_activation`: {_listed(HF_NAMES)}. In GGUF also "
+        f"{_listed(GGUF_NAMES.keys() - HF_NAMES.keys())}.",
+        "## Ends",
+        _ENDS,
+        f"{ends}.",
+    ]
+    return "\n\n".join(parts)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def _fields(table: Table, fields: Mapping[str, Field], prefix: str) -> str:
+    rows = [
+        [f"`{prefix}{name}`", _treatment(field), field.note]
+        for treatment in Treatment
+        for name, field in sorted(fields.items())
+        if field.treatment is treatment
+    ]
+    return table(["field", "what becomes of it", "note"], rows)
+
+
+def _treatment(field: Field) -> str:
+    if not field.only:
+        return field.treatment.value
+    return f"obeyed by {', '.join(field.only)}; else {field.elsewhere.value}"
