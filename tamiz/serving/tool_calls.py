@@ -86,7 +86,7 @@ class ToolForm:
     def _schema(self, tool: Tool) -> dict[str, Any]:
         return {
             "type": "object",
-            "properties": {"name": {"const": tool.name}, self.arguments: tool.parameters},
+            "properties": {"name": {"const": tool.name}, self.arguments: _closed(tool.parameters)},
             "required": ["name", self.arguments],
             "additionalProperties": False,
         }
@@ -110,6 +110,11 @@ class ToolForm:
                 calls.append(Call(f"call_{secrets.token_hex(12)}", call["name"], written))
             rest = rest[length:].lstrip(" \n;,")
         return calls
+
+
+def _closed(parameters: dict[str, Any]) -> dict[str, Any]:
+    """A schema of arguments that allows no others, unless it says so: small models make some up."""
+    return {"properties": {}, "additionalProperties": False, **parameters}
 
 
 FORMS = (
