@@ -1,7 +1,7 @@
 """ONNX's backend tests through export and default build, beside plain ONNX Runtime.
 
-300 of them are in the default matrix; TAMIZ_BACKEND=all, as `tox -e peers` sets it, runs all. Each
-is tried as it is, and with all inputs but one made constants.
+300 of them are in the default matrix. TAMIZ_BACKEND=all, as `tox -e peers` sets it, runs all: as they
+are, and with all inputs but one made constants.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from tamiz.plugins import Plugins
 
 ALL = os.environ.get("TAMIZ_BACKEND") == "all"
 COUNT = 300
-#: What docs/guides/onnx.md says of models that are refused.
+#: Which numeric input of a case is left, where the others are made constants.
+FORMS = ["as it is", "first input", "last input"]
+#: What docs/guides/from-onnx.md says of models that are refused.
 DOCUMENTED = ("operator Loop", "holds strings, expected numbers")
 
 
@@ -41,7 +43,7 @@ def with_constants(case: Case, kept: int) -> tuple[onnx.ModelProto, dict[str, An
     return model, inputs
 
 
-@pytest.mark.parametrize("form", ["as it is", "first input", "last input"])
+@pytest.mark.parametrize("form", FORMS if ALL else FORMS[:1])
 def test_a_default_build_gives_what_onnxruntime_gives(plugins: Plugins, form: str) -> None:
     ran, wrong = 0, []
     for case in chosen():

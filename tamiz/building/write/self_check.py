@@ -115,8 +115,8 @@ class Reference:
             of the others, and there is no ``kl_mean``.
 
         Raises:
-            DifferentModelError: An output is missing, or differs more than it may.
-            RuntimeError: The built model does not run.
+            DifferentModelError: The built model does not run, lacks an output, or one differs
+                more than it may.
         """
         try:
             session = _session(built)
@@ -125,7 +125,7 @@ class Reference:
             feeds |= _more_states(session, feeds)
             found = _run(session, feeds)
         except Exception as error:
-            raise RuntimeError(f"the built model does not run: {_line(error)}") from error
+            raise DifferentModelError(f"the built model does not run: {_line(error)}") from error
         # Techniques keep states of a sequence in their own way, and passes join them.
         names = [n for n in self.outputs if not n.startswith("present") or n in found]
         if techniques:
