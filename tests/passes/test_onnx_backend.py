@@ -1,7 +1,7 @@
 """ONNX's backend tests through export and default build, beside plain ONNX Runtime.
 
-300 of them are in the default matrix. TAMIZ_BACKEND=all, as `tox -e peers` sets it, runs all: as they
-are, and with all inputs but one made constants.
+300 of them are in the default matrix. TAMIZ_BACKEND=all, as `tox -e peers` sets it, runs all: as
+they are, and with all inputs but one made constants.
 """
 
 from __future__ import annotations

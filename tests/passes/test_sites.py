@@ -236,15 +236,44 @@ REFUSALS = {
     "y = Gemm<beta = 2.0>(x, w, b)": "Gemm has beta = 2.0, expected 1.0.",
     "y = Gemm<transA = 1>(x, w)": "Gemm has transA = 1, expected 0.",
     "c = MatMul(x, w) y = Gemm(x, w, c)": "Gemm adds something else than a constant vector.",
+    "y = Gemm(x, w, one)": "Gemm adds a vector of 1 elements, expected 2.",
 }
 
 
 @pytest.mark.parametrize("body", REFUSALS)
 def test_what_is_no_site_says_why(body: str) -> None:
     constants = """, float[1, 4, 2] batch = {1, 2, 3, 4, 5, 6, 7, 8},
-        double[4, 2] wide = {1, 2, 3, 4, 5, 6, 7, 8}"""
+        double[4, 2] wide = {1, 2, 3, 4, 5, 6, 7, 8}, float[1] one = {1}"""
     notes = find_sites(graph(body, constants))[1]
     assert [note.reason for note in notes] == [REFUSALS[body]]
+
+
+OF_ANOTHER_TOOL = {
+    "q = DequantizeLinear(w8, scale) y = MatMul(x, q)": "Its weight comes from DequantizeLinear",
+    "q = DequantizeLinear(v8, scale) t = Transpose(q) y = MatMul(x, t)": "Its weight comes from",
+    "i = Cast<to = 2>(x) y = MatMulInteger(i, w8)": "MatMulInteger has a weight",
+    "y = com.microsoft.MatMulNBits(x, w8)": "MatMulNBits has a weight",
+    "y = com.microsoft.DynamicQuantizeMatMul(x, w8)": "DynamicQuantizeMatMul has a weight",
+    "y = com.microsoft.GatherBlockQuantized(w8, x)": "GatherBlockQuantized has a weight",
+}
+
+
+@pytest.mark.parametrize("body", OF_ANOTHER_TOOL)
+def test_a_weight_that_another_tool_quantised_is_noted(body: str) -> None:
+    constants = """, uint8[4, 2] w8 = {1, 2, 3, 4, 5, 6, 7, 8}, float scale = {2},
+        uint8[2, 4] v8 = {1, 2, 3, 4, 5, 6, 7, 8}"""
+    sites, (note,) = find_sites(graph(body, constants))
+    assert not sites
+    assert note.reason.startswith(OF_ANOTHER_TOOL[body])
+    assert "that another tool quantised, and stays as it is" in note.reason
+
+
+def test_a_weight_that_a_run_can_set_is_no_site() -> None:
+    model = graph("y = MatMul(x, w)")
+    model.graph.inputs.append(model.graph.initializers["w"])
+    sites, (note,) = find_sites(model)
+    assert not sites
+    assert note.reason == "The weight w is an input of the graph, so a run may set it."
 
 
 def test_both_projections_of_a_feed_forward_read_the_same_width() -> None:
