@@ -60,8 +60,8 @@ def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
     mask = graph.input(MASK_INPUT)
     assert mask is not None  # without it, the mask would not have been proved
     positions = graph.input(POSITION_INPUT) or counted_positions(model, mask)
-    frequency = None
-    if parameters.inverse_frequency is not None:
+    frequency = parameters.chosen_frequency
+    if frequency is None and parameters.inverse_frequency is not None:
         frequency = _table(graph, parameters.inverse_frequency)
     at = region.output.producer()
     assert at is not None

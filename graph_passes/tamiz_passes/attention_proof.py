@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from tamiz_passes.attention_region import Factor, Mask, Region, table_of, width
 from tamiz_passes.probe import POSITION_INPUT, Case, Probe, form, integers_behind
-from tamiz_passes.values import Refusal, operands
+from tamiz_passes.values import Refusal, operands, producer
 
 #: Scores are masked by anything below this (exporters use −inf or float32's lowest).
 _MASKED = -1e4
@@ -28,7 +28,12 @@ _TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Parameters:
-    """Attributes of tamiz.Attention and its frequencies; see the op's declaration."""
+    """Attributes of tamiz.Attention and its frequencies; see the op's declaration.
+
+    Attributes:
+        chosen_frequency: Frequencies that each run chooses (longrope); None where they are
+            constant.
+    """
 
     num_heads: int
     kv_heads: int
@@ -37,6 +42,7 @@ class Parameters:
     inverse_frequency: np.ndarray | None
     window: int = 0
     softcap: float = 0.0
+    chosen_frequency: ir.Value | None = None
 
     def attributes(self) -> dict[str, int | float]:
         """The attributes of the op that differ from its defaults."""
@@ -110,6 +116,18 @@ _GIVEN = (_at([0, 1, 2, 3, 17, 100, 1023, 5000, 20000, 100000]), _at(list(range(
 _COUNTED = (_at(list(range(10))), _at(list(range(4000, 4010)), past=4000))
 
 
+def _chosen(angles: list[ir.Value]) -> ir.Value | None:
+    """The frequencies of all angles where a run chooses them; None where they are constant."""
+    found = set[ir.Value]()
+    for angle in angles:
+        joined = producer(angle, "Concat")
+        product = producer(operands(joined)[0] if joined is not None else angle, "Mul")
+        for factor in operands(product) if product is not None else ():
+            if producer(factor, "Where") is not None:
+                found.add(factor)
+    return found.pop() if len(found) == 1 else None
+
+
 class _Proof:
     def __init__(self, model: ir.Model, region: Region) -> None:
         self.region = region
@@ -118,7 +136,9 @@ class _Proof:
         self.tables = [v for r in region.rotations for v in (r.cos, r.sin)]
         nodes = [table_of(v, op) for v, op in zip(self.tables, ("Cos", "Sin") * 2, strict=False)]
         self.angles = [operands(node)[0] for node in nodes]
+        self.chosen = _chosen(self.angles)
         watched = [
+            *([self.chosen] if self.chosen is not None else []),
             *(mask.value for mask in region.masks),
             *(value for value, _ in (*region.factors, *(region.cap or []))),
             *self.tables,
@@ -134,7 +154,9 @@ class _Proof:
         frequency, factor = self.rotary() if self.tables else (None, 1.0)
         cap = self.softcap()
         scale = self.scale(cap or 1.0)
-        found = Parameters(self.heads, self.kv_heads, scale, factor, frequency, window, cap)
+        found = Parameters(
+            self.heads, self.kv_heads, scale, factor, frequency, window, cap, self.chosen
+        )
         for case in _CASES:
             self.check_results(found, case.counted() if self.counts else case)
         return found
@@ -200,7 +222,9 @@ class _Proof:
             arrays = [array.reshape(case.length, -1) for array in arrays]
             tables, angles = arrays[: len(self.tables)], arrays[len(self.tables) :]
             half = tables[0].shape[1] // 2
-            if not frequency.size:
+            if self.chosen is not None:
+                frequency, factor = self.run([self.chosen], case)[0][0], float(tables[0][0, 0])
+            elif not frequency.size:
                 frequency, factor = angles[0][1, :half].copy(), float(tables[0][0, 0])
             angle = case.positions[0, :, None].astype(np.float32) * frequency
             if not all(np.allclose(a[:, :half], angle, rtol=1e-6, atol=0) for a in angles):
@@ -248,9 +272,12 @@ class _Proof:
         found, inputs = self.run(
             self.results, case, lambda shape: size * random.standard_normal(shape, np.float32)
         )
+        frequency = parameters.inverse_frequency
+        if self.chosen is not None:
+            frequency = self.run([self.chosen], case)[0][0]
         expected = reference.run(
             "Attention",
-            [*inputs, case.mask, case.positions, parameters.inverse_frequency],
+            [*inputs, case.mask, case.positions, frequency],
             **parameters.attributes(),
         )
         sees = _visible(case, parameters.window).any(-1)

@@ -83,16 +83,25 @@ def _power_of_two(sizes: NDArray[np.float32]) -> NDArray[np.float32]:
 def _keys(model: ir.Model, nodes: list[ir.Node]) -> list[NDArray[np.float32]]:
     """Rotated keys ``[tokens, KV heads, head size]`` of the nodes for random tokens."""
     wanted = [input_of(node, port) for node in nodes for port in ("k", "position_ids")]
-    found = _run(model, [value.name or "" for value in wanted if value is not None])
+    frequencies = [input_of(node, "inverse_frequency") for node in nodes]
+    chosen = [value for value in frequencies if value is not None and value.const_value is None]
+    names = [value.name or "" for value in (*wanted, *chosen) if value is not None]
+    found = dict(zip(names, _run(model, names), strict=True))
     keys = []
-    for node, k, positions in zip(nodes, found[::2], found[1::2], strict=True):
+    for node, frequency in zip(nodes, frequencies, strict=True):
+        k, positions = (found[_name(node, port)] for port in ("k", "position_ids"))
         split = k.reshape(1, _TOKENS, attribute_of(node, "kv_heads"), -1)
-        frequency = input_of(node, "inverse_frequency")
-        if frequency is not None and frequency.const_value is not None:
-            turns = frequency.const_value.numpy()
+        if frequency is not None:
+            constant = frequency.const_value
+            turns = found[frequency.name or ""] if constant is None else constant.numpy()
             split = rotate(split, positions, turns, attribute_of(node, "rotary_scale"))
         keys.append(split[0].astype(np.float32))
     return keys
+
+
+def _name(node: ir.Node, port: str) -> str:
+    value = input_of(node, port)
+    return "" if value is None else value.name or ""
 
 
 def _run(model: ir.Model, names: list[str]) -> list[Any]:
