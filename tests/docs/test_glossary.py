@@ -9,9 +9,9 @@ from kit.rooms import ROOT
 CONCEPTS = ROOT / "docs" / "concepts.md"
 #: Words in names of classes that need no definition: plain English, or of the field.
 PLAIN = {
-    "access", "autotune", "config", "cost", "editor", "error", "exporter", "graph", "kind",
-    "linear", "mode", "note", "part", "pass", "phase", "resource", "sensitivity", "standing",
-    "state", "statistics", "strength", "tamiz",
+    "access", "autotune", "claims", "config", "cost", "editor", "error", "exporter", "graph",
+    "identity", "kind", "linear", "mode", "note", "offline", "part", "pass", "phase", "planning",
+    "resource", "sensitivity", "standing", "state", "statistics", "strength", "tamiz", "where",
 }  # fmt: skip
 
 
