@@ -33,7 +33,7 @@ def test_bits_depend_neither_on_rows_nor_on_the_instruction_set(format, n, k) ->
     packed = formats.pack_blocks(format, random_blocks(format, n, k, 3, plain=True), k)
     x, bias = random(300, k), random(n, seed=2)
     attributes = {"format": format.name, "n": n, "k": k, "activation_bits": 8}
-    expected = product(x[:17], packed, bias, "portable", **attributes)
+    expected = product(x[:17], packed, bias, "scalar", **attributes)
     whole = product(x, packed, bias, **attributes)
     for isa in ISAS:
         for rows in (1, 7, 16, 17):

@@ -1,22 +1,88 @@
 #include "kernels/dispatch.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 #if defined(__linux__)
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 namespace tamiz {
+
+#define TAMIZ_LEVEL(name)     \
+  namespace name {            \
+  extern const Kernels level; \
+  }
+#if defined(__x86_64__)
+TAMIZ_LEVEL(amx)
+TAMIZ_LEVEL(avx512)
+TAMIZ_LEVEL(avx512vnni)
+TAMIZ_LEVEL(avx512base)
+TAMIZ_LEVEL(avxvnni)
+TAMIZ_LEVEL(avx2)
+#endif
+#if defined(__aarch64__)
+TAMIZ_LEVEL(i8mm)
+TAMIZ_LEVEL(dotprod)
+TAMIZ_LEVEL(neon)
+#else
+TAMIZ_LEVEL(portable)
+#endif
+TAMIZ_LEVEL(scalar)
+#undef TAMIZ_LEVEL
+
 namespace {
 
-struct Target {
+using Features = std::vector<std::string>;
+
+struct Level {
   const Kernels* kernels;
-  bool runnable;
+  Features needs;
 };
+
+Features operator+(Features a, const Features& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// All levels that are compiled in, best first.
+std::vector<Level> levels() {
+#if defined(__x86_64__)
+  const Features avx2 = {"avx2", "fma", "f16c", "bmi2"};
+  const Features base = avx2 + Features{"avx512f", "avx512bw", "avx512vl", "avx512dq"};
+  const Features vnni = base + Features{"avx512vnni"};
+  const Features vbmi = vnni + Features{"avx512vbmi", "avx512vbmi2", "avx512vpopcntdq"};
+  return {{&amx::level, vbmi + Features{"amx-int8"}},
+          {&avx512::level, vbmi},
+          {&avx512vnni::level, vnni},
+          {&avx512base::level, base},
+          {&avxvnni::level, avx2 + Features{"avxvnni"}},
+          {&avx2::level, avx2},
+          {&portable::level, {}},
+          {&scalar::level, {}}};
+#elif defined(__aarch64__)
+  return {{&i8mm::level, {"dotprod", "i8mm"}},
+          {&dotprod::level, {"dotprod"}},
+          {&neon::level, {}},
+          {&scalar::level, {}}};
+#else
+  return {{&portable::level, {}}, {&scalar::level, {}}};
+#endif
+}
+
+bool runnable(const Level& level) {
+  const auto features = cpu_features();
+  return std::all_of(level.needs.begin(), level.needs.end(), [&](const std::string& name) {
+    return std::find(features.begin(), features.end(), std::pair(name, true)) != features.end();
+  });
+}
 
 #if defined(__x86_64__)
 /// Whether the processor multiplies tiles of bytes, and Linux lets this process use them: it wants
@@ -37,25 +103,29 @@ bool amx_permitted() {
   return false;
 #endif
 }
-#endif
 
-std::vector<Target> targets() {
-  std::vector<Target> all;
-#if defined(__x86_64__)
-  bool avx2 = true;
-  bool avx512 = true;
-  for (const auto& [name, present] : cpu_features()) {
-    const bool wide = name.rfind("avx512", 0) == 0, tiles = name.rfind("amx", 0) == 0;
-    avx512 = avx512 && (tiles || present);
-    avx2 = avx2 && (wide || tiles || present);
-  }
-  all.push_back({&kernels_amx, avx512 && amx_permitted()});
-  all.push_back({&kernels_avx512, avx512});
-  all.push_back({&kernels_avx2, avx2});
-#endif
-  all.push_back({&kernels_portable, true});
-  return all;
+/// Not every compiler's __builtin_cpu_supports knows it.
+bool has_avx_vnni() {
+  constexpr unsigned kAvxVnni = 1u << 4;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) &&
+         (eax & kAvxVnni);
 }
+#elif defined(__aarch64__)
+/// A feature by its bit in HWCAP or HWCAP2, or its name on macOS.
+bool has_feature([[maybe_unused]] unsigned long type, [[maybe_unused]] unsigned long bit,
+                 [[maybe_unused]] const char* name) {
+#if defined(__linux__)
+  return getauxval(type) & bit;
+#elif defined(__APPLE__)
+  int present = 0;
+  size_t size = sizeof present;
+  return sysctlbyname(name, &present, &size, nullptr, 0) == 0 && present;
+#else
+  return false;
+#endif
+}
+#endif
 
 }  // namespace
 
@@ -67,6 +137,7 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
       {"fma", __builtin_cpu_supports("fma")},
       {"f16c", __builtin_cpu_supports("f16c")},
       {"bmi2", __builtin_cpu_supports("bmi2")},
+      {"avxvnni", has_avx_vnni()},
       {"avx512f", __builtin_cpu_supports("avx512f")},
       {"avx512bw", __builtin_cpu_supports("avx512bw")},
       {"avx512vl", __builtin_cpu_supports("avx512vl")},
@@ -77,6 +148,10 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
       {"avx512vpopcntdq", __builtin_cpu_supports("avx512vpopcntdq")},
       {"amx-int8", amx_permitted()},
   };
+#elif defined(__aarch64__)
+  constexpr unsigned long kHwcap = 16, kHwcap2 = 26;  // AT_HWCAP, AT_HWCAP2
+  return {{"dotprod", has_feature(kHwcap, 1ul << 20, "hw.optional.arm.FEAT_DotProd")},
+          {"i8mm", has_feature(kHwcap2, 1ul << 13, "hw.optional.arm.FEAT_I8MM")}};
 #else
   return {};
 #endif
@@ -84,8 +159,8 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
 
 std::vector<std::string> runnable_isas() {
   std::vector<std::string> names;
-  for (const Target& target : targets()) {
-    if (target.runnable) names.push_back(target.kernels->isa);
+  for (const Level& level : levels()) {
+    if (runnable(level)) names.push_back(level.kernels->isa);
   }
   return names;
 }
@@ -96,13 +171,13 @@ const Kernels& kernels(const char* isa) {
   const std::string name = given ? isa : environment ? environment : "";
   const std::string source = given ? "isa" : "TAMIZ_ISA";
   std::string known;
-  for (const Target& target : targets()) {
-    if (name.empty() && target.runnable) return *target.kernels;
-    if (name == target.kernels->isa) {
-      if (target.runnable) return *target.kernels;
+  for (const Level& level : levels()) {
+    if (name.empty() && runnable(level)) return *level.kernels;
+    if (name == level.kernels->isa) {
+      if (runnable(level)) return *level.kernels;
       throw Error(source + " names " + name + ", which this CPU does not have.");
     }
-    known += (known.empty() ? "" : ", ") + std::string(target.kernels->isa);
+    known += (known.empty() ? "" : ", ") + std::string(level.kernels->isa);
   }
   throw Error(source + " is '" + name + "', expected one of: " + known + ".");
 }

@@ -1,4 +1,4 @@
-// Which instruction sets this machine runs and which one is used.
+// Which levels of instructions this machine runs and which one is used.
 #pragma once
 
 #include <string>
@@ -10,12 +10,13 @@
 
 namespace tamiz {
 
-/// The kernels of one instruction set: `amx`, `avx512`, `avx2` or `portable`. Null or empty selects
-/// the environment variable TAMIZ_ISA and, where that is not set, for the best this machine runs.
-/// Throws Error when the name is unknown or the machine lacks it.
+/// The kernels of one level of instructions: on x86-64 `amx`, `avx512`, `avx512vnni`, `avx512base`,
+/// `avxvnni`, `avx2` or `portable`, on ARM `i8mm`, `dotprod` or `neon`, anywhere `scalar`. Null or
+/// empty selects the environment variable TAMIZ_ISA and, where that is not set, the best this
+/// machine runs. Throws Error when the name is unknown or the machine lacks it.
 TAMIZ_API const Kernels& kernels(const char* isa);
 
-/// The instruction sets compiled in and runnable here, best first.
+/// The levels compiled in and runnable here, best first.
 TAMIZ_API std::vector<std::string> runnable_isas();
 
 /// The features that the choice looks at, and whether this machine has them.

@@ -1,4 +1,4 @@
-// One table of kernels an instruction set. Included by the target_*.cc files: no STL here.
+// One table of kernels a level of instructions. Included by kernels/level.cc: no STL here.
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -37,12 +37,5 @@ struct Kernels {
   TernaryKernels ternary;
   PopcountKernels popcount;
 };
-
-extern const Kernels kernels_portable;
-#if defined(__x86_64__)
-extern const Kernels kernels_avx2;
-extern const Kernels kernels_avx512;
-extern const Kernels kernels_amx;
-#endif
 
 }  // namespace tamiz

@@ -32,10 +32,23 @@ int main(int count, char** names) {
     void (*run)();
   };
   const std::vector<Test> tests = {
-      {"packing", "portable", test_packing}, {"products", "portable", test_products},
-      {"team", "portable", test_team},       {"simd_portable", "portable", test_simd_portable},
+      {"packing", "scalar", test_packing},
+      {"products", "scalar", test_products},
+      {"team", "scalar", test_team},
+      {"simd_scalar", "scalar", tamiz::scalar::test_simd},
 #if defined(__x86_64__)
-      {"simd_avx2", "avx2", test_simd_avx2}, {"simd_avx512", "avx512", test_simd_avx512},
+      {"simd_avx2", "avx2", tamiz::avx2::test_simd},
+      {"simd_avxvnni", "avxvnni", tamiz::avxvnni::test_simd},
+      {"simd_avx512base", "avx512base", tamiz::avx512base::test_simd},
+      {"simd_avx512vnni", "avx512vnni", tamiz::avx512vnni::test_simd},
+      {"simd_avx512", "avx512", tamiz::avx512::test_simd},
+#endif
+#if defined(__aarch64__)
+      {"simd_neon", "neon", tamiz::neon::test_simd},
+      {"simd_dotprod", "dotprod", tamiz::dotprod::test_simd},
+      {"simd_i8mm", "i8mm", tamiz::i8mm::test_simd},
+#else
+      {"simd_portable", "portable", tamiz::portable::test_simd},
 #endif
   };
   const std::vector<std::string> isas = tamiz::runnable_isas();

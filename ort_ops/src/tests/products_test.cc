@@ -101,7 +101,7 @@ void test_case(const Case& c) {
   std::vector<float> x(static_cast<size_t>(c.rows * c.k)), bias(static_cast<size_t>(c.n));
   for (float& value : x) value = normal(random);
   for (float& value : bias) value = normal(random);
-  const std::vector<float> expected = multiply(c, weight, x, bias, kernels("portable"));
+  const std::vector<float> expected = multiply(c, weight, x, bias, kernels("scalar"));
   for (int64_t r = 0; r < c.rows; ++r) {
     for (int64_t o = 0; o < c.n; ++o) {
       double sum = bias[o], size = std::abs(bias[o]);

@@ -1,5 +1,5 @@
 // The vectors of simd/simd.h and simd/simd_int.h against plain loops. CMake compiles this file once
-// per instruction set, with TAMIZ_AVX512, TAMIZ_AVX2 or TAMIZ_PORTABLE defined.
+// per level (simd/target.h).
 #include "simd/simd.h"
 
 #include <math.h>
@@ -14,7 +14,12 @@ namespace tamiz {
 namespace TAMIZ_TARGET {
 namespace {
 
-constexpr int kMost = 16;  // lanes of any instruction set
+constexpr int kMost = 16;  // lanes of any level
+#if defined(TAMIZ_DOT_SIGNED)
+[[maybe_unused]] constexpr int kMostByte = 127;
+#else
+[[maybe_unused]] constexpr int kMostByte = 255;
+#endif
 
 const float kValues[kMost] = {1.5f,  -2.25f, 0.0f,   -0.0f, 3e5f,   -7e-3f, 0.5f,  2.5f,
                               -1.5f, 100.0f, -0.25f, 9.75f, -64.0f, 1e-20f, 31.0f, -8.5f};
@@ -43,8 +48,8 @@ void test_floats(const float* a, const float* b) {
   CHECK_LANES(min(x, y), a[i] < b[i] ? a[i] : b[i], "min");
   CHECK_LANES(round(x), rintf(a[i]), "round");
   CHECK_LANES(select_le(x, y, x, broadcast(5.0f)), a[i] <= b[i] ? a[i] : 5.0f, "select_le");
-#if !defined(TAMIZ_PORTABLE)  // which adds after rounding the product, and lacks the others
   CHECK_LANES(fma(x, y, broadcast(1.0f)), fmaf(a[i], b[i], 1.0f), "fma");
+#if defined(TAMIZ_VECTORS)
   CHECK_LANES(abs(x), fabsf(a[i]), "abs");
   CHECK_LANES(floor(x), floorf(a[i]), "floor");
   CHECK_LANES(times_power_of_two(x, broadcast(-3.0f)), ldexpf(a[i], -3), "times_power_of_two");
@@ -57,6 +62,29 @@ void test_floats(const float* a, const float* b) {
   }
   CHECK(largest(x) == top, "largest");
   CHECK(fabsf(sum(x) - total) <= size * 1e-6f, "sum");
+}
+
+/// Products and sums that are close to the middle of two floats, or no floats of full precision.
+void test_fma() {
+  uint32_t state = 1;
+  const auto next = [&](uint32_t exponents) {
+    state = state * 1664525 + 1013904223;
+    const uint32_t bits = (state & 0x80000000u) |
+                          (127 - exponents / 2 + (state >> 8) % exponents) << 23 |
+                          (state >> 9 & 0x7ff) << (state >> 28);
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+  };
+  for (int round = 0; round < 20000; ++round) {
+    float a[kLanes], b[kLanes], c[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      a[i] = next(8);
+      b[i] = next(round % 2 ? 8 : 240);
+      c[i] = next(60);
+    }
+    CHECK_LANES(fma(load(a), load(b), load(c)), fmaf(a[i], b[i], c[i]), "fma of any floats");
+  }
 }
 
 void test_partial() {
@@ -166,7 +194,7 @@ void test_words() {
   for (int i = 0; i < kBytes; ++i) ints[i] = i * 1021 - 32767;
   for (int v = 0; v < 4; ++v) words[v] = load_ints(ints + v * kLanes);
   const Bytes p = pattern(7), q = pattern(13);
-#if defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
   int16_t pairs[kBytes];
   pair_words(words, reinterpret_cast<int32_t*>(pairs));
   constexpr int kOrder[] = {0, 2, 1, 3};
@@ -177,11 +205,13 @@ void test_words() {
              (p.bytes[4 * i] & 0xffff) | p.bytes[4 * i + 2] * 65536, "even bytes as words");
   CHECK_INTS(signed_words_right<8>(load_ints(p.bytes)),
              (p.bytes[4 * i + 1] & 0xffff) | p.bytes[4 * i + 3] * 65536, "odd bytes as words");
-#else
+#endif
+#if defined(TAMIZ_DOT) || defined(TAMIZ_SCALAR)
   uint8_t low[kBytes];
   for (int v = 0; v < 4; ++v) store_low_bytes(low + v * kLanes, words[v]);
   for (int i = 0; i < kBytes; ++i) CHECK(low[i] == (ints[i] & 255), "store_low_bytes");
-  const auto* const u = reinterpret_cast<const uint8_t*>(p.bytes);
+  uint8_t u[4 * kMost];
+  for (int i = 0; i < 4 * kMost; ++i) u[i] = static_cast<uint8_t>(p.bytes[i]) & kMostByte;
   const int8_t* const v = q.bytes;
   CHECK_INTS(dot_quads(all_ints(5), load_ints(u), load_ints(v)),
              5 + u[4 * i] * v[4 * i] + u[4 * i + 1] * v[4 * i + 1] + u[4 * i + 2] * v[4 * i + 2] +
@@ -198,7 +228,7 @@ void test_words() {
   CHECK_INTS(to_ints(load(kValues)), static_cast<int32_t>(lrintf(kValues[i])), "to_ints");
 }
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 void test_ints() {
   const Bytes p = pattern(7), q = pattern(13);
@@ -228,6 +258,15 @@ void test_ints() {
   CHECK_INTS(wide_words(bytes), static_cast<uint16_t>(u[i]), "wide_words");
   CHECK_LANES(keep_lanes(load(kValues), 0x5a5a), (0x5a5a >> i & 1 ? kValues[i] : 0.0f),
               "keep_lanes");
+  const float odd[kMost] = {1.9f,    -1.9f,  32767.0f, 40000.0f, -40000.0f, NAN,
+                            0x1p31f, -1e30f, INFINITY, 0x1p30f,  -0.5f,     7.0f,
+                            1e30f,   -7.5f,  NAN,      2e9f};
+  const int16_t cut[kMost] = {1,      -1,    32767, 32767, -32768, -32768, -32768, -32768,
+                              -32768, 32767, 0,     7,     -32768, -7,     -32768, 32767};
+  int16_t words[kMost];
+  asm volatile("" ::"r"(odd) : "memory");  // GCC would convert these itself, and otherwise
+  store_as_words(words, load(odd));
+  for (int i = 0; i < kLanes; ++i) CHECK(words[i] == cut[i], "store_as_words");
   CHECK_LANES(bytes_to_float(p.bytes), static_cast<float>(p.bytes[i]), "bytes_to_float");
 }
 
@@ -237,9 +276,12 @@ void test_ints() {}
 
 #endif
 
-void test_all() {
+}  // namespace
+
+void test_simd() {
   test_floats(kValues, kOthers);
   test_floats(kOthers, kValues);
+  test_fma();
   test_partial();
   test_functions();
   test_sums_of_lanes();
@@ -247,18 +289,5 @@ void test_all() {
   test_ints();
 }
 
-}  // namespace
 }  // namespace TAMIZ_TARGET
-
-namespace test {
-
-#if defined(TAMIZ_AVX512)
-void test_simd_avx512() { avx512::test_all(); }
-#elif defined(TAMIZ_AVX2)
-void test_simd_avx2() { avx2::test_all(); }
-#else
-void test_simd_portable() { portable::test_all(); }
-#endif
-
-}  // namespace test
 }  // namespace tamiz

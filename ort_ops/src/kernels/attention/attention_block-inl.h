@@ -31,9 +31,9 @@ struct Join {
     before = exp(all_m - top);
     range = exp(m - top);
     all_m = top;
-    all_s = fma(all_s, before, range * s);
+    all_s = multiply_add(all_s, before, range * s);
   }
-  Vec operator()(Vec all, Vec y) const { return fma(all, before, range * y); }
+  Vec operator()(Vec all, Vec y) const { return multiply_add(all, before, range * y); }
 
   /// Of one row, whose numbers are in all lanes.
   void rows(const float* y, int64_t dim, float* all) const {

@@ -11,7 +11,7 @@
 //
 //   w = 256 h + l - 32768,  0 <= h, l < 256       w.q = 256 h.q + l.q - 32768 sum_d q_d
 //
-// With AVX2 a panel has words, in pairs of elements 0 and 2, and 1 and 3, of every four: a shift of
+// Elsewhere a panel has words, in pairs of elements 0 and 2, and 1 and 3, of every four: a shift of
 // four bytes gives each pair. The integers that come out are the same.
 #pragma once
 
@@ -26,7 +26,7 @@ constexpr int kQueryOffset = 32768;
 static_assert(kMostRoundedDim * 127LL * kQueryOffset <= INT32_MAX, "else a score would overflow");
 static_assert(kBlockKeys * 127LL * 255 <= INT32_MAX, "else a sum of values would overflow");
 
-#if defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS) && !defined(TAMIZ_DOT_UNSIGNED)
 
 constexpr int kPacked = 2, kQueryPlanes = 1;  // elements of an integer; see above
 

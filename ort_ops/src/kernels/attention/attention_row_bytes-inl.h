@@ -74,7 +74,8 @@ struct ByteValues {
       const Vec rescale = broadcast(w.rescale[row + r]);
       const Vec unit = broadcast(w.weight_unit[row + r]);
       for (int i = 0; i < V; ++i) {
-        store(y + i * kLanes, fma(load(y + i * kLanes), rescale, to_float(dot[r][i]) * unit));
+        store(y + i * kLanes,
+              multiply_add(load(y + i * kLanes), rescale, to_float(dot[r][i]) * unit));
       }
     }
   }

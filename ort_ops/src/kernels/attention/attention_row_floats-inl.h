@@ -35,14 +35,14 @@ struct FloatScores {
     for (int64_t d = 0; d < whole; d += kLanes) {
       for (int j = 0; j < kQuad; ++j) {
         const Vec x = load(k[j] + d);
-        for (int r = 0; r < R; ++r) dot[r][j] = fma(load(q + r * a.dim + d), x, dot[r][j]);
+        for (int r = 0; r < R; ++r) dot[r][j] = multiply_add(load(q + r * a.dim + d), x, dot[r][j]);
       }
     }
     const int64_t rest = a.dim - whole;
     for (int j = 0; j < kQuad && rest; ++j) {
       const Vec x = load_partial(k[j] + whole, rest);
       for (int r = 0; r < R; ++r) {
-        dot[r][j] = fma(load_partial(q + r * a.dim + whole, rest), x, dot[r][j]);
+        dot[r][j] = multiply_add(load_partial(q + r * a.dim + whole, rest), x, dot[r][j]);
       }
     }
   }
@@ -79,7 +79,7 @@ struct FloatValues {
       }
       for (int r = 0; r < R; ++r) {
         const Vec p = broadcast(w.score[row + r][j]);
-        for (int i = 0; i < V; ++i) y[r][i] = fma(p, x[i], y[r][i]);
+        for (int i = 0; i < V; ++i) y[r][i] = multiply_add(p, x[i], y[r][i]);
       }
     }
     for (int r = 0; r < R; ++r) {

@@ -76,7 +76,7 @@ inline void row_softmax(int count, int64_t row, FewRows& w) {
     total = total + p;
   }
   const Vec rescale = exp(broadcast(w.m[row] - m));
-  w.s[row] = first_lane(fma(broadcast(w.s[row]), rescale, broadcast(sum(total))));
+  w.s[row] = first_lane(multiply_add(broadcast(w.s[row]), rescale, broadcast(sum(total))));
   w.rescale[row] = first_lane(rescale);
   w.m[row] = m;
 }

@@ -19,6 +19,9 @@ constexpr int kTileBroadcast = 8;
 #elif defined(TAMIZ_AVX2)
 constexpr int kTileVecs = 3;
 constexpr int kTileBroadcast = 4;
+#elif defined(TAMIZ_HALVES)
+constexpr int kTileVecs = 2;
+constexpr int kTileBroadcast = 4;
 #else
 constexpr int kTileVecs = 16;
 constexpr int kTileBroadcast = 1;
@@ -96,7 +99,7 @@ inline void tile_softmax(int count, const Vec* top, Tile<V>& w) {
   for (int c = 0; c < V; ++c) {
     w.rescale[c] = exp(w.m[c] - top[c]);
     w.m[c] = top[c];
-    w.s[c] = fma(w.s[c], w.rescale[c], total[0][c]);
+    w.s[c] = multiply_add(w.s[c], w.rescale[c], total[0][c]);
   }
 }
 

@@ -112,7 +112,7 @@ struct TileBytes {
     for (int i = 0; i < I; ++i) {
       for (int c = 0; c < V; ++c) {
         float* const y = w.y + (d + i) * w.kRows + c * kLanes;
-        store(y, fma(load(y), w.rescale[c], to_float(dot[i][c]) * w.weight_unit[c]));
+        store(y, multiply_add(load(y), w.rescale[c], to_float(dot[i][c]) * w.weight_unit[c]));
       }
     }
   }

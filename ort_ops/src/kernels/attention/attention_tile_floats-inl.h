@@ -29,7 +29,7 @@ __attribute__((always_inline)) inline void add_chain(const float* q, const float
     for (int c = 0; c < V; ++c) x[c] = load(q + c * kLanes);
     for (int i = 0; i < I; ++i) {
       const Vec y = broadcast(k[i][d]);
-      for (int c = 0; c < V; ++c) dot[i][c] = fma(x[c], y, dot[i][c]);
+      for (int c = 0; c < V; ++c) dot[i][c] = multiply_add(x[c], y, dot[i][c]);
     }
   }
 }
@@ -98,7 +98,7 @@ struct TileFloats {
       for (int c = 0; c < V; ++c) x[c] = load(p + c * kLanes);
       for (int i = 0; i < I; ++i) {
         const Vec e = broadcast(v[i]);
-        for (int c = 0; c < V; ++c) y[i][c] = fma(x[c], e, y[i][c]);
+        for (int c = 0; c < V; ++c) y[i][c] = multiply_add(x[c], e, y[i][c]);
       }
     }
     for (int i = 0; i < I; ++i) {

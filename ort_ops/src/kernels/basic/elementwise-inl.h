@@ -26,13 +26,14 @@ inline float sum_of_squares(const float* x, int64_t count) {
   for (; i + kChains * kLanes <= count; i += kChains * kLanes) {
     for (int j = 0; j < kChains; ++j) {
       const Vec v = load(x + i + j * kLanes);
-      chain[j] = fma(v, v, chain[j]);
+      chain[j] = multiply_add(v, v, chain[j]);
     }
   }
-  for (; i + kLanes <= count; i += kLanes) chain[0] = fma(load(x + i), load(x + i), chain[0]);
+  for (; i + kLanes <= count; i += kLanes)
+    chain[0] = multiply_add(load(x + i), load(x + i), chain[0]);
   if (i < count) {
     const Vec v = load_partial(x + i, count - i);
-    chain[1] = fma(v, v, chain[1]);
+    chain[1] = multiply_add(v, v, chain[1]);
   }
   for (int j = 1; j < kChains; ++j) chain[0] = chain[0] + chain[j];
   return sum(chain[0]);
@@ -74,7 +75,7 @@ inline Vec silu(Vec x) {
 /// x / 2 (1 + tanh(u)), since 1 + tanh(u) = 2 / (1 + exp(-2u)).
 inline Vec gelu(Vec x) {
   const Vec one = broadcast(1.0f);
-  const Vec cubic = fma(broadcast(0.044715f) * x, x * x, x);
+  const Vec cubic = multiply_add(broadcast(0.044715f) * x, x * x, x);
   return x / (one + exp(broadcast(-1.5957691216f) * cubic));
 }
 

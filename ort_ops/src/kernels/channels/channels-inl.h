@@ -12,8 +12,8 @@
 #include "simd/target.h"
 #if defined(TAMIZ_AVX512)
 #include "kernels/channels/channels_avx512-inl.h"
-#elif defined(TAMIZ_AVX2)
-#include "kernels/channels/channels_avx2-inl.h"
+#elif defined(TAMIZ_VECTORS)
+#include "kernels/channels/channels_parts-inl.h"
 #else
 #include "kernels/channels/channels_scalar-inl.h"
 #endif
@@ -26,7 +26,7 @@ namespace TAMIZ_TARGET {
 
 /// Writes a group's active inputs to position `at` of the list; returns how many there are.
 /// `quants`: of every four inputs in the order 0, 2, 1, 3. `records`: of all of the group's inputs.
-#if defined(TAMIZ_AVX512)
+#if defined(TAMIZ_VBMI)
 inline int32_t list_group(const int16_t* quants, const uint32_t* records, const ActiveInputs& to,
                           int64_t at) {
   __m512i q = _mm512_loadu_si512(quants);
@@ -90,7 +90,7 @@ inline int64_t list_channels(const QuantRows& x, int64_t row, bool masked, int s
   return listed;
 }
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 // ---- the product ----
 

@@ -22,11 +22,55 @@ inline int four_bytes(const int8_t* p) {
   return word;
 }
 
+#if defined(TAMIZ_DOT)
 /// sum += products of unsigned bytes with signed ones, four in a lane.
 inline void add_bytes(Ints& sum, Ints a, Ints b) {
   sum = _mm512_dpbusd_epi32(sum, a, b);
   asm("" : "+v"(sum));  // GCC would move the sums of a loop to other registers and back
 }
+#endif
+
+/// The sums of a vector of bytes, four inputs of an output in a lane.
+#if defined(TAMIZ_DOT)
+struct VectorSums {
+  Ints byte_high = all_ints(0), byte_low = all_ints(0);
+  Ints nibble_high = all_ints(0), nibble_low = all_ints(0);
+
+  TAMIZ_ALWAYS_INLINE void add(Ints bytes, Ints high, Ints low) {
+    const Ints nibbles = bits_and(bytes, all_words(0x0f0f));
+    add_bytes(byte_high, bytes, high);
+    add_bytes(byte_low, bytes, low);
+    add_bytes(nibble_high, nibbles, high);
+    add_bytes(nibble_low, nibbles, low);
+  }
+  /// Of the low and of the high nibbles.
+  TAMIZ_ALWAYS_INLINE void finish(Ints& first, Ints& second) const {
+    const Ints bytes = ints_plus(ints_left<8>(byte_high), byte_low);
+    first = ints_plus(ints_left<8>(nibble_high), nibble_low);
+    second = _mm512_srai_epi32(_mm512_sub_epi32(bytes, first), 4);
+  }
+};
+#else
+/// In words, which hold the eight sums of a group: 8 * 2 * 15 * 128 < 2^15.
+struct VectorSums {
+  Ints high[2] = {all_ints(0), all_ints(0)}, low[2] = {all_ints(0), all_ints(0)};
+
+  TAMIZ_ALWAYS_INLINE void add(Ints bytes, Ints x_high, Ints x_low) {
+    for (int i = 0; i < 2; ++i) {
+      const Ints w = bits_and(i ? words_right<4>(bytes) : bytes, all_words(0x0f0f));
+      high[i] = words_plus(high[i], dot_bytes(w, x_high));
+      low[i] = words_plus(low[i], dot_bytes(w, x_low));
+    }
+  }
+  TAMIZ_ALWAYS_INLINE void finish(Ints& first, Ints& second) const {
+    const auto joined = [&](int i) {
+      return dot_pairs(dot_pairs(all_ints(0), low[i], all_words(1)), high[i], all_words(256));
+    };
+    first = joined(0);
+    second = joined(1);
+  }
+};
+#endif
 
 /// A panel of 128 outputs: a record is a vector.
 struct WholePanel {
@@ -73,11 +117,7 @@ template <class P>
 __attribute__((always_inline)) inline void sum_inputs(const uint8_t* panel,
                                                       const ActiveInputs& list, int32_t count,
                                                       Ints (&strips)[8]) {
-  Ints byte_high[4], byte_low[4], nibble_high[4], nibble_low[4];
-#pragma GCC unroll 4
-  for (int q = 0; q < 4; ++q) {
-    byte_high[q] = byte_low[q] = nibble_high[q] = nibble_low[q] = all_ints(0);
-  }
+  VectorSums sums[4];
   const uint32_t* const ahead = list.records + ActiveInputs::kAhead;
   if (P::kInputs < ActiveInputs::kTogether) {  // places that the loop leaves out
     prefetch_records<P>(panel, ahead + list.places(count) - P::kInputs, P::kInputs);
@@ -94,20 +134,10 @@ __attribute__((always_inline)) inline void sum_inputs(const uint8_t* panel,
     const Ints high = P::activations(list.high + i);
     const Ints low = P::activations(list.low + i);
 #pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
-      const Ints nibbles = bits_and(bytes[q], all_words(0x0f0f));
-      add_bytes(byte_high[q], bytes[q], high);
-      add_bytes(byte_low[q], bytes[q], low);
-      add_bytes(nibble_high[q], nibbles, high);
-      add_bytes(nibble_low[q], nibbles, low);
-    }
+    for (int q = 0; q < 4; ++q) sums[q].add(bytes[q], high, low);
   }
 #pragma GCC unroll 4
-  for (int q = 0; q < 4; ++q) {
-    const Ints bytes = ints_plus(ints_left<8>(byte_high[q]), byte_low[q]);
-    strips[2 * q] = ints_plus(ints_left<8>(nibble_high[q]), nibble_low[q]);
-    strips[2 * q + 1] = _mm512_srai_epi32(_mm512_sub_epi32(bytes, strips[2 * q]), 4);
-  }
+  for (int q = 0; q < 4; ++q) sums[q].finish(strips[2 * q], strips[2 * q + 1]);
 }
 
 /// Adds a group, whose active inputs `list` begins with, to y. Inline, as a call would spill the

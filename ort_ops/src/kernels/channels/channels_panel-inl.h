@@ -7,7 +7,7 @@
 #include "kernels/products/matmul-inl.h"
 #include "simd/simd_int.h"
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

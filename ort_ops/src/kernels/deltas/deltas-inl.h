@@ -63,13 +63,13 @@ inline void hash_panel(uint64_t seed, int64_t tile, int64_t group, const int8_t*
 // ---- records ----
 
 /// Spreads the bytes of `packed` over the set bits of `stored`, 0 elsewhere; and a 1 for each.
-#if defined(TAMIZ_AVX512)
+#if defined(TAMIZ_VBMI)
 inline void spread(uint64_t stored, const uint8_t* packed, int8_t* values, int8_t* ones) {
   const __m512i bytes = _mm512_loadu_si512(packed);
   _mm512_store_si512(values, _mm512_maskz_expand_epi8(stored, bytes));
   _mm512_store_si512(ones, _mm512_maskz_set1_epi8(stored, 1));
 }
-#elif defined(TAMIZ_AVX2)
+#elif defined(__BMI2__)
 inline void spread(uint64_t stored, const uint8_t* packed, int8_t* values, int8_t* ones) {
   for (int i = 0; i < 64; i += 8) {
     const uint64_t ones_8 = _pdep_u64(stored >> i & 255, 0x0101010101010101u);
@@ -111,7 +111,7 @@ inline int64_t expand_bits(uint64_t stored, const uint8_t* packed, int64_t left,
 
 /// 16 fp16 numbers.
 inline void load_factors(const uint8_t* halves, float* to) {
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
   for (int o = 0; o < kTile; o += kLanes) store(to + o, load_halves(halves + 2 * o));
 #else
   for (int o = 0; o < kTile; ++o) to[o] = half_to_float(halves + 2 * o);
@@ -160,15 +160,7 @@ inline bool expand(const DeltaRecord& record, int bits, Expanded& to) {
 // ---- products ----
 
 /// y[r][o] += the product of rows and one panel, or one full group.
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
-
-#if defined(TAMIZ_AVX512)
-inline Ints even_bytes(Ints x) { return _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8); }
-inline Ints odd_bytes(Ints x) { return _mm512_srai_epi16(x, 8); }
-#else
-inline Ints even_bytes(Ints x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); }
-inline Ints odd_bytes(Ints x) { return _mm256_srai_epi16(x, 8); }
-#endif
+#if defined(TAMIZ_VECTORS)
 
 /// A BytePanel as `multiply_block` reads a weight.
 struct SignedBytes : PlainGroups<sizeof(BytePanel)> {
@@ -181,7 +173,7 @@ struct SignedBytes : PlainGroups<sizeof(BytePanel)> {
   }
   template <int Pair>
   static Ints words(Ints x) {
-    return Pair == 0 ? even_bytes(x) : odd_bytes(x);
+    return signed_words_right<8>(Pair == 0 ? words_left<8>(x) : x);
   }
   static Vec scales(const uint8_t* panel, int strip) {
     return load(reinterpret_cast<const BytePanel*>(panel)->factors + kLanes * strip);

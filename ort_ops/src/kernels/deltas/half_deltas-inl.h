@@ -64,7 +64,7 @@ inline bool multiply_halves(const DeltaRecord& record, const DeltaArgs& a, float
     for (int64_t i = 0; i < kGroup; ++i) {
       const float x = a.x.scales[at] * static_cast<float>(quants[i / 4 * 4 + kOrder[i % 4]]);
       for (int64_t o = 0; o < kTile; o += kLanes) {
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
         store(y[r] + o, fma(broadcast(x), load(panel.values[i] + o), load(y[r] + o)));
 #else
         y[r][o] = fmaf(x, panel.values[i][o], y[r][o]);

@@ -19,7 +19,7 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 // ---- weights ----
 

@@ -1,10 +1,10 @@
 // y[r,o] += xs[r,g] ws[o,g] (sum_i xq[r,g,i] wq[o,g,i]) + xsum[r,g] wmin[o,g]     quants of 8 bits
 //
 // Some groups of a tile are unpacked to bytes into a panel in the L1 cache, then all rows pass over
-// it. A group of a tile is 8 vectors of quads of inputs for 16 outputs: what VPDPBUSD takes, and a
-// tile of AMX. Scales are applied to the sums of each group.
+// it. A group of a tile is 8 quads of inputs for 16 outputs, 64 bytes each: what VPDPBUSD and SDOT
+// take, and a tile of AMX. Scales are applied to the sums of each group.
 //
-// Only for AVX-512 and AMX (target_avx512_bytes.cc, target_amx_bytes.cc).
+// Only with TAMIZ_DOT and AMX (kernels/level_bytes.cc).
 #pragma once
 
 #include <stdint.h>
@@ -13,16 +13,18 @@
 #include "kernels/products/matmul-inl.h"
 #include "simd/target.h"
 
-#if defined(TAMIZ_AVX512)
+#if defined(TAMIZ_DOT)
 #if defined(TAMIZ_AMX)
 #include "kernels/products/bytes_amx-inl.h"
 #else
-#include "kernels/products/bytes_vnni-inl.h"
+#include "kernels/products/bytes_dot-inl.h"
 #endif
 #include "kernels/products/bytes_panel-inl.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
+
+#if defined(TAMIZ_AVX512)
 
 /// The sums of the first and of the last 16 of 32 signed bytes.
 inline void sum_half_bytes(__m256i bytes, int32_t* first, int32_t* last) {
@@ -33,6 +35,30 @@ inline void sum_half_bytes(__m256i bytes, int32_t* first, int32_t* last) {
   *last = _mm_cvtsi128_si32(_mm256_extracti128_si256(sum, 1));
 }
 
+/// Rounds a group of a row, whose quants go to `to` and their half sums to `first` and `last`.
+inline void quantize_group(const GroupInputs& inputs, Vec inverse, int8_t* to, int32_t* first,
+                           int32_t* last) {
+  const __m256i bytes = _mm256_set_m128i(_mm512_cvtepi32_epi8(to_ints(inputs.v[1] * inverse)),
+                                         _mm512_cvtepi32_epi8(to_ints(inputs.v[0] * inverse)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
+  sum_half_bytes(bytes, first, last);
+}
+
+#else
+
+inline void quantize_group(const GroupInputs& inputs, Vec inverse, int8_t* to, int32_t* first,
+                           int32_t* last) {
+  Ints quants[GroupInputs::kVecs];
+  for (int i = 0; i < GroupInputs::kVecs; ++i) {
+    quants[i] = to_ints(inputs.v[i] * inverse);
+    store_low_bytes(to + i * kLanes, quants[i]);
+  }
+  *first = sum_ints(ints_plus(quants[0], quants[1]));
+  *last = sum_ints(ints_plus(quants[2], quants[3]));
+}
+
+#endif
+
 inline void quantize_rows(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                           const ByteRows& to, int64_t row) {
   const int64_t in_block = row % kByteRows;
@@ -41,12 +67,9 @@ inline void quantize_rows(const float* x, int64_t k, const uint8_t* mask, int64_
     const GroupInputs inputs(x, k, mask, block, g);
     Vec inverse;
     to.scales[at * kByteRows + in_block] = inputs.scale<kLargestByte>(&inverse);
-    const __m256i bytes = _mm256_set_m128i(_mm512_cvtepi32_epi8(to_ints(inputs.v[1] * inverse)),
-                                           _mm512_cvtepi32_epi8(to_ints(inputs.v[0] * inverse)));
     int8_t* const quants = to.quants + (at * kByteRows + in_block) * kGroup;
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(quants), bytes);
     int32_t* const sums = to.half_sums + 2 * at * kByteRows + in_block;
-    sum_half_bytes(bytes, sums, sums + kByteRows);
+    quantize_group(inputs, inverse, quants, sums, sums + kByteRows);
     for (int64_t r = in_block + 1; row + 1 == to.rows && r < kByteRows; ++r) {
       to.scales[at * kByteRows + r] = 0.0f;  // rows that are not there count nothing
     }
@@ -133,11 +156,9 @@ inline void multiply_rows(const MultiplyArgs& a, const ByteRows& x) {
   multiply_panels<Int4>(a, x);
 }
 
+constexpr ByteKernels byte_kernels = {quantize_rows, multiply_rows};
+
 }  // namespace TAMIZ_TARGET
-
-extern const ByteKernels TAMIZ_BYTE_KERNELS;
-const ByteKernels TAMIZ_BYTE_KERNELS = {TAMIZ_TARGET::quantize_rows, TAMIZ_TARGET::multiply_rows};
-
 }  // namespace tamiz
 
 #endif

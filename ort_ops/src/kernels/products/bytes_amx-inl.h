@@ -14,8 +14,6 @@
 
 #if defined(TAMIZ_AMX)
 
-#define TAMIZ_BYTE_KERNELS byte_kernels_amx
-
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
@@ -83,7 +81,7 @@ inline void sum_one(const uint8_t* weight, const int8_t* quants, int32_t* sums) 
 /// total[r] += what the sums of a part of group number `at` of the rows stand for.
 template <class W, int Part = 0>
 __attribute__((always_inline)) inline void add_sums(Vec (&total)[kByteRows], const int32_t* sums,
-                                                    const float (&factors)[W::kParts][2][kTile],
+                                                    const float (&factors)[W::kParts][2][kLanes],
                                                     const ByteRows& x, int64_t at) {
   if constexpr (Part < W::kParts) {
     const float* const scales = x.scales + at * kByteRows;
@@ -130,7 +128,7 @@ inline void add_block(const BytePanel<W>* panel, const ByteRows& x, int64_t at, 
   for (int64_t g = 0; g < groups; g += kStep) {
     if (g + kStep < groups) sum(g + kStep);
     for (int64_t i = 0; i < least(kStep, groups - g); ++i) {
-      add_sums<W>(total, sums[g / kStep % 2] + i * kGroupSums, panel->factors[g + i], x,
+      add_sums<W>(total, sums[g / kStep % 2] + i * kGroupSums, panel->factors[g + i][0], x,
                   at + g + i);
     }
   }

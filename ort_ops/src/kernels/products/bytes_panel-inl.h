@@ -1,5 +1,5 @@
-// Groups of a tile as bytes, 8 vectors of quads of inputs, and their scales and minima as floats.
-// Only for AVX-512 and AMX.
+// Groups of a tile as bytes, 8 times 64 bytes of quads of inputs, and their scales and minima as
+// floats. Only with TAMIZ_DOT and AMX.
 #pragma once
 
 #include <stdint.h>
@@ -7,35 +7,49 @@
 #include "kernels/products/matmul-inl.h"
 #include "simd/target.h"
 
-#if defined(TAMIZ_AVX512)
+#if defined(TAMIZ_DOT)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
 #if defined(TAMIZ_AMX)
-constexpr bool kSignedBytes = true;
-constexpr int kPanelTiles = 1;
+constexpr int kPanelTiles = 1;  // signed bytes
 constexpr int64_t kPanelGroups = 16;
 #else
-constexpr bool kSignedBytes = false;  // as VPDPBUSD takes them: W::kOffset too large
-constexpr int kPanelTiles = 4;
+constexpr int kPanelTiles = kStrips == 1 ? 4 : 1;  // kByteOffset<W> too large
 constexpr int64_t kPanelGroups = 8;
 #endif
 
+/// A strip of a group, whose quads are 64 bytes apart.
+#if defined(TAMIZ_AMX)
 template <class W, int Quad = 0>
 inline void unpack_quads(Ints raw, uint8_t* to) {
   if constexpr (Quad < 8 / W::kVectors) {
     const Ints bytes = W::template bytes<Quad>(raw);
-    constexpr int kOffset = kSignedBytes ? W::kOffset : 0;
+    constexpr int kOffset = W::kOffset;
     store_ints(to + 64 * Quad, kOffset ? bytes_minus(bytes, all_words(kOffset * 0x0101)) : bytes);
     unpack_quads<W, Quad + 1>(raw, to);
   }
 }
+template <class W>
+TAMIZ_ALWAYS_INLINE void unpack_quads(const uint8_t* group, int strip, uint8_t* to) {
+#pragma GCC unroll 8
+  for (int v = 0; v < W::kVectors; ++v) {
+    unpack_quads<W>(W::vector(group, strip, v), to + v * (8 / W::kVectors) * 64);
+  }
+}
+#else
+template <class W>
+TAMIZ_ALWAYS_INLINE void unpack_quads(const uint8_t* group, int strip, uint8_t* to) {
+#pragma GCC unroll 8
+  for (int q = 0; q < 8; q += 2) store_quads<W>(group, strip, q, to + 64 * q, 64);
+}
+#endif
 
 template <class W>
 struct BytePanel {
   uint8_t quants[kPanelGroups][8 * 64];
-  float factors[kPanelGroups][W::kParts][2][kTile];  // scales and minima
+  float factors[kPanelGroups][kStrips][W::kParts][2][kLanes];  // scales and minima
 
   /// `tile`: the first group; of a super-block its beginning.
   void unpack(const uint8_t* tile, int64_t groups) {
@@ -47,11 +61,10 @@ struct BytePanel {
       }
       if (W::kSuper && g % 8 == 0) spread.read(tiles, g);
       const uint8_t* const group = W::group(tile, g);
-#pragma GCC unroll 8
-      for (int v = 0; v < W::kVectors; ++v) {
-        unpack_quads<W>(W::vector(group, 0, v), quants[g] + v * (8 / W::kVectors) * 64);
+      for (int s = 0; s < kStrips; ++s) {
+        unpack_quads<W>(group, s, quants[g] + 4 * kLanes * s);
+        unpack_factors<W>(group, spread, g, s, factors[g][s][0][0]);
       }
-      unpack_factors<W>(group, spread, g, 0, factors[g][0][0]);
     }
   }
 };

@@ -14,7 +14,7 @@
 #include "kernels/selection/shortlist-inl.h"
 #include "simd/target.h"
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

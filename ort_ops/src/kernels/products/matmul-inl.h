@@ -18,7 +18,7 @@
 
 #include "kernels/products/matmul.h"
 #include "simd/target.h"
-#if !defined(TAMIZ_AVX512) && !defined(TAMIZ_AVX2)
+#if defined(TAMIZ_SCALAR)
 #include "kernels/products/matmul_scalar-inl.h"
 #else
 #include "kernels/products/matmul_block-inl.h"
@@ -122,12 +122,26 @@ inline void kept_row(const MultiplyArgs& a) {
 }
 
 template <class W, int Pair = 0>
-inline void unpack_vector(Ints raw, uint8_t* to) {
+inline void unpack_words(Ints raw, uint8_t* to) {
   if constexpr (Pair < kPairs / W::kVectors) {
     Ints words = W::template words<Pair>(raw);
     if (W::kOffset != 0) words = words_minus(words, all_words(W::kOffset));
     store_ints(to + Pair * sizeof(Ints), words);
-    unpack_vector<W, Pair + 1>(raw, to);
+    unpack_words<W, Pair + 1>(raw, to);
+  }
+}
+/// The words or the bytes of a strip.
+template <class W>
+TAMIZ_ALWAYS_INLINE void unpack_strip(const uint8_t* group, int strip, uint8_t* to) {
+  if constexpr (kIsBytes<PanelFor<W> >) {
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; q += 2)
+      store_quads<W>(group, strip, q, to + q * sizeof(Ints), sizeof(Ints));
+  } else {
+#pragma GCC unroll 16
+    for (int v = 0; v < W::kVectors; ++v) {
+      unpack_words<W>(W::vector(group, strip, v), to + v * (kPairs / W::kVectors) * sizeof(Ints));
+    }
   }
 }
 
@@ -157,11 +171,7 @@ __attribute__((flatten)) inline void unpack(const uint8_t* tile, int64_t groups,
     if (W::kSuper && g % 8 == 0) spread.read(tiles, g);
     const uint8_t* const group = W::group(tile, g);
     for (int strip = 0; strip < kStrips; ++strip, panel += PanelFor<W>::kStripBytes) {
-#pragma GCC unroll 16
-      for (int v = 0; v < W::kVectors; ++v) {
-        unpack_vector<W>(W::vector(group, strip, v),
-                         panel + v * (kPairs / W::kVectors) * sizeof(Ints));
-      }
+      unpack_strip<W>(group, strip, panel);
       float* const factors = reinterpret_cast<float*>(panel + PanelFor<W>::kWordBytes);
       unpack_factors<W>(group, spread, g, strip, factors);
     }

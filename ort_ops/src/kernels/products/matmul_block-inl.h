@@ -10,10 +10,8 @@
 
 #include "kernels/products/matmul.h"
 #include "simd/target.h"
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
-#if defined(TAMIZ_AVX512)
+#if defined(TAMIZ_VECTORS)
 #include "kernels/products/matmul_bytes-inl.h"
-#endif
 #include "kernels/products/matmul_weights-inl.h"
 #include "kernels/products/planar-inl.h"
 
@@ -53,17 +51,13 @@ __attribute__((always_inline)) inline Ints sum_start(const QuantRows& x, int64_t
 }
 
 /// sum[r][s] = the products of one part of a group with R rows, whose group is number `at`; `bytes`
-/// are the quants of a single row, split.
+/// are their quants, split, where a weight is multiplied as bytes.
 template <class W, int R, int T, int Part>
 __attribute__((always_inline)) inline void sum_part(Ints (&sum)[R][T * kStrips],
                                                     const uint8_t* const (&group)[T],
                                                     const QuantRows& x, int64_t at,
-                                                    [[maybe_unused]] const int8_t* bytes) {
-#if defined(TAMIZ_AVX512)
-  if constexpr (R == 1 && kIsBytes<W>) {
-    return sum_bytes<W, T, Part>(sum[0], group, quant_sum<W, Part>(x, at), bytes);
-  }
-#endif
+                                                    [[maybe_unused]] const SplitRows<R>& bytes) {
+  if constexpr (kByBytes<W, R>) return sum_bytes<W, R, T, Part>(sum, group, x, at, bytes);
   constexpr int S = T * kStrips;
   constexpr int kVectors = W::kVectors / W::kParts;
 #pragma GCC unroll 8
@@ -84,14 +78,14 @@ __attribute__((always_inline)) inline void sum_part(Ints (&sum)[R][T * kStrips],
 /// Prefetches 64 bytes. Always inline, like its callers: GCC drops calls of
 /// functions that do nothing but prefetch.
 __attribute__((always_inline)) inline void prefetch(const uint8_t* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+  __builtin_prefetch(p, 0, 3);
 }
 
 /// Prefetches 64 bytes of a stream, into the second-level cache: the first level has too few line
 /// buffers to keep memory busy. Where lines are skipped this is slower, as the prefetcher of that
 /// cache then reads them too.
 __attribute__((always_inline)) inline void prefetch_stream(const uint8_t* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  __builtin_prefetch(p, 0, 2);
 }
 
 /// Scales and minima of the super-blocks of T tiles, where W has them.
@@ -156,7 +150,8 @@ template <class W, int R, int T, int Part = 0>
 __attribute__((always_inline)) inline void add_group(Vec (&total)[R][T * kStrips],
                                                      const uint8_t* const (&group)[T],
                                                      const Spread<W, T>& spread, const QuantRows& x,
-                                                     int64_t at, int64_t g, const int8_t* bytes) {
+                                                     int64_t at, int64_t g,
+                                                     const SplitRows<R>& bytes) {
   if constexpr (Part < W::kParts) {
     Ints sum[R][T * kStrips];
     sum_part<W, R, T, Part>(sum, group, x, at, bytes);
@@ -230,10 +225,10 @@ __attribute__((noinline, flatten)) void multiply_block(const uint8_t* const (&ti
       }
     }
     if (W::kSuper && g % 8 == 0) spread.read(tile, g);
-    alignas(64) int8_t bytes[2 * kGroup];
-#if defined(TAMIZ_AVX512)
-    if constexpr (R == 1 && kIsBytes<W>) split_quants(x.quants + at * kGroup, bytes);
-#endif
+    SplitRows<R> bytes;
+    if constexpr (kByBytes<W, R>) {
+      for (int r = 0; r < R; ++r) split_quants(x.quants + (at + r) * kGroup, bytes.bytes[r]);
+    }
     add_group<W, R, T>(total, group, spread, x, at, g, bytes);
   }
 #pragma GCC unroll 8

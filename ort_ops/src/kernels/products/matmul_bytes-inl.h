@@ -4,9 +4,10 @@
 //
 // One instruction (VPDPBUSD) multiplies four unsigned bytes of the weight with four signed ones of
 // x; as many of these as of VPDPWSSD with words, but weights are unpacked with half the
-// instructions (int4) or none (int8). The sums are exact either way.
+// instructions (int4) or none (int8). The sums are exact either way. ARM multiplies bytes four
+// times as fast as words; with I8MM, the high and the low bytes of a row are two rows of a matrix.
 //
-// Only for AVX-512.
+// Only with TAMIZ_DOT; other levels multiply words.
 #pragma once
 
 #include <stdint.h>
@@ -16,24 +17,30 @@
 #include "kernels/products/planar-inl.h"
 #include "simd/target.h"
 
-#if defined(TAMIZ_AVX512)
+#if defined(TAMIZ_VECTORS)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-template <class W>
-constexpr bool kIsBytes = false;  // whether a weight has `bytes`
-template <>
-constexpr bool kIsBytes<Int4> = true;
-template <>
-constexpr bool kIsBytes<Int4InUnits> = true;
-template <>
-constexpr bool kIsBytes<Int8> = true;
-template <Format F>
-constexpr bool kIsBytes<Planar<F>> = true;
+/// The quants of a group of R rows, split.
+template <int R>
+struct SplitRows {
+  alignas(64) int8_t bytes[R][2 * kGroup];
+
+  const int8_t* high(int row, int quad) const { return bytes[row] + 4 * quad; }
+  const int8_t* low(int row, int quad) const { return bytes[row] + kGroup + 4 * quad; }
+};
+
+#if defined(TAMIZ_DOT)
+
+/// Whether R rows are multiplied as bytes. On x86-64 words are as fast where rows share what is
+/// unpacked.
+template <class W, int R>
+constexpr bool kByBytes = kIsBytes<W> && (R == 1 || kRowsOfBytes);
 
 /// The quants of a group of one row as bytes, x = 256 high + low, both signed: high ones of the
 /// quad of inputs q at 4q, low ones at 32 + 4q.
+#if defined(TAMIZ_VBMI)
 inline void split_quants(const int16_t* x, int8_t* bytes) {
   alignas(64) static constexpr uint8_t kFrom[64] = {
       1,  5,  3,  7,  9,  13, 11, 15, 17, 21, 19, 23, 25, 29, 27, 31, 33, 37, 35, 39, 41, 45,
@@ -44,6 +51,17 @@ inline void split_quants(const int16_t* x, int8_t* bytes) {
   const Ints low_offset = _mm512_maskz_set1_epi64(0xf0, 0x8080808080808080);
   store_ints(bytes, bits_xor(sorted, low_offset));
 }
+#else
+inline void split_quants(const int16_t* x, int8_t* bytes) { split_words(x, bytes); }
+#endif
+
+/// The quad of inputs `Quad` of a vector.
+template <class W, int Quad>
+TAMIZ_ALWAYS_INLINE Ints weight_bytes(Ints raw) {
+  const Ints bytes = W::template bytes<Quad>(raw);
+  if constexpr (kByteOffset<W> == W::kOffset) return bytes;
+  return bits_xor(bytes, all_words(0x8080 - 0x10000));
+}
 
 /// `x`: the quad of activations in every lane.
 inline Ints quad(const int8_t* x) {
@@ -52,46 +70,154 @@ inline Ints quad(const int8_t* x) {
   return all_ints(all);
 }
 
-/// high[t], low[t] += the products of the quads of inputs in vector v with both bytes.
-template <class W, int T, int Quad = 0>
-__attribute__((always_inline)) inline void dot_bytes_of(Ints (&high)[T], Ints (&low)[T],
-                                                        const Ints (&raw)[T], const int8_t* x) {
-  if constexpr (Quad < 8 / W::kVectors) {
-    const Ints high_x = quad(x + 4 * Quad), low_x = quad(x + kGroup + 4 * Quad);
+/// The quad of inputs `q` of a group's strip.
+template <class W>
+TAMIZ_ALWAYS_INLINE Ints quads_of(const uint8_t* group, int strip, int q) {
+  constexpr int kEach = 8 / W::kVectors;
+  const Ints raw = W::vector(group, strip, q / kEach);
+  if constexpr (kEach == 1) return weight_bytes<W, 0>(raw);
+  return q % kEach == 0 ? weight_bytes<W, 0>(raw) : weight_bytes<W, kEach - 1>(raw);
+}
+
+/// Stores the quads q and q + 1, with TAMIZ_I8MM zipped; the second one `step` bytes later.
+template <class W>
+TAMIZ_ALWAYS_INLINE void store_quads(const uint8_t* group, int strip, int q, uint8_t* to,
+                                     int64_t step) {
+  const Ints a = quads_of<W>(group, strip, q), b = quads_of<W>(group, strip, q + 1);
+  store_ints(to, kMatrices ? low_ints(a, b) : a);
+  store_ints(to + step, kMatrices ? high_ints(a, b) : b);
+}
+
+#if defined(TAMIZ_I8MM)
+
+/// The quads v and v + 1 of 8 outputs with a pair of rows of bytes, which lie in x one after the
+/// other: products of matrices [2 outputs, 8] and [8, 2 rows].
+struct PairSums {
+  Ints first = all_ints(0), second = all_ints(0);
+
+  TAMIZ_ALWAYS_INLINE void add(Ints w, Ints later_w, Ints x) {
+    first = dot_eights(first, w, x);
+    second = dot_eights(second, later_w, x);
+  }
+  TAMIZ_ALWAYS_INLINE Ints row() const { return even_ints(first, second); }
+  TAMIZ_ALWAYS_INLINE Ints later_row() const { return odd_ints(first, second); }
+};
+
+/// Eight bytes of each of two rows, twice.
+TAMIZ_ALWAYS_INLINE Ints pair_of_rows(const int8_t* a, const int8_t* b) {
+  int64_t both[2];
+  memcpy(both, a, 8);
+  memcpy(both + 1, b, 8);
+  return twice(both);
+}
+
+/// `sum_bytes`, the high and the low bytes of a row as two rows.
+template <class W, int R, int T, int Part>
+__attribute__((always_inline)) inline void sum_matrices(Ints (&sum)[R][T * kStrips],
+                                                        const uint8_t* const (&group)[T],
+                                                        const QuantRows& x, int64_t at,
+                                                        const SplitRows<R>& bytes) {
+  constexpr int S = T * kStrips, kQuads = 8 / W::kParts;
+  PairSums pairs[R][S];
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) {
-      const Ints w = W::template bytes<Quad>(raw[t]);
-      high[t] = dot_quads(high[t], w, high_x);
-      low[t] = dot_quads(low[t], w, low_x);
+  for (int q = Part * kQuads; q < (Part + 1) * kQuads; q += 2) {
+    Ints w[S], later_w[S];
+#pragma GCC unroll 8
+    for (int s = 0; s < S; ++s) {
+      const uint8_t* const from = group[s / kStrips];
+      const Ints a = quads_of<W>(from, s % kStrips, q), b = quads_of<W>(from, s % kStrips, q + 1);
+      w[s] = W::kPaired ? a : low_ints(a, b);
+      later_w[s] = W::kPaired ? b : high_ints(a, b);
     }
-    dot_bytes_of<W, T, Quad + 1>(high, low, raw, x);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Ints both = pair_of_rows(bytes.high(r, q), bytes.low(r, q));
+#pragma GCC unroll 8
+      for (int s = 0; s < S; ++s) pairs[r][s].add(w[s], later_w[s], both);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const Ints offset = all_ints(-kByteOffset<W> * quant_sum<W, Part>(x, at + r));
+#pragma GCC unroll 8
+    for (int s = 0; s < S; ++s) {
+      const Ints scaled = ints_plus(ints_left<8>(pairs[r][s].row()), pairs[r][s].later_row());
+      sum[r][s] = ints_plus(offset, scaled);
+    }
   }
 }
 
-/// sum[t] = the products of one part of a group with one row, whose quants are split as `bytes` and
-/// add up to `quants`.
-template <class W, int T, int Part>
-__attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[T],
-                                                     const uint8_t* const (&group)[T],
-                                                     int32_t quants, const int8_t* bytes) {
-  constexpr int kVectors = W::kVectors / W::kParts;
-  const Ints offset = all_ints(-W::kOffset * quants);
-  Ints high[T];
+#endif
+
+/// high[r][s], low[r][s] += the products of the quads of inputs in vector v with both bytes.
+template <class W, int R, int S, int Quad = 0>
+__attribute__((always_inline)) inline void dot_bytes_of(Ints (&high)[R][S], Ints (&low)[R][S],
+                                                        const Ints (&raw)[S], const SplitRows<R>& x,
+                                                        int at) {
+  if constexpr (Quad < 8 / W::kVectors) {
+    Ints w[S];
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) {
-    high[t] = all_ints(0);
-    sum[t] = offset;
+    for (int s = 0; s < S; ++s) w[s] = weight_bytes<W, Quad>(raw[s]);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Ints high_x = quad(x.high(r, at + Quad)), low_x = quad(x.low(r, at + Quad));
+#pragma GCC unroll 8
+      for (int s = 0; s < S; ++s) {
+        high[r][s] = dot_quads(high[r][s], w[s], high_x);
+        low[r][s] = dot_quads(low[r][s], w[s], low_x);
+      }
+    }
+    dot_bytes_of<W, R, S, Quad + 1>(high, low, raw, x, at);
+  }
+}
+
+/// sum[r][s] = the products of one part of a group, number `at` of the rows, whose quants are
+/// split.
+template <class W, int R, int T, int Part>
+__attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[R][T * kStrips],
+                                                     const uint8_t* const (&group)[T],
+                                                     const QuantRows& x, int64_t at,
+                                                     const SplitRows<R>& bytes) {
+  constexpr int S = T * kStrips, kVectors = W::kVectors / W::kParts;
+  Ints high[R][S];
+#if defined(TAMIZ_I8MM)
+  if constexpr (R > 1 || W::kPaired) return sum_matrices<W, R, T, Part>(sum, group, x, at, bytes);
+#endif
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const Ints offset = all_ints(-kByteOffset<W> * quant_sum<W, Part>(x, at + r));
+#pragma GCC unroll 8
+    for (int s = 0; s < S; ++s) {
+      high[r][s] = all_ints(0);
+      sum[r][s] = offset;
+    }
   }
 #pragma GCC unroll 8
   for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
-    Ints raw[T];
+    Ints raw[S];
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) raw[t] = W::vector(group[t], 0, v);
-    dot_bytes_of<W>(high, sum, raw, bytes + v * (kGroup / W::kVectors));
+    for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
+    dot_bytes_of<W, R, S>(high, sum, raw, bytes, v * (8 / W::kVectors));
   }
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) sum[t] = ints_plus(sum[t], ints_left<8>(high[t]));
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int s = 0; s < S; ++s) sum[r][s] = ints_plus(sum[r][s], ints_left<8>(high[r][s]));
+  }
 }
+
+#else
+
+template <class W, int R>
+constexpr bool kByBytes = false;
+template <class W, int R, int T, int Part>
+void sum_bytes(Ints (&sum)[R][T * kStrips], const uint8_t* const (&group)[T], const QuantRows& x,
+               int64_t at, const SplitRows<R>& bytes);
+void split_quants(const int16_t* x, int8_t* bytes);
+template <class W>
+void store_quads(const uint8_t* group, int strip, int q, uint8_t* to, int64_t step);
+
+#endif
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

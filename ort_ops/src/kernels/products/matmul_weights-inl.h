@@ -7,14 +7,32 @@
 #include "kernels/products/matmul.h"
 #include "simd/simd_int.h"
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-constexpr int kStrips = kTile / kLanes;    // of a tile
-constexpr int kPairs = kGroup / 2;         // of inputs in a group
-constexpr int kRowRegisters = kLanes / 2;  // rows of a block whose sums fit the registers
+constexpr int kStrips = kTile / kLanes;  // of a tile
+constexpr int kPairs = kGroup / 2;       // of inputs in a group
+
+/// Whether many rows are multiplied as bytes, and these as matrices.
+#if defined(TAMIZ_HALVES) && defined(TAMIZ_DOT)
+constexpr bool kRowsOfBytes = true;
+#else
+constexpr bool kRowsOfBytes = false;
+#endif
+#if defined(TAMIZ_I8MM)
+constexpr bool kMatrices = true;
+#else
+constexpr bool kMatrices = false;
+#endif
+
+/// Rows of a block whose sums fit the registers.
+#if defined(TAMIZ_HALVES) && (defined(TAMIZ_DOT) || !defined(__aarch64__))
+constexpr int kRowRegisters = 2;
+#else
+constexpr int kRowRegisters = kLanes / 2;
+#endif
 
 /// A weight whose groups follow each other, each with the scales of its 32 inputs.
 template <int64_t GroupBytes>
@@ -25,6 +43,7 @@ struct PlainGroups {
   static constexpr bool kApart = true;   // vectors of inputs share no bytes
   static constexpr bool kCheap = false;  // unpacked anew for each 8 rows, below 16
   static constexpr int kOffset = 0;
+  static constexpr bool kPaired = false;  // every two vectors of bytes are zipped
 
   static const uint8_t* group(const uint8_t* tile, int64_t g) { return tile + g * kGroupBytes; }
 };
@@ -103,6 +122,15 @@ struct Int8 : PlainGroups<group_bytes(8)> {
   static Vec minima(const uint8_t*, int) { return broadcast(0.0f); }
 };
 
+template <class W>
+constexpr bool kIsBytes = false;  // whether a weight has `bytes`
+template <>
+constexpr bool kIsBytes<Int4> = true;
+template <>
+constexpr bool kIsBytes<Int4InUnits> = true;
+template <>
+constexpr bool kIsBytes<Int8> = true;
+
 /// The sum of the quants in one part of a row's group, which is number `at`.
 template <class W, int Part>
 inline int32_t quant_sum(const QuantRows& x, int64_t at) {
@@ -149,8 +177,56 @@ struct Panel : PlainGroups<kStrips * kPanelStrip<Parts>> {
   }
 };
 
-template <class Packed>
-using PanelFor = Panel<Packed::kParts, Packed::kMinima>;
+/// The same with 8 vectors of quads of bytes, which are Offset too large; with TAMIZ_I8MM every two
+/// of them zipped, so that the quads of an output lie side by side.
+template <int Parts, bool Minima, int Offset>
+struct PanelOfBytes : Panel<Parts, Minima> {
+  static constexpr int64_t kWordBytes = 8 * sizeof(Ints);
+  static constexpr int64_t kStripBytes = kWordBytes + Parts * kPartFactors;
+  static constexpr int64_t kGroupBytes = kStrips * kStripBytes;
+  static constexpr int kVectors = 8;
+  static constexpr int kOffset = Offset;
+  static constexpr bool kPaired = kMatrices;
+
+  static const uint8_t* group(const uint8_t* tile, int64_t g) { return tile + g * kGroupBytes; }
+  static Ints vector(const uint8_t* group, int strip, int v) {
+    return load_ints(group + kStripBytes * strip + sizeof(Ints) * v);
+  }
+  template <int>
+  static Ints bytes(Ints x) {
+    return x;
+  }
+  static Vec scales(const uint8_t* group, int strip) {
+    return load(reinterpret_cast<const float*>(group + kStripBytes * strip + kWordBytes));
+  }
+  static Vec minima(const uint8_t* group, int strip) {
+    return load(reinterpret_cast<const float*>(group + kStripBytes * strip + kWordBytes) + kLanes);
+  }
+};
+template <int Parts, bool Minima, int Offset>
+constexpr bool kIsBytes<PanelOfBytes<Parts, Minima, Offset>> = true;
+
+/// What the bytes of W are too large by where they are multiplied: as signed ones they are what
+/// they stand for, unless they are below 128 anyway.
+#if defined(TAMIZ_DOT_SIGNED)
+template <class W>
+constexpr int kByteOffset = W::kOffset == 128 ? 0 : W::kOffset;
+#else
+template <class W>
+constexpr int kByteOffset = W::kOffset;
+#endif
+
+/// What W is unpacked to for many rows.
+template <class W, bool AsBytes = kRowsOfBytes && kIsBytes<W>>
+struct PanelChoice {
+  using Type = Panel<W::kParts, W::kMinima>;
+};
+template <class W>
+struct PanelChoice<W, true> {
+  using Type = PanelOfBytes<W::kParts, W::kMinima, kByteOffset<W>>;
+};
+template <class W>
+using PanelFor = typename PanelChoice<W>::Type;
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

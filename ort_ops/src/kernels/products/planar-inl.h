@@ -9,7 +9,7 @@
 #include "simd/simd_int.h"
 #include "simd/target.h"
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -68,6 +68,7 @@ struct Planar {
   static constexpr int kParts = static_cast<int>(kSpec.parts());
   static constexpr int kStep = kTile * (kSpec.minimum ? 2 : 1);  // floats of a part in `spread`
   static constexpr bool kApart = false;
+  static constexpr bool kPaired = false;
   static constexpr bool kCheap = false;
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 8;
@@ -166,6 +167,9 @@ struct Planar {
     }
   }
 };
+
+template <Format F>
+constexpr bool kIsBytes<Planar<F>> = true;
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

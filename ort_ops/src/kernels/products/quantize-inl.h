@@ -8,7 +8,7 @@
 #include "kernels/products/matmul.h"
 #include "simd/simd_int.h"
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -16,9 +16,7 @@ namespace TAMIZ_TARGET {
 /// Bit i is set where the mask keeps input first + i.
 inline uint32_t kept_inputs(const uint8_t* mask, int64_t block, int64_t first, int64_t count) {
   if (block == 1 && count == kGroup) {
-    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(mask + first));
-    return ~static_cast<uint32_t>(
-        _mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())));
+    return nonzero_bytes(mask + first);
   }
   uint32_t kept = 0;
   int64_t index = first / block;
@@ -35,7 +33,14 @@ inline uint32_t kept_inputs(const uint8_t* mask, int64_t block, int64_t first, i
 inline uint8_t kept_quads(uint32_t kept) {
   kept |= kept >> 2;
   kept |= kept >> 1;
+#if defined(__BMI2__)
   return static_cast<uint8_t>(_pext_u32(kept, 0x11111111));
+#else
+  kept &= 0x11111111;
+  kept = (kept | kept >> 3) & 0x03030303;
+  kept = (kept | kept >> 6) & 0x000f000f;
+  return static_cast<uint8_t>(kept | kept >> 12);
+#endif
 }
 
 /// The inputs of a group, those that a mask leaves out as 0; and one bit for every four kept.

@@ -104,7 +104,7 @@ inline void multiply_each(const MultiplyArgs& a, int64_t tile_size, const int32_
   }
 }
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 /// Prefetches the first groups of T tiles; the products prefetch the others.
 template <class W, int T>

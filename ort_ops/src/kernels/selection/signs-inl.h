@@ -51,7 +51,7 @@ inline void sign_tables(const float* z, int64_t k, uint8_t* tables, float* scale
   }
 }
 
-#if defined(TAMIZ_AVX512)
+#if defined(TAMIZ_VBMI)
 
 /// sum[o] += the entries that the low nibbles of output o choose.
 inline Ints add_chosen(Ints sum, Ints bytes, const uint8_t* tables) {
@@ -63,28 +63,23 @@ inline Ints add_chosen(Ints sum, Ints bytes, const uint8_t* tables) {
                              all_ints(0x01010101));
 }
 
-#elif defined(TAMIZ_AVX2)
+#elif defined(TAMIZ_VECTORS)
 
 inline Ints add_chosen(Ints sum, Ints bytes, const uint8_t* tables) {
   const Ints nibbles = bits_and(bytes, all_ints(0x0f0f0f0f));
   Ints chosen = all_ints(0);
   for (int i = 0; i < 4; ++i) {
-    // A set high bit gives 0: only byte i of an output looks into table i.
-    const Ints others = all_ints(static_cast<int>(0x80808080u & ~(0x80u << 8 * i)));
-    const Ints table = _mm256_broadcastsi128_si256(
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(tables + 16 * i)));
-    const Ints found = _mm256_shuffle_epi8(table, _mm256_or_si256(nibbles, others));
-    chosen = _mm256_or_si256(chosen, found);
+    const Ints found = look_up(tables + 16 * i, nibbles);
+    chosen = bits_or(chosen, bits_and(found, all_ints(static_cast<int>(0xffu << 8 * i))));
   }
-  const Ints pairs = _mm256_maddubs_epi16(chosen, all_ints(0x01010101));
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, all_words(1)));
+  return dot_pairs(sum, dot_bytes(chosen, all_ints(0x01010101)), all_words(1));
 }
 
 #endif
 
 inline int64_t sign_tile(const SignArgs& a, int64_t i) { return a.list ? a.list[i] : i; }
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 /// The sums of a strip of outputs, exactly. `ahead`: the same strip of a tile that is read later.
 inline Ints sign_sums(const uint8_t* strip, const uint8_t* ahead, int64_t groups,

@@ -19,10 +19,7 @@
 #include "kernels/sketch/key_scores.h"
 #include "kernels/sketch/sketch_choice-inl.h"
 #include "kernels/sketch/sketch_pack-inl.h"
-#include "simd/simd.h"
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
 #include "simd/simd_int.h"
-#endif
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -55,7 +52,7 @@ inline ScoreQuery pack_score_query(const float* z, int64_t bits, int8_t* bytes) 
   return {bytes, scale / static_cast<float>(bits), static_cast<float>(8 * sum)};
 }
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 constexpr int kHalfChunk = kNibbleChunk / 2;
 constexpr int kRowsAVector = kLanes / 8;  // a row's half chunk takes 32 bytes
 constexpr int kRowVectors = kLanes / kRowsAVector;
@@ -69,48 +66,27 @@ inline Ints rows_at(const uint8_t* rows, int64_t size, int vector, int64_t at) {
   };
   return _mm512_inserti64x4(_mm512_castsi256_si512(half(first)), half(first + 4 * size), 1);
 }
-inline Vec every(const float* p, int64_t step) {
-  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  return _mm512_i32gather_ps(_mm512_mullo_epi32(lane, all_ints(static_cast<int>(step))), p, 4);
-}
 inline Ints both_halves(const int8_t* q) {
   return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(q)));
-}
-inline Ints nibble_dot(Ints sum, Ints low, Ints high, Ints q_low, Ints q_high) {
-  return dot_quads(dot_quads(sum, low, q_low), high, q_high);
-}
-inline Ints sum_unpacked(Ints a, Ints b) {
-  return ints_plus(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-}
-inline Ints sum_unpacked_twice(Ints a, Ints b) {
-  return ints_plus(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-}
-inline Ints sum_sides(Ints a, Ints b) {
-  return ints_plus(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 #else
 inline Ints rows_at(const uint8_t* rows, int64_t size, int vector, int64_t at) {
   return load_ints(rows + vector * size + at);
 }
-inline Vec every(const float* p, int64_t step) {
-  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  return _mm256_i32gather_ps(p, _mm256_mullo_epi32(lane, all_ints(static_cast<int>(step))), 4);
-}
 inline Ints both_halves(const int8_t* q) { return load_ints(q); }
-inline Ints nibble_dot(Ints sum, Ints low, Ints high, Ints q_low, Ints q_high) {
-  const Ints words = words_plus(dot_bytes(low, q_low), dot_bytes(high, q_high));
-  return ints_plus(sum, _mm256_madd_epi16(words, all_words(1)));
-}
-inline Ints sum_unpacked(Ints a, Ints b) {
-  return ints_plus(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-}
-inline Ints sum_unpacked_twice(Ints a, Ints b) {
-  return ints_plus(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
-}
-inline Ints sum_sides(Ints a, Ints b) {
-  return ints_plus(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
-}
 #endif
+inline Ints nibble_dot(Ints low, Ints high, Ints q_low, Ints q_high) {
+#if defined(TAMIZ_DOT)
+  return dot_quads(dot_quads(all_ints(0), low, q_low), high, q_high);
+#else
+  const Ints words = words_plus(dot_bytes(low, q_low), dot_bytes(high, q_high));
+  return dot_pairs(all_ints(0), words, all_words(1));
+#endif
+}
+inline Ints sum_unpacked(Ints a, Ints b) { return ints_plus(low_ints(a, b), high_ints(a, b)); }
+inline Ints sum_unpacked_twice(Ints a, Ints b) {
+  return ints_plus(low_longs(a, b), high_longs(a, b));
+}
 
 inline Ints low_nibbles(Ints x) { return bits_and(x, all_words(0x0f0f)); }
 
@@ -136,7 +112,7 @@ inline void nibble_dots(const ScoreArgs& a, const uint8_t* rows, int64_t size, f
       const Ints low = both_halves(q), high = both_halves(q + kHalfChunk);
       Ints part[kRowVectors];
       for (int i = 0; i < kRowVectors; ++i) {
-        part[i] = nibble_dot(all_ints(0), load_ints(nibbles + 2 * i * kVector),
+        part[i] = nibble_dot(load_ints(nibbles + 2 * i * kVector),
                              load_ints(nibbles + (2 * i + 1) * kVector), low, high);
       }
       const Vec dot = to_float(sum_rows(part));
@@ -145,7 +121,6 @@ inline void nibble_dots(const ScoreArgs& a, const uint8_t* rows, int64_t size, f
   }
 }
 #else
-inline Vec every(const float* p, int64_t) { return *p; }
 inline void nibble_dots(const ScoreArgs& a, const uint8_t* row, int64_t, float* dots) {
   constexpr int64_t kHalf = kNibbleChunk / 2;
   for (int64_t g = 0; g < a.query_count; ++g) {
@@ -240,13 +215,6 @@ inline uint32_t shown(const int64_t* mask, int64_t count) {
   return bits;
 }
 
-/// x in the lanes whose bit is set, 0 in the others.
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
-inline Vec lanes_of(Vec x, uint32_t bits) { return keep_lanes(x, bits); }
-#else
-inline Vec lanes_of(Vec x, uint32_t bits) { return bits & 1 ? x : 0.0f; }
-#endif
-
 /// Bit i: whether a query gives key j + i a weight above its least one.
 inline uint32_t above_least(const ChooseArgs& a, int64_t j) {
   uint32_t kept = 0;
@@ -273,7 +241,7 @@ inline Chosen choose_keys(const ChooseArgs& a) {
     Vec left = broadcast(0.0f);
     for (int64_t j = 0; j < a.keys; j += kLanes) {
       const uint32_t others = ~kept[j / kScoreBlock] >> j % kScoreBlock;
-      left = left + lanes_of(load(a.weights + g * a.stride + j), others);
+      left = left + keep_lanes(load(a.weights + g * a.stride + j), others);
     }
     a.left[g] = sum(left);
   }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "kernels/sketch/sketch.h"
-#include "simd/simd.h"
+#include "simd/simd_int.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -65,28 +65,15 @@ inline void sketch_rank(const SketchRankArgs& a) {
 }
 
 /// Bit j: whether rank[j] >= least, of kRankBlock ranks.
-#if defined(TAMIZ_AVX512)
 inline uint32_t at_least(const uint16_t* rank, uint16_t least) {
-  return _mm512_cmpge_epu16_mask(_mm512_loadu_si512(rank),
-                                 _mm512_set1_epi16(static_cast<int16_t>(least)));
-}
-#elif defined(TAMIZ_AVX2)
-inline __m256i half_at_least(const uint16_t* rank, __m256i least) {
-  const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rank));
-  return _mm256_cmpeq_epi16(_mm256_max_epu16(x, least), x);
-}
-inline uint32_t at_least(const uint16_t* rank, uint16_t least) {
-  const __m256i t = _mm256_set1_epi16(static_cast<int16_t>(least));
-  const __m256i both = _mm256_packs_epi16(half_at_least(rank, t), half_at_least(rank + 16, t));
-  return static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_permute4x64_epi64(both, 0xd8)));
-}
+#if defined(TAMIZ_VECTORS)
+  return words_at_least(rank, least);
 #else
-inline uint32_t at_least(const uint16_t* rank, uint16_t least) {
   uint32_t set = 0;
   for (int j = 0; j < kRankBlock; ++j) set |= uint32_t{rank[j] >= least} << j;
   return set;
-}
 #endif
+}
 
 #if defined(TAMIZ_AVX512)
 /// Counts in 16 bits by lanes, which at most 2^16 blocks fill.

@@ -16,7 +16,7 @@
 #include "kernels/sketch/sketch_rows-inl.h"
 #include "simd/simd.h"
 
-#if defined(TAMIZ_AVX512)
+#if defined(TAMIZ_VBMI)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {

@@ -6,41 +6,10 @@
 #include <string.h>
 
 #include "kernels/sketch/sketch.h"
-#include "simd/simd.h"
+#include "simd/simd_int.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
-
-/// Bit i: a > b in lane i.
-#if defined(TAMIZ_AVX512)
-inline uint32_t lanes_above(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
-#elif defined(TAMIZ_AVX2)
-inline uint32_t lanes_above(Vec a, Vec b) {
-  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)));
-}
-#else
-inline uint32_t lanes_above(Vec a, Vec b) { return a > b; }
-#endif
-
-/// A stage of the Hadamard transform inside a vector: a + b and a - b for the lanes i and i + half.
-#if defined(TAMIZ_AVX512)
-inline Vec butterfly(Vec x, int half) {
-  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512i bit = _mm512_set1_epi32(half);
-  const Vec other = _mm512_permutexvar_ps(_mm512_xor_si512(lane, bit), x);
-  return _mm512_mask_sub_ps(other + x, _mm512_test_epi32_mask(lane, bit), other, x);
-}
-#elif defined(TAMIZ_AVX2)
-inline Vec butterfly(Vec x, int half) {
-  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const __m256i bit = _mm256_set1_epi32(half);
-  const Vec other = _mm256_permutevar8x32_ps(x, _mm256_xor_si256(lane, bit));
-  const __m256i second = _mm256_cmpeq_epi32(_mm256_and_si256(lane, bit), bit);
-  return _mm256_blendv_ps(other + x, other - x, _mm256_castsi256_ps(second));
-}
-#else
-inline Vec butterfly(Vec x, int) { return x; }  // has no lanes
-#endif
 
 /// The fixed signs S: lowest bits of splitmix64 (Steele et al. 2014).
 struct Signs {

@@ -11,27 +11,27 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 /// sum_d q_d [bit d of the plane], by keys; B bits of the query, Horner's rule from its sign down.
 template <int W, int B>
-inline Words dot_planes(const SketchQuery& q, const Words* plane) {
-  Words sum = words_zero();
+inline Ints dot_planes(const SketchQuery& q, const Ints* plane) {
+  Ints sum = all_longs(0);
   for (int i = B - 1; i >= 0; --i) {
-    Words count = count_common(plane[0], words_all(q.planes[i * W]));
+    Ints count = long_counts(bits_and(plane[0], all_longs(q.planes[i * W])));
     for (int w = 1; w < W; ++w) {
-      count = words_add(count, count_common(plane[w], words_all(q.planes[i * W + w])));
+      count = longs_plus(count, long_counts(bits_and(plane[w], all_longs(q.planes[i * W + w]))));
     }
-    sum = i == B - 1 ? words_sub(sum, count) : words_add(words_add(sum, sum), count);
+    sum = i == B - 1 ? longs_minus(sum, count) : longs_plus(longs_plus(sum, sum), count);
   }
   return sum;
 }
 
 template <int W, int P, int B>
-inline Words dot_keys(const SketchQuery& q, const Words* plane) {
-  const Words dot = dot_planes<W, B>(q, plane);
-  if (P == 2) return words_sub(dot, dot_planes<W, B>(q, plane + (P - 1) * W));
-  return words_sub(words_add(dot, dot), words_all(static_cast<uint64_t>(int64_t{q.sum})));
+inline Ints dot_keys(const SketchQuery& q, const Ints* plane) {
+  const Ints dot = dot_planes<W, B>(q, plane);
+  if (P == 2) return longs_minus(dot, dot_planes<W, B>(q, plane + (P - 1) * W));
+  return longs_minus(longs_plus(dot, dot), all_longs(static_cast<uint64_t>(int64_t{q.sum})));
 }
 
 /// Scans kLanes keys at a time; returns how many keys that were.
@@ -44,26 +44,23 @@ inline int64_t scan_many(const SketchScanArgs& a) {
   for (; key + kLanes <= a.keys; key += kLanes) {
     const float* row = a.rows + key * kRow;
     for (int i = 0; i < kLanes * kRow; i += 16) __builtin_prefetch(row + kAhead * kRow + i);
-    Words low[P * W], high[P * W];
+    Ints low[P * W], high[P * W];
     for (int w = 0; w < P * W; ++w) {
-      low[w] = Rows<kRow>::words(row + 2 * w);
-      high[w] = Rows<kRow>::words(row + kHalf * kRow + 2 * w);
+      low[w] = Rows<kRow>::longs(row + 2 * w);
+      high[w] = Rows<kRow>::longs(row + kHalf * kRow + 2 * w);
     }
     const Vec gamma = Rows<kRow>::floats(row + kRow - 1);
     int16_t* score = a.scores + key;
     for (int64_t i = 0; i < a.query_count; ++i, score += a.stride) {
       const SketchQuery& q = a.queries[i];
-      const Vec dot = to_floats(dot_keys<W, P, B>(q, low), dot_keys<W, P, B>(q, high));
+      const Vec dot = longs_to_float(dot_keys<W, P, B>(q, low), dot_keys<W, P, B>(q, high));
       store_scores(score, gamma * dot * broadcast(q.scale));
     }
   }
   return key;
 }
 
-#if defined(TAMIZ_AVX512)
-#include "kernels/sketch/sketch_lookup-inl.h"
-#include "simd/target.h"
-#else
+#if !defined(TAMIZ_VBMI)
 template <int W, int P>
 inline int64_t scan_by_tables(const SketchScanArgs&) {
   return 0;

@@ -55,26 +55,7 @@ inline uint32_t exchanged(uint32_t planes) {
   return (planes & kPositivePlane) << 1 | (planes >> 1 & kPositivePlane);
 }
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
-
-/// Bits that are set in every lane of `plus`, less those of `minus`.
-#if defined(TAMIZ_AVX512)
-inline Ints count_difference(Ints plus, Ints minus) {
-  return _mm512_sub_epi32(_mm512_popcnt_epi32(plus), _mm512_popcnt_epi32(minus));
-}
-#else
-inline Ints count_bytes(Ints x) {
-  const Ints table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,  //
-                                      0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
-  const Ints nibble = all_ints(0x0f0f0f0f);
-  return _mm256_add_epi8(_mm256_shuffle_epi8(table, bits_and(x, nibble)),
-                         _mm256_shuffle_epi8(table, bits_and(words_right<4>(x), nibble)));
-}
-inline Ints count_difference(Ints plus, Ints minus) {
-  const Ints bytes = bytes_minus(count_bytes(plus), count_bytes(minus));
-  return _mm256_madd_epi16(dot_bytes(all_ints(0x01010101), bytes), all_words(1));
-}
-#endif
+#if defined(TAMIZ_VECTORS)
 
 /// y[s] = the sums of T tiles.
 template <int T>

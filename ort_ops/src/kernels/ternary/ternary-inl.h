@@ -15,7 +15,7 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-#if defined(TAMIZ_AVX512) || defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS)
 
 /// A group as `multiply_block` and its kin read a weight (kernels/products/matmul-inl.h).
 struct Ternary : PlainGroups<group_bytes(kTernaryBits)> {

@@ -1,9 +1,9 @@
-// The sums of a block of 16 rows with the groups of four tiles, by VPDPBUSD:
+// The sums of a block of 16 rows with the groups of some tiles, by VPDPBUSD or SDOT:
 //
 //   y[r][s] += xs[r,g] ws[g,s] (sum_i xq[r,g,i] (wq[g,i,s] + offset) - offset sum_i xq[r,g,i]) +
 //   ...
 //
-// Only for AVX-512.
+// Only with TAMIZ_DOT.
 #pragma once
 
 #include <stdint.h>
@@ -12,9 +12,7 @@
 #include "kernels/products/bytes_panel-inl.h"
 #include "simd/target.h"
 
-#if defined(TAMIZ_AVX512) && !defined(TAMIZ_AMX)
-
-#define TAMIZ_BYTE_KERNELS byte_kernels_avx512
+#if defined(TAMIZ_DOT) && !defined(TAMIZ_AMX)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -36,14 +34,16 @@ struct RowSums {
 
   RowSums(const ByteRows& x, int64_t at, int part) {
     const int32_t* const halves = x.half_sums + 2 * at * kByteRows;
-    Ints quants = load_ints(halves + part * kByteRows);
-    if (W::kParts == 1) quants = ints_plus(quants, load_ints(halves + kByteRows));
-    store_ints(start, _mm512_mullo_epi32(quants, all_ints(-W::kOffset)));
-    if (W::kMinima) store(minimum, load(x.scales + at * kByteRows) * to_float(quants));
+    for (int64_t r = 0; r < kByteRows; r += kLanes) {
+      Ints quants = load_ints(halves + part * kByteRows + r);
+      if (W::kParts == 1) quants = ints_plus(quants, load_ints(halves + kByteRows + r));
+      store_ints(start + r, ints_times(quants, all_ints(-kByteOffset<W>)));
+      if (W::kMinima) store(minimum + r, load(x.scales + at * kByteRows + r) * to_float(quants));
+    }
   }
 };
 
-/// Rows whose sums with four tiles are in registers: 16 sums and 5 operands.
+/// Rows whose sums with the tiles are in registers: 16 sums and 5 operands, or half as many.
 constexpr int kRows = 4;
 
 /// Part `part` of group `g` of the panels, of kRows rows from row `row` of a block on.
@@ -52,31 +52,60 @@ __attribute__((always_inline)) inline void add_bytes(const BytePanel<W>* panel, 
                                                      const RowSums<W>& sums, int64_t at, int64_t g,
                                                      int part, int64_t row, float* y,
                                                      int64_t y_stride) {
-  constexpr int R = kRows, T = kPanelTiles, kQuads = 8 / W::kParts;
+  constexpr int R = kRows, S = kPanelTiles * kStrips, kQuads = 8 / W::kParts;
   const int8_t* const quants = x.quants + (at * kByteRows + row) * kGroup + 4 * kQuads * part;
   const float* const scales = x.scales + at * kByteRows + row;
-  Ints sum[R][T];
+  Ints sum[R][S];
   for (int r = 0; r < R; ++r) {
-    for (int t = 0; t < T; ++t) sum[r][t] = all_ints(sums.start[row + r]);
+    for (int s = 0; s < S; ++s) sum[r][s] = all_ints(sums.start[row + r]);
+  }
+  const auto weight = [&](int s, int v) __attribute__((always_inline)) {
+    const uint8_t* const from = panel[s / kStrips].quants[g] + 4 * kLanes * (s % kStrips);
+    return load_ints(from + 64 * (part * kQuads + v));
+  };
+#if defined(TAMIZ_I8MM)
+  PairSums pairs[R / 2][S];
+#pragma GCC unroll 8
+  for (int v = 0; v < kQuads; v += 2) {
+    Ints w[S], later_w[S];
+    for (int s = 0; s < S; ++s) {
+      w[s] = weight(s, v);
+      later_w[s] = weight(s, v + 1);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r += 2) {
+      const int8_t* const from = quants + r * kGroup + 4 * v;
+      const Ints both = pair_of_rows(from, from + kGroup);
+      for (int s = 0; s < S; ++s) pairs[r / 2][s].add(w[s], later_w[s], both);
+    }
   }
 #pragma GCC unroll 8
+  for (int r = 0; r < R; r += 2) {
+    for (int s = 0; s < S; ++s) {
+      sum[r][s] = ints_plus(sum[r][s], pairs[r / 2][s].row());
+      sum[r + 1][s] = ints_plus(sum[r + 1][s], pairs[r / 2][s].later_row());
+    }
+  }
+#else
+#pragma GCC unroll 8
   for (int v = 0; v < kQuads; ++v) {
-    Ints w[T];
-    for (int t = 0; t < T; ++t) w[t] = load_ints(panel[t].quants[g] + 64 * (part * kQuads + v));
+    Ints w[S];
+    for (int s = 0; s < S; ++s) w[s] = weight(s, v);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const Ints q = quad(quants + r * kGroup + 4 * v);
-      for (int t = 0; t < T; ++t) sum[r][t] = dot_quads(sum[r][t], w[t], q);
+      for (int s = 0; s < S; ++s) sum[r][s] = dot_quads(sum[r][s], w[s], q);
     }
   }
+#endif
   keep_order();
-  for (int t = 0; t < T; ++t) {
-    const auto& factors = panel[t].factors[g][part];
+  for (int s = 0; s < S; ++s) {
+    const auto& factors = panel[s / kStrips].factors[g][s % kStrips][part];
     const Vec weight_scales = load(factors[0]), minima = load(factors[1]);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      float* const to = y + (row + r) * y_stride + t * kTile;
-      Vec total = fma(to_float(sum[r][t]) * broadcast(scales[r]), weight_scales, load(to));
+      float* const to = y + (row + r) * y_stride + s * kLanes;
+      Vec total = fma(to_float(sum[r][s]) * broadcast(scales[r]), weight_scales, load(to));
       if (W::kMinima) total = fma(broadcast(sums.minimum[row + r]), minima, total);
       store(to, total);
       keep_order();
@@ -84,7 +113,8 @@ __attribute__((always_inline)) inline void add_bytes(const BytePanel<W>* panel, 
   }
 }
 
-/// y [16 rows, 4 tiles] += the groups of the panels, which are number `at` and on of the rows.
+/// y [16 rows, kPanelTiles tiles] += the groups of the panels, which are number `at` and on of the
+/// rows.
 template <class W>
 inline void add_block(const BytePanel<W>* panel, const ByteRows& x, int64_t at, int64_t groups,
                       float* y, int64_t y_stride) {

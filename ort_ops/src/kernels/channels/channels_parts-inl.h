@@ -1,5 +1,5 @@
-// One group of a panel of kernels/channels/channels.h with AVX2: half of the outputs of 32 bytes at
-// a time.
+// One group of a panel of kernels/channels/channels.h with vectors of 32 bytes: half of their
+// outputs at a time.
 #pragma once
 
 #include <stdint.h>
@@ -9,7 +9,7 @@
 #include "kernels/channels/channels_panel-inl.h"
 #include "simd/target.h"
 
-#if defined(TAMIZ_AVX2)
+#if defined(TAMIZ_VECTORS) && !defined(TAMIZ_AVX512)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -33,17 +33,16 @@ inline Ints activations(const int8_t* x) {
 /// The lower or the upper quarters of every 16 bytes of a and b, byte by byte in turn.
 template <bool Upper>
 inline Ints interleave_bytes(Ints a, Ints b) {
-  return Upper ? _mm256_unpackhi_epi8(a, b) : _mm256_unpacklo_epi8(a, b);
+  return Upper ? high_bytes(a, b) : low_bytes(a, b);
 }
 
 /// 256 high + low, of sums of words.
 inline Ints joined(Ints high, Ints low) {
-  return _mm256_add_epi32(_mm256_madd_epi16(high, all_words(256)),
-                          _mm256_madd_epi16(low, all_words(1)));
+  return dot_pairs(dot_pairs(all_ints(0), low, all_words(1)), high, all_words(256));
 }
 
 /// Sums of the low and the high nibbles of two vectors over the `count` inputs that `list` begins
-/// with; the panel begins with the part of a record that is meant. VPMADDUBSW has them in words,
+/// with; the panel begins with the part of a record that is meant. `dot_bytes` has them in words,
 /// which hold the eight sums of a group: 8 * 2 * 15 * 128 < 2^15.
 template <class P, bool Upper>
 inline void sum_inputs(const uint8_t* panel, const ActiveInputs& list, int32_t count,
@@ -57,7 +56,7 @@ inline void sum_inputs(const uint8_t* panel, const ActiveInputs& list, int32_t c
     for (int c = 0; c < 4; ++c) r[c] = load_ints(panel + record_at<P>(records[c]));
     const Ints ab = interleave_bytes<Upper>(r[0], r[1]);
     const Ints cd = interleave_bytes<Upper>(r[2], r[3]);
-    const Ints bytes[] = {_mm256_unpacklo_epi16(ab, cd), _mm256_unpackhi_epi16(ab, cd)};
+    const Ints bytes[] = {low_words(ab, cd), high_words(ab, cd)};
     const Ints x_high = activations(list.high + i);
     const Ints x_low = activations(list.low + i);
     for (int s = 0; s < 4; ++s) {
