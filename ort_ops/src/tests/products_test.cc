@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/dispatch.h"
+#include "kernels/products/bytes.h"
 #include "kernels/products/matmul.h"
 #include "tests/check.h"
 #include "tests/tests.h"
@@ -121,6 +122,90 @@ void test_case(const Case& c) {
   }
 }
 
+/// Rows quantised to bytes, with memory of their own.
+struct BlocksOfRows {
+  std::vector<int8_t> quants;
+  std::vector<float> scales;
+  std::vector<int32_t> half_sums;
+  ByteRows view;
+
+  BlocksOfRows(int64_t rows, int64_t groups)
+      : quants(static_cast<size_t>(whole_blocks(rows) * groups * kGroup)),
+        scales(static_cast<size_t>(whole_blocks(rows) * groups)),
+        half_sums(2 * scales.size()),
+        view{rows, groups, quants.data(), scales.data(), half_sums.data()} {}
+};
+
+/// y of a weight of any format, whose activations have 16 bits or, with `bytes`, 8.
+std::vector<float> multiply_format(Format format, int64_t n, int64_t k, int64_t count,
+                                   const std::vector<uint8_t>& weight, const std::vector<float>& x,
+                                   bool bytes, bool masked, const Kernels& kernels) {
+  const int64_t groups = group_count(k);
+  Rows rows(count, groups);
+  BlocksOfRows blocks(count, groups);
+  std::vector<uint8_t> mask(static_cast<size_t>(k / 4), 1);
+  for (size_t i = 0; i < mask.size(); i += 3) mask[i] = 0;
+  const auto quantize = bytes ? kernels.matmul.quantize_bytes : kernels.matmul.quantize;
+  const bool in_blocks = bytes && kernels.bytes && !spec_of(format).number() && count > 1;
+  for (int64_t r = 0; r < count; ++r) {
+    quantize(x.data() + r * k, k, masked ? mask.data() : nullptr, 4, rows.view, r);
+    if (in_blocks) kernels.bytes->quantize(x.data() + r * k, k, nullptr, 1, blocks.view, r);
+  }
+  std::vector<float> y(static_cast<size_t>(count * n));
+  MultiplyArgs args;
+  args.weight = weight.data();
+  args.format = format;
+  args.bits = 4;
+  args.tiles = tile_count(n);
+  args.x = rows.view;
+  args.first_row = 0;
+  args.rows = count;
+  args.skip = masked;
+  args.bias = nullptr;
+  args.outputs = n;
+  args.y = y.data();
+  args.y_stride = n;
+  if (in_blocks) {
+    kernels.bytes->multiply(args, blocks.view);
+  } else {
+    kernels.matmul.multiply(args);
+  }
+  return y;
+}
+
+/// Every level gives the bits of the scalar one, with every format.
+void test_format(Format format) {
+  constexpr int64_t kOutputs = 40, kInputs = 512;
+  std::mt19937 random(3);
+  const int64_t size = group_count(kInputs) * spec_of(format).group_bytes();
+  std::vector<uint8_t> weight(static_cast<size_t>(tile_count(kOutputs) * size));
+  for (uint8_t& byte : weight) byte = random() & 0x3f;  // factors in half precision: below 2
+  std::normal_distribution<float> normal;
+  std::vector<float> x(21 * kInputs);
+  for (float& value : x) value = normal(random);
+  for (const int64_t rows : {1, 2, 3, 8, 21}) {
+    for (const bool bytes : {false, true}) {
+      for (const bool masked : {false, true}) {
+        if (masked && rows > 1) continue;
+        const auto run = [&](const char* isa) {
+          return multiply_format(format, kOutputs, kInputs, rows, weight, x, bytes, masked,
+                                 kernels(isa));
+        };
+        const std::vector<float> expected = run("scalar");
+        for (const std::string& isa : runnable_isas()) {
+          const std::vector<float> found = run(isa.c_str());
+          const bool same =
+              !std::memcmp(found.data(), expected.data(), found.size() * sizeof(float));
+          const std::string name = isa + ", " + spec_of(format).name + ", rows " +
+                                   std::to_string(rows) + (bytes ? ", bytes" : "") +
+                                   (masked ? ", masked" : "");
+          CHECK(same, name.c_str());
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void test_products() {
@@ -128,6 +213,9 @@ void test_products() {
     for (const auto& [bits, scale_bits] : {std::pair{4, 16}, std::pair{4, 8}, std::pair{8, 16}}) {
       test_case({bits, scale_bits, 40, 100, rows});
     }
+  }
+  for (int format = 1; format < static_cast<int>(Format::count); ++format) {
+    test_format(static_cast<Format>(format));
   }
 }
 
