@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Numbers of a product that are compared at least, and the smallest cosine between the product of a
 #: site and that of its dense weight: a wrong orientation gives 0 ± 1 / sqrt(numbers).
-_NUMBERS, _ALIKE = 1024, 0.2
+_NUMBERS, _ALIKE = 4096, 0.1
 _SEED = 0
 
 
