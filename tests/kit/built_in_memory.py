@@ -18,8 +18,10 @@ from tamiz.api.technique import FitError
 from tamiz.plugins import Plugins
 from tamiz.survey.survey import run_passes
 
-#: Passes and norms in one kernel only round otherwise; products round their inputs to 16 bits.
-ROUNDING, ROUNDED_INPUTS = 2e-5, 5e-3
+#: Passes and norms in one kernel only round otherwise, float16 in the graph more; products round
+#: their inputs to 16 bits, and what follows may enlarge that. What is wrong differs by about 1.
+ROUNDING, HALF_ROUNDING, ROUNDED_INPUTS = 2e-5, 5e-3, 1e-1
+EXACT_INTEGERS = (ROUNDING, HALF_ROUNDING)
 #: The format whose outputs are those of the weights, and the smallest cosine with other formats.
 EXACT, ALIKE = "q8_0", 0.9
 
@@ -52,7 +54,9 @@ def check(
     assert found is not None
     dense = recognised.clone()
     run_passes(dense, plugins, Phase.FUSE)
-    _compare(dense, inputs, reference, ROUNDING)
+    casts = [node for node in model.graph.node if node.op_type == "Cast"]
+    half = any(node.attribute[0].i == onnx.TensorProto.FLOAT16 for node in casts)
+    _compare(dense, inputs, reference, HALF_ROUNDING if half else ROUNDING)
     technique = plugins.techniques()["block-quant"]
     for name in formats if found[0] else ():
         built = recognised.clone()
@@ -84,7 +88,7 @@ def _compare(
     made = run(ir.to_proto(model).SerializeToString(), inputs, ops=True, optimised=False)
     assert list(made) == list(reference)
     for name, value in reference.items():
-        if np.asarray(value).dtype.kind not in "fc" and tolerance != ROUNDING:
+        if np.asarray(value).dtype.kind not in "fc" and tolerance not in EXACT_INTEGERS:
             continue  # whole numbers of what was rounded
         if tolerance is not None:
             assert_close(made[name], value, tolerance, name)

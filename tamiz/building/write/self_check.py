@@ -25,6 +25,9 @@ from tamiz.files.errors import TamizError
 _ROUNDING = {2: 3e-2, 4: 1e-3, 8: 1e-3}
 #: The same where tensors are exact but inputs of products are rounded to 16 bits or 8.
 _ROUNDED_INPUTS = 10
+#: How many times what ONNX Runtime's own optimiser changes is still rounding, and how many times
+#: the usual rounding that may be.
+_MARGIN, _MOST_SPREAD = 4, 20.0
 #: Smallest cosine between an output and that of a lossy build: a weight in the wrong orientation
 #: gives 0 ± 1 / sqrt(n) for n numbers, so it is judged from `_FEW` numbers on.
 _ALIKE, _FEW = 0.1, 256
@@ -132,17 +135,40 @@ class Reference:
             names = [name for name in names if not name.startswith("present")]
         if missing := [name for name in names if name not in found]:
             raise DifferentModelError(f"the built model lacks the output {missing[0]}")
-        errors = [0.0]
-        for name in names:
-            allowed = None if lossy else 1.0 * (_ROUNDED_INPUTS if techniques else 1)
-            pairs = zip(_arrays([self.outputs[name]]), _arrays([found[name]]), strict=False)
-            if len(_arrays([self.outputs[name]])) != len(_arrays([found[name]])):
-                raise DifferentModelError(f"{name} of the built model has another length")
-            errors += [_difference(name, a, b, allowed) for a, b in pairs]
-        result = {"max_relative_error": max(errors)}
+        allowed = None if lossy else 1.0 * (_ROUNDED_INPUTS if techniques else 1)
+        try:
+            most = self._error(found, names, allowed)
+        except DifferentModelError:
+            if allowed is None:
+                raise
+            most = self._error(found, names, allowed * self._spread())
+        result = {"max_relative_error": most}
         if "logits" in names:
             result |= _of_logits(self.outputs["logits"], found["logits"])
         return {key: float(f"{value:.3g}") for key, value in result.items()}
+
+    def _error(
+        self, found: Mapping[str, Any], names: Iterable[str], allowed: float | None
+    ) -> float:
+        """The largest relative difference of all outputs; see `_difference`."""
+        errors = [0.0]
+        for name in names:
+            a, b = _arrays([self.outputs[name]]), _arrays([found[name]])
+            if len(a) != len(b):
+                raise DifferentModelError(f"{name} of the built model has another length")
+            pairs = zip(a, b, strict=True)
+            errors += [_difference(name, *pair, allowed) for pair in pairs]
+        return max(errors)
+
+    def _spread(self) -> float:
+        """How much more than usual the dense model rounds: what ONNX Runtime's optimiser changes.
+
+        Optimised or not, float16 inside of a graph is rounded in other places, and differences of
+        close numbers say little.
+        """
+        optimised = _run(_session(self.model, optimised=True), self.feeds)
+        error = self._error(optimised, self.outputs, None)
+        return min(_MOST_SPREAD, max(1.0, _MARGIN * error / _ROUNDING[4]))
 
 
 def _difference(name: str, expected: Any, found: Any, allowed: float | None) -> float:
@@ -230,13 +256,14 @@ def _arrays(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _session(model: Path) -> ort.InferenceSession:
+def _session(model: Path, *, optimised: bool = False) -> ort.InferenceSession:
     """A session that is deterministic, and without a second copy of the weights."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised, so they are not logged as well
     options.add_session_config_entry("session.disable_prepacking", "1")
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     tamiz_ops.register(options)
     return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
