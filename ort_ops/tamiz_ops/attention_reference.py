@@ -226,9 +226,11 @@ def _chosen(
     keys = len(visible)
     scope = min(window, keys) if window else keys
     keep = max(keep, int(np.ceil(np.float32(keep_fraction) * np.float32(scope))))
-    begin = keys - scope
+    begin, shown = keys - scope, np.flatnonzero(visible)
     kept = keep + recent + sinks
     if sketches is None or tokens > 1 or kept > density * scope or kept >= scope:
+        # The window counts visible keys: it begins earlier where the mask hides some in it.
+        begin = int(shown[-window]) if 0 < window <= len(shown) else begin if not window else 0
         return sketch_reference.select(queries[:0], visible, begin, begin, sinks, 0)
     bits = 32 * (sketches.shape[1] - 1) // (1 + ternary)
     score = [

@@ -358,3 +358,22 @@ def test_a_session_appends_in_place_to_a_bound_buffer(threads) -> None:
     for name, present in zip(["past_key", "past_value"], expected[1:], strict=True):
         np.testing.assert_array_equal(arrays[name][:, :, :102], present)
         assert np.isnan(arrays[name][:, :, 102:]).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("tokens", [1, 3, 40])
+@pytest.mark.parametrize("window", [2, 8, 30])
+def test_a_window_counts_visible_keys(isa, tokens, window) -> None:
+    """Hidden keys between a prompt and what follows change nothing: as if they were not there."""
+    plain, holes = (Case(tokens=tokens, past=past, heads=(6, 2)) for past in (12, 17))
+    for name in ("q", "k", "v", "positions"):
+        setattr(holes, name, getattr(plain, name))
+    for name in ("past_key", "past_value"):
+        past, hidden = getattr(plain, name), plain.random(1, 2, 5, 64)
+        setattr(holes, name, np.concatenate([past[:, :, :7], hidden, past[:, :, 7:]], axis=2))
+    holes.mask[0, 7:12] = 0
+    for sinks in (0, 3):
+        how = {"window": window, "sinks": sinks}
+        expected = plain.run(isa, **how)[0]
+        np.testing.assert_allclose(holes.run(isa, **how)[0], expected, rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(holes.reference(**how)[0], expected, rtol=0, atol=TOLERANCE)

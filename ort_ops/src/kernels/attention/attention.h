@@ -16,6 +16,9 @@ constexpr int64_t kRangeKeys = 128;
 /// Keys of a page of the cache: a block of both ways, so that all keys of a block lie side by side.
 constexpr int64_t kPageKeys = 64;
 
+/// Most query rows of a tile.
+constexpr int64_t kMostTileRows = 64;
+
 /// Most elements of a key that is rounded to bytes.
 constexpr int64_t kMostRoundedDim = 512;
 
@@ -38,7 +41,9 @@ struct AttendArgs {
   const int32_t* list;  // the keys attended: list[key_begin .. key_end - 1], ascending and none
                         // beyond the queries or hidden; null: the keys of that range themselves
   int64_t window;       // without a list: keys seen back from each query, itself included; 0: all
-  int64_t sink_end;     // keys before it are seen from everywhere
+  bool window_of_visible;          // whether the mask hides keys of a window: it begins at
+  float begin[kMostTileRows + 1];  // begin[i] for query first_row / group + i, ascending
+  int64_t sink_end;                // keys before it are seen from everywhere
   int64_t dim, group, past;
   float softcap;  // of the scores (soft_cap-inl.h); 0: none
   float* work;    // work_floats(rows, dim, bytes) floats

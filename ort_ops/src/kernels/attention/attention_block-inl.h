@@ -60,15 +60,17 @@ inline float last_key(const AttendArgs& a, int64_t row) {
   return static_cast<float>(a.past + (a.first_row + row) / a.group);
 }
 
-/// How far its window reaches back from there.
-inline float reach(const AttendArgs& a) {
-  return a.window ? static_cast<float>(a.window - 1) : HUGE_VALF;
+/// The first key that its window shows.
+inline float first_key(const AttendArgs& a, int64_t row) {
+  if (!a.window) return -HUGE_VALF;
+  if (!a.window_of_visible) return last_key(a, row) - static_cast<float>(a.window - 1);
+  return a.begin[(a.first_row + row) / a.group - a.first_row / a.group];
 }
 
 /// Whether no row sees a key of the block.
 inline bool out_of_window(const AttendArgs& a, int64_t begin) {
   const float last = static_cast<float>(begin + kBlockKeys - 1);
-  return !a.list && last < last_key(a, 0) - reach(a) && begin >= a.sink_end;
+  return !a.list && last < first_key(a, 0) && begin >= a.sink_end;
 }
 
 inline int64_t row_words(const AttendArgs& a) { return cache_words(a.dim, a.bytes); }
@@ -142,13 +144,12 @@ inline void visible_keys(const AttendArgs& a, int64_t begin, Block& block) {
   }
 }
 
-/// The scores of the keys that rows see, -inf for the others; `last` is their last_key.
-inline Vec seen(const AttendArgs& a, Vec position, Vec last, Vec score) {
+/// The scores of the keys that rows see, -inf for the others, by their first_key and last_key.
+inline Vec seen(const AttendArgs& a, Vec position, Vec first, Vec last, Vec score) {
   const Vec hidden = broadcast(-HUGE_VALF);
   const Vec sink = broadcast(static_cast<float>(a.sink_end - 1));
   score = select_le(position, last, score, hidden);
-  return select_le(last - broadcast(reach(a)), position, score,
-                   select_le(position, sink, score, hidden));
+  return select_le(first, position, score, select_le(position, sink, score, hidden));
 }
 
 inline int64_t padded(int64_t dim) { return (dim + kLanes - 1) / kLanes * kLanes; }

@@ -19,9 +19,10 @@ constexpr int kRowGroup = 4;  // rows that share the registers
 
 struct FewRows {
   alignas(64) float score[kFewRows][kBlockKeys];
-  float m[kFewRows], s[kFewRows], rescale[kFewRows], last[kFewRows];  // of a range
-  float all_m[kFewRows], all_s[kFewRows];                             // of the ranges before
-  float *y, *all_y;                                                   // [rows, padded(dim)]
+  float m[kFewRows], s[kFewRows], rescale[kFewRows];  // of a range
+  float first[kFewRows], last[kFewRows];
+  float all_m[kFewRows], all_s[kFewRows];  // of the ranges before
+  float *y, *all_y;                        // [rows, padded(dim)]
   // Of rows of bytes:
   float key_scale[kBlockKeys], value_scale[kBlockKeys];
   int32_t key_elements[kBlockKeys];                // their sums
@@ -54,12 +55,12 @@ inline void each_group(const AttendArgs& a, const Block& block, FewRows& w) {
 /// the cap in their unrolled loop GCC 12 made wrong code for AVX2 at -O3.
 inline void show_scores(const AttendArgs& a, const Block& block, int64_t row, FewRows& w) {
   float* score = w.score[row];
-  const Vec last = broadcast(w.last[row]);
+  const Vec first = broadcast(w.first[row]), last = broadcast(w.last[row]);
   for (int j = 0; j < block.count && a.softcap != 0.0f; j += kLanes) {
     store(score + j, soft_cap(load(score + j), a.softcap));
   }
   for (int j = 0; j < block.count; j += kLanes) {
-    store(score + j, seen(a, load(block.position + j), last, load(score + j)));
+    store(score + j, seen(a, load(block.position + j), first, last, load(score + j)));
   }
 }
 
@@ -123,6 +124,7 @@ inline void attend_rows(const AttendArgs& a) {
   for (int64_t r = 0; r < a.rows; ++r) {
     w.all_m[r] = -FLT_MAX;
     w.all_s[r] = 0.0f;
+    w.first[r] = first_key(a, r);
     w.last[r] = last_key(a, r);
   }
   bool any = false;  // whether a key of the range has been added

@@ -36,7 +36,7 @@ struct Tile {
   float* y;      // [dim, kRows]: of a range
   float* all_y;  // [dim, kRows]: of the ranges before
   float* score;  // [kBlockKeys, kRows]
-  Vec m[V], s[V], rescale[V], last[V];
+  Vec m[V], s[V], rescale[V], first[V], last[V];
   Vec all_m[V], all_s[V];
   // Of rows of bytes:
   int32_t *panel, *query, *weight;   // of the block; [kQueryPlanes, dim / kPacked, kRows];
@@ -54,7 +54,7 @@ inline void store_scores(const AttendArgs& a, const Block& block, int j, bool al
   for (int i = 0; i < I; ++i) {
     const Vec position = broadcast(block.position[j + i]);
     for (int c = 0; c < V; ++c) {
-      if (!all) score[i][c] = seen(a, position, w.last[c], score[i][c]);
+      if (!all) score[i][c] = seen(a, position, w.first[c], w.last[c], score[i][c]);
       top[c] = max(top[c], score[i][c]);
       store(w.score + (j + i) * w.kRows + c * kLanes, score[i][c]);
     }
@@ -70,7 +70,7 @@ inline void cap_scores(const AttendArgs& a, const Block& block, bool all, Tile<V
     const Vec position = broadcast(block.position[j]);
     for (int c = 0; c < V; ++c) {
       Vec capped = soft_cap(load(score + c * kLanes), a.softcap);
-      if (!all) capped = seen(a, position, w.last[c], capped);
+      if (!all) capped = seen(a, position, w.first[c], w.last[c], capped);
       top[c] = max(top[c], capped);
       store(score + c * kLanes, capped);
     }
@@ -107,7 +107,7 @@ template <class Products, int V>
 inline void tile_block(const AttendArgs& a, const Block& block, Tile<V>& w) {
   Products::read_keys(a, block, w);
   const bool all = block.position[block.count - 1] <= last_key(a, 0) &&
-                   block.position[0] >= last_key(a, a.rows - 1) - reach(a);
+                   block.position[0] >= first_key(a, a.rows - 1);
   const bool capped = a.softcap != 0.0f;
   constexpr int kKeys = Products::template kKeys<V>;
   Vec top[V];
@@ -166,11 +166,16 @@ inline void attend_tile(const AttendArgs& a) {
   w.score = w.y + a.dim * w.kRows;
   memset(a.work, 0, sizeof(float) * 2 * a.dim * w.kRows);
   Products::begin(a, w.score + kBlockKeys * w.kRows, w);
-  float last[w.kRows];
-  for (int64_t r = 0; r < w.kRows; ++r) last[r] = last_key(a, r);
+  static_assert(Tile<V>::kRows <= kMostTileRows);
+  float first[w.kRows], last[w.kRows];
+  for (int64_t r = 0; r < w.kRows; ++r) {
+    first[r] = first_key(a, r);
+    last[r] = last_key(a, r);
+  }
   for (int c = 0; c < V; ++c) {
     w.all_m[c] = broadcast(-FLT_MAX);
     w.all_s[c] = broadcast(0.0f);
+    w.first[c] = load(first + c * kLanes);
     w.last[c] = load(last + c * kLanes);
   }
   bool any = false;  // whether a key of the range has been added

@@ -72,7 +72,10 @@ const ChoicePlan& SketchChoice::plan(const CacheShape& shape, Ports inputs, int6
   const int64_t best = std::max(keep_, static_cast<int64_t>(std::ceil(keep_fraction_ * visible)));
   const int64_t kept = best + recent_ + p.sinks;
   p.scans = decode && !off && kept <= density_ * visible && kept < visible;
-  if (!p.scans) return p;
+  if (!p.scans) {
+    reserve_begins(shape, scratch, p);
+    return p;
+  }
   p.first = 0;
   p.keep = best;
   p.begin = std::max(first, p.sinks);  // the sinks are no candidates
@@ -101,6 +104,7 @@ void SketchChoice::reserve(const CacheShape& shape, ScratchPlan& scratch, Sketch
 }
 
 void SketchChoice::begin(const ChoiceCall& call) const {
+  if (!static_cast<const SketchPlan&>(call.plan).scans) WindowChoice::begin(call);
   if (call.shape.tokens != 1 || switched_off(call.inputs[In::without_choice])) return;
   const auto& p = static_cast<const SketchPlan&>(call.plan);
   const auto keys = static_cast<double>(call.shape.batch * call.shape.kv_heads * call.shape.keys);

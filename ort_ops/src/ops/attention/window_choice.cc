@@ -5,6 +5,7 @@
 
 #include "base/switches.h"
 #include "ops/attention/attention_ports.h"
+#include "ops/attention/segments.h"
 
 namespace tamiz {
 
@@ -50,20 +51,66 @@ int64_t WindowChoice::set_window(const CacheShape& shape, Ports inputs, WindowPl
   return std::min(p.window, shape.keys);
 }
 
-const ChoicePlan& WindowChoice::plan(const CacheShape& shape, Ports inputs, int64_t, ScratchPlan&,
-                                     PlanMemory& memory) const {
+const ChoicePlan& WindowChoice::plan(const CacheShape& shape, Ports inputs, int64_t,
+                                     ScratchPlan& scratch, PlanMemory& memory) const {
   WindowPlan& p = memory.make<WindowPlan>();
   set_window(shape, inputs, p);
+  reserve_begins(shape, scratch, p);
   return p;
 }
 
-void WindowChoice::limit(const ChoiceCall& call, int64_t, AttendArgs& a, int64_t&) const {
+void WindowChoice::reserve_begins(const CacheShape& shape, ScratchPlan& scratch, WindowPlan& p) {
+  if (!p.window) return;
+  p.begins = scratch.reserve<float>(shape.batch * shape.tokens);
+  p.has_holes = scratch.reserve<int32_t>(shape.batch);
+}
+
+namespace {
+
+/// The first key of each query's window, which counts visible keys: begins[i] of query past + i.
+/// Returns whether the mask hides keys of a window.
+bool find_begins(const int64_t* mask, int64_t past, int64_t tokens, int64_t window, float* begins) {
+  int64_t begin = past + 1, count = 0;
+  while (begin > 0 && count < window) count += mask[--begin] != 0;
+  bool holes = false;
+  for (int64_t i = 0; i < tokens; ++i) {
+    if (i && mask[past + i] != 0 && ++count > window) {
+      while (mask[begin] == 0) ++begin;
+      ++begin;
+      --count;
+    }
+    begins[i] = static_cast<float>(begin);
+    holes |= begin < past + i + 1 - window;
+  }
+  return holes;
+}
+
+}  // namespace
+
+void WindowChoice::begin(const ChoiceCall& call) const {
+  const auto& p = static_cast<const WindowPlan&>(call.plan);
+  const CacheShape& shape = call.shape;
+  if (!p.window || in_pages(call.inputs[In::sequences])) return;
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    float* const begins = p.begins.in(call.scratch) + b * shape.tokens;
+    p.has_holes.in(call.scratch)[b] =
+        find_begins(call.mask(b * shape.kv_heads), shape.past, shape.tokens, p.window, begins);
+  }
+}
+
+void WindowChoice::limit(const ChoiceCall& call, int64_t head, AttendArgs& a, int64_t&) const {
   const auto& p = static_cast<const WindowPlan&>(call.plan);
   if (!p.window) return;
   a.window = p.window;
   if (!a.mask) {
     a.sink_end = p.sinks;
     return;
+  }
+  const int64_t sequence = head / call.shape.kv_heads, tokens = call.shape.tokens;
+  a.window_of_visible = p.has_holes.in(call.scratch)[sequence] != 0;
+  const float* const begins = p.begins.in(call.scratch) + sequence * tokens;
+  for (int64_t i = 0; a.window_of_visible && i <= kMostTileRows; ++i) {
+    a.begin[i] = begins[std::min(a.first_row / a.group + i, tokens - 1)];
   }
   // The window does not hide keys before sink_end: the first visible ones.
   for (int64_t found = 0; a.sink_end < call.shape.keys && found < p.sinks; ++a.sink_end) {
