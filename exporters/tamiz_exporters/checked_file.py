@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +25,29 @@ def fail(path: Path, field: str, found: Any, expected: str) -> NoReturn:
     """
     field, found = _shown(field), _shown(str(found))
     raise TamizError(f"{path}: {field}: found {found}, expected {expected}")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Tells in one sentence where a file holds other types than its readers take for granted.
+
+    Args:
+        path: The file.
+
+    Raises:
+        TamizError: Something within met a value of another type or form.
+    """
+    try:
+        yield
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise TamizError(f"{path}: not of the expected form ({_shown(repr(error))})") from error
 
 
 def _shown(text: str) -> str:

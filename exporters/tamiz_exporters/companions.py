@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tamiz.api import TamizError, read_json, read_text, write_json
+from tamiz_exporters.checked_file import reading
 from tamiz_exporters.ends import complete_ends, token_text
 from tamiz_exporters.tokenizer import TOKENIZER_DEFAULTS, malformed, write_tokenizer
 from tamiz_exporters.tokenizer_sources import (
@@ -125,12 +126,14 @@ def _complete_tokenizer(folders: list[Path], directory: Path) -> None:
     )
     config, special = config or {}, special or {}
     if tokenizer is None:
-        known = special | (settings or {})
-        tokenizer = tokenizer_of_merges(_holder(folders, VOCABULARY), known, config)
+        known, folder = special | (settings or {}), _holder(folders, VOCABULARY)
+        with reading(folder):
+            tokenizer = tokenizer_of_merges(folder, known, config)
         if tokenizer is not None:
             write_json(directory / TOKENIZER, tokenizer, compact=True)
     if settings is None and tokenizer is not None:
-        settings = settings_of_tokenizer(tokenizer, special, config)
+        with reading(directory / TOKENIZER):
+            settings = settings_of_tokenizer(tokenizer, special, config)
     if settings is None:
         return
     template = _holder(folders, CHAT_TEMPLATE) / CHAT_TEMPLATE

@@ -157,6 +157,8 @@ class DecoderWeights:
                     continue
                 target = f"model.layers.{layer}.{part}"
                 tensor = find_tensor(source, f"{name}.weight", stored_shape)
+                # Only now: a damaged size must not cost memory.
+                rows = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
                 added = float(self.norms_from_one and len(shape) == 1)
                 yield Weight(f"{target}.weight", tensor, rows, added=added)
                 if len(shape) == 2 and f"{name}.bias" in source.tensors:
@@ -186,7 +188,7 @@ class DecoderWeights:
 
     def _stored(
         self, name: str, shape: tuple[int, ...]
-    ) -> tuple[str, tuple[int, ...], np.ndarray | None]:
+    ) -> tuple[str, tuple[int, ...], np.ndarray | range | None]:
         """Returns the tensor that holds a layer's weight, that tensor's shape, and which rows."""
         if self.rotary_pairs and name in ("self_attn.q_proj", "self_attn.k_proj"):
             rows = half_split(shape[0], self.config.head_dim, self.rotary_pairs)
@@ -195,7 +197,7 @@ class DecoderWeights:
             if name in parts:
                 sizes = [self._shapes()[part][0] for part in parts]
                 begin = sum(sizes[: parts.index(name)])
-                return tensor, (sum(sizes), *shape[1:]), np.arange(begin, begin + shape[0])
+                return tensor, (sum(sizes), *shape[1:]), range(begin, begin + shape[0])
         return self.names.parts[name], shape, None
 
     def _packed(self, weight: Weight, format: Format) -> Packed:

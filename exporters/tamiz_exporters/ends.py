@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tamiz.api import TamizError, read_json, write_json
+from tamiz_exporters.checked_file import reading
 
 _EOS = "eos_token_id"
 _IDS = ("bos_token_id", _EOS, "pad_token_id")
@@ -74,6 +75,7 @@ def _named(tokens: Path, tokenizer: Path) -> Iterator[int]:
     if not tokens.is_file() or not tokenizer.is_file():
         return
     text = token_text(read_json(tokens).get("eos_token"))
-    number = None if text is None else token_id(read_json(tokenizer), text)
+    with reading(tokenizer):
+        number = None if text is None else token_id(read_json(tokenizer), text)
     if type(number) is int:
         yield number

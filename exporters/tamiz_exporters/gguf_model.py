@@ -195,10 +195,11 @@ class GgufModel:
 
     def _window(self) -> int:
         """Keys that a query sees in the layers with a window; 0 where no layer has one."""
-        window = self.of.given("attention.sliding_window")
+        key = "attention.sliding_window"
+        window = self.of.given(key)
         if window is None:
             return self.traits.window
-        return self.of.positive("attention.sliding_window") if window else 0
+        return 0 if type(window) is int and window == 0 else self.of.positive(key)
 
     def _in_window(self, count: int) -> list[bool]:
         """Which layers have a window."""

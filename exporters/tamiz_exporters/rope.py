@@ -59,10 +59,11 @@ def rotary(
         ramp = _yarn_ramp(base, dimensions, scaling)
         frequency = frequency * (1 - ramp + ramp / scaling["factor"])
     factor = float(scaling.get("attention_factor", 1.0))
-    short, long = (
-        np.asarray(frequency if divisors is None else frequency / divisors, np.float32)
-        for divisors in (weights, long_weights)
-    )
+    with np.errstate(over="ignore"):
+        short, long = (
+            np.asarray(frequency if divisors is None else frequency / divisors, np.float32)
+            for divisors in (weights, long_weights)
+        )
     if long_weights is None:
         return Rotary(short, factor)
     return Rotary(short, factor, long, scaling["original_max_position_embeddings"])

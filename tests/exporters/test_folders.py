@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,22 @@ def test_weights_without_their_prefix(tmp_path: Path, plugins: Plugins) -> None:
 def test_architectures_may_be_null(tmp_path: Path) -> None:
     source = tiny_safetensors.write(tmp_path / "hf", tiny_gguf.random_model(), architectures=None)
     assert safetensors.accepts(str(source))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("added_tokens.json", '{"x": []}'),
+        ("added_tokens.json", '{"x": "y"}'),
+        ("tokenizer_config.json", '{"tokenizer_class": [1]}'),
+        ("vocab.json", "[]"),
+    ],
+)
+def test_files_of_another_form_cost_one_sentence(tmp_path: Path, name: str, content: str) -> None:
+    from tamiz_exporters.companions import copy_companions
+
+    merges_only(tmp_path / "hf", "gpt2")
+    (tmp_path / "hf" / name).write_text(content)
+    (tmp_path / "bundle").mkdir()
+    with pytest.raises(TamizError, match=re.escape(str(tmp_path / "hf"))):
+        copy_companions(tmp_path / "hf", tmp_path / "bundle")

@@ -174,3 +174,23 @@ def test_the_listed_fields_are_those_of_transformers() -> None:
         known = {*inspect.signature(config.__init__).parameters, *config().to_dict()}
         known -= {"self", "args", "kwargs", *inspect.signature(base.__init__).parameters}
         assert not {name for name in known if field_of(name, CONFIG_FIELDS) is None}, kind
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("attention.sliding_window", np.array([1, 2])),
+        ("attention.sliding_window", np.array([], "<i4")),
+        ("feed_forward_length", 10**12),
+        ("feed_forward_length", np.array([2**62] * 2)),
+        ("rope.freq_base", float("inf")),
+        ("hidden_activation", "laplace"),
+    ],
+)
+def test_absurd_values_cost_one_sentence(tmp_path: Path, key: str, value: Any) -> None:
+    model = tiny_gguf.random_model(architecture="phi3", tied=False)
+    tiny_gguf.write(tmp_path / "tiny.gguf", model)
+    file = GgufFile(tmp_path / "tiny.gguf")
+    file.metadata[f"phi3.{key}"] = value
+    with pytest.raises(TamizError, match=r"tiny\.gguf: "):
+        GgufModel(file).weights().find()
