@@ -23,6 +23,9 @@ from tamiz.survey.export import export
 
 #: No gate of the whole model: none has a tokenizer.
 OPTIONS = Options(max_dppl=None, min_cosine=None)
+#: Of outputs relative to their largest number, where nothing lossy was applied: onnxruntime's
+#: optimiser moves casts, so that float16 is rounded elsewhere.
+ROUNDING, HALF_ROUNDING = 1e-4, 5e-3
 #: Smallest cosine of an output of a lossy build, of outputs of so many numbers.
 ALIKE, FEW = 0.5, 64
 
@@ -115,7 +118,8 @@ def _compare(report: Report, found: Mapping[str, Any], reference: Mapping[str, A
     exact = not any(site.applied for site in report.sites.values())
     for name, value in reference.items():
         if exact:
-            assert_close(found[name], value, 1e-4, name)
+            half = np.asarray(value).dtype == np.float16 if not isinstance(value, list) else False
+            assert_close(found[name], value, HALF_ROUNDING if half else ROUNDING, name)
             continue
         a, b = (np.asarray(v) for v in (found[name], value))
         assert (a.shape, a.dtype) == (b.shape, b.dtype), name
