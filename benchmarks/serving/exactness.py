@@ -20,12 +20,14 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from openai import AsyncOpenAI
 
 from benchmarks.common import record
+
+if TYPE_CHECKING:
+    pass
 
 TEXT = Path(__file__).parents[1] / "common" / "prompts.txt"
 PROMPTS, TOGETHER = 32, 8
@@ -63,6 +65,8 @@ def main(
 
 
 async def _measure(url: str, model: str | None, tokens: int, key: str) -> dict[str, Any]:
+    from openai import AsyncOpenAI
+
     async with AsyncOpenAI(base_url=url, api_key=key, max_retries=0) as client:
         name = model or (await client.models.list()).data[0].id
         results = {}

@@ -21,12 +21,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from openai import AsyncOpenAI
 
 from benchmarks.common import record
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 TEXT = Path(__file__).parents[1] / "common" / "prompts.txt"
 SCHEMA: Any = {
@@ -214,6 +216,8 @@ def main(
 async def _measure(
     url: str, model: str | None, parts: tuple[str, ...], rounds: int, key: str
 ) -> dict[str, Any]:
+    from openai import AsyncOpenAI
+
     results = {}
     async with AsyncOpenAI(base_url=url, api_key=key, max_retries=0, timeout=3600) as client:
         name = model or (await client.models.list()).data[0].id

@@ -92,13 +92,7 @@ def attention(
         new_keys = rotate(new_keys, position_ids, inverse_frequency, rotary_scale)
     # What 8-bit keys lack; a soft cap would not cancel it.
     mean = key_mean if cache_bits == 8 and not softcap else None
-    if cache_bits == 8:
-        # In float32 as in the op, where the last bit of a key decides how it is rounded.
-        centred: Array = new_keys.astype(np.float32) - (np.float32(0) if mean is None else mean)
-        smoothed = centred / (np.float32(1) if key_scale is None else key_scale)
-        stored = [pack_rows(new.astype(np.float32)) for new in (smoothed, new_values)]
-    else:
-        stored = [new.astype(np.float64) for new in (new_keys, new_values)]
+    stored = _stored(new_keys, new_values, cache_bits, mean, key_scale)
     presents = [_append(past_key, stored[0], past), _append(past_value, stored[1], past)]
     keys, values = map(unpack_rows, presents) if cache_bits == 8 else presents
     if past_sketch is not None:
@@ -109,31 +103,29 @@ def attention(
             rows = event_attention_reference.pack(new, key_mean)
         presents.append(_append(past_sketch, rows, past))
 
-    y = np.zeros((batch, tokens, num_heads, dim))
     queries *= scale or dim**-0.5
     group = num_heads // kv_heads
     # Queries as they meet the keys of the cache; sketches are of keys as they are.
     scaled = queries if key_scale is None else queries * np.repeat(key_scale, group, axis=0)
     met = round_queries(scaled) if cache_bits == 8 else scaled
     sketches = None if past_sketch is None or past_event is not None else presents[2]
+    y = np.zeros((batch, tokens, num_heads, dim))
     for b, i, head in np.ndindex(batch, tokens, kv_heads):
         heads = range(head * group, (head + 1) * group)
         row = None if sketches is None else sketches[b, head, : past + i + 1]
         seen = attention_mask[b, : past + i + 1] != 0
         visible = _chosen(queries[b, i, heads], row, seen, tokens, **choice)
+        scales, at = None, visible
+        if cache_bits == 8:
+            scales = presents[1][b, head, visible, -1]
+            at = list(range(len(visible))) if tokens == 1 and sketches is not None else visible
         for h in heads if len(visible) else ():
             score = soft_cap(keys[b, head, visible] @ met[b, i, h], softcap)
-            weight = np.exp(score - score.max())
-            total = weight.sum()
-            if cache_bits == 8:
-                at = np.arange(len(visible)) if tokens == 1 and sketches is not None else visible
-                scales = presents[1][b, head, visible, -1]
-                weight = round_weights(weight, scales, np.array(at) // PAGE)
-            y[b, i, h] = weight @ values[b, head, visible] / total
+            y[b, i, h] = _averaged(score, values[b, head, visible], scales, at)
     if past_event is not None:
         presents.append(event_attention_reference.forget(past_event, past))
-        length = attention_mask.shape[1]
-        for b in range(batch) if tokens == 1 and length >= least_keys else ():
+        steps = tokens == 1 and (length := attention_mask.shape[1]) >= least_keys
+        for b in range(batch) if steps else ():
             y[b, 0], presents[-1][b] = event_attention_reference.step(
                 past_event[b], queries[b, 0], met[b, 0], keys[b, :, :length],
                 values[b, :, :length], presents[2][b, :, :length],
@@ -198,6 +190,28 @@ def paged_attention(
             present[:, :, rows] = cache
         begin += tokens
     return [y, *presents]
+
+
+def _stored(
+    keys: Array, values: Array, cache_bits: int, mean: Array | None, scale: Array | None
+) -> list[Array]:
+    """Keys and values [batch, tokens, heads, dim] as the cache has them."""
+    if cache_bits != 8:
+        return [new.astype(np.float64) for new in (keys, values)]
+    # In float32 as in the op, where the last bit of a key decides how it is rounded.
+    centred: Array = keys.astype(np.float32) - (np.float32(0) if mean is None else mean)
+    smoothed = centred / (np.float32(1) if scale is None else scale)
+    return [pack_rows(new.astype(np.float32)) for new in (smoothed, values)]
+
+
+def _averaged(score: Array, values: Array, scales: Array | None, at: list[int]) -> Array:
+    """softmax(score) values; weights are rounded where the values have scales."""
+    weight = np.exp(score - score.max())
+    total = weight.sum()
+    if scales is not None:
+        weight = round_weights(weight, scales, np.array(at) // PAGE)
+    averaged: Array = weight @ values / total
+    return averaged
 
 
 def _sketches(

@@ -74,22 +74,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
     width = config.width
     blocks = -(-k // width)
     keep = max(1, round(config.topk * blocks)) if config.select == "topk" else None
-    metrics: dict[str, float] = {}
-    run = None if statistics is None else statistics.run
-    if statistics is None or run is None or len(run) < _LEAST_RUN:
-        reference, theta = _uncalibrated(config), config.delta_theta or 0.0
-        gap_tol = config.gap_tol if config.gap_tol is not None else _DEFAULT_GAP_TOL
-    else:
-        mean = statistics.samples.mean(axis=0, dtype=np.float64).astype(np.float32)
-        tried = []
-        for candidate in _references(config, run, mean, scale):
-            least = _theta(config, run, candidate, scale)
-            outcome = simulate(run, candidate, scale, least, keep, width)
-            tried.append((loss(weight, run, outcome.effective), candidate, least, outcome))
-        found, reference, theta, outcome = min(tried, key=lambda one: _error(one[0], one[3]))
-        metrics = _metrics(found, reference, outcome)
-        worst = float(found.gap.max())
-        gap_tol = _GAP_MARGIN * worst if config.gap_tol is None else config.gap_tol
+    reference, theta, gap_tol, metrics = _selection(weight, scale, statistics, config, keep)
     if keep == blocks and not theta and config.budget_ms is None:
         metrics["exact"] = 1.0
     tensors = {"scale": scale}
@@ -113,6 +98,33 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: EventD
         metrics=metrics,
         bits_per_weight=32 * sum(tensor.size for tensor in tensors.values()) / weight.size,
     )
+
+
+def _selection(
+    weight: Float,
+    scale: Float,
+    statistics: Statistics | None,
+    config: EventDrivenConfig,
+    keep: int | None,
+) -> tuple[Reference, float, float, dict[str, float]]:
+    """The reference that loses least on the calibration text, its threshold and tolerated gap.
+
+    Without consecutive inputs they are those of the configuration, and nothing was measured.
+    """
+    run = None if statistics is None else statistics.run
+    if statistics is None or run is None or len(run) < _LEAST_RUN:
+        tolerated = _DEFAULT_GAP_TOL if config.gap_tol is None else config.gap_tol
+        return _uncalibrated(config), config.delta_theta or 0.0, tolerated, {}
+    mean = statistics.samples.mean(axis=0, dtype=np.float64).astype(np.float32)
+    tried = []
+    for candidate in _references(config, run, mean, scale):
+        least = _theta(config, run, candidate, scale)
+        outcome = simulate(run, candidate, scale, least, keep, config.width)
+        tried.append((loss(weight, run, outcome.effective), candidate, least, outcome))
+    lost, reference, theta, outcome = min(tried, key=lambda one: _error(one[0], one[3]))
+    worst = float(lost.gap.max())
+    tolerated = _GAP_MARGIN * worst if config.gap_tol is None else config.gap_tol
+    return reference, theta, tolerated, _metrics(lost, reference, outcome)
 
 
 def effect(site: Site, config: EventDrivenConfig, cost: Cost, keys: int) -> Cost:

@@ -5,6 +5,7 @@ The state ``past_event.<site>`` → ``present_event.<site>`` lies beside the KV 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,41 +42,16 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     if attention is None:
         raise FitError("the graph has no input attention_mask, from which positions are counted")
 
-    def constant(role: str) -> ir.Value | None:
-        if role not in fit.tensors:
-            return None
-        return graph.constant(f"{site.id}.event_{role}", fit.tensors[role])
-
-    def values(*names: str) -> list[ir.Value]:
-        return [graph.value(f"{site.id}/event_{name}") for name in names]
-
-    x, product, candidates = input_of(node, "x"), node.outputs[0], input_of(node, "mask")
+    product = node.outputs[0]
     centred = _keep_centred(graph, node)
     given = {"k": site.in_features, "n": site.out_features, **fit.attributes}
     state = 3 + (site.in_features + site.out_features if given["alpha"] != 0 else 0)
     batch = None if attention.shape is None else attention.shape[0]
     past = graph.add_past(f"event.{site.id.removeprefix('layers.')}", [batch, state])
-    chosen = values("delta", "mask", "plan", "reference")
-    started = values("started") if float(given["budget_us"]) >= 0 else []
-    select = graph.insert(
-        node,
-        f"{node.name}/EventSelect",
-        "EventSelect",
-        {
-            "x": x,
-            "past": past,
-            "mean": None if centred else constant("mean"),
-            "scale": constant("scale"),
-            "attention_mask": attention,
-            "candidates": candidates,
-        },
-        {name: given[name] for name in ("k", "n", "beta", *_SELECT)}
-        | {"block": attribute_of(node, "block") if candidates is not None else 1},
-        [*chosen, *started],
-    )
-    graph.connect(node, "x", output_of(select, "delta"))
-    graph.connect(node, "mask", output_of(select, "mask"))
-    graph.set(node, {"block": 1})
+    tensors = {role: fit.tensors[role] for role in ("mean", "scale") if role in fit.tensors}
+    if centred:
+        tensors.pop("mean", None)
+    select = _insert_select(graph, site, node, given, tensors, past)
     inputs = {
         "dy": product,
         "past": past,
@@ -83,8 +59,8 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
         "reference": output_of(select, "reference"),
         "base": _base(graph, site, fit, node, centred),
     }
-    if started:
-        inputs["started"] = started[0]
+    if float(given["budget_us"]) >= 0:
+        inputs["started"] = output_of(select, "started")
     total = graph.insert(
         node,
         f"{node.name}/EventSum",
@@ -97,6 +73,43 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     graph.follow(product, total.outputs[0], renamed=f"{site.id}/event_dy")
     graph.add_present(total, "present", past, [batch, state])
     return [select, node, total, *([centred] if centred else [])]
+
+
+def _insert_select(
+    graph: GraphEditor,
+    site: Site,
+    node: ir.Node,
+    given: Mapping[str, int | float | str],
+    tensors: Mapping[str, np.ndarray],
+    past: ir.Value,
+) -> ir.Node:
+    """The node that chooses the inputs of a product, before it."""
+    candidates = input_of(node, "mask")
+    names = ["delta", "mask", "plan", "reference"]
+    names += ["started"] if float(given["budget_us"]) >= 0 else []
+    constants = {
+        role: graph.constant(f"{site.id}.event_{role}", tensor) for role, tensor in tensors.items()
+    }
+    select = graph.insert(
+        node,
+        f"{node.name}/EventSelect",
+        "EventSelect",
+        {
+            "x": input_of(node, "x"),
+            "past": past,
+            "mean": constants.get("mean"),
+            "scale": constants["scale"],
+            "attention_mask": graph.input("attention_mask"),
+            "candidates": candidates,
+        },
+        {name: given[name] for name in ("k", "n", "beta", *_SELECT)}
+        | {"block": attribute_of(node, "block") if candidates is not None else 1},
+        [graph.value(f"{site.id}/event_{name}") for name in names],
+    )
+    graph.connect(node, "x", output_of(select, "delta"))
+    graph.connect(node, "mask", output_of(select, "mask"))
+    graph.set(node, {"block": 1})
+    return select
 
 
 def _keep_centred(graph: GraphEditor, node: ir.Node) -> ir.Node | None:

@@ -68,14 +68,14 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
     """
     if not config.targets(site):
         raise FitError(f"--kwta-target is {config.target}")
-    sensitivity = None
-    if statistics is not None and config.reads_sensitivity:
-        sensitivity = statistics.sensitivity
-    losses = None if sensitivity is None else sensitivity.inputs
+    losses = None
+    if statistics is not None and config.reads_sensitivity and statistics.sensitivity is not None:
+        losses = statistics.sensitivity.inputs
     if losses is None:
         _check_pays(config, config.keep_at(site))
     if statistics is None or len(statistics.samples) < 2:
         raise FitError("nothing is known of its input")
+    sensitivity = statistics.sensitivity
     samples = statistics.samples[usual_samples(statistics.samples)]  # first tokens stay dense
     tensors: dict[str, Float] = {}
     center = np.zeros(site.in_features, np.float32)
@@ -89,7 +89,6 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         scores = scores * tensors["score"]
     if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
         raise FitError("its weights give scores that are not finite")
-    whole = z @ weight.T
     costs = np.ones((len(z), 1), np.float32)
     if sensitivity is not None and losses is not None:
         part = statistics.weight_share * config.width / site.in_features
@@ -104,19 +103,32 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: KwtaCo
         _check_pays(config, float(kept.mean()))
     else:
         attributes, kept = _choice(scores, site, config)
-    spread = np.repeat(kept, config.width, axis=1)[:, : site.in_features]
-    rest = np.where(spread, 0, z) @ weight.T
+    metrics = _metrics(z, kept, weight, config.width, losses, costs)
+    attributes |= {"block": config.width, "duty": config.duty, "first": config.first}
+    attributes |= {"renorm": 1} if config.renorm else {}
+    return Fit(tensors, attributes, metrics)
+
+
+def _metrics(
+    z: Float,
+    kept: NDArray[np.bool_],
+    weight: Float,
+    width: int,
+    losses: Float | None,
+    costs: Float,
+) -> dict[str, float]:
+    """What keeping these blocks of the inputs z ``[samples, K]`` does to output and loss."""
+    inputs = np.repeat(kept, width, axis=1)[:, : z.shape[1]]
+    whole, rest = z @ weight.T, np.where(inputs, 0, z) @ weight.T
     metrics = {
         "keep": float(kept.mean()),
         "output_rel_l2": float(np.linalg.norm(rest) / max(np.linalg.norm(whole), 1e-30)),
         "exact": float(kept.all()),
     }
     if losses is not None:
-        metrics["loss"] = float((np.where(spread, 0, np.square(z)) @ losses * costs[:, 0]).mean())
-    attributes |= {"block": config.width, "duty": config.duty, "first": config.first}
-    if config.renorm:
-        attributes["renorm"] = 1
-    return Fit(tensors, attributes, metrics)
+        lost = np.where(inputs, 0, np.square(z)) @ losses
+        metrics["loss"] = float((lost * costs[:, 0]).mean())
+    return metrics
 
 
 def effect(site: Site, config: KwtaConfig, cost: Cost, keys: int) -> Cost:

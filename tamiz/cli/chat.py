@@ -19,7 +19,6 @@ from tamiz.cli._output import print_answer
 from tamiz.cli._progress import status
 from tamiz.cli._switches import GainsOutput, without_option
 from tamiz.files.errors import TamizError, did_you_mean, naming, printable
-from tamiz.runtime.recommended import recommendation
 
 if TYPE_CHECKING:
     from tamiz.inference.completion_stream import CompletionStream
@@ -140,6 +139,8 @@ def _ctrl_c_ends(pieces: CompletionStream) -> Iterator[Iterator[str]]:
 def _banner(model: Model) -> str:
     manifest = model.bundle.manifest
     name, techniques = printable(manifest.source.name), ", ".join(manifest.techniques) or "dense"
+    from tamiz.runtime.recommended import recommendation
+
     sampling = recommendation(model.bundle)
     return (
         f"{name}; techniques: {techniques}; context: {model.limit:,} tokens\n"

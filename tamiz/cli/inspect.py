@@ -11,7 +11,6 @@ import click
 
 from tamiz.cli._output import fold, print_json, print_table, size
 from tamiz.cli._techniques import plugins
-from tamiz.runtime.recommended import recommendation
 
 if TYPE_CHECKING:
     from tamiz.survey.survey import Survey
@@ -50,6 +49,8 @@ def _as_dict(surveyed: Survey) -> dict[str, Any]:
 
 
 def _print(surveyed: Survey) -> None:
+    from tamiz.runtime.recommended import recommendation
+
     manifest = surveyed.bundle.manifest
     click.echo(f"{manifest.kind} bundle of {manifest.source.name}, {size(surveyed.bundle.size)}")
     if (sampling := recommendation(surveyed.bundle)) is not None:

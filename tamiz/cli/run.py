@@ -49,13 +49,7 @@ def command(
 
     if raw and (option := generation.of_the_template):
         raise click.UsageError(f"{option} needs the chat template, which --raw switches off")
-    text = prompt_option if prompt is None else prompt
-    if text is None:
-        raise click.UsageError("Missing argument 'PROMPT': the text to answer, or - for stdin")
-    if prompt is not None and prompt_option is not None:
-        raise click.UsageError("--prompt and the argument PROMPT exclude each other")
-    if text == "-":
-        text = stdin().read()
+    text = _prompt(prompt, prompt_option)
     speculate = generation.speculate
     door = LanguageModel.load(directory, threads=threads, without=without, speculation=speculate)
     model, gains = door.parts, GainsOutput(door.parts.gains)
@@ -90,6 +84,16 @@ def command(
     gains.print()
     if metrics or metrics_by_layer:
         RunMetrics(ctx, model.bundle, model.counts()).print(metrics_by_layer)
+
+
+def _prompt(argument: str | None, option: str | None) -> str:
+    """The text to answer, from where it is given."""
+    if argument is not None and option is not None:
+        raise click.UsageError("--prompt and the argument PROMPT exclude each other")
+    text = option if argument is None else argument
+    if text is None:
+        raise click.UsageError("Missing argument 'PROMPT': the text to answer, or - for stdin")
+    return stdin().read() if text == "-" else text
 
 
 def _speed(speed: Speed, seconds: float) -> dict[str, float | int | None]:

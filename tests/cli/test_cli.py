@@ -317,7 +317,9 @@ def test_help_of_a_command_and_of_topics() -> None:
     sections = [line for line in listed.splitlines() if line.startswith("Techniques, ")]
     kinds = ["recommended", "situational", "experimental"]
     assert sections == [f"Techniques, {kind}:" for kind in kinds]
-    assert listed.index("  block-quant ") < listed.index("  kwta ") < listed.index("  tt ")
+    assert (
+        listed.index("  block-quant ") < listed.index("  kwta ") < listed.index("  tensor-train ")
+    )
     assert refused("help", "bulid").endswith("did you mean 'build'?")
     assert refused("help", "zzz").endswith("try 'tamiz help'")
 

@@ -51,7 +51,7 @@ def test_the_first_tokens() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        Input("past_a.0", ["batch", 2], "tensor(float16)"),
+        Input("past_a.0", ["batch", 2], "tensor(bool)"),
         Input("past_a.0", ["batch", "heads", "past", 16]),
         Input("past_layers.a", [30, "batch"]),
     ],

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.files.bundle import DATA, MANIFEST, MODEL
+from tamiz.files.mapping import map_tensors
 
 _FLOAT, _HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 
@@ -16,7 +17,7 @@ _FLOAT, _HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 def to_half(dense: Path, target: Path) -> Path:
     """Writes the model of a dense float32 bundle in float16, with the files beside it."""
     model = ir.load(dense / MODEL)
-    ir.external_data.load_to_model(model)
+    map_tensors(model, dense)
     values = [*model.graph.inputs, *(v for node in model.graph for v in node.outputs)]
     for value in values:
         if value.dtype == _FLOAT:

@@ -49,15 +49,21 @@ napoleon_attr_annotations = False
 nitpick_ignore_regex = [(r"py:.*", r".*")]
 
 _README = re.compile(r"\]\((?:\.\./)+plugins/tamiz_(\w+)/README\.md")
-_LAB = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+lab/[^)#]+\.md)\)")
+_LAB = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(lab/[^)#]+\.md)\)")
 
 
 def _link_pages(app: Any, name: str, source: list[str]) -> None:
     """Links READMEs of techniques to their pages, and makes files of the notebook downloads."""
     source[0] = _README.sub(r"](/reference/plugins/\1.md", source[0])
-    source[0] = _LAB.sub(r"{download}`\1 <\2>`", source[0])
+    source[0] = _LAB.sub(r"{download}`\1 </../\2>`", source[0])
+
+
+def _link_included(app: Any, path: Any, name: str, source: list[str]) -> None:
+    """The same for files that a page includes."""
+    _link_pages(app, name, source)
 
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _link_pages)
+    app.connect("include-read", _link_included)

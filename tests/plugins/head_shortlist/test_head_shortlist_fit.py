@@ -87,7 +87,7 @@ def test_the_divergence_is_that_of_soft_capped_logits() -> None:
 
 def test_soft_capped_logits_cannot_be_minus_infinity() -> None:
     site, config = replace(SITE, logit_cap=30.0), HeadShortlistConfig(fill="-inf")
-    with pytest.raises(FitError, match=r"soft-capped at 30, .* try --head-shortlist-fill=estimate"):
+    with pytest.raises(FitError, match=r"soft-capped at 30, .* try fill=estimate"):
         fit(site, weight(), statistics(inputs(300)), config)
 
 

@@ -153,7 +153,7 @@ def test_a_site_that_would_keep_much_is_plain_int4(
     program = fused_programs(path)
     assert "KwtaMask" not in program
     assert "ChannelMatMul" not in program
-    refusal = r"it would keep 0\.9\d of its inputs, more than --kwta-max-keep 0\.75"
+    refusal = r"it would keep 0\.9\d of its inputs, more than max_keep, 0\.75"
     assert re.search(refusal, report.model_dump_json())
     int4, _ = built(plugins, tiny_dense, "int4")
     np.testing.assert_array_equal(logits(Model.load(path), (20,)), logits(Model.load(int4), (20,)))

@@ -88,9 +88,7 @@ def test_inputs_whose_errors_cost_nothing_are_kept_to_a_quarter() -> None:
 def test_a_site_where_errors_cost_much_is_refused() -> None:
     mean, costly = np.square(SAMPLES).mean(axis=0), Sensitivity(1e6 * LOSSES)
     known = Statistics(300, mean, SAMPLES, sensitivity=costly)
-    with pytest.raises(
-        FitError, match=r"keep 1\.00 of its inputs, more than --kwta-max-keep 0\.75"
-    ):
+    with pytest.raises(FitError, match=r"keep 1\.00 of its inputs, more than max_keep, 0\.75"):
         fit(SITE, WEIGHT, known, KwtaConfig())
 
 
