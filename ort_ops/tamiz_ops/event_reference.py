@@ -54,7 +54,7 @@ def event_select(
         plan[b] = 0, k, off and position != 0, 0
         if not decode or early or plan[b, 2] or not valid:
             continue
-        expected = _expected(past[b, :k], mean, alpha)
+        expected = _expected(past[b, :k], k, mean, alpha)
         difference = x[b, 0] - expected
         score = np.abs(difference) * (1 if scale is None else scale)
         turn = slice(position % age_max, None, age_max) if age_max and position >= 0 else slice(0)
@@ -73,9 +73,9 @@ def event_select(
     return [delta, mask, plan, reference, np.zeros(1, np.int64)]
 
 
-def _expected(last: Array, mean: Array | None, alpha: float) -> Array:
-    """mean + alpha (last - mean), also where what was last is not finite and alpha is 0."""
-    m = np.zeros(len(last)) if mean is None else mean.astype(np.float64)
+def _expected(last: Array, k: int, mean: Array | None, alpha: float) -> Array:
+    """mean + alpha (last - mean) of k inputs; with alpha 0 the state has no last ones."""
+    m = np.zeros(k) if mean is None else mean.astype(np.float64)
     return m if alpha == 0 else m + alpha * (last - m)
 
 

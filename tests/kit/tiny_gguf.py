@@ -161,6 +161,7 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
     add_tokenizer(writer)
     for key, value in metadata.items():
         name = key.replace("__", ".")
+        writer.kv_data[-1].pop(name, None)  # gguf 0.17 refuses a second value
         writers: dict[type, Any] = {
             str: writer.add_string,
             int: writer.add_uint32,

@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 import pytest
 
@@ -20,14 +19,6 @@ def test_bare_onnxruntime_loads_the_library() -> None:
     options.register_custom_ops_library(tamiz_ops.library_path())
     (y,) = ort.InferenceSession(SWIGLU, options).run(None, {"x": X})
     np.testing.assert_array_equal(y, tamiz_ops.run("SwiGLU", [X, X])[0])
-
-
-@pytest.mark.parametrize("version", [2, 99])
-def test_a_model_of_another_version_of_the_domain_is_refused(version) -> None:
-    later = onnx.ModelProto.FromString(SWIGLU)
-    next(opset for opset in later.opset_import if opset.domain == "tamiz").version = version
-    with pytest.raises(Exception, match="SwiGLU"):
-        session(later.SerializeToString())
 
 
 def test_registering_twice_and_sharing_options() -> None:

@@ -123,8 +123,7 @@ class Reference:
         """
         try:
             session = _session(built)
-            given = {node.name for node in session.get_inputs()}
-            feeds = {name: value for name, value in self.feeds.items() if name in given}
+            feeds = _fitting(self.feeds, session)
             feeds |= _more_states(session, feeds)
             found = _run(session, feeds)
         except Exception as error:
@@ -232,6 +231,19 @@ def _of_logits(expected: Any, found: Any) -> dict[str, float]:
         result["kl_mean"] = max(0.0, (np.exp(p) * (p - q)).sum(axis=-1).mean())
     result["top1_agreement"] = (expected.argmax(-1) == found.argmax(-1)).mean()
     return result
+
+
+def _fitting(feeds: Feeds, session: ort.InferenceSession) -> Feeds:
+    """The inputs that a built model takes in the dense model's form; caches may have another."""
+    sizes = {node.name: node.shape for node in session.get_inputs()}
+
+    def fits(value: Any, shape: list[int | str | None]) -> bool:
+        if not isinstance(value, np.ndarray):
+            return True
+        pairs = zip(value.shape, shape, strict=False)
+        return value.ndim == len(shape) and all(a == b for a, b in pairs if isinstance(b, int))
+
+    return {n: value for n, value in feeds.items() if n in sizes and fits(value, sizes[n])}
 
 
 def _more_states(session: ort.InferenceSession, feeds: Feeds) -> Feeds:
