@@ -93,7 +93,7 @@ def test_two_limits_hold_together() -> None:
 def test_small_problems_against_all_choices(
     weights: list[list[Option]], share: float, prefer: Prefer
 ) -> None:
-    limit = share * sum(max(rung.bytes for rung in options) for options in weights)
+    limit = share * sum(max(option.bytes for option in options) for options in weights)
     every = [total(weights, picks) for picks in product(*(range(len(r)) for r in weights))]
     lawful = [sums for sums in every if sums.bytes <= limit]
     picks, holds = solve(weights, TotalLimits(bytes=limit), prefer)
