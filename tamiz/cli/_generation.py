@@ -17,11 +17,11 @@ import click
 from tamiz.cli._counts import Number, Workers
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import check_characters, read_text
-from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.speculation.settings import MODES
 
 if TYPE_CHECKING:
     from tamiz.files.bundle import Bundle
+    from tamiz.runtime.sampling import Sampling
 
 #: Options that are fields of `Sampling`; None where they are not given.
 _SAMPLERS = (
@@ -79,6 +79,8 @@ class Generation:
         Raises:
             TamizError: See `tamiz.runtime.recommended.recommended_sampling`.
         """
+        from tamiz.runtime.sampling import Sampling
+
         base = Sampling()
         if self.source == "model":
             from tamiz.runtime.recommended import recommended_sampling
@@ -252,6 +254,8 @@ def generation_options(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(**options: Any) -> None:
         samplers = {name: options.pop(name) for name in _SAMPLERS}
         given = {name: value for name, value in samplers.items() if value is not None}
+        from tamiz.runtime.sampling import Sampling
+
         given["logit_bias"] = dict(options.pop("logit_bias"))
         given["ignore_eos"] = options.pop("ignore_eos")
         tools = options.pop("tools")

@@ -22,7 +22,7 @@ FREQUENCY = (1e4 ** -(np.arange(0, HEAD_DIM, 2) / HEAD_DIM)).astype(np.float32)
 #: past, with padding and a hole; a step.
 CASES = {
     "prompt": ([[1] * 8, [0] * 3 + [1] * 5, [1] * 8], 8),
-    "continued": ([[1] * 9, [0] * 3 + [1] * 6, [1, 1, 0] + [1] * 6], 4),
+    "continued": ([[1] * 9, [0] * 3 + [1] * 6, [1, 0] + [1] * 7], 4),
     "step": ([[1] * 16, [0] * 4 + [1] * 12], 1),
 }
 #: Of one layer, by their names in it, in order.

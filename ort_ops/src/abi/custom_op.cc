@@ -7,8 +7,8 @@
 namespace tamiz::ort {
 namespace {
 
-// Version of the domain `tamiz` (tamiz.interface.metadata.OPSET_VERSION). ONNX Runtime 1.32 does not
-// compare it with that of a model; `tamiz.runtime.opset` refuses models of another version.
+// Version of the domain `tamiz` (tamiz.interface.metadata.OPSET_VERSION). ONNX Runtime 1.32 does
+// not compare it with that of a model; `tamiz.runtime.opset` refuses models of another version.
 constexpr int kOpsetVersion = 1;
 
 const OpSpec& spec_of(const OrtCustomOp* op) { return static_cast<const CustomOp*>(op)->spec; }
