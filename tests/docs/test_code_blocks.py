@@ -46,8 +46,12 @@ NOT_RUN = {
     ("embed-in-python.md", "needs an encoder; tests/inference/test_embedding_model.py has one"),
     ("from-hugging-face.md", "downloads a model"),
     ("from-hugging-face.md", "installs torch, 1 GB and more"),
+    ("from-onnx.md", "needs a model"),
     ("quickstart.md", "compiles the native library"),
     ("read-a-report.md", "exits with code 1, as the bundles differ"),
+    ("serve.md", "needs a server; tests/serving/test_openai_client.py has one"),
+    ("serve.md", "runs until it is stopped"),
+    ("write-a-technique.md", "a part of plugins/tamiz_window_attention/plugin.py"),
     ("write-a-technique.md", "tests/docs/test_write_a_technique.py runs these blocks"),
 }
 
