@@ -109,6 +109,10 @@ class ServedEncoder:
         """Its tokenizer."""
         return self.model.tokenizer
 
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """Tokens of all texts together."""
+        return sum(len(self.model.encode(text)) for text in texts)
+
     def embed(self, texts: Sequence[str], dimensions: int | None) -> NDArray[np.float32]:
         """Embeddings ``[texts, width]``, each of length 1.
 
@@ -148,7 +152,7 @@ class Catalog:
         Raises:
             ApiError: There is none of this name, or it makes no text.
         """
-        found = self._find(name, ServedDecoder)
+        found = self.find(name, ServedDecoder)
         if not isinstance(found, ServedDecoder):
             raise ApiError(400, f"the model {found.name} makes embeddings, not text", "model")
         return found
@@ -159,7 +163,7 @@ class Catalog:
         Raises:
             ApiError: There is none of this name, or it makes no embeddings.
         """
-        found = self._find(name, ServedEncoder)
+        found = self.find(name, ServedEncoder)
         if not isinstance(found, ServedEncoder):
             raise ApiError(400, f"the model {found.name} makes text, not embeddings", "model")
         return found
@@ -170,10 +174,16 @@ class Catalog:
         for served in self.served.values():
             served.close(max(0.0, end - time.monotonic()))
 
-    def _find(self, name: str | None, kind: type[Served]) -> Served:
+    def find(self, name: str | None, kind: type[Served] | None = None) -> Served:
+        """A model of any kind; without a name the first one of `kind`, or else the first one.
+
+        Raises:
+            ApiError: There is none of this name, or none at all.
+        """
         if name is None:
-            found = next((s for s in self.served.values() if isinstance(s, kind)), None)
-            found = found or next(iter(self.served.values()), None)
+            all_served = list(self.served.values())
+            preferred = [s for s in all_served if kind is not None and isinstance(s, kind)]
+            found = next(iter(preferred or all_served), None)
         else:
             found = self.served.get(name)
         if found is None:

@@ -134,6 +134,13 @@ def test_tokens_of_a_text_and_back(client: TestClient) -> None:
     assert client.post("/detokenize", json={"tokens": [100_000]}).status_code == 400
 
 
+@pytest.mark.parametrize("name", [None, "other"])
+def test_tokens_of_a_model_that_is_not_there(name: str | None) -> None:
+    reply = app_with(Settings()).post("/tokenize", json={"content": "hello", "model": name})
+    assert reply.status_code == 404
+    assert "there are: none" in reply.json()["error"]["message"]
+
+
 def test_the_page_needs_nothing_from_elsewhere(client: TestClient) -> None:
     page = client.get("/").text
     assert "http://" not in page

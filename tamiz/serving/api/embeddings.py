@@ -45,7 +45,8 @@ async def embeddings(body: EmbeddingBody, request: Request) -> Response:
             f"found {body.dimensions}, expected at most {served.model.width}", "dimensions"
         )
     try:
-        tokens = sum(len(served.model.encode(text)) for text in texts)
+        # Not in this thread: other requests would wait for many texts.
+        tokens = await run_in_threadpool(served.count_tokens, texts)
         vectors = await run_in_threadpool(served.embed, texts, body.dimensions)
     except TamizError as error:
         raise bad_request(str(error), "input") from error

@@ -11,11 +11,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 import tamiz
 from tamiz.files.errors import TamizError
-from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.serving.api.bodies import Body
-from tamiz.serving.api.served import State, reply, state_of
+from tamiz.serving.api.served import reply, state_of
 from tamiz.serving.catalog import Served
-from tamiz.serving.errors import ApiError, bad_request
+from tamiz.serving.errors import bad_request
 
 router = APIRouter()
 
@@ -39,10 +38,7 @@ async def models(request: Request) -> Response:
 @router.get("/v1/models/{name:path}")
 async def model(name: str, request: Request) -> Response:
     """One model."""
-    served = state_of(request).catalog.served.get(name)
-    if served is None:
-        raise ApiError(404, f"there is no model {name}", "model", "model_not_found")
-    return reply(_model(served))
+    return reply(_model(state_of(request).catalog.find(name)))
 
 
 class TokenizeBody(Body):
@@ -60,17 +56,10 @@ class DetokenizeBody(Body):
     model: str | None = None
 
 
-def _tokenizer(state: State, name: str | None) -> Tokenizer:
-    served = state.catalog.served
-    if name is not None and name not in served:
-        raise ApiError(404, f"there is no model {name}", "model", "model_not_found")
-    return (served[name] if name else next(iter(served.values()))).tokenizer
-
-
 @router.post("/tokenize")
 async def tokenize(body: TokenizeBody, request: Request) -> Response:
     """Token ids of a text."""
-    tokenizer = _tokenizer(state_of(request), body.model)
+    tokenizer = state_of(request).catalog.find(body.model).tokenizer
     try:
         return reply({"tokens": tokenizer.encode(body.content, bos=body.add_special)})
     except TamizError as error:
@@ -80,7 +69,7 @@ async def tokenize(body: TokenizeBody, request: Request) -> Response:
 @router.post("/detokenize")
 async def detokenize(body: DetokenizeBody, request: Request) -> Response:
     """The text of token ids."""
-    tokenizer = _tokenizer(state_of(request), body.model)
+    tokenizer = state_of(request).catalog.find(body.model).tokenizer
     try:
         return reply({"content": tokenizer.decode(body.tokens, special=True)})
     except TamizError as error:
