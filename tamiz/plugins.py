@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import signal
-import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +23,7 @@ from tamiz.api import hookspecs
 from tamiz.api.hookspecs import Exporter
 from tamiz.api.technique import Technique
 from tamiz.files.errors import TamizError, blaming
+from tamiz.system.signals import signals_held
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -206,33 +205,13 @@ def _register(manager: pluggy.PluginManager, plugin: Plugin, point: EntryPoint) 
     if manager.has_plugin(plugin.name):
         plugin.error = "another installed distribution has a plugin of this name"
         return
-    with _signals_held():
+    with signals_held():
         try:
             module = point.load()
             manager.register(_hooks(module, plugin.name), plugin.name)
             manager.check_pending()
-        except BaseException as error:  # the module's own: Ctrl-C and SIGTERM wait
+        except BaseException as error:  # the module's own: signals wait
             _skip(manager, plugin, error)
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """Holds back SIGINT and SIGTERM: an import that they interrupt leaves half a module behind."""
-    if threading.current_thread() is not threading.main_thread():  # handlers run in the main one
-        yield
-        return
-    held: list[int] = []
-    before = {
-        number: signal.signal(number, lambda received, _: held.append(received))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for received in held:
-            signal.raise_signal(received)
 
 
 def _skip(manager: pluggy.PluginManager, plugin: Plugin, error: BaseException) -> None:
@@ -309,7 +288,7 @@ def _collect(
     for plugin in loaded.installed:
         plugin.techniques, plugin.exporters, plugin.passes = [], [], []
     try:
-        with _signals_held():
+        with signals_held():
             declared = {name: _contributions(loaded.manager, name) for name in hooks}
         for plugin in working:
             techniques, exporters, passes = (

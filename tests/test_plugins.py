@@ -307,21 +307,24 @@ def test_a_plugin_that_ends_the_program_is_skipped(
     assert list(loaded.techniques()) == ["good"]
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGALRM"])
 def test_a_signal_waits_until_a_plugin_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """It must not leave half a module behind, nor be taken for a broken plugin."""
-    module = tmp_path / "terminated.py"
-    module.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nwhole = True\n")
+    module = f"ended_by_{name.lower()}"
+    text = f"import os, signal\nos.kill(os.getpid(), signal.{name})\nwhole = True\n"
+    (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    number = signal.Signals[name]
+    before = signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:
         with pytest.raises(SystemExit) as caught:
-            load([EntryPoint("terminated", "terminated", "tamiz")])
+            load([EntryPoint(module, module, "tamiz")])
     finally:
-        signal.signal(signal.SIGTERM, before)
-    assert caught.value.code == 143
-    assert sys.modules["terminated"].whole
+        signal.signal(number, before)
+    assert caught.value.code == 128 + number
+    assert sys.modules[module].whole
 
 
 def test_a_name_that_no_switch_can_carry_is_refused() -> None:

@@ -1,0 +1,31 @@
+"""Signals that wait until work is done that they must not break off."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Holds back what ends the program: an import that it interrupts leaves half a module behind.
+
+    SIGALRM is the second try of a SIGTERM that met an import.
+    """
+    if threading.current_thread() is not threading.main_thread():  # handlers run in the main one
+        yield
+        return
+    held: list[int] = []
+    before = {
+        number: signal.signal(number, lambda received, _: held.append(received))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for received in held:
+            signal.raise_signal(received)
