@@ -1,9 +1,9 @@
-"""``--metrics``: what the techniques of a bundle did in the runs of a command."""
+"""What the techniques of a bundle did in the runs of a command, for ``--metrics``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,20 +15,8 @@ if TYPE_CHECKING:
     from tamiz.files.bundle import Bundle
     from tamiz_ops.summaries import Counts
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 #: Metrics by technique: name → value, None where nothing was counted.
 Values = Mapping[str, float | str | None]
-
-
-def metrics_options(function: Function) -> Function:
-    """Adds ``--metrics`` and ``--metrics-by-layer`` to a command that runs a bundle."""
-    total = click.option(
-        "--metrics", is_flag=True, help="Also print what each technique of DIR did in the runs."
-    )
-    layers = click.option(
-        "--metrics-by-layer", is_flag=True, help="As --metrics, with the values of each layer."
-    )
-    return total(layers(function))
 
 
 class RunMetrics:
@@ -37,12 +25,14 @@ class RunMetrics:
     Attributes:
         total: By technique.
         layers: By technique and layer; a part of the model outside of the layers has its own name.
+        by_layer: Whether layers are shown.
     """
 
-    def __init__(self, ctx: click.Context, bundle: Bundle, counts: Counts) -> None:
+    def __init__(self, ctx: click.Context, bundle: Bundle, counts: Counts, by_layer: bool) -> None:
         """Summarises what the ops counted; a technique that is not installed is left out."""
         from tamiz_ops.summaries import total
 
+        self.by_layer = by_layer
         used = bundle.manifest.techniques
         known = techniques(ctx) if used else {}
         self._installed = [known[name] for name in sorted(used) if name in known]
@@ -58,11 +48,12 @@ class RunMetrics:
             if counted:
                 self.layers[technique.name] = {part: _summary(sums) for part, sums in counted}
 
-    def json(self, by_layer: bool) -> dict[str, Any]:
+    def json(self) -> dict[str, Any]:
         """The keys that ``--json`` adds."""
-        return {"metrics": self.total, **({"metrics_by_layer": self.layers} if by_layer else {})}
+        layers = {"metrics_by_layer": self.layers} if self.by_layer else {}
+        return {"metrics": self.total, **layers}
 
-    def print(self, by_layer: bool) -> None:
+    def print(self) -> None:
         """Prints a table, and one of the layers if `by_layer`."""
         if not self.total:
             click.echo("no technique of the bundle counts anything")
@@ -70,7 +61,7 @@ class RunMetrics:
         units = {m.name: m.unit for technique in self._installed for m in technique.metrics}
         rows = [row for name, values in self.total.items() for row in _rows([name], values, units)]
         print_table(("technique", "metric", ">value", "unit"), rows)
-        if by_layer:
+        if self.by_layer:
             rows = [
                 row
                 for name, layers in self.layers.items()

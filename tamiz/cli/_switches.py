@@ -1,17 +1,15 @@
-"""``--without``: techniques that a command switches off."""
+"""The value of ``--without``, and what ``--without auto`` switched off."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from tamiz.runtime.gains import Gains
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Techniques(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
@@ -29,21 +27,6 @@ class Techniques(click.ParamType):  # type: ignore[type-arg]  # generic in new v
         if not all(names):
             self.fail(f"{value!r} has an empty name, expected a list such as kwta,window-attention")
         return names
-
-
-def without_option(function: Function) -> Function:
-    """Adds ``--without`` to a command that runs a bundle."""
-    return click.option(
-        "--without",
-        type=Techniques(),
-        default=(),
-        envvar="TAMIZ_WITHOUT",
-        show_envvar=True,
-        metavar="NAME,…",
-        help="Techniques of DIR to switch off: the command computes what a bundle without them "
-        "computes. 'auto' measures steps and switches off what makes them slower, so that answers "
-        "depend on the machine; 'eval' refuses it.",
-    )(function)
 
 
 class GainsOutput:

@@ -9,10 +9,10 @@ import click
 
 from tamiz.cli._counts import Workers
 from tamiz.cli._given import refuse_given
-from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
-from tamiz.cli._switches import switched_off_line, without_option
+from tamiz.cli._running import Running, running_options
+from tamiz.cli._switches import switched_off_line
 from tamiz.cli._techniques import plugins
 from tamiz.files.bundle import Bundle
 from tamiz.runtime.speculation.settings import MODES
@@ -89,8 +89,7 @@ class Lengths(click.ParamType):  # type: ignore[type-arg]  # generic in new vers
     "steps. The text follows random tokens, so it repeats more or less than yours.",
 )
 @click.option("--threads", type=Workers(), default=2, show_default=True, help="Number of threads.")
-@without_option
-@metrics_options
+@running_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
@@ -104,9 +103,7 @@ def command(
     calibration: Path | None,
     speculate: str,
     threads: int,
-    without: tuple[str, ...],
-    metrics: bool,
-    metrics_by_layer: bool,
+    running: Running,
     as_json: bool,
 ) -> None:
     """Measure speed, memory and load time.
@@ -130,23 +127,28 @@ def command(
         return _sweep(ctx, directory, sweep, text, output, calibration, context, threads, as_json)
     if text or output or calibration:
         raise click.UsageError("--text, --output and --calibration belong to --sweep")
-    needs_decoder = "--metrics" if metrics or metrics_by_layer else None
+    needs_decoder = "--metrics" if running.metrics else None
     if speculate != "off":
         needs_decoder = "--speculate"
     with status("memory bandwidth") as progress:
         report = bench(
-            directory, against, contexts, threads, progress, speculate, without, needs_decoder
+            directory,
+            against,
+            contexts,
+            threads,
+            progress,
+            speculate,
+            running.without,
+            needs_decoder,
         )
-    counted, counts = None, report.pop("counts")
-    if metrics or metrics_by_layer:
-        counted = RunMetrics(ctx, Bundle.open(directory), counts)
+    counted = running.counted(ctx, Bundle.open(directory), report.pop("counts"))
     _warn(report)
     if as_json:
-        print_json({**report, **(counted.json(metrics_by_layer) if counted else {})})
+        print_json({**report, **(counted.json() if counted else {})})
         return
     _print(report, directory, against)
     if counted:
-        counted.print(metrics_by_layer)
+        counted.print()
 
 
 def _warn(report: dict[str, Any]) -> None:

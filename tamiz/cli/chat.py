@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tamiz.cli._generation import Generation, generation_options, stdin
-from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_answer
 from tamiz.cli._progress import status
-from tamiz.cli._switches import GainsOutput, without_option
+from tamiz.cli._running import Running, running_options
+from tamiz.cli._switches import GainsOutput
 from tamiz.files.errors import TamizError, did_you_mean, naming, printable
 
 if TYPE_CHECKING:
@@ -38,17 +38,14 @@ COMMANDS = {
 @click.command("chat")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @generation_options
-@without_option
-@metrics_options
+@running_options
 @click.pass_context
 def command(
     ctx: click.Context,
     directory: Path,
     generation: Generation,
     threads: int | None,
-    without: tuple[str, ...],
-    metrics: bool,
-    metrics_by_layer: bool,
+    running: Running,
 ) -> None:
     """Chat with a bundle.
 
@@ -62,7 +59,7 @@ def command(
 
     with status(f"load {directory}"):
         door = LanguageModel.load(
-            directory, threads=threads, without=without, speculation=generation.speculate
+            directory, threads=threads, without=running.without, speculation=generation.speculate
         )
         conversation = door.chat(
             generation.system,
@@ -80,8 +77,8 @@ def command(
         good = True
     else:
         good = _answer_lines(conversation)
-    if metrics or metrics_by_layer:
-        RunMetrics(ctx, model.bundle, model.counts()).print(metrics_by_layer)
+    if counted := running.counted(ctx, model.bundle, model.counts()):
+        counted.print()
     if not good:
         raise click.exceptions.Exit(2)
 

@@ -10,10 +10,9 @@ import click
 
 from tamiz.cli._counts import Workers
 from tamiz.cli._given import refuse_given
-from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
-from tamiz.cli._switches import without_option
+from tamiz.cli._running import Running, running_options
 from tamiz.cli._techniques import techniques
 from tamiz.evaluation.windows import WINDOW
 from tamiz.files.errors import TamizError
@@ -82,12 +81,11 @@ _WINDOWS, _TEXTS, _TEXT = 8, 256, 128
     type=Workers(),
     help="Number of windows scored at once, one thread each.  [default: physical cores]",
 )
-@without_option
-@metrics_options
+@running_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, /, directory: Path, without: tuple[str, ...], as_json: bool, **given: Any
+    ctx: click.Context, /, directory: Path, running: Running, as_json: bool, **given: Any
 ) -> None:
     """Measure quality: perplexity on a text, greedy answers to prompts, distance from dense.
 
@@ -108,21 +106,20 @@ def command(
     from tamiz.runtime.switches import AUTO
 
     _refuse_idle(ctx, given["text"], given["prompts"], given["against"], given["decode"])
-    if AUTO in without:
+    if AUTO in running.without:
         raise TamizError(
             f"--without={AUTO} measures the steps of an answer, and 'tamiz eval' has none; name the"
             " techniques to switch off"
         )
-    built = load_model(directory, threads=1, without=without)
+    built = load_model(directory, threads=1, without=running.without)
     if isinstance(built, Encoder):
-        report, counted = _of_encoder(built, given), None
-        greedy = None
+        report, counted = _of_encoder(built, running, given), None
     else:
-        report, counted = _of_decoder(ctx, built, given)
-        greedy = report.get("greedy")
+        report = _of_decoder(ctx, built, given)
+        counted = running.counted(ctx, built.bundle, built.counts())
+    greedy = report.get("greedy")
     if as_json:
-        counts = counted.json(given["metrics_by_layer"]) if counted else {}
-        print_json({**report, **counts})
+        print_json({**report, **(counted.json() if counted else {})})
         return
     if greedy is not None:
         _print_greedy(built.bundle, greedy)
@@ -130,7 +127,7 @@ def command(
     if figures:
         print_table(("metric", ">value"), figures)
     if counted:
-        counted.print(given["metrics_by_layer"])
+        counted.print()
 
 
 def _refuse_idle(
@@ -156,10 +153,8 @@ def _refuse_idle(
         refuse_given(ctx, "last", where=where, other="--prompt-only")
 
 
-def _of_decoder(
-    ctx: click.Context, built: Model, given: Mapping[str, Any]
-) -> tuple[dict[str, Any], RunMetrics | None]:
-    """The scores of a decoder, and what its ops counted where that is requested.
+def _of_decoder(ctx: click.Context, built: Model, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores of a decoder.
 
     Args:
         ctx: The running command.
@@ -184,15 +179,15 @@ def _of_decoder(
         steps = steps_of(rows, size - (last or size))
         with status("load the models") as progress:
             report |= evaluate(built, dense, cuts, steps, at_once, progress)
-    counted = given["metrics"] or given["metrics_by_layer"]
-    return report, RunMetrics(ctx, built.bundle, built.counts()) if counted else None
+    return report
 
 
-def _of_encoder(built: Encoder, given: Mapping[str, Any]) -> dict[str, Any]:
+def _of_encoder(built: Encoder, running: Running, given: Mapping[str, Any]) -> dict[str, Any]:
     """How close the embeddings are to those of the other encoder.
 
     Args:
         built: The encoder.
+        running: How it runs.
         given: Values of the command's options.
     """
     from tamiz.evaluation.embeddings import check_length, compare, read_texts
@@ -202,8 +197,7 @@ def _of_encoder(built: Encoder, given: Mapping[str, Any]) -> dict[str, Any]:
     from tamiz.system.cores import cores
 
     unfit = [given[name] for name in ("prompts", "decode", "last")]
-    counted = given["metrics"] or given["metrics_by_layer"]
-    if counted or any(option is not None for option in unfit) or given["against"] is None:
+    if running.metrics or any(option is not None for option in unfit) or given["against"] is None:
         raise TamizError(
             f"{built.bundle.path}: is an encoder, whose embeddings are compared with those of "
             "another; expected --text and --against, and no --prompts, --decode, --last or "

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tamiz.cli._generation import Generation, generation_options, stdin
-from tamiz.cli._metrics import RunMetrics, metrics_options
 from tamiz.cli._output import print_answer, print_json
-from tamiz.cli._switches import GainsOutput, without_option
+from tamiz.cli._running import Running, running_options
+from tamiz.cli._switches import GainsOutput
 
 if TYPE_CHECKING:
     from tamiz.runtime.text.stream import Speed
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 @click.option("--prompt", "prompt_option", metavar="TEXT", help="Same as PROMPT.")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")
 @generation_options
-@without_option
-@metrics_options
+@running_options
 @click.pass_context
 @click.option("--json", "as_json", is_flag=True, help="Print the answer and its speed as JSON.")
 def command(
@@ -36,9 +35,7 @@ def command(
     raw: bool,
     generation: Generation,
     threads: int | None,
-    without: tuple[str, ...],
-    metrics: bool,
-    metrics_by_layer: bool,
+    running: Running,
     as_json: bool,
 ) -> None:
     """Answer one prompt.
@@ -50,8 +47,9 @@ def command(
     if raw and (option := generation.of_the_template):
         raise click.UsageError(f"{option} needs the chat template, which --raw switches off")
     text = _prompt(prompt, prompt_option)
-    speculate = generation.speculate
-    door = LanguageModel.load(directory, threads=threads, without=without, speculation=speculate)
+    door = LanguageModel.load(
+        directory, threads=threads, without=running.without, speculation=generation.speculate
+    )
     model, gains = door.parts, GainsOutput(door.parts.gains)
     messages = [{"role": "user", "content": text}]
     if generation.system is not None:
@@ -76,14 +74,14 @@ def command(
             "speculation": asdict(answer.speculation),
             **gains.json(),
         }
-        if metrics or metrics_by_layer:
-            measured |= RunMetrics(ctx, model.bundle, model.counts()).json(metrics_by_layer)
+        if counted := running.counted(ctx, model.bundle, model.counts()):
+            measured |= counted.json()
         print_json({"text": answer.text, "prompt_tokens": answer.usage.prompt_tokens, **measured})
         return
     print_answer(stream)
     gains.print()
-    if metrics or metrics_by_layer:
-        RunMetrics(ctx, model.bundle, model.counts()).print(metrics_by_layer)
+    if counted := running.counted(ctx, model.bundle, model.counts()):
+        counted.print()
 
 
 def _prompt(argument: str | None, option: str | None) -> str:
