@@ -5,7 +5,6 @@ from __future__ import annotations
 from tamiz import api
 from tamiz_proc_sparse.config import ProcSparseConfig
 from tamiz_proc_sparse.fit import cost, dequantize, fit, schedule
-from tamiz_proc_sparse.rewrite import rewrite
 
 PROC_SPARSE = api.Technique.of(
     api.Identity(
@@ -23,7 +22,11 @@ PROC_SPARSE = api.Technique.of(
         provides={"skippable-blocks", "structural-blocks"},
     ),
     api.Offline(fit=fit, dequantize=dequantize, autotune=api.Autotune("watermark", schedule)),
-    api.Graph(rewrite=rewrite, ops=("ProcSparseMatMul",), shown={"proc.fanout": "fanout"}),
+    api.Graph(
+        rewrite=api.replace_product("ProcSparseMatMul"),
+        ops=("ProcSparseMatMul",),
+        shown={"proc.fanout": "fanout"},
+    ),
     api.Planning(cost=cost),
 )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tamiz import api
 from tamiz_seed_delta.config import SeedDeltaConfig, takes
 from tamiz_seed_delta.fit import cost, dequantize, fit, schedule
-from tamiz_seed_delta.rewrite import rewrite
 
 SEED_DELTA = api.Technique.of(
     api.Identity(
@@ -22,7 +21,10 @@ SEED_DELTA = api.Technique.of(
     ),
     api.Offline(fit=fit, dequantize=dequantize, autotune=api.Autotune("k", schedule)),
     api.Graph(
-        rewrite=rewrite, ops=("SeedDeltaMatMul",), fallback=True, switch="SeedDeltaMatMul.without"
+        rewrite=api.replace_product("SeedDeltaMatMul"),
+        ops=("SeedDeltaMatMul",),
+        fallback=True,
+        switch="SeedDeltaMatMul.without",
     ),
     api.Planning(cost=cost),
 )

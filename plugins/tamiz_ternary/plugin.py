@@ -5,7 +5,6 @@ from __future__ import annotations
 from tamiz import api
 from tamiz_ternary.config import TernaryConfig
 from tamiz_ternary.fit import cost, dequantize, fit
-from tamiz_ternary.rewrite import rewrite
 
 TERNARY = api.Technique.of(
     api.Identity(
@@ -22,7 +21,7 @@ TERNARY = api.Technique.of(
         provides={"skippable-blocks", "packed-bits"},
     ),
     api.Offline(fit=fit, dequantize=dequantize),
-    api.Graph(rewrite=rewrite, ops=("TernaryMatMul",)),
+    api.Graph(rewrite=api.replace_product("TernaryMatMul"), ops=("TernaryMatMul",)),
     api.Planning(cost=cost),
 )
 

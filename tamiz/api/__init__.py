@@ -21,7 +21,7 @@ from tamiz.api.attention import (
 from tamiz.api.config import POLICY_ONLY, TechniqueConfig
 from tamiz.api.cost import Access, Cost, Part
 from tamiz.api.dense import replace_weight
-from tamiz.api.editing import GraphEditor
+from tamiz.api.editing import GraphEditor, replace_product
 from tamiz.api.hookspecs import Exporter, hookimpl, offer
 from tamiz.api.linear import Linear, constant_weight, is_constant, linear_at, stored_format
 from tamiz.api.ports import attribute_of, has_input, input_of, output_of, product_of
@@ -149,6 +149,7 @@ __all__ = [
     "read_json",
     "read_text",
     "remove_unused",
+    "replace_product",
     "replace_weight",
     "rewrite_filter",
     "set_attention",

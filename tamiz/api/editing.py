@@ -6,6 +6,7 @@ Ports of the domain `tamiz` have names, as its ops declare them (docs/reference/
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import tamiz_ops
 from tamiz.api.linear import Linear, linear_at
 from tamiz.api.ports import has_input
 from tamiz.api.site import Site
-from tamiz.api.technique import FitError
+from tamiz.api.technique import Fit, FitError, RewriteFunction
 from tamiz.files.errors import TamizError
 from tamiz.interface.metadata import DOMAIN, LAYER, OPSET_VERSION, SITE, TECHNIQUE, VERSION
 from tamiz.interface.states import PAST, present_of
@@ -313,6 +314,27 @@ class GraphEditor:
                 continue
             candidates += [v.producer() for v in node.inputs if v is not None]
             graph.remove(node, safe=True)
+
+
+def replace_product(op_type: str) -> RewriteFunction:
+    """A rewrite that puts an op of the domain `tamiz` in place of the product at a site.
+
+    Each tensor of the fit is the op's input of that name. An op with an input ``dense`` gets the
+    dense weight as its fallback where that is not stripped.
+    """
+    return partial(_replace_product, op_type)
+
+
+def _replace_product(op_type: str, site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
+    graph = GraphEditor(model)
+    linear = graph.linear(site)
+    packed = {role: graph.constant(f"{site.id}.{role}", fit.tensors[role]) for role in fit.tensors}
+    inputs = {"x": linear.input, **packed, "bias": linear.bias}
+    attributes = dict(fit.attributes)
+    if "dense" in tamiz_ops.ports(op_type).inputs and not fit.strip and site.format is None:
+        inputs["dense"] = linear.weight
+        attributes["dense_is_kn"] = int(not site.transposed)
+    return [graph.replace(linear, op_type, inputs, attributes)]
 
 
 def _holds(value: ir.Value, array: np.ndarray) -> bool:

@@ -21,7 +21,7 @@ from tamiz.plugins import Plugins
 from tamiz.survey.survey import survey
 from tamiz_seed_delta.config import SeedDeltaConfig
 from tamiz_seed_delta.fit import fit
-from tamiz_seed_delta.rewrite import rewrite
+from tamiz_seed_delta.plugin import SEED_DELTA
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ def test_dense_stays_as_the_fallback_where_it_is_not_stripped(
     broken = made.tensors["deltas"].copy()
     broken[4 + 512 : 4 + 544].view("<f2")[:] = np.inf
     made = replace(made, tensors={**made.tensors, "deltas": broken}, strip=strip)
-    (node,) = rewrite(site, made, found.model)
+    (node,) = SEED_DELTA.rewrite(site, made, found.model)
     assert node.op_type == "SeedDeltaMatMul"
     stored = linear.weight if not strip else None
     assert input_of(node, "dense") is stored
