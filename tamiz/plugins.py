@@ -79,8 +79,8 @@ class Plugins:
 
     def techniques(self) -> dict[str, Technique]:
         """All declared techniques by name, in order of name."""
-        found = {t.name: t for plugin in self.installed for t in plugin.techniques}
-        return dict(sorted(found.items()))
+        by_name = {t.name: t for plugin in self.installed for t in plugin.techniques}
+        return dict(sorted(by_name.items()))
 
     def exporters(self) -> list[Exporter]:
         """All exporters in the order in which they are tried, see `hookspecs.tamiz_exporters`."""
@@ -92,8 +92,8 @@ class Plugins:
         """The graph passes of one phase in the order in which they run."""
         from tamiz.api.passes import in_order
 
-        found = in_order([p for plugin in self.installed for p in plugin.passes])
-        return [graph_pass for graph_pass in found if graph_pass.phase == phase]
+        ordered = in_order([p for plugin in self.installed for p in plugin.passes])
+        return [graph_pass for graph_pass in ordered if graph_pass.phase == phase]
 
     def find_sites(self, model: ir.Model) -> tuple[list[Site], list[Note]] | None:
         """What the first plugin that knows the model says of it; None where none does.
@@ -101,10 +101,10 @@ class Plugins:
         Raises:
             TamizError: A plugin's hook fails.
         """
-        found: tuple[list[Site], list[Note]] | None
+        sites_and_notes: tuple[list[Site], list[Note]] | None
         with _blaming_plugin():
-            found = self.manager.hook.tamiz_find_sites(model=model)
-        return found
+            sites_and_notes = self.manager.hook.tamiz_find_sites(model=model)
+        return sites_and_notes
 
     def read_imatrix(self, path: Path) -> Imatrix | None:
         """What the first plugin that knows a regular file says of it; None where none does.
@@ -112,10 +112,10 @@ class Plugins:
         Raises:
             TamizError: The file is damaged, or a plugin's hook fails.
         """
-        found: Imatrix | None
+        imatrix: Imatrix | None
         with _blaming_plugin():
-            found = self.manager.hook.tamiz_read_imatrix(path=path)
-        return found
+            imatrix = self.manager.hook.tamiz_read_imatrix(path=path)
+        return imatrix
 
     def working(self) -> list[Plugin]:
         """Plugins that are neither disabled nor broken."""
@@ -146,10 +146,10 @@ def load(
     """
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
-    found = sorted(entry_points(group=GROUP) if points is None else points, key=lambda p: p.name)
-    disabled = _disabled({point.name for point in found})
+    offered = sorted(entry_points(group=GROUP) if points is None else points, key=lambda p: p.name)
+    disabled = _disabled({point.name for point in offered})
     loaded = Plugins(manager, [])
-    for point in found:
+    for point in offered:
         plugin = Plugin(
             point.name,
             point.value,
@@ -273,11 +273,11 @@ def _signed(hook: Any, plugin: str, is_list: bool) -> Callable[..., Any]:
 def _contributions(manager: pluggy.PluginManager, name: str) -> dict[str, list[Any]]:
     """What a hook returns, by plugin; a wrapper answers for lists that it has made itself."""
     hook = getattr(manager.hook, name)
-    found: dict[str, list[Any]] = {}
+    by_plugin: dict[str, list[Any]] = {}
     for part in hook():
         owner = part.plugin if isinstance(part, _Declared) else hook.get_hookimpls()[-1].plugin_name
-        found.setdefault(owner, []).extend(part)
-    return found
+        by_plugin.setdefault(owner, []).extend(part)
+    return by_plugin
 
 
 def _collect(

@@ -126,9 +126,9 @@ def _complete_tokenizer(folders: list[Path], directory: Path) -> None:
     )
     config, special = config or {}, special or {}
     if tokenizer is None:
-        known, folder = special | (settings or {}), _holder(folders, VOCABULARY)
+        all_settings, folder = special | (settings or {}), _holder(folders, VOCABULARY)
         with reading(folder):
-            tokenizer = tokenizer_of_merges(folder, known, config)
+            tokenizer = tokenizer_of_merges(folder, all_settings, config)
         if tokenizer is not None:
             write_json(directory / TOKENIZER, tokenizer, compact=True)
     if settings is None and tokenizer is not None:

@@ -127,14 +127,14 @@ class DecoderWeights:
         Raises:
             TamizError: As `find`.
         """
-        found: dict[str, ir.TensorProtocol | Packed] = {}
+        tensors: dict[str, ir.TensorProtocol | Packed] = {}
         unknown = set()
         for weight in self.find():
             tensor, format = weight.tensor, gguf_format(weight.tensor.type.name)
             if stored and format and len(tensor.shape) == 2:
-                found[weight.target] = self._packed(weight, format)
+                tensors[weight.target] = self._packed(weight, format)
             else:
-                found[weight.target] = self._lazy(weight)
+                tensors[weight.target] = self._lazy(weight)
                 if stored and len(tensor.shape) == 2 and tensor.type.name != "F32":
                     unknown.add(tensor.type.name)
         if unknown:
@@ -143,7 +143,7 @@ class DecoderWeights:
                 self.source.path,
                 " and ".join(sorted(unknown)),
             )
-        return found
+        return tensors
 
     def _weights(self) -> Iterator[Weight]:
         names, source = self.names, self.source

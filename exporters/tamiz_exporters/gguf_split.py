@@ -34,10 +34,10 @@ def open_gguf(path: Path) -> GgufFile:
         if number and not part_path.is_file():
             first.fail("split.count", f"no {part_path.name}", f"{count} parts beside each other")
         part = GgufFile(part_path) if number else first
-        if (found := part.get("split.no", int)) != number:
-            part.fail("split.no", found, f"{number}; the model is named by its first part")
-        if (found := part.get("split.count", int)) != count:
-            part.fail("split.count", found, f"{count}, as in {path.name}")
+        if (number_in_file := part.get("split.no", int)) != number:
+            part.fail("split.no", number_in_file, f"{number}; the model is named by its first part")
+        if (number_in_file := part.get("split.count", int)) != count:
+            part.fail("split.count", number_in_file, f"{count}, as in {path.name}")
         for tensor in part.tensors.values() if number else ():
             if first.tensors.setdefault(tensor.name, tensor) is not tensor:
                 part.fail(f"tensor {tensor.name}", "the name in two parts", "every name once")

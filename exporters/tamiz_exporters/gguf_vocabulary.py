@@ -126,21 +126,21 @@ class Vocabulary:
         return named
 
     def _id(self, key: str) -> int | None:
-        known = range(len(self.tokens))
+        ids = range(len(self.tokens))
         default = self._defaults.get(key)
-        number = self.file.get(f"tokenizer.ggml.{key}", int, default if default in known else -1)
-        if number not in known and number not in _NO_ID:
+        number = self.file.get(f"tokenizer.ggml.{key}", int, default if default in ids else -1)
+        if number not in ids and number not in _NO_ID:
             self.fail(key, number, f"a token id below {len(self.tokens)}")
         return None if number in _NO_ID else int(number)
 
     def _ends(self) -> list[int]:
         by_key = [number for key in _END_KEYS if (number := self._id(key)) is not None]
-        found = {name: number for name, number in self.ids.items() if name in END_NAMES}
-        found |= {self.tokens[number]: number for number in by_key}
+        end_tokens = {name: number for name, number in self.ids.items() if name in END_NAMES}
+        end_tokens |= {self.tokens[number]: number for number in by_key}
         tag = self.ids.get(END_OR_TAG)
         if tag is not None and self.types[tag] == CONTROL:
-            found[END_OR_TAG] = tag
-        ends = ends_of_turns(found).values()
+            end_tokens[END_OR_TAG] = tag
+        ends = ends_of_turns(end_tokens).values()
         first = [number for number in by_key if number in ends]
         return list(dict.fromkeys([*first, *sorted(ends)]))
 

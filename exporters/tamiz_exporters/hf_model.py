@@ -172,10 +172,14 @@ class HfModel:
             return [0] * count
         window = of.positive("sliding_window", traits.window)
         if (kinds := of.given("layer_types")) is not None:
-            known = {"full_attention": 0, "sliding_attention": window}
-            if not isinstance(kinds, list) or len(kinds) != count or {*map(str, kinds)} - {*known}:
-                of.reject("layer_types", kinds, f"{count} times {' or '.join(known)}")
-            return [known[str(kind)] for kind in kinds]
+            window_of = {"full_attention": 0, "sliding_attention": window}
+            if (
+                not isinstance(kinds, list)
+                or len(kinds) != count
+                or {*map(str, kinds)} - {*window_of}
+            ):
+                of.reject("layer_types", kinds, f"{count} times {' or '.join(window_of)}")
+            return [window_of[str(kind)] for kind in kinds]
         if traits.global_every == 0:
             return [window] * count
         if traits.global_every:

@@ -61,8 +61,8 @@ def _sites(name: str) -> list[str]:
     """Ids of the sites that read the input of a weight; none for weights that are no sites."""
     if name == "output.weight":
         return ["output"]
-    found = _LAYER.fullmatch(name)
-    return [f"layers.{found[1]}.{tensor}" for tensor in _TENSORS.get(found[2], ())] if found else []
+    layer = _LAYER.fullmatch(name)
+    return [f"layers.{layer[1]}.{tensor}" for tensor in _TENSORS.get(layer[2], ())] if layer else []
 
 
 def _gguf(file: GgufFile) -> Iterator[_Entry]:
@@ -110,8 +110,8 @@ def _legacy(file: CheckedFile) -> Iterator[_Entry]:
 
 def _refuse_experts(file: CheckedFile, name: str, matrices: int) -> None:
     if matrices != 1 or _EXPERTS.fullmatch(name):
-        found = f"an entry of {matrices} matrices" if matrices != 1 else "a weight of experts"
-        file.fail(name, found, "no mixture of experts, whose layers are no sites")
+        what = f"an entry of {matrices} matrices" if matrices != 1 else "a weight of experts"
+        file.fail(name, what, "no mixture of experts, whose layers are no sites")
 
 
 def _checked(

@@ -90,8 +90,10 @@ def _complete_decoder(path: Path, model: ir.Model, directory: Path) -> None:
         cache = re.fullmatch(r"(past_key_values|present)\.\d+\.(key|value)", value.name or "")
         if cache and value.shape is not None and len(value.shape) == 4:
             dims = list(value.shape)
-            for axis, known in ((1, heads), (3, size)):
-                dims[axis] = dims[axis] if isinstance(dims[axis], int) else known or dims[axis]
+            for axis, size_of_axis in ((1, heads), (3, size)):
+                dims[axis] = (
+                    dims[axis] if isinstance(dims[axis], int) else size_of_axis or dims[axis]
+                )
             value.shape = ir.Shape(dims)
 
 
@@ -99,10 +101,10 @@ def _cache_sizes(config: Path) -> tuple[int | None, int | None]:
     """Heads of the cache and their size by ``config.json``; None where it does not say."""
     if not config.is_file():
         return None, None
-    found = read_json(config)
-    heads, hidden = _count(found, "num_attention_heads"), _count(found, "hidden_size")
+    fields = read_json(config)
+    heads, hidden = _count(fields, "num_attention_heads"), _count(fields, "hidden_size")
     size = hidden // heads if heads and hidden else None
-    return _count(found, "num_key_value_heads") or heads, _count(found, "head_dim") or size
+    return _count(fields, "num_key_value_heads") or heads, _count(fields, "head_dim") or size
 
 
 def _count(config: dict[str, Any], key: str) -> int | None:

@@ -97,10 +97,10 @@ def _read(path: Path) -> dict[str, StoredTensor]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("a key stands twice")
-    return found
+    return fields
 
 
 def _tensor(path: Path, name: str, entry: Any, data: np.ndarray) -> StoredTensor:

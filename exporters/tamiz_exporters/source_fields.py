@@ -111,7 +111,7 @@ def obeyed_fields(
     Returns:
         The fields that are obeyed.
     """
-    unknown, found = [], {}
+    unknown, obeyed = [], {}
     for name, value in values.items():
         field = field_of(name, table)
         if field is None:
@@ -119,7 +119,7 @@ def obeyed_fields(
             continue
         treatment = field.treatment_in(kind)
         if treatment is Treatment.OBEYED:
-            found[name] = value
+            obeyed[name] = value
         elif treatment is Treatment.REFUSED and field.harms(value):
             allowed = " or ".join(str(each) for each in field.harmless if each) or "0"
             reason = f" ({field.note})" if field.treatment is Treatment.REFUSED else ""
@@ -127,7 +127,7 @@ def obeyed_fields(
     if unknown:
         names = ", ".join(f"{prefix}{name}" for name in sorted(unknown))
         _log.warning("%s: fields that tamiz does not know are not read: %s", path, names)
-    return found
+    return obeyed
 
 
 def field_of(name: str, table: Mapping[str, Field]) -> Field | None:

@@ -90,14 +90,14 @@ def find_tensor(source: Source, name: str, shape: tuple[int | None, ...]) -> Sto
     Raises:
         TamizError: It is missing, has another shape, or a type that cannot be read.
     """
-    wanted = " x ".join("any" if dim is None else str(dim) for dim in shape)
+    expected_shape = " x ".join("any" if dim is None else str(dim) for dim in shape)
     if (tensor := source.tensors.get(name)) is None:
-        source.fail(f"tensor {name}", "no such tensor", f"shape {wanted}")
+        source.fail(f"tensor {name}", "no such tensor", f"shape {expected_shape}")
     fits = len(tensor.shape) == len(shape) and all(
         want in (None, dim) for dim, want in zip(tensor.shape, shape, strict=True)
     )
     if not fits:
-        source.fail(f"tensor {name}", " x ".join(map(str, tensor.shape)), f"shape {wanted}")
+        source.fail(f"tensor {name}", " x ".join(map(str, tensor.shape)), f"shape {expected_shape}")
     if not tensor.readable:
         source.fail(f"tensor {name}: type", tensor.type.name, "a type that gguf dequantises")
     return tensor

@@ -104,8 +104,8 @@ def _describe(step: dict[str, Any]) -> str:
         return "single digits"
     if kind == "ByteLevel" and not step["add_prefix_space"]:
         return "byte level with GPT-2's split" if step.get("use_regex", True) else "byte level"
-    known = {"Regex": QWEN2_SPLIT}, {"Regex": LLAMA3_SPLIT}
-    if kind == "Split" and step["pattern"] in known and step["behavior"] == "Isolated":
+    patterns = {"Regex": QWEN2_SPLIT}, {"Regex": LLAMA3_SPLIT}
+    if kind == "Split" and step["pattern"] in patterns and step["behavior"] == "Isolated":
         return "split of qwen2 or llama 3"
     return kind
 

@@ -145,9 +145,9 @@ def _added(
     for number, token in (listed if isinstance(listed, dict) else {}).items():
         content = token_text(token)
         if content is not None and number.isdecimal():
-            known = {key: token[key] for key in (*flags, "special") if key in token}
+            flags_set = {key: token[key] for key in (*flags, "special") if key in token}
             added[content] = {"id": int(number), "content": content, **flags, "special": False}
-            added[content] |= known
+            added[content] |= flags_set
     path = folder / "added_tokens.json"
     for content, number in (read_json(path) if path.is_file() else {}).items():
         special = {"id": number, "content": content, **flags, "special": True}

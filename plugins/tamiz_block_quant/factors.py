@@ -50,20 +50,20 @@ def factor(statistics: Statistics, beta: float = 0.0) -> formats.Factor:
         _known.move_to_end(key)
         while len(_known) > _KEPT:
             _known.popitem(last=False)
-        found = _known[key][1]
+        future = _known[key][1]
     if mine:
         try:
-            found.set_result(formats.feedback_factor(*second_moments(statistics, beta)))
+            future.set_result(formats.feedback_factor(*second_moments(statistics, beta)))
         except BaseException as error:
-            found.set_exception(error)
-    return found.result()
+            future.set_exception(error)
+    return future.result()
 
 
 def second_moments(statistics: Statistics, beta: float = 0.0) -> tuple[Float, Float]:
     """X, float32 ``[S, K]``, and d, ``[K]``, with H of the top of this file = Xᵀ X + diag(d)."""
     x = statistics.samples
-    known, inputs = x.shape
-    share = np.float32(min(_MOST, _SHRINKAGE * np.sqrt(inputs / known)))
+    samples, inputs = x.shape
+    share = np.float32(min(_MOST, _SHRINKAGE * np.sqrt(inputs / samples)))
     mean = statistics.imatrix.mean()
-    scaled: Float = x * np.sqrt((1 - share) / np.float32(known))
+    scaled: Float = x * np.sqrt((1 - share) / np.float32(samples))
     return scaled, share * statistics.imatrix + np.float32(beta) * mean

@@ -32,12 +32,12 @@ class PackUnmasked(GraphPass):
                 self.note(node, "Its weight is computed; expected a constant.")
                 continue
             n, k = (attribute_of(node, name) for name in ("n", "k"))
-            found = weight.const_value.numpy()
+            stored = weight.const_value.numpy()
             if attribute_of(node, "scale_bits") == 8:
-                parts = tamiz_ops.unpack_channels_in_units(found, n, k)
+                parts = tamiz_ops.unpack_channels_in_units(stored, n, k)
                 tiles = tamiz_ops.pack_int4_in_units(*parts)
             else:
-                tiles = tamiz_ops.pack_int4(*tamiz_ops.unpack_channels(found, n, k))
+                tiles = tamiz_ops.pack_int4(*tamiz_ops.unpack_channels(stored, n, k))
             packed = graph.constant(weight.name.replace(".channels", ".int4"), tiles)
             graph.connect(node, "weight", packed)
             if not weight.uses():

@@ -105,11 +105,13 @@ def effect(site: Site, config: EventAttentionConfig, cost: Cost, keys: int) -> C
     rows = round(cost.read * kept / keys)
     rest = round((cost.read - rows) / config.age_max)
     nibbles = round(cost.read * sketch_words(site.head_size, _PLANES) / (2 * site.head_size))
-    known = nibbles + 4 * _width(site)
+    bytes_of_keys = nibbles + 4 * _width(site)
     mean = cost.read // keys // 2  # float32, as long as a key
-    index = Part(known, round(_SCORED * cost.read))
+    index = Part(bytes_of_keys, round(_SCORED * cost.read))
     parts = {Access.RECORDS: Part(rows), Access.INDEX: index}
-    return Cost(cost.stored + mean, rows + rest + known, cost.work, exact=False, parts=parts)
+    return Cost(
+        cost.stored + mean, rows + rest + bytes_of_keys, cost.work, exact=False, parts=parts
+    )
 
 
 def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:

@@ -201,16 +201,16 @@ def _theta(config: EventDrivenConfig, run: Float, reference: Reference, scale: F
     return threshold(run, reference, scale, config.topk, config.width)
 
 
-def _metrics(found: Loss, reference: Reference, outcome: Outcome) -> dict[str, float]:
+def _metrics(measured: Loss, reference: Reference, outcome: Outcome) -> dict[str, float]:
     return {
         "kept": outcome.kept,
         "alpha": reference.alpha,
-        "gap": float(found.gap.mean()),
-        "cos_mean_x": float(found.cosine.mean()),
-        "cos_p05_x": float(np.quantile(found.cosine, 0.05)),
+        "gap": float(measured.gap.mean()),
+        "cos_mean_x": float(measured.cosine.mean()),
+        "cos_p05_x": float(np.quantile(measured.cosine, 0.05)),
     }
 
 
-def _error(found: Loss, outcome: Outcome) -> float:
+def _error(measured: Loss, outcome: Outcome) -> float:
     """Mean squared gap for what is kept: where θ is given, references keep different parts."""
-    return float(np.square(found.gap).mean()) * outcome.kept
+    return float(np.square(measured.gap).mean()) * outcome.kept

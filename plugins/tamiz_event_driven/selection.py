@@ -126,8 +126,10 @@ class Loss:
 
 def loss(weight: Float, run: Float, effective: Float) -> Loss:
     """The loss of a selection at ``weight`` [N, K]."""
-    full, found = (rows[DENSE_FIRST:] @ weight.T for rows in (run, effective))
+    full, selected = (rows[DENSE_FIRST:] @ weight.T for rows in (run, effective))
     tiny = np.finfo(np.float32).tiny
     size = np.maximum(np.linalg.norm(full, axis=1), tiny)
-    cosine = (full * found).sum(axis=1) / (size * np.maximum(np.linalg.norm(found, axis=1), tiny))
-    return Loss(np.linalg.norm(found - full, axis=1) / size, cosine)
+    cosine = (full * selected).sum(axis=1) / (
+        size * np.maximum(np.linalg.norm(selected, axis=1), tiny)
+    )
+    return Loss(np.linalg.norm(selected - full, axis=1) / size, cosine)

@@ -57,8 +57,8 @@ def fit(
             " try fill=estimate in a policy"
         )
     weight = np.ascontiguousarray(weight, dtype=np.float32)
-    known = _enough(statistics)
-    seen, inputs = _split(known)
+    statistics_of_input = _enough(statistics)
+    seen, inputs = _split(statistics_of_input)
     dims = min(config.dims, k)
     sketch = make_sketch(weight, seen, dims, config.sketch_bits)
     if not all(np.isfinite(t).all() for t in sketch.tensors.values() if t.dtype == np.float32):
@@ -85,7 +85,7 @@ def fit(
             "argmax_recall": float((every[:, 0] < tiles).mean()),
             "top10_recall": float((every < tiles).mean()),
             "kl": float(_divergences(measured)[tiles]),
-            **(recalls if known.origins is not None else {}),
+            **(recalls if statistics_of_input.origins is not None else {}),
         },
         bits_per_weight=8 * stored / (n * k),
     )
@@ -155,7 +155,9 @@ def _choose(
         by_text = {
             name: _measure(weight, sketch, x, counts, logit_cap) for name, x in inputs.items()
         }
-        return [{name: found[i] for name, found in by_text.items()} for i in range(len(counts))]
+        return [
+            {name: measured[i] for name, measured in by_text.items()} for i in range(len(counts))
+        ]
 
     if config.keep is not None:
         tiles = min(-(-config.keep // TILE), total)
@@ -227,7 +229,9 @@ def _measure(
             estimates = np.where(is_refined, fine, coarse)
             divergences[i] += _summed_divergences(exact, estimates, order)
     pairs = zip(ranks, divergences, strict=True)
-    return [Measured(np.concatenate(found), summed / len(x)) for found, summed in pairs]
+    return [
+        Measured(np.concatenate(ranks_of_part), summed / len(x)) for ranks_of_part, summed in pairs
+    ]
 
 
 def _ranks_of_largest(exact: Float, order: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -237,10 +241,10 @@ def _ranks_of_largest(exact: Float, order: NDArray[np.int64]) -> NDArray[np.int6
     largest = np.argsort(-np.take_along_axis(exact, top, axis=1), axis=1, kind="stable")
     ranks = np.full((len(exact), -(-exact.shape[1] // TILE)), exact.shape[1])
     np.put_along_axis(ranks, order, np.arange(order.shape[1])[None], axis=1)
-    found: NDArray[np.int64] = np.take_along_axis(
+    rank_of_exact: NDArray[np.int64] = np.take_along_axis(
         ranks, np.take_along_axis(top, largest, axis=1) // TILE, axis=1
     )
-    return found
+    return rank_of_exact
 
 
 def _summed_divergences(

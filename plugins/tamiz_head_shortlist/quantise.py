@@ -50,5 +50,5 @@ def pack(matrix: NDArray[np.float32], bits: int) -> NDArray[np.uint8]:
 
 def signs(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
     """Signs ±1 and scales ``[N]`` with the least squared error: scale = mean |row|."""
-    found = np.where(matrix >= 0, np.int8(1), np.int8(-1))
-    return found, np.abs(matrix).mean(axis=1).astype(np.float16)
+    sign_matrix = np.where(matrix >= 0, np.int8(1), np.int8(-1))
+    return sign_matrix, np.abs(matrix).mean(axis=1).astype(np.float16)

@@ -97,8 +97,8 @@ class _Inputs:
 
     def offset(self, error: Float) -> Float:
         """E μ + σ²/2 of rows E ``[N, K]``."""
-        found = error @ self.mean + np.square(error @ self.root).sum(axis=1) / 2
-        rounded: Float = found.astype(np.float32)
+        expected_error = error @ self.mean + np.square(error @ self.root).sum(axis=1) / 2
+        rounded: Float = expected_error.astype(np.float32)
         return rounded
 
 

@@ -43,13 +43,13 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     }
     if shifted is not None:
         inputs |= {"shifted_bias": shifted, "plain_bias": bias}
-    made = graph.insert(
+    mask_node = graph.insert(
         node, f"{site.id}.kwta", "KwtaMask", inputs, fit.attributes, list(outputs.values())
     )
     for port, value in outputs.items():
         graph.connect(node, port, value)
     graph.set(node, {"block": int(fit.attributes["block"])})
-    return [made, node]
+    return [mask_node, node]
 
 
 def _shifted(graph: GraphEditor, site: Site, node: ir.Node, center: np.ndarray) -> ir.Value:

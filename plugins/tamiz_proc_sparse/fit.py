@@ -104,15 +104,15 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: ProcSp
     attributes = {"bits": config.bits, "n": n, "k": k, "base": base, "seed": SEED}
     attributes["block"] = config.block
     bits = 8 * (deltas.nbytes + starts.nbytes) / (n * k)
-    made = Fit({"deltas": deltas, "starts": starts}, attributes, {}, bits)
+    packed = Fit({"deltas": deltas, "starts": starts}, attributes, {}, bits)
     metrics = {
-        "exact": float(np.array_equal(dequantize(site, made), weight)),
+        "exact": float(np.array_equal(dequantize(site, packed), weight)),
         "proc.fanout": float(kept.exists.sum(axis=1).mean()),
         "proc.stored": float(kept.stored.mean()),
         "proc.shed_soft": kept.shed_soft,
         "proc.shed_hard": kept.shed_hard,
     }
-    return replace(made, metrics=metrics)
+    return replace(packed, metrics=metrics)
 
 
 def dequantize(site: Site, fit: Fit) -> Float:

@@ -170,5 +170,5 @@ def _fit_stack(weight: Double, m: Double, config: SeedDeltaConfig) -> Base:
         if gain > best_gain:
             best, best_gain, best_seed = r, gain, seed
     tensors = {"row_scale": best.astype(np.float32)}
-    made = {"n": n, "k": k, "base": "hadamard", "depth": config.depth, "seed": best_seed}
-    return Base(base_weight(made, tensors), tensors, best_seed)
+    attributes = {"n": n, "k": k, "base": "hadamard", "depth": config.depth, "seed": best_seed}
+    return Base(base_weight(attributes, tensors), tensors, best_seed)

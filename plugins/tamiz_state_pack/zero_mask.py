@@ -107,7 +107,7 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     graph = GraphEditor(model)
     node, mask = graph.masked(site), graph.value(f"{site.id}.zero.mask", "UINT8")
     x = {"x": input_of(node, "x")}
-    made = graph.insert(node, f"{site.id}.zero", "ZeroMask", x, fit.attributes, [mask])
+    mask_node = graph.insert(node, f"{site.id}.zero", "ZeroMask", x, fit.attributes, [mask])
     graph.connect(node, "mask", mask)
     graph.set(node, {"block": int(fit.attributes["block"])})
-    return [made, node]
+    return [mask_node, node]

@@ -67,8 +67,8 @@ class _Chain:
         name = f"{self.site.node}.{len(self.nodes)}"
         inputs, output = [self.value, *others], self.graph.value(f"{name}.output", "FLOAT")
         at = self.linear.node
-        made = self.graph.insert(at, name, op, inputs, attributes, [output], domain="")
-        self.nodes.append(made)
+        node = self.graph.insert(at, name, op, inputs, attributes, [output], domain="")
+        self.nodes.append(node)
         self.value = output
 
     def reshape(self, *sizes: int) -> None:

@@ -56,15 +56,15 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: Ternar
     levels = np.concatenate([part[0] for part in parts])
     units, scales = _units(np.concatenate([part[1] for part in parts]))
     packed = tamiz_ops.pack_ternary(levels, scales)
-    made = _product(levels, scales, units)
-    error = _relative_error(weight, made, m)
+    fitted = _product(levels, scales, units)
+    error = _relative_error(weight, fitted, m)
     if error > config.max_error:
         raise FitError(f"its relative error is {error:.3f}, more than {config.max_error:g}")
     return Fit(
         tensors={"weight": packed, "units": units},
         attributes={"n": n, "k": k},
         metrics={
-            "exact": float(np.array_equal(made, weight)),
+            "exact": float(np.array_equal(fitted, weight)),
             "ternary.zeros": float(np.mean(levels == 0)),
         },
         bits_per_weight=8 * (packed.nbytes + units.nbytes) / (n * k),
@@ -122,7 +122,7 @@ def _product(levels: NDArray[np.int8], scales: NDArray[np.float16], units: Float
     return w
 
 
-def _relative_error(weight: Float, made: Float, m: NDArray[np.float64]) -> float:
-    lost = np.square(weight.astype(np.float64) - made).sum(axis=0) @ m
+def _relative_error(weight: Float, fitted: Float, m: NDArray[np.float64]) -> float:
+    lost = np.square(weight.astype(np.float64) - fitted).sum(axis=0) @ m
     norm = np.square(weight, dtype=np.float64).sum(axis=0) @ m
     return float(np.sqrt(lost / norm)) if norm else 0.0

@@ -342,11 +342,11 @@ def _holds(value: ir.Value, array: np.ndarray) -> bool:
     tensor = value.const_value
     if tensor is None or value.is_graph_input() or tuple(tensor.shape.numpy()) != array.shape:
         return False
-    found = tensor.numpy()
-    if found.dtype != array.dtype:
+    stored = tensor.numpy()
+    if stored.dtype != array.dtype:
         return False
     # Bytes, not numbers: NaN equals itself, and -0.0 is another constant than 0.0.
-    return np.ascontiguousarray(found).tobytes() == np.ascontiguousarray(array).tobytes()
+    return np.ascontiguousarray(stored).tobytes() == np.ascontiguousarray(array).tobytes()
 
 
 def _value_names(model: ir.Model) -> set[str]:

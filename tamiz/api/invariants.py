@@ -108,14 +108,14 @@ def _drawing(graph: ir.Graph) -> frozenset[str | None]:
     if not any(draws(node) for node in graph):
         return frozenset()
     needed = set(graph.outputs)
-    found: set[str | None] = set()
+    drawn: set[str | None] = set()
     for node in reversed(graph):
         if needed.isdisjoint(node.outputs):
             continue
         needed.update(captured(node))
         if draws(node):
-            found.update(value.name for value in node.outputs if value in needed)
-    return frozenset(found)
+            drawn.update(value.name for value in node.outputs if value in needed)
+    return frozenset(drawn)
 
 
 def _check_order(graph: ir.Graph, around: set[ir.Value]) -> None:

@@ -81,23 +81,25 @@ def in_order(passes: Iterable[type[GraphPass]]) -> list[type[GraphPass]]:
     Raises:
         ValueError: Passes need each other.
     """
-    known = sorted(passes, key=lambda p: (list(Phase).index(p.phase), p.name))
+    by_phase = sorted(passes, key=lambda p: (list(Phase).index(p.phase), p.name))
     sorter: TopologicalSorter[type[GraphPass]] = TopologicalSorter()
-    for graph_pass in known:
-        before = [p for p in known if p.provides & graph_pass.needs or _is_earlier(p, graph_pass)]
+    for graph_pass in by_phase:
+        before = [
+            p for p in by_phase if p.provides & graph_pass.needs or _is_earlier(p, graph_pass)
+        ]
         sorter.add(graph_pass, *before)
     try:
         sorter.prepare()
     except CycleError as error:
         names = " → ".join(p.name for p in error.args[1])
         raise ValueError(f"the graph passes {names} need each other") from error
-    found: list[type[GraphPass]] = []
+    ordered: list[type[GraphPass]] = []
     ready: list[type[GraphPass]] = []
     while sorter.is_active():
-        ready = sorted([*ready, *sorter.get_ready()], key=known.index)
-        found.append(ready.pop(0))
-        sorter.done(found[-1])
-    return found
+        ready = sorted([*ready, *sorter.get_ready()], key=by_phase.index)
+        ordered.append(ready.pop(0))
+        sorter.done(ordered[-1])
+    return ordered
 
 
 def _is_earlier(a: type[GraphPass], b: type[GraphPass]) -> bool:

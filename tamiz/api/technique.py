@@ -288,13 +288,13 @@ class Graph:
         Raises:
             ValueError: `ops` names an op that does not exist.
         """
-        found: dict[str, tamiz_ops.OpMetric] = {}
+        by_name: dict[str, tamiz_ops.OpMetric] = {}
         for entry in self.ops:
             op_type, _, prefix = entry.partition(".")
             for metric in tamiz_ops.op_metrics(op_type):
                 if metric.name.startswith(prefix):
-                    found.setdefault(metric.name, metric)
-        return tuple(found.values())
+                    by_name.setdefault(metric.name, metric)
+        return tuple(by_name.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,15 +381,15 @@ class Technique(Planning, Graph, Offline, Claims, Where, Identity):
         The first one is the current name; those of earlier versions follow, also for settings that
         were removed.
         """
-        found = {"": [f"--{name}" for name in (self.name, *self.former)]}
+        flags = {"": [f"--{name}" for name in (self.name, *self.former)]}
         for setting in (*self.config.model_fields, *self.config.removed):
             dashed = setting.replace("_", "-")
             flag = f"--{self.name}-{dashed}"
             if setting in self.config.model_fields:
                 flag = self.flag(setting)
-            if flag not in found[""]:
-                found[setting] = [flag, *(f"--{former}-{dashed}" for former in self.former)]
-        return found
+            if flag not in flags[""]:
+                flags[setting] = [flag, *(f"--{former}-{dashed}" for former in self.former)]
+        return flags
 
     def fits(self, site: Site) -> bool:
         """Whether the technique can act at `site` at all."""

@@ -68,8 +68,8 @@ class LazyGroup(click.Group):
         """The command that the arguments name; a mistyped name gets the closest one suggested."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            known = did_you_mean(name, COMMANDS) or "; 'tamiz help' lists the commands"
-            raise click.UsageError(f"No such command {name!r}{known}", ctx)
+            hint = did_you_mean(name, COMMANDS) or "; 'tamiz help' lists the commands"
+            raise click.UsageError(f"No such command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

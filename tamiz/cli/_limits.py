@@ -102,7 +102,7 @@ def goal(
     """
     from tamiz.planning.goal import Goal
 
-    given, known = ctx.params, plugins(ctx).techniques()
+    given, techniques = ctx.params, plugins(ctx).techniques()
     choosing = [name for name in _CHOOSING if given[name] is not None]
     budgets = {"max_dppl": max_dppl, "min_cosine": min_cosine}
     budgets = {name: value for name, value in budgets.items() if is_given(ctx, name)}
@@ -120,7 +120,7 @@ def goal(
     if not budgets and not set(choosing) & set(_CHOOSING[:3]):
         budgets = {"max_dppl": max_dppl, "min_cosine": min_cosine}
     lossy = any(value is not None for value in (*budgets.values(), given["max_kl"]))
-    allow = allowed("allow", given["allow"], known)
+    allow = allowed("allow", given["allow"], techniques)
     return Goal(
         max_dppl=budgets.get("max_dppl"),
         min_cosine=budgets.get("min_cosine"),
@@ -129,7 +129,7 @@ def goal(
         min_tok_s=given["min_tok_s"],
         prefer=cast("Prefer", given["prefer"] or ("speed" if lossy else "quality")),
         allow=allow or ("bits", *ours),
-        force=allowed("force", given["force"], known),
+        force=allowed("force", given["force"], techniques),
         context=given["context"],
     )
 

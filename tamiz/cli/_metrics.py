@@ -34,8 +34,8 @@ class RunMetrics:
 
         self.by_layer = by_layer
         used = bundle.manifest.techniques
-        known = techniques(ctx) if used else {}
-        self._installed = [known[name] for name in sorted(used) if name in known]
+        installed = techniques(ctx) if used else {}
+        self._installed = [installed[name] for name in sorted(used) if name in installed]
         self.total: dict[str, Values] = {}
         self.layers: dict[str, dict[str, Values]] = {}
         for technique in self._installed:

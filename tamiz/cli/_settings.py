@@ -46,11 +46,13 @@ def settings(technique: Technique) -> list[Setting]:
     for field in technique.config.model_fields:
         if technique.is_policy_only(field):
             continue
-        made = _setting(technique.flag(field), schema[field])
-        if made.flag == switch[0].flag:
-            switch = [made._replace(values=f"on | off | {made.values}", default=_on(technique))]
+        setting = _setting(technique.flag(field), schema[field])
+        if setting.flag == switch[0].flag:
+            switch = [
+                setting._replace(values=f"on | off | {setting.values}", default=_on(technique))
+            ]
         else:
-            fields.append(made)
+            fields.append(setting)
     return switch + fields
 
 

@@ -111,8 +111,8 @@ class TechniqueCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The command's own parameters and those of the techniques."""
         own = super().get_params(ctx)
-        made = [o for t in techniques(ctx).values() for o in _options(t)]
-        return [*own[:-1], _help_technique(), *made, own[-1]]  # the last one is --help
+        of_techniques = [o for t in techniques(ctx).values() for o in _options(t)]
+        return [*own[:-1], _help_technique(), *of_techniques, own[-1]]  # the last one is --help
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses arguments; a technique's switch without a value means ``on``."""
@@ -137,17 +137,17 @@ def _with_values(args: list[str], techniques: Mapping[str, Technique]) -> list[s
         for technique in techniques.values()
         for flag in technique.accepted()[""]
     }
-    made: list[str] = []
+    complete: list[str] = []
     for index, argument in enumerate(args):
         if argument == "--":
-            return made + args[index:]
+            return complete + args[index:]
         value = args[index + 1] if index + 1 < len(args) else "--"
         bare = argument in switches and (
             value.startswith("-")
             or (value not in switches[argument] and os.path.exists(value))  # a name may be too long
         )
-        made.append(f"{argument}=on" if bare else argument)
-    return made
+        complete.append(f"{argument}=on" if bare else argument)
+    return complete
 
 
 def choices(ctx: click.Context, values: Mapping[str, Any], name: str | None = None) -> list[Choice]:
@@ -167,11 +167,11 @@ def choices(ctx: click.Context, values: Mapping[str, Any], name: str | None = No
     """
     from tamiz.planning.plan import choose, parse_value
 
-    known = plugins(ctx).techniques()
-    wanted: dict[str, dict[str, Any] | None] = {}
+    installed_techniques = plugins(ctx).techniques()
+    requested: dict[str, dict[str, Any] | None] = {}
     if name is not None:
-        wanted |= {key: dict(fields) for key, fields in find_recipe(name).techniques.items()}
-    for key, technique in known.items():
+        requested |= {key: dict(fields) for key, fields in find_recipe(name).techniques.items()}
+    for key, technique in installed_techniques.items():
         switch = values[_key(key)]
         mode = _mode(technique)
         fields = {
@@ -185,10 +185,10 @@ def choices(ctx: click.Context, values: Mapping[str, Any], name: str | None = No
         if mode is not None and switch not in (None, "on", *_OFF):
             fields[mode] = switch
         if switch in _OFF:
-            wanted[key] = None
+            requested[key] = None
         elif switch is not None or fields:
-            wanted[key] = {**(wanted.get(key) or {}), **fields}
-    return choose(known, wanted)
+            requested[key] = {**(requested.get(key) or {}), **fields}
+    return choose(installed_techniques, requested)
 
 
 def switched_off(ctx: click.Context, values: Mapping[str, Any]) -> frozenset[str]:
@@ -204,23 +204,23 @@ def find_recipe(name: str) -> Recipe:
     """
     from tamiz.planning.recipes import recipes
 
-    known = recipes()
-    if name not in known:
+    by_name = recipes()
+    if name not in by_name:
         raise TamizError(
-            f"--recipe={name}: unknown recipe, expected {', '.join(known)}"
-            + did_you_mean(name, known)
+            f"--recipe={name}: unknown recipe, expected {', '.join(by_name)}"
+            + did_you_mean(name, by_name)
         )
-    return known[name]
+    return by_name[name]
 
 
 def recipe_flags(ctx: click.Context, recipe: Recipe) -> list[str]:
     """The command-line options that a recipe sets."""
-    known = techniques(ctx)
+    by_name = techniques(ctx)
     flags = []
     for name, fields in recipe.techniques.items():
-        if name in known:
-            flags += [f"{known[name].flag(key)}={value}" for key, value in fields.items()]
-        if name not in known or not fields:
+        if name in by_name:
+            flags += [f"{by_name[name].flag(key)}={value}" for key, value in fields.items()]
+        if name not in by_name or not fields:
             flags.append(f"--{name}")
     return flags
 
@@ -251,10 +251,10 @@ def _options(technique: Technique) -> list[click.Option]:
     Each also takes its names of earlier versions.
     """
     schema = technique.config.model_json_schema()["properties"]
-    made = []
+    options = []
     for field, flags in technique.accepted().items():
         effect = schema.get(field, {}).get("description", "A setting of earlier versions.")
-        made.append(
+        options.append(
             click.Option(
                 [*flags, _key(technique.name, field)],
                 type=click.STRING if field else click.Choice(_switch_values(technique)),
@@ -262,7 +262,7 @@ def _options(technique: Technique) -> list[click.Option]:
                 hidden=True,
             )
         )
-    return made
+    return options
 
 
 def _help_technique() -> click.Option:
@@ -294,13 +294,13 @@ def find_technique(ctx: click.Context, name: str) -> Technique:
     from tamiz.planning.choice import by_any_name
 
     installed = techniques(ctx)
-    known, plain = by_any_name(installed), name.removeprefix("--")
-    if plain not in known:
+    by_name, plain = by_any_name(installed), name.removeprefix("--")
+    if plain not in by_name:
         listed = ", ".join(installed) or "none"
         raise TamizError(
-            f"unknown technique {plain!r}, installed: {listed}{did_you_mean(plain, known)}"
+            f"unknown technique {plain!r}, installed: {listed}{did_you_mean(plain, by_name)}"
         )
-    return known[plain]
+    return by_name[plain]
 
 
 def print_technique(technique: Technique) -> None:

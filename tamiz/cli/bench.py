@@ -176,12 +176,12 @@ def _sweep(
 ) -> None:
     from tamiz.building.search.sweep import Sweep, run_sweep
 
-    wanted = Sweep.parse(sweep)
+    parsed = Sweep.parse(sweep)
     with status("sweep") as progress:
         report = run_sweep(
             dense,
             output,
-            wanted,
+            parsed,
             plugins(ctx),
             text,
             calibration,

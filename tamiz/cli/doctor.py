@@ -80,10 +80,10 @@ def _run(check: Callable[[], str]) -> tuple[bool, str]:
 
 
 def _python() -> str:
-    found, needed = platform.python_version(), metadata("tamiz")["Requires-Python"]
+    running, needed = platform.python_version(), metadata("tamiz")["Requires-Python"]
     if sys.version_info[:2] < _numbers(needed.lstrip(">=")):
-        raise RuntimeError(f"{found}, expected {needed}")
-    return f"{found} on {platform.machine()}"
+        raise RuntimeError(f"{running}, expected {needed}")
+    return f"{running} on {platform.machine()}"
 
 
 def _onnxruntime() -> str:
@@ -91,10 +91,10 @@ def _onnxruntime() -> str:
 
     from tamiz.files.onnx_versions import OLDEST_ONNXRUNTIME
 
-    found = onnxruntime.__version__
-    if _numbers(found) < _numbers(OLDEST_ONNXRUNTIME):
-        raise RuntimeError(f"{found}, expected {OLDEST_ONNXRUNTIME} or newer")
-    return str(found)
+    installed = onnxruntime.__version__
+    if _numbers(installed) < _numbers(OLDEST_ONNXRUNTIME):
+        raise RuntimeError(f"{installed}, expected {OLDEST_ONNXRUNTIME} or newer")
+    return str(installed)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -183,13 +183,13 @@ def _profile() -> str:
 
 def _extras() -> str:
     """Never broken: an optional package that is absent breaks only the feature that needs it."""
-    found = []
+    versions = []
     for name in _EXTRAS:
         try:
-            found.append(f"{name} {version(name)}")
+            versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
-            found.append(f"{name} not installed")
-    return ", ".join(found)
+            versions.append(f"{name} not installed")
+    return ", ".join(versions)
 
 
 def _bundle(directory: Path) -> str:

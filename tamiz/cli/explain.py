@@ -134,7 +134,7 @@ def _at(entry: Any, key: str) -> Any:
 def _print_gating(gating: GatingReport) -> None:
     if gating.judged is None:
         return
-    wanted = f" in place of {gating.metric}" if gating.fallback else ""
+    replaced = f" in place of {gating.metric}" if gating.fallback else ""
     explanation = (("mean", gating.mean, gating.min_mean), ("p05", gating.p05, gating.min_p05))
     parts = [
         f"{name} {value:.5f}" + ("" if least is None else f" (at least {least})")
@@ -142,7 +142,7 @@ def _print_gating(gating: GatingReport) -> None:
         if value is not None
     ]
     verdict = "passed" if gating.passed else "refused"
-    click.echo(f"gate {verdict}: {gating.judged}{wanted}")
+    click.echo(f"gate {verdict}: {gating.judged}{replaced}")
     click.echo(f"  {', '.join(parts)}")
 
 

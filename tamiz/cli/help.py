@@ -72,14 +72,14 @@ def command(ctx: click.Context, topic: str | None) -> None:
 def _print_technique(ctx: click.Context, topic: str, others: list[str]) -> None:
     from tamiz.planning.choice import by_any_name
 
-    known = by_any_name(techniques(ctx))
+    by_name = by_any_name(techniques(ctx))
     name = topic.removeprefix("--")
-    if name not in known:
+    if name not in by_name:
         raise TamizError(
             f"help: {topic!r} is no command, technique or topic"
-            + (did_you_mean(name, [*known, *others]) or "; try 'tamiz help'")
+            + (did_you_mean(name, [*by_name, *others]) or "; try 'tamiz help'")
         )
-    print_technique(known[name])
+    print_technique(by_name[name])
 
 
 def _print_recipes(ctx: click.Context) -> None:

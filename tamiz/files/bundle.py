@@ -119,9 +119,11 @@ class Bundle:
                 )
         for location, size in sorted(locations(bundle.external).items()):
             _check_name(bundle.model, "external data", location)
-            found = bundle.file(location).stat().st_size
-            if found < size:
-                raise TamizError(f"{folder / location}: has {found} bytes, {MODEL} needs {size}")
+            actual_size = bundle.file(location).stat().st_size
+            if actual_size < size:
+                raise TamizError(
+                    f"{folder / location}: has {actual_size} bytes, {MODEL} needs {size}"
+                )
         return bundle
 
     @classmethod
@@ -377,10 +379,10 @@ def _object(path: Path, value: Any, where: str) -> dict[str, Any]:
 
 
 def _check_fields(path: Path, raw: Mapping[str, Any], kind: type[Any], where: str) -> None:
-    known = {f.name for f in fields(kind)}
-    if unknown := sorted(set(raw) - known):
+    names = {f.name for f in fields(kind)}
+    if unknown := sorted(set(raw) - names):
         raise TamizError(f"{path}: unknown key {unknown[0]!r} in {where}")
-    if missing := sorted(known - set(raw)):
+    if missing := sorted(names - set(raw)):
         raise TamizError(f"{path}: {where} lacks the key {missing[0]!r}")
 
 

@@ -78,16 +78,16 @@ def _is_text(character: str) -> bool:
     return character in "\n\t" or unicodedata.category(character) != "Cc"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The end of an error about an unknown name: ``; did you mean 'kwta'?``, or nothing.
 
     Args:
         name: What was found.
-        known: What would have been understood.
+        names: What would have been understood.
     """
     from difflib import get_close_matches
 
-    close = get_close_matches(name, list(known), n=1)
+    close = get_close_matches(name, list(names), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

@@ -100,10 +100,10 @@ def check_written(model: Path) -> None:
         NoSpaceError: One is.
     """
     for location, size in locations(external_tensors(model)).items():
-        found = (model.parent / location).stat().st_size
-        if found < size:
+        written = (model.parent / location).stat().st_size
+        if written < size:
             raise NoSpaceError(
-                f"{model.parent / location}: cannot be written: no space left, it has {found} of"
+                f"{model.parent / location}: cannot be written: no space left, it has {written} of"
                 f" {size} bytes"
             )
 

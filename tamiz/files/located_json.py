@@ -45,10 +45,10 @@ class LocatedJson:
 
     def error(self, place: Sequence[str | int], message: str) -> TamizError:
         """An error that names file, JSON path and line of the value at `place`, or around it."""
-        known = tuple(place)
-        while known not in self._offsets:
-            known = known[:-1]
-        line = self._text.count("\n", 0, self._offsets[known]) + 1
+        path = tuple(place)
+        while path not in self._offsets:
+            path = path[:-1]
+        line = self._text.count("\n", 0, self._offsets[path]) + 1
         return TamizError(f"{self.path}:{line}: {_json_path(place)}: {message}")
 
     def _error(self, offset: int, message: str) -> TamizError:

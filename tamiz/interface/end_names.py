@@ -53,11 +53,11 @@ MESSAGE_END = "<|end|>"
 _CALLS, _RETURNS = {"<|call|>", "<|calls|>"}, {"<|return|>", "<|flush|>"}
 
 
-def ends_of_turns(found: Mapping[str, int]) -> dict[str, int]:
+def ends_of_turns(ends: Mapping[str, int]) -> dict[str, int]:
     """The tokens that end a turn, of those that are ends by their names.
 
     Args:
-        found: Ids of a vocabulary's tokens by name.
+        ends: Ids of a vocabulary's tokens by name.
     """
-    inner = found.keys() & _CALLS and found.keys() & _RETURNS
-    return {name: token for name, token in found.items() if not (inner and name == MESSAGE_END)}
+    inner = ends.keys() & _CALLS and ends.keys() & _RETURNS
+    return {name: token for name, token in ends.items() if not (inner and name == MESSAGE_END)}

@@ -26,15 +26,15 @@ def updated(value: Any, techniques: Mapping[str, Technique]) -> Any:
     }
 
 
-def _sections(sections: Mapping[str, Any], known: Mapping[str, Technique]) -> dict[str, Any]:
-    made = {}
+def _sections(sections: Mapping[str, Any], techniques: Mapping[str, Technique]) -> dict[str, Any]:
+    renamed = {}
     for name, fields in sections.items():
-        technique = known.get(name)
+        technique = techniques.get(name)
         taken = technique is None or technique.name in sections
-        made[name if taken or technique is None else technique.name] = (
+        renamed[name if taken or technique is None else technique.name] = (
             _settings(fields, technique) if technique and isinstance(fields, dict) else fields
         )
-    return made
+    return renamed
 
 
 def _settings(fields: Mapping[str, Any], technique: Technique) -> dict[str, Any]:

@@ -233,8 +233,8 @@ def _check_layer(
     located: LocatedJson, place: tuple[str | int, ...], layer: int, layers: set[int]
 ) -> None:
     if layer not in layers:
-        known = f"layers 0 to {max(layers)}" if layers else "no layers"
-        raise located.error(place, f"layer {layer} does not exist, the model has {known}")
+        existing = f"layers 0 to {max(layers)}" if layers else "no layers"
+        raise located.error(place, f"layer {layer} does not exist, the model has {existing}")
 
 
 def _names(name: str, site: Site) -> bool:

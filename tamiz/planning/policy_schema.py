@@ -249,7 +249,7 @@ def _entry_model(techniques: Sequence[_Section]) -> type[BaseModel]:
         fields["enable"] = (bool, Field(None, description=text))
         section = create_model(name, __base__=_Strict, **fields)
         sections[name] = (section, Field(None, description=technique.summary))
-    made: Any = create_model("Techniques", __base__=_Strict, **sections)
+    techniques_model: Any = create_model("Techniques", __base__=_Strict, **sections)
     extra: dict[str, Any] = {}
     for key, targets in short.items():
         kinds = tuple(_or_by_tensor(_annotated(info)) for _, info in targets)
@@ -269,7 +269,7 @@ def _entry_model(techniques: Sequence[_Section]) -> type[BaseModel]:
         ),
         gating=(_Gating, Field(None, description="Quality that a fit must reach.")),
         autotune=(_Autotune, Field(None, description="Configurations to try at a site.")),
-        techniques=(made, Field(None, description="Settings by technique.")),
+        techniques=(techniques_model, Field(None, description="Settings by technique.")),
         **extra,
     )
 

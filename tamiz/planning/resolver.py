@@ -109,13 +109,13 @@ class _Wish:
         return self.choice.technique.name
 
 
-def resolve(sites: Sequence[Site], wanted: Mapping[str, Iterable[Choice]]) -> Resolution:
+def resolve(sites: Sequence[Site], choices_at: Mapping[str, Iterable[Choice]]) -> Resolution:
     """Finds a conflict-free plan for every site.
 
     Args:
         sites: The sites of a model.
-        wanted: Choices by site id; at most one choice a technique and site. A choice that cannot
-            act at the site's kind is ignored.
+        choices_at: Choices by site id; at most one choice a technique and site. A choice that
+            cannot act at the site's kind is ignored.
 
     Returns:
         The plans after dropping what conflicts, and the conflicts. A set of choices without
@@ -125,7 +125,7 @@ def resolve(sites: Sequence[Site], wanted: Mapping[str, Iterable[Choice]]) -> Re
         (
             _Wish(site, choice, (not choice.requested, choice.technique.name, site.id))
             for site in sites
-            for choice in wanted.get(site.id, ())
+            for choice in choices_at.get(site.id, ())
             if choice.acts_at(site)
         ),
         key=lambda wish: wish.rank,

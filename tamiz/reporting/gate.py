@@ -61,8 +61,8 @@ class TrialReport(Record):
     @property
     def kl(self) -> float | None:
         """The larger KL divergence, of prompts or of steps; None where none was measured."""
-        found = [kl for kl in (self.kl_mean, self.kl_decode) if kl is not None]
-        return max(found, default=None)
+        measured = [kl for kl in (self.kl_mean, self.kl_decode) if kl is not None]
+        return max(measured, default=None)
 
 
 class Paying(Record):

@@ -105,9 +105,9 @@ class Gains:
             The logits after its last token.
         """
         logits, text, before = logits.copy(), list(sequence.tokens), self.off
-        found = self._measure(sequence, int(logits.argmax()), fixed, self._names)
+        gains = self._measure(sequence, int(logits.argmax()), fixed, self._names)
         self._context = len(text)
-        self.measured = {name: Gain.of(each, len(text)) for name, each in found.items()}
+        self.measured = {name: Gain.of(each, len(text)) for name, each in gains.items()}
         self.off = frozenset(name for name, gain in self.measured.items() if gain.slower)
         sequence.switch_off({*fixed, *self.off})
         changed = self.off ^ before
@@ -138,12 +138,12 @@ def ratios(
         By technique and round: seconds with it, divided by seconds without it.
     """
     sequence.keep()
-    found: dict[str, list[float]] = {name: [] for name in names}
+    by_name: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(ROUNDS):
         every = _seconds(sequence, token, fixed, clock)
         for name in names:
-            found[name].append(every / _seconds(sequence, token, {*fixed, name}, clock))
-    return found
+            by_name[name].append(every / _seconds(sequence, token, {*fixed, name}, clock))
+    return by_name
 
 
 def _seconds(

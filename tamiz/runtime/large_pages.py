@@ -62,10 +62,10 @@ def shares(size: int) -> bool:
     Raises:
         TamizError: `TAMIZ_SHARE` has another value.
     """
-    wanted = os.environ.get(SHARE, "")
-    if wanted not in ("", "0", "1"):
-        raise TamizError(f"{SHARE} is {wanted!r}, expected 0 or 1")
-    return wanted == "1" if wanted else size > free_memory() / 2
+    setting = os.environ.get(SHARE, "")
+    if setting not in ("", "0", "1"):
+        raise TamizError(f"{SHARE} is {setting!r}, expected 0 or 1")
+    return setting == "1" if setting else size > free_memory() / 2
 
 
 def load_constants(
@@ -137,15 +137,15 @@ def arrays(forms: Iterable[tuple[Sequence[int], type[np.generic]]]) -> list[NDAr
             " memory; try fewer tokens"
         )
     try:
-        memory, made, start = zeros(total), list[NDArray[Any]](), 0
+        memory, views, start = zeros(total), list[NDArray[Any]](), 0
     except (OSError, MemoryError) as error:
         raise TamizError(
             f"a cache of {total / 1e9:,.1f} GB cannot be allocated: {error}; try fewer tokens"
         ) from error
     for (shape, kind), size in zip(named, sizes, strict=True):
-        made.append(memory[start : start + size].view(kind).reshape(shape))
+        views.append(memory[start : start + size].view(kind).reshape(shape))
         start += aligned(size)
-    return made
+    return views
 
 
 def aligned(length: int) -> int:

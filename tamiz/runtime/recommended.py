@@ -66,16 +66,16 @@ def recommended_sampling(bundle: Bundle) -> Sampling:
             raise TamizError(f"{path}: {name} is {value!r}, expected a number")
         return float(value)
 
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "repeat_penalty": number("repetition_penalty", 1.0),
         "repeat_last_n": -1,
         "logit_bias": dict.fromkeys(_suppressed(bundle, config), -math.inf),
     }
     if config.get("do_sample"):
-        found |= {name: number(name, default) for name, default in _DRAWS.items()}
-        found["top_k"] = int(found["top_k"])
+        fields |= {name: number(name, default) for name, default in _DRAWS.items()}
+        fields["top_k"] = int(fields["top_k"])
     try:
-        return Sampling(**found)
+        return Sampling(**fields)
     except TamizError as error:
         raise TamizError(f"{path}: {error}") from error
 

@@ -22,27 +22,29 @@ def switchable(session: ort.InferenceSession) -> tuple[str, ...]:
     return tuple(name.removeprefix(SWITCH) for name in names if is_switch(name))
 
 
-def check_switches(bundle: Bundle, known: Collection[str], wanted: Iterable[str]) -> frozenset[str]:
+def check_switches(
+    bundle: Bundle, switches: Collection[str], without: Iterable[str]
+) -> frozenset[str]:
     """The techniques that are to be switched off.
 
     Args:
         bundle: What they are switched off in.
-        known: Those that can be.
-        wanted: Those that are to be.
+        switches: Those that can be switched off.
+        without: Those that are requested.
 
     Raises:
         TamizError: The bundle does not use one of them, or does not store what it replaces.
     """
-    names = frozenset(wanted)
+    names = frozenset(without)
     used = bundle.manifest.techniques
-    for name in sorted(names - set(known)):
+    for name in sorted(names - set(switches)):
         if name in used:
             raise TamizError(
                 f"{bundle.path}: {name} cannot be switched off: the bundle stores nothing else to"
-                f" compute with; techniques that can be: {', '.join(known) or 'none'}"
+                f" compute with; techniques that can be: {', '.join(switches) or 'none'}"
             )
         raise TamizError(
             f"{bundle.path}: {name} cannot be switched off: the bundle does not use it"
-            f"{did_you_mean(name, known)}; it uses: {', '.join(used) or 'none'}"
+            f"{did_you_mean(name, switches)}; it uses: {', '.join(used) or 'none'}"
         )
     return names

@@ -75,11 +75,13 @@ class Values:
         """The values by name for one sequence of tokens, in the shapes that the graph has."""
         ids = np.array([window], np.int64)
         feeds = {i.name: _feed(i, ids) for i in self._session.get_inputs()}
-        found = dict(zip(self._computed, self._session.run(self._computed, feeds), strict=True))
+        activations = dict(
+            zip(self._computed, self._session.run(self._computed, feeds), strict=True)
+        )
         for name, value in self._constants.items():
             assert value.const_value is not None
-            found[name] = value.const_value.numpy()
-        return found
+            activations[name] = value.const_value.numpy()
+        return activations
 
 
 class Activations(Values):
@@ -119,13 +121,13 @@ def _of_tokens(survey: Survey) -> set[str]:
 
     DeBERTa, for one, has products with embeddings of relative positions.
     """
-    found = {value.name for value in survey.model.graph.inputs}
+    inputs = {value.name for value in survey.model.graph.inputs}
     for node in survey.model.graph:
         if node.op_type not in ("Shape", "Size") and any(
-            value is not None and value.name in found for value in node.inputs
+            value is not None and value.name in inputs for value in node.inputs
         ):
-            found.update(output.name for output in node.outputs)
-    return {name for name in found if name is not None}
+            inputs.update(output.name for output in node.outputs)
+    return {name for name in inputs if name is not None}
 
 
 def linear_inputs(survey: Survey) -> dict[str, str]:

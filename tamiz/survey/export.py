@@ -37,9 +37,9 @@ def export(
             be written.
     """
     exporter = _exporter(source, plugins, task)
-    wanted = {} if dtype is None or not exporter.dtypes else {"dtype": dtype}
+    settings = {} if dtype is None or not exporter.dtypes else {"dtype": dtype}
     if task is not None:
-        wanted["task"] = task
+        settings["task"] = task
     offered = exporter.dtypes or ("float32",)
     if dtype is not None and dtype not in offered:
         raise TamizError(
@@ -47,7 +47,7 @@ def export(
         )
     bundles.check_target(Path(target), Path(source) if Path(source).exists() else None)
     with bundles.writing(target) as folder:
-        read = exporter.export(source, folder, **wanted)
+        read = exporter.export(source, folder, **settings)
         path = Path(read)
         origin = Source(path.name, bundles.sha256(path)) if path.is_file() else Source(read)
         weights = "stored" if (dtype or offered[0]) == "stored" else "float32"
@@ -59,8 +59,10 @@ def _exporter(source: str, plugins: Plugins, task: str | None) -> Exporter:
     """The first exporter that reads a source, and takes a task where one is given."""
     readers = [e for e in plugins.exporters() if e.accepts(source)]
     if not readers:
-        known = "; ".join(f"{e.name}: {e.summary}" for e in plugins.exporters()) or "none installed"
-        raise TamizError(f"{source}: no exporter reads it ({known})")
+        offered = (
+            "; ".join(f"{e.name}: {e.summary}" for e in plugins.exporters()) or "none installed"
+        )
+        raise TamizError(f"{source}: no exporter reads it ({offered})")
     if task is None:
         return readers[0]
     taking = [e for e in readers if e.takes_task]

@@ -76,12 +76,12 @@ class CosineDistance(OutputLoss):
     def gradient(self, output: Float, random: np.random.Generator) -> Float:
         """See `OutputLoss`."""
         mask = np.ones(output.shape[:2], np.int64)
-        found = self._modules.back(
+        gradients = self._modules.back(
             output.astype(np.float64),
             mask,
             lambda embedding: random.standard_normal(embedding.shape),
         )
-        return found.astype(np.float32)
+        return gradients.astype(np.float32)
 
 
 def output_loss(survey: Survey) -> OutputLoss:

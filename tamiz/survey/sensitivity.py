@@ -54,16 +54,16 @@ class WeightSensitivity:
     inputs: Float | None
     outputs: Float
 
-    def tiles(self, rows: int, wanted: int) -> NDArray[np.intp]:
-        """Some tiles of 16 rows of a weight of `rows`: those at `wanted` equal parts of Σ G.
+    def tiles(self, rows: int, amount: int) -> NDArray[np.intp]:
+        """Some tiles of 16 rows of a weight of `rows`: those at `amount` equal parts of Σ G.
 
         A tile may occur more than once. An embedding takes tiles at equal distances.
         """
         count = -(-rows // TILE)
-        middles = (np.arange(wanted) + 0.5) / wanted
+        middles = (np.arange(amount) + 0.5) / amount
         sums = np.cumsum(self._of_tiles(count))
-        found: NDArray[np.intp] = np.minimum(np.searchsorted(sums, middles * sums[-1]), count - 1)
-        return found
+        indices: NDArray[np.intp] = np.minimum(np.searchsorted(sums, middles * sums[-1]), count - 1)
+        return indices
 
     def loss(self, tiles: NDArray[np.intp], errors: Sequence[Float]) -> float:
         """Nats per token that an error of the weight costs, from some of its rows.
@@ -162,21 +162,21 @@ def sensitivities(
             return kept, {site.id: _of_text(site, gradient, ids) for site, gradient in of_sites}
         return kept, {site.id: _squares(gradient[first:]) for site, gradient in of_sites}
 
-    found: list[_Seen] = []
+    measured: list[_Seen] = []
     # One thread a window: sums must not depend on the number of threads.
     limited = threadpool_limits(1)
     with reading(survey.bundle), limited, ThreadPoolExecutor(at_once) as pool:
         progress("measure sensitivity", 0, len(windows))
         for seen in pool.map(measure, range(len(windows))):
-            found.append(seen)
-            progress("measure sensitivity", len(found), len(windows))
+            measured.append(seen)
+            progress("measure sensitivity", len(measured), len(windows))
     result: dict[str, WeightSensitivity] = {}
     for site in sites.values():
-        if all(site.id in gradients for _, gradients in found):
+        if all(site.id in gradients for _, gradients in measured):
             x = None
             if site.kind != SiteKind.EMBEDDING:
-                x = np.concatenate([kept[inputs[site.id]] for kept, _ in found])
-            given = [gradients[site.id] for _, gradients in found]
+                x = np.concatenate([kept[inputs[site.id]] for kept, _ in measured])
+            given = [gradients[site.id] for _, gradients in measured]
             result[site.id] = _texts(x, given) if loss.of_texts else _tokens(x, given, tokens)
     return result
 

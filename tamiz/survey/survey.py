@@ -109,12 +109,12 @@ def survey(bundle: Bundle, plugins: Plugins) -> Survey:
     except Exception as error:  # protobuf, serde and numpy each raise their own
         raise TamizError(f"{bundle.model}: cannot be read as an ONNX model: {error}") from error
     notes = run_passes(model, plugins, Phase.RECOGNISE)
-    found = plugins.find_sites(model)
-    if found is None:
+    sites_and_notes = plugins.find_sites(model)
+    if sites_and_notes is None:
         raise TamizError(
             f"{bundle.model}: no installed plugin finds its sites, see 'tamiz plugins'"
         )
-    sites, more = found
+    sites, more = sites_and_notes
     recognised: dict[str, int] = {}
     for node in model.graph:
         if node.domain == "tamiz":

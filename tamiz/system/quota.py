@@ -40,8 +40,8 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
 def _each_group(mount: Path, path: str, read: Callable[[Path], float | None]) -> list[float]:
     """The limits of a group and of those above it; in a container its own may be the mount."""
     inner = PurePosixPath(path.lstrip("/"))
-    found = [read(mount / group) for group in (inner, *inner.parents)]
-    return [limit for limit in found if limit is not None]
+    values = [read(mount / group) for group in (inner, *inner.parents)]
+    return [limit for limit in values if limit is not None]
 
 
 def _version_2(group: Path) -> float | None:

@@ -123,11 +123,11 @@ class TechniqueTests:
         if cost is None and effect is None:
             pytest.skip("declares neither cost nor effect")
         for site, fit in trial.fits():
-            known = Cost(0, 0) if cost is None else cost(site, trial.config)
+            cost_before = Cost(0, 0) if cost is None else cost(site, trial.config)
             if effect is not None:
-                known = effect(site, trial.config, known, _CONTEXT)
-            predicted, stored = known.stored, _stored(fit)
-            holds = predicted == stored or (not known.exact and predicted > stored)
+                cost_before = effect(site, trial.config, cost_before, _CONTEXT)
+            predicted, stored = cost_before.stored, _stored(fit)
+            holds = predicted == stored or (not cost_before.exact and predicted > stored)
             assert holds, f"{site.id}: predicts {predicted} bytes, stores {stored}"
 
     @pytest.mark.parametrize("value", [0.0, np.nan, np.inf, -1e38])
@@ -179,8 +179,8 @@ class TechniqueTests:
         inputs = interface(model.graph.inputs, cache=not owner)
         outputs = interface(model.graph.outputs, cache=not owner)
         for site, fit, others in trial.planned():
-            for choice, made in others:
-                choice.technique.rewrite(site, made, model)
+            for choice, fitted in others:
+                choice.technique.rewrite(site, fitted, model)
             before = {node: interface(node.inputs) for node in model.graph}
             returned = trial.technique.rewrite(site, fit, model)
             after = {node: interface(node.inputs) for node in model.graph}

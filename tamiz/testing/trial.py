@@ -104,9 +104,9 @@ class Trial:
         Raises:
             ConflictError: The technique cannot act together with the others.
         """
-        found = survey(Bundle.open(dense), plugins)
-        wanted = {**case.beside, case.technique: case.config}
-        plan = make_plan(found.sites, choose(plugins.techniques(), wanted))
+        surveyed = survey(Bundle.open(dense), plugins)
+        requested = {**case.beside, case.technique: case.config}
+        plan = make_plan(surveyed.sites, choose(plugins.techniques(), requested))
         calibration = calibrate_bundle(
             dense,
             dense.parent / "calibration",
@@ -115,7 +115,7 @@ class Trial:
             windows=_WINDOWS,
             samples=_SAMPLES,
         )
-        return cls(case, dense, plugins, found, calibration, plan)
+        return cls(case, dense, plugins, surveyed, calibration, plan)
 
     @property
     def technique(self) -> Technique:
@@ -150,9 +150,9 @@ class Trial:
             if self.technique.name not in names:
                 continue
             until = names.index(self.technique.name)
-            made = [(c, self._fit(c, site_plan.site)) for c in site_plan.choices[: until + 1]]
-            fits = [(choice, fit) for choice, fit in made if fit is not None]
-            if len(fits) == len(made):
+            fitted = [(c, self._fit(c, site_plan.site)) for c in site_plan.choices[: until + 1]]
+            fits = [(choice, fit) for choice, fit in fitted if fit is not None]
+            if len(fits) == len(fitted):
                 yield site_plan.site, fits[-1][1], fits[:-1]
 
     def build(self, fields: Mapping[str, Any] | None) -> Built:
@@ -168,14 +168,14 @@ class Trial:
 
         techniques = self.plugins.techniques()
         on = {c.technique.name for plan in self.plan.sites for c in plan.choices}
-        wanted: dict[str, Any] = dict.fromkeys(set(techniques) - on)
-        wanted |= {**self.case.beside, self.technique.name: fields}
+        requested: dict[str, Any] = dict.fromkeys(set(techniques) - on)
+        requested |= {**self.case.beside, self.technique.name: fields}
         policy = self.dense.parent / "policy.json"
         policy.write_text(json.dumps(_POLICY), "utf-8")
         calibration = self.dense.parent / "calibration"
         options = Options(policy=policy, calibration=calibration, max_dppl=None)
         target = self.dense.parent / f"built-{len(self._built)}"
-        report = build(self.dense, target, choose(techniques, wanted), self.plugins, options)
+        report = build(self.dense, target, choose(techniques, requested), self.plugins, options)
         refused: dict[str, list[str]] = {}
         for fitted in (each for site in report.sites.values() for each in site.techniques):
             if not fitted.decision.applied:

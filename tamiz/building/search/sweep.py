@@ -130,8 +130,8 @@ def _choices(sweep: Sweep, plugins: Plugins) -> dict[str, list[Choice]]:
     techniques = plugins.techniques()
     chosen = {"base": choose(techniques)}
     for value in sweep.values:
-        wanted = {sweep.technique: {sweep.field: parse_value(value)}}
-        chosen[f"{sweep.technique}-{sweep.field}-{value}"] = choose(techniques, wanted)
+        requested = {sweep.technique: {sweep.field: parse_value(value)}}
+        chosen[f"{sweep.technique}-{sweep.field}-{value}"] = choose(techniques, requested)
     return chosen
 
 
@@ -147,12 +147,12 @@ def _build(
     calibration on the model's own text."""
     own = folder / "calibration.safetensors"
     for name, choices in chosen.items():
-        known = calibration
-        if known is None and any(choice.technique.calibrated for choice in choices):
+        file = calibration
+        if file is None and any(choice.technique.calibrated for choice in choices):
             progress("calibrate")
-            calibrate_on_own_text(surveyed, known := own)
+            calibrate_on_own_text(surveyed, file := own)
         progress(f"build {name}")
-        options = Options(calibration=known, max_dppl=None)
+        options = Options(calibration=file, max_dppl=None)
         build(surveyed, folder / name, choices, plugins, options)
     own.unlink(missing_ok=True)
 

@@ -83,12 +83,12 @@ def check_products(survey: Survey, model: ir.Model, sites: Iterable[Site]) -> No
         rows = -(-_NUMBERS // site.out_features)
         x = generator.standard_normal((rows, site.in_features)).astype(np.float32)
         try:
-            found = np.stack([product_of(node, row) for row in x])
+            products = np.stack([product_of(node, row) for row in x])
         except (ValueError, RuntimeError, KeyError):
             continue  # no product alone, such as one of a state
         expected = _dense_product(dense, site, x)
-        finite = np.isfinite(found)
-        a, b = expected[finite].astype(np.float64), found[finite].astype(np.float64)
+        finite = np.isfinite(products)
+        a, b = expected[finite].astype(np.float64), products[finite].astype(np.float64)
         norms = np.linalg.norm(a) * np.linalg.norm(b)
         if norms and a @ b < _ALIKE * norms:
             raise DifferentModelError(

@@ -103,12 +103,12 @@ def write_model(
             fit = replace(attempt.fit(), strip=strips(plan, site, attempt.choice))
             try:
                 with blaming(f"technique {technique.name}", FitError):
-                    made = technique.rewrite(site, fit, model)
+                    rewritten = technique.rewrite(site, fit, model)
             except FitError as error:
                 left[site.id, technique.name] = str(error)
                 break  # what follows may need what this one would have provided
-            _connect_switch(technique, made, model)
-            for node in made:
+            _connect_switch(technique, rewritten, model)
+            for node in rewritten:
                 _sign(node, site, attempt.choice, plan.policy)
                 if site.id in refused:
                     node.metadata_props[metadata.UNSAFE] = mark
@@ -120,7 +120,7 @@ def write_model(
     _copy_companions(survey.bundle, folder)
     kv_cache = "shared" if _shares_kv_cache(model) else "exact"
     equal_runs = kv_cache == "shared" and all(map(_equal_in_runs, model.graph))
-    used = [attempt.choice.technique for made in accepted.values() for attempt in made]
+    used = [attempt.choice.technique for attempts in accepted.values() for attempt in attempts]
     steps = frozenset(technique.name for technique in used if technique.decode_only)
     return Written(tuple(notes), constant_bytes(model), kv_cache, equal_runs, steps, left)
 
@@ -134,13 +134,13 @@ def _copy_companions(dense: Bundle, folder: Path) -> None:
         (link_or_copy if large else shutil.copyfile)(dense.file(name), folder / name)
 
 
-def _connect_switch(technique: Technique, made: Sequence[ir.Node], model: ir.Model) -> None:
+def _connect_switch(technique: Technique, nodes: Sequence[ir.Node], model: ir.Model) -> None:
     """Lets a run do without a technique at the nodes that it made, where they can."""
     from tamiz.api.editing import GraphEditor
     from tamiz.api.ports import has_input, input_of
 
     graph, (op_type, _, port) = GraphEditor(model), technique.switch.partition(".")
-    for node in made:
+    for node in nodes:
         replaced = not has_input(node, "dense") or input_of(node, "dense") is not None
         if node.op_type == op_type and replaced:
             graph.connect(node, port, graph.switch(technique.name))
@@ -157,11 +157,11 @@ def _sign(node: ir.Node, site: Site, choice: Choice, policy: str) -> None:
 
     earlier = node.metadata_props
     signature = {metadata.POLICY: policy, metadata.SITE: site.id}
-    for key, made in (
+    for key, value in (
         (metadata.TECHNIQUE, choice.technique.name),
         (metadata.VERSION, choice.technique.version),
     ):
-        signature[key] = f"{earlier[key]},{made}" if key in earlier else made
+        signature[key] = f"{earlier[key]},{value}" if key in earlier else value
     if site.layer is not None:
         signature[metadata.LAYER] = str(site.layer)
     node.metadata_props.update(signature)

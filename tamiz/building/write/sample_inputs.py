@@ -96,15 +96,15 @@ def read_sample(path: Path, session: ort.InferenceSession) -> Feeds:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
     except Exception as error:  # zipfile, NumPy and the system each raise their own
         raise TamizError(f"{path}: cannot be read as an .npz file: {error}") from error
     declared = {node.name: node for node in session.get_inputs()}
     optional = {node.name: node for node in session.get_overridable_initializers()}
     expected = ", ".join(f"{name} {node.type}{node.shape}" for name, node in declared.items())
-    if missing := sorted(declared.keys() - found.keys()):
+    if missing := sorted(declared.keys() - arrays.keys()):
         raise TamizError(f"{path}: lacks the input {missing[0]}, expected {expected}")
-    for name, array in found.items():
+    for name, array in arrays.items():
         node = declared.get(name) or optional.get(name)
         if node is None:
             raise TamizError(f"{path}: found {name}, which is no input, expected {expected}")
@@ -112,7 +112,7 @@ def read_sample(path: Path, session: ort.InferenceSession) -> Feeds:
         if kind is not np.object_ and array.dtype != kind:
             raise TamizError(f"{path}: {name} is {array.dtype}, expected {node.type}")
         if kind is np.object_:
-            found[name] = array.astype(np.object_)
+            arrays[name] = array.astype(np.object_)
         fixed = len(node.shape) == array.ndim and all(
             size == found_size
             for size, found_size in zip(node.shape, array.shape, strict=True)
@@ -120,7 +120,7 @@ def read_sample(path: Path, session: ort.InferenceSession) -> Feeds:
         )
         if node.shape and not fixed:
             raise TamizError(f"{path}: {name} has shape {array.shape}, expected {node.shape}")
-    return found
+    return arrays
 
 
 class _UnknownTypeError(Exception):

@@ -81,12 +81,12 @@ class Reference:
         best = None
         for feeds in made_up(session.get_inputs(), vocabulary):
             try:
-                found = cls(model, feeds, _run(session, feeds))
+                reference = cls(model, feeds, _run(session, feeds))
             except Exception:  # the input is not valid; others are tried
                 continue
-            if found.says_much:
-                return found
-            best = best or found
+            if reference.says_much:
+                return reference
+            best = best or reference
         return best
 
     @property
@@ -257,15 +257,15 @@ def _more_states(session: ort.InferenceSession, feeds: Feeds) -> Feeds:
 
 def _arrays(values: Iterable[Any]) -> list[Any]:
     """The tensors of outputs, of sequences one after the other."""
-    found: list[Any] = []
+    arrays: list[Any] = []
     for value in values:
         if isinstance(value, Sequence) and not isinstance(value, str):
-            found += _arrays(value)
+            arrays += _arrays(value)
         elif isinstance(value, Mapping):
-            found += _arrays(value.values())
+            arrays += _arrays(value.values())
         elif value is not None:
-            found.append(np.asarray(value))
-    return found
+            arrays.append(np.asarray(value))
+    return arrays
 
 
 def _session(model: Path, *, optimised: bool = False) -> ort.InferenceSession:

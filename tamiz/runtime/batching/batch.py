@@ -304,12 +304,12 @@ class Batch:
     def _parts(self, steps: int) -> list[tuple[Member, int]]:
         """Sequences that have more than a token unread, and how many tokens the run reads."""
         left = self._pace.tokens(steps) if steps else CHUNK
-        found = []
+        parts = []
         for member in self.members:
             if len(member.unread) > 1 and left:
-                found.append((member, min(left, len(member.unread))))
-                left -= found[-1][1]
-        return found
+                parts.append((member, min(left, len(member.unread))))
+                left -= parts[-1][1]
+        return parts
 
     def _take(self, count: int) -> list[int]:
         """Takes pages, if need be those that no sequence reads any more."""

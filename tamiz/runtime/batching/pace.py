@@ -45,13 +45,13 @@ class Pace:
     def add(self, steps: int, prompt: int, seconds: float) -> None:
         """Notes how long a run took that had so many steps and tokens of prompts."""
         if prompt == 0:
-            known = self._seconds.setdefault(steps, {})
+            seconds_by_rows = self._seconds.setdefault(steps, {})
         elif prompt in CHOICES and steps in self._seconds:
-            known = self._seconds[steps]
+            seconds_by_rows = self._seconds[steps]
             self._runs += 1
         else:
             return
-        known[prompt] = follow(known.get(prompt), seconds)
+        seconds_by_rows[prompt] = follow(seconds_by_rows.get(prompt), seconds)
 
     def _at_times(self, larger: int, best: int) -> int:
         return larger if self._runs % _TRY == _TRY - 1 else best

@@ -49,15 +49,15 @@ class PrefixCache:
             tokens: The text.
             scope: Only pages that were kept in the same scope are found.
         """
-        found: list[bytes] = []
+        keys: list[bytes] = []
         pages: list[int] = []
         for name in names(tokens, scope):
             if name not in self._named and not self._load(name):
                 break
-            found.append(name)
+            keys.append(name)
             pages.append(self._named[name])
             self._pages.share(pages[-1:])
-        self._touch(found)
+        self._touch(keys)
         return pages
 
     def keep(self, tokens: Ids[int], pages: Ids[int], scope: bytes) -> None:

@@ -72,10 +72,10 @@ class Lookup:
         place = self._place
         if place is None:
             return []
-        found = self.tokens[place : place + count]
-        while found and len(found) < count:  # the copy reaches the end of the text and repeats
-            found += found[: count - len(found)]
-        return found
+        guessed = self.tokens[place : place + count]
+        while guessed and len(guessed) < count:  # the copy reaches the end of the text and repeats
+            guessed += guessed[: count - len(guessed)]
+        return guessed
 
     def chances(self, count: int) -> list[float]:
         """Probability of each of the next `count` guesses, if those before it are right."""

@@ -44,8 +44,8 @@ class SelfDraft:
 
     def best(self, prices: Prices, count: int, pending: int) -> tuple[int, float]:
         """Number of guesses that makes the most tokens per second; see `Prices.best_guesses`."""
-        known = self._seconds is not None and prices.step is not None
-        each = self._seconds / prices.step if known else _PRICE  # type: ignore[operator]
+        is_timed = self._seconds is not None and prices.step is not None
+        each = self._seconds / prices.step if is_timed else _PRICE  # type: ignore[operator]
         best = prices.best_guesses([self._chance] * count, pending, each)
         self._unused = 0 if best[0] else self._unused + 1
         if self._unused >= _FORGET:
@@ -54,17 +54,17 @@ class SelfDraft:
 
     def guess(self, count: int, token: int) -> list[int]:
         """Guesses what follows `token`, which the sequence has not read; leaves it unread."""
-        sequence, found = self._sequence, list[int]()
+        sequence, guessed = self._sequence, list[int]()
         length = len(sequence.tokens)
         sequence.switch_off(())
         for _ in range(count):
             start = time.perf_counter()
-            token = self._sampler.preview(sequence.step(token), found)
+            token = self._sampler.preview(sequence.step(token), guessed)
             self._seconds = follow(self._seconds, time.perf_counter() - start)
-            found.append(token)
+            guessed.append(token)
         sequence.switch_off(self.off)
         sequence.truncate(length, unread=True)
-        return found
+        return guessed
 
     def learn(self, right: bool) -> None:
         """Notes whether a guess was right, if those before it were."""

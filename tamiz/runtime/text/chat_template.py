@@ -144,18 +144,18 @@ def _checked(number: int, message: Message) -> dict[str, Any]:
     """
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise TamizError(f"message {number} is {message!r}, expected an object with a role")
-    found = {key: value for key, value in message.items() if value is not None}
-    reasoning = next((found[key] for key in _REASONING if key in found), None)
+    fields = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((fields[key] for key in _REASONING if key in fields), None)
     if reasoning is not None:
-        found = {"thinking": reasoning, **found, "reasoning_content": reasoning}
-    text = found.get("content")
+        fields = {"thinking": reasoning, **fields, "reasoning_content": reasoning}
+    text = fields.get("content")
     if isinstance(text, list):
-        found["content"] = [_text_part(number, part) for part in text]
-    elif not isinstance(text, str) and (text is not None or not found.keys() - {"role", "name"}):
+        fields["content"] = [_text_part(number, part) for part in text]
+    elif not isinstance(text, str) and (text is not None or not fields.keys() - {"role", "name"}):
         raise TamizError(
             f"message {number}: content is {text!r}, expected a text or a list of parts with text"
         )
-    return found
+    return fields
 
 
 def _text_part(number: int, part: Any) -> dict[str, str]:

@@ -24,7 +24,7 @@ def ends_by_id(bundle: Bundle) -> frozenset[int]:
     Raises:
         TamizError: ``eos_token_id`` is something else.
     """
-    found = set[int]()
+    ends = set[int]()
     for name in _FILES:
         if name not in bundle.manifest.files:
             continue
@@ -35,15 +35,15 @@ def ends_by_id(bundle: Bundle) -> frozenset[int]:
                 f"{bundle.path / name}: eos_token_id is {value!r}, expected an int or a list of"
                 " ints"
             )
-        found.update(ids)
-    return frozenset(found)
+        ends.update(ids)
+    return frozenset(ends)
 
 
 def ends_by_name(tokenizer: Tokenizer) -> frozenset[int]:
     """The token that tokenizer_config.json names, and the tokens whose names are those of ends."""
-    found = ends_of_turns(tokenizer.ids_of(END_NAMES))
+    ends = ends_of_turns(tokenizer.ids_of(END_NAMES))
     tag = tokenizer.ids_of([END_OR_TAG])
-    found |= {name: token for name, token in tag.items() if token in tokenizer.controls}
+    ends |= {name: token for name, token in tag.items() if token in tokenizer.controls}
     if (end := tokenizer.special("eos_token")) is not None:
-        found |= tokenizer.ids_of([end])
-    return frozenset(found.values())
+        ends |= tokenizer.ids_of([end])
+    return frozenset(ends.values())

@@ -165,16 +165,16 @@ class Tokenizer:
 
     def ids_of(self, names: Iterable[str]) -> dict[str, int]:
         """Ids of the tokens with these names, as far as there are such."""
-        found = ((name, self._library.token_to_id(name)) for name in names)
-        return {name: token for name, token in found if token is not None}
+        named_ids = ((name, self._library.token_to_id(name)) for name in names)
+        return {name: token for name, token in named_ids if token is not None}
 
     def lacks(self, ids: Iterable[int]) -> list[int]:
         """Those of the token ids that the vocabulary does not have."""
         return [token for token in ids if not self._has(token)]
 
     def _has(self, token: int) -> bool:
-        known = 0 <= token < 1 << 32 and self._library.id_to_token(token) is not None
-        return known and token not in self._marked
+        exists = 0 <= token < 1 << 32 and self._library.id_to_token(token) is not None
+        return exists and token not in self._marked
 
     def _find_controls(self) -> dict[int, str]:
         """Names of the control tokens by id: special ones, and those that the settings name."""

@@ -121,9 +121,9 @@ def cut(node: ir.Node, values: Values, g: Float) -> Gradients:
         if step < 0:
             raise UnknownOpError(f"{node.name}, which reads backwards")
         place[axis] = slice(start, end, step)
-    found = np.zeros(x.shape, g.dtype)
-    found[tuple(place)] = g
-    return [found]
+    gradient = np.zeros(x.shape, g.dtype)
+    gradient[tuple(place)] = g
+    return [gradient]
 
 
 def split(node: ir.Node, values: Values, *given: Float | None) -> Gradients:
@@ -152,9 +152,9 @@ def gather_elements(node: ir.Node, values: Values, g: Float) -> Gradients:
     x, index, axis = read(node, 0, values), read(node, 1, values), axis_of(node, 0)
     places: list[Any] = list(np.indices(index.shape))
     places[axis] = index
-    found = np.zeros(x.shape, g.dtype)
-    np.add.at(found, tuple(places), g)
-    return [found]
+    gradient = np.zeros(x.shape, g.dtype)
+    np.add.at(gradient, tuple(places), g)
+    return [gradient]
 
 
 def transpose(node: ir.Node, values: Values, g: Float) -> Gradients:

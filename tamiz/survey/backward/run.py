@@ -120,11 +120,11 @@ class BackwardPass:
             given: Gradients = [at.pop(o.name or "", None) for o in node.outputs]
             if all(g is None for g in given):
                 continue
-            found: Gradients = []
+            gradients: Gradients = []
             if self._depends(node) or products.has_weight(node):
-                found = back(node, values, given)
-            yield Visit(node, given, found)
-            for value, g in zip(node.inputs, found, strict=False):
+                gradients = back(node, values, given)
+            yield Visit(node, given, gradients)
+            for value, g in zip(node.inputs, gradients, strict=False):
                 if value is not None and value.name in self._dependent and g is not None:
                     before = at.get(value.name)
                     at[value.name] = g if before is None else before + g
@@ -168,9 +168,9 @@ def dependent(nodes: Sequence[ir.Node], sites: Collection[str]) -> set[str]:
         nodes: In the order of the graph.
         sites: Names of the sites' nodes.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for node in nodes:
-        depends = node.name in sites or any(v is not None and v.name in found for v in node.inputs)
+        depends = node.name in sites or any(v is not None and v.name in names for v in node.inputs)
         if depends and node.op_type not in _STOPS:
-            found.update(output.name for output in node.outputs if output.name is not None)
-    return found
+            names.update(output.name for output in node.outputs if output.name is not None)
+    return names
