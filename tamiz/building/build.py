@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tamiz.api.site import SiteKind
 from tamiz.api.statistics import Sensitivity
 from tamiz.building.decide.by_policy import ByPolicy
 from tamiz.building.decide.decider import CandidateTools, Course, Decider, Tools
@@ -19,6 +18,7 @@ from tamiz.building.fit.fitter import Fitter
 from tamiz.building.fit.workers import workers
 from tamiz.building.options import Options
 from tamiz.building.work import Clock, empty, held_alone
+from tamiz.building.write.equivalence import Equivalence
 from tamiz.building.write.report import BuildResult, make_report
 from tamiz.building.write.rewriting import Written, constant_bytes, write_model
 from tamiz.calibration.file import Calibration
@@ -130,6 +130,12 @@ class _Build:
         self.progress("recognise", 0, 1)
         with clock("recognise"):
             surveyed = surveyed or survey(self.dense, self.plugins)
+        equivalence = Equivalence(surveyed, self.plugins, self.options.sample)
+        if self.options.check:
+            self.progress("check", 0, 1)
+            with clock("check"):
+                equivalence.check_passes()
+        with clock("recognise"):
             course = self.decider.start(self._tools(surveyed))
         with workers(self.options.backend, self.options.jobs) as crew:
             with clock("weigh"):
@@ -155,7 +161,8 @@ class _Build:
             decisions = leave_out(decisions, written.refused)
             self.progress("check", 0, 1)
             with clock("check"):
-                check = self._check(surveyed, decisions, folder)
+                applied = [fit for fits in accepted(decisions).values() for fit in fits]
+                check = equivalence.check_build(folder, applied)
             result = BuildResult(
                 survey=surveyed,
                 plan=course.plan,
@@ -226,33 +233,6 @@ class _Build:
     ) -> Written:
         plan, refused, fits = course.plan, course.refused(decisions), accepted(decisions)
         return write_model(surveyed, plan, fits, refused, self.plugins, folder, checked=checked)
-
-    def _check(
-        self, surveyed: Survey, decisions: Sequence[Decision], folder: Path
-    ) -> dict[str, float]:
-        """Compares with the dense model; nothing where no valid input of it is known."""
-        from tamiz.building.write.broken_pass import first_broken_pass
-        from tamiz.building.write.self_check import DifferentModelError, Reference
-
-        rows = [site.out_features for site in surveyed.sites if site.kind == SiteKind.EMBEDDING]
-        vocabulary = min(rows, default=2)
-        reference = Reference.of(self.dense.model, vocabulary, self.options.sample)
-        if reference is None:
-            return {}
-        applied = [attempt for fits in accepted(decisions).values() for attempt in fits]
-        lossy = any(attempt.metrics.get("exact") != 1.0 for attempt in applied)
-        built = folder / bundles.MODEL
-        try:
-            return reference.compare(built, techniques=bool(applied), lossy=lossy)
-        except DifferentModelError as error:
-            if reference.is_drawn:
-                return {}
-            broken = None if lossy else first_broken_pass(self.dense, self.plugins, reference)
-            where = "" if broken is None else f" after the graph pass {broken}"
-            raise TamizError(
-                f"{self.dense.path}: {error}{where}; nothing was written. Switch off the plugin, "
-                "and report it with the model"
-            ) from error
 
     def _manifest(
         self, folder: Path, course: Course, decisions: Sequence[Decision], written: Written

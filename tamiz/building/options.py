@@ -32,6 +32,8 @@ class Options:
         off: Names of techniques that a build within limits must not choose.
         sample: ``.npz`` file with an input on which the built model is compared with the dense one;
             None to make one up.
+        check: Whether the outputs are compared with those of the dense model after every graph
+            pass, too.
     """
 
     on_conflict: str = "error"
@@ -50,3 +52,4 @@ class Options:
     keep: Path | None = None
     off: frozenset[str] = frozenset()
     sample: Path | None = None
+    check: bool = False

@@ -109,6 +109,13 @@ if TYPE_CHECKING:
     "outputs of the built model on it must be those of SRC within rounding where nothing lossy was "
     "applied. By default the build makes up an input.",
 )
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Compare all outputs with those of SRC after every graph pass, too, before techniques "
+    "change them. Saves and runs the model once for each pass. By default only the finished model "
+    "is compared.",
+)
 @click.option("--jobs", type=Workers(), help="Number of processes that fit weights.  [default: 1]")
 @click.option(
     "--backend",
@@ -183,9 +190,11 @@ def _options(
     least = _fraction(
         "--min-cosine", given["min_cosine"], lambda value: 0 <= value < 1, "to below 1"
     )
-    same = ("on_conflict", "policy", "calibration", "imatrix", "backend", "resume", "sample")
+    same = ("on_conflict", "policy", "calibration", "imatrix", "backend", "resume")
     return Options(
         **{name: given[name] for name in same},
+        sample=given["sample"],
+        check=given["check"],
         autotune=given["autotune"] == "on",
         strip_dense=given["strip_dense"] == "on",
         max_dppl=budget,
@@ -292,9 +301,11 @@ def _checked(report: BuildReport) -> str:
     """What the comparison with the dense model says."""
     if not report.check:
         return "not checked: no valid input is known; try --sample"
+    passes = report.check.get("passes")
+    after = f"; {passes:.0f} graph passes change no output" if passes else ""
     if report.lossy:
-        return "runs; 'tamiz eval --against' measures the quality"
-    return "runs; all outputs are those of dense, within rounding"
+        return f"runs; 'tamiz eval --against' measures the quality{after}"
+    return f"runs; all outputs are those of dense, within rounding{after}"
 
 
 def _print(output: Path, report: BuildReport) -> None:

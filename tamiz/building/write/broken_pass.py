@@ -29,7 +29,9 @@ _NUMBERS, _ALIKE = 4096, 0.1
 _SEED = 0
 
 
-def first_broken_pass(dense: Bundle, plugins: Plugins, reference: Reference) -> str | None:
+def first_broken_pass(
+    dense: Bundle, plugins: Plugins, reference: Reference
+) -> tuple[str, DifferentModelError] | None:
     """The first graph pass after which a dense model gives other outputs.
 
     Args:
@@ -38,7 +40,7 @@ def first_broken_pass(dense: Bundle, plugins: Plugins, reference: Reference) -> 
         reference: What the model gives before.
 
     Returns:
-        The pass's name; None where no pass alone does it.
+        The pass's name, and what differs; None where no pass alone does it.
     """
     import onnx_ir as ir
 
@@ -53,8 +55,8 @@ def first_broken_pass(dense: Bundle, plugins: Plugins, reference: Reference) -> 
             ir.save(model.clone(), path, external_data=f"{MODEL}.data")
             try:
                 reference.compare(path, techniques=False, lossy=False)
-            except DifferentModelError:
-                return graph_pass.name
+            except DifferentModelError as error:
+                return graph_pass.name, error
     return None
 
 

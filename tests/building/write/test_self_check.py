@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +38,12 @@ def write(folder: Path, text: str, **constants: Any) -> Path:
     return path
 
 
-def built(source: Path, plugins: Plugins) -> Report:
+def built(source: Path, plugins: Plugins, options: Options = OPTIONS) -> Report:
     """A default build of a model."""
     dense = source.parent / "dense"
     export(str(source), dense, plugins)
     choices = choose(plugins.techniques(), {})
-    return build(dense, source.parent / "built", choices, plugins, OPTIONS)
+    return build(dense, source.parent / "built", choices, plugins, options)
 
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]> g '
@@ -114,7 +116,7 @@ def test_a_sample_that_does_not_fit_is_refused(
 
 
 class _Doubles(GraphPass):
-    """A pass that changes a constant."""
+    """A pass that changes constants of one dimension."""
 
     name = "doubles"
     phase = Phase.RECOGNISE
@@ -123,7 +125,9 @@ class _Doubles(GraphPass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         for value in model.graph.initializers.values():
             assert value.const_value is not None
-            value.const_value = ir.tensor(value.const_value.numpy() * 2, name=value.name)
+            if len(value.const_value.shape) == 1:
+                array = value.const_value.numpy()
+                value.const_value = ir.tensor(array * array.dtype.type(2), name=value.name)
         return ir.passes.PassResult(model, modified=True)
 
 
@@ -153,6 +157,32 @@ def test_a_pass_that_changes_an_output_fails_the_build_and_is_named(
     with pytest.raises(TamizError, match=r"z of the built model differs by .* graph pass doubles"):
         built(source, _Passes(plugins))  # type: ignore[arg-type]
     assert not (tmp_path / "built").exists()
+
+
+def test_a_pass_that_hides_behind_a_lossy_technique_is_found_on_request(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    """`--check` compares before techniques change outputs, and more than they may."""
+    rng = np.random.default_rng(0)
+    source = write(
+        tmp_path,
+        f"{HEAD} (float[n, 64] x) => (float[n, 64] y) {{ p = MatMul(x, w) y = Add(p, b) }}",
+        w=rng.standard_normal((64, 64), np.float32),
+        b=np.full(64, 0.5, np.float32),
+    )
+    broken: Any = _Passes(plugins)
+    assert built(source, broken).lossy
+    shutil.rmtree(tmp_path / "built")
+    with pytest.raises(TamizError, match=r"y of the built model differs by .* graph pass doubles"):
+        built(source, broken, replace(OPTIONS, check=True))
+    assert not (tmp_path / "built").exists()
+
+
+def test_the_summary_says_that_passes_were_compared(tmp_path: Path, plugins: Plugins) -> None:
+    passes = sum(len(plugins.passes(phase)) for phase in Phase)
+    source = write(tmp_path, f"{HEAD} (float[n, 3] x) => (float[n, 3] y) {{ y = Relu(x) }}")
+    out = ok("build", source, "-o", tmp_path / "built", "--max-dppl=off", "--check")
+    assert f"within rounding; {passes} graph passes change no output" in out
 
 
 def test_outputs_that_point_elsewhere_are_those_of_another_model(tmp_path: Path) -> None:
