@@ -7,13 +7,14 @@ from collections.abc import Hashable
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import GraphEditor, GraphPass, Phase, remove_unused
+from tamiz.api import DOMAIN, GraphEditor, GraphPass, Phase, remove_unused
 from tamiz_passes.attention_proof import Parameters, prove
 from tamiz_passes.attention_region import Region, find_region
+from tamiz_passes.fused_region import MICROSOFT, find_fused, is_fused, unpack
 from tamiz_passes.positions import counted_positions
 from tamiz_passes.probe import MASK_INPUT, POSITION_INPUT
 from tamiz_passes.shapes import infer_shapes
-from tamiz_passes.values import Refusal, constant, name_in_scope, operands, producer, rank
+from tamiz_passes.values import Refusal, constant, last_dim, name_in_scope, operands, producer, rank
 
 
 class RecogniseAttention(GraphPass):
@@ -32,16 +33,17 @@ class RecogniseAttention(GraphPass):
         modified = False
         proved: dict[tuple[Hashable, ...], Parameters] = {}
         for node in list(model.graph):
-            if node.op_type == "Softmax" and node.domain == "" and node.graph is model.graph:
+            primitive = node.op_type == "Softmax" and node.domain == ""
+            if node.graph is model.graph and (primitive or is_fused(node)):
                 try:
-                    region = find_region(node)
+                    region = find_region(node) if primitive else _fused(model, node)
                     _rewrite(model, region, prove(model, region, proved))
                     modified = True
                 except Refusal as refusal:
                     reason = str(refusal)
                     self.note(node, f"{reason[0].upper()}{reason[1:]}.")
-            elif node.op_type in _OTHER_OPS and node.domain != "tamiz":
-                self.note(node, f"{node.domain or 'onnx'}.{node.op_type} is left as it is.")
+            elif node.op_type in _OTHER_OPS and node.domain == MICROSOFT:
+                self.note(node, f"{node.domain}.{node.op_type} is left as it is.")
         if modified:
             remove_unused(model)
             model.graph.sort()
@@ -50,16 +52,21 @@ class RecogniseAttention(GraphPass):
 
 
 #: Attention that is one node already; it stays.
-_OTHER_OPS = frozenset(
-    {"Attention", "MultiHeadAttention", "GroupQueryAttention", "DecoderMaskedMultiHeadAttention"}
-)
+_OTHER_OPS = frozenset({"Attention", "DecoderMaskedMultiHeadAttention", "SparseAttention"})
+
+
+def _fused(model: ir.Model, node: ir.Node) -> Region:
+    unpack(GraphEditor(model), node)
+    return find_fused(node)
 
 
 def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
     graph = GraphEditor(model)
     mask = graph.input(MASK_INPUT)
-    assert mask is not None  # without it, the mask would not have been proved
-    positions = graph.input(POSITION_INPUT) or counted_positions(model, mask)
+    if mask is None:
+        raise Refusal(f"the graph has no input {MASK_INPUT}")
+    positions = None if parameters.counted else graph.input(POSITION_INPUT)
+    positions = positions or counted_positions(model, mask)
     frequency = parameters.chosen_frequency
     if frequency is None and parameters.inverse_frequency is not None:
         frequency = _table(graph, parameters.inverse_frequency)
@@ -86,10 +93,9 @@ def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
 
 def _joined(graph: GraphEditor, value: ir.Value) -> ir.Value:
     """`value` as ``[B, S, H·D]``; a norm of split heads becomes one that works on joined heads."""
-    if rank(value) == 3:
+    norm = _head_norm(value)
+    if norm is None:
         return value
-    norm = value.producer()
-    assert norm is not None
     split = producer(norm.inputs[0], "Reshape")
     assert split is not None
     joined = operands(split)[0]
@@ -97,6 +103,20 @@ def _joined(graph: GraphEditor, value: ir.Value) -> ir.Value:
     epsilon = {"epsilon": norm.attributes["epsilon"].as_float()}
     graph.insert(norm, norm.name or "", "RMSNorm", inputs, epsilon, [output], after=True)
     return output
+
+
+def _head_norm(value: ir.Value) -> ir.Node | None:
+    """The norm of split heads that `value` is, in one form or the other."""
+    if rank(value) == 4:
+        return value.producer()
+    rejoined = producer(value, "Reshape")
+    norm = rejoined.inputs[0].producer() if rejoined is not None and rejoined.inputs[0] else None
+    if norm is None or (norm.domain, norm.op_type) != (DOMAIN, "RMSNorm"):
+        return None
+    split = producer(norm.inputs[0], "Reshape")
+    before = split.inputs[0] if split is not None else None
+    same = before is not None and rank(before) == 3 and last_dim(before) == last_dim(value)
+    return norm if same and len(norm.inputs) == 2 and last_dim(value) is not None else None
 
 
 def _table(graph: GraphEditor, frequency: np.ndarray) -> ir.Value:

@@ -33,6 +33,7 @@ class Parameters:
     Attributes:
         chosen_frequency: Frequencies that each run chooses (longrope); None where they are
             constant.
+        counted: Whether the graph counts positions itself, whatever position_ids says.
     """
 
     num_heads: int
@@ -43,6 +44,7 @@ class Parameters:
     window: int = 0
     softcap: float = 0.0
     chosen_frequency: ir.Value | None = None
+    counted: bool = False
 
     def attributes(self) -> dict[str, int | float]:
         """The attributes of the op that differ from its defaults."""
@@ -73,7 +75,10 @@ def prove(
     """
     key = _form(region)
     if key not in proved:
-        proved[key] = _Proof(model, region).parameters()
+        kind = Proof
+        if region.fused is not None:
+            from tamiz_passes.fused_proof import FusedProof as kind
+        proved[key] = kind(model, region).parameters()
     return proved[key]
 
 
@@ -91,17 +96,18 @@ def _form(region: Region) -> tuple[Hashable, ...]:
     return (tuple(kinds), *exponents, *form(read, given))
 
 
-def _case(mask: list[list[int]], length: int) -> Case:
+def case_of(mask: list[list[int]], length: int) -> Case:
+    """A case of a mask ``[B, P + S]``, whose positions count what it shows."""
     array = np.array(mask, np.int64)
     positions = np.maximum(np.cumsum(array, axis=1) - 1, 0)[:, -length:]
     return Case(array, positions)
 
 
 #: A prompt with left padding, new tokens after a past with padding and a hole, a decode step.
-_CASES = (
-    _case([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]], 5),
-    _case([[1] * 7, [0, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 1]], 3),
-    _case([[1] * 9, [0] * 4 + [1] * 5], 1),
+CASES = (
+    case_of([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]], 5),
+    case_of([[1] * 7, [0, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 1]], 3),
+    case_of([[1] * 9, [0] * 4 + [1] * 5], 1),
 )
 
 
@@ -128,12 +134,14 @@ def _chosen(angles: list[ir.Value]) -> ir.Value | None:
     return found.pop() if len(found) == 1 else None
 
 
-class _Proof:
+class Proof:
+    """The parameters of a region."""
+
     def __init__(self, model: ir.Model, region: Region) -> None:
         self.region = region
         self.heads, self.kv_heads, self.head_size = _head_counts(region)
         self.results = [region.output, region.keys.present, region.values.present]
-        self.tables = [v for r in region.rotations for v in (r.cos, r.sin)]
+        self.tables = [v for r in region.rotations if not r.fused for v in (r.cos, r.sin)]
         nodes = [table_of(v, op) for v, op in zip(self.tables, ("Cos", "Sin") * 2, strict=False)]
         self.angles = [operands(node)[0] for node in nodes]
         self.chosen = _chosen(self.angles)
@@ -150,14 +158,20 @@ class _Proof:
         self.counts = all(value.name != POSITION_INPUT for value in self.probe.inputs)
 
     def parameters(self) -> Parameters:
+        """The parameters with which tamiz.Attention computes the region.
+
+        Raises:
+            Refusal: There are none.
+        """
         window = self.window()
         frequency, factor = self.rotary() if self.tables else (None, 1.0)
         cap = self.softcap()
         scale = self.scale(cap or 1.0)
+        counted = self.counts and bool(self.tables)
         found = Parameters(
-            self.heads, self.kv_heads, scale, factor, frequency, window, cap, self.chosen
+            self.heads, self.kv_heads, scale, factor, frequency, window, cap, self.chosen, counted
         )
-        for case in _CASES:
+        for case in CASES:
             self.check_results(found, case.counted() if self.counts else case)
         return found
 
@@ -187,16 +201,13 @@ class _Proof:
         masks = self.region.masks
         if not masks:
             raise Refusal("the scores have no mask, expected the causal one")
-        numbers = integers_behind([mask.value for mask in masks], self.borders)
-        longest = max((n for n in numbers if n < 1 << 30), default=0) + 2
-        if longest > _LONGEST:
-            raise Refusal(f"the constant {longest - 2} may be a sliding window too long to test")
-        last = _case([[1] * longest], 1)
+        longest = longest_window(integers_behind([mask.value for mask in masks], self.borders))
+        last = case_of([[1] * longest], 1)
         kept = self.kept(last)
         seen = int(kept.sum(-1).max())
         window = 0 if seen == longest else seen
-        padded = _case([[1] * (longest + 2), [0, *[1] * (longest + 1)]], 3)
-        for case in (*_CASES, last, padded):
+        padded = case_of([[1] * (longest + 2), [0, *[1] * (longest + 1)]], 3)
+        for case in (*CASES, last, padded):
             kept, expected = self.kept(case), _visible(case, window)[:, None]
             if not ((kept == expected) | ~expected.any(-1, keepdims=True)).all():
                 raise Refusal(
@@ -243,7 +254,10 @@ class _Proof:
 
     def scale(self, cap: float) -> float:
         """The factor on the scores, where they are divided by `cap`; 0 for the op's 1/sqrt(D)."""
-        scale = cap * self.product(self.region.factors)
+        return self.usual_scale(cap * self.product(self.region.factors))
+
+    def usual_scale(self, scale: float) -> float:
+        """A factor on the scores as the op takes it."""
         return 0.0 if math.isclose(scale, self.head_size**-0.5, rel_tol=1e-6) else scale
 
     def softcap(self) -> float:
@@ -256,9 +270,10 @@ class _Proof:
         return cap
 
     def product(self, factors: list[Factor]) -> float:
+        """The product of scalars with their exponents."""
         result = 1.0
         if factors:
-            arrays, _ = self.run([value for value, _ in factors], _CASES[0])
+            arrays, _ = self.run([value for value, _ in factors], CASES[0])
             for (_, exponent), array in zip(factors, arrays, strict=True):
                 result *= float(array.reshape(())) ** exponent
         return result
@@ -297,10 +312,24 @@ class _Proof:
                 )
 
 
+def longest_window(numbers: set[int]) -> int:
+    """Keys of a context that shows whether one of these numbers is a sliding window.
+
+    Raises:
+        Refusal: It is too long.
+    """
+    longest = max((n for n in numbers if n < 1 << 30), default=0) + 2
+    if longest > _LONGEST:
+        raise Refusal(f"the constant {longest - 2} may be a sliding window too long to test")
+    return longest
+
+
 def _head_counts(region: Region) -> tuple[int, int, int]:
     """Hq, Hkv and D, from the shape of the past and the widths of q, k and v."""
     assert region.keys.past.shape is not None
     kv_heads, head_size = region.keys.past.shape[1], region.keys.past.shape[3]
+    if region.fused is not None and "num_heads" in region.fused.attributes:
+        head_size = width(region.q) // region.fused.attributes["num_heads"].as_int()
     if not isinstance(kv_heads, int) or not isinstance(head_size, int):
         raise Refusal(f"{region.keys.past.name} does not say its heads and head size")
     heads, rest = divmod(width(region.q), head_size)

@@ -45,11 +45,15 @@ class Cache:
 
 @dataclass(frozen=True)
 class Rotation:
-    """What is rotated, and the tables ``[..., S, R]`` it is multiplied by."""
+    """What is rotated, and the tables ``[..., S, R]`` it is multiplied by.
+
+    Of a fused op the tables are constants ``[positions, R/2]``, of which it takes rows.
+    """
 
     source: ir.Value
     cos: ir.Value
     sin: ir.Value
+    fused: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Region:
         factors: Scalars that multiply (exponent 1) or divide (−1) the scores.
         cap: Such scalars that work on the tanh of the scores; None without a soft cap.
         rotations: Of q and of k; empty without rotary embedding.
+        fused: The op that computes all of it but what is before q and k, where it is one.
     """
 
     output: ir.Value
@@ -85,6 +90,7 @@ class Region:
     factors: list[Factor] = field(default_factory=list)
     cap: list[Factor] | None = None
     rotations: list[Rotation] = field(default_factory=list)
+    fused: ir.Node | None = None
 
 
 def find_region(softmax: ir.Node) -> Region:
@@ -98,16 +104,16 @@ def find_region(softmax: ir.Node) -> Region:
     product, factors, cap = _scores(operands(softmax)[0], masks)
     query, key = operands(product)
     query = _skip_scaling(query, factors)
-    keys = _cache(_skip_scaling(key, factors), "key")
-    values = _cache(_skip_scaling(operands(weighted)[1], []), "value")
-    rotations = [r for r in (_rotation(query), _rotation(keys.new)) if r is not None]
+    keys = cache_of(_skip_scaling(key, factors), "key")
+    values = cache_of(_skip_scaling(operands(weighted)[1], []), "value")
+    rotations = [r for r in (rotation_of(query), rotation_of(keys.new)) if r is not None]
     if len(rotations) == 1:
         raise Refusal("only one of query and key is rotated")
     return Region(
-        output=_output(weighted.outputs[0]),
-        q=_heads_source(rotations[0].source if rotations else query),
-        k=_heads_source(rotations[1].source if rotations else keys.new),
-        v=_heads_source(values.new),
+        output=joined_output(weighted.outputs[0]),
+        q=heads_source(rotations[0].source if rotations else query),
+        k=heads_source(rotations[1].source if rotations else keys.new),
+        v=heads_source(values.new),
         keys=keys,
         values=values,
         masks=masks,
@@ -140,7 +146,7 @@ def _weighted_sum(softmax: ir.Node) -> ir.Node:
         value = node.outputs[0]
 
 
-def _output(value: ir.Value) -> ir.Value:
+def joined_output(value: ir.Value) -> ir.Value:
     """Follows the layout changes of the weighted sum to the first tensor of rank 3."""
     while rank(value) != 3:
         uses = [n for n in value.consumers() if n.op_type != "Shape"]
@@ -237,7 +243,7 @@ def _is_scalar(value: ir.Value) -> bool:
     return value.shape is not None and all(d == 1 for d in value.shape)
 
 
-def _cache(value: ir.Value, what: str) -> Cache:
+def cache_of(value: ir.Value, what: str) -> Cache:
     """The concatenation of past and new that `value` comes from."""
     node = producer(value, "Concat")
     if node is None or len(node.inputs) != 2:
@@ -255,7 +261,7 @@ def _cache(value: ir.Value, what: str) -> Cache:
     return Cache(past, present, new)
 
 
-def _rotation(value: ir.Value) -> Rotation | None:
+def rotation_of(value: ir.Value) -> Rotation | None:
     """The rotary embedding that `value` ends with; None if it has none."""
     partial = producer(value, "Concat")
     if partial is not None:
@@ -297,7 +303,7 @@ def _products(straight: ir.Node, crossed: ir.Node) -> Rotation | None:
     return None
 
 
-def _heads_source(value: ir.Value) -> ir.Value:
+def heads_source(value: ir.Value) -> ir.Value:
     """Goes back from heads ``[B, H, S, D]`` to what they are made of.
 
     That is the first tensor ``[B, S, H·D]`` (of a linear, or a part of one), or ``[B, S, H, D]``

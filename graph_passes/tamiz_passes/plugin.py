@@ -23,6 +23,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
     from tamiz_passes.residual import AbsorbResidual
     from tamiz_passes.rms_norm import RecogniseRMSNorm
     from tamiz_passes.sequences import TakeSequences
+    from tamiz_passes.split_linears import SplitLinears
     from tamiz_passes.swiglu import RecogniseSwiGLU
 
     return (
@@ -30,6 +31,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
         RecogniseRMSNorm,
         RecogniseSwiGLU,
         RecogniseAttention,
+        SplitLinears,
         AbsorbResidual,
         LogitsToKeep,
         KeyStatistics,

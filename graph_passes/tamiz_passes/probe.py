@@ -200,8 +200,12 @@ def _leaves(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[i
 _GRAPH_ATTRIBUTES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
+#: Ops of ONNX Runtime that a probe runs.
+_RUN = frozenset({"GroupQueryAttention", "MultiHeadAttention", "RotaryEmbedding"})
+
+
 def _check_inside(node: ir.Node) -> None:
-    if node.domain != "":
+    if node.domain != "" and not (node.domain == "com.microsoft" and node.op_type in _RUN):
         raise Refusal(f"it depends on {node.name} ({node.domain}.{node.op_type})")
     if any(a.type in _GRAPH_ATTRIBUTES for a in node.attributes.values()):
         raise Refusal(f"it depends on {node.name} ({node.op_type}), a branch or a loop")

@@ -12,6 +12,7 @@ from onnxscript.rewriter.pattern import MatchResult, OrValue
 
 from tamiz.api import DOMAIN, GraphPass, Phase
 from tamiz_passes.rules import Rule, apply
+from tamiz_passes.skip_norm import take_apart
 from tamiz_passes.values import constant, last_dim, scalar_for
 
 
@@ -26,6 +27,7 @@ class RecogniseRMSNorm(GraphPass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
         modified = apply(self, model, _Primitive, _Operator, _SimplifiedOperator)
+        modified |= take_apart(self, model)
         noted = {note.node for note in self.notes}
         for node in model.graph:
             if node.op_type == "ReduceMean" and node.name not in noted:

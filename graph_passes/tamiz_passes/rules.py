@@ -9,6 +9,7 @@ from onnxscript.rewriter import RewriteRuleClassBase, RewriteRuleSet
 from onnxscript.rewriter.pattern import MatchResult
 
 from tamiz.api import DOMAIN, OPSET_VERSION, GraphPass
+from tamiz_passes.clean_up import name_nodes
 
 #: Before this opset, Add and Mul broadcast along an axis that is an attribute.
 _BROADCASTING = 7
@@ -52,4 +53,5 @@ def apply(owner: GraphPass, model: ir.Model, *rules: type[Rule]) -> bool:
         if node not in before:
             scope = (node.outputs[0].name or "").rpartition("/")[0]
             node.name = f"{scope}/{node.op_type}"
+    name_nodes(model)
     return True

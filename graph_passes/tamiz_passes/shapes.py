@@ -26,7 +26,7 @@ _MICROSOFT = "com.microsoft"
 #: Ops whose first output is like their first input.
 _LIKE_FIRST = (
     *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding", "GatedRelativePositionBias"),
-    *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "GroupQueryAttention"),
+    *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
     *("MultiHeadAttention", "GemmaRotaryEmbedding", "BiasAdd", "NhwcMaxPool"),
 )
 #: Ops of the standard domain that only ONNX Runtime knows.
@@ -119,6 +119,7 @@ def _schemas() -> Sequence[OpSchema]:
     return (
         *like,
         _schema("FusedMatMul", _MICROSOFT, _fused_matmul),
+        _schema("GroupQueryAttention", _MICROSOFT, _grouped_query_attention),
         _schema("MatMulNBits", _MICROSOFT, _matmul_nbits),
         _schema("GatherBlockQuantized", _MICROSOFT, _gather_block_quantized),
         _schema("DynamicQuantizeMatMul", _MICROSOFT, _matmul),
@@ -245,6 +246,20 @@ def _attention(context: Any) -> None:
     size = past_key and past_key[0].shape.dim[-1].dim_value
     if size and heads:
         _rows(context, size * heads)
+
+
+def _grouped_query_attention(context: Any) -> None:
+    """``[B, S, H·D]``: the width of the query, which may have key and value behind it."""
+    found = _tensors(context, 0)
+    if not found or not len(found[0].shape.dim):
+        return
+    if context.get_input_type(1) is not None:
+        context.set_output_type(0, context.get_input_type(0))
+        return
+    heads, kv_heads = (_integer(context, name, 0) for name in ("num_heads", "kv_num_heads"))
+    width = found[0].shape.dim[-1].dim_value
+    if heads and kv_heads and width:
+        _rows(context, width // (heads + 2 * kv_heads) * heads)
 
 
 def _gather_block_quantized(context: Any) -> None:

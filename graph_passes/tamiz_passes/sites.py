@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from tamiz.api import (
     DOMAIN,
+    KEY_VALUES,
     LAYER,
     SITE,
     Note,
@@ -42,6 +43,7 @@ _NONLINEAR = frozenset({"Tanh", "Erf", "Sigmoid", "Gelu", "Relu", "Swish", "Soft
 _ELEMENTWISE = _NONLINEAR | {"Add", "Sub", "Mul", "Div", "Pow", "Cast", "Clip", "SwiGLU"}
 
 _LAYER_NAME = re.compile(r"(?:layers|layer|blocks|block|blk|h)[./](\d+)[./]")
+_KEY = re.compile(re.escape(KEY_VALUES) + r"([0-9]+)\.key")
 #: What follows the layer in the name of a linear's node.
 _REST = re.compile(r"(.+?)/(?:MatMul|Gemm)(?:_\d+)?$")
 _TENSOR_NAMES = {
@@ -112,10 +114,10 @@ class _Roles:
             if _is_embedding(node):
                 self.assign(node, "tok_embd", None)
         self.head()
-        caches = [v for v in self.model.graph.inputs if rank(v) == 4]
-        for layer, key in enumerate(caches[::2]):
+        keys = _keys(self.model.graph)
+        for layer, key in enumerate(keys):
             self.attention(layer, key)
-        if caches:
+        if keys:
             self.by_name()
             self.feed_forward()
         else:
@@ -212,6 +214,15 @@ class _Roles:
                 data = operands(node)[:1] if node.op_type in LAYOUT else operands(node)
                 stack += [(v, inside) for v in data]
         return found
+
+
+def _keys(graph: ir.Graph) -> list[ir.Value]:
+    """The pasts of keys in the order of their layers, which their names say, or their places."""
+    caches = [value for value in graph.inputs if rank(value) == 4]
+    named = {m.group(1): v for v in caches if (m := _KEY.fullmatch(v.name or ""))}
+    if 2 * len(named) != len(caches):
+        return caches[::2]
+    return [named[number] for number in sorted(named, key=int)]
 
 
 def _is_embedding(node: ir.Node) -> bool:

@@ -245,11 +245,11 @@ def test_a_window_longer_than_the_samples_is_found_by_its_constant() -> None:
 def test_an_attention_op_of_another_domain_is_left_with_a_note() -> None:
     model = decoder(layers=1)
     node = ir.node(
-        "GroupQueryAttention", [model.graph.inputs[0]], domain="com.microsoft", name="gqa"
+        "SparseAttention", [model.graph.inputs[0]], domain="com.microsoft", name="sparse"
     )
-    node.outputs[0].name, node.outputs[0].type = "gqa", ir.TensorType(ir.DataType.FLOAT)
+    node.outputs[0].name, node.outputs[0].type = "sparse", ir.TensorType(ir.DataType.FLOAT)
     model.graph.opset_imports["com.microsoft"] = 1
     model.graph.append(node)
     model.graph.outputs.append(node.outputs[0])
     notes = [(n.node, n.reason) for n in run_passes(model) if n.pass_name == "attention"]
-    assert notes == [("gqa", "com.microsoft.GroupQueryAttention is left as it is.")]
+    assert notes == [("sparse", "com.microsoft.SparseAttention is left as it is.")]

@@ -1,0 +1,101 @@
+"""Proves that an attention fused by another tool computes what tamiz.Attention computes.
+
+The op's attributes and its constant tables say what to expect; the op itself, run by ONNX Runtime,
+says whether it is so.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from tamiz_passes.attention_proof import (
+    CASES,
+    Parameters,
+    Proof,
+    case_of,
+    longest_window,
+)
+from tamiz_passes.frequencies import frequencies_of
+from tamiz_passes.fused_region import integer
+from tamiz_passes.probe import Case, integers_behind
+from tamiz_passes.values import Refusal, constant
+
+#: GroupQueryAttention takes padding at the end of a prompt only, and several new tokens after a
+#: past of one sequence only.
+_UNPADDED = (
+    case_of([[1] * 5] * 2, 5),
+    case_of([[1] * 9], 3),
+    case_of([[1] * 9] * 2, 1),
+)
+
+
+class FusedProof(Proof):
+    """The parameters of an op; see `Proof`."""
+
+    def parameters(self) -> Parameters:
+        """Tries the windows that the op may have; the rest is in its attributes.
+
+        Raises:
+            Refusal: None of them gives what the op computes.
+        """
+        node = self.region.fused
+        assert node is not None
+        frequency, factor = self.rotary_of_tables()
+        attribute = node.attributes.get("scale")
+        scale = self.usual_scale(attribute.as_float() if attribute is not None else 0.0)
+        softcap = node.attributes.get("softcap")
+        cap = softcap.as_float() if softcap is not None else 0.0
+        windows, longest = self.windows(node)
+        failed = Refusal("no window fits")
+        for window in windows:
+            found = Parameters(
+                self.heads,
+                self.kv_heads,
+                scale,
+                factor,
+                frequency,
+                window,
+                cap,
+                counted=self.counts and frequency is not None,
+            )
+            try:
+                for case in self.cases(node, longest):
+                    self.check_results(found, case.counted() if self.counts else case)
+            except Refusal as refusal:
+                failed = refusal
+            else:
+                return found
+        raise failed
+
+    def rotary_of_tables(self) -> tuple[np.ndarray | None, float]:
+        """Frequencies ``[R/2]`` and the factor on cos and sin."""
+        rotations = self.region.rotations
+        if not rotations:
+            return None, 1.0
+        if not all(rotation.fused for rotation in rotations):
+            return self.rotary()
+        if len({(rotation.cos, rotation.sin) for rotation in rotations}) != 1:
+            raise Refusal("query and key are rotated by different tables")
+        return frequencies_of(*map(_table, (rotations[0].cos, rotations[0].sin)))
+
+    def windows(self, node: ir.Node) -> tuple[list[int], int]:
+        """Windows that it may have, the likeliest first, and the longest context to try."""
+        inside = integer(node, "local_window_size", -1)
+        masks = [value for value in node.inputs[3:6] if value is not None]
+        numbers = {inside} if inside > 0 else integers_behind(masks, self.borders)
+        longest = longest_window(numbers)
+        near = {n + d for n in numbers if 1 < n < longest for d in (0, 1)}
+        return [*([] if inside > 0 else [0]), *sorted(near)], longest
+
+    def cases(self, node: ir.Node, longest: int) -> tuple[Case, ...]:
+        """The inputs for which the op is defined, and one that shows a window."""
+        usual = _UNPADDED if node.op_type == "GroupQueryAttention" else CASES
+        return (*usual, case_of([[1] * longest], 1))
+
+
+def _table(value: ir.Value) -> np.ndarray:
+    table = constant(value)
+    if table is None:
+        raise Refusal("its rotary tables are computed, expected constants")
+    return table if table.dtype.kind == "f" else table.astype(np.float32)
