@@ -1,5 +1,7 @@
 import json
 import shutil
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -8,10 +10,10 @@ from tamiz.cli import main
 
 
 @pytest.fixture
-def tamiz():
+def tamiz() -> Callable[..., Any]:
     """Runs a command line; gives exit code, stdout and stderr."""
 
-    def run(*arguments, stdin=None):
+    def run(*arguments, stdin=None) -> tuple[int, str, str]:
         result = CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
         return result.exit_code, result.stdout, result.stderr
 
@@ -133,7 +135,7 @@ def test_eval_scores_windows_of_a_length_and_their_last_tokens(tamiz, shared_dir
     text.write_text("hello world, " * 100, "utf-8")
     arguments = ["eval", shared_dir, "--text", text, "--windows", 2, "--json"]
 
-    def scored(*options):
+    def scored(*options) -> dict[str, Any]:
         code, out, _ = tamiz(*arguments, *options)
         assert code == 0
         return json.loads(out)

@@ -1,4 +1,5 @@
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -192,10 +193,10 @@ def test_late_steps_add_what_they_lose_to_the_loss_of_all_positions(
 
 
 def test_a_token_that_dense_never_writes_adds_nothing(dense, shared, monkeypatch) -> None:
-    def sharp(logits):
+    def sharp(logits) -> np.ndarray:
         return 3000 * logits
 
-    def largest(logits):
+    def largest(logits) -> np.ndarray:
         return np.where(logits >= np.sort(logits)[-8], sharp(logits), -np.inf)
 
     of_dense, of_built = (type(model.sequence()) for model in (dense, shared))
@@ -232,7 +233,7 @@ def test_equal_windows_are_read_while_one_of_them_is_written(dense, tmp_path, mo
     expected = [log_p for _, log_p, _ in reference.scores(window)]
     reading, run, found = reference.scores(window), DenseReference._run, []
 
-    def run_while_another_reads(self, tokens):
+    def run_while_another_reads(self, tokens) -> Iterator[tuple[np.ndarray, ...]]:
         for block in run(self, tokens):
             yield block
             found.append(next(reading)[1])

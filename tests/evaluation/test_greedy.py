@@ -29,13 +29,13 @@ class Counting:
     stop_ids = frozenset({7})
     limit = 100
 
-    def sequence(self, capacity):
+    def sequence(self, capacity) -> Any:
         return self
 
-    def read(self, prompt):
+    def read(self, prompt) -> np.ndarray:
         return self.step(prompt[-1])
 
-    def step(self, token):
+    def step(self, token) -> np.ndarray:
         return np.eye(10, dtype=np.float32)[(token + 1) % 10]
 
 

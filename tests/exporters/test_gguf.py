@@ -62,7 +62,7 @@ def export(
     kind: Type = Type.F32,
     dtype: str = "float32",
     **metadata,
-):
+) -> tuple[tiny_gguf.TinyModel, Path]:
     """Returns the weights that the file holds and the bundle's folder."""
     path, folder = tmp_path / "tiny.gguf", tmp_path / "dense"
     held = tiny_gguf.write(path, model, kind, **metadata)

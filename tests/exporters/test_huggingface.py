@@ -22,7 +22,7 @@ RELATIVE_ERROR = 1e-5
 
 
 @pytest.fixture(scope="module")
-def libraries():
+def libraries() -> tuple[Any, Any]:
     torch = pytest.importorskip("torch", reason="needs torch: pip install 'tamiz[export]'")
     pytest.importorskip("optimum.onnxruntime", reason="needs optimum: pip install 'tamiz[export]'")
     import transformers
@@ -30,7 +30,7 @@ def libraries():
     return torch, transformers
 
 
-def transformers_model(libraries, model: tiny_gguf.TinyModel):
+def transformers_model(libraries, model: tiny_gguf.TinyModel) -> Any:
     torch, transformers = libraries
     kind = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[model.architecture]
     config = getattr(transformers, f"{kind}Config")(

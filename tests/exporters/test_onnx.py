@@ -262,7 +262,7 @@ def small(nodes: list[Any], shape: list[Any], *tensors: Any, **versions: Any) ->
     return helper.make_model(graph, ir_version=versions.get("ir", 8), opset_imports=[opset])
 
 
-def test_ops_that_only_onnxruntime_has_in_onnxs_domain_are_read(tmp_path):
+def test_ops_that_only_onnxruntime_has_in_onnxs_domain_are_read(tmp_path) -> None:
     """As onnxruntime-genai's builder writes them; the reference is onnxruntime itself."""
     scale = numpy_helper.from_array(np.ones(8, np.float32), "w")
     node = helper.make_node("SimplifiedLayerNormalization", ["x", "w"], ["y"], axis=-1)
@@ -272,7 +272,7 @@ def test_ops_that_only_onnxruntime_has_in_onnxs_domain_are_read(tmp_path):
     np.testing.assert_allclose(y, x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5), rtol=1e-5)
 
 
-def test_initializers_of_an_old_format_are_no_inputs(tmp_path):
+def test_initializers_of_an_old_format_are_no_inputs(tmp_path) -> None:
     """Before version 4 of the format an initializer had to be an input, which no run could set."""
     model = small([helper.make_node("Add", ["x", "w"], ["y"])], [2], ir=3, opset=8)
     model.graph.initializer.append(numpy_helper.from_array(np.ones(2, np.float32), "w"))
@@ -283,21 +283,21 @@ def test_initializers_of_an_old_format_are_no_inputs(tmp_path):
     assert not session.get_overridable_initializers()
 
 
-def test_a_graph_without_outputs_is_refused(tmp_path):
+def test_a_graph_without_outputs_is_refused(tmp_path) -> None:
     model = make_model()
     del model.graph.output[:]
     with pytest.raises(TamizError, match="found no outputs, expected at least one"):
         export(write(tmp_path / "in", model), tmp_path)
 
 
-def test_an_opset_of_the_future_is_refused(tmp_path):
+def test_an_opset_of_the_future_is_refused(tmp_path) -> None:
     model = make_model()
     model.opset_import[0].version = 9999
     with pytest.raises(TamizError, match=r"onnxruntime does not load it: .*9999"):
         export(write(tmp_path / "in", model), tmp_path)
 
 
-def test_an_external_tensor_of_strings_is_refused(tmp_path):
+def test_an_external_tensor_of_strings_is_refused(tmp_path) -> None:
     model = make_model()
     model.graph.initializer[0].data_type = TensorProto.STRING
     with pytest.raises(TamizError, match="tensor w holds strings, expected numbers"):
@@ -317,7 +317,7 @@ def cached(*more: Any, kind: int = TensorProto.FLOAT) -> onnx.ModelProto:
     return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 18)])
 
 
-def test_sizes_of_caches_come_from_the_config(tmp_path):
+def test_sizes_of_caches_come_from_the_config(tmp_path) -> None:
     """Caches of onnxruntime-genai 0.18 have a symbolic head size."""
     source = write(tmp_path / "in", cached(), None)
     (source / "config.json").write_text(
@@ -328,7 +328,7 @@ def test_sizes_of_caches_come_from_the_config(tmp_path):
     assert shapes == [["batch", 2, "past", 8]] * 4
 
 
-def test_an_input_that_no_run_can_give_is_refused(tmp_path):
+def test_an_input_that_no_run_can_give_is_refused(tmp_path) -> None:
     switch = helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])
     with pytest.raises(TamizError, match="found the required input use_cache_branch"):
         export(write(tmp_path / "in", cached(switch), None), tmp_path)

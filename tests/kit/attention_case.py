@@ -37,24 +37,24 @@ class Case:
         frequencies = 10000.0 ** (-np.arange(half) / max(half, 1))
         self.frequencies = frequencies.astype(np.float32) if half else None
 
-    def random(self, *shape):
+    def random(self, *shape) -> np.ndarray:
         return self.rng.standard_normal(shape).astype(np.float32)
 
     @property
-    def inputs(self):
+    def inputs(self) -> list[np.ndarray | None]:
         return [self.q, self.k, self.v, self.past_key, self.past_value, self.mask, self.positions,
                 self.frequencies]  # fmt: skip
 
-    def run(self, isa=None, threads=1, **attributes):
+    def run(self, isa=None, threads=1, **attributes) -> list[np.ndarray]:
         return tamiz_ops.run(
             "Attention", self.inputs, out=[True] * 3, isa=isa, threads=threads,
             **self.heads, **attributes,
         )  # fmt: skip
 
-    def reference(self, **attributes):
+    def reference(self, **attributes) -> list[np.ndarray]:
         return reference.run("Attention", self.inputs, **self.heads, **attributes)
 
-    def run_in_place(self, capacity, fill=np.nan, **options):
+    def run_in_place(self, capacity, fill=np.nan, **options) -> list[np.ndarray]:
         """Runs with past and present in one buffer, `fill` where the cache is empty."""
         buffers = []
         for past in (self.past_key, self.past_value):

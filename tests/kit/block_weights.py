@@ -6,7 +6,7 @@ import tamiz_ops
 from tamiz_ops import reference
 
 
-def weight(bits, n, k, scale_bits=16, seed=0):
+def weight(bits, n, k, scale_bits=16, seed=0) -> tuple[np.ndarray, np.ndarray]:
     """A random weight, packed, and |scale * quant| + |minimum| of every element."""
     rng = np.random.default_rng([seed, bits, n, k])
     groups = -(-k // 32)
@@ -28,5 +28,5 @@ def weight(bits, n, k, scale_bits=16, seed=0):
     return packed, terms
 
 
-def spread(groups, k):
+def spread(groups, k) -> np.ndarray:
     return np.repeat(groups.astype(np.float64), 32, axis=-1)[..., :k]

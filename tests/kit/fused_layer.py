@@ -1,5 +1,7 @@
 """A `Fused` node with two norms, attention and two gates, and its inputs."""
 
+from typing import Any
+
 import numpy as np
 
 from kit.ops_graphs import model, node, session, value
@@ -32,10 +34,10 @@ SwiGLU : 17 16 -> 18
 OUTPUTS = [18, 14, 15, 12]
 
 
-def layer_inputs(past=PAST, capacity=PAST, seed=0):
+def layer_inputs(past=PAST, capacity=PAST, seed=0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
 
-    def normal(*shape):
+    def normal(*shape) -> np.ndarray:
         return rng.standard_normal(shape).astype(F)
 
     return {
@@ -58,7 +60,7 @@ def assert_same_bits(found, expected) -> None:
         np.testing.assert_array_equal(first, second)
 
 
-def layer_session(constants=(), threads=1):
+def layer_session(constants=(), threads=1) -> Any:
     inputs = layer_inputs()
     names = ["y", "present_key", "present_value", "sum"]
     made = node("Fused", INPUTS, names, "layer0", program=PROGRAM, outputs=OUTPUTS)

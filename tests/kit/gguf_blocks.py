@@ -26,7 +26,7 @@ HALVES = {
 ODD = np.array([0, 0x8000, 1, 0x8001, 0x3FF, 0x7BFF, 0xFBFF, 0x3C00, 0xBC00], np.uint16)
 
 
-def random_blocks(format, n, k, seed=0, odd=0.2, plain=False):
+def random_blocks(format, n, k, seed=0, odd=0.2, plain=False) -> np.ndarray:
     """Rows of blocks of any bytes but finite factors, uint8 [n, row bytes].
 
     Args:

@@ -12,13 +12,15 @@ from onnx import helper, numpy_helper
 import tamiz_ops
 
 
-def node(op: str, inputs: list[str], outputs: list[str], name: str = "", /, **attributes: Any):
+def node(
+    op: str, inputs: list[str], outputs: list[str], name: str = "", /, **attributes: Any
+) -> onnx.NodeProto:
     made = helper.make_node(op, inputs, outputs, name=name or op, domain="tamiz")
     made.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
     return made
 
 
-def value(name: str, dtype: Any = np.float32, shape: Any = None):
+def value(name: str, dtype: Any = np.float32, shape: Any = None) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(
         name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape
     )

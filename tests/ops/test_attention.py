@@ -37,7 +37,7 @@ def test_reference_equals_a_plain_masked_softmax() -> None:
     angle = case.positions[..., None].astype(np.float32) * case.frequencies
     turn = np.exp(1j * angle.astype(np.float64))[:, :, None]
 
-    def rotate(x):
+    def rotate(x) -> np.ndarray:
         pairs = x.reshape(2, 5, -1, 8).astype(np.float64)
         turned = (pairs[..., :4] + 1j * pairs[..., 4:]) * turn
         return np.concatenate([turned.real, turned.imag], -1).transpose(0, 2, 1, 3)
@@ -252,7 +252,7 @@ def test_results_do_not_depend_on_the_threads(isa, tokens, past) -> None:
 # ---- bad input ----
 
 
-def broken(**changes):
+def broken(**changes) -> Case:
     case = Case(batch=2, tokens=3, past=4, heads=(4, 2), dim=8)
     for name, changed in changes.items():
         setattr(case, name, changed)
@@ -343,7 +343,7 @@ def test_a_session_appends_in_place_to_a_bound_buffer(threads) -> None:
     )
     binding = made.io_binding()
 
-    def place(name):
+    def place(name) -> tuple[Any, ...]:
         array = arrays[name]
         return "cpu", 0, array.dtype, array.shape, array.ctypes.data
 

@@ -23,14 +23,14 @@ class ByteCase(Case):
         self.past_key, self.past_value = pack_rows(self.past_key), pack_rows(self.past_value)
         self.words = self.dim // 4 + 1
 
-    def run(self, isa=None, threads=1, **attributes):
+    def run(self, isa=None, threads=1, **attributes) -> list[np.ndarray]:
         return super().run(isa, threads, cache_bits=8, **attributes)
 
-    def reference(self, **attributes):
+    def reference(self, **attributes) -> list[np.ndarray]:
         return super().reference(cache_bits=8, **attributes)
 
 
-def bits(rows):
+def bits(rows) -> np.ndarray:
     return np.ascontiguousarray(rows, np.float32).view(np.int32)
 
 
@@ -185,7 +185,7 @@ class UnlikeCase(ByteCase):
         self.smooth = smooth
 
     @property
-    def inputs(self):
+    def inputs(self) -> list[np.ndarray | None]:
         if not self.smooth:
             return super().inputs
         return [*super().inputs, None, self.mean, None, None, None, None, self.scale]

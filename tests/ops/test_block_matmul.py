@@ -19,7 +19,7 @@ FORMATS = [(4, 16), (4, 8), (8, 16)]  # bits, scale_bits
 SIZES = [(1, 1), (17, 33), (1, 576), (100, 31), (192, 576), (70, 1100)]  # n, k
 
 
-def bound(x, terms):
+def bound(x, terms) -> np.ndarray:
     """The most that y may differ from the reference.
 
     x is rounded to 1/32512 of the largest |x| of its group, so it moves by at most half of that
@@ -35,7 +35,7 @@ def bound(x, terms):
     return 0.505 * steps @ terms.T + (2 * groups + 4) * 2**-24 * (x @ terms.T)
 
 
-def check(inputs, terms, *, isa, threads=2, **attributes):
+def check(inputs, terms, *, isa, threads=2, **attributes) -> np.ndarray:
     got = tamiz_ops.run("BlockMatMul", inputs, isa=isa, threads=threads, **attributes)[0]
     expected = reference.run("BlockMatMul", inputs, **attributes)[0]
     assert got.dtype == np.float32

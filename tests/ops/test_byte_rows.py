@@ -15,12 +15,12 @@ ISAS = tamiz_ops.cpu()["isas"]
 QUANTISED = [f for f in formats.FORMATS.values() if f.gguf]
 
 
-def product(x, packed, bias, isa=None, **attributes):
+def product(x, packed, bias, isa=None, **attributes) -> np.ndarray:
     inputs = [x, packed, None, bias]
     return tamiz_ops.run("BlockMatMul", inputs, isa=isa, threads=2, **attributes)[0]
 
 
-def weight(n, k, bits):
+def weight(n, k, bits) -> np.ndarray:
     quants, scales, minima = tamiz_ops.quantize_groups(random(n, k), bits)
     if bits == 8:
         return tamiz_ops.pack_int8(quants, scales)

@@ -16,7 +16,7 @@ ISAS = tamiz_ops.cpu()["isas"]
 SIZES = [(1, 1), (17, 33), (64, 576), (65, 31), (192, 576), (200, 333), (576, 64)]  # n, k
 
 
-def parts(n, k, seed=0):
+def parts(n, k, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng([seed, n, k])
     groups = -(-k // 32)
     scales = rng.uniform(-0.02, 0.02, (n, groups)).astype(np.float16)
@@ -24,14 +24,14 @@ def parts(n, k, seed=0):
     return rng.integers(0, 16, (n, k), dtype=np.uint8), scales, minima
 
 
-def parts_in_units(n, k):
+def parts_in_units(n, k) -> tuple[np.ndarray, ...]:
     rng = np.random.default_rng([n, k])
     scales, minima = rng.integers(0, 256, (2, n, -(-k // 32)), dtype=np.uint8)
     units = rng.uniform(-0.02, 0.02, n).astype(np.float16)
     return rng.integers(0, 16, (n, k), dtype=np.uint8), scales, minima, units
 
 
-def packed(n, k, scale_bits=16):
+def packed(n, k, scale_bits=16) -> tuple[np.ndarray, np.ndarray]:
     """The same weight in both layouts."""
     if scale_bits == 8:
         values = parts_in_units(n, k)
@@ -39,12 +39,14 @@ def packed(n, k, scale_bits=16):
     return tamiz_ops.pack_int4(*parts(n, k)), tamiz_ops.pack_channels(*parts(n, k))
 
 
-def random_mask(rows, k, block, density, seed=3):
+def random_mask(rows, k, block, density, seed=3) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return (rng.random((rows, -(-k // block))) < density).astype(np.uint8) * 255
 
 
-def both(x, n, k, mask=None, bias=None, block=1, isa=None, threads=2, scale_bits=16):
+def both(
+    x, n, k, mask=None, bias=None, block=1, isa=None, threads=2, scale_bits=16
+) -> tuple[np.ndarray, np.ndarray]:
     tiles, channels = packed(n, k, scale_bits)
     same = {"n": n, "k": k, "block": block, "isa": isa, "threads": threads}
     same["scale_bits"] = scale_bits

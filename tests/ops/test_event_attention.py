@@ -3,6 +3,7 @@
 Keys of a sequence are one array; a step reads the first of them, as a graph does from its cache.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Sequences:
         self.cache = [np.zeros((batch, kv_heads, 0, width), F) for width in (words, words, 9)]
         self.event = np.zeros((batch, 2 + heads * DIM), F)
 
-    def run(self, tokens, **changes):
+    def run(self, tokens, **changes) -> np.ndarray:
         """The outputs of the next tokens."""
         here = slice(self.length, self.length + tokens)
         self.length += tokens
@@ -57,7 +58,7 @@ class Sequences:
         self.cache, self.event = [part.astype(F) for part in cache], event.astype(F)
         return y
 
-    def exact(self, step):
+    def exact(self, step) -> np.ndarray:
         """What attention to all keys gives in a step, and leaves everything as it was."""
         here = slice(step, step + 1)
         inputs = [self.q[:, here], self.k[:, here], self.v[:, here],
@@ -68,17 +69,17 @@ class Sequences:
         return tamiz_ops.run("Attention", inputs, **plain)[0]
 
 
-def by_isa(isa, threads=2):
+def by_isa(isa, threads=2) -> Callable[..., Any]:
     return lambda op, inputs, **others: tamiz_ops.run(
         op, inputs, isa=isa, threads=threads, **others
     )
 
 
-def native(**others):
+def native(**others) -> Sequences:
     return Sequences(by_isa(ISAS[0]), **others)
 
 
-def due(length, age_max=4, turn=0):
+def due(length, age_max=4, turn=0) -> bool:
     return (length + turn) % age_max == 0
 
 
@@ -272,8 +273,8 @@ def test_past_and_present_in_one_memory() -> None:
     inputs = [together.q[:, 102:103], together.k[:, 102:103], together.v[:, 102:103],
               *together.cache[:2], together.mask[:, :103], np.full((1, 1), 102), None,
               together.cache[2], together.mean, together.event]  # fmt: skip
-    y, *_ = tamiz_ops.run("Attention", inputs, out=[True] * 4 + [together.event], isa=ISAS[0],
-                          **together.attributes)  # fmt: skip
+    out: list[Any] = [*[True] * 4, together.event]
+    y, *_ = tamiz_ops.run("Attention", inputs, out=out, isa=ISAS[0], **together.attributes)
     np.testing.assert_array_equal(y, apart.run(1))
     np.testing.assert_array_equal(together.event, apart.event)
 

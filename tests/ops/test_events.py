@@ -1,6 +1,7 @@
 """EventSelect and EventSum around BlockMatMul: the NumPy reference, exactness, gap check, state."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ N, K = 40, 100
 CARRIED = {"alpha": 0.5}
 
 
-def weight(seed=7):
+def weight(seed=7) -> np.ndarray:
     rng = np.random.default_rng(seed)
     scales = rng.uniform(0.01, 0.02, (N, -(-K // 32))).astype(np.float16)
     quants = rng.integers(0, 16, (N, K), dtype=np.uint8)
@@ -27,26 +28,26 @@ DENSE = tamiz_ops.dequantize(WEIGHT, 4, N, K)
 BIAS = random(N, seed=8)
 
 
-def attention_mask(tokens, batch=1):
+def attention_mask(tokens, batch=1) -> np.ndarray:
     return np.ones((batch, tokens), np.int64)
 
 
 def run_select(
     runner, x, past, *, mean=None, scale=None, attention=None, candidates=None, **others
-):
+) -> list[np.ndarray]:
     values = [x, past, mean, scale, attention, candidates]
     return runner("EventSelect", values, k=K, n=N, **others)
 
 
-def by_isa(isa):
+def by_isa(isa) -> Callable[..., Any]:
     return lambda op, values, **others: tamiz_ops.run(op, values, isa=isa, threads=2, **others)
 
 
-def width(alpha):
+def width(alpha) -> int:
     return K + N + 3 if alpha else 3
 
 
-def product(x, mask, isa=None, bias=BIAS):
+def product(x, mask, isa=None, bias=BIAS) -> np.ndarray:
     matmul: dict[str, Any] = {"bits": 4, "n": N, "k": K, "block": 1}
     return tamiz_ops.run("BlockMatMul", [x, WEIGHT, mask, bias], isa=isa, **matmul)[0]
 
@@ -66,7 +67,7 @@ class Linear:
         self.tokens = 0
 
     @property
-    def off(self):
+    def off(self) -> np.ndarray:
         return self.past[:, -2] != 0
 
     def __call__(self, x, *, scale=None, candidates=None, ahead=0):

@@ -19,7 +19,7 @@ each_format = pytest.mark.parametrize("format", OF_GGUF, ids=lambda f: f.name)
 each_isa = pytest.mark.parametrize("isa", ISAS)
 
 
-def weight(format, n, k, seed=0):
+def weight(format, n, k, seed=0) -> tuple[np.ndarray, np.ndarray]:
     """A packed random weight and, of every element, |scale * value| + |minimum|, or more."""
     packed = formats.pack_blocks(format, random_blocks(format, n, k, seed, plain=True), k)
     values = np.abs(formats.dequantize(format, packed, n, k).astype(np.float64))
@@ -32,7 +32,7 @@ def weight(format, n, k, seed=0):
     return packed, values
 
 
-def bound(x, terms, bias):
+def bound(x, terms, bias) -> np.ndarray:
     """The most that y may differ from the reference.
 
     x is rounded to 1/32512 of the largest |x| of its group of 32, so it moves by at most half of

@@ -17,11 +17,11 @@ from tamiz_ops import formats
 OF_GGUF = [f for f in formats.FORMATS.values() if f.gguf]
 
 
-def bits(values):
+def bits(values) -> np.ndarray:
     return values.view(np.uint32)
 
 
-def expected(format, data):
+def expected(format, data) -> np.ndarray:
     with np.errstate(all="ignore"):
         return dequantize(data, GGMLQuantizationType[format.gguf])
 
@@ -66,7 +66,7 @@ def test_parts_come_back_from_tiles(format, n, k) -> None:
     kinds = {"fp16": np.float16, "signed byte": np.int8}
     kind = kinds.get(format.scales.value[0], np.uint8)
 
-    def numbers(dtype, shape, most):
+    def numbers(dtype, shape, most) -> np.ndarray:
         return rng.integers(0, most, shape).astype(dtype)
 
     most = 1 << min(format.scales.bits, 6)
@@ -166,7 +166,7 @@ def test_what_does_not_fit_is_named(call, message) -> None:
         call()
 
 
-def models():
+def models() -> list[Path]:
     folder = Path(os.environ.get("TAMIZ_MODELS", Path.home() / ".cache" / "tamiz-models"))
     return sorted(folder.glob("*.gguf"))
 

@@ -23,8 +23,8 @@ from kit.fused_layer import (
 from kit.ops_graphs import model, node, session, value
 
 
-def one_by_one(inputs, isa):
-    def run(op, *tensors, **attributes):
+def one_by_one(inputs, isa) -> list[np.ndarray]:
+    def run(op, *tensors, **attributes) -> list[np.ndarray]:
         return tamiz_ops.run(op, tensors, isa=isa, **attributes)
 
     i = inputs

@@ -16,7 +16,7 @@ N, K, DIMS, SIGN_DIMS = 1000, 100, 40, 60
 TILES, REFINED = -(-N // 16), 20
 
 
-def packed(bits, n, k, seed=0, scale_bits=16):
+def packed(bits, n, k, seed=0, scale_bits=16) -> np.ndarray:
     rng = np.random.default_rng([seed, bits, n, k])
     if scale_bits == 8:
         quants = rng.integers(0, 16, (n, k), dtype=np.uint8)
@@ -30,37 +30,39 @@ def packed(bits, n, k, seed=0, scale_bits=16):
     return tamiz_ops.pack_int4(quants, halves, (-7.5 * halves).astype(np.float16))
 
 
-def signs(n, seed):
+def signs(n, seed) -> np.ndarray:
     rng = np.random.default_rng([n, seed])
     levels = rng.choice([-1, 1], (n, SIGN_DIMS)).astype(np.int8)
     return tamiz_ops.pack_signs(levels, rng.uniform(0.1, 1, n).astype(np.float16))
 
 
-def inputs(x, *, bits=8, sketch_bits=4, mask=None, bias=None, n=N, signed=False):
+def inputs(
+    x, *, bits=8, sketch_bits=4, mask=None, bias=None, n=N, signed=False
+) -> list[np.ndarray | None]:
     dims = DIMS + (SIGN_DIMS if signed else 0)
     project, sketch = packed(8, dims, K, 1), packed(sketch_bits, n, DIMS, 2)
     values = [x, packed(bits, n, K), mask, bias, project, sketch, random(n, seed=3)]
     return [*values, signs(n, 1), signs(n, 2), random(n, seed=6)] if signed else values
 
 
-def attributes(*, bits=8, n=N, signed=False, **others):
+def attributes(*, bits=8, n=N, signed=False, **others) -> dict[str, int]:
     sizes = {"sign_dims": SIGN_DIMS, "refined": REFINED} if signed else {}
     return {"bits": bits, "n": n, "k": K, "dims": DIMS, "rows": 4} | sizes | others
 
 
-def run(values, isa=None, threads=2, **others):
+def run(values, isa=None, threads=2, **others) -> np.ndarray:
     return tamiz_ops.run("HeadShortlist", values, isa=isa, threads=threads, **others)[0]
 
 
-def exact(values, *, bits=8, n=N, block=32, isa=None):
+def exact(values, *, bits=8, n=N, block=32, isa=None) -> np.ndarray:
     matmul: dict[str, Any] = {"bits": bits, "n": n, "k": K, "block": block}
     return tamiz_ops.run("BlockMatMul", values[:4], isa=isa, **matmul)[0]
 
 
-def chosen(y, exact_y):
+def chosen(y, exact_y) -> np.ndarray:
     """Whole tiles of y that are exact, [..., tiles]; an estimate is never exact by chance here."""
     same = np.pad(y == exact_y, [(0, 0)] * (y.ndim - 1) + [(0, -y.shape[-1] % 16)], mode="edge")
-    return same.reshape(*y.shape[:-1], -1, 16).all(-1)
+    return np.asarray(same.reshape(*y.shape[:-1], -1, 16).all(-1))
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -139,7 +141,7 @@ def test_only_the_refined_tiles_get_finer_estimates(isa) -> None:
         )
 
 
-def zero_refinement():
+def zero_refinement() -> tuple[np.ndarray, np.ndarray]:
     levels = np.ones((N, SIGN_DIMS), np.int8)
     return tamiz_ops.pack_signs(levels, np.zeros(N, np.float16)), np.zeros(N, np.float32)
 

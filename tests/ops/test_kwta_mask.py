@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 ISAS = tamiz_ops.cpu()["isas"]
 
 
-def mask(x, weight=None, position_ids=None, candidates=None, isa=None, **attributes):
+def mask(x, weight=None, position_ids=None, candidates=None, isa=None, **attributes) -> np.ndarray:
     inputs = [x, weight, position_ids, candidates]
     wanted: list[Any] = [True, None]
     got, _ = tamiz_ops.run("KwtaMask", inputs, out=wanted, isa=isa, threads=2, **attributes)
@@ -57,7 +57,7 @@ def test_center(isa) -> None:
         tamiz_ops.run("KwtaMask", [x], isa=isa, threshold=0.8)
 
 
-def by_token(x, slope, isa=None, center=None, **attributes):
+def by_token(x, slope, isa=None, center=None, **attributes) -> np.ndarray:
     inputs = [x, None, None, None, center, slope]
     return tamiz_ops.run("KwtaMask", inputs, out=[True, None], isa=isa, **attributes)[0]
 

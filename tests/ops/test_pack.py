@@ -16,14 +16,14 @@ SIZES = st.tuples(st.integers(1, 70), st.integers(1, 100))
 HALVES = arrays.from_dtype(np.dtype(np.float16), allow_nan=False, allow_infinity=False)
 
 
-def quants(dtype, low, high):
+def quants(dtype, low, high) -> st.SearchStrategy[np.ndarray]:
     return SIZES.flatmap(
         lambda size: arrays.arrays(dtype, size, elements=st.integers(low, high), fill=st.just(low))
     )
 
 
 @st.composite
-def weights4(draw):
+def weights4(draw) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     q = draw(quants(np.uint8, 0, 15))
     shape = (q.shape[0], -(-q.shape[1] // 32))
     return (
@@ -34,13 +34,13 @@ def weights4(draw):
 
 
 @st.composite
-def weights8(draw):
+def weights8(draw) -> tuple[np.ndarray, np.ndarray]:
     q = draw(quants(np.int8, -127, 127))
     shape = (q.shape[0], -(-q.shape[1] // 32))
     return q, draw(arrays.arrays(np.float16, shape, elements=HALVES))
 
 
-def spread(factors, k):
+def spread(factors, k) -> np.ndarray:
     return np.repeat(factors.astype(np.float32), 32, axis=1)[:, :k]
 
 
@@ -55,7 +55,7 @@ def test_int4_round_trip(weight) -> None:
 
 
 @st.composite
-def weights_in_units(draw):
+def weights_in_units(draw) -> tuple[np.ndarray, ...]:
     q = draw(quants(np.uint8, 0, 15))
     shape = (q.shape[0], -(-q.shape[1] // 32))
     scales, minima = (draw(arrays.arrays(np.uint8, shape)) for _ in range(2))

@@ -19,7 +19,7 @@ ISAS = tamiz_ops.cpu()["isas"]
 SIZES = [(1, 1), (17, 33), (1, 576), (100, 31), (192, 576), (70, 1100)]  # n, k
 
 
-def weight(n, k):
+def weight(n, k) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The packed weight, units, and |w|."""
     rng = np.random.default_rng([n, k])
     levels = rng.integers(-1, 2, (n, k), dtype=np.int8)
@@ -29,7 +29,7 @@ def weight(n, k):
     return tamiz_ops.pack_ternary(levels, scales), units, np.abs(levels * spread * units[:, None])
 
 
-def bound(x, size):
+def bound(x, size) -> np.ndarray:
     """The most that y may differ: the counts are exact, gamma is a sum of 32 and a few operations
     more, two a group for the sums over groups; each rounds by at most 2^-24 of a partial sum, which
     the largest |x| of each group bounds."""
@@ -39,7 +39,7 @@ def bound(x, size):
     return (40 + 2 * groups) * 2**-24 * (largest @ size.T)
 
 
-def check(inputs, size, **attributes):
+def check(inputs, size, **attributes) -> np.ndarray:
     """All instruction sets give the same bits, close to the reference."""
     [expected] = reference.run("PopcountMatMul", inputs, **attributes)
     results = [

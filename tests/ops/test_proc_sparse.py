@@ -1,6 +1,7 @@
 """Deltas and their packer, the hash, and ProcSparseMatMul on every instruction set."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,16 +39,16 @@ class Made:
         self.noise = np.float64(np.float32(base)) * tamiz_ops.hash_weights(n, k, SEED)
         self.there = np.repeat(np.repeat(self.exists, 16, 0)[:n], 32, 1)[:, :k]
 
-    def unpacked(self):
+    def unpacked(self) -> np.ndarray:
         return tamiz_ops.unpack_deltas(self.deltas, self.starts, **self.attributes)
 
-    def run(self, x, mask=None, bias=None, *, isa, threads=2, **attributes):
+    def run(self, x, mask=None, bias=None, *, isa, threads=2, **attributes) -> np.ndarray:
         inputs = [x, self.deltas, self.starts, mask, bias]
         attributes = {**self.attributes, **attributes}
         return tamiz_ops.run("ProcSparseMatMul", inputs, isa=isa, threads=threads, **attributes)[0]
 
 
-def spread(groups, k):
+def spread(groups, k) -> np.ndarray:
     return np.repeat(groups.astype(np.float64), 32, axis=-1)[..., :k]
 
 
@@ -107,7 +108,7 @@ def test_records_come_back(bits, n, k, density, existing, seed) -> None:
 
 
 def test_every_form_is_used_where_it_is_smallest() -> None:
-    def sizes(density):
+    def sizes(density) -> tuple[int, int]:
         made = Made(8, 16, 32, density, 1.0)
         return len(made.deltas) - tamiz_ops.DELTA_PADDING - 4, int(made.stored.sum())
 
@@ -183,7 +184,7 @@ def test_metrics_count_the_bytes_of_records_that_the_mask_keeps() -> None:
     assert counted["proc.bytes_read"] == 2 * (2 * 324 + 4)
 
 
-def damaged(change):
+def damaged(change) -> Any:
     made = Made(8, 20, 64, 0.5, 1.0)
     deltas, starts = made.deltas.copy(), made.starts.copy()
     change(deltas, starts)

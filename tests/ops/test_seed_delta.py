@@ -17,7 +17,9 @@ ISAS = tamiz_ops.cpu()["isas"]
 BASES = ["none", "xor-circulant", "hadamard"]
 
 
-def made(base, n, k, bits=8, density=0.5, depth=2):
+def made(
+    base, n, k, bits=8, density=0.5, depth=2
+) -> tuple[list[np.ndarray | None], dict[str, Any]]:
     """The op's inputs but x: [deltas, starts, row_scale, spectrum], and its attributes."""
     rng = np.random.default_rng([n, k, bits])
     tiles, groups = -(-n // 16), -(-k // 32)
@@ -34,7 +36,9 @@ def made(base, n, k, bits=8, density=0.5, depth=2):
     return [*packed, row_scale, spectrum], attributes
 
 
-def run(x, inputs, attributes, *, isa=None, threads=2, mask=None, bias=None, dense=None, **more):
+def run(
+    x, inputs, attributes, *, isa=None, threads=2, mask=None, bias=None, dense=None, **more
+) -> np.ndarray:
     inputs = [x, *inputs, mask, bias, dense]
     return tamiz_ops.run("SeedDeltaMatMul", inputs, isa=isa, threads=threads, **attributes, **more)[
         0
@@ -120,7 +124,7 @@ def test_bits_do_not_depend_on_threads_or_other_rows(base) -> None:
         np.testing.assert_array_equal(run(x[7], inputs, attributes, isa=isa), expected[7])
 
 
-def overflowing(n, k):
+def overflowing(n, k) -> tuple[list[np.ndarray | None], dict[str, Any]]:
     """A residual whose product overflows where x is large: int8 with scales of 60000."""
     scales = np.full((n, -(-k // 32)), 60000, np.float16)
     everything = np.ones((n, k), bool), np.ones((-(-n // 16), scales.shape[1]), bool)

@@ -15,7 +15,7 @@ ISAS = tamiz_ops.cpu()["isas"]
 NOTHING = np.zeros(64, np.uint8)
 
 
-def random_words(n, k, bits, seed=0):
+def random_words(n, k, bits, seed=0) -> np.ndarray:
     """Every word is possible but for its scale: 16 bits that are a number from 2^-8 to 2^-6."""
     tiles, groups = -(-n // 16), -(-k // 32)
     rng = np.random.default_rng([n, k, bits, seed])
@@ -31,7 +31,9 @@ def random_words(n, k, bits, seed=0):
     return np.concatenate([low, high], axis=3).reshape(tiles, -1)
 
 
-def product(x, packed, n, k, bits, *, isa=None, threads=2, mask=None, bias=None, deltas=None):
+def product(
+    x, packed, n, k, bits, *, isa=None, threads=2, mask=None, bias=None, deltas=None
+) -> tuple[np.ndarray, np.ndarray]:
     none = NOTHING, np.zeros(-(-n // 16) + 1, np.int64)
     inputs = [x, *(deltas or none), None, None, mask, bias, None, packed]
     attributes = {"bits": 4, "n": n, "k": k, "base": "seedlm", "base_bits": bits}

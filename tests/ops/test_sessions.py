@@ -1,6 +1,7 @@
 """Threads, concurrent runs and key/value buffers in place."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -76,7 +77,7 @@ def test_buffer_in_place_on_arrays() -> None:
     arrays = [inputs[name] for name in INPUTS]
     copied = tamiz_ops.run("Fused", arrays, program=PROGRAM, outputs=OUTPUTS)
     key, new_value = arrays[5], arrays[6]
-    out = [True, key, new_value, None]
+    out: list[Any] = [True, key, new_value, None]
     found = tamiz_ops.run("Fused", arrays, out=out, program=PROGRAM, outputs=OUTPUTS)
     assert found[1] is key
     assert found[2] is new_value

@@ -4,6 +4,8 @@ Values are one-hot where the choice itself is looked at: element j of y is above
 key j was attended to.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,7 @@ class Step:
         self.mask = np.ones((batch, keys), np.int64)
         self.mean = None
 
-    def inputs(self):
+    def inputs(self) -> list[np.ndarray | None]:
         past, new = np.split(self.keys, [-1], axis=2)
         sketches = sketch_reference.sketch(
             past, None if self.mean is None else self.mean[:, None],
@@ -42,14 +44,14 @@ class Step:
                 self.values[:, :, :-1], self.mask, np.full((batch, 1), keys - 1), None,
                 sketches, self.mean]  # fmt: skip
 
-    def run(self, isa=None, threads=2, **changes):
+    def run(self, isa=None, threads=2, **changes) -> list[np.ndarray]:
         attributes = {**self.attributes, **changes}
         return tamiz_ops.run("Attention", self.inputs(), isa=isa, threads=threads, **attributes)
 
-    def reference(self):
+    def reference(self) -> list[np.ndarray]:
         return reference.run("Attention", self.inputs(), **self.attributes)
 
-    def chosen(self, isa=None):
+    def chosen(self, isa=None) -> list[list[set[int]]]:
         """Keys attended to, by batch and query head."""
         y = self.run(isa)[0].reshape(len(self.q), self.attributes["num_heads"], -1)
         return [[set(np.flatnonzero(head)) for head in row] for row in y]
@@ -265,7 +267,7 @@ def test_shared_buffer_equals_exact_length_bit_for_bit(isa) -> None:
         buffer[:, :, :199] = inputs[index]
         inputs[index] = buffer
     copied = tamiz_ops.run("Attention", inputs, isa=isa, threads=2, **step.attributes)
-    out = [True, inputs[3], inputs[4], inputs[8]]
+    out: list[Any] = [True, inputs[3], inputs[4], inputs[8]]
     in_place = tamiz_ops.run("Attention", inputs, out=out, isa=isa, threads=2, **step.attributes)
     for found in (copied, in_place):
         np.testing.assert_array_equal(found[0], exact[0])

@@ -18,7 +18,7 @@ ISAS = tamiz_ops.cpu()["isas"]
 SIZES = [(1, 1), (17, 33), (1, 576), (100, 31), (192, 576), (70, 1100)]  # n, k
 
 
-def weight(n, k, seed=0):
+def weight(n, k, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Levels, scales and units at random, the packed weight, and |w|."""
     rng = np.random.default_rng([seed, n, k])
     levels = rng.integers(-1, 2, (n, k), dtype=np.int8)
@@ -29,7 +29,7 @@ def weight(n, k, seed=0):
     return tamiz_ops.pack_ternary(levels, scales), units, size
 
 
-def bound(x, size):
+def bound(x, size) -> np.ndarray:
     """The most that y may differ from the reference.
 
     x moves by at most half of 1/32512 of the largest |x| of its group, 1 % more for the rounding of
@@ -111,7 +111,7 @@ def test_bits_depend_on_nothing_else(masked) -> None:
     x, bias = random(rows, k), random(n, seed=1)
     mask = np.random.default_rng(2).integers(0, 2, (rows, 19), dtype=np.uint8) if masked else None
 
-    def run(part, **how):
+    def run(part, **how) -> np.ndarray:
         inputs = [x[part], packed, units, None if mask is None else mask[part], bias]
         return tamiz_ops.run("TernaryMatMul", inputs, n=n, k=k, **how)[0]
 

@@ -1,5 +1,7 @@
 """Every mistake gives one sentence that names the node, the field, what was found and expected."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,8 @@ F = np.float32
 ATTENTION_INPUTS = ["q", "k", "v", "past_key", "past_value", "mask", "positions"]
 
 
-def attention_feeds(**changes):
-    feeds = {
+def attention_feeds(**changes) -> dict[str, np.ndarray]:
+    feeds: dict[str, Any] = {
         "q": np.zeros((1, 2, 8), F),
         "k": np.zeros((1, 2, 4), F),
         "v": np.zeros((1, 2, 4), F),
@@ -23,7 +25,7 @@ def attention_feeds(**changes):
     return feeds | changes
 
 
-def attention_session(**attributes):
+def attention_session(**attributes) -> Any:
     inputs = [value(name) for name in ATTENTION_INPUTS[:5]]
     inputs += [value(name, np.int64) for name in ATTENTION_INPUTS[5:]]
     made = node("Attention", ATTENTION_INPUTS, ["y", "pk", "pv"], "layer7", **attributes)
@@ -79,7 +81,7 @@ def test_wrong_rank_or_size(changes, expected) -> None:
 WEIGHT = np.zeros((2, 320), np.uint8)  # 32 outputs, 32 inputs, 4 bits
 
 
-def matmul_session(weight=None, **attributes):
+def matmul_session(weight=None, **attributes) -> Any:
     attributes = {"bits": 4, "n": 32, "k": 32} | attributes
     made = node("BlockMatMul", ["x", "w"], ["y"], "layer2", **attributes)
     if weight is None:

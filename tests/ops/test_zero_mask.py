@@ -12,7 +12,7 @@ from tamiz_ops import reference
 ISAS = tamiz_ops.cpu()["isas"]
 
 
-def sparse(*shape, density, seed=0):
+def sparse(*shape, density, seed=0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(shape) * (rng.random(shape) < density)
     return x.astype(np.float32)

@@ -296,7 +296,7 @@ def test_a_pass_that_drops_a_draw_is_stopped() -> None:
         broken()(graph)
 
 
-def test_a_branch_that_nobody_needs_goes_with_what_only_it_reads():
+def test_a_branch_that_nobody_needs_goes_with_what_only_it_reads() -> None:
     graph = parsed(
         """
         <ir_version: 8, opset_import: ["" : 18]>

@@ -71,7 +71,9 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+def exported(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
     """The name of a model and the graph that optimum makes of it."""
     config, kind, options = MODELS[request.param]
     torch.manual_seed(0)

@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ PROMPT = [5, 90, 33, 200, 17, 60]
 
 
 @pytest.fixture
-def endless(model, monkeypatch):
+def endless(model, monkeypatch) -> Any:
     """A model without stop tokens."""
     monkeypatch.setattr(model, "stop_ids", frozenset())
     return model

@@ -67,7 +67,7 @@ def test_the_same_seed_draws_the_same_tokens(values, seed) -> None:
     assert [first(values) for _ in range(5)] == [second(values) for _ in range(5)]
 
 
-def llama_cpp(values, text, sampling):
+def llama_cpp(values, text, sampling) -> dict[int, float]:
     """Probabilities by token, as llama.cpp's chain makes them, one sampler after the other.
 
     After `llama_sampler_{logit_bias,penalties,top_k,top_p,min_p,temp}_apply` of its
@@ -236,7 +236,7 @@ LLAMA_CPP = [
 
 
 @pytest.mark.parametrize(("values", "text", "sampling", "expected"), LLAMA_CPP)
-def test_probabilities_are_those_that_llama_cpp_gives(values, text, sampling, expected):
+def test_probabilities_are_those_that_llama_cpp_gives(values, text, sampling, expected) -> None:
     logits = Sampler(sampling, text).adjusted(np.array(values, np.float32))
     found = dict(zip(*map(np.ndarray.tolist, distribution(logits, sampling)), strict=True))
     assert found.keys() == expected.keys()

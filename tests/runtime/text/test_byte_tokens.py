@@ -19,7 +19,7 @@ WORDS = ("▁a", "▁k", "b", "é", "▁", "\ufffd", "▁€")
 
 
 @pytest.fixture(scope="module")
-def fallback(dense_dir, tmp_path_factory):
+def fallback(dense_dir, tmp_path_factory) -> Tokenizer:
     """A tokenizer of SentencePiece's kind: words, and all bytes as tokens."""
     folder = Path(shutil.copytree(dense_dir, tmp_path_factory.mktemp("fallback") / "tiny"))
     decoders = [
@@ -40,7 +40,7 @@ def fallback(dense_dir, tmp_path_factory):
     return Tokenizer(Bundle.open(folder))
 
 
-def by_bytes(ids):
+def by_bytes(ids) -> str:
     """The text of tokens: runs of bytes as UTF-8, in which each byte that is lost is U+FFFD."""
     text = ""
     for is_bytes, run in itertools.groupby(ids, lambda token: token < 256):

@@ -12,7 +12,7 @@ from tamiz.runtime.text.chat_template import ChatTemplate
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
-def render(template, messages=MESSAGES, **settings):
+def render(template, messages=MESSAGES, **settings) -> str:
     return ChatTemplate({"chat_template": template, **settings}).render(messages)
 
 
@@ -275,7 +275,7 @@ def test_one_process_renders_all_turns_and_an_ended_one_is_replaced() -> None:
     assert first.isdisjoint(_children())
 
 
-def _children():
+def _children() -> set[int]:
     """Processes that render templates."""
     own = psutil.Process().children()
     live = (child for child in own if child.status() != psutil.STATUS_ZOMBIE)

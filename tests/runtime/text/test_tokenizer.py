@@ -325,6 +325,6 @@ def _change(folder, name, change) -> None:
     (folder / name).write_text(json.dumps(content), "utf-8")
 
 
-def _repacked(folder):
+def _repacked(folder) -> Bundle:
     write_manifest(folder, "dense", Source("changed by a test"))
     return Bundle.open(folder)
