@@ -184,18 +184,20 @@ _OPTIONS = (
     click.option(
         "--repeat-penalty",
         type=Number(0, min_open=True),
-        help="Divisor of the logits of tokens that the text has, where they are positive; others"
-        " are multiplied by it. 1 for none.  [default: 1]",
+        help="Penalty of tokens that the text has: divides their positive logits and multiplies"
+        " their negative ones. 1 for none.  [default: 1]",
     ),
     click.option(
         "--frequency-penalty",
         type=Number(),
-        help="Taken from a token's logit for each time that the text has it.  [default: 0]",
+        help="Number that is subtracted from a token's logit for each time that the text has the"
+        " token.  [default: 0]",
     ),
     click.option(
         "--presence-penalty",
         type=Number(),
-        help="Taken from a token's logit if the text has it.  [default: 0]",
+        help="Number that is subtracted from a token's logit if the text has the token. "
+        " [default: 0]",
     ),
     click.option(
         "--repeat-last-n",
@@ -219,7 +221,8 @@ _OPTIONS = (
     click.option(
         "--ignore-eos",
         is_flag=True,
-        help="Never draw a token that ends an answer: answers have as many tokens as they may.",
+        help="Never draw a token that ends an answer: every answer is as long as --max-new-tokens"
+        " or the context allows.",
     ),
     click.option(
         "--stop",

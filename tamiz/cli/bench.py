@@ -85,8 +85,8 @@ class Lengths(click.ParamType):  # type: ignore[type-arg]  # generic in new vers
     type=click.Choice(MODES),
     default="off",
     show_default=True,
-    help="Decode DIR with guessed tokens, as in 'tamiz run'; the bundle of --against decodes by "
-    "steps. The text follows random tokens, so it repeats more or less than yours.",
+    help="Decode DIR with guessed tokens, as in 'tamiz run'; the bundle of --against decodes one "
+    "token per run. The prompt is random, so your text may repeat more or less than it.",
 )
 @click.option("--threads", type=Workers(), default=2, show_default=True, help="Number of threads.")
 @running_options

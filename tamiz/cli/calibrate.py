@@ -73,14 +73,14 @@ class WeightedText(click.ParamType):  # type: ignore[type-arg]  # generic in new
     type=click.IntRange(1),
     default=64,
     show_default=True,
-    help="Windows of 512 tokens read from each text, spread over it.",
+    help="Number of windows of 512 tokens that are read from each text, at even distances.",
 )
 @click.option(
     "--samples",
     type=click.IntRange(8, 16384),
     default=4096,
     show_default=True,
-    help="Input vectors kept per site. The language-model head keeps up to 8,192.",
+    help="Number of input vectors that are kept per site; the head keeps up to 8,192.",
 )
 @click.option(
     "--memory",
@@ -104,7 +104,7 @@ def command(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Record what the layers of a dense bundle read on a text.
+    """Record the inputs of the layers of a dense bundle on a text.
 
     DIR is the dense bundle. A build uses the recorded inputs to fit weights and to measure quality.
     An interrupted run continues when the command is repeated. With --merge and without --text the

@@ -39,14 +39,19 @@ _TITLE, _HEAD = "tamiz frontier", 4096
     help="Calibration file of 'tamiz calibrate'.  [default: text that the model generates]",
 )
 @click.option(
-    "--points", type=click.IntRange(2), default=16, show_default=True, help="Points to predict."
+    "--points",
+    type=click.IntRange(2),
+    default=16,
+    show_default=True,
+    help="Number of points to predict.",
 )
 @click.option(
     "--measure",
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="Points to build in a temporary folder and measure; they correct the predictions.",
+    help="Number of points that are built in a temporary folder and measured. They correct the "
+    "predictions of the others.",
 )
 @click.option(
     "--keep",
@@ -58,14 +63,15 @@ _TITLE, _HEAD = "tamiz frontier", 4096
     type=click.Choice(["speed", "size"]),
     default="size",
     show_default=True,
-    help="What each point has the most of, at its loss.",
+    help="Quantity to optimise at each loss: speed or size.",
 )
 @click.option(
     "--allow",
     metavar="NAMES",
     default="bits",
     show_default=True,
-    help="What is chosen from, as in 'tamiz build'.",
+    help="What a point chooses from, separated by commas: bits (weight formats), or names of "
+    "techniques.",
 )
 @click.pass_context
 def command(
@@ -83,7 +89,7 @@ def command(
     """Show size and speed against loss, before a build.
 
     DIR is a dense bundle. Each point is the best choice of formats, and of techniques that --allow
-    names, at one loss. Predicted losses are in units of measured ones.
+    names, at one loss. The measured points correct the predicted losses of the others.
     """
     from tamiz.building.build import build
     from tamiz.building.options import Options

@@ -25,12 +25,16 @@ from tamiz.files.errors import TamizError
     "--uds", type=click.Path(path_type=Path), help="Path of a Unix socket, in place of a port."
 )
 @click.option(
-    "--api-key", "keys", multiple=True, metavar="KEY", help="Key that requests must have."
+    "--api-key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="API key that requests must send; may be given several times. Default: none is needed.",
 )
 @click.option(
     "--api-key-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File with a key on each line.",
+    help="File with one API key per line.",
 )
 @click.option("--threads", type=Workers(), help="Threads per model.  [default: physical cores]")
 @click.option(
@@ -57,7 +61,7 @@ from tamiz.files.errors import TamizError
     type=click.IntRange(1, 256),
     default=16,
     show_default=True,
-    help="Answers that a model makes at once.",
+    help="Largest number of answers that a model computes at once; other requests wait.",
 )
 @click.option(
     "--max-queue",
