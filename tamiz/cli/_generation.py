@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from tamiz.cli._counts import Number, Workers
+from tamiz.cli._options import PATH, Number, threads
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import check_characters, read_text
 from tamiz.runtime.speculation.settings import MODES
@@ -139,7 +139,7 @@ _OPTIONS = (
     ),
     click.option(
         "--tools",
-        type=click.Path(path_type=Path),
+        type=PATH,
         help="JSON file with a list of tools that the model may call, for the chat template. Calls"
         " are printed, not executed.",
     ),
@@ -240,7 +240,7 @@ _OPTIONS = (
         " names, by default with all, and answers as the bundle does without them. 'auto' picks"
         " what pays and never changes the answer.",
     ),
-    click.option("--threads", type=Workers(), help="Number of threads.  [default: physical cores]"),
+    threads,
     click.option(
         "--allow-control-tokens",
         is_flag=True,

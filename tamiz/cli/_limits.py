@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from tamiz.cli._counts import Number
 from tamiz.cli._given import is_given, refuse_given
+from tamiz.cli._options import Number
 from tamiz.cli._techniques import plugins
 from tamiz.files.errors import TamizError, did_you_mean
 

@@ -1,13 +1,19 @@
-"""The numbers that an option accepts: finite ones, and numbers of threads or processes."""
+"""Options that several commands have, and what options accept: paths, numbers, threads."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import click
 
 from tamiz.system.cores import logical_cores
+
+#: Any path; one that is no folder; one that is no file.
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 
 #: Limit per core of the machine; more threads only wait for each other.
 _PER_CORE = 16
@@ -43,3 +49,12 @@ class Workers(click.IntRange):
                 ctx,
             )
         return number
+
+
+directory = click.argument("directory", metavar="DIR", type=PATH)
+new_bundle = click.option(
+    "-o", "--output", required=True, type=PATH, help="Folder of the new bundle."
+)
+threads = click.option(
+    "--threads", type=Workers(), help="Number of threads.  [default: physical cores]"
+)

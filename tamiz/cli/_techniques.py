@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tamiz.cli._options import FILE
 from tamiz.cli._settings import policy_keys, settings, write_techniques
 from tamiz.files.errors import TamizError, did_you_mean
 
@@ -23,7 +23,7 @@ _OFF = ("off", "none")
 
 policy = click.option(
     "--policy",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="JSON file that says which technique may act at which layer and tensor, with which "
     "settings. 'tamiz schema policy' prints its schema.",
 )

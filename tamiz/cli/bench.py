@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from tamiz.cli._counts import Workers
 from tamiz.cli._given import refuse_given
+from tamiz.cli._options import PATH, Workers, directory
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._running import Running, running_options
@@ -43,12 +43,8 @@ class Lengths(click.ParamType):  # type: ignore[type-arg]  # generic in new vers
 
 
 @click.command("bench")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--against",
-    type=click.Path(path_type=Path),
-    help="Bundle to compare DIR with; rounds of both alternate.",
-)
+@directory
+@click.option("--against", type=PATH, help="Bundle to compare DIR with; rounds of both alternate.")
 @click.option(
     "--context",
     "contexts",
@@ -64,21 +60,10 @@ class Lengths(click.ParamType):  # type: ignore[type-arg]  # generic in new vers
     help="Build the dense bundle DIR with each value, as in kwta.k=0.9,0.8. Plots speed over Δppl "
     "(relative increase in perplexity).",
 )
+@click.option("--text", type=PATH, help="With --sweep: UTF-8 text on which Δppl is measured.")
+@click.option("--output", "-o", type=PATH, help="With --sweep: new folder for bundles and plot.")
 @click.option(
-    "--text",
-    type=click.Path(path_type=Path),
-    help="With --sweep: UTF-8 text on which Δppl is measured.",
-)
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path),
-    help="With --sweep: new folder for bundles and plot.",
-)
-@click.option(
-    "--calibration",
-    type=click.Path(path_type=Path),
-    help="With --sweep: calibration file of 'tamiz calibrate'.",
+    "--calibration", type=PATH, help="With --sweep: calibration file of 'tamiz calibrate'."
 )
 @click.option(
     "--speculate",

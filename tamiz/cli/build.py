@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._counts import Workers
 from tamiz.cli._given import is_given, refuse_given
 from tamiz.cli._limits import goal, limits
+from tamiz.cli._options import FILE, Workers, new_bundle
 from tamiz.cli._output import alike, print_json, print_table, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import (
@@ -37,28 +37,18 @@ if TYPE_CHECKING:
 
 @click.command("build", cls=TechniqueCommand)
 @click.argument("source", metavar="SRC")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Folder of the new bundle.",
-)
-@click.option(
-    "--report-json",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to which the report is written as well.",
-)
+@new_bundle
+@click.option("--report-json", type=FILE, help="File to which the report is written as well.")
 @recipe
 @policy
 @click.option(
     "--calibration",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Calibration file of 'tamiz calibrate', used to fit weights and to measure quality.",
 )
 @click.option(
     "--imatrix",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Imatrix file of llama.cpp (GGUF or .dat). Its mean squared inputs replace those of the "
     "calibration; samples, and the text that measures quality, still come from a calibration.",
 )
@@ -98,13 +88,11 @@ if TYPE_CHECKING:
     "fall back to them. A policy overrides this option.",
 )
 @click.option(
-    "--from-report",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Repeat the decisions of this report of an earlier build.",
+    "--from-report", type=FILE, help="Repeat the decisions of this report of an earlier build."
 )
 @click.option(
     "--sample",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="NumPy .npz file with one valid input of SRC: an array for each input, by its name. The "
     "outputs of the built model on it must be those of SRC within rounding where nothing lossy was "
     "applied. By default the build makes up an input.",

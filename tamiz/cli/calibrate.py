@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._counts import Workers
 from tamiz.cli._given import refuse_given
+from tamiz.cli._options import FILE, PATH, directory, threads
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import plugins
@@ -43,13 +43,9 @@ class WeightedText(click.ParamType):  # type: ignore[type-arg]  # generic in new
 
 
 @click.command("calibrate")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@directory
 @click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Calibration file to write (.safetensors).",
+    "-o", "--output", required=True, type=FILE, help="Calibration file to write (.safetensors)."
 )
 @click.option(
     "--text",
@@ -65,7 +61,7 @@ class WeightedText(click.ParamType):  # type: ignore[type-arg]  # generic in new
     "--merge",
     "merged",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Calibration file of this model to add; may be given several times.",
 )
 @click.option(
@@ -89,7 +85,7 @@ class WeightedText(click.ParamType):  # type: ignore[type-arg]  # generic in new
     show_default=True,
     help="Limit of the kept input vectors, in MB; fewer are kept beyond it.",
 )
-@click.option("--threads", type=Workers(), help="Number of threads.  [default: physical cores]")
+@threads
 @click.option("--json", "as_json", is_flag=True, help="Print the measured counts as JSON.")
 @click.pass_context
 def command(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tamiz.cli._generation import Generation, generation_options, stdin
+from tamiz.cli._options import directory
 from tamiz.cli._output import print_answer
 from tamiz.cli._progress import status
 from tamiz.cli._running import Running, running_options
@@ -36,7 +37,7 @@ COMMANDS = {
 
 
 @click.command("chat")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@directory
 @generation_options
 @running_options
 @click.pass_context

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tamiz.cli._options import FOLDER
 from tamiz.cli._output import print_bars, print_json, print_table
 from tamiz.cli._progress import progress_bar, status
 from tamiz.cli._techniques import plugins
@@ -28,7 +29,7 @@ STEPS = ("export", "build", "measure", "answer a prompt")
 @click.option(
     "--dir",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     default="tamiz-demo",
     show_default=True,
     help="Folder of the bundles. Valid bundles of an earlier demo are used again.",

@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from tamiz.cli._options import PATH
 from tamiz.cli._output import fold, loss_text, print_json, print_table, size
 
 
 @click.command("diff")
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=PATH)
+@click.argument("b", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 @click.pass_context
 def command(ctx: click.Context, a: Path, b: Path, as_json: bool) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._counts import Workers
 from tamiz.cli._given import refuse_given
+from tamiz.cli._options import PATH, Workers, directory
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._running import Running, running_options
@@ -27,21 +27,15 @@ _WINDOWS, _TEXTS, _TEXT = 8, 256, 128
 
 
 @click.command("eval")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--text",
-    type=click.Path(path_type=Path),
-    help="UTF-8 text to score, cut into windows.",
-)
+@directory
+@click.option("--text", type=PATH, help="UTF-8 text to score, cut into windows.")
 @click.option(
     "--prompts",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="UTF-8 text with a prompt on each line, for greedy answers, in the chat template if DIR "
     "has one. Needs --against.",
 )
-@click.option(
-    "--against", type=click.Path(path_type=Path), help="Bundle to compare DIR with, such as dense."
-)
+@click.option("--against", type=PATH, help="Bundle to compare DIR with, such as dense.")
 @click.option(
     "--tokens",
     type=click.IntRange(1),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tamiz.cli._options import PATH
 from tamiz.cli._output import alike, fold, loss_text, print_json, print_table, size
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("explain")
-@click.argument("directory", metavar="BUNDLE", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="BUNDLE", type=PATH)
 @click.argument("site", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
 def command(directory: Path, site: str | None, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tamiz.cli._options import new_bundle
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import status
 from tamiz.cli._techniques import plugins
@@ -13,13 +14,7 @@ from tamiz.cli._techniques import plugins
 
 @click.command("export")
 @click.argument("source", metavar="SRC")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Folder of the new bundle.",
-)
+@new_bundle
 @click.option(
     "--dtype",
     type=click.Choice(["stored", "float32"]),

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tamiz.cli._limits import allowed
+from tamiz.cli._options import FILE, FOLDER, PATH
 from tamiz.cli._output import bar, print_table
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import plugins
@@ -20,22 +21,12 @@ _TITLE, _HEAD = "tamiz frontier", 4096
 
 
 @click.command("frontier")
-@click.argument("source", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="JSON file to write.",
-)
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="SVG or PNG file to draw; needs matplotlib.",
-)
+@click.argument("source", metavar="DIR", type=PATH)
+@click.option("-o", "--output", required=True, type=FILE, help="JSON file to write.")
+@click.option("--plot", type=FILE, help="SVG or PNG file to draw; needs matplotlib.")
 @click.option(
     "--calibration",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Calibration file of 'tamiz calibrate'.  [default: text that the model generates]",
 )
 @click.option(
@@ -55,7 +46,7 @@ _TITLE, _HEAD = "tamiz frontier", 4096
 )
 @click.option(
     "--keep",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="New folder that keeps the bundles of the measured points, named by size.",
 )
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tamiz.cli._options import directory
 from tamiz.cli._output import fold, print_json, print_table, size
 from tamiz.cli._techniques import plugins
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@directory
 @click.option("--json", "as_json", is_flag=True, help="Print sites, operators and notes as JSON.")
 @click.pass_context
 def command(ctx: click.Context, directory: Path, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tamiz.cli._options import directory
 from tamiz.cli._output import fold, print_json, print_table, size
 from tamiz.cli._techniques import (
     TechniqueCommand,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @click.command("plan", cls=TechniqueCommand)
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@directory
 @recipe
 @policy
 @click.option(

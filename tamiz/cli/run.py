@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tamiz.cli._generation import Generation, generation_options, stdin
+from tamiz.cli._options import directory
 from tamiz.cli._output import print_answer, print_json
 from tamiz.cli._running import Running, running_options
 from tamiz.cli._switches import GainsOutput
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("run")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@directory
 @click.argument("prompt", required=False)
 @click.option("--prompt", "prompt_option", metavar="TEXT", help="Same as PROMPT.")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from tamiz.cli._counts import Workers
+from tamiz.cli._options import FILE, FOLDER, PATH, Workers
 from tamiz.files.errors import TamizError
 
 
@@ -21,9 +21,7 @@ from tamiz.files.errors import TamizError
     show_default=True,
     help="Port to listen on; 0 takes a free one.",
 )
-@click.option(
-    "--uds", type=click.Path(path_type=Path), help="Path of a Unix socket, in place of a port."
-)
+@click.option("--uds", type=PATH, help="Path of a Unix socket, in place of a port.")
 @click.option(
     "--api-key",
     "keys",
@@ -31,11 +29,7 @@ from tamiz.files.errors import TamizError
     metavar="KEY",
     help="API key that requests must send; may be given several times. Default: none is needed.",
 )
-@click.option(
-    "--api-key-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File with one API key per line.",
-)
+@click.option("--api-key-file", type=FILE, help="File with one API key per line.")
 @click.option("--threads", type=Workers(), help="Threads per model.  [default: physical cores]")
 @click.option(
     "--context",
@@ -46,7 +40,7 @@ from tamiz.files.errors import TamizError
 )
 @click.option(
     "--cache-dir",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="Folder that keeps prefixes for the next start. Default: they are kept in memory only.",
 )
 @click.option(
