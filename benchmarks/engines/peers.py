@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import record
-from tamiz.cli.bench import Lengths
+from tamiz.cli.bench import lengths
 from tamiz.evaluation import bench
 from tamiz.files.bundle import Source, write_manifest
 from tamiz.files.errors import TamizError
@@ -42,7 +42,7 @@ PEERS = {"llama.cpp": "llama-cpp-python", "genai": "onnxruntime-genai"}
 @click.option("--genai", type=click.Path(exists=True, path_type=Path), help="Its model folder.")
 @click.option("--dense", type=click.Path(exists=True, path_type=Path), help="For ort-int4.")
 @click.option("--python", "pythons", multiple=True, metavar="PEER=PATH", help="Interpreter of it.")
-@click.option("--context", "contexts", type=Lengths(), default="128,2000,8000", show_default=True)
+@click.option("--context", "contexts", type=lengths, default="128,2000,8000", show_default=True)
 @click.option("--threads", default=2, show_default=True)
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
 def main(

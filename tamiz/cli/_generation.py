@@ -90,40 +90,27 @@ class Generation:
         return replace(base, **{**self.samplers, "logit_bias": bias})
 
 
-class Assignment(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+def _assignment(given: str) -> tuple[str, Any]:
     """``NAME=VALUE``, the value as JSON if it is JSON, and else as text."""
-
-    name = "assignment"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Any]:
-        """Parses the assignment."""
-        name, equals, text = str(value).partition("=")
-        if not equals or not name.isidentifier():
-            self.fail(f"{value!r} is no NAME=VALUE such as enable_thinking=false", param, ctx)
-        try:
-            return name, json.loads(text)
-        except (ValueError, RecursionError):
-            return name, text
+    name, equals, text = given.partition("=")
+    if not equals or not name.isidentifier():
+        raise click.BadParameter(f"{given!r} is no NAME=VALUE such as enable_thinking=false")
+    try:
+        return name, json.loads(text)
+    except (ValueError, RecursionError):
+        return name, text
 
 
-class LogitBias(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+def _logit_bias(given: str) -> tuple[int, float]:
     """A token's id and what is added to its logit: ``15043+1``, ``15043-inf``, ``15043=2.5``."""
-
-    name = "bias"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, float]:
-        """Parses the bias."""
-        parts = re.fullmatch(r"(\d{1,18})=?([+-]?(?:inf|[\d.]+(?:e[+-]?\d+)?))", str(value))
-        try:
-            if parts is None or value[len(parts[1])] not in "=+-":
-                raise ValueError
-            return int(parts[1]), float(parts[2])
-        except ValueError:
-            self.fail(f"{value!r} is no bias of a token such as 15043+1 or 15043-inf", param, ctx)
+    parts = re.fullmatch(r"(\d{1,18})=?([+-]?(?:inf|[\d.]+(?:e[+-]?\d+)?))", given)
+    try:
+        if parts is None or given[len(parts[1])] not in "=+-":
+            raise ValueError
+        return int(parts[1]), float(parts[2])
+    except ValueError:
+        message = f"{given!r} is no bias of a token such as 15043+1 or 15043-inf"
+        raise click.BadParameter(message) from None
 
 
 _OPTIONS = (
@@ -131,7 +118,7 @@ _OPTIONS = (
     click.option(
         "--template-var",
         "template_vars",
-        type=Assignment(),
+        type=_assignment,
         multiple=True,
         metavar="NAME=VALUE",
         help="Variable of the chat template, as in enable_thinking=false; may be given several"
@@ -207,7 +194,7 @@ _OPTIONS = (
     ),
     click.option(
         "--logit-bias",
-        type=LogitBias(),
+        type=_logit_bias,
         multiple=True,
         metavar="ID±BIAS",
         help="Add BIAS to the logit of the token with this id, as in 15043+1; 15043-inf is never"

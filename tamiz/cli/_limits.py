@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from tamiz.cli._given import is_given, refuse_given
-from tamiz.cli._options import Number
+from tamiz.cli._options import Number, is_given, refuse_given
 from tamiz.cli._techniques import plugins
 from tamiz.files.errors import TamizError, did_you_mean
 

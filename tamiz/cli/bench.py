@@ -7,12 +7,10 @@ from typing import Any
 
 import click
 
-from tamiz.cli._given import refuse_given
-from tamiz.cli._options import PATH, Workers, directory
+from tamiz.cli._options import PATH, Workers, directory, refuse_given
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
-from tamiz.cli._running import Running, running_options
-from tamiz.cli._switches import switched_off_line
+from tamiz.cli._running import Running, running_options, switched_off_line
 from tamiz.cli._techniques import plugins
 from tamiz.files.bundle import Bundle
 from tamiz.runtime.speculation.settings import MODES
@@ -27,19 +25,16 @@ _SPEEDS = {
 }
 
 
-class Lengths(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """Numbers of tokens, ``128,2000,8000``."""
+def lengths(text: str) -> tuple[int, ...]:
+    """Numbers of tokens, ``128,2000,8000``.
 
-    name = "lengths"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Parses the list."""
-        parts = str(value).split(",")
-        if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
-            self.fail(f"{value!r} is not a list of whole numbers ≥ 1 such as 128,2000", param, ctx)
-        return tuple(int(part) for part in parts)
+    Raises:
+        BadParameter: The text is another one.
+    """
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"{text!r} is not a list of whole numbers ≥ 1 such as 128,2000")
+    return tuple(int(part) for part in parts)
 
 
 @click.command("bench")
@@ -48,7 +43,7 @@ class Lengths(click.ParamType):  # type: ignore[type-arg]  # generic in new vers
 @click.option(
     "--context",
     "contexts",
-    type=Lengths(),
+    type=lengths,
     metavar="N,…",
     help="Context lengths, in tokens, at which decode and prefill are measured; of an encoder, "
     "tokens of a text. A prefill of 512 tokens is always measured. --sweep takes one length.  "

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._given import is_given, refuse_given
 from tamiz.cli._limits import goal, limits
-from tamiz.cli._options import FILE, Workers, new_bundle
+from tamiz.cli._options import FILE, Workers, is_given, new_bundle, refuse_given
 from tamiz.cli._output import alike, print_json, print_table, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import (

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from tamiz.cli._given import refuse_given
-from tamiz.cli._options import FILE, PATH, directory, threads
+from tamiz.cli._options import FILE, PATH, directory, refuse_given, threads
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import plugins
@@ -19,27 +18,20 @@ if TYPE_CHECKING:
     from tamiz.calibration.file import Calibration
 
 
-class WeightedText(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+def _weighted_text(given: str) -> Text:
     """A path, or a path and ``=`` and a number above 0; a file of that whole name comes first."""
+    from tamiz.calibration.calibrate import Text
 
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Text:
-        """The text and its weight."""
-        from tamiz.calibration.calibrate import Text
-
-        path, sign, number = str(value).rpartition("=")
-        if not sign or not path or Path(value).exists():
-            return Text(Path(value))
-        try:
-            weight = float(number)
-        except ValueError:
-            weight = math.nan
-        if not 0 < weight < math.inf:
-            self.fail(
-                f"{value}: found the weight {number!r}, expected a number above 0", param, ctx
-            )
-        return Text(Path(path), weight)
+    path, sign, number = given.rpartition("=")
+    if not sign or not path or Path(given).exists():
+        return Text(Path(given))
+    try:
+        weight = float(number)
+    except ValueError:
+        weight = math.nan
+    if not 0 < weight < math.inf:
+        raise click.BadParameter(f"{given}: found the weight {number!r}, expected a number above 0")
+    return Text(Path(path), weight)
 
 
 @click.command("calibrate")
@@ -51,7 +43,7 @@ class WeightedText(click.ParamType):  # type: ignore[type-arg]  # generic in new
     "--text",
     "texts",
     multiple=True,
-    type=WeightedText(),
+    type=_weighted_text,
     metavar="PATH[=WEIGHT]",
     help="UTF-8 text to read; may be given several times. Tokens of a text with weight 2 count "
     "twice as much in means, and are kept twice as often, as those of a text with weight 1, the "

@@ -17,8 +17,7 @@ from tamiz.cli._generation import Generation, generation_options, stdin
 from tamiz.cli._options import directory
 from tamiz.cli._output import print_answer
 from tamiz.cli._progress import status
-from tamiz.cli._running import Running, running_options
-from tamiz.cli._switches import GainsOutput
+from tamiz.cli._running import GainsOutput, Running, running_options
 from tamiz.files.errors import TamizError, did_you_mean, naming, printable
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._given import refuse_given
-from tamiz.cli._options import PATH, Workers, directory
+from tamiz.cli._options import PATH, Workers, directory, refuse_given
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._running import Running, running_options

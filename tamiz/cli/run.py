@@ -12,8 +12,7 @@ import click
 from tamiz.cli._generation import Generation, generation_options, stdin
 from tamiz.cli._options import directory
 from tamiz.cli._output import print_answer, print_json
-from tamiz.cli._running import Running, running_options
-from tamiz.cli._switches import GainsOutput
+from tamiz.cli._running import GainsOutput, Running, running_options
 
 if TYPE_CHECKING:
     from tamiz.runtime.text.stream import Speed
