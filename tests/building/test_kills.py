@@ -17,6 +17,7 @@ import pytest
 
 from kit.command_line import ok, refused
 from kit.folders import TIMED, contents
+from kit.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +64,7 @@ def test_a_build_that_is_ended_is_resumed(tiny_dense: Path, tmp_path: Path, numb
         if out.exists():  # whole or not at all
             assert contents(out, TIMED) == contents(tmp_path / "whole", TIMED)
             shutil.rmtree(out)
-        _, alive = psutil.wait_procs(workers, timeout=30)
+        _, alive = psutil.wait_procs(workers, timeout=PATIENCE)
         assert not alive
         assert {path.name for path in tmp_path.iterdir()} <= {"tiny-dense", "whole", ".out.work"}
     resumed = start(tiny_dense, out)

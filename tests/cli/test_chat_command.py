@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE = 60.0  # seconds until a screen that does not change is a failure
+from kit.patience import PATIENCE
+
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[()=>].?)|[\r\x08]")
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"
 UP, CTRL_C, CTRL_D = "\x1b[A", "\x03", "\x04"

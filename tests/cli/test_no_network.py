@@ -90,6 +90,7 @@ def test_the_recorder_notes_what_is_looked_up(recorder: Path, tmp_path: Path) ->
     assert noted(recorder, tmp_path, program) == ["example.org"]
 
 
+@pytest.mark.slow
 def test_commands_and_their_children_make_no_connection(
     recorder: Path, dense_dir: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kit.command_line import ok
+from kit.patience import PATIENCE
 from kit.programs import post, running
 
 pytestmark = pytest.mark.slow
@@ -63,7 +64,7 @@ def test_it_refuses_in_one_sentence(url: str, request_: bytes, message: str) -> 
 
 
 def test_a_long_request_is_not_read(url: str) -> None:
-    client = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    client = http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE)
     client.putrequest("POST", "/generate")
     client.putheader("Content-Length", str(1 << 40))
     client.endheaders()
@@ -74,6 +75,6 @@ def test_a_long_request_is_not_read(url: str) -> None:
 
 
 def test_health_and_other_paths(url: str) -> None:
-    with urllib.request.urlopen(f"{url}/health", timeout=60) as answer:
+    with urllib.request.urlopen(f"{url}/health", timeout=PATIENCE) as answer:
         assert json.load(answer) == {"status": "ok"}
     assert post(f"{url}/other", b"{}")[0] == 404

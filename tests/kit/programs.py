@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kit.patience import PATIENCE
 from kit.rooms import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -40,7 +41,7 @@ def post(url: str, content: bytes) -> tuple[int, dict[str, Any]]:
     """The status and the JSON that answer a request."""
     request = urllib.request.Request(url, content, {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)

@@ -12,6 +12,7 @@ import pytest
 
 from kit.folders import contents
 from kit.noisy import noisy, rewrite_steps
+from kit.patience import PATIENCE
 from tamiz.api.technique import Technique
 from tamiz.building.build import build
 from tamiz.building.options import Options
@@ -226,7 +227,7 @@ def test_a_killed_build_is_resumed(tiny_dense: Path) -> None:
             target=slow, args=(tiny_dense, True), daemon=True
         )
         process.start()
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + PATIENCE
         while not moment() and time.monotonic() < limit:
             time.sleep(0.005)
         assert process.pid is not None
@@ -302,12 +303,12 @@ def test_two_builds_of_one_folder_are_refused(tiny_dense: Path) -> None:
     )
     process.start()
     work = tiny_dense.parent / ".out.work"
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + PATIENCE
     while not list(work.glob("fits/*.safetensors")) and time.monotonic() < limit:
         time.sleep(0.005)
     with pytest.raises(TamizError, match="another build is writing it"):
         run(tiny_dense, {"noise": 0.01})
-    process.join(60)
+    process.join(PATIENCE)
     assert process.exitcode == 0
     assert Bundle.open(tiny_dense.parent / "out").manifest.kind == "built"
     run(tiny_dense, {"noise": 0.01})  # one after the other is fine
