@@ -22,7 +22,8 @@ import click
 import numpy as np
 
 from benchmarks.common import record
-from tamiz.runtime.batching.batch import Batch, Member
+from tamiz.runtime.batching.batch import Batch
+from tamiz.runtime.batching.member import Member
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.text.tokenizer import Tokenizer

@@ -144,7 +144,7 @@ def attention_op(*inputs: Array | None, **attributes: Any) -> list[Array]:
     sequences = given.pop("sequences", None)
     if sequences is None or not len(sequences):
         return attention(**given, **attributes)  # type: ignore[arg-type]
-    for name in ("attention_mask", "past_sketch", "past_event"):
+    for name in ("attention_mask", "past_event"):
         given.pop(name, None)
     return paged_attention(**given, sequences=sequences, **attributes)  # type: ignore[arg-type]
 
@@ -157,6 +157,7 @@ def paged_attention(
     past_value: Array,
     position_ids: Array,
     inverse_frequency: Array | None = None,
+    past_sketch: Array | None = None,
     *,
     sequences: Array,
     **given: Any,
@@ -168,14 +169,18 @@ def paged_attention(
         past_key, past_value: [1, kv_heads, pages * PAGE, words of a row].
         position_ids: [1, tokens].
         inverse_frequency: As `attention` takes it.
-        sequences: int64 [segments, 2 + pages]: keys before, tokens, and the pages of the keys.
+        past_sketch: [1, kv_heads, pages * PAGE, words].
+        sequences: int64 [segments, 2 + pages]: keys before, tokens, and the pages of the keys. -1
+            tokens are one, which is a decode step; others attend to all keys.
         **given: Attributes of the op, key_mean and key_scale.
 
     Returns:
-        [y, present_key, present_value].
+        [y, present_key, present_value] and, with past_sketch, present_sketch.
     """
-    presents, y, begin = [past_key.copy(), past_value.copy()], np.zeros(q.shape), 0
-    for past, tokens, *pages in sequences.tolist():
+    pasts = [past for past in (past_key, past_value, past_sketch) if past is not None]
+    presents, y, begin = [past.copy() for past in pasts], np.zeros(q.shape), 0
+    for past, counted, *pages in sequences.tolist():
+        tokens, choice = abs(counted), {} if counted < 0 else {"density": 0.0}
         part = slice(begin, begin + tokens)
         key = np.arange(past + tokens)
         rows = np.array(pages)[key // PAGE] * PAGE + key % PAGE
@@ -183,7 +188,7 @@ def paged_attention(
         mask = np.ones((1, len(rows)), np.int64)
         found = attention(
             q[:, part], k[:, part], v[:, part], own[0], own[1], mask, position_ids[:, part],
-            inverse_frequency, **given,
+            inverse_frequency, *own[2:], **{**given, **choice},
         )  # fmt: skip
         y[:, part] = found[0]
         for present, cache in zip(presents, found[1:], strict=True):

@@ -14,7 +14,9 @@ from tamiz.files.errors import TamizError
 from tamiz.inference.completion_stream import CompletionStream
 from tamiz.inference.results import Completion, Usage
 from tamiz.inference.settings import GenerationSettings
-from tamiz.runtime.batching.batch import Batch, Member, check_batchable
+from tamiz.runtime.batching.batch import Batch
+from tamiz.runtime.batching.batchable import check_batchable
+from tamiz.runtime.batching.member import Member
 from tamiz.runtime.logprobs import TokenLogprob, token_logprob
 from tamiz.runtime.speculation.settings import Speculation
 from tamiz.runtime.speculation.statistics import SpeculationStatistics

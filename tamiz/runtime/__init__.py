@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tamiz.runtime.batching.batch import Batch, Member
+    from tamiz.runtime.batching.batch import Batch
+    from tamiz.runtime.batching.member import Member
     from tamiz.runtime.model import Model
     from tamiz.runtime.sampling import Sampling
     from tamiz.runtime.sequence import Sequence
@@ -35,7 +36,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "batching.batch": ("Batch", "Member"),
+    "batching.batch": ("Batch",),
+    "batching.member": ("Member",),
     "model": ("Model",),
     "sampling": ("Sampling",),
     "sequence": ("Sequence",),

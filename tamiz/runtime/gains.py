@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 
-from tamiz.runtime.sequence import CHUNK, Logits, Sequence
+from tamiz.runtime.sequence import Logits, Sequence
 
 #: Rounds of a measurement; a round times each choice of techniques once.
 ROUNDS = 7
@@ -111,8 +111,8 @@ class Gains:
         self.off = frozenset(name for name, gain in self.measured.items() if gain.slower)
         sequence.switch_off({*fixed, *self.off})
         changed = self.off ^ before
-        # The last chunk of the prompt was a step where it had one token.
-        if changed - self._step_techniques or (changed and unread % CHUNK == 1):
+        # A prompt of which one token was unread was read by a step.
+        if changed - self._step_techniques or (changed and unread == 1):
             sequence.truncate(0)
             logits = sequence.read(text)
         return logits

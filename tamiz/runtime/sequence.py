@@ -89,8 +89,11 @@ class Sequence(ABC):
         """
         check_tokens(ids, self._decoder.vocabulary)
         self._reserve(len(ids))
-        for start in range(0, len(ids), CHUNK):
-            part = ids[start : start + CHUNK]
+        start = 0
+        while start < len(ids):
+            # A last part of one token would be a decode step, not a part of the prompt.
+            end = start + CHUNK + (start + CHUNK + 1 == len(ids))
+            part, start = ids[start:end], end
             logits = self._run(np.array([part], np.int64), every=False)
             self.tokens += part
         last: Logits = logits[-1]

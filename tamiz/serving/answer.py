@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.runtime.batching.batch import Member
+from tamiz.runtime.batching.member import Member
 from tamiz.runtime.logprobs import TokenLogprob, token_logprob
 from tamiz.runtime.model import Model
 from tamiz.runtime.speculation.lookup import Lookup

@@ -15,7 +15,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from tamiz.files.errors import TamizError
-from tamiz.runtime.batching.batch import Batch, Member
+from tamiz.runtime.batching.batch import Batch
+from tamiz.runtime.batching.member import Member
 from tamiz.runtime.batching.page_files import FilesOfPages
 from tamiz.runtime.batching.pages import PAGE
 from tamiz.runtime.model import Model
@@ -233,8 +234,8 @@ class Engine:
                 return
             self._waiting.popleft()
             room = min(answer.room, self._most)
-            scope = answer.job.scope
-            member = self._batch.add(answer.text, room, reserve=False, scope=scope)
+            scope, answered = answer.job.scope, len(answer.tokens)
+            member = self._batch.add(answer.text, room, False, scope, answered)
             if answer.cached is None:
                 answer.cached = member.cached
             answer.member = member

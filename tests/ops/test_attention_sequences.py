@@ -232,9 +232,97 @@ def test_more_than_one_row_of_the_batch_is_refused() -> None:
         tamiz_ops.run("Attention", [*inputs, *table], out=[True, *double[3:]], **batch.attributes)
 
 
-def test_sketches_are_refused() -> None:
-    batch = Batch([(0, 4)])
+CHOICES: list[dict[str, Any]] = [
+    {},
+    {"ternary": 1, "epsilon": 0.5, "keep_fraction": 0.3},
+    {"ternary": 1, "query_bits": 2},
+    {"cache_bits": 8},
+    {"window": 90, "sinks": 2},
+]
+
+
+class Steps(Batch):
+    """A call whose segments of one token are decode steps, which choose keys by sketches."""
+
+    def __init__(self, segments: list[tuple[int, int]], **choice: Any) -> None:
+        super().__init__(segments, dim=64, keep=12, recent=8, **choice)
+        self.sequences[:, 1][self.sequences[:, 1] == 1] = -1
+        words = 2 * (1 + choice.get("ternary", 0)) + 1
+        self.pools.append(np.full((1, self.kv_heads, PAGES * PAGE, words), np.nan, np.float32))
+        for (past, _), rows, own in zip(segments, self.rows(), self.pasts, strict=True):
+            bits = self.rng.integers(0, 2**32, (1, self.kv_heads, past, words), np.uint32)
+            sketch = bits.view(np.float32)
+            sketch[..., -1] = self.rng.uniform(0.5, 2, sketch.shape[:-1])
+            own.append(sketch)
+            self.pools[2][:, :, rows[:past]] = sketch
+
+    def rows(self) -> list[np.ndarray]:
+        whole = self.sequences
+        try:
+            self.sequences = np.concatenate(
+                [whole[:, :1], abs(whole[:, 1:2]), whole[:, 2:]], axis=1
+            )
+            return super().rows()
+        finally:
+            self.sequences = whole
+
+    def inputs(self, pools: list[np.ndarray]) -> list[np.ndarray | None]:
+        found = super().inputs(pools[:2])
+        found[8] = pools[2]
+        return found
+
+    def alone(self, isa: str | None) -> list[tuple[np.ndarray, list[np.ndarray]]]:
+        found, begin = [], 0
+        for (past, count), own in zip(self.segments, self.pasts, strict=True):
+            part = slice(begin, begin + count)
+            new = [np.ascontiguousarray(x[:, part]) for x in (self.q, self.k, self.v)]
+            mask = np.ones((1, past + count), np.int64)
+            positions = np.ascontiguousarray(self.positions[:, part])
+            table: list[Any] = [mask, positions, self.frequencies, own[2], *self.others()[1:]]
+            y, *caches = tamiz_ops.run(
+                "Attention", [*new, *own[:2], *table], out=[True] * 4, isa=isa, **self.attributes
+            )
+            found.append((y, caches))
+            begin += count
+        return found
+
+
+MIXED = [(300, 1), (70, 1), (0, 40), (500, 1), (130, 6), (9, 1)]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("segments", [MIXED, [(300, 1), (1100, 1)]])
+def test_decode_steps_choose_the_keys_that_they_choose_alone(
+    segments: list[tuple[int, int]], choice: dict[str, Any], isa: str
+) -> None:
+    Steps(segments, **choice).check(isa, threads=2)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("choice", CHOICES[:3])
+def test_the_reference_of_decode_steps(choice: dict[str, Any], isa: str) -> None:
+    batch = Steps(MIXED, **choice)
+    expected = reference.run("Attention", batch.inputs(batch.pools), **batch.attributes)
+    y, *_ = batch.run(isa, threads=2)
+    np.testing.assert_allclose(y, expected[0], rtol=0, atol=TOLERANCE)
+
+
+def test_one_token_that_is_no_decode_step_attends_to_all_keys() -> None:
+    steps, prompts = Steps([(300, 1)]), Steps([(300, 1)])
+    prompts.sequences[:, 1] = 1
+    plain = Batch([(300, 1)], dim=64)
+    plain.q, plain.k, plain.v = prompts.q, prompts.k, prompts.v
+    plain.sequences, plain.pools = prompts.sequences, prompts.pools[:2]
+    np.testing.assert_array_equal(prompts.run()[0], plain.run()[0])
+    assert (steps.run()[0] != prompts.run()[0]).any()
+
+
+def test_a_state_of_fixed_size_is_refused() -> None:
+    batch = Steps([(0, 4)])
     inputs = batch.inputs(batch.pools)
-    inputs[8] = np.zeros((1, 2, PAGES * PAGE, 2), np.float32)
-    with pytest.raises(ValueError, match="past_sketch is given, expected none for sequences"):
-        tamiz_ops.run("Attention", inputs, out=[True, *batch.pools, inputs[8]], **batch.attributes)
+    inputs[8] = np.zeros((1, 2, PAGES * PAGE, 9), np.float32)
+    inputs[10] = np.zeros((1, 2 + 6 * 64), np.float32)
+    out: list[Any] = [True, *batch.pools[:2], inputs[8], True]
+    with pytest.raises(ValueError, match="past_event is given, expected none for sequences"):
+        tamiz_ops.run("Attention", inputs, out=out, **batch.attributes)

@@ -27,11 +27,12 @@ def test_a_caller_that_does_not_give_it_gets_the_same_bits(case: str) -> None:
     assert largest_error(session(before), session(after), case) == 0.0
 
 
-def test_nothing_changes_where_keys_are_sketched() -> None:
+def test_attention_that_sketches_keys_gets_it_as_well() -> None:
     model = decoder()
     run_passes(model)
     add_sketch(model, attentions(model)[1], 1)
-    assert not TakeSequences()(model).modified
+    assert TakeSequences()(model).modified
+    assert all(input_of(node, "sequences") is not None for node in attentions(model))
 
 
 def test_nothing_changes_where_the_graph_counts_positions() -> None:

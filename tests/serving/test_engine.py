@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kit.equal_runs import MODELS, build_model
 from tamiz.files.errors import TamizError
+from tamiz.plugins import Plugins
 from tamiz.runtime.batching.page_files import FilesOfPages
 from tamiz.runtime.logprobs import TokenLogprob
 from tamiz.runtime.model import Model
@@ -140,6 +142,21 @@ def test_short_memory_makes_answers_wait_but_does_not_change_them(make: Make, mo
         assert [t.token for t in tokens] == list(model.generate(prompt, DRAWN, 150))
         assert isinstance(end, End)
     assert engine.load.preempted > 0
+
+
+def test_steps_that_choose_keys_are_the_same_after_waiting(
+    plugins: Plugins, tmp_path: Path
+) -> None:
+    kind, _, write = MODELS["q4_1"]
+    chosen = {"state-pack": {"keep": 20, "recent": 9}, "head-shortlist": {"dims": 8, "keep": 32}}
+    model = Model.load(build_model(tmp_path, kind, chosen, write, plugins), 2)
+    engine = Engine(model, Tokenizer(model.bundle), Limits(384))
+    waiting = [submit(engine, prompt, DRAWN, 150) for prompt in PROMPTS]
+    for prompt, one in zip(PROMPTS, waiting, strict=True):
+        tokens, _, _ = one.result()
+        assert [t.token for t in tokens] == list(model.generate(prompt, DRAWN, 150))
+    assert engine.load.preempted > 0
+    engine.close()
 
 
 def test_a_cancelled_job_leaves_its_pages(make: Make) -> None:

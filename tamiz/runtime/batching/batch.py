@@ -10,18 +10,20 @@ bit; so pages that were read once serve every sequence that begins with the same
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from collections.abc import Sequence as Ids
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.files.bundle import MANIFEST, MODEL
+from tamiz.files.bundle import MODEL
 from tamiz.files.errors import TamizError
-from tamiz.interface.states import KEY_VALUES, SEQUENCES, State, stacked
+from tamiz.interface.states import SEQUENCES
 from tamiz.interface.switches import switch_input
 from tamiz.runtime import large_pages
+from tamiz.runtime.batching.batchable import acting_in_steps, check_batchable, is_cache
+from tamiz.runtime.batching.member import Member
 from tamiz.runtime.batching.pace import Pace
 from tamiz.runtime.batching.page_files import FilesOfPages, PageFiles
 from tamiz.runtime.batching.pages import PAGE, Pages, pages_of
@@ -31,74 +33,8 @@ from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampler, Sampling
 from tamiz.runtime.sequence import CHUNK, Logits, check_tokens
 
-
-class Member:
-    """One sequence of a batch.
-
-    Attributes:
-        tokens: What has been read so far.
-        unread: What the next runs read.
-        drafts: Tokens that may follow the unread ones; the run that reads the last unread token
-            reads them as well, so that `accept` can keep those that prove right.
-        room: Tokens that it can have.
-        cached: Tokens of the prompt that an earlier sequence had read.
-        rows: Logits ``[1 + drafts, V]`` after the last token and after each draft, until the batch
-            runs again; None while tokens are unread.
-    """
-
-    def __init__(
-        self, prompt: Ids[int], room: int, pages: list[int], vocabulary: int, cached: int = 0
-    ) -> None:
-        """Use `Batch.add`."""
-        self.tokens = list(prompt[:cached])
-        self.unread = list(prompt[cached:])
-        self.drafts: list[int] = []
-        self.room = room
-        self.cached = cached
-        self.rows: Logits | None = None
-        self.pages = pages
-        self.kept = cached // PAGE
-        self.scope = b""
-        self._vocabulary = vocabulary
-
-    @property
-    def logits(self) -> Logits | None:
-        """``[V]`` of the token that follows all that were read; None while tokens are unread."""
-        return None if self.rows is None else self.rows[-1]
-
-    def append(self, token: int) -> None:
-        """Adds a token for the next run to read.
-
-        Raises:
-            TamizError: The model does not know the token, or the sequence has no room for it.
-        """
-        check_tokens((token,), self._vocabulary)
-        if len(self.tokens) + len(self.unread) >= self.room:
-            raise TamizError(
-                f"the sequence has {self.room} tokens, which is all that it was added with room"
-                " for; try more room in Batch.add"
-            )
-        self.unread.append(token)
-        self.rows, self.drafts = None, []
-
-    def propose(self, drafts: Ids[int]) -> None:
-        """Lets the run that reads the last unread token verify guesses of those that follow it.
-
-        Args:
-            drafts: Token ids; those that the sequence has no room for are left out.
-
-        Raises:
-            TamizError: The model does not know one of them.
-        """
-        check_tokens(drafts, self._vocabulary)
-        self.drafts = list(drafts[: self.room - len(self.tokens) - len(self.unread)])
-
-    def accept(self, drafts: int) -> None:
-        """Keeps so many drafts of the last run, and forgets those behind them."""
-        if self.rows is None:
-            raise TamizError("the sequence has unread tokens, so no draft was verified")
-        del self.tokens[len(self.tokens) - len(self.rows) + 1 + drafts :]
-        self.rows = self.rows[: 1 + drafts]
+#: Decode steps that choose keys of which a run reads so many at most where they are known.
+_STEPS = 32
 
 
 class Batch:
@@ -147,7 +83,10 @@ class Batch:
             self._files = PageFiles(model, self._cache, files.folder, files.most_bytes)
         self._prefixes = PrefixCache(self._pages, self._files)
         self._keeps = prefixes
+        # Keys and values of a decode step then differ from those of a prompt.
+        self._chooses = bool(acting_in_steps(model)) and not all(map(is_cache, model.states))
         self._pace = Pace(slowdown)
+        self._turn = 0  # the sequence whose prompt is read first
         self._binding = model.session.io_binding()
         for state, buffer in zip(model.states, self._cache, strict=True):
             bind(self._binding.bind_input, state.past, buffer)
@@ -167,7 +106,14 @@ class Batch:
         ends = ((len(m.tokens) + len(m.unread) + len(m.drafts), m) for m in self.members)
         return sum(max(0, pages_of(end) - len(m.pages)) for end, m in ends) * PAGE - self.free
 
-    def add(self, prompt: Ids[int], room: int, reserve: bool = True, scope: bytes = b"") -> Member:
+    def add(
+        self,
+        prompt: Ids[int],
+        room: int,
+        reserve: bool = True,
+        scope: bytes = b"",
+        answered: int = 0,
+    ) -> Member:
         """Adds a sequence; the next runs read its prompt.
 
         Args:
@@ -177,6 +123,8 @@ class Batch:
                 end. Without it they are taken as it grows: before each run, `lacking` must not be
                 above 0.
             scope: Pages are shared only among sequences of one scope.
+            answered: Last tokens of `prompt` that were answered before, in a sequence that was
+                removed: they are read as the decode steps that they were.
 
         Raises:
             TamizError: The prompt is empty, does not fit, or has a token that the model does not
@@ -194,7 +142,9 @@ class Batch:
             )
         check_tokens(prompt, self._model.vocabulary)
         # The last token is read in any case: its logits are wanted.
-        pages = self._prefixes.find(prompt[:-1], scope)
+        asked = len(prompt) - answered
+        alike = min(asked, len(prompt) - 1) if self._chooses else len(prompt) - 1
+        pages = self._prefixes.find(prompt[:alike], scope)
         cached = len(pages) * PAGE
         try:
             pages += self._take(pages_of(room if reserve else len(prompt)) - len(pages))
@@ -202,7 +152,7 @@ class Batch:
             self._pages.give_back(pages)
             raise
         member = Member(prompt, room, pages, self._model.vocabulary, cached)
-        member.scope = scope
+        member.scope, member.prompt = scope, asked
         self.members.append(member)
         return member
 
@@ -304,12 +254,23 @@ class Batch:
     def _parts(self, steps: int) -> list[tuple[Member, int]]:
         """Sequences that have more than a token unread, and how many tokens the run reads."""
         left = self._pace.tokens(steps) if steps else CHUNK
+        waiting = [member for member in self.members if len(member.unread) > 1]
+        self._turn = (self._turn + 1) % max(1, len(waiting))
         parts = []
-        for member in self.members:
-            if len(member.unread) > 1 and left:
-                parts.append((member, min(left, len(member.unread))))
-                left -= parts[-1][1]
+        # Each gets an equal share; where there are fewer tokens than sequences, they take turns.
+        for place, member in enumerate(waiting[self._turn :] + waiting[: self._turn]):
+            share = -(-left // (len(waiting) - place))
+            if count := min(share, self._most_of(member)):
+                parts.append((member, count))
+                left -= count
         return parts
+
+    def _most_of(self, member: Member) -> int:
+        """Unread tokens that a run may have of a sequence."""
+        unread, prompt = len(member.unread), member.prompt - len(member.tokens)
+        if not self._chooses or prompt >= unread:
+            return unread
+        return prompt if prompt > 0 else min(unread, _STEPS)
 
     def _take(self, count: int) -> list[int]:
         """Takes pages, if need be those that no sequence reads any more."""
@@ -318,9 +279,10 @@ class Batch:
 
     def _keep(self, member: Member) -> None:
         """Keeps the pages that a sequence has filled since the last run."""
-        full = len(member.tokens) // PAGE
+        alike = min(len(member.tokens), member.prompt) if self._chooses else len(member.tokens)
+        full = alike // PAGE
         if self._keeps and full > member.kept:
-            self._prefixes.keep(member.tokens, member.pages, member.scope)
+            self._prefixes.keep(member.tokens[:alike], member.pages, member.scope)
             member.kept = full
 
     def _read(self, segments: list[tuple[Member, list[int]]], keep: int) -> Logits:
@@ -330,8 +292,11 @@ class Batch:
         for member, part in segments:
             past, end = len(member.tokens), len(member.tokens) + len(part)
             member.pages += self._take(max(0, pages_of(end) - len(member.pages)))
-            rows.append((past, len(part), member.pages[: pages_of(end)]))
-            width = max(width, len(rows[-1][2]))
+            rows += [
+                (start, count, member.pages[: pages_of(start + abs(count))])
+                for start, count in self._segments(member, past, end)
+            ]
+            width = max(width, pages_of(end))
             member.tokens += part
             del member.unread[: len(part)]
             ids += part
@@ -354,6 +319,17 @@ class Batch:
         last: Logits = logits[0, count - keep :]
         return last
 
+    def _segments(self, member: Member, past: int, end: int) -> Iterator[tuple[int, int]]:
+        """Divides tokens of a sequence into segments, each with its first and its count.
+
+        Decode steps that choose keys are segments of their own, whose count is -1.
+        """
+        steps = max(past, min(end, member.prompt)) if self._chooses else end
+        if steps > past:
+            yield past, steps - past
+        for step in range(steps, end):
+            yield step, -1
+
     def _run(self, feeds: dict[str, NDArray[Any]], logits: Logits) -> None:
         for name, array in feeds.items():
             bind(self._binding.bind_input, name, array)
@@ -364,33 +340,3 @@ class Batch:
             reason = str(error).strip().splitlines()[0]
             path = self._model.bundle.path / MODEL
             raise TamizError(f"{path}: does not run with several sequences: {reason}") from error
-
-
-def check_batchable(model: Model) -> None:
-    """Raises `TamizError` for a model whose sequences would not have their own bits."""
-    path = model.bundle.path
-    manifest = model.bundle.manifest
-    if not model.has_sequences:
-        raise TamizError(
-            f"{path / MODEL}: has no input {SEQUENCES}, so it reads one sequence at a time; try to"
-            " build the bundle again, without techniques that keep sketches of keys"
-        )
-    if other := [state.past for state in model.states if not _is_cache(state)]:
-        raise TamizError(
-            f"{path / MODEL}: keeps {other[0]} of a sequence, but a batch has keys and values only;"
-            " try a bundle without the technique that added it"
-        )
-    if steps := sorted(set(manifest.step_techniques) - set(model.without)):
-        raise TamizError(
-            f"{path / MANIFEST}: {', '.join(steps)} acts on single steps only, which a batch has"
-            f" not; try --without {','.join(steps)}"
-        )
-    if not (manifest.equal_runs and model.shared_cache):
-        raise TamizError(
-            f"{path / MANIFEST}: equal_runs is false, so a sequence would not have the bits that it"
-            " has alone; try to build the bundle again, with block-quant"
-        )
-
-
-def _is_cache(state: State) -> bool:
-    return state.past.startswith((KEY_VALUES, stacked(KEY_VALUES)))

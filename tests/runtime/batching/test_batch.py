@@ -17,7 +17,7 @@ from kit.equal_runs import MODELS, build_model
 from tamiz.files.errors import TamizError
 from tamiz.plugins import Plugins
 from tamiz.runtime import Batch
-from tamiz.runtime.batching.batch import Member
+from tamiz.runtime.batching.member import Member
 from tamiz.runtime.batching.pages import PAGE
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
@@ -284,24 +284,7 @@ def test_a_bundle_that_reads_one_sequence_is_refused(dense: Model) -> None:
         Batch(dense, 100)
 
 
-@pytest.mark.parametrize(
-    ("technique", "settings", "message"),
-    [
-        ("key-filter", {}, r"model\.onnx: has no input sequences, .* without .* sketches of keys"),
-        ("head-shortlist", {"keep": 64}, "acts on single steps .* try --without head-shortlist"),
-    ],
-)
-def test_techniques_that_a_batch_cannot_have_are_refused(
-    technique: str, settings: dict[str, Any], message: str, plugins: Plugins, tmp_path: Path
-) -> None:
-    linears, _, write = MODELS["q4_1"]
-    model = Model.load(build_model(tmp_path, linears, {technique: settings}, write, plugins))
-    with pytest.raises(TamizError, match=message) as error:
-        Batch(model, 100)
-    assert "\n" not in str(error.value)
-
-
-def test_other_state_than_keys_and_values_is_refused(dense_dir: Path, tmp_path: Path) -> None:
+def test_a_state_of_fixed_size_is_refused(dense_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "built"
     flags = ("--event-driven=on", "--event-driven-reference=zero", "--event-driven-anywhere=true")
     ok(
@@ -313,7 +296,7 @@ def test_other_state_than_keys_and_values_is_refused(dense_dir: Path, tmp_path: 
         "--event-driven-topk=0.4",
         "--event-driven-delta-theta=0.01",
     )
-    with pytest.raises(TamizError, match=r"keeps past_.* but a batch has keys and values only"):
+    with pytest.raises(TamizError, match=r"event-driven keeps past_event.*, a state of fixed size"):
         Batch(Model.load(path), 100)
 
 

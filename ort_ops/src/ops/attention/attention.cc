@@ -8,6 +8,7 @@
 #include "ops/attention/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <new>
 
@@ -38,10 +39,15 @@ ChoiceCall choice_call(const Call& call, const Layout& l) {
   return {l, *l.chosen, call.inputs, call.outputs, call.scratch, *call.metrics};
 }
 
+std::array<Cached, 3> cached(const Call& call) {
+  return {{{&call.inputs[In::past_key], &call.outputs[Out::present_key]},
+           {&call.inputs[In::past_value], &call.outputs[Out::present_value]},
+           {&call.inputs[In::past_sketch], &call.outputs[Out::present_sketch]}}};
+}
+
 PastCopy past_copy(const Call& call, const Layout& l) {
-  return PastCopy(l, {{&call.inputs[In::past_key], &call.outputs[Out::present_key]},
-                      {&call.inputs[In::past_value], &call.outputs[Out::present_value]},
-                      {&call.inputs[In::past_sketch], &call.outputs[Out::present_sketch]}});
+  const auto [keys, values, sketches] = cached(call);
+  return PastCopy(l, {keys, values, sketches});
 }
 
 class Attention : public Stage {
@@ -113,8 +119,8 @@ void Attention::infer(Ports inputs, Ports outputs) const {
   expect_shape("position_ids", inputs[In::position_ids], Shape{2, {q[0], q[1]}},
                "batch and sequence of q");
   if (in_pages(inputs[In::sequences])) {
-    if (inputs[In::past_sketch]) {
-      throw Error("past_sketch is given, expected none for sequences");
+    if (inputs[In::past_event]) {
+      throw Error("past_event is given, expected none for sequences");
     }
   } else {
     expect_shape("attention_mask", inputs[In::attention_mask], Shape{2, {q[0], shape.keys}},
@@ -218,9 +224,10 @@ void Attention::prepare(const Call& call) const {
   Segment* next = l.segments.in(call.scratch);
   const Tensor& sequences = call.inputs[In::sequences];
   Segments(l, sequences, kernels_.tile_rows).each([&](const Segment& s) { *next++ = s; });
+  l.choice->prepare(choice_call(call, l));
   if (!in_pages(sequences)) return;
-  const bool in_place = call.inputs[In::past_key].data == call.outputs[Out::present_key].data &&
-                        call.inputs[In::past_value].data == call.outputs[Out::present_value].data;
+  bool in_place = true;
+  for (const Cached& kept : cached(call)) in_place &= kept.past->data == kept.present->data;
   if (!in_place) throw Error("past and present differ, expected the same memory for sequences");
 }
 
@@ -277,6 +284,7 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
   for (int64_t token = task * Layout::kTaskTokens; token < end; ++token) {
     const Segment& segment = l.at(call.scratch, &Segment::first, token);
     const int64_t i = token - segment.first;
+    const int64_t index = &segment - l.segments.in(call.scratch);
     const int64_t at = segment.cache_row(segment.past + i);
     kernels_.rotary_angles(call.inputs[In::position_ids].as<int64_t>()[token],
                            call.inputs[In::inverse_frequency].as<float>(), l.half, rotary_scale_,
@@ -292,7 +300,7 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
                         rotated + g * l.dim);
       }
       kernels_.rotate(k + h * l.dim, cosine, sine, l.half, l.dim, 1.0f, key);
-      l.choice->append(chosen, head, at, key, rotated);
+      l.choice->append(chosen, index * l.kv_heads + h, at, key, rotated);
       cache_.prepare_queries(l, head, call.inputs[In::key_scale], rotated);
       cache_.prepare_key(l, head, call.inputs[In::key_mean], call.inputs[In::key_scale], key);
       cache_.store(l, key, head, at, call.outputs[Out::present_key]);
@@ -335,7 +343,8 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
     a.query += a.first_row * l.dim;
     const int64_t last_query = (a.first_row + a.rows - 1) / l.group;
     int64_t keys = segment.past + last_query + 1;
-    l.choice->limit(chosen, segment.sequence * l.kv_heads + head, a, keys);
+    const int64_t index = &segment - l.segments.in(call.scratch);
+    l.choice->limit(chosen, index * l.kv_heads + head, a, keys);
     a.key_begin = split ? l.first + (split - 1) * kRangeKeys : 0;
     a.key_end = std::min(l.first + split * kRangeKeys, keys);
     a.work = l.work.in(call.scratch) + task * l.work_stride;

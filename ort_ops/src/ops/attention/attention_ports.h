@@ -37,9 +37,10 @@ namespace tamiz {
   PORT(sequences, int64, optional,                                                                 \
        "[segments, 2 + pages], an input of the graph: tokens of several sequences in one row of "  \
        "the batch. A segment has its keys before the call, its tokens, which stand side by side, " \
-       "and the pages of 64 rows of the cache that hold its keys in their order. The cache is "    \
-       "appended in place, attention_mask is not read, and there is no past_sketch. No segments: " \
-       "as if omitted")                                                                            \
+       "and the pages of 64 rows of the cache that hold its keys in their order. -1 tokens: one, " \
+       "which is a decode step; tokens of other segments attend to all keys that the window "      \
+       "shows. The cache is appended in place, attention_mask is not read, and there is no "       \
+       "past_event. No segments: as if omitted")                                                   \
   PORT(key_scale, float32, optional,                                                               \
        "[kv_heads, head size], powers of two, where cache_bits is 8: keys are divided by it "      \
        "before "                                                                                   \

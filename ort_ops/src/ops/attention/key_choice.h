@@ -77,11 +77,14 @@ class KeyChoice {
   virtual const ChoicePlan& plan(const CacheShape&, Ports inputs, int64_t work, ScratchPlan&,
                                  PlanMemory&) const = 0;
 
-  /// Runs once, before keys are stored.
+  /// Fills the scratch that the plan reserved; runs once, before everything else.
+  virtual void prepare(const ChoiceCall&) const {}
+
+  /// Runs once, while keys are stored, before `scan`.
   virtual void begin(const ChoiceCall&) const {}
 
-  /// Runs for each new key [head size] of KV head `head` (of batch * kv_heads), which lies at row
-  /// `at` of the cache, with the queries [group, head size] of its position.
+  /// Runs for each new key [head size] of KV head `head` (of segments * kv_heads), which lies at
+  /// row `at` of the cache, with the queries [group, head size] of its position.
   virtual void append(const ChoiceCall&, int64_t /*head*/, int64_t /*at*/, const float* /*key*/,
                       const float* /*queries*/) const {}
 
@@ -91,8 +94,8 @@ class KeyChoice {
   /// Runs `select_tasks` times, after all scans.
   virtual void select(const ChoiceCall&, int64_t /*task*/) const {}
 
-  /// Limits the keys that a tile of queries of KV head `head` attends to. `keys` counts those up to
-  /// the last query, and where `args.list` is set those of the list.
+  /// Limits the keys that a tile of queries of KV head `head` (of segments * kv_heads) attends to.
+  /// `keys` counts those up to the last query, and where `args.list` is set those of the list.
   virtual void limit(const ChoiceCall&, int64_t /*head*/, AttendArgs& /*args*/,
                      int64_t& /*keys*/) const {}
 

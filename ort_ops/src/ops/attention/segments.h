@@ -15,6 +15,7 @@ struct Segment {
   int64_t sequence = 0;            // its row of the mask and of the cache; 0 where there are pages
   int64_t first = 0, tokens = 0;   // the first one of all tokens of the call; how many
   int64_t past = 0;                // keys before them
+  bool step = false;               // a decode step, whose keys may be chosen
   int64_t rows = 0;                // query rows of a KV head
   int64_t first_tile = 0;          // of the tiles of all segments
   int64_t tile = 0, tiles = 0;     // rows of a tile; tiles of a KV head

@@ -2,19 +2,32 @@
 #pragma once
 
 #include "kernels/sketch/sketch.h"
+#include "ops/attention/segments.h"
 #include "ops/attention/window_choice.h"
 
 namespace tamiz {
 
-/// Where it scans, a decode step attends to a list of keys for each KV head: the sinks, the best
-/// `keep` of the candidates [begin, recent), and all keys from `recent` on.
-struct SketchPlan : WindowPlan {
-  bool scans = false;  // else all keys that the window shows
+/// A decode step that attends to a list of keys for each KV head: the sinks, the best `keep` of the
+/// candidates [begin, recent), and all keys from `recent` on.
+struct SketchStep {
+  int64_t segment = 0, keys = 0;
   int64_t begin = 0, recent = 0, keep = 0;
+  const int64_t* pages = nullptr;  // of its segment
+};
+
+/// Steps that have too few keys, and all other tokens, attend to all that the window shows.
+struct SketchPlan : WindowPlan {
+  int64_t segments = 0, steps = 0;
+  int64_t decoding = 0;  // segments that are decode steps, whether they choose keys or not
+  int64_t keys = 0;      // of the longest of `steps`
   int64_t rank_stride = 0, list_stride = 0;
+  ScratchPart<SketchStep> list_of_steps;
+  ScratchPart<int32_t> step_of;  // [segments]: of `steps`, or -1
+  ScratchPart<int64_t> shown;    // [keys] ones, the mask of a step in pages
+  ScratchPart<float> rows;       // [steps, KV heads, keys, words]: sketches that lie in pages
   ScratchPart<uint16_t> ranks;
   ScratchPart<int32_t> list, counts;
-  int64_t ranges = 0;  // of a KV head, each of which a task scans
+  int64_t ranges = 0;  // most of a KV head, each of which a task scans
   int64_t score_stride = 0, top_stride = 0;
   ScratchPart<SketchQuery> queries;
   ScratchPart<uint64_t> planes;
@@ -33,6 +46,7 @@ class SketchChoice : public WindowChoice {
   void infer(const CacheShape& shape, Ports inputs, Ports outputs) const override;
   const ChoicePlan& plan(const CacheShape& shape, Ports inputs, int64_t work, ScratchPlan& scratch,
                          PlanMemory& memory) const override;
+  void prepare(const ChoiceCall& call) const override;
   void begin(const ChoiceCall& call) const override;
   void append(const ChoiceCall& call, int64_t head, int64_t at, const float* key,
               const float* queries) const override;
@@ -41,10 +55,18 @@ class SketchChoice : public WindowChoice {
   void limit(const ChoiceCall& call, int64_t head, AttendArgs& args, int64_t& keys) const override;
 
  private:
-  /// Reserves what a plan that scans needs.
-  void reserve(const CacheShape& shape, ScratchPlan& scratch, SketchPlan& plan) const;
-  /// Counts `keys` of one KV head.
-  void count_attended(const ChoiceCall& call, double keys) const;
+  /// Calls `use` with each segment of a call and whether it chooses keys, and if so which step.
+  template <class Use>
+  void each_segment(const CacheShape& shape, Ports inputs, const WindowPlan& plan, Use use) const;
+  /// Whether a decode step of a sequence of `step.keys` keys chooses among them; completes `step`.
+  bool chooses(const WindowPlan& plan, SketchStep& step) const;
+  /// Reserves what the steps of a plan need.
+  void reserve(const CacheShape& shape, bool in_pages, ScratchPlan& scratch,
+               SketchPlan& plan) const;
+  /// The sketches of `keys` keys from `begin` on of a KV head, side by side.
+  const float* rows_of(const ChoiceCall& call, int64_t unit, int64_t begin, int64_t keys) const;
+  /// Counts `keys` of one KV head that has `visible` keys.
+  void count_attended(const ChoiceCall& call, double keys, int64_t visible) const;
 
   const int64_t keep_, recent_, query_bits_, planes_;
   const float keep_fraction_, density_, epsilon_;

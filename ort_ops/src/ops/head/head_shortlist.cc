@@ -10,6 +10,7 @@
 #include "base/metrics.h"
 #include "base/switches.h"
 #include "kernels/kernels.h"
+#include "ops/attention/segments.h"
 #include "ops/products/block_matmul.h"
 #include "ops/products/product.h"
 
@@ -26,7 +27,9 @@ constexpr int64_t kRefined = 32, kListed = 8;  // chosen tiles of a task
   PORT(signs, uint8, optional, "R: [n, sign_dims], packed by tamiz_ops.pack_signs") \
   PORT(refinement, uint8, optional, "R': as R")                                     \
   PORT(refined_offset, float32, optional, "[n]")                                    \
-  TAMIZ_SWITCH(PORT)
+  TAMIZ_SWITCH(PORT)                                                                \
+  PORT(sequences, int64, optional,                                                  \
+       "as Attention takes it: a run with segments uses the shortlist for all its rows")
 #define HEAD_SHORTLIST_METRICS(METRIC) \
   PRODUCT_METRICS(METRIC)              \
   METRIC(shortlisted, "head.shortlisted", "rows", "Rows of x that used the shortlist.")
@@ -51,9 +54,7 @@ enum Phase {
 constexpr std::pair<size_t, const char*> kSigned[] = {
     {In::signs, "signs"}, {In::refinement, "refinement"}, {In::refined_offset, "refined_offset"}};
 
-/// Rows of a run that may use the shortlist; a product takes them at a time.
-constexpr int64_t kMostRows = 128;
-static_assert(kMostRows <= kRowBlock, "");
+constexpr int64_t kMostRows = 128;  // of a run without segments that use the shortlist
 
 class HeadShortlist : public Stage {
  public:
@@ -68,7 +69,10 @@ class HeadShortlist : public Stage {
         refined_(std::clamp(sign_dims_ == 0 ? 0 : attributes.ints.at("refined"), keep_,
                             weight_.tiles())),
         most_rows_(PackedWeight::positive(attributes, "rows")),
+        block_(PackedWeight::positive(attributes, "block")),
         estimate_(attributes.ints.at("estimate") != 0),
+        quantize_(activation_bits(attributes) == 8 ? kernels.matmul.quantize_bytes
+                                                   : kernels.matmul.quantize),
         kernels_(kernels) {
     if (sign_dims_ < 0) {
       throw Error("attribute 'sign_dims' is " + std::to_string(sign_dims_) +
@@ -102,21 +106,21 @@ class HeadShortlist : public Stage {
   int phases() const override { return phase_count; }
 
   size_t tasks(const Call& call, int phase) const override {
-    if (phase == quantise_x) return exact_->tasks(call, phase);
-    if (!few(call)) return phase == 1 ? exact_->tasks(call, phase) : 0;
+    if (!few(call)) return phase <= 1 ? exact_->tasks(call, phase) : 0;
     const int64_t rows = row_count(call.inputs[In::x].shape);
     if (rows == 0) return 0;
     switch (phase) {
+      case quantise_x:
+        return row_tasks(rows, weight_.k);
       case project:
         return divide_up(project_.tiles(), task_tiles(project_));
       case scan:
         return divide_up(sketch_.tiles(), task_tiles(sketch_));
       case choose:
+      case choose_refined:
         return rows;
       case refine:
         return rows * divide_up(refined_, kRefined);
-      case choose_refined:
-        return rows;
       case multiply_exactly:
         return rows * divide_up(keep_, kListed);
     }
@@ -124,10 +128,13 @@ class HeadShortlist : public Stage {
   }
 
   void run(const Call& call, int phase, size_t task_number) const override {
-    if (phase == quantise_x || !few(call)) return exact_->run(call, phase, task_number);
+    if (!few(call)) return exact_->run(call, phase, task_number);
     const Memory memory(Layout(*this, call), call.scratch);
     const int64_t task = static_cast<int64_t>(task_number);
     switch (phase) {
+      case quantise_x:
+        return quantize_task(quantize_, call.inputs[In::x], call.inputs[In::mask], block_, memory.x,
+                             task);
       case project:
         return multiply_project(call, memory, task);
       case quantise_z:
@@ -155,7 +162,7 @@ class HeadShortlist : public Stage {
   }
 
  private:
-  /// The scratch memory of a run with few rows; x lies where BlockMatMul puts it.
+  /// The scratch memory of a run with few rows.
   struct Layout {
     int64_t rows;
     QuantisedRows x, z_quants;
@@ -204,8 +211,9 @@ class HeadShortlist : public Stage {
   };
 
   bool few(const Call& call) const {
-    return row_count(call.inputs[In::x].shape) <= most_rows_ &&
-           !switched_off(call.inputs[In::without]);
+    if (switched_off(call.inputs[In::without])) return false;
+    return in_pages(call.inputs[In::sequences]) ||
+           row_count(call.inputs[In::x].shape) <= most_rows_;
   }
 
   int64_t sign_table_bytes() const { return group_count(sign_dims_) * kSignTables; }
@@ -241,27 +249,32 @@ class HeadShortlist : public Stage {
 
   void multiply_project(const Call& call, const Memory& memory, int64_t task) const {
     const int64_t tiles = task_tiles(project_);
-    kernels_.matmul.multiply(product(project_, call.inputs[In::project], memory.x, 0, task * tiles,
-                                     tiles, nullptr, memory.z));
+    for (int64_t row = 0; row < memory.rows; row += kRowBlock) {
+      kernels_.matmul.multiply(product(project_, call.inputs[In::project], memory.x, row,
+                                       task * tiles, tiles, nullptr, memory.z));
+    }
   }
 
   void scan_tiles(const Call& call, const Memory& memory, int64_t task) const {
     const int64_t tiles = task_tiles(sketch_);
-    const MultiplyArgs args =
-        product(sketch_, call.inputs[In::sketch], memory.z_quants, 0, task * tiles, tiles,
-                call.inputs[In::offset].as<float>(), call.outputs[Out::y].as<float>());
-    kernels_.matmul.multiply(args);
-    for (int64_t row = 0; row < memory.rows; ++row) {
-      float* const y = args.y + row * weight_.n;
-      if (sign_dims_ > 0) {
-        SignArgs signs = signs_of(memory, row, call.inputs[In::signs]);
-        signs.weight += task * tiles * sign_bytes();
-        signs.tiles = args.tiles;
-        signs.outputs = args.outputs;
-        signs.y = y;
-        kernels_.signs.add(signs);
+    for (int64_t first = 0; first < memory.rows; first += kRowBlock) {
+      const MultiplyArgs args =
+          product(sketch_, call.inputs[In::sketch], memory.z_quants, first, task * tiles, tiles,
+                  call.inputs[In::offset].as<float>(), call.outputs[Out::y].as<float>());
+      kernels_.matmul.multiply(args);
+      for (int64_t row = first; row < first + args.rows; ++row) {
+        float* const y = args.y + (row - first) * weight_.n;
+        if (sign_dims_ > 0) {
+          SignArgs signs = signs_of(memory, row, call.inputs[In::signs]);
+          signs.weight += task * tiles * sign_bytes();
+          signs.tiles = args.tiles;
+          signs.outputs = args.outputs;
+          signs.y = y;
+          kernels_.signs.add(signs);
+        }
+        int32_t* const ranks = memory.ranks + row * weight_.tiles() + task * tiles;
+        kernels_.shortlist.rank(y, args.outputs, ranks);
       }
-      kernels_.shortlist.rank(y, args.outputs, memory.ranks + row * weight_.tiles() + task * tiles);
     }
   }
 
@@ -340,8 +353,9 @@ class HeadShortlist : public Stage {
   const PackedWeight weight_, sketch_;
   const int64_t sign_dims_;
   const PackedWeight project_;
-  const int64_t keep_, refined_, most_rows_;
+  const int64_t keep_, refined_, most_rows_, block_;
   const bool estimate_;
+  decltype(MatMulKernels::quantize) const quantize_;
   const Kernels& kernels_;
 };
 
