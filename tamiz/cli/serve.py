@@ -85,6 +85,12 @@ from tamiz.files.errors import TamizError
     show_default=True,
     help="Who shares cached prefixes: requests of one API key, or all.",
 )
+@click.option(
+    "--precise",
+    is_flag=True,
+    help="Build sources with 16-bit inputs of products. Default: 8 bits, as llama.cpp has them. "
+    "With AVX-512 or AMX, several answers at once are then up to 1.7 × as fast.",
+)
 @click.option("--strict", is_flag=True, help="Refuse requests with unknown fields.")
 @click.option(
     "--log-format",
@@ -97,8 +103,8 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     """Serve models with OpenAI's API.
 
     SRC is a bundle, a .gguf file or a folder that 'tamiz export' reads. A source that is no bundle
-    is built in its own format once and kept in the cache folder. NAME is the name of the model in
-    requests; by default it is the name of the file or folder.
+    is built once, with the recipe 'serve', and kept in the cache folder. NAME is the name of the
+    model in requests; by default it is the name of the file or folder.
 
     A page to try the server is at its address, the API below /v1, its description at /docs.
     """
@@ -128,6 +134,7 @@ def _serve(
     timeout: float,
     drain: float,
     cache_scope: Literal["key", "all"],
+    precise: bool,
     strict: bool,
     log_format: str,
 ) -> None:
@@ -149,7 +156,7 @@ def _serve(
 
     def load_all() -> None:
         for name, source in named.items():
-            bundle = bundle_of(source, lambda what: click.echo(what, err=True))
+            bundle = bundle_of(source, lambda what: click.echo(what, err=True), precise)
             state.catalog.add(load(str(bundle), name, threads, limits))
             click.echo(f"{name}: ready", err=True)
 

@@ -1,7 +1,9 @@
 """From a source to a bundle that can be served: a GGUF file is exported and built once.
 
-The bundle lies in the user's cache folder, named by what it is made of: the source's path, size
-and time of its last change, and the version of tamiz.
+Weights keep their values. A decoder's products round their inputs to 8 bits, as llama.cpp's do
+(the recipe `serve`), unless more precision is requested. The bundle lies in the user's cache
+folder, named by what it is made of: the source's path, size and time of its last change, the
+precision, and the version of tamiz.
 """
 
 from __future__ import annotations
@@ -15,14 +17,18 @@ import tamiz
 from tamiz.files.bundle import MANIFEST, Bundle
 from tamiz.files.errors import TamizError
 
+#: The recipe of decoders.
+RECIPE = "serve"
 
-def bundle_of(source: str, report: Callable[[str], None]) -> Path:
+
+def bundle_of(source: str, report: Callable[[str], None], precise: bool = False) -> Path:
     """The bundle of a source; it is built where there is none yet.
 
     Args:
         source: A built bundle, or what ``tamiz export`` takes: a GGUF file, a folder, a dense
             bundle.
         report: Gets a sentence about each step that takes long.
+        precise: Whether inputs of products keep 16 bits. A built bundle is served as it is.
 
     Raises:
         TamizError: The source cannot be read or built.
@@ -32,20 +38,23 @@ def bundle_of(source: str, report: Callable[[str], None]) -> Path:
         return path
     if not path.exists():
         raise TamizError(f"{source}: no such file or folder, expected a bundle or a GGUF file")
-    built = _folder() / f"{path.stem}-{_name(path)}"
+    built = _folder() / f"{path.stem}-{_name(path, precise)}"
     if not (built / MANIFEST).is_file():
-        _build(path, built, report)
+        _build(path, built, report, precise)
     return built
 
 
-def _build(source: Path, target: Path, report: Callable[[str], None]) -> None:
-    """Builds a source in its own format: weights keep their values."""
+def _build(source: Path, target: Path, report: Callable[[str], None], precise: bool) -> None:
+    """Builds a source in its own format."""
     from tempfile import TemporaryDirectory
 
     from tamiz.building.build import build
     from tamiz.building.options import Options
+    from tamiz.planning.plan import choose
+    from tamiz.planning.recipes import recipes
     from tamiz.plugins import load
     from tamiz.survey.export import export
+    from tamiz.survey.survey import survey
 
     plugins = load()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +64,12 @@ def _build(source: Path, target: Path, report: Callable[[str], None]) -> None:
             report(f"exporting {source}")
             dense = export(str(source), Path(work) / "dense", plugins).path
         report(f"building {target}")
-        build(dense, target, [], plugins, Options())
+        surveyed, rounding = survey(Bundle.open_dense(dense), plugins), recipes()[RECIPE].techniques
+        wanted = rounding if surveyed.gives_logits and not precise else {}
+        chosen = choose(plugins.techniques(), wanted)
+        choices = [choice for choice in chosen if choice.technique.name in wanted]
+        # The loss of rounded inputs is known and small: measuring it here would take minutes.
+        build(surveyed, target, choices, plugins, Options(max_dppl=None if wanted else 0.02))
 
 
 def _folder() -> Path:
@@ -64,10 +78,10 @@ def _folder() -> Path:
     return Path(cache) / "tamiz" / "served"
 
 
-def _name(source: Path) -> str:
-    """A name that changes with the source."""
+def _name(source: Path, precise: bool) -> str:
+    """A name that changes with the source and the precision."""
     files = sorted(f for f in source.rglob("*") if f.is_file()) if source.is_dir() else [source]
-    digest = blake2b(tamiz.__version__.encode(), digest_size=8)
+    digest = blake2b(f"{tamiz.__version__} {precise}".encode(), digest_size=8)
     for file in files:
         status = file.stat()
         digest.update(f"{file.resolve()}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
