@@ -138,6 +138,11 @@ class Sampler:
             self._text.append(token)
         return token
 
+    def follow(self, tokens: Iterable[int]) -> None:
+        """Adds tokens to the text that were not drawn, such as those that a grammar forces."""
+        if self._sampling.penalises:
+            self._text += tokens
+
     def preview(self, logits: NDArray[np.float32], guessed: Ids[int] = ()) -> int:
         """The token that would be drawn after other draws.
 

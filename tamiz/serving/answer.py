@@ -92,6 +92,7 @@ class Answer:
             if self.job.top_logprobs is None:
                 drawn += matcher.forced()
         del drawn[self.job.max_tokens - len(self.tokens) :]
+        self._sampler.follow(drawn[1:])
         return self._add(drawn, logits)
 
     def _add(self, drawn: list[int], logits: Logits) -> list[int]:

@@ -146,6 +146,15 @@ def test_a_token_that_was_drawn_counts_for_the_next() -> None:
     assert [sampler(values) for _ in range(6)] == [0, 1, 0, 2, 1, 0]
 
 
+def test_a_token_that_was_not_drawn_counts_where_the_text_has_it() -> None:
+    values = np.array([1.0, 0.9, 0.8], np.float32)
+    sampler = Sampler(Sampling(frequency_penalty=0.15))
+    assert sampler(values) == 0
+    sampler.follow([1, 1])
+    assert sampler(values) == 0
+    assert sampler(values) == 2
+
+
 def test_the_window_of_penalties_moves_on() -> None:
     values = np.array([1.0, 0.9, 0.8], np.float32)
     sampler = Sampler(Sampling(presence_penalty=5.0, repeat_last_n=1), [0])

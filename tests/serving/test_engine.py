@@ -229,6 +229,21 @@ def test_a_grammar_is_followed_to_its_end(make: Make, model: Model, logprobs: in
     assert (prefix, digits.isdigit(), answer[9:]) == ("sieve-", True, "!")
 
 
+def test_penalties_count_tokens_that_a_grammar_forces(make: Make, model: Model) -> None:
+    """Whether they are drawn one by one, or follow together."""
+    text = model.bundle.file("tokenizer.json").read_text("utf-8")
+    grammars = Grammars(text, model.vocabulary, sorted(model.stop_ids))
+    sampling, answers = Sampling(presence_penalty=1e3), []
+    for logprobs in (None, 0):
+        waiting = Waiting()
+        matcher = grammars.regex(r"135792468[0-9]{3}!")
+        job = Job([5, 6], sampling, 100, waiting.events.put, matcher=matcher, top_logprobs=logprobs)
+        make().submit(job)
+        answers.append(waiting.result()[1])
+    assert answers[0] == answers[1]
+    assert answers[0][9] == "0"  # the only digit that the text lacks
+
+
 def test_a_stop_string_ends_an_answer_and_is_left_out(make: Make) -> None:
     engine = make()
     _, whole, _ = submit(engine, PROMPTS[0], GREEDY, 30).result()
