@@ -13,11 +13,7 @@ from tamiz.api import TamizError, read_json, read_text, write_json
 from tamiz_exporters.checked_file import reading
 from tamiz_exporters.ends import complete_ends, token_text
 from tamiz_exporters.tokenizer import TOKENIZER_DEFAULTS, malformed, write_tokenizer
-from tamiz_exporters.tokenizer_sources import (
-    VOCABULARY,
-    settings_of_tokenizer,
-    tokenizer_of_merges,
-)
+from tamiz_exporters.tokenizer_sources import made_tokenizer, settings_of_tokenizer
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
@@ -126,9 +122,9 @@ def _complete_tokenizer(folders: list[Path], directory: Path) -> None:
     )
     config, special = config or {}, special or {}
     if tokenizer is None:
-        all_settings, folder = special | (settings or {}), _holder(folders, VOCABULARY)
-        with reading(folder):
-            tokenizer = tokenizer_of_merges(folder, all_settings, config)
+        all_settings = special | (settings or {})
+        with reading(folders[0]):
+            tokenizer = made_tokenizer(folders, all_settings, config)
         if tokenizer is not None:
             write_json(directory / TOKENIZER, tokenizer, compact=True)
     if settings is None and tokenizer is not None:

@@ -10,6 +10,7 @@ from tamiz_exporters.companions import CONFIG, GENERATION_CONFIG, TOKENIZER, TOK
 from tamiz_exporters.decoder_graph import build_decoder
 from tamiz_exporters.external_data import save_model
 from tamiz_exporters.gguf_model import GgufModel
+from tamiz_exporters.gguf_sampling import suggested_sampling
 from tamiz_exporters.gguf_split import open_gguf
 from tamiz_exporters.gguf_tokenizer import GgufTokenizer
 from tamiz_exporters.tokenizer import TRANSFORMERS, write_tokenizer
@@ -70,7 +71,7 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
     tokenizer = GgufTokenizer(file, model.vocabulary)
     ids = tokenizer.generation_config() | {"transformers_version": TRANSFORMERS}
     write_json(directory / CONFIG, model.hf_config() | ids)
-    write_json(directory / GENERATION_CONFIG, ids)
+    write_json(directory / GENERATION_CONFIG, ids | suggested_sampling(file))
     write_json(directory / METADATA, model.description())
     write_json(directory / TOKENIZER, tokenizer.tokenizer_json(), compact=True)
     write_json(directory / TOKENIZER_CONFIG, tokenizer.tokenizer_config(model.context))

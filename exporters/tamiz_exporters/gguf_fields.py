@@ -10,6 +10,7 @@ _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
 _WINDOWED = ("llama", "phi3", "gemma2", "gemma3")
 _PATTERNED = ("gemma2", "gemma3")
+_SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
 
 #: Keys that begin with the architecture.
 ARCHITECTURE_KEYS: dict[str, Field] = {
@@ -197,7 +198,18 @@ GENERAL_KEYS: dict[str, Field] = {
     "split.no": obeyed(),
     "split.count": obeyed(),
     "split.tensors.count": obeyed(),
-    **no_effect("suggested samplers, kept in gguf_metadata.json", "general.sampling.{name}"),
+    **dict.fromkeys(
+        (f"general.sampling.{name}" for name in _SAMPLING),
+        obeyed("with --sampling model; what is missing is llama.cpp's default"),
+    ),
+    **dict.fromkeys(
+        (f"general.sampling.{name}" for name in ("mirostat", "xtc_probability")),
+        refused("--sampling model draws in another way"),
+    ),
+    **no_effect(
+        "of mirostat and XTC",
+        *(f"general.sampling.{name}" for name in ("mirostat_eta", "mirostat_tau", "xtc_threshold")),
+    ),
     **no_effect("descriptions, kept in gguf_metadata.json", "general.{name}", "quantize.{name}"),
     **no_effect(
         "of other kinds of files",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ from tamiz.api import TamizError, read_json, read_text
 from tamiz_exporters.ends import token_text
 from tamiz_exporters.pre_tokenizers import BYTE_LEVEL, PRE_TOKENIZERS
 from tamiz_exporters.tokenizer import TOKENIZER_DEFAULTS
+from tamiz_exporters.word_pieces import KINDS, WORD_PIECES, tokenizer_of_words
 
 #: Byte pairs: the vocabulary, and the merges in their order.
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
+SENTENCE_PIECE = "tokenizer.model"
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 #: How classes of tokenizers in transformers, or model types, cut text before byte pairs merge.
 _SPLITS = {
@@ -23,36 +25,56 @@ _SPLITS = {
 _log = logging.getLogger(__name__)
 
 
-def tokenizer_of_merges(
-    folder: Path, settings: dict[str, Any], config: dict[str, Any]
+def made_tokenizer(
+    folders: Sequence[Path], settings: dict[str, Any], config: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """A ``tokenizer.json`` from ``vocab.json`` and ``merges.txt``.
+    """A ``tokenizer.json`` from what older tokenizers are stored in.
 
     Args:
-        folder: Holds the two.
+        folders: Where the files may lie; the first that holds one counts.
         settings: ``tokenizer_config.json``, perhaps empty.
         config: ``config.json``, perhaps empty.
 
     Returns:
-        The file's contents; None where the folder lacks one of the two, or the kind of tokenizer is
-        not known, which a warning says.
+        The file's contents; None where there is nothing to make it from, or the kind of tokenizer
+        is not known, which a warning says.
 
     Raises:
         TamizError: One of the files is malformed.
     """
-    if not (folder / VOCABULARY).is_file() or not (folder / MERGES).is_file():
-        return None
     kind = settings.get("tokenizer_class") or config.get("model_type")
+    for folder in folders:
+        if (folder / VOCABULARY).is_file() and (folder / MERGES).is_file():
+            return _tokenizer_of_merges(folder, settings, kind)
+        if (folder / WORD_PIECES).is_file():
+            if kind in KINDS:
+                return tokenizer_of_words(folder / WORD_PIECES, settings)
+            _warn(folder, WORD_PIECES, kind, sorted(KINDS))
+            return None
+        if (folder / SENTENCE_PIECE).is_file():
+            _warn(folder, SENTENCE_PIECE, kind, ())
+            return None
+    return None
+
+
+def _warn(folder: Path, files: str, kind: Any, known: Iterable[str]) -> None:
+    """Says why a folder's tokenizer is not read, and a way out."""
+    only = f" for a tokenizer of kind {kind}, only for {', '.join(known)}" if known else ""
+    _log.warning(
+        "%s: tokenizer.json is missing and cannot be made from %s%s; try "
+        "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
+        folder,
+        files,
+        only,
+    )
+
+
+def _tokenizer_of_merges(
+    folder: Path, settings: dict[str, Any], kind: Any
+) -> dict[str, Any] | None:
+    """A ``tokenizer.json`` from ``vocab.json`` and ``merges.txt``."""
     if kind not in _SPLITS:
-        _log.warning(
-            "%s: tokenizer.json is missing and cannot be made from %s and %s for a tokenizer of "
-            "kind %s, only for %s; try AutoTokenizer.from_pretrained(...).save_pretrained(...)",
-            folder,
-            VOCABULARY,
-            MERGES,
-            kind,
-            ", ".join(_SPLITS),
-        )
+        _warn(folder, f"{VOCABULARY} and {MERGES}", kind, _SPLITS)
         return None
     pre = PRE_TOKENIZERS[_SPLITS[kind]]
     vocabulary = read_json(folder / VOCABULARY)

@@ -89,7 +89,8 @@ class _Answer:
         self._model, self._prompt, self._settings = model, prompt, settings
         self._sampler = model.sampler(settings.sampling, prompt)
         self._stream = model.tokenizer.stream()
-        self._stop = StopStrings(settings.stop, model.tokenizer.controls.values())
+        stop = model.stop_strings(settings.stop, settings.sampling)
+        self._stop = StopStrings(stop, model.tokenizer.controls.values())
         self._text, self._tokens, self._ended = "", list[int](), False
         self._logprobs: list[TokenLogprob] = []
         self._speed, self._start, self._cached = Speed(), 0.0, 0

@@ -31,7 +31,7 @@ from tamiz.runtime.speculation.settings import Resolved, Speculation
 from tamiz.runtime.speculation.speculator import decoding
 from tamiz.runtime.speculation.statistics import SpeculationStatistics
 from tamiz.runtime.switches import AUTO, check_switches, switchable
-from tamiz.runtime.text.ends import ends_by_id, ends_by_name
+from tamiz.runtime.text.ends import ends_by_id, ends_by_name, stop_strings
 
 if TYPE_CHECKING:
     from tamiz.runtime.text.tokenizer import Tokenizer
@@ -104,6 +104,7 @@ class Model:
         self.vocabulary = int(outputs["logits"].shape[-1])
         self.limit = _positive(bundle, "max_position_embeddings")
         self._ends = ends_by_id(bundle)
+        self._stop_strings = stop_strings(bundle)
         self.shared_cache = bundle.manifest.kv_cache == "shared"
         self.prices = Prices()
 
@@ -149,6 +150,15 @@ class Model:
     def stop_ids(self) -> frozenset[int]:
         """Tokens that end an answer; see `tamiz.runtime.text.ends`."""
         return self._ends | (ends_by_name(self.tokenizer) if self._has_tokenizer else frozenset())
+
+    def stop_strings(self, more: Iterable[str], sampling: Sampling) -> tuple[str, ...]:
+        """Strings that end an answer: those of a caller, and of the model unless ends are ignored.
+
+        Args:
+            more: Of the caller.
+            sampling: How tokens are drawn.
+        """
+        return (*more, *(() if sampling.ignore_eos else self._stop_strings))
 
     @cached_property
     def _never(self) -> frozenset[int]:

@@ -44,7 +44,8 @@ class Answer:
         self._sampler = model.sampler(job.sampling, job.prompt)
         self._stream = tokenizer.stream()
         self._controls = tokenizer.controls
-        self._stop = StopStrings(job.stop, tokenizer.controls.values())
+        stop = model.stop_strings(job.stop, job.sampling)
+        self._stop = StopStrings(stop, tokenizer.controls.values())
         self._ends = model.stop_ids
 
     @property

@@ -121,6 +121,63 @@ def test_vocabulary_and_merges_alone(tmp_path: Path, kind: str) -> None:
     assert settings["eos_token"] == "<|im_end|>"
 
 
+WORDS = (
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able", "hello", "wor"),
+    *("##ld", "!", "中", "cafe", "caf", "##é", "Hello", ",", "a", "##b"),
+)
+#: Ids of transformers 5.24: ``AutoTokenizer.from_pretrained(folder)(text)["input_ids"]``, with
+#: ``do_lower_case`` and without.
+WORD_IDS: dict[str, tuple[list[int], list[int]]] = {
+    "Hello, unaffable world!": (
+        [2, 8, 17, 5, 6, 7, 9, 10, 11, 3],
+        [2, 16, 17, 5, 6, 7, 9, 10, 11, 3],
+    ),
+    "café 中国": ([2, 13, 12, 1, 3], [2, 14, 15, 12, 1, 3]),
+    "ab [MASK] a\u200b": ([2, 18, 19, 4, 18, 3], [2, 18, 19, 4, 18, 3]),
+    "x" * 101: ([2, 1, 3], [2, 1, 3]),
+    "CAFÉ": ([2, 13, 3], [2, 1, 3]),
+}
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_word_pieces_alone(tmp_path: Path, lower: bool) -> None:
+    """`vocab.txt` of BERT."""
+    from tamiz_exporters.companions import copy_companions
+
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n", "utf-8")
+    settings = {"tokenizer_class": "BertTokenizer", **({} if lower else {"do_lower_case": False})}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    copy_companions(tmp_path, tmp_path / "bundle")
+    made = tokenizers.Tokenizer.from_file(str(tmp_path / "bundle" / "tokenizer.json"))
+    found = {text: made.encode(text).ids for text in WORD_IDS}
+    assert found == {text: ids[0 if lower else 1] for text, ids in WORD_IDS.items()}
+
+
+def test_word_pieces_without_a_special_token_are_refused(tmp_path: Path) -> None:
+    from tamiz_exporters.companions import copy_companions
+
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "vocab.txt").write_text("a\nb\n")
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(TamizError, match=r"vocab\.txt: found no line '\[PAD\]', expected one"):
+        copy_companions(tmp_path, tmp_path / "bundle")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("vocab.txt", "roberta"), ("tokenizer.model", "llama")])
+def test_a_tokenizer_that_is_not_read_is_a_warning_with_a_way_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, kind: str
+) -> None:
+    from tamiz_exporters.companions import copy_companions
+
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / name).write_bytes(b"a")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    copy_companions(tmp_path, tmp_path / "bundle")
+    assert f"tokenizer.json is missing and cannot be made from {name}" in caplog.text
+    assert "try AutoTokenizer.from_pretrained(...).save_pretrained(...)" in caplog.text
+
+
 def test_other_merges_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from tamiz_exporters.companions import copy_companions
 

@@ -14,6 +14,7 @@ from gguf.constants import Keys
 
 from kit import tiny_gguf, tiny_safetensors
 from tamiz.files.errors import TamizError
+from tamiz.runtime.generation_fields import NO_EFFECT, OBEYED, REFUSED
 from tamiz_exporters.architectures import ARCHITECTURES
 from tamiz_exporters.config_fields import CONFIG_FIELDS, ROPE_FIELDS
 from tamiz_exporters.gguf_fields import ARCHITECTURE_KEYS, GENERAL_KEYS, TOKENIZER_KEYS
@@ -21,6 +22,7 @@ from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.hf_model import HfModel
 from tamiz_exporters.source_fields import Field, Treatment, field_of
+from tamiz_exporters.tokenizer_fields import TOKENIZER_FIELDS
 
 TABLES: dict[str, dict[str, Field]] = {
     "{arch}.": ARCHITECTURE_KEYS,
@@ -65,7 +67,7 @@ def test_every_field_of_the_rotary_embedding_is_declared() -> None:
 
 
 def test_fields_say_why_they_are_refused() -> None:
-    for table in (*TABLES.values(), CONFIG_FIELDS, ROPE_FIELDS):
+    for table in (*TABLES.values(), CONFIG_FIELDS, ROPE_FIELDS, TOKENIZER_FIELDS):
         for name, field in table.items():
             assert field.note or field.treatment is Treatment.OBEYED, name
 
@@ -174,6 +176,31 @@ def test_the_listed_fields_are_those_of_transformers() -> None:
         known = {*inspect.signature(config.__init__).parameters, *config().to_dict()}
         known -= {"self", "args", "kwargs", *inspect.signature(base.__init__).parameters}
         assert not {name for name in known if field_of(name, CONFIG_FIELDS) is None}, kind
+
+
+def test_every_field_of_a_generation_is_declared() -> None:
+    known = {*OBEYED, *REFUSED, *NO_EFFECT}
+    assert sorted(set(TRANSFORMERS["generation"]) - known) == []
+    assert len(known) == len(OBEYED) + len(REFUSED) + len(NO_EFFECT)
+
+
+def test_every_setting_of_a_tokenizer_is_declared() -> None:
+    assert sorted(set(TRANSFORMERS["tokenizer"]) - TOKENIZER_FIELDS.keys()) == []
+
+
+def test_the_listed_fields_of_generations_and_tokenizers_are_those_of_transformers() -> None:
+    """Whatever a generation's class has, and what tokenizers take out of their settings."""
+    transformers = pytest.importorskip("transformers", minversion="5", reason="tox -e peers")
+    from transformers.tokenization_utils_tokenizers import TokenizersBackend
+
+    generation = set(transformers.GenerationConfig().to_dict())
+    assert sorted(generation - {*OBEYED, *REFUSED, *NO_EFFECT}) == []
+    classes = transformers.PreTrainedTokenizerBase, TokenizersBackend
+    source = "".join(inspect.getsource(kind.__init__) for kind in classes)
+    tokenizer = set(re.findall(r'kwargs\.(?:pop|get|setdefault)\(\s*"(\w+)"', source))
+    tokenizer |= set(transformers.PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES)
+    tokenizer |= set(inspect.signature(transformers.BertTokenizer.__init__).parameters)
+    assert sorted(tokenizer - TOKENIZER_FIELDS.keys() - {"self", "kwargs"}) == []
 
 
 @pytest.mark.parametrize(

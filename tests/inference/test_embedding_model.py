@@ -101,6 +101,18 @@ def test_long_texts_are_cut_and_letters_made_small(tmp_path: Path) -> None:
         EmbeddingModel.load(folder, context=9)
 
 
+@pytest.mark.parametrize(
+    ("written", "limit"), [(5, 5), (10**30, None), (1000000000000000019884624838656, None)]
+)
+def test_the_tokenizer_s_longest_text_counts_where_nothing_else_says_one(
+    tmp_path: Path, written: int, limit: int | None
+) -> None:
+    """As sentence-transformers takes `model_max_length`."""
+    folder = with_files(tmp_path / "e", tokenizer_config={"model_max_length": written})
+    usual = EmbeddingModel.load(write_encoder(tmp_path / "usual")).context
+    assert EmbeddingModel.load(folder).context == (limit or usual)
+
+
 @pytest.mark.parametrize(("name", "content", "reason"), [
     ("sentence_bert_config", {"max_seq_length": "9"}, "max_seq_length is '9', expected int"),
     ("config_sentence_transformers", {"prompts": {"a": 1}}, "the prompt 'a' is no text"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from tamiz.api import END_NAMES
+from tamiz.runtime.generation_fields import NO_EFFECT, OBEYED, REFUSED
 from tamiz_exporters.activations import GGUF_NAMES, HF_NAMES
 from tamiz_exporters.architectures import ARCHITECTURES, HF_ARCHITECTURES
 from tamiz_exporters.config_fields import CONFIG_FIELDS, ROPE_FIELDS
 from tamiz_exporters.gguf_fields import ARCHITECTURE_KEYS, GENERAL_KEYS, TOKENIZER_KEYS
 from tamiz_exporters.pre_tokenizers import PRE_TOKENIZERS
 from tamiz_exporters.source_fields import Field, Treatment
+from tamiz_exporters.tokenizer_fields import TOKENIZER_FIELDS
 
 Table = Callable[[list[str], list[list[str]]], str]
 _INTRO = """\
@@ -22,6 +24,19 @@ An answer ends at what any file calls an end: `eos_token_id` of `generation_conf
 `config.json`, `eos_token` of `tokenizer_config.json`; in GGUF the tokens of the keys below. The
 export writes all of them into `generation_config.json`. These names are ends wherever a vocabulary
 has them, as in llama.cpp; `</s>` only where it is a control token:"""
+_GENERATION = """\
+`eos_token_id` and `stop_strings` always hold. The other fields are read with `--sampling model`,
+which refuses what changes answers in a way that tamiz does not know. An unknown field is a warning.
+The export of a GGUF file writes its `general.sampling` keys here."""
+_TOKENIZER = """\
+The `tokenizers` library reads the whole file: model, normalizer, pre-tokenizer, decoder and added
+tokens are obeyed. `truncation` and `padding` have no effect: texts are cut and padded by the
+model's limits. Of `post_processor` a decoder takes whether texts begin with BOS, an encoder all
+tokens around a text.
+
+Without `tokenizer.json` it is made from `vocab.json` and `merges.txt` (GPT-2 and Qwen) or from
+`vocab.txt` (BERT). `tokenizer.model` alone is not read, which a warning says:
+`AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)` writes a `tokenizer.json`."""
 _PRE_TOKENIZERS = """\
 `tokenizer.ggml.pre` may be any of these, and gives the ids of llama.cpp. Exceptions: names in
 *italics* compose characters first (NFC), as the models' own tokenizers do, and llama.cpp does not.
@@ -58,6 +73,13 @@ def page(table: Table) -> str:
         _fields(table, CONFIG_FIELDS, ""),
         "### rope_scaling and rope_parameters",
         _fields(table, ROPE_FIELDS, ""),
+        "### generation_config.json",
+        _GENERATION,
+        _generation(table),
+        "### tokenizer_config.json",
+        _fields(table, TOKENIZER_FIELDS, ""),
+        "### tokenizer.json",
+        _TOKENIZER,
         "## Activations",
         f"`hidden_act` and `hidden_activation`: {_listed(HF_NAMES)}. In GGUF also "
         f"{_listed(GGUF_NAMES.keys() - HF_NAMES.keys())}.",
@@ -66,6 +88,15 @@ def page(table: Table) -> str:
         f"{ends}.",
     ]
     return "\n\n".join(parts)
+
+
+def _generation(table: Table) -> str:
+    """What becomes of the fields of ``generation_config.json``."""
+    rows = [[f"`{name}`", "obeyed", note] for name, note in sorted(OBEYED.items())]
+    for name, idle in sorted(REFUSED.items()):
+        rows.append([f"`{name}`", "refused", f"but for {idle[0]}" if idle else ""])
+    rows += [[f"`{name}`", "no effect", note] for name, note in sorted(NO_EFFECT.items())]
+    return table(["field", "what becomes of it", "note"], rows)
 
 
 def _listed(names: Iterable[str]) -> str:

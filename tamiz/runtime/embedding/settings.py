@@ -9,6 +9,9 @@ from typing import Any
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, did_you_mean
 
+TOKENIZER = "tokenizer_config.json"
+#: transformers writes 10^30 where a tokenizer has no limit.
+_ENDLESS = 1 << 31
 PROMPTS = "config_sentence_transformers.json"
 #: Names of one file; models of other kinds than BERT had their own once.
 TEXTS = tuple(
@@ -64,6 +67,9 @@ def read_settings(bundle: Bundle) -> TextSettings:
     texts = _first(bundle, TEXTS)
     given = _first(bundle, (PROMPTS,))
     length = _value(bundle, texts, "max_seq_length", int)
+    if length is None:  # as sentence-transformers
+        length = _first(bundle, (TOKENIZER,))[1].get("model_max_length")
+        length = length if isinstance(length, int) and 0 < length < _ENDLESS else None
     limits = [most for most in (length, most_tokens(bundle)) if most is not None]
     prompts = _value(bundle, given, "prompts", dict) or {}
     if bad := [name for name, text in prompts.items() if not isinstance(text, str)]:

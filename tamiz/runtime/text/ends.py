@@ -39,6 +39,22 @@ def ends_by_id(bundle: Bundle) -> frozenset[int]:
     return frozenset(ends)
 
 
+def stop_strings(bundle: Bundle) -> tuple[str, ...]:
+    """The strings of generation_config.json at which an answer ends.
+
+    Raises:
+        TamizError: ``stop_strings`` is something else.
+    """
+    name = _FILES[0]
+    value = bundle.json(name).get("stop_strings") if name in bundle.manifest.files else None
+    strings = value if isinstance(value, list) else [] if value is None else [value]
+    if any(not isinstance(text, str) or not text for text in strings):
+        raise TamizError(
+            f"{bundle.path / name}: stop_strings is {value!r}, expected texts that are not empty"
+        )
+    return tuple(strings)
+
+
 def ends_by_name(tokenizer: Tokenizer) -> frozenset[int]:
     """The token that tokenizer_config.json names, and the tokens whose names are those of ends."""
     ends = ends_of_turns(tokenizer.ids_of(END_NAMES))

@@ -87,7 +87,7 @@ def generate_text(
     )
     if speed is not None:
         ids = speed.follow(ids)
-    strings = StopStrings(stop, tokenizer.controls.values())
+    strings = StopStrings(model.stop_strings(stop, sampling), tokenizer.controls.values())
     yield from until_stop(tokenizer_pieces(tokenizer, ids), strings)
 
 

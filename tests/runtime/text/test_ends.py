@@ -133,3 +133,13 @@ def test_a_stop_string_may_name_a_control_token(
         model, model.tokenizer, chain.ids("h"), Sampling(), max_new_tokens=9, stop=[stop]
     )
     assert "".join(pieces) == ("i" if stop.startswith(".") else "i.")
+
+
+def test_a_stop_string_of_the_model_ends_an_answer(talker: Path) -> None:
+    """`stop_strings` of generation_config.json, as in transformers."""
+    chain.change(talker, generation_config={"stop_strings": ["."]})
+    assert answer(talker) == "i"
+    assert answer(talker, ignore_eos=True).startswith("i.")
+    chain.change(talker, generation_config={"stop_strings": [""]})
+    with pytest.raises(TamizError, match=r"stop_strings is .*, expected texts that are not empty"):
+        Model.load(talker, threads=1)
