@@ -18,14 +18,15 @@ never repeated in memory; a mask has G·S rows to match and is made once for all
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import DOMAIN, OPSET_VERSION
 from tamiz_exporters.activations import ACTIVATIONS
-from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed, Rotary
+from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed
+from tamiz_exporters.graph_builder import GraphBuilder, typed_value
+from tamiz_exporters.rotary_graph import rotary_table, rotate
 
 OPSET = 18
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -52,16 +53,12 @@ def build_decoder(
     return _Decoder(config, weights).build()
 
 
-class _Decoder:
+class _Decoder(GraphBuilder):
     def __init__(
         self, config: DecoderConfig, weights: Mapping[str, ir.TensorProtocol | Packed]
     ) -> None:
+        super().__init__(weights)
         self.config = config
-        self.nodes: list[ir.Node] = []
-        self.initializers: dict[str, ir.Value] = {}
-        self.packed = {name: w for name, w in weights.items() if isinstance(w, Packed)}
-        for name, weight in weights.items():
-            self.initialize(name, weight.tensor if isinstance(weight, Packed) else weight)
         packed = self.packed.get(_EMBEDDING)
         table = self.initializers[_EMBEDDING].const_value
         assert table is not None
@@ -70,9 +67,9 @@ class _Decoder:
     def build(self) -> ir.Model:
         config = self.config
         length = "past_sequence_length + sequence_length"
-        ids = _value("input_ids", ir.DataType.INT64, "batch_size", "sequence_length")
-        self.attention_mask = _value("attention_mask", ir.DataType.INT64, "batch_size", length)
-        self.position_ids = _value(
+        ids = typed_value("input_ids", ir.DataType.INT64, "batch_size", "sequence_length")
+        self.attention_mask = typed_value("attention_mask", ir.DataType.INT64, "batch_size", length)
+        self.position_ids = typed_value(
             "position_ids", ir.DataType.INT64, "batch_size", "sequence_length"
         )
         inputs, outputs = [ids, self.attention_mask, self.position_ids], []
@@ -81,7 +78,9 @@ class _Decoder:
             factor = self.constant(config.embedding_scale, np.float32)
             x = self.op("Mul", "/model/embed_tokens/Mul", x, factor)
         rotaries = dict.fromkeys(at.rotary for at in config.layers if at.rotary is not None)
-        self.tables = {r: self.rotary_table(r, n) for n, r in enumerate(rotaries)}
+        self.tables = {
+            r: rotary_table(self, r, n, self.position_ids) for n, r in enumerate(rotaries)
+        }
         self.masks = self.attention_masks(ids)
         for layer in range(len(config.layers)):
             past = [self.cache(f"past_key_values.{layer}.{part}") for part in ("key", "value")]
@@ -90,7 +89,7 @@ class _Decoder:
             outputs += present
             x = self.layer(layer, x, past, present)
         x = self.norm("/model/norm", x)
-        logits = _value(
+        logits = typed_value(
             "logits", ir.DataType.FLOAT, "batch_size", "sequence_length", self.vocabulary
         )
         self.head(x, logits)
@@ -106,101 +105,15 @@ class _Decoder:
 
     def cache(self, name: str, length: str = "past_sequence_length") -> ir.Value:
         config = self.config
-        return _value(
+        return typed_value(
             name, ir.DataType.FLOAT, "batch_size", config.kv_heads, length, config.head_dim
         )
-
-    def initialize(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
-        value = ir.Value(
-            name=name,
-            shape=ir.Shape(tensor.shape.numpy()),
-            type=ir.TensorType(tensor.dtype),
-            const_value=tensor,
-        )
-        self.initializers[name] = value
-        return value
-
-    def constant(self, value: Any, dtype: type = np.int64) -> ir.Value:
-        """Returns the one initializer that holds this value."""
-        array: np.ndarray = np.asarray(value, dtype)
-        numbers = "_".join(str(number) for number in array.ravel().tolist())
-        name = f"constant.{array.dtype}.{array.ndim}d.{numbers}"
-        if name in self.initializers:
-            return self.initializers[name]
-        return self.initialize(name, ir.tensor(array, name=name))
-
-    def op(
-        self,
-        op_type: str,
-        name: str,
-        *inputs: ir.Value,
-        output: ir.Value | None = None,
-        **attrs: Any,
-    ) -> ir.Value:
-        output = output or ir.Value(name=f"{name}_output_0")
-        attributes = [ir.convenience.convert_attribute(key, attrs[key]) for key in attrs]
-        self.nodes.append(ir.Node("", op_type, inputs, attributes, outputs=[output], name=name))
-        return output
-
-    def packed_op(
-        self,
-        op_type: str,
-        name: str,
-        x: ir.Value,
-        weight: str,
-        bias: ir.Value | None = None,
-        output: ir.Value | None = None,
-    ) -> ir.Value:
-        """A product with a packed weight, or a lookup; its shape is said, as ONNX infers none."""
-        packed = self.packed[weight]
-        width = packed.n if op_type == "BlockMatMul" else packed.k
-        output = output or _value(
-            f"{name}_output_0", ir.DataType.FLOAT, "batch_size", "sequence_length", width
-        )
-        attributes = [
-            ir.convenience.convert_attribute(*pair) for pair in packed.attributes().items()
-        ]
-        inputs = [x, self.initializers[weight], *([] if bias is None else [None, bias])]
-        node = ir.Node(DOMAIN, op_type, inputs, attributes, outputs=[output], name=name)
-        self.nodes.append(node)
-        return output
 
     def embedding(self, ids: ir.Value) -> ir.Value:
         if _EMBEDDING in self.packed:
             return self.packed_op("BlockGather", "/model/embed_tokens/Gather", ids, _EMBEDDING)
         table = self.initializers[_EMBEDDING]
         return self.op("Gather", "/model/embed_tokens/Gather", table, ids, axis=0)
-
-    def rotary_table(self, rotary: Rotary, number: int) -> tuple[ir.Value, ir.Value]:
-        """Returns cos θ and sin θ, ``[B, 1, S, R]``, θ = position · inverse frequency."""
-        which = f".{number}" if number else ""
-        name, constant = f"/model/rotary_emb{which}", f"model.rotary_emb{which}.inv_freq"
-        frequency = self.initialize(constant, ir.tensor(rotary.inverse_frequency, name=constant))
-        if rotary.long_frequency is not None:
-            frequency = self.frequency_of_length(name, rotary, frequency)
-        position = self.op(
-            "Unsqueeze", f"{name}/Unsqueeze", self.position_ids, self.constant([1, 3])
-        )
-        position = self.op("Cast", f"{name}/Cast", position, to=ir.DataType.FLOAT)
-        angle = self.op("Mul", f"{name}/Mul", position, frequency)
-        angle = self.op("Concat", f"{name}/Concat", angle, angle, axis=-1)
-        cos, sin = self.op("Cos", f"{name}/Cos", angle), self.op("Sin", f"{name}/Sin", angle)
-        if rotary.factor == 1:
-            return cos, sin
-        factor = self.constant(rotary.factor, np.float32)
-        return self.op("Mul", f"{name}/Mul_1", cos, factor), self.op(
-            "Mul", f"{name}/Mul_2", sin, factor
-        )
-
-    def frequency_of_length(self, name: str, rotary: Rotary, short: ir.Value) -> ir.Value:
-        """The frequencies of this run: others if any position is beyond the original context."""
-        constant = f"{name[1:].replace('/', '.')}.long_inv_freq"
-        assert rotary.long_frequency is not None
-        long = self.initialize(constant, ir.tensor(rotary.long_frequency, name=constant))
-        last = self.op("ReduceMax", f"{name}/ReduceMax", self.position_ids, keepdims=0)
-        limit = self.constant(rotary.original_context - 1)
-        beyond = self.op("Greater", f"{name}/Greater", last, limit)
-        return self.op("Where", f"{name}/Where", beyond, long, short)
 
     def attention_masks(self, ids: ir.Value) -> dict[int, ir.Value]:
         """Returns by window what is added to the scores, ``[B, 1, G·S, L]``: 0 or -max.
@@ -261,22 +174,6 @@ class _Decoder:
         scaled = self.op("Mul", f"{name}/Mul", x, inverse)
         return self.op("Mul", f"{name}/Mul_1", self.weight(name), scaled)
 
-    def weight(self, name: str, part: str = "weight") -> ir.Value:
-        return self.initializers[f"{name[1:].replace('/', '.')}.{part}"]
-
-    def has(self, name: str, part: str = "weight") -> bool:
-        return f"{name[1:].replace('/', '.')}.{part}" in self.initializers
-
-    def linear(self, name: str, x: ir.Value) -> ir.Value:
-        weight = f"{name[1:].replace('/', '.')}.weight"
-        if weight in self.packed:
-            bias = self.weight(name, "bias") if self.has(name, "bias") else None
-            return self.packed_op("BlockMatMul", f"{name}/MatMul", x, weight, bias)
-        y = self.op("MatMul", f"{name}/MatMul", x, self.weight(name))
-        if self.has(name, "bias"):
-            y = self.op("Add", f"{name}/Add", self.weight(name, "bias"), y)
-        return y
-
     def heads(self, name: str, suffix: str, x: ir.Value, count: int, norm: str = "") -> ir.Value:
         """Returns ``[B, S, count·D]`` as ``[B, count, S, D]``, each head normed where asked."""
         shape = self.constant([0, 0, count, self.config.head_dim])
@@ -284,29 +181,6 @@ class _Decoder:
         if norm and self.has(f"{name}/{norm}"):
             x = self.norm(f"{name}/{norm}", x)
         return self.op("Transpose", f"{name}/Transpose{suffix}", x, perm=[0, 2, 1, 3])
-
-    def rotary(self, name: str, rotary: Rotary, x: ir.Value) -> ir.Value:
-        """Rotates the first R of D channels; channel i pairs with channel i + R/2."""
-        half = len(rotary.inverse_frequency)
-        cos, sin = self.tables[rotary]
-        rest = None
-        if 2 * half < self.config.head_dim:
-            rest = self.slice(f"{name}/Slice_rest", x, 2 * half, self.config.head_dim)
-            x = self.slice(f"{name}/Slice_rotary", x, 0, 2 * half)
-        low = self.slice(f"{name}/Slice", x, 0, half)
-        high = self.slice(f"{name}/Slice_1", x, half, 2 * half)
-        turned = self.op("Neg", f"{name}/Neg", high)
-        turned = self.op("Concat", f"{name}/Concat", turned, low, axis=-1)
-        straight = self.op("Mul", f"{name}/Mul", x, cos)
-        turned = self.op("Mul", f"{name}/Mul_1", turned, sin)
-        y = self.op("Add", f"{name}/Add", straight, turned)
-        if rest is not None:
-            y = self.op("Concat", f"{name}/Concat_rest", y, rest, axis=-1)
-        return y
-
-    def slice(self, name: str, x: ir.Value, begin: int, end: int) -> ir.Value:
-        axis = self.constant([3])
-        return self.op("Slice", name, x, self.constant([begin]), self.constant([end]), axis)
 
     def attention(
         self,
@@ -321,8 +195,9 @@ class _Decoder:
         k = self.heads(name, "_1", self.linear(f"{name}/k_proj", x), config.kv_heads, "k_norm")
         v = self.heads(name, "_2", self.linear(f"{name}/v_proj", x), config.kv_heads)
         if layer.rotary is not None:
-            q = self.rotary(f"{name}/rotary_q", layer.rotary, q)
-            k = self.rotary(f"{name}/rotary_k", layer.rotary, k)
+            tables = self.tables[layer.rotary]
+            q = rotate(self, f"{name}/rotary_q", tables, layer.rotary, config.head_dim, q)
+            k = rotate(self, f"{name}/rotary_k", tables, layer.rotary, config.head_dim, k)
         keys = self.op("Concat", f"{name}/Concat", past[0], k, output=present[0], axis=2)
         values = self.op("Concat", f"{name}/Concat_1", past[1], v, output=present[1], axis=2)
         scale = self.constant(config.scale or config.head_dim**-0.5, np.float32)
@@ -376,7 +251,3 @@ class _Decoder:
         if weight == _EMBEDDING:
             table = self.op("Transpose", "/lm_head/Transpose", table, perm=[1, 0])
         return self.op("MatMul", "/lm_head/MatMul", x, table, output=output)
-
-
-def _value(name: str, dtype: ir.DataType, *shape: Any) -> ir.Value:
-    return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))

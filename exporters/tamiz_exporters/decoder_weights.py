@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import TamizError
 from tamiz_exporters.decoder_config import DecoderConfig, Packed
-from tamiz_exporters.stored_tensor import Source, StoredTensor, find_tensor
-from tamiz_ops.formats import Format, gguf_format, pack_blocks
+from tamiz_exporters.graph_weights import Weight, graph_tensors
+from tamiz_exporters.stored_tensor import Source, find_tensor
 
 _NORMS_OF_HEADS = ("self_attn.q_norm", "self_attn.k_norm")
 _log = logging.getLogger(__name__)
@@ -46,25 +45,6 @@ class Names:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
-
-
-@dataclass(frozen=True)
-class Weight:
-    """Where a weight of the graph lies in the source.
-
-    Attributes:
-        target: Its name in transformers.
-        tensor: The tensor.
-        rows: The tensor's rows that it has, in their order; None for all as they are.
-        embedding: Whether rows are looked up in it: then it is ``[V, H]`` in the graph.
-        added: What is added to its values.
-    """
-
-    target: str
-    tensor: StoredTensor
-    rows: np.ndarray | None = None
-    embedding: bool = False
-    added: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -127,23 +107,7 @@ class DecoderWeights:
         Raises:
             TamizError: As `find`.
         """
-        tensors: dict[str, ir.TensorProtocol | Packed] = {}
-        unknown = set()
-        for weight in self.find():
-            tensor, format = weight.tensor, gguf_format(weight.tensor.type.name)
-            if stored and format and len(tensor.shape) == 2:
-                tensors[weight.target] = self._packed(weight, format)
-            else:
-                tensors[weight.target] = self._lazy(weight)
-                if stored and len(tensor.shape) == 2 and tensor.type.name != "F32":
-                    unknown.add(tensor.type.name)
-        if unknown:
-            _log.warning(
-                "%s: tensors of type %s become float32, as no weight format holds them",
-                self.source.path,
-                " and ".join(sorted(unknown)),
-            )
-        return tensors
+        return graph_tensors(self.source, self.find(), stored)
 
     def _weights(self) -> Iterator[Weight]:
         names, source = self.names, self.source
@@ -199,38 +163,6 @@ class DecoderWeights:
                 begin = sum(sizes[: parts.index(name)])
                 return tensor, (sum(sizes), *shape[1:]), range(begin, begin + shape[0])
         return self.names.parts[name], shape, None
-
-    def _packed(self, weight: Weight, format: Format) -> Packed:
-        """Wraps a matrix in the format that the source stores it in."""
-        tensor, rows = weight.tensor, weight.rows
-        n, k = len(tensor.data) if rows is None else len(rows), tensor.shape[1]
-
-        def read() -> ir.TensorProtocol:
-            data = tensor.data if rows is None else tensor.data[rows]
-            try:
-                return ir.Tensor(pack_blocks(format, data, k))
-            except ValueError as error:
-                where = f"{self.source.path}: tensor {tensor.name}"
-                raise TamizError(f"{where}: {error}") from error
-
-        shape = ir.Shape(format.packed_shape(n, k))
-        return Packed(ir.LazyTensor(read, ir.DataType.UINT8, shape), format.name, n, k)
-
-    def _lazy(self, weight: Weight) -> ir.LazyTensor:
-        """Wraps a weight; a linear layer's comes out as ``[K, N]``."""
-        tensor, rows = weight.tensor, weight.rows
-        linear = len(tensor.shape) == 2 and not weight.embedding
-
-        def read() -> ir.TensorProtocol:
-            values = tensor.dequantize(rows)
-            if weight.added:
-                values = values + np.float32(weight.added)
-            if not np.isfinite(values).all():
-                self.source.fail(f"tensor {tensor.name}", "NaN or infinity", "finite values")
-            return ir.Tensor(np.ascontiguousarray(values.T) if linear else values)
-
-        shape = tensor.shape if rows is None else (len(rows), *tensor.shape[1:])
-        return ir.LazyTensor(read, ir.DataType.FLOAT, ir.Shape(shape[::-1] if linear else shape))
 
 
 def half_split(rows: int, head_dim: int, rotary_dim: int) -> np.ndarray:

@@ -13,6 +13,7 @@ def tamiz_exporters() -> Sequence[Exporter]:
     """Returns the exporters; the cheaper test comes first."""
     from tamiz_exporters import gguf, huggingface, onnx, safetensors
     from tamiz_exporters.architectures import ARCHITECTURES, HF_ARCHITECTURES
+    from tamiz_exporters.encoder_architectures import ENCODERS
 
     return (
         Exporter(
@@ -30,7 +31,8 @@ def tamiz_exporters() -> Sequence[Exporter]:
         ),
         Exporter(
             name="safetensors",
-            summary=f"a Hugging Face folder with safetensors of {', '.join(HF_ARCHITECTURES)}",
+            summary="a Hugging Face folder with safetensors of "
+            + ", ".join((*HF_ARCHITECTURES, *ENCODERS)),
             accepts=safetensors.accepts,
             export=safetensors.export,
             dtypes=("stored", "float32"),

@@ -8,13 +8,15 @@ from tamiz.api import TamizError, read_json, write_json
 from tamiz_exporters.architectures import HF_ARCHITECTURES
 from tamiz_exporters.companions import CONFIG, copy_companions
 from tamiz_exporters.decoder_graph import build_decoder
+from tamiz_exporters.encoder_graph import build_encoder
 from tamiz_exporters.external_data import save_model
+from tamiz_exporters.hf_encoder import HfEncoder, is_encoder
 from tamiz_exporters.hf_model import HfModel
 from tamiz_exporters.safetensors_file import is_there
 
 
 def accepts(source: str) -> bool:
-    """Whether `source` is a folder with safetensors of a decoder that is known."""
+    """Whether `source` is a folder with safetensors of a decoder or an encoder that is known."""
     folder = Path(source)
     if not (folder / CONFIG).is_file() or not is_there(folder):
         return False
@@ -22,6 +24,8 @@ def accepts(source: str) -> bool:
         config = read_json(folder / CONFIG)
     except TamizError:
         return True  # the export says what is wrong
+    if is_encoder(config):
+        return True
     kind = config.get("model_type")
     traits = HF_ARCHITECTURES.get(kind) if isinstance(kind, str) else None
     return traits is not None and (config.get("architectures") or [traits.model_class]) == [
@@ -45,10 +49,23 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
         TamizError: If a file is damaged or holds something that is not supported.
     """
     folder = Path(source)
+    if is_encoder(read_json(folder / CONFIG)):
+        _export_encoder(folder, directory, dtype == "stored")
+    else:
+        _export_decoder(folder, directory, dtype == "stored")
+    return source
+
+
+def _export_decoder(folder: Path, directory: Path, stored: bool) -> None:
     model = HfModel(folder)
-    save_model(build_decoder(model.config, model.weights().tensors(dtype == "stored")), directory)
+    save_model(build_decoder(model.config, model.weights().tensors(stored)), directory)
     copy_companions(folder, directory)
     config = read_json(directory / CONFIG)
     if config["max_position_embeddings"] != model.context:
         write_json(directory / CONFIG, config | {"max_position_embeddings": model.context})
-    return source
+
+
+def _export_encoder(folder: Path, directory: Path, stored: bool) -> None:
+    model = HfEncoder(folder)
+    save_model(build_encoder(model.config, model.weights().tensors(stored)), directory)
+    copy_companions(folder, directory)

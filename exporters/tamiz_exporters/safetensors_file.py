@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,6 +28,7 @@ _TYPES = {
 #: Bytes of a header, as the library allows; dimensions of a tensor.
 _MAX_HEADER, _MAX_DIMS = 100_000_000, 4
 _MAX_DIM = 1 << 48
+_NONE = re.compile(r"(?!)")
 
 
 class SafetensorsFolder:
@@ -37,11 +39,12 @@ class SafetensorsFolder:
         tensors: Tensors by name.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ignored: re.Pattern[str] = _NONE) -> None:
         """Reads and checks the headers.
 
         Args:
             path: A folder with ``model.safetensors`` or ``model.safetensors.index.json``.
+            ignored: Names of tensors that are no weights, of whatever type.
 
         Raises:
             TamizError: If a file is missing, damaged, or lies outside of the folder.
@@ -49,14 +52,16 @@ class SafetensorsFolder:
         self.path = path
         self.tensors: dict[str, StoredTensor] = {}
         if (path / WHOLE).is_file() and not (path / INDEX).is_file():
-            self.tensors = _read(_file(path, WHOLE))
+            self.tensors = _read(_file(path, WHOLE), ignored)
             return
         index = path / INDEX
         places = read_json(index).get("weight_map")
         if not isinstance(places, dict) or not all(isinstance(p, str) for p in places.values()):
             fail(index, "weight_map", "something else", "file names by tensor")
-        files = {name: _read(_file(path, name)) for name in dict.fromkeys(places.values())}
+        files = {name: _read(_file(path, name), ignored) for name in dict.fromkeys(places.values())}
         for tensor, name in places.items():
+            if ignored.fullmatch(tensor):
+                continue
             if tensor not in files[name]:
                 fail(index, f"weight_map: {tensor}", name, "a file that has it")
             self.tensors[tensor] = files[name][tensor]
@@ -78,7 +83,7 @@ def _file(folder: Path, name: str) -> Path:
         raise TamizError(f"{folder}: {error}") from error
 
 
-def _read(path: Path) -> dict[str, StoredTensor]:
+def _read(path: Path, ignored: re.Pattern[str]) -> dict[str, StoredTensor]:
     """Maps one file."""
     file = CheckedFile(path, least=9)
     length = file.number("<Q", "length of the header")
@@ -93,7 +98,8 @@ def _read(path: Path) -> dict[str, StoredTensor]:
         file.fail("header", type(header).__name__, "a JSON object")
     header.pop("__metadata__", None)
     data = np.frombuffer(file.bytes, np.uint8)[file.offset :]
-    return {name: _tensor(path, name, entry, data) for name, entry in header.items()}
+    names = [name for name in header if not ignored.fullmatch(name)]
+    return {name: _tensor(path, name, header[name], data) for name in names}
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""Weights of a source as tensors of a graph: packed as the source stores them, or float32.
+
+Files store a weight as ``[N, K]``; the graph wants ``[K, N]``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from tamiz.api import TamizError
+from tamiz_exporters.decoder_config import Packed
+from tamiz_exporters.stored_tensor import Source, StoredTensor
+from tamiz_ops.formats import Format, gguf_format, pack_blocks
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Where a weight of the graph lies in the source.
+
+    Attributes:
+        target: Its name in the graph.
+        tensor: The tensor.
+        rows: The tensor's rows that it has, in their order; None for all as they are.
+        embedding: Whether rows are looked up in it: then it is ``[V, H]`` in the graph.
+        added: What is added to its values.
+        packable: Whether the graph can use it in the source's format.
+    """
+
+    target: str
+    tensor: StoredTensor
+    rows: np.ndarray | None = None
+    embedding: bool = False
+    added: float = 0.0
+    packable: bool = True
+
+
+def graph_tensors(
+    source: Source, weights: Iterable[Weight], stored: bool
+) -> dict[str, ir.TensorProtocol | Packed]:
+    """The weights for the graph by name; each is read when it is written.
+
+    Args:
+        source: The checked source.
+        weights: The weights.
+        stored: Keep matrices in the source's formats; those without a format and vectors are
+            float32. Otherwise all are.
+    """
+    tensors: dict[str, ir.TensorProtocol | Packed] = {}
+    unknown = set()
+    for weight in weights:
+        tensor, format = weight.tensor, gguf_format(weight.tensor.type.name)
+        if stored and format and len(tensor.shape) == 2 and weight.packable:
+            tensors[weight.target] = _packed(source, weight, format)
+        else:
+            tensors[weight.target] = _lazy(source, weight)
+            if stored and len(tensor.shape) == 2 and not format and tensor.type.name != "F32":
+                unknown.add(tensor.type.name)
+    if unknown:
+        _log.warning(
+            "%s: tensors of type %s become float32, as no weight format holds them",
+            source.path,
+            " and ".join(sorted(unknown)),
+        )
+    return tensors
+
+
+def _packed(source: Source, weight: Weight, format: Format) -> Packed:
+    """Wraps a matrix in the format that the source stores it in."""
+    tensor, rows = weight.tensor, weight.rows
+    n, k = len(tensor.data) if rows is None else len(rows), tensor.shape[1]
+
+    def read() -> ir.TensorProtocol:
+        data = tensor.data if rows is None else tensor.data[rows]
+        try:
+            return ir.Tensor(pack_blocks(format, data, k))
+        except ValueError as error:
+            raise TamizError(f"{source.path}: tensor {tensor.name}: {error}") from error
+
+    shape = ir.Shape(format.packed_shape(n, k))
+    return Packed(ir.LazyTensor(read, ir.DataType.UINT8, shape), format.name, n, k)
+
+
+def _lazy(source: Source, weight: Weight) -> ir.LazyTensor:
+    """Wraps a weight; a linear layer's comes out as ``[K, N]``."""
+    tensor, rows = weight.tensor, weight.rows
+    linear = len(tensor.shape) == 2 and not weight.embedding
+
+    def read() -> ir.TensorProtocol:
+        values = tensor.dequantize(rows)
+        if weight.added:
+            values = values + np.float32(weight.added)
+        if not np.isfinite(values).all():
+            source.fail(f"tensor {tensor.name}", "NaN or infinity", "finite values")
+        return ir.Tensor(np.ascontiguousarray(values.T) if linear else values)
+
+    shape = tensor.shape if rows is None else (len(rows), *tensor.shape[1:])
+    return ir.LazyTensor(read, ir.DataType.FLOAT, ir.Shape(shape[::-1] if linear else shape))

@@ -1,0 +1,216 @@
+"""What a ``config.json`` of Hugging Face means for an encoder: shape, head, and weights."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tamiz.api import read_json
+from tamiz_exporters.activations import HF_NAMES
+from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
+from tamiz_exporters.decoder_config import Rotary
+from tamiz_exporters.distances import deberta_buckets, mpnet_buckets
+from tamiz_exporters.encoder_architectures import ENCODERS
+from tamiz_exporters.encoder_config import (
+    Disentangled,
+    EncoderConfig,
+    EncoderLayer,
+    Head,
+    Positions,
+)
+from tamiz_exporters.encoder_fields import ENCODER_FIELDS
+from tamiz_exporters.encoder_weights import EncoderWeights
+from tamiz_exporters.hf_fields import Fields
+from tamiz_exporters.safetensors_file import SafetensorsFolder
+
+#: Endings of the classes whose hidden states are an encoder's output.
+_HIDDEN_STATES = ("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
+_CLASSIFIES = "ForSequenceClassification"
+#: Tensors that newer versions of transformers do not store.
+_COUNTS = re.compile(r".*\.position_ids")
+_MOST_LAYERS = 10_000
+
+
+def is_encoder(config: dict[str, Any]) -> bool:
+    """Whether a ``config.json`` is one of an encoder that is known, with a class that is."""
+    kind = config.get("model_type")
+    traits = ENCODERS.get(kind) if isinstance(kind, str) else None
+    if traits is None or config.get("is_decoder"):
+        return False
+    names = config.get("architectures") or [f"{traits.stem}Model"]
+    known = {f"{traits.stem}{ending}" for ending in (*_HIDDEN_STATES, _CLASSIFIES)}
+    return isinstance(names, list) and len(names) == 1 and names[0] in known
+
+
+class HfEncoder:
+    """An encoder in a folder of Hugging Face's layout.
+
+    Attributes:
+        folder: The weights.
+        config: The encoder's shape.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Reads ``config.json`` and the headers of the weights.
+
+        Args:
+            path: The folder; a model of sentence-transformers is read for its hidden states,
+                whatever its head.
+
+        Raises:
+            TamizError: A value is missing, absurd or not supported, or a file is damaged.
+        """
+        written = Fields(path / CONFIG, read_json(path / CONFIG))
+        kind = written.text("model_type", "")
+        self._traits = traits = ENCODERS[kind]
+        self._of = of = written.obeyed(kind, ENCODER_FIELDS)
+        self.folder = SafetensorsFolder(path, _COUNTS)
+        names = of.given("architectures") or [""]
+        classifies = names[0].endswith(_CLASSIFIES) and not (path / SENTENCE_MODULES).is_file()
+        word = f"{traits.prefix}{traits.modules['embeddings.word']}.weight"
+        self._prefix = traits.prefix if word in self.folder.tensors else ""
+        hidden, heads = self._positive("hidden_size"), self._positive("num_attention_heads")
+        if hidden % heads:
+            of.reject("num_attention_heads", heads, f"a divisor of {hidden}")
+        self.config = EncoderConfig(
+            hidden=hidden,
+            heads=heads,
+            head_dim=hidden // heads,
+            epsilon=of.number(self._name("layer_norm_eps"), self._default("layer_norm_eps")),
+            activation=self._activation("hidden_act"),
+            gated=traits.gated,
+            layers=self._layers(hidden // heads),
+            norm_first=traits.norm_first,
+            positions=self._positions(),
+            padding=self._padding(),
+            types=self._types(),
+            bias=bool(traits.bias),
+            disentangled=self._disentangled(),
+            head=self._head() if classifies else None,
+        )
+
+    def weights(self) -> EncoderWeights:
+        """Returns what reads the weights."""
+        of = self._of
+        positions = None
+        if self.config.positions is not Positions.NONE:
+            positions = of.positive("max_position_embeddings")
+        buckets = None
+        if self.config.bias:
+            buckets = mpnet_buckets(of.positive("max_position_embeddings"))
+        return EncoderWeights(
+            source=self.folder,
+            prefix=self._prefix,
+            traits=self._traits,
+            config=self.config,
+            width=of.positive("embedding_size", self.config.hidden),
+            ffn=self._positive("intermediate_size"),
+            vocabulary=of.positive("vocab_size"),
+            positions=positions,
+            bias_buckets=buckets,
+        )
+
+    def _name(self, key: str) -> str:
+        return self._traits.fields.get(key, key)
+
+    def _default(self, key: str) -> Any:
+        return self._traits.defaults.get(key)
+
+    def _positive(self, key: str) -> int:
+        return self._of.positive(self._name(key))
+
+    def _activation(self, key: str) -> str:
+        name = self._of.text(self._name(key), self._default(key) or "gelu")
+        if name not in HF_NAMES:
+            self._of.reject(self._name(key), name, f"one of {', '.join(HF_NAMES)}")
+        return HF_NAMES[name]
+
+    def _padding(self) -> int:
+        if self._traits.padding is not None:
+            return self._traits.padding
+        number = self._of.given("pad_token_id")
+        number = 1 if number is None else number
+        if type(number) is not int or number < 0:
+            self._of.reject("pad_token_id", number, "a token id")
+        return number
+
+    def _positions(self) -> Positions:
+        biased = self._of.flag("position_biased_input")
+        return Positions.NONE if biased is False else self._traits.positions
+
+    def _types(self) -> int:
+        if not self._traits.types or self._of.given("type_vocab_size") == 0:
+            return 0
+        default = int(self._default("type_vocab_size"))
+        if not default and self._of.given("type_vocab_size") is None:
+            return 0
+        return self._of.positive("type_vocab_size", default)
+
+    def _layers(self, head_dim: int) -> tuple[EncoderLayer, ...]:
+        of, count = self._of, self._positive("num_hidden_layers")
+        if count > _MOST_LAYERS:
+            of.reject("num_hidden_layers", count, f"at most {_MOST_LAYERS}")
+        if self._traits.model_type == "albert":
+            return self._shared_layers(count)
+        if not self._traits.gated:
+            return tuple(EncoderLayer(f"layers.{number}") for number in range(count))
+        every = of.positive("global_attn_every_n_layers", 3)
+        reach = of.positive("local_attention", 128) // 2
+        full = _rotary(of.number("global_rope_theta", 160000.0), head_dim)
+        local = _rotary(of.number("local_rope_theta", 10000.0), head_dim)
+        return tuple(
+            EncoderLayer(f"layers.{n}", local if n % every else full, reach if n % every else 0)
+            for n in range(count)
+        )
+
+    def _shared_layers(self, count: int) -> tuple[EncoderLayer, ...]:
+        """ALBERT's: some groups of layers, each run several times."""
+        groups = self._of.positive("num_hidden_groups", 1)
+        inner = self._of.positive("inner_group_num", 1)
+        if groups > count:
+            self._of.reject("num_hidden_groups", groups, f"at most {count}")
+        return tuple(
+            EncoderLayer(f"layers.{int(number / (count / groups))}.{part}")
+            for number in range(count)
+            for part in range(inner)
+        )
+
+    def _disentangled(self) -> Disentangled | None:
+        of = self._of
+        if self._traits.model_type != "deberta-v2" or not of.flag("relative_attention"):
+            return None
+        given = of.given("pos_att_type") or []
+        parts = given.split("|") if isinstance(given, str) else given
+        if not isinstance(parts, list) or {*map(str, parts)} - {"c2p", "p2c"}:
+            of.reject("pos_att_type", given, "some of c2p and p2c")
+        longest = of.positive("max_position_embeddings")
+        most = of.given("max_relative_positions")
+        most = most if type(most) is int and most > 0 else longest
+        count = of.given("position_buckets")
+        count = count if type(count) is int and count > 0 else 0
+        chosen = tuple(part for part in ("c2p", "p2c") if part in parts)
+        return Disentangled(deberta_buckets(longest, count, most), chosen, count or most)
+
+    def _head(self) -> Head:
+        of, head = self._of, self._traits.head
+        acts = []
+        for name in head.activations:
+            given = of.text(name[1:], "gelu") if name.startswith("=") else name
+            if given and given not in HF_NAMES:
+                of.reject(name[1:], given, f"one of {', '.join(HF_NAMES)}")
+            acts.append(HF_NAMES[given] if given else "")
+        pooling = of.text("classifier_pooling", "cls")
+        if pooling not in ("cls", "mean"):
+            of.reject("classifier_pooling", pooling, "cls or mean")
+        last = self.folder.tensors.get(f"{head.modules[-1]}.weight")
+        if last is None:
+            self.folder.fail(f"tensor {head.modules[-1]}.weight", "no such tensor", "a head")
+        return Head(tuple(acts), pooling, bool(head.norm), last.shape[0])
+
+
+def _rotary(base: float, head_dim: int) -> Rotary:
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    return Rotary((1.0 / np.float32(base) ** exponents).astype(np.float32))
