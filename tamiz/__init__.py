@@ -19,6 +19,7 @@ _FOR_PROGRAMS = {
     "Completion": "inference.results",
     "CompletionStream": "inference.completion_stream",
     "Conversation": "inference.conversation",
+    "CrossEncoder": "inference.cross_encoder",
     "EmbeddingModel": "inference.embedding_model",
     "LanguageModel": "inference.language_model",
     "TamizError": "files.errors",

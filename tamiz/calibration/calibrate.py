@@ -226,13 +226,13 @@ def text_windows(
     from tamiz.evaluation.windows import spread
     from tamiz.runtime.embedding.encoder import Encoder
     from tamiz.runtime.embedding.settings import most_tokens
-    from tamiz.runtime.load import load_model
+    from tamiz.runtime.load import load_measured
     from tamiz.runtime.text.tokenizer import Tokenizer
 
     progress("read the text", 0, 1)
     length = min(WINDOW, most_tokens(bundle) or WINDOW)
     if not texts:
-        model = load_model(bundle.path, threads)
+        model = load_measured(bundle.path, threads)
         if isinstance(model, Encoder):
             raise TamizError(
                 f"{bundle.path}: a model without logits writes no text; expected --text in 'tamiz "

@@ -40,6 +40,8 @@ COMMANDS = (
     "diff",
     "run",
     "chat",
+    "embed",
+    "rerank",
     "serve",
     "eval",
     "bench",

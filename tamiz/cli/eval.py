@@ -95,7 +95,7 @@ def command(
     and the fraction of windows with an unchanged nearest other window (same_nearest).
     """
     from tamiz.runtime.embedding.encoder import Encoder
-    from tamiz.runtime.load import load_model
+    from tamiz.runtime.load import load_measured
     from tamiz.runtime.switches import AUTO
 
     _refuse_idle(ctx, given["text"], given["prompts"], given["against"], given["decode"])
@@ -104,7 +104,7 @@ def command(
             f"--without={AUTO} measures the steps of an answer, and 'tamiz eval' has none; name the"
             " techniques to switch off"
         )
-    built = load_model(directory, threads=1, without=running.without)
+    built = load_measured(directory, threads=1, without=running.without)
     if isinstance(built, Encoder):
         report, counted = _of_encoder(built, running, given), None
     else:
@@ -186,7 +186,7 @@ def _of_encoder(built: Encoder, running: Running, given: Mapping[str, Any]) -> d
     from tamiz.evaluation.embeddings import check_length, compare, read_texts
     from tamiz.runtime.embedding.encoder import Encoder
     from tamiz.runtime.embedding.settings import most_tokens
-    from tamiz.runtime.load import load_model
+    from tamiz.runtime.load import load_measured
     from tamiz.system.cores import cores
 
     unfit = [given[name] for name in ("prompts", "decode", "last")]
@@ -196,7 +196,7 @@ def _of_encoder(built: Encoder, running: Running, given: Mapping[str, Any]) -> d
             "another; expected --text and --against, and no --prompts, --decode, --last or "
             "--metrics"
         )
-    other = load_model(given["against"], threads=1)
+    other = load_measured(given["against"], threads=1)
     text, windows, window = given["text"], given["windows"], given["window"]
     at_once = given["threads"] or cores()
     if not isinstance(other, Encoder):

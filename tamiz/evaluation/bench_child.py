@@ -281,9 +281,9 @@ def load_session(
         without: Techniques to switch off.
     """
     from tamiz.runtime.embedding.encoder import Encoder
-    from tamiz.runtime.load import load_model
+    from tamiz.runtime.load import load_measured
 
-    model = load_model(directory, threads, tuple(without))
+    model = load_measured(directory, threads, tuple(without))
     if isinstance(model, Encoder):
         return EncoderSession(EncoderEngine(model))
     return DecoderSession(BundleEngine(model, speculate))

@@ -18,8 +18,9 @@ from tamiz.evaluation.windows import cut
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import read_text
-from tamiz.runtime.embedding.encoder import Encoder, Float32
+from tamiz.runtime.embedding.encoder import Encoder
 from tamiz.runtime.embedding.settings import most_tokens
+from tamiz.runtime.embedding.text_session import Float32
 
 #: Texts of a run.
 _BATCH = 8

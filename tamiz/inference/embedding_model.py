@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.files.errors import TamizError
+from tamiz.inference.text_batches import Progress, TextSpeed, in_batches
 from tamiz.runtime.embedding.encoder import Encoder
 from tamiz.runtime.embedding.modules import Normalize
 from tamiz.runtime.embedding.settings import read_settings
+from tamiz.runtime.embedding.text_session import padded, padding_of
 from tamiz.runtime.load import load_model
 from tamiz.runtime.text.tokenizer import Tokenizer
 
@@ -32,6 +34,7 @@ class EmbeddingModel:
         width: Numbers of an embedding.
         context: Tokens of a text at most, longer ones are cut; None for no limit.
         prompts: What may be put before a text, by name.
+        speed: Of the last request.
     """
 
     def __init__(self, encoder: Encoder, context: int | None = None) -> None:
@@ -49,7 +52,8 @@ class EmbeddingModel:
         self._settings = read_settings(encoder.bundle)
         self.tokenizer = Tokenizer(encoder.bundle)
         self._first, self._last = self.tokenizer.ends()
-        self._padding = _padding(encoder)
+        self._padding = padding_of(encoder.bundle)
+        self.speed = TextSpeed()
         self.width, self.prompts = encoder.width, dict(self._settings.prompts)
         limit = self._settings.limit
         ends = len(self._first) + len(self._last)
@@ -84,6 +88,8 @@ class EmbeddingModel:
         normalize: bool = False,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        truncate_dim: int | None = None,
+        progress: Progress | None = None,
     ) -> NDArray[np.float32]:
         """Embeddings of texts.
 
@@ -94,30 +100,40 @@ class EmbeddingModel:
             normalize: Scale every embedding to length 1, also where the model's modules do not.
             prompt_name: Name of the prompt to put before each text; None for the model's default.
             prompt: What to put before each text instead.
+            truncate_dim: First numbers of an embedding to keep, of a model that was trained so
+                (Matryoshka); None for the bundle's ``truncate_dim``, or else all. As in
+                sentence-transformers they are scaled to length 1 again only by `normalize`.
+            progress: Called with the texts that are done and their number in all.
 
         Returns:
             ``[texts, width]``, or ``[width]`` for one text.
 
         Raises:
-            TamizError: A text cannot be tokenised, there is no such prompt, or `batch_size` is
-                below 1.
+            TamizError: A text cannot be tokenised, there is no such prompt, `batch_size` is below
+                1, or `truncate_dim` is not from 1 to `width`.
         """
-        if batch_size < 1:
-            raise TamizError(f"batch_size is {batch_size}, expected at least 1")
         if prompt_name is not None and prompt is not None:
             raise TypeError("'prompt_name' and 'prompt' exclude each other")
         if isinstance(texts, str):
-            one = self.embed([texts], normalize=normalize, prompt_name=prompt_name, prompt=prompt)
-            first: NDArray[np.float32] = one[0]
-            return first
+            one: NDArray[np.float32] = self.embed(
+                [texts],
+                batch_size=batch_size,
+                normalize=normalize,
+                prompt_name=prompt_name,
+                prompt=prompt,
+                truncate_dim=truncate_dim,
+                progress=progress,
+            )[0]
+            return one
+        kept = self._kept(truncate_dim)
         before = self._settings.prompt(prompt_name) if prompt is None else prompt
         ids = [self.encode(before + text) for text in texts]
         prompted = len(self.encode(before)) - len(self._last) if before else 0
         found = np.zeros((len(ids), self.width), np.float32)
-        order = sorted(range(len(ids)), key=lambda number: len(ids[number]))
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
+        self.speed = TextSpeed()
+        for chosen in in_batches([len(row) for row in ids], batch_size, progress, self.speed):
             found[chosen] = self._run([ids[number] for number in chosen], prompted)
+        found = found[:, :kept]
         if normalize and len(found):
             found = Normalize()(found)
         return found
@@ -165,17 +181,13 @@ class EmbeddingModel:
         """Embeddings of texts that are run together."""
         if self._encoder is None:
             raise TamizError("the model is closed, expected one that is open; try tamiz.load")
-        length = max(map(len, ids))
-        padded = np.full((len(ids), length), self._padding, np.int64)
-        mask = np.zeros_like(padded)
-        for row, of_row, text in zip(padded, mask, ids, strict=True):
-            row[: len(text)], of_row[: len(text)] = text, 1
-        return self._encoder.encode(padded, mask, prompt)
+        filled, mask = padded(ids, self._padding)
+        return self._encoder.encode(filled, mask, prompt)
 
-
-def _padding(encoder: Encoder) -> int:
-    """The id of padding, at which models such as RoBERTa recognise it."""
-    bundle = encoder.bundle
-    config = bundle.json("config.json") if "config.json" in bundle.manifest.files else {}
-    number = config.get("pad_token_id")
-    return number if type(number) is int and number >= 0 else 0
+    def _kept(self, truncate_dim: int | None) -> int:
+        """Numbers of an embedding that are kept."""
+        if truncate_dim is None:
+            truncate_dim = self._settings.truncate_dim
+        if truncate_dim is not None and not 1 <= truncate_dim <= self.width:
+            raise TamizError(f"truncate_dim is {truncate_dim}, expected 1 to {self.width}")
+        return self.width if truncate_dim is None else truncate_dim

@@ -6,10 +6,13 @@ import os
 from collections.abc import Iterable
 
 from tamiz.files.errors import TamizError
+from tamiz.inference.cross_encoder import CrossEncoder
 from tamiz.inference.embedding_model import EmbeddingModel
 from tamiz.inference.language_model import LanguageModel
+from tamiz.runtime.embedding.classifier import Classifier
 from tamiz.runtime.embedding.encoder import Encoder
 from tamiz.runtime.load import load_model
+from tamiz.runtime.model import Model
 
 
 def load(
@@ -19,7 +22,7 @@ def load(
     context: int | None = None,
     without: str | Iterable[str] = (),
     speculation: str = "auto",
-) -> LanguageModel | EmbeddingModel:
+) -> LanguageModel | EmbeddingModel | CrossEncoder:
     """Loads a bundle.
 
     Args:
@@ -32,7 +35,8 @@ def load(
             ``off``, ``ngram`` or ``self``.
 
     Returns:
-        A `LanguageModel` for a decoder, an `EmbeddingModel` for an encoder.
+        A `LanguageModel` for a decoder, an `EmbeddingModel` for an encoder, a `CrossEncoder` for
+        an encoder with a head that classifies.
 
     Raises:
         TamizError: No valid bundle, onnxruntime refuses it, one of `without` cannot be switched
@@ -40,8 +44,10 @@ def load(
     """
     names = (without,) if isinstance(without, str) else tuple(without)
     model = load_model(directory, threads, names)
+    if not isinstance(model, Model) and speculation not in ("auto", "off"):
+        raise TamizError(f"{directory}: is an encoder, which guesses no tokens ahead")
+    if isinstance(model, Classifier):
+        return CrossEncoder(model, context)
     if isinstance(model, Encoder):
-        if speculation not in ("auto", "off"):
-            raise TamizError(f"{directory}: is an encoder, which guesses no tokens ahead")
         return EmbeddingModel(model, context)
     return LanguageModel(model, speculation, context)

@@ -1,4 +1,4 @@
-"""Loads the bundle of a decoder or of an encoder."""
+"""Loads the bundle of a decoder, of an encoder, or of a classifier."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
+from tamiz.runtime.embedding.classifier import Classifier
 from tamiz.runtime.embedding.encoder import Encoder
 from tamiz.runtime.model import Model
 from tamiz.runtime.session import load_session
@@ -14,8 +15,8 @@ from tamiz.runtime.session import load_session
 
 def load_model(
     directory: str | os.PathLike[str], threads: int | None = None, without: Sequence[str] = ()
-) -> Model | Encoder:
-    """Opens a bundle of a decoder or of an encoder.
+) -> Model | Encoder | Classifier:
+    """Opens a bundle: the outputs say whether it is a decoder, a classifier or an encoder.
 
     Args:
         directory: The bundle.
@@ -28,11 +29,32 @@ def load_model(
     """
     bundle = Bundle.open(directory)
     session, constants = load_session(bundle, threads)
-    if any(value.name == "logits" for value in session.get_outputs()):
+    gives_logits = any(value.name == "logits" for value in session.get_outputs())
+    classifies = gives_logits and len(session.get_outputs()[0].shape) == 2
+    if gives_logits and not classifies:
         return Model(bundle, session, constants, without)
     if without:
         raise TamizError(
             f"{bundle.path}: is an encoder, of which nothing can be switched off, found "
             f"--without={','.join(without)}"
         )
+    if classifies:
+        return Classifier(bundle, session, constants)
     return Encoder(bundle, session, constants)
+
+
+def load_measured(
+    directory: str | os.PathLike[str], threads: int | None = None, without: Sequence[str] = ()
+) -> Model | Encoder:
+    """Opens a bundle whose quality and speed tamiz measures; see `load_model`.
+
+    Raises:
+        TamizError: See `load_model`; or it is a classifier.
+    """
+    model = load_model(directory, threads, without)
+    if isinstance(model, Classifier):
+        raise TamizError(
+            f"{model.bundle.path}: is a classifier, expected a decoder or an encoder; compare its "
+            "labels by CrossEncoder.classify"
+        )
+    return model

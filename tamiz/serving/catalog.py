@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tamiz.files.bundle import VOCABULARY
 from tamiz.files.errors import TamizError
 from tamiz.inference.embedding_model import EmbeddingModel
-from tamiz.runtime.load import load_model
+from tamiz.runtime.load import load_measured
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.chat_template import ChatTemplate
 from tamiz.runtime.text.tokenizer import Tokenizer
@@ -200,7 +200,7 @@ def load(path: str, name: str, threads: int | None, limits: Limits) -> Served:
     Raises:
         TamizError: No valid bundle, or one that cannot be served.
     """
-    model = load_model(path, threads)
+    model = load_measured(path, threads)
     if isinstance(model, Model):
         return ServedDecoder.start(name, model, limits)
     return ServedEncoder(name, EmbeddingModel(model))

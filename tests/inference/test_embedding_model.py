@@ -132,3 +132,24 @@ def test_load_gives_the_model_of_a_bundle(tmp_path: Path, dense_dir: Path) -> No
         tamiz.load(folder, speculation="ngram")
     with pytest.raises(TamizError, match="is a decoder, expected an encoder"):
         EmbeddingModel.load(dense_dir)
+
+
+def test_the_first_numbers_of_an_embedding(tmp_path: Path) -> None:
+    """Matryoshka: as in sentence-transformers, only `normalize` makes them a direction again."""
+    folder = with_files(tmp_path / "e", config_sentence_transformers={"truncate_dim": 5})
+    model = EmbeddingModel.load(folder)
+    whole = model.embed("w3 w4", truncate_dim=WIDTH)
+    np.testing.assert_array_equal(model.embed("w3 w4"), whole[:5])
+    found = model.embed("w3 w4", truncate_dim=3, normalize=True)
+    np.testing.assert_allclose(found, whole[:3] / np.linalg.norm(whole[:3]), rtol=1e-6)
+    with pytest.raises(TamizError, match=f"truncate_dim is 9, expected 1 to {WIDTH}"):
+        model.embed("w3", truncate_dim=9)
+
+
+def test_progress_and_speed_of_embeddings(tmp_path: Path) -> None:
+    model = EmbeddingModel.load(write_encoder(tmp_path / "e"))
+    seen: list[tuple[int, int]] = []
+    model.embed(TEXTS, batch_size=2, progress=lambda done, of: seen.append((done, of)))
+    assert seen == [(2, 5), (4, 5), (5, 5)]
+    assert model.speed.texts == len(TEXTS)
+    assert model.speed.tokens == sum(map(model.count_tokens, TEXTS))

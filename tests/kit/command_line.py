@@ -5,9 +5,9 @@ from click.testing import CliRunner, Result
 from tamiz.cli import main
 
 
-def tamiz(*arguments: object) -> Result:
+def tamiz(*arguments: object, stdin: str | None = None) -> Result:
     """What a command line prints, and its exit code."""
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
 
 
 def ok(*arguments: object) -> str:

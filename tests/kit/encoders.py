@@ -1,5 +1,6 @@
 """Bundles of small encoders."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,32 @@ def write_encoder(folder: Path, noise: float = 0.0, width: int = WIDTH, inputs: 
     return _write(folder, helper.make_graph([node], "encoder", ids, [hidden], [constant]))
 
 
+def write_classifier(folder: Path, labels: int = 1, **config: Any) -> Path:
+    """A classifier: of each text the sum over its tokens of a row of a table, and of their kinds.
+
+    Args:
+        folder: The bundle's folder; must not exist.
+        labels: Number of logits.
+        config: Fields of its configuration.
+    """
+    g = _Graph()
+    rows = g.add("Gather", g.weight(WORDS, labels), "input_ids")
+    kinds = g.add("Cast", "token_type_ids", to=TensorProto.FLOAT)
+    rows = g.add("Add", rows, g.add("Unsqueeze", kinds, g.constant([2], np.int64)))
+    mask = g.add("Cast", "attention_mask", to=TensorProto.FLOAT)
+    rows = g.add("Mul", rows, g.add("Unsqueeze", mask, g.constant([2], np.int64)))
+    summed = g.add("ReduceSum", rows, g.constant([1], np.int64), keepdims=0)
+    g.nodes.append(helper.make_node("Identity", [summed], ["logits"]))
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "length"]) for n in names]
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", labels])
+    _write(folder, helper.make_graph(g.nodes, "classifier", ids, [logits], g.constants))
+    given = {"max_position_embeddings": 512, "pad_token_id": 2} | config
+    (folder / "config.json").write_text(json.dumps(given))
+    write_manifest(folder, "dense", Source("made"))
+    return folder
+
+
 def _write(folder: Path, graph: onnx.GraphProto) -> Path:
     """A bundle of a graph, with a tokenizer."""
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -54,7 +81,9 @@ def write_tokenizer(folder: Path) -> None:
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w2"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 0), ("[SEP]", 1)],
     )
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(

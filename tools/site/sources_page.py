@@ -9,6 +9,8 @@ from tamiz.runtime.generation_fields import NO_EFFECT, OBEYED, REFUSED
 from tamiz_exporters.activations import GGUF_NAMES, HF_NAMES
 from tamiz_exporters.architectures import ARCHITECTURES, HF_ARCHITECTURES
 from tamiz_exporters.config_fields import CONFIG_FIELDS, ROPE_FIELDS
+from tamiz_exporters.encoder_architectures import ENCODERS
+from tamiz_exporters.encoder_fields import ENCODER_FIELDS
 from tamiz_exporters.gguf_fields import ARCHITECTURE_KEYS, GENERAL_KEYS, TOKENIZER_KEYS
 from tamiz_exporters.pre_tokenizers import PRE_TOKENIZERS
 from tamiz_exporters.source_fields import Field, Treatment
@@ -68,9 +70,12 @@ def page(table: Table) -> str:
         _PRE_TOKENIZERS,
         ", ".join(names) + ".",
         "## Hugging Face",
-        f"Model types: {_listed(HF_ARCHITECTURES)}. Others are exported by optimum.",
-        "### config.json",
+        f"Model types of decoders: {_listed(HF_ARCHITECTURES)}. Of encoders: {_listed(ENCODERS)}. "
+        "Others are exported by optimum.",
+        "### config.json of a decoder",
         _fields(table, CONFIG_FIELDS, ""),
+        "### config.json of an encoder",
+        _fields(table, ENCODER_FIELDS, ""),
         "### rope_scaling and rope_parameters",
         _fields(table, ROPE_FIELDS, ""),
         "### generation_config.json",

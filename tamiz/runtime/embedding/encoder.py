@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.runtime.embedding.modules import read_modules
-
-Float32 = NDArray[np.float32]
-
-_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+from tamiz.runtime.embedding.text_session import Float32, TextSession
 
 
 class Encoder:
@@ -36,15 +33,8 @@ class Encoder:
                 module of sentence-transformers that is not supported.
         """
         self.bundle = bundle
-        self._session, self._constants = session, constants
-        self._inputs = [value.name for value in session.get_inputs()]
-        first = session.get_outputs()[0]
-        if "input_ids" not in self._inputs or set(self._inputs) - _INPUTS:
-            found = ", ".join(self._inputs)
-            raise TamizError(
-                f"{bundle.model}: takes {found}, expected a decoder with a KV cache, or an encoder "
-                f"with input_ids and at most {', '.join(sorted(_INPUTS - {'input_ids'}))}"
-            )
+        self._session = TextSession(bundle, session, constants)
+        first = self._session.output
         if first.type != "tensor(float)" or len(first.shape) != 3:
             raise TamizError(
                 f"{bundle.model}: gives {first.name}, {first.type} {first.shape}, expected floats "
@@ -53,7 +43,6 @@ class Encoder:
         self.modules = read_modules(bundle, int(first.shape[-1]))
         self.width = self.modules.width(int(first.shape[-1]))
         self._directions = self.modules.directions()
-        self._output = first.name
 
     def encode(
         self, ids: NDArray[np.int64], mask: NDArray[np.int64] | None = None, prompt: int = 0
@@ -70,7 +59,7 @@ class Encoder:
             ``[texts, width]``.
         """
         mask = np.ones_like(ids) if mask is None else mask
-        found: Float32 = self.modules(self._hidden(ids, mask), mask, prompt)
+        found: Float32 = self.modules(self._session.run(ids, mask), mask, prompt)
         return found
 
     def embeddings(self, ids: NDArray[np.int64]) -> Float32:
@@ -83,11 +72,5 @@ class Encoder:
             ``[texts, width]``.
         """
         mask = np.ones_like(ids)
-        found: Float32 = self._directions(self._hidden(ids, mask), mask)
+        found: Float32 = self._directions(self._session.run(ids, mask), mask)
         return found
-
-    def _hidden(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Float32:
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        feeds = {name: given[name] for name in self._inputs}
-        hidden: Float32 = self._session.run([self._output], feeds)[0]
-        return hidden

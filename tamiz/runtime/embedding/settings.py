@@ -31,12 +31,14 @@ class TextSettings:
         lower_case: Whether letters become small ones first.
         prompts: What may be put before a text, by name.
         default_prompt: Name of the one that is put before a text where none is requested.
+        truncate_dim: First numbers of an embedding that are kept; None for all.
     """
 
     limit: int | None = None
     lower_case: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
+    truncate_dim: int | None = None
 
     def prompt(self, name: str | None) -> str:
         """What is put before a text.
@@ -81,7 +83,8 @@ def read_settings(bundle: Bundle) -> TextSettings:
             f" {', '.join(prompts) or 'no prompts'}"
         )
     lower = bool(_value(bundle, texts, "do_lower_case", bool))
-    return TextSettings(min(limits, default=None), lower, prompts, default)
+    kept = _value(bundle, given, "truncate_dim", int)
+    return TextSettings(min(limits, default=None), lower, prompts, default, kept)
 
 
 def most_tokens(bundle: Bundle) -> int | None:

@@ -126,6 +126,16 @@ class Tokenizer:
             return [], []
         return encoded.ids[: inner[0]], encoded.ids[inner[-1] + 1 :]
 
+    def pair(self, a: str, b: str) -> tuple[list[int], list[int], list[int | None]]:
+        """Two texts with the tokens around them.
+
+        Returns:
+            Ids, kinds, and which text a token is of: 0, 1, or None.
+        """
+        with malformed(self.path):
+            encoded = self._library.encode(a, b)
+        return encoded.ids, encoded.type_ids, encoded.sequence_ids
+
     def protect(self, text: str) -> str:
         """The text with a mark in every name of a control token, so that the name remains text.
 

@@ -1,0 +1,98 @@
+"""``tamiz embed``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tamiz.cli._output import print_json
+from tamiz.cli._progress import progress_bar
+from tamiz.cli._texts import counted, read_lines, speed_json, speed_text
+
+
+@click.command("embed")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("source", metavar="FILE")
+@click.option("--json", "as_json", is_flag=True, help="Print the embeddings and speed as JSON.")
+@click.option(
+    "--npy",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Write the embeddings as a NumPy file, float32 [texts, width].",
+)
+@click.option(
+    "--batch-size",
+    metavar="N",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Texts of one run.",
+)
+@click.option("--normalize", is_flag=True, help="Scale every embedding to length 1.")
+@click.option("--prompt", metavar="TEXT", help="Text to put before each text.")
+@click.option("--prompt-name", metavar="NAME", help="Prompt of the bundle to put before each text.")
+@click.option(
+    "--truncate-dim",
+    metavar="N",
+    type=click.IntRange(1),
+    help="First numbers of an embedding to keep; all by default.",
+)
+@click.option(
+    "--threads",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Threads of one run; the physical cores by default.",
+)
+def command(
+    directory: Path,
+    source: str,
+    as_json: bool,
+    npy: Path | None,
+    batch_size: int,
+    normalize: bool,
+    prompt: str | None,
+    prompt_name: str | None,
+    truncate_dim: int | None,
+    threads: int | None,
+) -> None:
+    """Compute the embedding of each line of a file.
+
+    DIR is the bundle of an encoder. FILE has one text a line; - reads stdin.
+    """
+    from tamiz.files.outputs import check_output
+    from tamiz.inference.embedding_model import EmbeddingModel
+
+    if as_json == (npy is not None):
+        raise click.UsageError("Missing option '--json' or '--npy PATH': expected one of both")
+    if prompt is not None and prompt_name is not None:
+        raise click.UsageError("--prompt and --prompt-name exclude each other")
+    if npy is not None:
+        inputs = [directory] if source == "-" else [directory, Path(source)]
+        check_output(npy, "a NumPy file", _is_npy, inputs)
+    texts = read_lines(source)
+    model = EmbeddingModel.load(directory, threads=threads)
+    with progress_bar() as report:
+        found = model.embed(
+            texts,
+            batch_size=batch_size,
+            normalize=normalize,
+            prompt=prompt,
+            prompt_name=prompt_name,
+            truncate_dim=truncate_dim,
+            progress=counted(report, "texts"),
+        )
+    if npy is None:
+        print_json({"embeddings": found.tolist(), **speed_json(model.speed)})
+        return
+    import numpy as np
+
+    with npy.open("wb") as file:
+        np.save(file, found)
+    click.echo(f"{npy}: {len(found)} embeddings of {found.shape[1]} numbers")
+    click.echo(speed_text(model.speed))
+
+
+def _is_npy(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(6) == b"\x93NUMPY"

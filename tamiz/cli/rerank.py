@@ -1,0 +1,66 @@
+"""``tamiz rerank``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tamiz.cli._output import print_json
+from tamiz.cli._progress import progress_bar
+from tamiz.cli._texts import counted, read_lines, speed_json, speed_text
+
+
+@click.command("rerank")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("query")
+@click.argument("source", metavar="FILE")
+@click.option(
+    "--top", metavar="N", type=click.IntRange(1), help="Number of texts to print; all by default."
+)
+@click.option(
+    "--batch-size",
+    metavar="N",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Texts of one run.",
+)
+@click.option(
+    "--threads",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Threads of one run; the physical cores by default.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the scores and speed as JSON.")
+def command(
+    directory: Path,
+    query: str,
+    source: str,
+    top: int | None,
+    batch_size: int,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Order the lines of a file by how well they answer a query.
+
+    DIR is the bundle of a reranker. FILE has one text a line; - reads stdin.
+    """
+    from tamiz.inference.cross_encoder import CrossEncoder
+
+    texts = read_lines(source)
+    model = CrossEncoder.load(directory, threads=threads)
+    with progress_bar() as report:
+        scores = model.rerank(
+            query, texts, batch_size=batch_size, progress=counted(report, "texts")
+        )
+    order = sorted(range(len(texts)), key=lambda line: -scores[line])[:top]
+    if as_json:
+        results = [
+            {"index": line, "score": float(scores[line]), "text": texts[line]} for line in order
+        ]
+        print_json({"results": results, **speed_json(model.speed)})
+        return
+    for line in order:
+        click.echo(f"{scores[line]:.4f}  {texts[line]}")
+    click.echo(speed_text(model.speed), err=True)

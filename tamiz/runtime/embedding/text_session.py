@@ -1,0 +1,85 @@
+"""Runs the graph of an encoder, with or without a head, on token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ids
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
+
+Float32 = NDArray[np.float32]
+
+_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+
+
+class TextSession:
+    """A session that reads texts. Several threads may run it.
+
+    Attributes:
+        bundle: The bundle.
+        output: Its first output.
+    """
+
+    def __init__(
+        self, bundle: Bundle, session: ort.InferenceSession, constants: Ids[ort.OrtValue] = ()
+    ) -> None:
+        """Wraps a session and the constants that were read for it.
+
+        Raises:
+            TamizError: The model takes something else than an encoder does.
+        """
+        self.bundle = bundle
+        self._session, self._constants = session, constants
+        self._inputs = [value.name for value in session.get_inputs()]
+        self.output: Any = session.get_outputs()[0]
+        if "input_ids" not in self._inputs or set(self._inputs) - _INPUTS:
+            found = ", ".join(self._inputs)
+            raise TamizError(
+                f"{bundle.model}: takes {found}, expected a decoder with a KV cache, or an encoder "
+                f"with input_ids and at most {', '.join(sorted(_INPUTS - {'input_ids'}))}"
+            )
+
+    def run(
+        self,
+        ids: NDArray[np.int64],
+        mask: NDArray[np.int64],
+        types: NDArray[np.int64] | None = None,
+    ) -> Float32:
+        """The first output.
+
+        Args:
+            ids: Token ids ``[texts, tokens]``.
+            mask: ``[texts, tokens]``: 1 for a token, 0 for padding.
+            types: Kinds of the tokens; None for 0.
+        """
+        types = np.zeros_like(ids) if types is None else types
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        feeds = {name: given[name] for name in self._inputs}
+        found: Float32 = self._session.run([self.output.name], feeds)[0]
+        return found
+
+
+def padded(rows: Ids[Ids[int]], filling: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of different lengths as one array, padded on the right, and the mask of what is not.
+
+    Args:
+        rows: Token ids, or whatever each token has.
+        filling: What stands at padding.
+    """
+    found = np.full((len(rows), max(map(len, rows), default=0)), filling, np.int64)
+    mask = np.zeros_like(found)
+    for row, of_row, given in zip(found, mask, rows, strict=True):
+        row[: len(given)], of_row[: len(given)] = given, 1
+    return found, mask
+
+
+def padding_of(bundle: Bundle) -> int:
+    """The id of padding, at which models such as RoBERTa recognise it."""
+    config = bundle.json("config.json") if "config.json" in bundle.manifest.files else {}
+    number = config.get("pad_token_id")
+    return number if type(number) is int and number >= 0 else 0
