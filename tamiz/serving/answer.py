@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from tamiz.runtime.batching.member import Member
 from tamiz.runtime.logprobs import TokenLogprob, token_logprob
 from tamiz.runtime.model import Model
-from tamiz.runtime.speculation.lookup import Lookup
 from tamiz.runtime.text.stream import StopStrings
 from tamiz.runtime.text.tokenizer import Tokenizer
+from tamiz.serving.recalled import AGREE, Guesses, Past
 from tamiz.serving.requests import End, Job, Piece
 
 Logits = NDArray[np.float32]
@@ -31,8 +31,14 @@ class Answer:
         cached: Tokens of the prompt that were read before it first joined.
     """
 
-    def __init__(self, job: Job, model: Model, tokenizer: Tokenizer) -> None:
+    def __init__(self, job: Job, model: Model, tokenizer: Tokenizer, past: Past) -> None:
         """Starts without tokens.
+
+        Args:
+            job: What is requested.
+            model: The model.
+            tokenizer: Its tokenizer.
+            past: What the job's scope remembers of earlier answers.
 
         Raises:
             TamizError: `logit_bias` names a token that the model does not know.
@@ -46,7 +52,7 @@ class Answer:
         self._controls = tokenizer.controls
         stop = model.stop_strings(job.stop, job.sampling)
         self._stop = StopStrings(stop, tokenizer.controls.values())
-        self._ends = model.stop_ids
+        self._ends, self._past = model.stop_ids, past
 
     @property
     def text(self) -> list[int]:
@@ -59,9 +65,14 @@ class Answer:
         return len(self.job.prompt) + self.job.max_tokens
 
     @cached_property
-    def lookup(self) -> Lookup:
-        """The text so far, in which drafts are looked up."""
-        return Lookup(self.text)
+    def guesses(self) -> Guesses:
+        """The text so far, and what may follow it."""
+        return Guesses(self.text, self._past)
+
+    def remember(self) -> None:
+        """Lets later answers of its scope guess from this one."""
+        begin = max(0, len(self.job.prompt) - AGREE)
+        self._past.remember(self.text[begin:])
 
     def advance(self, rows: Logits, drafts: list[int]) -> tuple[int, list[int]]:
         """Draws the tokens that the rows of a run give.
@@ -99,7 +110,7 @@ class Answer:
     def _add(self, drawn: list[int], logits: Logits) -> list[int]:
         """Delivers tokens; returns those to read next, none where the answer has ended."""
         for token in drawn:
-            self.lookup.add(token)
+            self.guesses.add(token)
         self.tokens += drawn
         shown, stopped = "", False
         for token in drawn:

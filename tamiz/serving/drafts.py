@@ -10,8 +10,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from tamiz.runtime.speculation.lookup import Lookup
 from tamiz.runtime.speculation.prices import CHOICES, Prices
+from tamiz.serving.recalled import Guesses
 
 #: Drafts are verified where they promise this many times the tokens per second: it is an estimate.
 _GAIN = 1.05
@@ -30,7 +30,7 @@ class Drafts:
         """Notes how long a run took that read a token and drafts of so many answers, no prompt."""
         self._prices.setdefault(answers, Prices()).add(1 + drafts, seconds)
 
-    def choose(self, texts: Sequence[Lookup]) -> list[list[int]]:
+    def choose(self, texts: Sequence[Guesses]) -> list[list[int]]:
         """The drafts of each answer for the next run.
 
         Args:

@@ -23,6 +23,7 @@ from tamiz.runtime.model import Model
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.serving.answer import Answer
 from tamiz.serving.drafts import Drafts
+from tamiz.serving.recalled import Pasts
 from tamiz.serving.requests import Failure, Job
 
 
@@ -80,7 +81,7 @@ class Engine:
         self.load = Load()
         self._model, self._tokenizer = model, tokenizer
         self._batch = Batch(model, limits.cache_tokens, limits.slowdown, True, limits.files)
-        self._drafts = Drafts()
+        self._drafts, self._pasts = Drafts(), Pasts()
         self._most = min(model.limit, self._batch.tokens)
         self._changed = threading.Condition()
         self._arrived: deque[Answer] = deque()
@@ -107,7 +108,9 @@ class Engine:
                 f"the prompt has {len(job.prompt)} tokens, expected 1 to {self._most - 1}: the"
                 " context holds the prompt and at least one token of the answer"
             )
-        answer = Answer(job, self._model, self._tokenizer)
+        with self._changed:
+            past = self._pasts.of(job.scope)
+        answer = Answer(job, self._model, self._tokenizer, past)
         with self._changed:
             if not self._open:
                 raise OverloadedError("the server is shutting down")
@@ -174,7 +177,7 @@ class Engine:
     def _propose(self) -> list[Answer]:
         """Gives drafts to answers that step; returns the answers."""
         stepping = [a for a in self._running if a.member and len(a.member.unread) == 1]
-        drafts = self._drafts.choose([answer.lookup for answer in stepping])
+        drafts = self._drafts.choose([answer.guesses for answer in stepping])
         for answer, guessed in zip(stepping, drafts, strict=True):
             assert answer.member is not None
             answer.member.propose(guessed)
@@ -198,6 +201,7 @@ class Engine:
         for token in following:
             member.append(token)
         if not following:
+            answer.remember()
             self._leave(answer)
 
     def _sweep(self) -> None:

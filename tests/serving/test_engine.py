@@ -123,6 +123,16 @@ def test_drafts_do_not_change_answers(make: Make, model: Model) -> None:
     assert engine.load.accepted > 0
 
 
+def test_earlier_answers_do_not_change_later_ones(make: Make, model: Model) -> None:
+    engine = make()
+    for number in range(6):  # as long as before, and cut elsewhere
+        waiting = [submit(engine, prompt, GREEDY, 30 + 5 * number) for prompt in PROMPTS[:4]]
+        for prompt, one in zip(PROMPTS[:4], waiting, strict=True):
+            tokens, _, _ = one.result()
+            expected = list(model.generate(prompt, GREEDY, 30 + 5 * number))
+            assert [t.token for t in tokens] == expected
+
+
 def test_logprobs_are_those_of_the_logits(make: Make, model: Model) -> None:
     tokens, _, end = submit(make(), PROMPTS[1], GREEDY, 3).result()
     logits = model.sequence().read(PROMPTS[1]).astype(np.float64)
