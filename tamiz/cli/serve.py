@@ -7,12 +7,14 @@ from typing import Any, Literal
 
 import click
 
+from tamiz.cli._config_file import config_option
 from tamiz.cli._options import FILE, FOLDER, PATH, Workers
 from tamiz.files.errors import TamizError
 
 
 @click.command("serve")
 @click.argument("sources", metavar="[NAME=]SRC...", nargs=-1, required=True)
+@config_option(("models", "sources"))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
