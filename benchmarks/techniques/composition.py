@@ -41,7 +41,8 @@ import numpy as np
 
 from benchmarks.common import record
 from tamiz.evaluation.bench import bundle_child, measure, ratios, read_bandwidth
-from tamiz.evaluation.evaluate import LATE, Comparison, compare, log_softmax
+from tamiz.evaluation.comparison import LATE, Comparison
+from tamiz.evaluation.evaluate import compare, log_softmax
 from tamiz.evaluation.scores import DenseReference, Steps
 from tamiz.evaluation.windows import cut
 from tamiz.runtime.model import Model

@@ -32,7 +32,8 @@ from typing import Any
 import tamiz_ops
 from tamiz.building.build import build
 from tamiz.building.options import Options
-from tamiz.evaluation.evaluate import LATE, compare
+from tamiz.evaluation.comparison import LATE
+from tamiz.evaluation.evaluate import compare
 from tamiz.evaluation.scores import DenseReference, Steps
 from tamiz.evaluation.windows import cut
 from tamiz.planning.plan import choose

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tamiz.api.statistics import Sensitivity
 from tamiz.building.decide.by_policy import ByPolicy
-from tamiz.building.decide.decider import CandidateTools, Course, Decider, Tools
+from tamiz.building.decide.decider import CandidateTools, Course, Decider, DefaultText, Tools
 from tamiz.building.decide.replay import Replay
 from tamiz.building.decide.within_limits import WithinLimits
 from tamiz.building.decision import Decision, accepted, leave_out
@@ -21,7 +21,7 @@ from tamiz.building.work import Clock, empty, held_alone
 from tamiz.building.write.equivalence import Equivalence
 from tamiz.building.write.report import BuildResult, make_report
 from tamiz.building.write.rewriting import Written, constant_bytes, write_model
-from tamiz.calibration.file import Calibration
+from tamiz.calibration.calibration import Calibration
 from tamiz.calibration.imatrix import read_imatrix
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle
@@ -167,7 +167,7 @@ class _Build:
                 survey=surveyed,
                 plan=course.plan,
                 calibration=course.calibration,
-                own_text=self._of_own_text(course.calibration),
+                domains=self._domains(course.calibration),
                 decisions=decisions,
                 refused=course.refused(decisions),
                 notes=[*surveyed.notes, *notes, *written.notes],
@@ -188,12 +188,19 @@ class _Build:
         file, imatrix = self.options.imatrix, None
         if file is not None:
             imatrix = read_imatrix(file, surveyed, self.plugins)
-        return Tools(surveyed, self.work, self.options.calibration, imatrix, self.progress)
+        text = DefaultText(self._names(), self.options.texts)
+        calibration = self.options.calibration
+        return Tools(surveyed, self.work, calibration, text, imatrix, self.progress)
 
-    def _of_own_text(self, calibration: Calibration | None) -> bool:
-        """Whether the model wrote the text of a calibration; one of an imatrix alone has none."""
-        written = calibration is not None and bool(calibration.windows)
-        return written and self.options.calibration is None
+    def _names(self) -> tuple[str, ...]:
+        """The domains that are read where no calibration is given."""
+        return self.decider.domains if isinstance(self.decider, Replay) else self.options.domains
+
+    def _domains(self, calibration: Calibration | None) -> tuple[str, ...] | None:
+        """The domains that a calibration read where no file was given; one of an imatrix alone
+        read none."""
+        read = calibration is not None and bool(calibration.windows)
+        return self._names() if read and self.options.calibration is None else None
 
     def _sensitivities(
         self, surveyed: Survey, course: Course
@@ -210,7 +217,8 @@ class _Build:
         from tamiz.api.passes import Note
 
         try:
-            windows = calibration.fitting or calibration.tokens
+            known = calibration.fitting
+            windows = [list(w.tokens) for w in known] or calibration.tokens
             return gradients.sensitivities(surveyed, windows, self.progress), []
         except UnknownOpError as error:
             return {}, [Note("gradients", "", f"no backward pass is known through {error}")]

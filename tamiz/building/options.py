@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tamiz.calibration.calibrate import Text
+from tamiz.calibration.domains import DOMAINS
 from tamiz.planning.goal import Goal
 
 
@@ -15,7 +17,10 @@ class Options:
     Attributes:
         on_conflict: ``error`` or ``drop``; see `tamiz.planning.plan.make_plan`.
         policy: A policy's file.
-        calibration: A calibration's file.
+        calibration: A calibration's file; replaces the shipped text.
+        texts: Texts to read beside the shipped ones, or instead of them.
+        domains: Shipped domains of text to read where no calibration is given, see
+            `tamiz.calibration.domains`.
         imatrix: A file whose mean squared inputs replace those of the calibration.
         autotune: Whether to try several configurations where the policy does not say.
         strip_dense: Whether dense weights go where the policy does not say.
@@ -39,6 +44,8 @@ class Options:
     on_conflict: str = "error"
     policy: Path | None = None
     calibration: Path | None = None
+    texts: tuple[Text, ...] = ()
+    domains: tuple[str, ...] = DOMAINS
     imatrix: Path | None = None
     autotune: bool = False
     strip_dense: bool = True

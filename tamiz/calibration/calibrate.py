@@ -7,11 +7,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tamiz.api.site import SiteKind
 from tamiz.calibration import file as files
-from tamiz.calibration.file import RUN, WINDOW, Calibration, fingerprint
+from tamiz.calibration.calibration import (
+    KEPT_WINDOWS,
+    RUN,
+    WINDOW,
+    Calibration,
+    fingerprint,
+)
+from tamiz.calibration.domains import DOMAINS, OWN, shipped_windows
+from tamiz.calibration.kept import split
 from tamiz.calibration.rows import row_bytes
 from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
@@ -27,8 +35,8 @@ if TYPE_CHECKING:
     from tamiz.survey.activations import Activations
 
 _SAVE_EVERY = 8
-#: Windows that a model writes where there is no text.
-_GENERATED = 24
+#: Windows that a model writes where there is no text, and where there is other text as well.
+_GENERATED, _OWN_BESIDE = 24, 8
 #: Inputs to keep of a head: what is fitted to them has as many parameters as a layer.
 _HEAD_SAMPLES = 8192
 #: What is read and kept unless the caller says otherwise.
@@ -49,12 +57,25 @@ class Text:
     weight: float = 1.0
 
 
+class Known(NamedTuple):
+    """Windows of text.
+
+    Attributes:
+        fitting: Those that fits and predictions read.
+        judging: Those that what is built is measured on; none where some of the others judge.
+    """
+
+    fitting: list[Window]
+    judging: list[Window]
+
+
 def calibrate_bundle(
     source: Path,
     target: Path,
     plugins: Plugins,
     *,
     texts: Sequence[Path | Text] = (),
+    domains: Sequence[str] | None = None,
     merged: Sequence[Path] = (),
     windows: int = _WINDOWS,
     samples: int = _SAMPLES,
@@ -68,8 +89,9 @@ def calibrate_bundle(
         source: Folder of a dense bundle.
         target: The file to write; ``<target>.part`` holds what an interrupted run has measured.
         plugins: The loaded plugins.
-        texts: UTF-8 texts, or such with weights; none for what the model itself writes, unless
-            files are merged.
+        texts: UTF-8 texts, or such with weights.
+        domains: Shipped domains to read as well, or `OWN` for what the model itself writes; None
+            for all shipped ones where neither texts nor files are given.
         merged: Calibration files of the same model to take in.
         windows: Windows of 512 tokens to read of each text.
         samples: Inputs to keep of every site; of heads 8,192.
@@ -87,12 +109,15 @@ def calibrate_bundle(
     read = [source, *(path for path in paths if not path.is_dir())]
     check_output(target, "a calibration", files.is_calibration, read)
     others = [files.load(path, bundle) for path in merged]
-    if others and not weighted:
+    if domains is None:
+        domains = () if weighted or others else DOMAINS
+    if others and not (weighted or domains):
         result = others.pop(0)
     else:
-        cuts = text_windows(bundle, weighted, windows, threads, progress)
+        known = read_texts(bundle, weighted, domains, windows, threads, progress)
         surveyed = survey(bundle, plugins)
-        result = measure(surveyed, cuts, target, samples, memory, threads, progress)
+        result = measure(surveyed, known.fitting, target, samples, memory, threads, progress)
+        result.judge_on(known.judging)
     for other in others:
         pairs = result.limits.items()
         result.limits = {name: min(limit, other.limits[name]) for name, limit in pairs}
@@ -149,22 +174,29 @@ def measure(
     return start
 
 
-def calibrate_on_own_text(
-    surveyed: Survey, target: Path, progress: Progress = silent
+def calibrate_on_domains(
+    surveyed: Survey,
+    target: Path,
+    domains: Sequence[str] = DOMAINS,
+    texts: Sequence[Text] = (),
+    progress: Progress = silent,
 ) -> Calibration:
-    """Measures the inputs of a model's sites on text that the model writes.
+    """Measures the inputs of a model's sites on text that no calibration file is of.
 
     Args:
         surveyed: The dense bundle's graph.
         target: The file that keeps the calibration. One of this model that is there already is
             taken as it is; a damaged one is replaced.
+        domains: Shipped domains to read, or `OWN` for what the model itself writes.
+        texts: Texts to read as well.
         progress: Called with every step.
     """
     if is_intact(target, files.KIND):
         with suppress(TamizError):  # of another model
             return files.load(target, surveyed.bundle)
-    cuts = text_windows(surveyed.bundle, (), progress=progress)
-    calibration = measure(surveyed, cuts, target, progress=progress)
+    known = read_texts(surveyed.bundle, texts, domains, progress=progress)
+    calibration = measure(surveyed, known.fitting, target, progress=progress)
+    calibration.judge_on(known.judging)
     files.save(calibration, target)
     _part(target).unlink(missing_ok=True)
     return calibration
@@ -209,41 +241,85 @@ def _interrupted(
     return state if same and seen == [*zip(state.windows, state.weights)] else empty  # noqa: B905
 
 
-def text_windows(
+def read_texts(
     bundle: Bundle,
     texts: Sequence[Text],
+    domains: Sequence[str],
     windows: int = _WINDOWS,
     threads: int | None = None,
     progress: Progress = silent,
-) -> list[Window]:
-    """Windows from all over the texts, or of what the model writes where there is no text.
+) -> Known:
+    """Windows of texts and of domains; of what the model writes where there is no other text.
+
+    Args:
+        bundle: The dense bundle.
+        texts: The texts.
+        domains: Shipped domains, or `OWN`.
+        windows: Most windows to read of each text.
+        threads: Threads of a model that writes.
+        progress: Called with every step.
 
     Raises:
-        TamizError: A text cannot be read, or has not one whole window; or there is no text, and
-            the model writes none.
+        TamizError: A text cannot be read, or has not one whole window; or the tokenizer reads none
+            of the domains, and the model writes no text.
+    """
+    progress("read the text", 0, 1)
+    length = window_length(bundle)
+    shipped = [name for name in domains if name != OWN]
+    fitting = shipped_windows(bundle, "fit", length, shipped) if shipped else []
+    judging = shipped_windows(bundle, "judge", length, shipped) if shipped else []
+    cuts = text_windows(bundle, texts, windows) if texts else []
+    if OWN in domains or not (fitting or cuts):
+        most = min(windows, _OWN_BESIDE if fitting or cuts else _GENERATED)
+        cuts += _own_text(bundle, most, length, threads, progress)
+    if not judging:  # the calibration keeps some of what it measures to judge
+        return Known([*fitting, *cuts], [])
+    of_texts = split(cuts, KEPT_WINDOWS)
+    return Known([*fitting, *of_texts[0]], [*judging, *of_texts[1]])
+
+
+def _own_text(
+    bundle: Bundle, windows: int, length: int, threads: int | None, progress: Progress
+) -> list[Window]:
+    """What the model writes.
+
+    Raises:
+        TamizError: It writes none.
     """
     from tamiz.calibration.generated_text import generate_windows
-    from tamiz.evaluation.windows import spread
     from tamiz.runtime.embedding.encoder import Encoder
-    from tamiz.runtime.embedding.settings import most_tokens
     from tamiz.runtime.load import load_measured
+
+    model = load_measured(bundle.path, threads)
+    if isinstance(model, Encoder):
+        raise TamizError(
+            f"{bundle.path}: a model without logits writes no text; expected --text in 'tamiz "
+            "calibrate', and --calibration with its file in a build"
+        )
+
+    def report(done: int, total: int) -> None:
+        progress("write a text", done, total)
+
+    return generate_windows(model, windows, length, report)
+
+
+def window_length(bundle: Bundle) -> int:
+    """Tokens of a window: fewer where the model takes fewer."""
+    from tamiz.runtime.embedding.settings import most_tokens
+
+    return min(WINDOW, most_tokens(bundle) or WINDOW)
+
+
+def text_windows(bundle: Bundle, texts: Sequence[Text], windows: int = _WINDOWS) -> list[Window]:
+    """Windows from all over the texts.
+
+    Raises:
+        TamizError: A text cannot be read, or has not one whole window.
+    """
+    from tamiz.evaluation.windows import spread
     from tamiz.runtime.text.tokenizer import Tokenizer
 
-    progress("read the text", 0, 1)
-    length = min(WINDOW, most_tokens(bundle) or WINDOW)
-    if not texts:
-        model = load_measured(bundle.path, threads)
-        if isinstance(model, Encoder):
-            raise TamizError(
-                f"{bundle.path}: a model without logits writes no text; expected --text in 'tamiz "
-                "calibrate', and --calibration with its file in a build"
-            )
-
-        def report(done: int, total: int) -> None:
-            progress("write a text", done, total)
-
-        return generate_windows(model, min(windows, _GENERATED), length, report)
-    tokenizer = Tokenizer(bundle)
+    tokenizer, length = Tokenizer(bundle), window_length(bundle)
     cuts: list[Window] = []
     for text, origin in zip(texts, _origins(texts), strict=True):
         ids = tokenizer.encode(read_text(text.path), bos=False)

@@ -21,15 +21,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.calibration.file import WINDOW
 from tamiz.evaluation.windows import Window
-from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling, distribution
 from tamiz.runtime.text.chat_template import ChatTemplate
 from tamiz.runtime.text.tokenizer import Tokenizer
-from tamiz.system.progress import Progress
 
 PROSE, CHAT, OPENED = "written prose", "written chat", "written on openings"
 
@@ -37,8 +34,6 @@ PROSE, CHAT, OPENED = "written prose", "written chat", "written on openings"
 OPENINGS = Path(__file__).parents[1] / "data" / "openings.json"
 
 _SEED = 0
-#: Windows that a model writes where there is no calibration.
-_WINDOWS = 4
 #: Any token may be drawn: among the likeliest only, small models soon repeat themselves.
 _SAMPLING = Sampling(temperature=1.0, seed=_SEED)
 #: Time that chat templates write: equal builds have equal bytes on any day.
@@ -206,26 +201,6 @@ def _writers(model: Model, windows: int, random: np.random.Generator) -> list[_W
         else:
             writers.append(_Writer(kind, [int(token)]))
     return writers
-
-
-def own_windows(bundle: Bundle, progress: Progress) -> list[list[int]]:
-    """Windows of text that a decoder writes where there is no calibration.
-
-    Args:
-        bundle: The dense bundle.
-        progress: Told of every token.
-
-    Raises:
-        TamizError: The model does not run, or is no decoder.
-    """
-    model = Model.load(bundle.path)
-    windows = generate_windows(
-        model,
-        _WINDOWS,
-        min(WINDOW, model.limit),
-        lambda done, total: progress("write a text", done, total),
-    )
-    return [list(window.tokens) for window in windows]
 
 
 def generate_windows(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tamiz.api.statistics import Imatrix
-from tamiz.calibration.file import Calibration, fingerprint
+from tamiz.calibration.calibration import Calibration, fingerprint
 from tamiz.calibration.rows import Rows
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import check_regular

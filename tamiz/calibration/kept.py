@@ -1,9 +1,11 @@
-"""Which windows of a calibration keep their tokens, and which of these are held out of fits."""
+"""Which windows of a calibration keep their tokens, and which are held out of fits."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+
+from tamiz.evaluation.windows import Window
 
 #: Most windows that are held out.
 HELD_OUT_WINDOWS = 16
@@ -46,3 +48,18 @@ def held_out(origins: Sequence[str], windows: int) -> list[int]:
         first = -(-len(group) * max(0, kept - most) // kept)
         numbers += group[first + first % 2 if len(group) > _PAIR else first :]
     return sorted(numbers) or list(range(max(1, kept - most), kept))
+
+
+def split(windows: Sequence[Window], most: int) -> tuple[list[Window], list[Window]]:
+    """Windows that fits read, and those that judge, both in order.
+
+    Args:
+        windows: All windows.
+        most: Windows from which those that judge are taken, see `fair_ranks`.
+    """
+    ranks = fair_ranks([w.origin for w in windows], [w.weight for w in windows])
+    first = sorted(range(len(windows)), key=lambda number: (ranks[number], number))[:most]
+    chosen = held_out([windows[number].origin for number in first], len(windows))
+    judging = {first[index] for index in chosen}
+    fitting = [window for number, window in enumerate(windows) if number not in judging]
+    return fitting, [window for number, window in enumerate(windows) if number in judging]

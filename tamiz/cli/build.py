@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tamiz.cli._domain_scores import print_trial_domains
+from tamiz.cli._domains import domains_option, texts_option
 from tamiz.cli._limits import goal, limits
 from tamiz.cli._options import FILE, Workers, is_given, new_bundle, refuse_given
 from tamiz.cli._output import alike, print_json, print_table, size
@@ -43,8 +45,11 @@ if TYPE_CHECKING:
 @click.option(
     "--calibration",
     type=FILE,
-    help="Calibration file of 'tamiz calibrate', used to fit weights and to measure quality.",
+    help="Calibration file of 'tamiz calibrate', used to fit weights and to measure quality "
+    "instead of the text that ships with tamiz.",
 )
+@texts_option
+@domains_option
 @click.option(
     "--imatrix",
     type=FILE,
@@ -57,8 +62,9 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="FRACTION|off",
     help="Quality budget of the whole model: largest accepted relative increase in perplexity on "
-    "the calibration text. The mean KL divergence is held to ln(1 + FRACTION) as well. Given "
-    "alone, the build chooses a weight format for each site within it. 'off' skips the check.",
+    "held-out text, mean over its domains plus two standard errors. The KL divergence is held to "
+    "ln(1 + FRACTION) as well. Given alone, the build chooses a weight format for each site within "
+    "it. 'off' skips the check.",
 )
 @click.option(
     "--min-cosine",
@@ -66,7 +72,7 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="FRACTION|off",
     help="Quality budget of an encoder: smallest accepted mean cosine between its embeddings and "
-    "those of SRC, on texts of the calibration. Given alone, the build chooses a weight format for "
+    "those of SRC, on held-out text. Given alone, the build chooses a weight format for "
     "each site within it. 'off' skips the check.",
 )
 @limits
@@ -166,6 +172,7 @@ def _options(
         TamizError: Options that leave others without effect, or a value outside of its range.
     """
     from tamiz.building.options import Options
+    from tamiz.calibration.domains import DOMAINS
 
     report, recipe = given["from_report"], given["recipe"]
     if report is not None and (given["policy"] or recipe or any(flags.values())):
@@ -173,6 +180,10 @@ def _options(
             "--from-report decides everything, so it takes no --policy, --recipe or technique"
         )
     _refuse_idle(ctx, report, given["backend"])
+    if given["calibration"] is not None:
+        where = "with --calibration, which has the text"
+        refuse_given(ctx, "texts", "domains", where=where, other="--calibration")
+    names = DOMAINS if given["domains"] is None else given["domains"]
     budget = _budget(ctx, given["max_dppl"], recipe)
     least = _fraction(
         "--min-cosine", given["min_cosine"], lambda value: 0 <= value < 1, "to below 1"
@@ -182,6 +193,8 @@ def _options(
         **{name: given[name] for name in same},
         sample=given["sample"],
         check=given["check"],
+        texts=given["texts"],
+        domains=names,
         autotune=given["autotune"] == "on",
         strip_dense=given["strip_dense"] == "on",
         max_dppl=budget,
@@ -277,10 +290,14 @@ def _quality(gate: WholeModelGate, trial: TrialReport) -> str:
     shown = judge_of_gate(gate).loss_words(gate, trial)
     if trial.refused:
         shown.append(f"{len(trial.refused)} sites backed off")
-    text = "of the calibration text" if gate.text == "calibration" else "that the model wrote"
+    texts = {
+        "calibration": "of the calibration text",
+        "domains": f"of {len(trial.domains)} domains",
+        "the model's own": "that the model wrote",
+    }
     return (
-        f"whole model on {gate.windows} windows of {gate.window_tokens} tokens {text}: "
-        f"{', '.join(shown)}; {len(gate.trials)} trials"
+        f"whole model on {gate.windows} windows of {gate.window_tokens} tokens "
+        f"{texts[gate.text or 'calibration']}: {', '.join(shown)}; {len(gate.trials)} trials"
     )
 
 
@@ -333,11 +350,9 @@ def _print_quality(report: BuildReport) -> None:
 
     if (trial := report.gate.result) is not None:
         click.echo(_quality(report.gate, trial))
-        if report.gate.text != "calibration":
-            click.echo(
-                "people's text may lose more: --calibration with a file of 'tamiz calibrate "
-                "--text' holds the limit on text like yours"
-            )
+        print_trial_domains(trial)
+        if report.gate.text == "the model's own":
+            click.echo("people's text may lose more: --domains all judges on it")
     if report.lossy and report.gate.skipped not in (None, SWITCHED_OFF):
         click.echo(f"the whole model was not measured: {report.gate.skipped}")
     for entry in report.gate.paying:

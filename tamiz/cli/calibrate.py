@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from tamiz.cli._domains import domains_option, texts_option
 from tamiz.cli._options import FILE, PATH, directory, refuse_given, threads
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
@@ -15,23 +15,7 @@ from tamiz.cli._techniques import plugins
 
 if TYPE_CHECKING:
     from tamiz.calibration.calibrate import Text
-    from tamiz.calibration.file import Calibration
-
-
-def _weighted_text(given: str) -> Text:
-    """A path, or a path and ``=`` and a number above 0; a file of that whole name comes first."""
-    from tamiz.calibration.calibrate import Text
-
-    path, sign, number = given.rpartition("=")
-    if not sign or not path or Path(given).exists():
-        return Text(Path(given))
-    try:
-        weight = float(number)
-    except ValueError:
-        weight = math.nan
-    if not 0 < weight < math.inf:
-        raise click.BadParameter(f"{given}: found the weight {number!r}, expected a number above 0")
-    return Text(Path(path), weight)
+    from tamiz.calibration.calibration import Calibration
 
 
 @click.command("calibrate")
@@ -39,16 +23,8 @@ def _weighted_text(given: str) -> Text:
 @click.option(
     "-o", "--output", required=True, type=FILE, help="Calibration file to write (.safetensors)."
 )
-@click.option(
-    "--text",
-    "texts",
-    multiple=True,
-    type=_weighted_text,
-    metavar="PATH[=WEIGHT]",
-    help="UTF-8 text to read; may be given several times. Tokens of a text with weight 2 count "
-    "twice as much in means, and are kept twice as often, as those of a text with weight 1, the "
-    "default.  [default: prose and chats that the model generates]",
-)
+@texts_option
+@domains_option
 @click.option(
     "--merge",
     "merged",
@@ -85,6 +61,7 @@ def command(
     directory: Path,
     output: Path,
     texts: tuple[Text, ...],
+    domains: tuple[str, ...] | None,
     merged: tuple[Path, ...],
     windows: int,
     samples: int,
@@ -94,13 +71,14 @@ def command(
 ) -> None:
     """Record the inputs of the layers of a dense bundle on a text.
 
-    DIR is the dense bundle. A build uses the recorded inputs to fit weights and to measure quality.
+    DIR is the dense bundle. Without --text the text that ships with tamiz is read. A build uses the
+    recorded inputs to fit weights, and held-out windows of the text to measure quality.
     An interrupted run continues when the command is repeated. With --merge and without --text the
     given files are joined and no text is read.
     """
     from tamiz.calibration.calibrate import calibrate_bundle
 
-    if merged and not texts:
+    if merged and not texts and not domains:
         where = "with --merge alone, which reads no text"
         idle = ("windows", "samples", "memory", "threads")
         refuse_given(ctx, *idle, where=where, other="add --text")
@@ -110,6 +88,7 @@ def command(
             output,
             plugins(ctx),
             texts=texts,
+            domains=domains,
             merged=merged,
             windows=windows,
             samples=samples,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tamiz.cli._domain_scores import of_decoder, of_encoder, print_domains
+from tamiz.cli._domains import OWN, Domains
 from tamiz.cli._options import PATH, Workers, directory, refuse_given
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
@@ -23,11 +25,20 @@ if TYPE_CHECKING:
 
 #: Windows that a decoder reads; most windows that an encoder reads, and tokens of one.
 _WINDOWS, _TEXTS, _TEXT = 8, 256, 128
+#: Tokens of a window of the shipped domains.
+_DOMAIN_WINDOW = 512
 
 
 @click.command("eval")
 @directory
 @click.option("--text", type=PATH, help="UTF-8 text to score, cut into windows.")
+@click.option(
+    "--domains",
+    type=Domains(),
+    metavar="NAMES",
+    help="Domains of the text that ships with tamiz to score, separated by commas, or all: the "
+    "part on which builds are judged. Needs --against.",
+)
 @click.option(
     "--prompts",
     type=PATH,
@@ -85,6 +96,10 @@ def command(
     DIR is the bundle. With --against the perplexity of --text comes with its relative increase
     (dppl), the KL divergence (kl_mean, in nats per token) and how often the likeliest token agrees.
 
+    With --domains the loss comes for each domain of the text that ships with tamiz, with the mean
+    over domains (domains_dppl, domains_kl) and what a domain that is not among them is going to
+    lose, with nine chances in ten (new_domain_kl).
+
     With --prompts the other bundle answers each prompt with its likeliest tokens. The result says
     how many tokens DIR prefers as well, and by which margin it then prefers another one: the logit
     of its own token minus the logit of the other bundle's.
@@ -98,7 +113,7 @@ def command(
     from tamiz.runtime.load import load_measured
     from tamiz.runtime.switches import AUTO
 
-    _refuse_idle(ctx, given["text"], given["prompts"], given["against"], given["decode"])
+    _refuse_idle(ctx, given)
     if AUTO in running.without:
         raise TamizError(
             f"--without={AUTO} measures the steps of an answer, and 'tamiz eval' has none; name the"
@@ -116,23 +131,30 @@ def command(
         return
     if greedy is not None:
         _print_greedy(built.bundle, greedy)
-    figures = [(key, f"{value:.6g}") for key, value in report.items() if key != "greedy"]
+    if (domains := report.get("domains")) is not None:
+        print_domains(domains)
+    apart = ("greedy", "domains")
+    figures = [
+        (key, "–" if value is None else f"{value:.6g}")
+        for key, value in report.items()
+        if key not in apart
+    ]
     if figures:
         print_table(("metric", ">value"), figures)
     if counted:
         counted.print()
 
 
-def _refuse_idle(
-    ctx: click.Context,
-    text: Path | None,
-    prompts: Path | None,
-    against: Path | None,
-    decode: bool | None,
-) -> None:
+def _refuse_idle(ctx: click.Context, given: Mapping[str, Any]) -> None:
     """Refuses options that set how something is scored that is not scored."""
-    if text is None and prompts is None:
-        raise TamizError("found neither --text nor --prompts, expected one of them or both")
+    text, prompts, against = given["text"], given["prompts"], given["against"]
+    decode, domains = given["decode"], given["domains"]
+    if text is None and prompts is None and not domains:
+        raise TamizError(
+            "found neither --text nor --domains nor --prompts, expected one of them or more"
+        )
+    if domains and (against is None or OWN in domains):
+        raise TamizError("--domains compares two bundles on shipped text: add --against OTHER")
     if prompts is not None and against is None:
         raise TamizError("--prompts compares two bundles: add --against OTHER")
     if prompts is None:
@@ -140,7 +162,9 @@ def _refuse_idle(
         refuse_given(ctx, "tokens", "count", where=where, other=other)
     if text is None:
         where, other = "without --text", "add --text"
-        refuse_given(ctx, "windows", "window", "decode", "last", where=where, other=other)
+        refuse_given(ctx, "windows", where=where, other=other)
+        if not domains:
+            refuse_given(ctx, "window", "decode", "last", where=where, other=other)
     if decode is False:
         where = "with --prompt-only, which scores no steps"
         refuse_given(ctx, "last", where=where, other="--prompt-only")
@@ -172,6 +196,12 @@ def _of_decoder(ctx: click.Context, built: Model, given: Mapping[str, Any]) -> d
         steps = steps_of(rows, size - (last or size))
         with status("load the models") as progress:
             report |= evaluate(built, dense, cuts, steps, at_once, progress)
+    if given["domains"] and dense is not None:
+        last, size = given["last"], given["window"] or min(_DOMAIN_WINDOW, built.limit)
+        rows = _step_rows(ctx, built, True if last else given["decode"])
+        steps = steps_of(rows, size - (last or size))
+        with status("load the models") as progress:
+            report |= of_decoder(built, dense, given["domains"], size, steps, at_once, progress)
     return report
 
 
@@ -193,8 +223,8 @@ def _of_encoder(built: Encoder, running: Running, given: Mapping[str, Any]) -> d
     if running.metrics or any(option is not None for option in unfit) or given["against"] is None:
         raise TamizError(
             f"{built.bundle.path}: is an encoder, whose embeddings are compared with those of "
-            "another; expected --text and --against, and no --prompts, --decode, --last or "
-            "--metrics"
+            "another; expected --text or --domains, --against, and no --prompts, --decode, --last "
+            "or --metrics"
         )
     other = load_measured(given["against"], threads=1)
     text, windows, window = given["text"], given["windows"], given["window"]
@@ -204,6 +234,9 @@ def _of_encoder(built: Encoder, running: Running, given: Mapping[str, Any]) -> d
             f"{other.bundle.path}: is a decoder, expected an encoder as {built.bundle.path} is"
         )
     bundles = built.bundle, other.bundle
+    report = of_encoder(built, other, given["domains"], at_once) if given["domains"] else {}
+    if text is None:
+        return report
     length = window or min(_TEXT, *(most_tokens(bundle) or _TEXT for bundle in bundles))
     check_length(other.bundle, length)
     texts = read_texts(text, built.bundle, windows, length, _TEXTS)
@@ -212,7 +245,7 @@ def _of_encoder(built: Encoder, running: Running, given: Mapping[str, Any]) -> d
         def done(count: int) -> None:
             progress(f"{count} of {len(texts)} windows are read")
 
-        return compare(built, other, texts, at_once, done)
+        return {**report, **compare(built, other, texts, at_once, done)}
 
 
 def _step_rows(ctx: click.Context, built: Model, decode: bool | None) -> int | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tamiz.cli._domain_scores import print_trial_domains
 from tamiz.cli._options import PATH
 from tamiz.cli._output import alike, fold, loss_text, print_json, print_table, size
 
@@ -85,6 +86,8 @@ def _print_gate(gate: WholeModelGate) -> None:
         measure = gate.measure
         built = f"measured {loss_text(measure.label, getattr(gate.result, measure.name))}"
     click.echo(f"whole-model gate: limit {limits_text(gate) or 'none'}, {built}")
+    if gate.result is not None:
+        print_trial_domains(gate.result)
 
 
 def _print_site(explanation: Explanation, measure: Measure) -> None:

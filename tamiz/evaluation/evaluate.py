@@ -25,13 +25,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Ids
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tamiz.evaluation.comparison import (
+    LATE,
+    Comparison,
+    Perplexities,
+    Row,
+    comparison,
+    mean_score,
+)
 from tamiz.evaluation.scores import (
     DenseReference,
     DenseScores,
@@ -44,27 +50,11 @@ from tamiz.evaluation.scores import (
 from tamiz.files.errors import TamizError
 from tamiz.runtime.model import Model
 
-#: First position that does not count as early.
-LATE = 16
 #: A model may lose more than floats hold. Its loss is then infinite or NaN, without a warning.
 _UNBOUNDED = np.errstate(over="ignore", invalid="ignore")
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
-
-
-class _Row(IntEnum):
-    """Rows of `_distances`; those of steps follow those of a prompt."""
-
-    NLL_DENSE = 0
-    NLL = 1
-    KL = 2
-    TOP1 = 3
-    RECALL = 4
-    NLL_STEPS = 5
-    KL_STEPS = 6
-    TOP1_STEPS = 7
-    RECALL_STEPS = 8
 
 
 def steps_of(rows: int | None, start: int = LATE) -> Steps | None:
@@ -129,59 +119,6 @@ def evaluate(
     return {**measured, "windows": len(windows)}
 
 
-@dataclass(frozen=True)
-class Perplexities:
-    """Perplexity of a model on a text.
-
-    Attributes:
-        ppl: Over all scored positions.
-        ppl_from_16: Over positions ≥ 16 of each window.
-        ppl_decode: Over the positions that are read token by token; None if none are. Of dense,
-            which reads prompts only: over the same positions.
-    """
-
-    ppl: float
-    ppl_from_16: float
-    ppl_decode: float | None = None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A built model against dense.
-
-    Attributes:
-        built: Of the built model.
-        dense: Of the dense model.
-        dppl: How much worse the built model's perplexity is, as a fraction of dense's; see above.
-        kl_mean: Mean KL(dense‖built) of the scored positions, in nats.
-        top1_agreement: Fraction of positions where both give the same likeliest token.
-        kl_decode: `kl_mean` of a model that reads in steps: from position 16 on as a prompt, and
-            what steps add to it in the positions that are read both ways.
-        top1_agreement_decode: `top1_agreement` there.
-        top10_recall_decode: Fraction of dense's 10 likeliest tokens there that are among the
-            built model's 10.
-        dppl_error: Standard error of ln(1 + `dppl`) over windows; None for a single window.
-        kl_error: Standard error over windows of the larger of `kl_mean` and `kl_decode`; None for a
-            single window.
-    """
-
-    built: Perplexities
-    dense: Perplexities
-    dppl: float
-    kl_mean: float
-    top1_agreement: float
-    kl_decode: float | None = None
-    top1_agreement_decode: float | None = None
-    top10_recall_decode: float | None = None
-    dppl_error: float | None = None
-    kl_error: float | None = None
-
-    @property
-    def divergence(self) -> float:
-        """The larger KL divergence, of prompts or of decode steps where these were taken."""
-        return self.kl_mean if self.kl_decode is None else max(self.kl_mean, self.kl_decode)
-
-
 @_UNBOUNDED
 def perplexity(
     model: Model,
@@ -211,7 +148,7 @@ def perplexity(
     scores = _read(losses, windows, at_once, progress)
 
     def ppl(row: int, start: int) -> float:
-        return float(np.exp(_mean(scores, row, start)))
+        return float(np.exp(mean_score(scores, row, start)))
 
     return Perplexities(ppl(0, 1), ppl(0, LATE), None if steps is None else ppl(1, steps.start))
 
@@ -239,6 +176,7 @@ def compare(
     steps: Steps | None = None,
     at_once: int = 1,
     progress: Callable[[int], None] = lambda _: None,
+    domains: Ids[str] | None = None,
 ) -> Comparison:
     """Both models over the same windows, position by position.
 
@@ -249,6 +187,7 @@ def compare(
         steps: How the built model reads token by token as well; None for not at all.
         at_once: Windows to read side by side; for models of one thread each.
         progress: Takes the number of windows scored so far.
+        domains: Name of each window's domain; None for a text of a single one.
 
     Raises:
         TamizError: The vocabularies differ.
@@ -274,66 +213,8 @@ def compare(
             at += blocks[-1].shape[1]
         return np.concatenate(blocks, axis=1)
 
-    return _comparison(_read(rows, windows, at_once, progress), steps)
-
-
-def _comparison(scores: Ids[Float64], steps: Steps | None) -> Comparison:
-    """What the rows of all windows say in the mean."""
-
-    def mean(row: _Row, start: int) -> float:
-        return _mean(scores, row, start)
-
-    def ppl(row: _Row, start: int) -> float:
-        return float(np.exp(mean(row, start)))
-
-    start = None if steps is None else steps.start
-    lost = [(r[_Row.NLL] - r[_Row.NLL_DENSE], r[_Row.NLL_STEPS] - r[_Row.NLL]) for r in scores]
-    lost_by_way = _by_way(lost, start)
-    diverged = _by_way([(r[_Row.KL], r[_Row.KL_STEPS] - r[_Row.KL]) for r in scores], start)[:, ::2]
-    worst, diverging = lost_by_way.mean(axis=0).argmax(), diverged.mean(axis=0).argmax()
-
-    def of_steps(value: Callable[[_Row, int], float], row: _Row) -> float | None:
-        return None if start is None else value(row, start)
-
-    dense = Perplexities(
-        ppl(_Row.NLL_DENSE, 1), ppl(_Row.NLL_DENSE, LATE), of_steps(ppl, _Row.NLL_DENSE)
-    )
-    return Comparison(
-        built=Perplexities(ppl(_Row.NLL, 1), ppl(_Row.NLL, LATE), of_steps(ppl, _Row.NLL_STEPS)),
-        dense=dense,
-        dppl=float(np.expm1(lost_by_way[:, worst].mean())),
-        kl_mean=mean(_Row.KL, 1),
-        top1_agreement=mean(_Row.TOP1, 1),
-        kl_decode=None if start is None else float(diverged[:, 1].mean()),
-        top1_agreement_decode=of_steps(mean, _Row.TOP1_STEPS),
-        top10_recall_decode=of_steps(mean, _Row.RECALL_STEPS),
-        dppl_error=_standard_error(lost_by_way[:, worst]),
-        kl_error=_standard_error(diverged[:, diverging]),
-    )
-
-
-def _by_way(rows: Ids[tuple[Float64, Float64]], start: int | None) -> Float64:
-    """What a model loses in every window ``[windows, ways]`` by way of reading: as a prompt, as a
-    prompt from position 16 on, and in steps.
-
-    A step loses what a prompt loses from position 16 on, and what it loses more in the positions
-    that are read both ways. This difference varies little, so few steps suffice.
-
-    Args:
-        rows: Of every window: what is lost as a prompt, and how much more in steps, by position.
-        start: First position that is read in steps; None if none is.
-    """
-    found = []
-    for prompt, more in rows:
-        late = prompt[LATE - 1 :].mean()
-        steps = [] if start is None else [late + more[start - 1 :].mean()]
-        found.append([prompt.mean(), late, *steps])
-    return np.array(found)
-
-
-def _standard_error(values: Float64) -> float | None:
-    """Standard error of the mean of some numbers; None for a single one."""
-    return None if len(values) < 2 else float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    scores = _read(rows, windows, at_once, progress)
+    return comparison(scores, None if steps is None else steps.start, domains)
 
 
 def _distances(dense: DenseScores, *others: Scores) -> Float64:
@@ -353,17 +234,9 @@ def _distances(dense: DenseScores, *others: Scores) -> Float64:
     return np.stack(rows).astype(np.float64)
 
 
-def _mean(scores: Ids[Float64], row: int, start: int) -> float:
-    """Mean of one of the rows ``[rows, positions]`` of all windows from a position on.
-
-    The first position of a window that is scored is 1.
-    """
-    return float(np.concatenate([rows[row, start - 1 :] for rows in scores]).mean())
-
-
 def _padded(rows: Float64) -> Float64:
     """Rows of a built model that is read as a prompt only, with NaN for those of its steps."""
-    return np.pad(rows, ((0, len(_Row) - len(rows)), (0, 0)), constant_values=np.nan)
+    return np.pad(rows, ((0, len(Row) - len(rows)), (0, 0)), constant_values=np.nan)
 
 
 def _at_the_end(values: Float64, length: int) -> Float64:

@@ -16,6 +16,30 @@ from tamiz.reporting.record import Count, Record
 SWITCHED_OFF = "switched off"
 
 
+#: What a gate read.
+TextRead = Literal["calibration", "domains", "the model's own"]
+
+
+class DomainReport(Record):
+    """What a candidate loses on one domain of the text.
+
+    Attributes:
+        windows: Windows, of an encoder texts, that were read.
+        dppl: Δppl; None where the perplexity was not finite.
+        dppl_error: Standard error of ln(1 + Δppl) over windows; None for a single window.
+        kl: Mean KL divergence, in nats per token, of prompts or of decode steps.
+        kl_error: Standard error of `kl` over windows.
+        cosine: Mean cosine between the embeddings of an encoder and of dense.
+    """
+
+    windows: Count
+    dppl: float | None = None
+    dppl_error: float | None = None
+    kl: float | None = None
+    kl_error: float | None = None
+    cosine: float | None = None
+
+
 class TrialReport(Record):
     """A candidate that the gate of the whole model built and measured against dense.
 
@@ -30,10 +54,14 @@ class TrialReport(Record):
         ppl_decode: Perplexity of the candidate in the positions that are read in steps.
         ppl_decode_dense: Perplexity of the dense model in the same positions.
         kl_decode: As `kl_mean`, of a candidate that reads in steps.
-        dppl_error: Standard error of ln(1 + Δppl) over windows; None for a single window.
+        dppl_error: Standard error of ln(1 + Δppl), over domains where there are three or more, else
+            over windows; None for a single window.
         kl_error: Likewise of the larger of `kl_mean` and `kl_decode`.
-        cosine: Mean over texts of the cosine between the embeddings of an encoder and of dense.
-        cosine_error: Standard error of `cosine` over texts.
+        cosine: Mean of the cosine between the embeddings of an encoder and of dense.
+        cosine_error: Standard error of `cosine`.
+        used: Share of the limits that the upper bound of the loss uses; None where no loss is
+            limited.
+        domains: The losses on each domain of the text, by name.
         bytes: Bytes of all constants of the candidate; None where none were predicted.
         predicted_tok_s: Predicted tokens per second of a decode step; None where the machine was
             not measured.
@@ -56,6 +84,8 @@ class TrialReport(Record):
     cosine_error: float | None = None
     bytes: Count | None = None
     predicted_tok_s: float | None = None
+    used: float | None = None
+    domains: dict[str, DomainReport] = Field(default_factory=dict)
     holds: bool
 
     @property
@@ -87,7 +117,8 @@ class WholeModelGate(Record):
         max_kl: Largest accepted mean KL divergence, in nats per token; None for no such limit.
         min_cosine: Smallest accepted mean cosine of embeddings; None for no such limit.
         skipped: Why the gate did not run; None where it ran.
-        text: What was read: ``calibration``, or ``the model's own``.
+        text: What was read: ``calibration`` (of a file), ``domains`` (the text that ships with
+            tamiz, and texts that were given), or ``the model's own``.
         windows: Windows of text that each trial read.
         window_tokens: Tokens of a window.
         decode: Whether trials also read in steps.
@@ -100,7 +131,7 @@ class WholeModelGate(Record):
     max_kl: float | None = None
     min_cosine: float | None = None
     skipped: str | None = None
-    text: Literal["calibration", "the model's own"] | None = None
+    text: TextRead | None = None
     windows: Count | None = None
     window_tokens: Count | None = None
     decode: bool = False
@@ -124,7 +155,7 @@ class WholeModelGate(Record):
     def of(
         cls,
         judge: Judge,
-        given: bool,
+        text: TextRead,
         trials: Sequence[TrialReport],
         built: int | None,
         paying: Sequence[Paying] = (),
@@ -133,7 +164,7 @@ class WholeModelGate(Record):
 
         Args:
             judge: Who scored the candidates.
-            given: Whether the text is of a calibration that was given.
+            text: What was read.
             trials: The candidates, in order.
             built: Index of the one that was built.
             paying: Techniques that the build might choose.
@@ -142,7 +173,7 @@ class WholeModelGate(Record):
             max_dppl=judge.goal.max_dppl,
             max_kl=judge.goal.max_kl,
             min_cosine=judge.goal.min_cosine,
-            text="calibration" if given else "the model's own",
+            text=text,
             windows=judge.windows,
             window_tokens=judge.window_tokens,
             decode=judge.steps,

@@ -35,8 +35,10 @@ class Choices(Record):
         techniques: The techniques that were chosen for the whole model, by name.
         calibration: Identifies the calibration; None where there was none.
         calibration_tokens: Tokens that the calibration has read.
-        own_text: Whether the model wrote the text of the calibration, as no file was given. Older
-            reports lack this field.
+        domains: The domains of text that the calibration read, as no file was given: shipped ones,
+            or ``own`` for text that the model wrote. None where a file was given, or nothing was
+            read.
+        own_text: What older reports have instead: whether the model wrote the text.
     """
 
     policy_file: str | None
@@ -46,6 +48,7 @@ class Choices(Record):
     techniques: dict[str, TechniqueChoice]
     calibration: str | None
     calibration_tokens: int | None
+    domains: list[str] | None = None
     own_text: bool = False
 
 
@@ -267,8 +270,8 @@ class Report(Record):
         tamiz: Version of tamiz that made the build.
         source: What the dense bundle was exported from.
         source_sha256: SHA-256 of that file; None where it is no file.
-        fingerprint: Identifies the dense model; see `tamiz.calibration.file.fingerprint`. Older
-            reports lack this field.
+        fingerprint: Identifies the dense model; see
+            `tamiz.calibration.calibration.fingerprint`. Older reports lack this field.
         build: The request of the build.
         totals: Counts and bytes of the whole model.
         gate: The gate of the whole model.

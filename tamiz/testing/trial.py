@@ -17,7 +17,7 @@ from tamiz.api.technique import Fit, FitError, Technique, TechniqueConfig
 from tamiz.building.build import build
 from tamiz.building.options import Options
 from tamiz.calibration.calibrate import calibrate_bundle
-from tamiz.calibration.file import Calibration
+from tamiz.calibration.calibration import Calibration
 from tamiz.files.bundle import Bundle
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan, choose, make_plan

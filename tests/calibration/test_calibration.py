@@ -11,7 +11,8 @@ import safetensors.numpy
 from kit import encoders
 from tamiz.calibration import calibrate as module
 from tamiz.calibration.calibrate import Text, calibrate_bundle, text_windows
-from tamiz.calibration.file import Calibration, load
+from tamiz.calibration.calibration import Calibration
+from tamiz.calibration.file import load
 from tamiz.calibration.rows import Rows, row_bytes
 from tamiz.files.bundle import Bundle, Source, write_manifest
 from tamiz.files.errors import TamizError, UnwritableError
@@ -156,10 +157,10 @@ def test_an_interrupted_run_goes_on(
     assert not (tiny_dense.parent / "broken.part").exists()
 
 
-def test_without_text_the_model_writes_its_own(plugins: Plugins, tiny_dense: Path) -> None:
-    one = run(tiny_dense, plugins, "one", windows=4)
+def test_the_model_writes_text_of_its_own(plugins: Plugins, tiny_dense: Path) -> None:
+    one = run(tiny_dense, plugins, "one", windows=4, domains=["own"])
     assert (len(one.tokens), one.count) == (4, 1024)
-    same(run(tiny_dense, plugins, "two", windows=4), one)
+    same(run(tiny_dense, plugins, "two", windows=4, domains=["own"]), one)
     assert set(one.origins) == {"written on openings", "written chat", "written prose"}
 
 
@@ -237,12 +238,15 @@ DESCRIPTIONS: dict[str, Any] = {
     "run_window": [1, None],
     "weights": ["x", [], [1.0], [0.0] * 3, ["1"] * 3, [1e999] * 3, None],
     "kept": ["x", [], [0, 0, 1], [0, 1, 3], [-1, 0, 1], [0.0, 1, 2], None],
+    "judging_origins": ["x", {}, [1], ["a"], None],
+    "judging_weights": ["x", {}, [1.0], None],
     "mass": ["1", 0, -1.0, 1e999, True, None],
 }
 TENSORS: dict[str, Any] = {
     "tokens": [[-1, "all"], [10**6, "all"], "rank", "float", "more"],
     "places": [[-1, "all"], [99, "all"], "rank", "float", "fewer"],
     "priorities": ["rank", "float", "fewer", "falling"],
+    "judging": ["rank", "float"],
 }
 
 

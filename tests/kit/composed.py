@@ -13,7 +13,7 @@ import pytest
 
 from kit.llama_reference import Array, Llama
 from tamiz.api.technique import FitError
-from tamiz.calibration.file import Calibration
+from tamiz.calibration.calibration import Calibration
 from tamiz.planning.choice import Choice
 from tamiz.plugins import load
 from tamiz.runtime.model import Model

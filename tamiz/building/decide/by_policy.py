@@ -10,9 +10,9 @@ from tamiz.building.decide.decider import CandidateTools, Tools
 from tamiz.building.decision import Decision, applied, changes_a_value, refused
 from tamiz.building.options import Options
 from tamiz.building.search.strength import adjustable, spend_budget
-from tamiz.calibration.file import WINDOW, Calibration
-from tamiz.calibration.generated_text import own_windows
+from tamiz.calibration.calibration import WINDOW, Calibration
 from tamiz.evaluation.judges.judge import JOINED, HeldOutText, Judge
+from tamiz.evaluation.windows import Window
 from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice, step_rows
 from tamiz.planning.costs import acting_context
@@ -84,8 +84,7 @@ class PolicyCourse:
         kept = spend_budget(decisions, measured)
         holding = [index for index, trial in enumerate(measured.trials) if trial.holds]
         built = max(holding, default=None) if changes_a_value(kept) else None
-        given = bool(self._known_text) and self.tools.calibration_file is not None
-        return kept, WholeModelGate.of(judge, given, measured.trials, built)
+        return kept, WholeModelGate.of(judge, self.tools.text_read, measured.trials, built)
 
     def refused(self, decisions: Sequence[Decision]) -> dict[str, list[str]]:
         """Techniques that a gate, their fit or their rewrite refused."""
@@ -98,15 +97,13 @@ class PolicyCourse:
             return SWITCHED_OFF
         if not changes_a_value(decisions):
             return "nothing that was applied loses anything"
-        if judge.writes_no_text is not None and not self._known_text:
-            return f"{judge.writes_no_text}, so a file of 'tamiz calibrate' is needed"
         return None
 
     @property
-    def _known_text(self) -> list[list[int]]:
+    def _known_text(self) -> list[Window]:
         """Windows of the calibration that nothing was fitted to, else those that it keeps."""
         calibration = self.calibration
-        return [] if calibration is None else calibration.held_out or calibration.tokens
+        return [] if calibration is None else calibration.held_out or calibration.fitting
 
     def _judge(self, decisions: Sequence[Decision]) -> Judge:
         """The judge, who reads windows as long as the techniques need."""
@@ -117,6 +114,6 @@ class PolicyCourse:
         def context(most: int) -> int:
             return acting_context(survey, plans, JOINED, most) if grows else min(WINDOW, most)
 
-        windows = self._known_text or own_windows(survey.bundle, self.tools.progress)
+        windows = self._known_text or self.tools.judging_windows()
         text = HeldOutText(windows, context, rows)
         return self.tools.judge(survey.bundle, self.goal, text, self.tools.work)

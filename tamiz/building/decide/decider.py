@@ -9,22 +9,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tamiz.api.statistics import Imatrix
 from tamiz.building.decision import Decision
 from tamiz.building.search.candidates import Candidates, Fill, Write
 from tamiz.calibration import file as calibrations
-from tamiz.calibration.calibrate import calibrate_on_own_text
-from tamiz.calibration.file import Calibration
+from tamiz.calibration.calibrate import Text, calibrate_on_domains, read_texts
+from tamiz.calibration.calibration import Calibration
+from tamiz.calibration.domains import OWN
 from tamiz.calibration.imatrix import weighed_by
 from tamiz.evaluation.judges import judge_of
 from tamiz.evaluation.judges.judge import Judge
+from tamiz.evaluation.windows import Window
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import Plan
-from tamiz.reporting.gate import WholeModelGate
+from tamiz.reporting.gate import TextRead, WholeModelGate
 from tamiz.survey.survey import Survey
 from tamiz.system.progress import Progress
+
+
+class DefaultText(NamedTuple):
+    """What a build reads where no calibration is given.
+
+    Attributes:
+        domains: Shipped domains; see `tamiz.calibration.domains`.
+        texts: Texts beside them.
+    """
+
+    domains: Sequence[str]
+    texts: Sequence[Text]
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,7 @@ class Tools:
         survey: The dense bundle's graph.
         work: Folder for files that live as long as the build.
         calibration_file: A calibration's file.
+        text: What is read where there is no such file.
         imatrix: Mean squared inputs that replace those of the calibration.
         progress: Called with every step.
     """
@@ -42,6 +57,7 @@ class Tools:
     survey: Survey
     work: Path
     calibration_file: Path | None
+    text: DefaultText
     imatrix: Imatrix | None
     progress: Progress
 
@@ -54,7 +70,7 @@ class Tools:
         """What is known of the inputs: the calibration, with the imatrix where one is given.
 
         Args:
-            needed: Whether the model writes a text to calibrate on where no file is given.
+            needed: Whether there is one where no file is given.
 
         Raises:
             TamizError: The file cannot be read, or is of another model.
@@ -65,10 +81,28 @@ class Tools:
             self._check_sites(calibration)
         elif needed:
             own = self.work / "calibration.safetensors"
-            calibration = calibrate_on_own_text(self.survey, own, self.progress)
+            domains, texts = self.text
+            calibration = calibrate_on_domains(self.survey, own, domains, texts, self.progress)
         if self.imatrix is None:
             return calibration
         return weighed_by(calibration, self.imatrix, self.survey)
+
+    def judging_windows(self) -> list[Window]:
+        """What judges where nothing is known of the inputs.
+
+        Raises:
+            TamizError: The model reads none of the text, and writes none.
+        """
+        domains, texts = self.text
+        known = read_texts(self.survey.bundle, texts, domains, progress=self.progress)
+        return known.judging or known.fitting
+
+    @property
+    def text_read(self) -> TextRead:
+        """What the report says of the text."""
+        if self.calibration_file is not None:
+            return "calibration"
+        return "the model's own" if self.text == DefaultText((OWN,), ()) else "domains"
 
     def _check_sites(self, calibration: Calibration) -> None:
         """Ids of sites may differ between versions of tamiz and of plugins."""

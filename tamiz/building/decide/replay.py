@@ -10,7 +10,8 @@ from tamiz.api.site import Site
 from tamiz.api.technique import Technique
 from tamiz.building.decide.decider import CandidateTools, Tools
 from tamiz.building.decision import Decision
-from tamiz.calibration.file import Calibration, fingerprint
+from tamiz.calibration.calibration import Calibration, fingerprint
+from tamiz.calibration.domains import OWN
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice, by_any_name
@@ -48,9 +49,15 @@ class Replay:
                 configuration.
         """
         plan = self._plan(tools)  # a misfit is reported before the minutes that a text takes
-        calibration = tools.calibration(needed=self.report.build.own_text)
+        calibration = tools.calibration(needed=bool(self.domains))
         self._check_calibration(calibration, tools.calibration_file is not None)
         return ReplayCourse(self.report, plan, calibration)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The domains that the reported build read, as no calibration was given."""
+        build = self.report.build
+        return (OWN,) if build.own_text else tuple(build.domains or ())
 
     def _plan(self, tools: Tools) -> Plan:
         """The plan, whatever the calibration."""
@@ -87,10 +94,10 @@ class Replay:
         if build.calibration == (calibration.digest if calibration else None):
             return
         used = "another calibration file or imatrix"
-        if build.own_text and given:
-            used = "text that the model wrote; remove --calibration"
-        elif build.own_text:
-            used = "another imatrix, or another text that the model wrote"
+        if self.domains and given:
+            used = "the text of the default; remove --calibration"
+        elif self.domains:
+            used = "another imatrix, --text or shipped text"
         raise TamizError(f"{self.file}: the build it reports used {used}")
 
     def _choices(self, site: Site) -> list[Choice]:

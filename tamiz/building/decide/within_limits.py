@@ -22,8 +22,9 @@ from tamiz.building.search.limit_search import Fits, LimitSearch
 from tamiz.building.search.problem import Problem, rest
 from tamiz.building.search.weight_options import OptionMaker
 from tamiz.building.search.what_pays import Comparer, keep_what_pays
-from tamiz.calibration.file import Calibration
+from tamiz.calibration.calibration import Calibration
 from tamiz.evaluation.judges.judge import JOINED, HeldOutText, Judge, evenly
+from tamiz.evaluation.windows import Window
 from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice, step_rows
 from tamiz.planning.costs import acting_context
@@ -38,7 +39,8 @@ from tamiz.survey.survey import Survey
 from tamiz.system import machine
 from tamiz.system.cores import cores
 
-#: Most fitting windows of a calibration that predictions of losses read.
+#: Fitting windows of a calibration that predictions of losses read; of more domains half a window
+#: each.
 _FITTING = 4
 #: Bytes that the activations of parts which are run side by side may take, and what is kept of the
 #: texts of an encoder.
@@ -181,16 +183,16 @@ class LimitCourse:
         judge, goal = self._judge(decisions), self.problem.goal
         measured = candidates.judged_by(judge)
         fits = Fits(decisions, self.problem.techniques, measured)
-        given = self.tools.calibration_file is not None
+        text = self.tools.text_read
         if goal.points:
             points = frontier(self.problem, fits, lambda trial: self._keep(trial, candidates))
-            return decisions, WholeModelGate.of(judge, given, points, None)
+            return decisions, WholeModelGate.of(judge, text, points, None)
         search = LimitSearch(self.problem, fits)
         solution = search.find()
         acting = {choice.technique.name for choice in self.offer.others} - {*goal.force}
         comparer = Comparer(candidates.write, self.tools.work, goal.context)
         solution, pays = keep_what_pays(search, solution, acting, comparer)
-        gate = WholeModelGate.of(judge, given, measured.trials, solution.trial, pays)
+        gate = WholeModelGate.of(judge, text, measured.trials, solution.trial, pays)
         return solution.decisions, gate
 
     def refused(self, decisions: Sequence[Decision]) -> dict[str, list[str]]:
@@ -258,7 +260,7 @@ def _sensitivities(tools: Tools, calibration: Calibration) -> Mapping[str, Weigh
     def most(tokens: int) -> int:
         return _KEPT // max(1, kept_of_text(survey, tokens))
 
-    windows = evenly(calibration.fitting, _FITTING)
+    windows = predicted_on(calibration.fitting)
     parts = tools.judge.fitting_parts(windows, survey.bundle, most)
     try:
         side_by_side = min(cores(), windows_at_once(survey, len(parts[0]), _MEMORY))
@@ -268,6 +270,16 @@ def _sensitivities(tools: Tools, calibration: Calibration) -> Mapping[str, Weigh
             f"{survey.bundle.path}: losses cannot be predicted, as no backward pass is known "
             f"through {error}; build with --policy or --recipe instead of limits"
         ) from error
+
+
+def predicted_on(windows: Sequence[Window]) -> list[list[int]]:
+    """The windows that predictions of losses read: some of each domain."""
+    names = dict.fromkeys(window.origin for window in windows)
+    groups = [[list(w.tokens) for w in windows if w.origin == name] for name in names]
+    if len(groups) < _FITTING:
+        most = -(-_FITTING // max(1, len(groups)))
+        return [tokens for group in groups for tokens in evenly(group, most)][:_FITTING]
+    return [group[0][: len(group[0]) // 2] for group in groups]
 
 
 def _with_chosen(at: SitePlan, chosen: Mapping[str, SitePlan], names: Collection[str]) -> SitePlan:

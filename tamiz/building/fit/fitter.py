@@ -12,7 +12,7 @@ from tamiz.api.site import SiteKind
 from tamiz.building.decision import Decision, decisions_of
 from tamiz.building.fit.fitting import Job, fit_all
 from tamiz.building.fit.workers import Workers
-from tamiz.calibration.file import Calibration
+from tamiz.calibration.calibration import Calibration
 from tamiz.planning.plan import Plan
 from tamiz.survey.survey import Survey, reading
 from tamiz.system.progress import Progress

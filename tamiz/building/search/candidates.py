@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tamiz.building.decision import Decision, changes_a_value
-from tamiz.evaluation.judges.judge import Judge, Quality
+from tamiz.evaluation.judges.judge import DomainFigures, Judge, Quality
 from tamiz.files.errors import TamizError, naming
-from tamiz.reporting.gate import TrialReport
+from tamiz.reporting.gate import DomainReport, TrialReport
 from tamiz.system.progress import Progress
 
 #: Writes the bundle of a candidate into an existing folder.
@@ -85,8 +85,9 @@ class Candidates:
         """
         quality = self.score(decisions)
         measured = {figure.name: rounded(figure.value) for figure in quality.shown}
-        holds = quality.used <= 1
-        self.trials.append(self.report(predicted, refused, holds=holds, **about, **measured))
+        domains = {domain.name: _reported(domain) for domain in quality.domains}
+        about |= {"used": rounded(quality.used), "domains": domains, "holds": quality.used <= 1}
+        self.trials.append(self.report(predicted, refused, **about, **measured))
         return quality
 
     def report(
@@ -105,6 +106,12 @@ def write_candidate(decisions: Sequence[Decision], folder: Path, write: Write) -
     with naming(folder):
         folder.mkdir(parents=True)
         write(decisions, folder)
+
+
+def _reported(domain: DomainFigures) -> DomainReport:
+    """A domain as reports have it."""
+    figures = {figure.name: rounded(figure.value) for figure in domain.figures}
+    return DomainReport(windows=domain.windows, **figures)
 
 
 def rounded(value: float) -> float | None:

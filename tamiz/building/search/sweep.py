@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tamiz.building.build import build
 from tamiz.building.options import Options
 from tamiz.building.search.candidates import rounded
-from tamiz.calibration.calibrate import calibrate_on_own_text
+from tamiz.calibration.calibrate import calibrate_on_domains
 from tamiz.evaluation.bench import bundle_child, check_context, measure, medians, ratios
 from tamiz.evaluation.evaluate import evaluate, steps_of
 from tamiz.evaluation.windows import read_windows
@@ -144,13 +144,13 @@ def _build(
     progress: Callable[[str], None],
 ) -> None:
     """Builds all bundles from one survey and, where fits need one and none is given, from one
-    calibration on the model's own text."""
+    calibration on the shipped text."""
     own = folder / "calibration.safetensors"
     for name, choices in chosen.items():
         file = calibration
         if file is None and any(choice.technique.calibrated for choice in choices):
             progress("calibrate")
-            calibrate_on_own_text(surveyed, file := own)
+            calibrate_on_domains(surveyed, file := own)
         progress(f"build {name}")
         options = Options(calibration=file, max_dppl=None)
         build(surveyed, folder / name, choices, plugins, options)

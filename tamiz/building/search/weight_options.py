@@ -23,7 +23,7 @@ from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Fit, FitError, Resource, Technique
 from tamiz.building.search.problem import WeightOptions
 from tamiz.building.search.solver import SOURCE_FORMAT, Option
-from tamiz.calibration.file import Calibration
+from tamiz.calibration.calibration import Calibration
 from tamiz.files.errors import blaming
 from tamiz.planning.choice import Choice
 from tamiz.planning.costs import predict

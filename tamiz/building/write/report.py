@@ -13,7 +13,7 @@ from tamiz.api.technique import Resource, Technique
 from tamiz.building.decision import Decision, by_site
 from tamiz.building.fit.fitting import Attempt, Fitted
 from tamiz.building.write.rewriting import strips
-from tamiz.calibration.file import Calibration, fingerprint
+from tamiz.calibration.calibration import Calibration, fingerprint
 from tamiz.planning.plan import Plan, describe
 from tamiz.planning.policy import Rules
 from tamiz.reporting import report as reports
@@ -34,7 +34,7 @@ class BuildResult:
         survey: The dense bundle's graph.
         plan: What was planned.
         calibration: The calibration that was used.
-        own_text: Whether the model wrote the text of the calibration.
+        domains: The domains of text that the calibration read; None where a file was given.
         decisions: The decisions as they were written.
         refused: Techniques that were refused, by site id.
         notes: What graph passes left as it was, and why.
@@ -47,7 +47,7 @@ class BuildResult:
     survey: Survey
     plan: Plan
     calibration: Calibration | None
-    own_text: bool
+    domains: tuple[str, ...] | None
     decisions: Sequence[Decision]
     refused: Mapping[str, Sequence[str]]
     notes: Iterable[Note]
@@ -72,7 +72,7 @@ def make_report(result: BuildResult) -> Report:
         source=source.name,
         source_sha256=source.sha256,
         fingerprint=fingerprint(result.survey.bundle),
-        build=_choices(plan, result.calibration, result.own_text),
+        build=_choices(plan, result.calibration, result.domains),
         totals=_totals(weights, result.constant_bytes),
         gate=result.gate,
         check=dict(result.check),
@@ -84,7 +84,9 @@ def make_report(result: BuildResult) -> Report:
     )
 
 
-def _choices(plan: Plan, calibration: Calibration | None, own_text: bool) -> reports.Choices:
+def _choices(
+    plan: Plan, calibration: Calibration | None, domains: tuple[str, ...] | None
+) -> reports.Choices:
     policy = plan.policy_file
     chosen = describe(plan.choices)
     return reports.Choices(
@@ -95,7 +97,7 @@ def _choices(plan: Plan, calibration: Calibration | None, own_text: bool) -> rep
         techniques={name: reports.TechniqueChoice(**entry) for name, entry in chosen.items()},
         calibration=calibration.digest if calibration else None,
         calibration_tokens=calibration.count if calibration else None,
-        own_text=own_text,
+        domains=None if domains is None else list(domains),
     )
 
 

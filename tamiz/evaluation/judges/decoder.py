@@ -1,10 +1,14 @@
 """The judge of decoders: perplexity and KL divergence of held-out windows.
 
-    Δppl = max(ppl / ppl_dense, ppl₁₆ / ppl_dense₁₆) − 1  ≤  max_dppl
-    KL(dense ‖ built)                                     ≤  ln(1 + max_dppl)  and  max_kl
+    ln(1 + Δppl) + 2 standard errors    ≤  ln(1 + max_dppl)     in the mean over domains
+    ln(1 + Δppl) of each domain         ≤  2 ln(1 + max_dppl)
+    KL(dense ‖ built) of a new domain   ≤  ln(1 + max_dppl)  and  max_kl
+
+    Δppl = max(ppl / ppl_dense, ppl₁₆ / ppl_dense₁₆) − 1
 
 with ppl₁₆ over positions from 16 on. KL is what ln(ppl) loses on text that dense writes itself. It
-varies less from window to window than Δppl, so it shows a loss that a few windows hide by chance.
+varies less from window to window than Δppl, so it shows a loss that a few windows hide by chance,
+and how much domains differ: see `tamiz.evaluation.judges.judge.unseen`.
 
 Candidates with techniques that act on decode steps only take steps as well: on the same text, in
 windows of 1,024 tokens instead of 512, so that what grows with the context shows, and there for the
@@ -21,18 +25,33 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tamiz.evaluation.judges.judge import Figure, HeldOutText, Judge, Measure, Quality, share
+from tamiz.evaluation.judges.judge import (
+    DomainFigures,
+    Figure,
+    HeldOutText,
+    Judge,
+    Measure,
+    Quality,
+    evenly,
+    share,
+    unseen,
+    upper,
+)
+from tamiz.evaluation.windows import Window
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.goal import Goal
 from tamiz.system.cores import cores
 
 if TYPE_CHECKING:
-    from tamiz.evaluation.evaluate import Comparison
+    from tamiz.evaluation.comparison import Comparison, DomainLoss
 
-#: Windows that are scored, and most tokens at the end of a window that are decoded step by step:
-#: what steps lose beside a prompt varies little.
-_WINDOWS, _STEPS = 8, 256
+#: Tokens that are scored, but at least a window of each domain; and most windows of each of three
+#: or more domains. A standard error over 8 domains is then 0.1 to 0.2 times the loss.
+_TOKENS, _OF_DOMAIN, _FEW = 16_384, 3, 3
+#: Most tokens at the end of a window that are decoded step by step: what steps lose beside a prompt
+#: varies little.
+_STEPS = 256
 #: Tokens that predictions of losses read at once: few enough that two such parts of a model of 1.5
 #: billion parameters fit in 6 GB.
 _PART = 256
@@ -64,6 +83,12 @@ class DecoderJudge(Judge):
         ),
     )
     columns = (("Δppl", "dppl"), ("mean KL", "kl_mean"), ("ppl", "ppl"), ("dense", "ppl_dense"))
+    domain_columns = (
+        ("Δppl", "dppl"),
+        ("± ln ppl", "dppl_error"),
+        ("KL", "kl"),
+        ("± KL", "kl_error"),
+    )
     decodes = True
 
     def __init__(self, dense: Bundle, goal: Goal, text: HeldOutText, folder: Path) -> None:
@@ -74,7 +99,9 @@ class DecoderJudge(Judge):
 
         model = Model.load(dense.path, threads=1)
         self.goal = self.own_limits(goal)
-        self._text = joined(text.windows, text.context(model.limit))[:_WINDOWS]
+        chosen = by_domain(text.windows, text.context(model.limit))
+        self._text = [window.tokens for window in chosen]
+        self._domains = [window.origin for window in chosen]
         self._steps = steps_of(text.step_rows, first_step(self._text))
         self._reference = DenseReference(model, folder)
         self.windows, self.window_tokens = len(self._text), len(self._text[0])
@@ -131,7 +158,9 @@ class DecoderJudge(Judge):
         from tamiz.runtime.model import Model
 
         model = Model.load(candidate, threads=1)
-        compared = compare(model, self._reference, self._text, self._steps, cores(), progress)
+        compared = compare(
+            model, self._reference, self._text, self._steps, cores(), progress, self._domains
+        )
         return quality(compared, self.goal, exact)
 
     @classmethod
@@ -190,7 +219,7 @@ def quality(compared: Comparison, goal: Goal, exact: bool) -> Quality:
         goal: The limits; those of Δppl bound KL as well.
         exact: See `share`.
     """
-    dppl, diverged = math.log1p(compared.dppl), compared.divergence
+    dppl, diverged = losses_of(compared)
     finite = math.isfinite(dppl) and math.isfinite(diverged)
     loss = max(dppl, diverged) if finite else math.inf
     shares = [0.0]
@@ -212,15 +241,58 @@ def quality(compared: Comparison, goal: Goal, exact: bool) -> Quality:
         "kl_decode": compared.kl_decode,
     }
     shown = (Figure(name, value) for name, value in figures.items() if value is not None)
-    return Quality(loss, error, used, tuple(shown))
+    return Quality(loss, error, used, tuple(shown), tuple(map(_shown, compared.domains)))
+
+
+def losses_of(compared: Comparison) -> tuple[float, float]:
+    """Upper bounds of what is lost, in nats per token: of ln(ppl), and of KL on a new domain."""
+    domains = compared.domains
+    dppl = upper(
+        math.log1p(compared.dppl), compared.dppl_error, [math.log1p(each.dppl) for each in domains]
+    )
+    diverged = upper(compared.divergence, compared.kl_error, [each.kl for each in domains])
+    return dppl, max(diverged, unseen([each.kl for each in domains])) if domains else diverged
+
+
+def _shown(domain: DomainLoss) -> DomainFigures:
+    figures = {
+        "dppl": domain.dppl,
+        "dppl_error": domain.dppl_error,
+        "kl": domain.kl,
+        "kl_error": domain.kl_error,
+    }
+    found = (Figure(name, value) for name, value in figures.items() if value is not None)
+    return DomainFigures(domain.name, domain.windows, tuple(found))
 
 
 def first_step(windows: Sequence[Sequence[int]]) -> int:
     """The first position of windows that is decoded: late, in the middle of short ones."""
-    from tamiz.evaluation.evaluate import LATE
+    from tamiz.evaluation.comparison import LATE
 
     length = len(windows[0])
     return max(LATE, length // 2, length - _STEPS)
+
+
+def by_domain(windows: Sequence[Window], length: int) -> list[Window]:
+    """Windows of each domain, as many of each, evenly spaced over what there is.
+
+    Args:
+        windows: Windows of one length; those of a domain that follow each other are joined.
+        length: Most tokens of a joined one.
+    """
+    names = list(dict.fromkeys(window.origin for window in windows))
+    groups = [[list(w.tokens) for w in windows if w.origin == name] for name in names]
+    count = min(max(1, length // len(groups[0][0])), max(map(len, groups)))
+    # All are of one length, so a domain of less text than a window is not read.
+    longer = {
+        name: joined(group, length)
+        for name, group in zip(names, groups, strict=True)
+        if len(group) >= count
+    }
+    most = max(1, _TOKENS // (len(longer) * count * len(groups[0][0])))
+    if len(longer) >= _FEW:
+        most = min(most, _OF_DOMAIN)
+    return [Window(name, ids) for name, group in longer.items() for ids in evenly(group, most)]
 
 
 def joined(windows: Sequence[list[int]], length: int) -> list[list[int]]:

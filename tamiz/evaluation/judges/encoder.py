@@ -1,14 +1,16 @@
 """The judge of encoders: how close the embeddings of texts are to those of the dense model.
 
-    1 − cos  ≤  1 − min_cosine         in the mean over texts
+    1 − cos + 2 standard errors  ≤  1 − min_cosine         in the mean over domains
+    1 − cos of each domain       ≤  2 (1 − min_cosine)
 
-Texts are pieces of the calibration's windows, between the tokens that begin and end a text.
+Texts are pieces of windows, between the tokens that begin and end a text: passages of 128 tokens.
+Short pieces of 16 tokens, as queries are, make up a domain of their own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.evaluation.judges.judge import (
+    DomainFigures,
     Figure,
     HeldOutText,
     Judge,
@@ -25,7 +28,9 @@ from tamiz.evaluation.judges.judge import (
     Quality,
     evenly,
     share,
+    upper,
 )
+from tamiz.evaluation.windows import Window
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.goal import Goal
@@ -34,8 +39,10 @@ from tamiz.system.cores import cores
 if TYPE_CHECKING:
     from tamiz.runtime.embedding.encoder import Encoder
 
-#: Tokens of a text.
-_LENGTH = 128
+#: Tokens of a passage, and of a query.
+_LENGTH, _QUERY = 128, 16
+#: The name of the domain of queries.
+_QUERIES = "queries"
 #: Fewest texts that predictions of losses read.
 _FEWEST = 4
 
@@ -55,6 +62,7 @@ class EncoderJudge(Judge):
         ),
     )
     columns = (("cosine", "cosine"),)
+    domain_columns = (("cosine", "cosine"),)
     decodes = False
     writes_no_text = "a model without logits writes no text"
 
@@ -62,8 +70,9 @@ class EncoderJudge(Judge):
         """See `Judge`."""
         self.goal = self.own_limits(goal)
         self._dense = _load(dense.path)
-        self._texts = texts_of(text.windows, dense)
-        self.windows, self.window_tokens = self._texts.shape
+        self._texts = passages_and_queries(text.windows, dense)
+        sizes = [texts.shape for name, texts in self._texts.items() if name != _QUERIES]
+        self.windows, self.window_tokens = sum(count for count, _ in sizes), sizes[0][1]
 
     @classmethod
     def is_for(cls, output: str) -> bool:
@@ -119,31 +128,28 @@ class EncoderJudge(Judge):
         return evenly(texts, max(_FEWEST, most(len(texts[0]))))
 
     @cached_property
-    def _expected(self) -> NDArray[np.float32]:
+    def _expected(self) -> dict[str, NDArray[np.float32]]:
         from tamiz.evaluation.embeddings import read
 
-        return read(self._dense.embeddings, self._texts, cores())
+        texts = self._texts.items()
+        return {name: read(self._dense.embeddings, part, cores()) for name, part in texts}
 
     def score(self, candidate: Path, exact: bool, progress: Callable[[int], None]) -> Quality:
         """See `Judge`."""
         from tamiz.evaluation.embeddings import cosines, read
 
-        model = _load(candidate)
-        of_texts = cosines(self._expected, read(model.embeddings, self._texts, cores(), progress))
-        cosine, error = float(of_texts.mean()), None
-        shown = [Figure("cosine", cosine)]
-        if len(of_texts) > 1:
-            error = float(of_texts.std(ddof=1) / len(of_texts) ** 0.5)
-            shown.append(Figure("cosine_error", error))
-        loss = 1 - cosine if math.isfinite(cosine) else math.inf
-        limit = self.limit(self.goal)
-        used = 0.0 if limit is None else share(loss, limit, exact)
-        return Quality(loss, error, used, tuple(shown))
+        model, done = _load(candidate), 0
+        lost: dict[str, NDArray[np.float64]] = {}
+        for name, part in self._texts.items():
+            lost[name] = 1 - cosines(self._expected[name], read(model.embeddings, part, cores()))
+            done = min(self.windows, done + len(part))
+            progress(done)
+        return _quality(lost, self.limit(self.goal), exact)
 
     @classmethod
     def headline(cls, gate: Any, trial: Any) -> tuple[str, str, str]:
         """See `Judge`."""
-        note = f"mean over {gate.windows} texts of {gate.window_tokens} tokens"
+        note = f"mean over {gate.windows} passages of {gate.window_tokens} tokens and queries"
         return f"{trial.cosine:.4f}", "cosine of embeddings", note
 
     @classmethod
@@ -165,18 +171,55 @@ class EncoderJudge(Judge):
         return losses, "lower --min-cosine"
 
 
-def texts_of(windows: Sequence[list[int]], bundle: Bundle) -> NDArray[np.int64]:
+def _quality(lost: Mapping[str, NDArray[np.float64]], limit: float | None, exact: bool) -> Quality:
+    """What losses of texts by domain say of a limit."""
+    means = np.array([values.mean() for values in lost.values()])
+    values = means if len(means) > 2 else np.concatenate(list(lost.values()))
+    mean = float(means.mean())
+    error = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
+    bound = upper(mean, error, means.tolist()) if math.isfinite(mean) else math.inf
+    shown = [Figure("cosine", 1 - mean)]
+    if error is not None:
+        shown.append(Figure("cosine_error", error))
+    domains = tuple(
+        DomainFigures(name, len(lost[name]), (Figure("cosine", float(1 - each)),))
+        for name, each in zip(lost, means, strict=True)
+    )
+    used = 0.0 if limit is None else share(bound, limit, exact)
+    return Quality(bound, error, used, tuple(shown), domains)
+
+
+def passages_and_queries(windows: Sequence[Window], bundle: Bundle) -> dict[str, NDArray[np.int64]]:
+    """Texts ``[texts, tokens]``: passages of each domain, and as many queries of all of them.
+
+    Args:
+        windows: The windows.
+        bundle: The encoder, whose tokenizer says how a text begins and ends.
+    """
+    found, queries = {}, []
+    for name in dict.fromkeys(window.origin for window in windows):
+        tokens = [list(window.tokens) for window in windows if window.origin == name]
+        found[name] = texts_of(tokens, bundle)
+        short = texts_of(tokens, bundle, _QUERY)
+        queries.append(short[:: max(1, len(short) // len(found[name]))])
+    return {**found, _QUERIES: np.concatenate(queries)}
+
+
+def texts_of(
+    windows: Sequence[list[int]], bundle: Bundle, length: int = _LENGTH
+) -> NDArray[np.int64]:
     """Texts ``[texts, tokens]`` of one length.
 
     Args:
-        windows: Tokens of a calibration's windows.
+        windows: Tokens of windows.
         bundle: The encoder, whose tokenizer says how a text begins and ends.
+        length: Tokens of a text; fewer where windows have fewer.
     """
     from tamiz.evaluation.windows import cut
     from tamiz.runtime.text.tokenizer import Tokenizer
 
     first, last = Tokenizer(bundle).ends()
-    inner = min(_LENGTH, len(windows[0])) - len(first) - len(last)
+    inner = min(length, len(windows[0])) - len(first) - len(last)
     pieces = (piece for window in windows for piece in cut(window, len(window) // inner, inner))
     return np.array([[*first, *piece, *last] for piece in pieces], np.int64)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from tamiz.evaluation.windows import Window
 from tamiz.files.bundle import Bundle
 from tamiz.planning.goal import Goal
 
@@ -32,22 +33,38 @@ class Figure(NamedTuple):
     value: float
 
 
+class DomainFigures(NamedTuple):
+    """What a candidate loses on one domain.
+
+    Attributes:
+        name: The domain.
+        windows: Windows, of an encoder texts, that were read.
+        figures: The numbers that show the loss.
+    """
+
+    name: str
+    windows: int
+    figures: tuple[Figure, ...]
+
+
 @dataclass(frozen=True)
 class Quality:
     """What a candidate loses against the dense model.
 
     Attributes:
-        loss: What limits bound: of a decoder in nats per token, of an encoder 1 - cosine. Infinite
-            where a measurement is not finite.
-        error: Standard error of the loss over the windows; None for a single one.
+        loss: What limits bound: of a decoder in nats per token, of an encoder 1 - cosine. An upper
+            bound, see `upper`. Infinite where a measurement is not finite.
+        error: Standard error of the mean loss; None for a single window.
         used: The largest share of a limit that the loss uses; the limits hold up to 1.
         shown: The numbers that show the loss, for the report.
+        domains: The same for each domain.
     """
 
     loss: float
     error: float | None
     used: float
     shown: tuple[Figure, ...] = ()
+    domains: tuple[DomainFigures, ...] = ()
 
 
 class Measure(NamedTuple):
@@ -79,13 +96,13 @@ class HeldOutText:
     """The text that a judge reads.
 
     Attributes:
-        windows: Token ids of the windows.
+        windows: The windows; what they are of is their domain.
         context: Tokens of a window in which all techniques act, for the most that the model takes.
         step_rows: Tokens of a decode step where a candidate takes steps as well, see
             `tamiz.planning.choice.step_rows`; None.
     """
 
-    windows: Sequence[list[int]]
+    windows: Sequence[Window]
     context: Callable[[int], int]
     step_rows: int | None = None
 
@@ -104,6 +121,8 @@ class Judge(ABC):
     measures: ClassVar[tuple[Measure, ...]]
     #: Columns of trials in a report: the title, and the attribute of the trial.
     columns: ClassVar[tuple[tuple[str, str], ...]]
+    #: Columns of domains in a report: the title, and the attribute of the domain.
+    domain_columns: ClassVar[tuple[tuple[str, str], ...]]
     #: Whether the model takes decode steps, whose speed can be predicted.
     decodes: ClassVar[bool]
     #: Why a model of this kind writes no text; None where it does.
@@ -224,3 +243,45 @@ def evenly(items: Sequence[list[int]], most: int) -> list[list[int]]:
     """At most so many of some windows, evenly spaced."""
     count = min(most, len(items))
     return [items[number * len(items) // count] for number in range(count)]
+
+
+#: Standard errors that an upper bound lies above the mean, and how many times the limit a single
+#: domain may lose.
+_ERRORS, _ONE_DOMAIN = 2.0, 2.0
+#: One-sided 90 % quantile of a normal deviate.
+_QUANTILE = 1.2816
+#: Fewest domains that tell how much domains differ.
+_SPREAD = 3
+
+
+def upper(mean: float, error: float | None, domains: Sequence[float] = ()) -> float:
+    """What bounds a loss from above: the number that is held to a limit.
+
+        max( mean + 2 standard errors,   max over domains / 2 )
+
+    Args:
+        mean: The mean loss, over domains where there are several.
+        error: Its standard error; None where it is not known.
+        domains: The loss on each domain.
+    """
+    bound = mean + _ERRORS * (error or 0.0)
+    return max([bound, *(loss / _ONE_DOMAIN for loss in domains)])
+
+
+def unseen(domains: Sequence[float]) -> float:
+    """What a domain is going to lose that none of these is, with nine chances in ten.
+
+    Each domain in turn is left out and compared with the mean of the others. The mean of all is
+    raised by 1.28 times the root mean square of these differences: a domain that is to the others
+    as they are to each other loses more than that in one case of ten.
+
+    Args:
+        domains: The loss on each domain; of fewer than three the largest counts.
+    """
+    count = len(domains)
+    if count < _SPREAD:
+        return max(domains)
+    total = sum(domains)
+    left_out = [loss - (total - loss) / (count - 1) for loss in domains]
+    spread = math.sqrt(sum(each**2 for each in left_out) / count)
+    return total / count + _QUANTILE * spread

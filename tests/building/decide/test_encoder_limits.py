@@ -13,6 +13,7 @@ from tamiz.building.build import build
 from tamiz.building.decide import within_limits
 from tamiz.building.options import Options
 from tamiz.calibration.calibrate import calibrate_bundle
+from tamiz.calibration.domains import DOMAINS
 from tamiz.calibration.file import load as load_calibration
 from tamiz.calibration.file import save as save_calibration
 from tamiz.evaluation.embeddings import compare, read_texts
@@ -87,7 +88,9 @@ def test_predictions_are_near_the_first_trial(
 ) -> None:
     report = built(encoder, tmp_path / "out", plugins, min_cosine=0.995)
     first = report.gate.trials[0]
-    assert 1 - first.cosine == pytest.approx(first.predicted, rel=0.5)
+    passages, queries = first.domains.values()
+    assert 1 - passages.cosine == pytest.approx(first.predicted, rel=0.5)
+    assert queries.cosine < passages.cosine
 
 
 def test_a_limit_of_size_is_used(encoder: Path, plugins: Plugins, tmp_path: Path) -> None:
@@ -172,7 +175,7 @@ def test_limits_need_a_text(encoder: Path, plugins: Plugins, tmp_path: Path) -> 
             tmp_path / "out",
             choose(plugins.techniques()),
             plugins,
-            Options(goal=Goal(min_cosine=0.9)),
+            Options(goal=Goal(min_cosine=0.9), domains=()),
         )
 
 
@@ -225,15 +228,14 @@ def test_the_gate_backs_off_what_loses_too_much(
     assert "Limit: cosine 0.999" in page
 
 
-def test_without_a_text_nothing_is_measured(
+def test_without_a_calibration_the_shipped_text_is_read(
     encoder: Path, plugins: Plugins, tmp_path: Path
 ) -> None:
     chosen = choose(plugins.techniques())
     report = build(encoder / "dense", tmp_path / "out", chosen, plugins, Options())
-    assert report.gate.skipped == (
-        "a model without logits writes no text, so a file of 'tamiz calibrate' is needed"
-    )
+    assert (report.gate.skipped, report.gate.text) == (None, "domains")
     assert report.gate.min_cosine == 0.99
+    assert set(report.gate.result.domains) <= {*DOMAINS, "queries"}
 
 
 def test_texts_are_pieces_of_windows_with_ends(encoder: Path) -> None:

@@ -24,16 +24,16 @@ def report(bundle: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def chosen(dense_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build within limits, for which the model wrote the text."""
+    """A build within limits, on the text that ships with tamiz."""
     out = tmp_path_factory.mktemp("replay") / "chosen"
-    ok("build", dense_dir, "-o", out, "--max-dppl=0.05")
+    ok("build", dense_dir, "-o", out, "--max-dppl=0.05", "--domains=prose,code")
     return out
 
 
-def test_a_build_on_text_that_the_model_wrote_is_repeated(
+def test_a_build_on_the_shipped_text_is_repeated(
     chosen: Path, dense_dir: Path, tmp_path: Path
 ) -> None:
-    assert report(chosen)["build"]["own_text"]
+    assert report(chosen)["build"]["domains"] == ["prose", "code"]
     file = chosen / "report.json"
     ok("build", dense_dir, "-o", tmp_path / "one", "--from-report", file)
     ok("build", dense_dir, "-o", tmp_path / "two", "--from-report", tmp_path / "one/report.json")
@@ -44,19 +44,19 @@ def test_a_build_on_text_that_the_model_wrote_is_repeated(
     )
 
 
-def test_another_calibration_than_the_text_of_the_model_is_refused(
+def test_another_calibration_than_the_shipped_text_is_refused(
     chosen: Path, dense_dir: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "text").write_text("hello world, this is a sieve. " * 200)
     ok("calibrate", dense_dir, "--text", tmp_path / "text", "-o", tmp_path / "known")
     given = ("--from-report", chosen / "report.json", "--calibration", tmp_path / "known")
     reason = refused("build", dense_dir, "-o", tmp_path / "out", *given)
-    assert reason.endswith("used text that the model wrote; remove --calibration")
+    assert reason.endswith("used the text of the default; remove --calibration")
     broken = tmp_path / "report.json"
     choices = {**report(chosen)["build"], "calibration": "0"}
     broken.write_text(json.dumps({**report(chosen), "build": choices}))
     reason = refused("build", dense_dir, "-o", tmp_path / "out", "--from-report", broken)
-    assert reason.endswith("used another imatrix, or another text that the model wrote")
+    assert reason.endswith("used another imatrix, --text or shipped text")
 
 
 def test_a_report_without_the_later_fields_is_read(tiny_dense: Path, tmp_path: Path) -> None:
@@ -64,6 +64,7 @@ def test_a_report_without_the_later_fields_is_read(tiny_dense: Path, tmp_path: P
     old = report(tmp_path / "new")
     del old["fingerprint"]
     del old["build"]["own_text"]
+    del old["build"]["domains"]
     (tmp_path / "old.json").write_text(json.dumps(old))
     ok("build", tiny_dense, "-o", tmp_path / "out", "--from-report", tmp_path / "old.json")
     assert contents(tmp_path / "out", TIMED) == contents(tmp_path / "new", TIMED)

@@ -87,14 +87,15 @@ def test_a_bad_technique_is_backed_off_to_the_fallback(tiny_dense: Path) -> None
 
 def test_what_acts_on_steps_only_is_scored_step_by_step(tiny_dense: Path) -> None:
     steps = noisy(rewrite=rewrite_steps, decode_only=True)
-    loose = policy(tiny_dense, **ANYTHING)
-    plain = run(tiny_dense, {"noise": 0.3}, policy=loose, technique=steps, max_dppl=100.0).gate
+    # Text that the model wrote: there, what is lost shows in the perplexity.
+    own: dict[str, Any] = {"policy": policy(tiny_dense, **ANYTHING), "domains": ("own",)}
+    plain = run(tiny_dense, {"noise": 0.3}, technique=steps, max_dppl=100.0, **own).gate
     (trial,) = plain.trials
     assert plain.decode
     assert trial.ppl == pytest.approx(trial.ppl_dense, rel=1e-3)
     assert trial.dppl == pytest.approx(trial.ppl_decode / trial.ppl_decode_dense - 1, 0.01)
     assert trial.kl_decode > 100 * trial.kl_mean
-    strict = run(tiny_dense, {"noise": 0.3}, policy=loose, technique=steps, max_dppl=trial.dppl / 2)
+    strict = run(tiny_dense, {"noise": 0.3}, technique=steps, max_dppl=trial.dppl / 2, **own)
     assert strict.gate.trials[0].refused or strict.gate.trials[1].refused
     assert strict.gate.result is None or strict.gate.result.holds
 
@@ -163,7 +164,7 @@ def test_the_dense_weight_stays_where_a_technique_can_use_it(tiny_dense: Path) -
 
 def test_fits_see_the_calibration(tiny_dense: Path) -> None:
     path = tiny_dense.parent / "c.safetensors"
-    calibrate_bundle(tiny_dense, path, load(), windows=2)
+    calibrate_bundle(tiny_dense, path, load(), windows=2, domains=["own"])
     report = run(tiny_dense, {"noise": 0.02}, calibration=path)
     (entry,) = report.sites["layers.0.ffn_up"].techniques
     assert entry.metrics["tokens"] == 512
