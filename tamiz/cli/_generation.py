@@ -142,8 +142,8 @@ _OPTIONS = (
         type=click.Choice(("default", "model")),
         default="default",
         show_default=True,
-        help="Where the options of sampling that are not given come from: the defaults below, or"
-        " what the model recommends in generation_config.json ('tamiz inspect' shows it).",
+        help="Source of the options of sampling that are not given: the defaults below, or the"
+        " model's generation_config.json, which 'tamiz inspect' shows.",
     ),
     click.option(
         "--temperature",
@@ -189,7 +189,7 @@ _OPTIONS = (
     click.option(
         "--repeat-last-n",
         type=click.IntRange(-1),
-        help="Tokens at the end of the text, with the prompt, that the three penalties count; 0"
+        help="Number of last tokens, the prompt's included, that the three penalties look at; 0"
         " for none, -1 for all.  [default: 64]",
     ),
     click.option(
@@ -214,8 +214,8 @@ _OPTIONS = (
     click.option(
         "--stop",
         multiple=True,
-        help="Text at which an answer ends; may be given several times. In it, names of control"
-        " tokens (<|im_start|>) are these tokens, too.",
+        help="Text at which an answer ends; may be given several times. A name of a control token"
+        " in it, such as <|im_start|>, is also found where the model writes that token.",
     ),
     click.option(
         "--speculate",
@@ -223,9 +223,9 @@ _OPTIONS = (
         default=MODES[0],
         show_default=True,
         help="Guess the next tokens and verify several in one run of the model. 'ngram' guesses"
-        " what followed the last tokens earlier. 'self' guesses with the techniques that --without"
-        " names, by default with all, and answers as the bundle does without them. 'auto' picks"
-        " what pays and never changes the answer.",
+        " the tokens that followed when the last tokens came before. 'self' guesses with the"
+        " techniques that --without names, by default with all, and answers as the bundle does"
+        " without them. 'auto' uses the fastest way and never changes the answer.",
     ),
     threads,
     click.option(

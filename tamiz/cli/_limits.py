@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tamiz.planning.goal import Goal, Prefer
 
 #: A loss, a size in MB or a speed; no machine has a petabyte, 10⁹ MB.
-_POSITIVE = Number(0, 1e9, min_open=True)
+_POSITIVE = Number(0, 10**9, min_open=True)
 #: Options of which each makes a build choose within limits; the first three are limits themselves.
 _CHOOSING = ("max_kl", "max_mb", "min_tok_s", "prefer", "allow", "force")
 

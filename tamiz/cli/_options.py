@@ -22,7 +22,11 @@ _PER_CORE = 16
 
 
 class Number(click.FloatRange):
-    """A number in a range; nan and infinity are in none."""
+    """A number in a range, or any; nan and infinity are none."""
+
+    def _describe_range(self) -> str:
+        """The range for help texts and errors; click has no words for one without ends."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -30,7 +34,11 @@ class Number(click.FloatRange):
         """Parses the number."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is no finite number, expected {self._describe_range()}", param, ctx)
+            self.fail(
+                f"{value} is no finite number, expected {self._describe_range() or 'one'}",
+                param,
+                ctx,
+            )
         return number
 
 

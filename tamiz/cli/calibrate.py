@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=1024,
     show_default=True,
-    help="Limit of the kept input vectors, in MB; fewer are kept beyond it.",
+    help="Largest size of all kept input vectors, in MB; fewer are kept where they do not fit.",
 )
 @threads
 @click.option("--json", "as_json", is_flag=True, help="Print the measured counts as JSON.")

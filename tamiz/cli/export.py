@@ -24,9 +24,9 @@ from tamiz.cli._techniques import plugins
 )
 @click.option(
     "--task",
-    help="What optimum exports a Hugging Face model for, such as `feature-extraction`. Default:"
-    " what the model's configuration says. Makes optimum export models that tamiz can export"
-    " itself.",
+    help="Task for which optimum exports a Hugging Face model, such as `feature-extraction`. With"
+    " this option optimum also exports models that tamiz can export itself. Default: the task of"
+    " the model's configuration.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context

@@ -64,7 +64,7 @@ from tamiz.files.errors import TamizError
     type=click.IntRange(1, 100_000),
     default=256,
     show_default=True,
-    help="Requests that may wait; more get status 429.",
+    help="Largest number of requests that wait; further ones get status 429.",
 )
 @click.option(
     "--timeout",
@@ -85,7 +85,7 @@ from tamiz.files.errors import TamizError
     type=click.Choice(["key", "all"]),
     default="key",
     show_default=True,
-    help="Who shares cached prefixes: requests of one API key, or all.",
+    help="Requests that share cached prefixes: those of one API key, or all.",
 )
 @click.option(
     "--precise",
@@ -108,7 +108,7 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     is built once, with the recipe 'serve', and kept in the cache folder. NAME is the name of the
     model in requests; by default it is the name of the file or folder.
 
-    A page to try the server is at its address, the API below /v1, its description at /docs.
+    The address shows a page to try the server. The API is below /v1, its description at /docs.
     """
     try:
         import tamiz.serving.app  # noqa: F401
