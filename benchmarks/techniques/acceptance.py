@@ -57,7 +57,7 @@ from tamiz.survey.export import export
 #: Limits of the documents of proc-sparse, seed-delta and event-driven; ternary and tt, whose
 #: documents have none, are held to the same.
 SPEED, SIZE, LOSS, GAP = 1.10, 0.50, 0.02, 0.03
-STORED = "as stored"
+STORED = "source format"
 #: Largest size relative to each baseline: int4 and stored weights are small already.
 SIZES = {FLOAT32: SIZE, INT4: 1.0, STORED: 1.0}
 ROUNDS = 9
