@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 
 #: Times that a build is ended by each signal; TAMIZ_KILLS sets another number.
 KILLS = int(os.environ.get("TAMIZ_KILLS", "2"))
+#: The files of a build that nobody ended, and the seconds that it took.
+Whole = tuple[dict[str, bytes], float]
 
 
 def start(dense: Path, out: Path) -> subprocess.Popen[str]:
@@ -35,6 +37,16 @@ def start(dense: Path, out: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.fixture(scope="module")
+def whole(dense_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """What a build holds that nobody ends, and the seconds that it takes."""
+    out, began = tmp_path_factory.mktemp("whole") / "out", time.monotonic()
+    build = start(dense_dir, out)
+    assert build.communicate()[1].count("Traceback") == 0
+    assert build.returncode == 0
+    return contents(out, TIMED), time.monotonic() - began
+
+
 def descendants(pid: int) -> list[psutil.Process]:
     try:
         return psutil.Process(pid).children(recursive=True)
@@ -43,12 +55,10 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
-def test_a_build_that_is_ended_is_resumed(tiny_dense: Path, tmp_path: Path, number: int) -> None:
-    began = time.monotonic()
-    whole = start(tiny_dense, tmp_path / "whole")
-    assert whole.communicate()[1].count("Traceback") == 0
-    assert whole.returncode == 0
-    seconds = time.monotonic() - began
+def test_a_build_that_is_ended_is_resumed(
+    tiny_dense: Path, tmp_path: Path, whole: Whole, number: int
+) -> None:
+    expected, seconds = whole
     out, choice = tmp_path / "out", random.Random(int(number))
     for kill in range(KILLS):
         build = start(tiny_dense, out)
@@ -62,16 +72,16 @@ def test_a_build_that_is_ended_is_resumed(tiny_dense: Path, tmp_path: Path, numb
         assert "Traceback" not in stderr
         assert "broken" not in stderr
         if out.exists():  # whole or not at all
-            assert contents(out, TIMED) == contents(tmp_path / "whole", TIMED)
+            assert contents(out, TIMED) == expected
             shutil.rmtree(out)
         _, alive = psutil.wait_procs(workers, timeout=PATIENCE)
         assert not alive
-        assert {path.name for path in tmp_path.iterdir()} <= {"tiny-dense", "whole", ".out.work"}
+        assert {path.name for path in tmp_path.iterdir()} <= {"tiny-dense", ".out.work"}
     resumed = start(tiny_dense, out)
     assert "Traceback" not in resumed.communicate()[1]
     assert resumed.returncode == 0
-    assert contents(out, TIMED) == contents(tmp_path / "whole", TIMED)
-    assert {path.name for path in tmp_path.iterdir()} == {"tiny-dense", "whole", "out"}
+    assert contents(out, TIMED) == expected
+    assert {path.name for path in tmp_path.iterdir()} == {"tiny-dense", "out"}
 
 
 def is_worker(process: psutil.Process) -> bool:
@@ -100,7 +110,9 @@ def test_a_worker_that_the_system_ends_is_one_sentence(tiny_dense: Path, tmp_pat
 
 
 @pytest.mark.parametrize("size", [1000, 20_000, 60_000])
-def test_a_build_without_space_is_resumed(tiny_dense: Path, tmp_path: Path, size: int) -> None:
+def test_a_build_without_space_is_resumed(
+    tiny_dense: Path, tmp_path: Path, whole: Whole, size: int
+) -> None:
     """No file may be longer than `size` bytes, as on a full disk."""
     limited = ["prlimit", f"--fsize={size}"]
     command = [sys.executable, "-m", "tamiz", "build", str(tiny_dense), "--resume", "-o"]
@@ -112,10 +124,9 @@ def test_a_build_without_space_is_resumed(tiny_dense: Path, tmp_path: Path, size
     assert "cannot be written" in error
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
-    for name in ("out", "whole"):
-        subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)
-    assert contents(tmp_path / "out", TIMED) == contents(tmp_path / "whole", TIMED)
-    assert {path.name for path in tmp_path.iterdir()} == {"tiny-dense", "whole", "out"}
+    subprocess.run([*command, str(tmp_path / "out")], check=True, capture_output=True)
+    assert contents(tmp_path / "out", TIMED) == whole[0]
+    assert {path.name for path in tmp_path.iterdir()} == {"tiny-dense", "out"}
 
 
 @pytest.mark.parametrize("options", [[], ["--resume"]])
