@@ -3,7 +3,8 @@
     python -m benchmarks peers smollm2-int4 --dense smollm2 --gguf SmolLM2.gguf --genai genai-int4 \
         --python llama.cpp=other-venv/bin/python --json peers.json
 
-Peers: ``other`` (another bundle), ``llama.cpp`` (llama-cpp-python on the GGUF), ``genai``
+Peers: ``other`` (another bundle; with ``--python other=venv/bin/python`` another version of tamiz
+runs it), ``llama.cpp`` (llama-cpp-python on the GGUF), ``genai``
 (onnxruntime-genai on a folder made by its model builder, ``python -m
 onnxruntime_genai.models.builder -p int4 -e cpu --extra_options int4_accuracy_level=4``) and
 ``ort-int4`` (the dense bundle with ONNX Runtime's MatMulNBits, accuracy_level 4, in tamiz'
@@ -59,8 +60,10 @@ def main(
     """Measures BUNDLE and the peers that are given, turn by turn."""
     console = Console(stderr=True)
     interpreters = dict(entry.partition("=")[::2] for entry in pythons)
-    if unknown := set(interpreters) - {"llama.cpp", "genai"}:
-        raise click.UsageError(f"--python {unknown.pop()}=…: expected llama.cpp=… or genai=…")
+    if unknown := set(interpreters) - {"llama.cpp", "genai", "other"}:
+        raise click.UsageError(
+            f"--python {unknown.pop()}=…: expected llama.cpp=…, genai=… or other=…"
+        )
     read_gb_s = bench.read_bandwidth(threads)
     names = ["tamiz"]
     children = [bench.bundle_child(bundle, threads)]
@@ -73,9 +76,10 @@ def main(
                 continue
             console.print(f"loading {peer}")
             try:
-                if peer in ("other", "ort-int4"):
-                    tuned = path if peer == "other" else quantise(path, Path(scratch) / peer)
-                    child = bench.bundle_child(tuned, threads)
+                if peer == "other":
+                    child = other_bundle(path, threads, interpreters.get(peer, sys.executable))
+                elif peer == "ort-int4":
+                    child = bench.bundle_child(quantise(path, Path(scratch) / peer), threads)
                 else:
                     python = interpreters.get(peer, sys.executable)
                     script = str(HERE / "peer_child.py")
@@ -110,6 +114,13 @@ def main(
         }
         settings = {"bundle": bundle.name, "gguf": gguf and gguf.name, "contexts": contexts}
         record.write(output, "peers", report, settings=settings, peers=found)
+
+
+def other_bundle(bundle: Path, threads: int, python: str) -> bench.Child:
+    """A child that runs a bundle under an interpreter, with the tamiz that is installed there."""
+    # Isolated: the folder of this checkout is not on its path.
+    command = [python, "-I", "-m", "tamiz.evaluation.bench_child", str(bundle.absolute())]
+    return bench.Child(f"{bundle} under {python}", [*command, str(threads), "off"])
 
 
 def quantise(dense: Path, target: Path) -> Path:

@@ -58,4 +58,4 @@ def test_a_peer_that_is_not_installed_says_so() -> None:
 def test_an_unknown_peer_is_refused(tiny_dense: Path) -> None:
     result = CliRunner().invoke(peers.main, [str(tiny_dense), "--python", "vllm=python"])
     assert result.exit_code == 2
-    assert "--python vllm=…: expected llama.cpp=… or genai=…" in result.output
+    assert "--python vllm=…: expected llama.cpp=…, genai=… or other=…" in result.output
