@@ -11,7 +11,6 @@ runs the forward pass, `tamiz.survey.backward` the backward pass.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +24,6 @@ from tamiz.survey.backward.run import BackwardPass
 from tamiz.survey.survey import Survey, reading
 from tamiz.survey.token_costs import TokenCosts
 from tamiz.system.progress import Progress
-
-if TYPE_CHECKING:
-    pass
 
 #: First positions of a text, which are left out: their activations differ from all others.
 _FIRST = 4

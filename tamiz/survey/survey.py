@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from tamiz.api.site import Site, SiteKind
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, blaming
 from tamiz.files.mapping import map_tensors
+from tamiz.interface.metadata import DOMAIN
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -115,10 +117,7 @@ def survey(bundle: Bundle, plugins: Plugins) -> Survey:
             f"{bundle.model}: no installed plugin finds its sites, see 'tamiz plugins'"
         )
     sites, more = sites_and_notes
-    recognised: dict[str, int] = {}
-    for node in model.graph:
-        if node.domain == "tamiz":
-            recognised[node.op_type] = recognised.get(node.op_type, 0) + 1
+    recognised = Counter(node.op_type for node in model.graph if node.domain == DOMAIN)
     return Survey(bundle, model, tuple(sites), (*notes, *more), recognised)
 
 
