@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
+from functools import cache
 from pathlib import Path
 
 import click
@@ -18,16 +19,17 @@ from tamiz.files.errors import TamizError
 ROOMS = ("engines", "quality", "techniques", "kernels", "serving")
 
 
+@cache
 def titles() -> dict[str, tuple[str, str]]:
     """The room and the title of every benchmark, by its name. Nothing is imported."""
-    found = {}
+    by_name = {}
     for room in ROOMS:
         for path in sorted((Path(__file__).parent / room).glob("*.py")):
             tree = ast.parse(path.read_text("utf-8"))
             if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body):
                 title = (ast.get_docstring(tree) or "").partition("\n")[0]
-                found[path.stem.replace("_", "-")] = (room, title)
-    return found
+                by_name[path.stem.replace("_", "-")] = (room, title)
+    return by_name
 
 
 def run(name: str, arguments: list[str]) -> None:
