@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import tamiz
-from tamiz.serving.api import chat, completions, embeddings, models, responses
+from tamiz.serving.api import chat, completions, embeddings, models, rerank, responses
 from tamiz.serving.api.served import State, error_reply
 from tamiz.serving.errors import REPLIES, ApiError, bad_request
 
@@ -27,7 +27,7 @@ def make_app(state: State) -> FastAPI:
     app = FastAPI(title="tamiz", version=tamiz.__version__, redoc_url=None)
     app.state.tamiz = state
     state.metrics.watch(state.catalog)
-    for part in (chat, completions, responses, embeddings, models):
+    for part in (chat, completions, responses, embeddings, rerank, models):
         app.include_router(part.router, responses=REPLIES)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     app.add_exception_handler(ApiError, _api_error)

@@ -6,14 +6,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.files.bundle import VOCABULARY
 from tamiz.files.errors import TamizError
+from tamiz.inference.cross_encoder import CrossEncoder
 from tamiz.inference.embedding_model import EmbeddingModel
-from tamiz.runtime.load import load_measured
+from tamiz.runtime.embedding.classifier import Classifier
+from tamiz.runtime.load import load_model
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.chat_template import ChatTemplate
 from tamiz.runtime.text.tokenizer import Tokenizer
@@ -103,32 +106,72 @@ class ServedEncoder:
     name: str
     model: EmbeddingModel
     created: int = field(default_factory=lambda: int(time.time()))
+    _one: Lock = field(default_factory=Lock, repr=False)  # requests use the model in turn
 
     @property
     def tokenizer(self) -> Tokenizer:
         """Its tokenizer."""
         return self.model.tokenizer
 
-    def count_tokens(self, texts: Sequence[str]) -> int:
-        """Tokens of all texts together."""
-        return sum(len(self.model.encode(text)) for text in texts)
-
-    def embed(self, texts: Sequence[str], dimensions: int | None) -> NDArray[np.float32]:
-        """Embeddings ``[texts, width]``, each of length 1.
+    def embed(
+        self, texts: Sequence[str], dimensions: int | None
+    ) -> tuple[NDArray[np.float32], int]:
+        """Embeddings ``[texts, width]``, each of length 1, and the tokens of all texts.
 
         Args:
             texts: The texts.
             dimensions: Numbers to keep of each embedding; None for all.
         """
-        kept = self.model.embed(texts)[:, :dimensions]
-        found: NDArray[np.float32] = kept / np.linalg.norm(kept, axis=1, keepdims=True)
-        return found
+        with self._one:
+            kept, tokens = self.model.embed(texts)[:, :dimensions], self.model.speed.tokens
+        return kept / np.linalg.norm(kept, axis=1, keepdims=True), tokens
 
     def close(self, seconds: float) -> None:
         """Has nothing to end."""
 
 
-Served = ServedDecoder | ServedEncoder
+@dataclass(eq=False)
+class ServedReranker:
+    """A classifier of pairs.
+
+    Attributes:
+        name: Its name in requests.
+        model: The model.
+        created: When it was loaded, in seconds since 1970.
+    """
+
+    name: str
+    model: CrossEncoder
+    created: int = field(default_factory=lambda: int(time.time()))
+    _one: Lock = field(default_factory=Lock, repr=False)  # requests use the model in turn
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer."""
+        return self.model.tokenizer
+
+    def rerank(self, query: str, texts: Sequence[str]) -> tuple[NDArray[np.float32], int]:
+        """How well each text answers a query, and the tokens of all pairs."""
+        with self._one:
+            return self.model.rerank(query, texts), self.model.speed.tokens
+
+    def close(self, seconds: float) -> None:
+        """Has nothing to end."""
+
+
+Served = ServedDecoder | ServedEncoder | ServedReranker
+
+
+#: What models make, by their kind.
+_MADE: dict[type[Served], str] = {
+    ServedDecoder: "text",
+    ServedEncoder: "embeddings",
+    ServedReranker: "scores",
+}
+
+
+def _made(served: Served) -> str:
+    return _MADE[type(served)]
 
 
 class Catalog:
@@ -154,7 +197,7 @@ class Catalog:
         """
         found = self.find(name, ServedDecoder)
         if not isinstance(found, ServedDecoder):
-            raise ApiError(400, f"the model {found.name} makes embeddings, not text", "model")
+            raise ApiError(400, f"the model {found.name} makes {_made(found)}, not text", "model")
         return found
 
     def encoder(self, name: str | None) -> ServedEncoder:
@@ -165,7 +208,20 @@ class Catalog:
         """
         found = self.find(name, ServedEncoder)
         if not isinstance(found, ServedEncoder):
-            raise ApiError(400, f"the model {found.name} makes text, not embeddings", "model")
+            made = _made(found)
+            raise ApiError(400, f"the model {found.name} makes {made}, not embeddings", "model")
+        return found
+
+    def reranker(self, name: str | None) -> ServedReranker:
+        """A model that scores documents; without a name the first one.
+
+        Raises:
+            ApiError: There is none of this name, or it scores no documents.
+        """
+        found = self.find(name, ServedReranker)
+        if not isinstance(found, ServedReranker):
+            made = _made(found)
+            raise ApiError(400, f"the model {found.name} makes {made}, not scores", "model")
         return found
 
     def close(self, seconds: float) -> None:
@@ -200,7 +256,9 @@ def load(path: str, name: str, threads: int | None, limits: Limits) -> Served:
     Raises:
         TamizError: No valid bundle, or one that cannot be served.
     """
-    model = load_measured(path, threads)
+    model = load_model(path, threads)
     if isinstance(model, Model):
         return ServedDecoder.start(name, model, limits)
+    if isinstance(model, Classifier):
+        return ServedReranker(name, CrossEncoder(model))
     return ServedEncoder(name, EmbeddingModel(model))

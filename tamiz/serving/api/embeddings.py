@@ -46,8 +46,7 @@ async def embeddings(body: EmbeddingBody, request: Request) -> Response:
         )
     try:
         # Not in this thread: other requests would wait for many texts.
-        tokens = await run_in_threadpool(served.count_tokens, texts)
-        vectors = await run_in_threadpool(served.embed, texts, body.dimensions)
+        vectors, tokens = await run_in_threadpool(served.embed, texts, body.dimensions)
     except TamizError as error:
         raise bad_request(str(error), "input") from error
     data = [
