@@ -20,6 +20,7 @@ from tamiz.api import (
     DOMAIN,
     KEY_VALUES,
     LAYER,
+    PAST,
     SITE,
     Note,
     Site,
@@ -92,7 +93,11 @@ def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
     layers = len({role.layer for role in roles.values() if role.layer is not None})
     used = Counter(site.weight for site in found if site.weight)
     shared = {weight for weight, sites_of_it in used.items() if sites_of_it > 1}
-    sites = [replace(site, layers=layers, shared=site.weight in shared) for site in found]
+    decoder = any((value.name or "").startswith(PAST) for value in model.graph.inputs)
+    sites = [
+        replace(site, layers=layers, shared=site.weight in shared, decoder=decoder)
+        for site in found
+    ]
     order = {node.name: index for index, node in enumerate(model.graph)}
     sites.sort(key=lambda site: (order[site.node], bool(site.members)))
     nodes = {node.name: node for node in model.graph}

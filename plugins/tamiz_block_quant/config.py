@@ -16,7 +16,11 @@ _FORMATS = tuple(name for name, format in FORMATS.items() if quantisable(format)
 class BlockQuantConfig(TechniqueConfig):
     """How many bits a weight takes, and how it is packed."""
 
-    bits: Literal[4, 8] = Field(4, description="Bits per weight of the linear layers.")
+    bits: Literal[4, 8] | None = Field(
+        None,
+        description="Bits per weight of the linear layers. Default: 4 in a decoder, 8 in other "
+        "models, such as encoders.",
+    )
     head_bits: Literal[4, 8] = Field(
         8, description="Bits per weight of the embedding and the language-model head."
     )
@@ -68,7 +72,7 @@ class BlockQuantConfig(TechniqueConfig):
     def by_channel(self, site: Site) -> bool:
         """Whether the weight at `site` is packed by input channel."""
         masked = self.mask_block is not None and self.mask_block < 32
-        plain = not self.packs_by_format and self.bits == 4
+        plain = not self.packs_by_format and self.bits_at(site) == 4
         return masked and site.kind is SiteKind.LINEAR and plain
 
     def scale_bits_at(self, site: Site) -> Literal[16, 8]:
@@ -77,4 +81,6 @@ class BlockQuantConfig(TechniqueConfig):
 
     def bits_at(self, site: Site) -> Literal[4, 8]:
         """Bits per weight at `site`."""
-        return self.head_bits if site.kind in (SiteKind.EMBEDDING, SiteKind.HEAD) else self.bits
+        if site.kind in (SiteKind.EMBEDDING, SiteKind.HEAD):
+            return self.head_bits
+        return self.bits or (4 if site.decoder else 8)

@@ -54,6 +54,7 @@ class Site:
         format: Name of the weight format that the weight is packed in, as its source stores it
             (`tamiz_ops.formats`); None where it is float32.
         logit_cap: c of a head whose outputs y become the logits c · tanh(y / c); 0 elsewhere.
+        decoder: Whether the model has a KV cache.
     """
 
     id: str
@@ -72,3 +73,4 @@ class Site:
     shared: bool = False
     format: str | None = None
     logit_cap: float = 0.0
+    decoder: bool = True

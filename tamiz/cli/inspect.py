@@ -56,6 +56,8 @@ def _print(surveyed: Survey) -> None:
     click.echo(f"{manifest.kind} bundle of {manifest.source.name}, {size(surveyed.bundle.size)}")
     if (sampling := recommendation(surveyed.bundle)) is not None:
         click.echo(sampling)
+    for line in _text_lines(surveyed):
+        click.echo(line)
     rows = [
         (
             site,
@@ -84,3 +86,28 @@ def _print(surveyed: Survey) -> None:
             ["pass", ">nodes", "unchanged because", "for example"],
             [(p, str(n), reason, examples[p, reason]) for (p, reason), n in reasons.items()],
         )
+
+
+def _text_lines(surveyed: Survey) -> list[str]:
+    """What an encoder makes of texts, and which texts it takes; nothing of a decoder."""
+    from tamiz.runtime.embedding.modules import read_modules
+    from tamiz.runtime.embedding.settings import read_settings
+
+    output = surveyed.model.graph.outputs[0]
+    inputs = {value.name for value in surveyed.model.graph.inputs}
+    dims = [] if output.shape is None else list(output.shape)
+    if "input_ids" not in inputs or len(dims) < 2 or not isinstance(dims[-1], int):
+        return []
+    if len(dims) == 3 and not surveyed.gives_logits:
+        modules = read_modules(surveyed.bundle, dims[-1])
+        layers = [type(layer).__name__ for layer in modules.layers]
+        pooled = ", ".join((f"pooling {' and '.join(modules.pooling.modes)}", *layers))
+        kind = f"encoder: embeddings of {modules.width(dims[-1])} numbers ({pooled})"
+    elif len(dims) == 2 and surveyed.gives_logits:
+        kind = f"classifier: {dims[-1]} {'label' if dims[-1] == 1 else 'labels'}"
+    else:
+        return []
+    settings = read_settings(surveyed.bundle)
+    limit = "any length" if settings.limit is None else f"at most {settings.limit} tokens"
+    prompts = f"; prompts {', '.join(settings.prompts)}" if settings.prompts else ""
+    return [f"{kind}; texts of {limit}{prompts}"]

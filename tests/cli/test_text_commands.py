@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from kit.command_line import ok, refused, tamiz
-from kit.encoders import WIDTH, write_classifier, write_encoder
+from kit.encoders import WIDTH, write_classifier, write_encoder, write_transformer
+from tamiz.files.bundle import Bundle
 from tamiz.inference.cross_encoder import CrossEncoder
 from tamiz.inference.embedding_model import EmbeddingModel
+from tamiz.reporting.reader import bundle_report
 
 TEXTS = ["w3 w4 w5", "w6", "w7 w8 w9 w10"]
 
@@ -57,3 +59,25 @@ def test_texts_in_the_order_of_their_scores(tmp_path: Path) -> None:
     assert shown == [f"{scores[line]:.4f}  {TEXTS[line]}" for line in order[:2]]
     other = write_encoder(tmp_path / "e")
     assert "has no head that classifies" in refused("rerank", other, "w3", texts)
+
+
+def test_inspect_speaks_of_texts(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "e")
+    found = ok("inspect", encoder)
+    assert f"encoder: embeddings of {WIDTH} numbers (pooling mean); texts of at most 512" in found
+    assert "classifier: 2 labels; texts of at most 512 tokens" in ok(
+        "inspect", write_classifier(tmp_path / "c", 2)
+    )
+
+
+def test_a_build_without_a_calibration_has_8_bits(tmp_path: Path) -> None:
+    ok("build", write_transformer(tmp_path / "dense"), "-o", tmp_path / "built")
+    report = bundle_report(Bundle.open(tmp_path / "built"))
+    applied = [fit for site in report.sites.values() for fit in site.techniques]
+    assert {fit.name for fit in applied} == {"block-quant"}
+    texts = ["w3 w4 w5", "w20 w21"]
+    built, dense = (
+        EmbeddingModel.load(tmp_path / name).embed(texts, normalize=True)
+        for name in ("built", "dense")
+    )
+    assert (built * dense).sum(axis=1).min() > 0.9995
