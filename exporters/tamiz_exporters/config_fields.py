@@ -51,7 +51,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "pad_token_id": obeyed("where generation_config.json is missing"),
     "quantization_config": refused("quantised weights of another library"),
     "compression_config": refused("quantised weights of another library"),
-    "use_bidirectional_attention": refused("attention to later tokens"),
+    "use_bidirectional_attention": obeyed("in embedders", only=["gemma3_text"]),
     "is_encoder_decoder": refused("an encoder beside the decoder"),
     "add_cross_attention": refused("an encoder beside the decoder"),
     "pruned_heads": refused("layers that lack heads"),

@@ -55,6 +55,7 @@ class DecoderConfig:
         logit_cap: Soft cap of the logits; 0 for none.
         embedding_scale: Factor on the embedding.
         activation: f of the feed-forward block, of `activations.ACTIVATIONS`.
+        bidirectional: Whether tokens see those behind them, as in an embedder.
     """
 
     heads: int
@@ -67,6 +68,7 @@ class DecoderConfig:
     logit_cap: float = 0.0
     embedding_scale: float = 1.0
     activation: str = "silu"
+    bidirectional: bool = False
 
 
 @dataclass(frozen=True)

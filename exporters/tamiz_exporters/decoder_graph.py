@@ -50,10 +50,12 @@ def build_decoder(
         The model; inputs ``input_ids, attention_mask, position_ids, past_key_values.N.key/value``,
         outputs ``logits, present.N.key/value``.
     """
-    return _Decoder(config, weights).build()
+    return DecoderGraph(config, weights).build()
 
 
-class _Decoder(GraphBuilder):
+class DecoderGraph(GraphBuilder):
+    """The graph of a decoder in the making."""
+
     def __init__(
         self, config: DecoderConfig, weights: Mapping[str, ir.TensorProtocol | Packed]
     ) -> None:
@@ -65,6 +67,7 @@ class _Decoder(GraphBuilder):
         self.vocabulary = packed.n if packed else table.shape[0]
 
     def build(self) -> ir.Model:
+        """Returns the model."""
         config = self.config
         length = "past_sequence_length + sequence_length"
         ids = typed_value("input_ids", ir.DataType.INT64, "batch_size", "sequence_length")
@@ -73,15 +76,7 @@ class _Decoder(GraphBuilder):
             "position_ids", ir.DataType.INT64, "batch_size", "sequence_length"
         )
         inputs, outputs = [ids, self.attention_mask, self.position_ids], []
-        x = self.embedding(ids)
-        if config.embedding_scale != 1:
-            factor = self.constant(config.embedding_scale, np.float32)
-            x = self.op("Mul", "/model/embed_tokens/Mul", x, factor)
-        rotaries = dict.fromkeys(at.rotary for at in config.layers if at.rotary is not None)
-        self.tables = {
-            r: rotary_table(self, r, n, self.position_ids) for n, r in enumerate(rotaries)
-        }
-        self.masks = self.attention_masks(ids)
+        x = self.begin(ids)
         for layer in range(len(config.layers)):
             past = [self.cache(f"past_key_values.{layer}.{part}") for part in ("key", "value")]
             present = [self.cache(f"present.{layer}.{part}", length) for part in ("key", "value")]
@@ -103,13 +98,28 @@ class _Decoder(GraphBuilder):
         )
         return ir.Model(graph, ir_version=8, producer_name="tamiz")
 
+    def begin(self, ids: ir.Value) -> ir.Value:
+        """The embedding of the tokens; makes the tables and masks that the layers share."""
+        x = self.embedding(ids)
+        if self.config.embedding_scale != 1:
+            factor = self.constant(self.config.embedding_scale, np.float32)
+            x = self.op("Mul", "/model/embed_tokens/Mul", x, factor)
+        rotaries = dict.fromkeys(at.rotary for at in self.config.layers if at.rotary is not None)
+        self.tables = {
+            r: rotary_table(self, r, n, self.position_ids) for n, r in enumerate(rotaries)
+        }
+        self.masks = self.attention_masks(ids)
+        return x
+
     def cache(self, name: str, length: str = "past_sequence_length") -> ir.Value:
+        """A past or a present of keys or values."""
         config = self.config
         return typed_value(
             name, ir.DataType.FLOAT, "batch_size", config.kv_heads, length, config.head_dim
         )
 
     def embedding(self, ids: ir.Value) -> ir.Value:
+        """The rows of the embedding that tokens look up."""
         if _EMBEDDING in self.packed:
             return self.packed_op("BlockGather", "/model/embed_tokens/Gather", ids, _EMBEDDING)
         table = self.initializers[_EMBEDDING]
@@ -152,6 +162,7 @@ class _Decoder(GraphBuilder):
     def layer(
         self, number: int, x: ir.Value, past: list[ir.Value], present: list[ir.Value]
     ) -> ir.Value:
+        """The residual stream after a layer; without `past` it has no cache."""
         name = f"/model/layers.{number}"
         y = self.norm(f"{name}/input_layernorm", x)
         y = self.attention(f"{name}/self_attn", self.config.layers[number], y, past, present)
@@ -166,6 +177,7 @@ class _Decoder(GraphBuilder):
         return self.op("Add", f"{name}/Add_1", x, y)
 
     def norm(self, name: str, x: ir.Value) -> ir.Value:
+        """w · x / sqrt(mean(x²) + ε)."""
         square = self.op("Pow", f"{name}/Pow", x, self.constant(2.0, np.float32))
         mean = self.op("ReduceMean", f"{name}/ReduceMean", square, self.constant([-1]), keepdims=1)
         epsilon = self.constant(self.config.epsilon, np.float32)
@@ -190,6 +202,7 @@ class _Decoder(GraphBuilder):
         past: list[ir.Value],
         present: list[ir.Value],
     ) -> ir.Value:
+        """What the attention of a layer adds to the residual stream."""
         config = self.config
         q = self.heads(name, "", self.linear(f"{name}/q_proj", x), config.heads, "q_norm")
         k = self.heads(name, "_1", self.linear(f"{name}/k_proj", x), config.kv_heads, "k_norm")
@@ -198,8 +211,10 @@ class _Decoder(GraphBuilder):
             tables = self.tables[layer.rotary]
             q = rotate(self, f"{name}/rotary_q", tables, layer.rotary, config.head_dim, q)
             k = rotate(self, f"{name}/rotary_k", tables, layer.rotary, config.head_dim, k)
-        keys = self.op("Concat", f"{name}/Concat", past[0], k, output=present[0], axis=2)
-        values = self.op("Concat", f"{name}/Concat_1", past[1], v, output=present[1], axis=2)
+        keys, values = k, v
+        if past:
+            keys = self.op("Concat", f"{name}/Concat", past[0], k, output=present[0], axis=2)
+            values = self.op("Concat", f"{name}/Concat_1", past[1], v, output=present[1], axis=2)
         scale = self.constant(config.scale or config.head_dim**-0.5, np.float32)
         q = self.op("Mul", f"{name}/Mul", q, scale)
         grouped = config.heads != config.kv_heads
@@ -221,6 +236,7 @@ class _Decoder(GraphBuilder):
         return self.linear(f"{name}/o_proj", y)
 
     def mlp(self, name: str, x: ir.Value) -> ir.Value:
+        """What the feed-forward block adds to the residual stream."""
         gate = self.linear(f"{name}/gate_proj", x)
         gate = ACTIVATIONS[self.config.activation](self, f"{name}/act_fn", gate)
         hidden = self.op("Mul", f"{name}/Mul", gate, self.linear(f"{name}/up_proj", x))
@@ -239,11 +255,13 @@ class _Decoder(GraphBuilder):
         )
 
     def head(self, x: ir.Value, logits: ir.Value) -> None:
+        """The logits."""
         capped = self.config.logit_cap > 0
         y = self.head_product(x, None if capped else logits)
         self.soft_cap("/lm_head/soft_cap", y, self.config.logit_cap, logits)
 
     def head_product(self, x: ir.Value, output: ir.Value | None) -> ir.Value:
+        """The product of the head, whose weight may be the embedding."""
         weight = _HEAD if _HEAD in self.initializers else _EMBEDDING
         if weight in self.packed:
             return self.packed_op("BlockMatMul", "/lm_head/MatMul", x, weight, output=output)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tamiz.api import read_json
 from tamiz_exporters.activations import GELU_TANH, HF_NAMES
 from tamiz_exporters.architectures import HF_ARCHITECTURES, SOFT_CAPS
-from tamiz_exporters.companions import CONFIG
+from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
@@ -79,10 +79,30 @@ class HfModel:
             logit_cap=logit_cap,
             embedding_scale=self._hidden**0.5 if self._traits.scales_embedding else 1.0,
             activation=self._activation(),
+            bidirectional=self._bidirectional(),
         )
 
-    def weights(self) -> DecoderWeights:
-        """Returns what reads the weights."""
+    @property
+    def hidden(self) -> int:
+        """H, width of the residual stream."""
+        return self._hidden
+
+    def check_writes(self) -> None:
+        """Refuses a model whose tokens see later ones, as it writes no text.
+
+        Raises:
+            TamizError: It is one.
+        """
+        if self.config.bidirectional:
+            key = "use_bidirectional_attention"
+            self._of.reject(key, True, f"false, or {SENTENCE_MODULES} of an embedder beside it")
+
+    def weights(self, head: bool = True) -> DecoderWeights:
+        """Returns what reads the weights.
+
+        Args:
+            head: Whether the head is read, where it has a weight of its own.
+        """
         prefix, parts = self._prefix, {name: name for name in self._traits.names}
         fused = _FUSED if self._traits.fused else {}
         names = Names(
@@ -103,7 +123,7 @@ class HfModel:
             self._of.positive("vocab_size"),
             self._traits.model_type,
             norms_from_one=self._traits.norms_from_one,
-            tied=self._of.flag("tie_word_embeddings"),
+            tied=self._of.flag("tie_word_embeddings") if head else True,
         )
 
     def _soft_caps(self) -> tuple[float, float]:
@@ -150,6 +170,9 @@ class HfModel:
             for turn, window in zip(turns, windows, strict=True)
         )
 
+    def _bidirectional(self) -> bool:
+        return self._of.flag("use_bidirectional_attention") is True
+
     def _narrow(self, window: int) -> int:
         return window if window < self._rope.context else 0
 
@@ -171,6 +194,8 @@ class HfModel:
         if of.values.get("sliding_window", traits.window or None) is None:
             return [0] * count
         window = of.positive("sliding_window", traits.window)
+        if self._bidirectional():  # half of it on each side, as transformers reads it
+            window = window // 2 + 1
         if (kinds := of.given("layer_types")) is not None:
             window_of = {"full_attention": 0, "sliding_attention": window}
             if (

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from tamiz.api import TamizError, read_json, write_json
 from tamiz_exporters.architectures import HF_ARCHITECTURES
-from tamiz_exporters.companions import CONFIG, copy_companions
+from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES, copy_companions
 from tamiz_exporters.decoder_graph import build_decoder
 from tamiz_exporters.encoder_graph import build_encoder
 from tamiz_exporters.external_data import save_model
 from tamiz_exporters.hf_encoder import HfEncoder, is_encoder
 from tamiz_exporters.hf_model import HfModel
 from tamiz_exporters.safetensors_file import is_there
+from tamiz_exporters.text_decoder_graph import build_text_decoder
 
 
 def accepts(source: str) -> bool:
@@ -28,9 +29,19 @@ def accepts(source: str) -> bool:
         return True
     kind = config.get("model_type")
     traits = HF_ARCHITECTURES.get(kind) if isinstance(kind, str) else None
-    return traits is not None and (config.get("architectures") or [traits.model_class]) == [
-        traits.model_class
-    ]
+    if traits is None:
+        return False
+    classes = [traits.model_class]
+    if is_embedder(folder):  # of which the head is not exported
+        stem = traits.model_class.removesuffix("ForCausalLM")
+        classes += [f"{stem}Model", f"{stem}TextModel"]
+    given = config.get("architectures") or classes[:1]
+    return isinstance(given, list) and len(given) == 1 and given[0] in classes
+
+
+def is_embedder(folder: Path) -> bool:
+    """Whether a decoder's folder is one of an embedder, whose hidden states are pooled."""
+    return (folder / SENTENCE_MODULES).is_file()
 
 
 def export(source: str, directory: Path, dtype: str = "stored") -> str:
@@ -51,6 +62,8 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
     folder = Path(source)
     if is_encoder(read_json(folder / CONFIG)):
         _export_encoder(folder, directory, dtype == "stored")
+    elif is_embedder(folder):
+        _export_embedder(folder, directory, dtype == "stored")
     else:
         _export_decoder(folder, directory, dtype == "stored")
     return source
@@ -58,6 +71,7 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
 
 def _export_decoder(folder: Path, directory: Path, stored: bool) -> None:
     model = HfModel(folder)
+    model.check_writes()
     save_model(build_decoder(model.config, model.weights().tensors(stored)), directory)
     copy_companions(folder, directory)
     config = read_json(directory / CONFIG)
@@ -68,4 +82,12 @@ def _export_decoder(folder: Path, directory: Path, stored: bool) -> None:
 def _export_encoder(folder: Path, directory: Path, stored: bool) -> None:
     model = HfEncoder(folder)
     save_model(build_encoder(model.config, model.weights().tensors(stored)), directory)
+    copy_companions(folder, directory)
+
+
+def _export_embedder(folder: Path, directory: Path, stored: bool) -> None:
+    """A decoder that embeds texts, such as Qwen3-Embedding: hidden states, without cache."""
+    model = HfModel(folder)
+    weights = model.weights(head=False).tensors(stored)
+    save_model(build_text_decoder(model.config, model.hidden, weights), directory)
     copy_companions(folder, directory)

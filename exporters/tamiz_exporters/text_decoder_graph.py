@@ -1,0 +1,92 @@
+"""The dense ONNX graph of an embedder that was made of a decoder: texts in, hidden states out.
+
+Its layers are those of `decoder_graph`, without a cache and without a head. Tokens see those before
+them, or with bidirectional attention (EmbeddingGemma) all of their text, of a window W those with a
+distance below W. Padding is on the right, so a position is the column of a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from tamiz.api import DOMAIN, OPSET_VERSION
+from tamiz_exporters.decoder_config import DecoderConfig, Packed
+from tamiz_exporters.decoder_graph import OPSET, DecoderGraph
+from tamiz_exporters.graph_builder import typed_value
+
+_FLOAT_MIN = float(np.finfo(np.float32).min)
+_SIZE = ("batch_size", "sequence_length")
+
+
+def build_text_decoder(
+    config: DecoderConfig, hidden: int, weights: Mapping[str, ir.TensorProtocol | Packed]
+) -> ir.Model:
+    """Builds the graph.
+
+    Args:
+        config: The decoder's shape.
+        hidden: H, width of the residual stream.
+        weights: See `decoder_graph.build_decoder`.
+
+    Returns:
+        The model; inputs ``input_ids, attention_mask``, output ``last_hidden_state`` ``[B, S, H]``.
+    """
+    return _TextDecoder(config, hidden, weights).build()
+
+
+class _TextDecoder(DecoderGraph):
+    def __init__(
+        self,
+        config: DecoderConfig,
+        hidden: int,
+        weights: Mapping[str, ir.TensorProtocol | Packed],
+    ) -> None:
+        super().__init__(config, weights)
+        self.hidden = hidden
+
+    def build(self) -> ir.Model:
+        ids = typed_value("input_ids", ir.DataType.INT64, *_SIZE)
+        self.attention_mask = typed_value("attention_mask", ir.DataType.INT64, *_SIZE)
+        length = self.op("Squeeze", "/Squeeze", self.op("Shape", "/Shape", ids, start=1))
+        self.column = self.op("Range", "/Range", self.constant(0), length, self.constant(1))
+        self.position_ids = self.op("Unsqueeze", "/Unsqueeze", self.column, self.constant([0]))
+        x = self.begin(ids)
+        for layer in range(len(self.config.layers)):
+            x = self.layer(layer, x, [], [])
+        output = typed_value("last_hidden_state", ir.DataType.FLOAT, *_SIZE, self.hidden)
+        self.op("Identity", "/output", self.norm("/model/norm", x), output=output)
+        graph = ir.Graph(
+            [ids, self.attention_mask],
+            [output],
+            nodes=self.nodes,
+            initializers=tuple(self.initializers.values()),
+            opset_imports={"": OPSET, **({DOMAIN: OPSET_VERSION} if self.packed else {})},
+            name="main_graph",
+        )
+        return ir.Model(graph, ir_version=8, producer_name="tamiz")
+
+    def attention_masks(self, ids: ir.Value) -> dict[int, ir.Value]:
+        group = self.config.heads // self.config.kv_heads
+        query = self.column
+        if group > 1:
+            query = self.op("Tile", "/mask/Tile", query, self.constant([group]))
+        query = self.op("Unsqueeze", "/mask/Unsqueeze", query, self.constant([1]))
+        ahead = self.op("Sub", "/mask/Sub", self.column, query)
+        given = self.op("Cast", "/mask/Cast", self.attention_mask, to=ir.DataType.BOOL)
+        given = self.op("Unsqueeze", "/mask/Unsqueeze_1", given, self.constant([1, 2]))
+        masks = {}
+        for window in dict.fromkeys(at.window for at in self.config.layers):
+            name, seen = f"/mask.{window}", given
+            if not self.config.bidirectional:
+                before = self.op("LessOrEqual", f"{name}/causal", ahead, self.constant(0))
+                seen = self.op("And", f"{name}/And", seen, before)
+            if window:
+                far = self.op("Abs", f"{name}/Abs", ahead)
+                near = self.op("Less", f"{name}/Less", far, self.constant(window))
+                seen = self.op("And", f"{name}/And_1", seen, near)
+            shown, hidden = (self.constant(number, np.float32) for number in (0.0, _FLOAT_MIN))
+            masks[window] = self.op("Where", f"{name}/Where", seen, shown, hidden)
+        return masks
