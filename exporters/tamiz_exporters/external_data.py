@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +61,8 @@ def load_model(path: Path) -> ir.Model:
     except OSError as error:
         raise TamizError(f"{path}: cannot be read: {error.strerror}") from error
     except Exception as error:
+        if place := _malformed_place(path):
+            raise TamizError(f"{path}: {place}") from error
         raise TamizError(f"{path}: not an ONNX model ({_first_line(error)})") from error
     if any(node.op_type == "Loop" for node in _nodes(model)):
         raise TamizError(
@@ -83,6 +86,22 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
     yield from model.graph.all_nodes()
     for function in model.functions.values():
         yield from function.all_nodes()
+
+
+def _malformed_place(path: Path) -> str | None:
+    """Which place of external data is no number, of a model that onnx_ir does not read."""
+    import onnx
+
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except Exception:  # of protobuf: it is no model at all
+        return None
+    for tensor in graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key in ("offset", "length") and not re.fullmatch(r"\d+", entry.value):
+                place, found = f"external data of {tensor.name}", ascii(entry.value)[:100]
+                return f"{place}: {entry.key}: found {found}, expected a number of bytes"
+    return None
 
 
 def _first_line(error: Exception) -> str:

@@ -67,6 +67,10 @@ def _rows_of(windows: Sequence[Sequence[int]]) -> NDArray[np.int32]:
     return np.array(windows, np.int32).reshape(len(windows), -1 if windows else 0)
 
 
+#: What is raised for types that NumPy lacks, such as F8_E4M3.
+_OTHER = (AttributeError, TypeError)
+
+
 def load(path: Path, bundle: Bundle) -> Calibration:
     """Reads a calibration of a dense bundle's model.
 
@@ -82,7 +86,7 @@ def load(path: Path, bundle: Bundle) -> Calibration:
             check_characters(about)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         result = _read(about, tensors, _vocabulary(bundle))
-    except (OSError, SafetensorError, KeyError, ValueError, RecursionError) as error:
+    except (OSError, SafetensorError, LookupError, ValueError, RecursionError, *_OTHER) as error:
         reason = f"{type(error).__name__}: {error}"
         raise TamizError(f"{path}: not a complete calibration file: {reason}") from error
     if result.model != fingerprint(bundle):

@@ -31,14 +31,14 @@ _TITLE, _HEAD = "tamiz frontier", 4096
 )
 @click.option(
     "--points",
-    type=click.IntRange(2),
+    type=click.IntRange(2, 1000),
     default=16,
     show_default=True,
     help="Number of points to predict.",
 )
 @click.option(
     "--measure",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 1000),
     default=3,
     show_default=True,
     help="Number of points that are built in a temporary folder and measured. They correct the "

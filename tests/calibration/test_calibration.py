@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,24 @@ def test_a_file_that_was_changed_costs_one_sentence(
     safetensors.numpy.save_file(tensors, tmp_path / "d", {"tamiz-calibration": deep})
     with pytest.raises(TamizError, match="d: not a complete calibration file: RecursionError"):
         load(tmp_path / "d", bundle)
+
+
+@pytest.mark.parametrize("kind", ["F8_E4M3", "F8_E5M2", "F8_E8M0", "BF16"])
+def test_types_that_numpy_lacks_cost_one_sentence(
+    plugins: Plugins, tiny_dense: Path, texts: list[Path], kind: str
+) -> None:
+    run(tiny_dense, plugins, "c", texts=texts[:1])
+    path = tiny_dense.parent / "c"
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    head = json.loads(data[8 : 8 + size])
+    name = next(key for key in head if key.startswith("samples/"))
+    count = math.prod(head[name]["shape"]) // (2 if kind == "BF16" else 1)
+    head[name] |= {"dtype": kind, "shape": [count]}
+    changed = json.dumps(head).encode()
+    path.write_bytes(len(changed).to_bytes(8, "little") + changed + data[8 + size :])
+    with pytest.raises(TamizError, match="c: not a complete calibration file: "):
+        load(path, Bundle.open(tiny_dense))
 
 
 def test_a_calibration_is_a_regular_file(tiny_dense: Path) -> None:

@@ -1,10 +1,12 @@
 """Values that no option takes: the error names the option, whatever the value is."""
 
+import json
 from pathlib import Path
 
 import click
 import pytest
 
+from kit import chain
 from kit.command_line import refused
 from tamiz.cli import main
 
@@ -43,6 +45,29 @@ def test_a_limit_is_a_finite_number(
     error = refused("build", tiny_dense, "-o", tmp_path / "out", f"{option}={value}")
     assert option in error
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e308"])
+def test_a_budget_is_a_fraction(value: str, tiny_dense: Path, tmp_path: Path) -> None:
+    for option in ("--max-dppl", "--min-cosine"):
+        error = refused("build", tiny_dense, "-o", tmp_path / "out", f"{option}={value}")
+        assert f"{option}={value}: expected a fraction from 0 " in error
+
+
+@pytest.mark.parametrize("option", ["--points", "--measure"])
+def test_a_frontier_has_a_largest_number_of_points(
+    option: str, tiny_dense: Path, tmp_path: Path
+) -> None:
+    error = refused("frontier", tiny_dense, "-o", tmp_path / "out.json", option, 10**9)
+    assert option in error
+    assert "1000" in error
+
+
+def test_a_context_beyond_any_memory_is_refused(tiny_dense: Path) -> None:
+    config = json.loads((tiny_dense / "config.json").read_text("utf-8"))
+    chain.change(tiny_dense, config=config | {"max_position_embeddings": 10**12})
+    error = refused("run", tiny_dense, "hi", "--max-new-tokens", 10**9)
+    assert "config.json: max_position_embeddings is 1000000000000, expected an int from 1" in error
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", "9" * 5000])

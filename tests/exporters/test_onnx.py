@@ -332,3 +332,26 @@ def test_an_input_that_no_run_can_give_is_refused(tmp_path) -> None:
     switch = helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])
     with pytest.raises(TamizError, match="found the required input use_cache_branch"):
         export(write(tmp_path / "in", cached(switch), None), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("offset", "-4096"), ("offset", "1e3"), ("offset", ""), ("length", "-1")]
+)
+def test_a_place_of_external_data_that_is_no_number_is_named(
+    tmp_path: Path, key: str, value: str
+) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 64]) for name in "xy")
+    weight = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    product = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([product], "g", [x], [y], [weight])
+    path = tmp_path / "model.onnx"
+    how = {"save_as_external_data": True, "location": "w.data", "size_threshold": 0}
+    onnx.save(helper.make_model(graph), path, **how)
+    model = onnx.load(path, load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        entry.value = value if entry.key == key else entry.value
+    path.write_bytes(model.SerializeToString())
+    (tmp_path / "bundle").mkdir()
+    said = rf"model\.onnx: external data of w: {key}: found '{value}', expected a number of bytes"
+    with pytest.raises(TamizError, match=said):
+        export(str(path), tmp_path / "bundle")

@@ -217,11 +217,11 @@ def _attempt(job: Job, choice: Choice, key: str) -> Attempt:
     """Makes one fit and measures it, or finds it in the folder; a damaged one is made again."""
     name = _digest([key, choice.technique.name, choice.technique.version, _dump(choice)])
     file = job.folder / f"{name}.safetensors"
-    if file.exists() and not is_intact(file, _KIND):
+    if file.exists() and not (is_intact(file, _KIND) and _read(file)[1].get("of") == name):
         _LOGGER.warning("%s: the fit of %s is damaged and is made again", file, job.site.id)
         file.unlink()
     if not file.exists():
-        _make(job, choice, file)
+        _make(job, choice, file, name)
     fit, about = _read(file)
     if about["error"] is not None:
         verdict = Verdict(about["error"], None, None, None)
@@ -233,7 +233,15 @@ def _attempt(job: Job, choice: Choice, key: str) -> Attempt:
     )
 
 
-def _make(job: Job, choice: Choice, file: Path) -> None:
+def _make(job: Job, choice: Choice, file: Path, name: str) -> None:
+    """Makes one fit.
+
+    Args:
+        job: What is fitted.
+        choice: By which technique, and how.
+        file: Gets the fit.
+        name: Of what it is: source, site and settings. A file under another name is not used.
+    """
     start = time.perf_counter()
     technique, weight, error = choice.technique, _rows(job), None
     try:
@@ -247,6 +255,7 @@ def _make(job: Job, choice: Choice, file: Path) -> None:
     except FitError as refused:
         fit, metrics, error = Fit({}, {}, {}, 0.0), {}, str(refused)
     about = {
+        "of": name,
         "attributes": dict(fit.attributes),
         "metrics": metrics,
         "bits_per_weight": fit.bits_per_weight,

@@ -277,6 +277,26 @@ def test_a_damaged_fit_is_made_again(
     assert "is damaged and is made again" in said
 
 
+def test_a_fit_under_the_name_of_another_is_made_again(
+    tiny_dense: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A whole file, but of another site: it says what it is of."""
+
+    def fail(*_: Any, **_options: Any) -> None:
+        raise RuntimeError("crash")
+
+    run(tiny_dense, {"noise": 0.01}, "whole", max_dppl=None)
+    monkeypatch.setattr("tamiz.building.build.write_model", fail)
+    with pytest.raises(RuntimeError, match="crash"):
+        run(tiny_dense, {"noise": 0.01}, max_dppl=None)
+    monkeypatch.undo()
+    one, other = sorted((tiny_dense.parent / ".out.work" / "fits").glob("*.safetensors"))[:2]
+    one.write_bytes(other.read_bytes())
+    run(tiny_dense, {"noise": 0.01}, max_dppl=None, resume=True)
+    assert contents(tiny_dense.parent / "out") == contents(tiny_dense.parent / "whole")
+    assert f"{one}: the fit of " in caplog.text
+
+
 def test_the_next_configuration_comes_before_the_fallback(tiny_dense: Path) -> None:
     loose = policy(tiny_dense, gating={}, autotune={"enabled": True, "schedule": [2.0, 1e-5]})
     report = run(tiny_dense, {}, policy=loose, max_dppl=1e-4)
