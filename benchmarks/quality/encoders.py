@@ -84,7 +84,9 @@ def main(
     paths["ONNX Runtime MatMulNBits"] = work / "ort-int4"
     if not paths["ONNX Runtime MatMulNBits"].exists():
         peers.quantise(reference, work / "ort-int4")
-    paths["ONNX Runtime quantize_dynamic int8"] = dynamically_quantised(reference, work)
+    for per_channel, scales in ((True, "an output"), (False, "a tensor")):
+        name = f"ONNX Runtime quantize_dynamic int8, one scale {scales}"
+        paths[name] = dynamically_quantised(reference, work, per_channel)
     read = read_texts(text, Bundle.open(reference), texts, length, texts)
     found: dict[str, dict[str, Any]] = {
         name: {"mb": round(weight_bytes(path) / 1e6, 1)} for name, path in paths.items()
@@ -96,17 +98,29 @@ def main(
         record.write(output, "encoders", found, settings={**settings, "batch": batch})
 
 
-def dynamically_quantised(reference: Path, work: Path) -> Path:
-    """The reference by `quantize_dynamic`, as ONNX Runtime's documents use it."""
+def dynamically_quantised(reference: Path, work: Path, per_channel: bool) -> Path:
+    """The reference by `quantize_dynamic`.
+
+    Args:
+        reference: The dense bundle.
+        work: Keeps the model.
+        per_channel: One scale for each output, as optimum's configurations for AVX-512 VNNI have;
+            else one for each tensor, which is the default of the function.
+    """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    folder = work / "ort-int8"
+    folder = work / ("ort-int8-channel" if per_channel else "ort-int8")
     if not folder.exists():
         folder.mkdir()
         quantize_dynamic(
-            reference / "model.onnx", folder / "model.onnx", weight_type=QuantType.QInt8
+            reference / "model.onnx",
+            folder / "model.onnx",
+            weight_type=QuantType.QInt8,
+            per_channel=per_channel,
         )
-        write_manifest(folder, "dense", Source(f"{reference}, quantize_dynamic"))
+        write_manifest(
+            folder, "dense", Source(f"{reference}, quantize_dynamic, per_channel={per_channel}")
+        )
     return folder
 
 
