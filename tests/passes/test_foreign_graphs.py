@@ -16,6 +16,7 @@ from kit.equal_passes import check_each_pass, recognised
 from tamiz.api.invariants import BrokenGraphError
 from tamiz.api.nodes import draws
 from tamiz.api.passes import GraphPass, Phase
+from tamiz_passes.swiglu import RecogniseSwiGLU
 
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -162,6 +163,19 @@ def test_swiglu_needs_equal_shapes(up, fused) -> None:
     shape = (64,) if up == "float[64]" else (3 if fused else 1, 64)
     result = check_each_pass(graph, X | {"v": numbers(*shape)})
     assert ("SwiGLU" in [node.op_type for node in result.graph]) == fused
+
+
+def test_shapes_that_are_not_known_are_called_so() -> None:
+    graph = model(
+        "s = Sigmoid(x) g = Mul(x, s) y = Mul(g, v)",
+        "(float[n, 64] x, float[n, 64] v) => (float[n, 64] y)",
+    )
+    for value in graph.graph.inputs:
+        value.shape = None
+    graph_pass = RecogniseSwiGLU()
+    graph_pass(graph)
+    reasons = {note.reason for note in graph_pass.notes}
+    assert "The shapes of gate and up are not known." in reasons
 
 
 def test_a_swish_with_an_alpha_is_refused() -> None:

@@ -13,6 +13,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from kit.equal_runs import MODELS, build_model
+from kit.patience import PATIENCE
 from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 from tamiz.serving.api.served import State
@@ -63,9 +64,9 @@ def url(tiny: Path) -> Iterator[str]:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    address = addresses.get(timeout=60)
+    address = addresses.get(timeout=PATIENCE)
     while not state.ready:
         time.sleep(0.01)
     yield address
     started[0].should_exit = True
-    thread.join(60)
+    thread.join(PATIENCE)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from kit.equal_runs import MODELS, build_model
+from kit.patience import PATIENCE
 from tamiz.files.errors import TamizError
 from tamiz.plugins import Plugins
 from tamiz.runtime.batching.page_files import FilesOfPages
@@ -40,7 +41,7 @@ class Waiting:
         tokens: list[TokenLogprob] = []
         text = ""
         while True:
-            event = self.events.get(timeout=60)
+            event = self.events.get(timeout=PATIENCE)
             if not isinstance(event, Piece):
                 return tokens, text, event
             tokens += event.tokens
@@ -73,7 +74,7 @@ def submit(
 
 def idle(engine: Engine) -> bool:
     """Whether all pages are free again within a few seconds."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if engine.load.running == engine.load.waiting == 0 and engine.load.free_tokens == 4096:
             return True

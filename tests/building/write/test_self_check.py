@@ -178,6 +178,16 @@ def test_a_pass_that_hides_behind_a_lossy_technique_is_found_on_request(
     assert not (tmp_path / "built").exists()
 
 
+def test_the_summary_of_a_lossy_build_shows_no_error_of_one_input(tmp_path: Path) -> None:
+    """Of random weights that error may be large, and says nothing of the quality."""
+    weight = np.random.default_rng(0).standard_normal((64, 64), np.float32)
+    graph = "(float[n, 64] x) => (float[n, 64] y) { y = MatMul(x, w) }"
+    source = write(tmp_path, f"{HEAD} {graph}", w=weight)
+    out = ok("build", source, "-o", tmp_path / "built", "--max-dppl=off")
+    assert "runs; 'tamiz eval --against' measures the quality" in out
+    assert "%" not in out
+
+
 def test_the_summary_says_that_passes_were_compared(tmp_path: Path, plugins: Plugins) -> None:
     passes = sum(len(plugins.passes(phase)) for phase in Phase)
     source = write(tmp_path, f"{HEAD} (float[n, 3] x) => (float[n, 3] y) {{ y = Relu(x) }}")
