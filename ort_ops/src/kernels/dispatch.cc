@@ -16,12 +16,13 @@
 
 namespace tamiz {
 
-#define TAMIZ_LEVEL(name)     \
-  namespace name {            \
-  extern const Kernels level; \
+#define TAMIZ_LEVEL(name)                  \
+  namespace name {                         \
+  extern const Kernels level;              \
+  extern const AffineKernels level_affine; \
   }
 #if defined(__x86_64__)
-TAMIZ_LEVEL(amx)
+TAMIZ_LEVEL(amx)  // without products of its own with affine weights
 TAMIZ_LEVEL(avx512)
 TAMIZ_LEVEL(avx512vnni)
 TAMIZ_LEVEL(avx512base)
@@ -44,6 +45,7 @@ using Features = std::vector<std::string>;
 
 struct Level {
   const Kernels* kernels;
+  const AffineKernels* affine;
   Features needs;
 };
 
@@ -59,21 +61,22 @@ std::vector<Level> levels() {
   const Features base = avx2 + Features{"avx512f", "avx512bw", "avx512vl", "avx512dq"};
   const Features vnni = base + Features{"avx512vnni"};
   const Features vbmi = vnni + Features{"avx512vbmi", "avx512vbmi2", "avx512vpopcntdq"};
-  return {{&amx::level, vbmi + Features{"amx-int8"}},
-          {&avx512::level, vbmi},
-          {&avx512vnni::level, vnni},
-          {&avx512base::level, base},
-          {&avxvnni::level, avx2 + Features{"avxvnni"}},
-          {&avx2::level, avx2},
-          {&portable::level, {}},
-          {&scalar::level, {}}};
+  return {{&amx::level, &avx512::level_affine, vbmi + Features{"amx-int8"}},
+          {&avx512::level, &avx512::level_affine, vbmi},
+          {&avx512vnni::level, &avx512vnni::level_affine, vnni},
+          {&avx512base::level, &avx512base::level_affine, base},
+          {&avxvnni::level, &avxvnni::level_affine, avx2 + Features{"avxvnni"}},
+          {&avx2::level, &avx2::level_affine, avx2},
+          {&portable::level, &portable::level_affine, {}},
+          {&scalar::level, &scalar::level_affine, {}}};
 #elif defined(__aarch64__)
-  return {{&i8mm::level, {"dotprod", "i8mm"}},
-          {&dotprod::level, {"dotprod"}},
-          {&neon::level, {}},
-          {&scalar::level, {}}};
+  return {{&i8mm::level, &i8mm::level_affine, {"dotprod", "i8mm"}},
+          {&dotprod::level, &dotprod::level_affine, {"dotprod"}},
+          {&neon::level, &neon::level_affine, {}},
+          {&scalar::level, &scalar::level_affine, {}}};
 #else
-  return {{&portable::level, {}}, {&scalar::level, {}}};
+  return {{&portable::level, &portable::level_affine, {}},
+          {&scalar::level, &scalar::level_affine, {}}};
 #endif
 }
 
@@ -163,6 +166,13 @@ std::vector<std::string> runnable_isas() {
     if (runnable(level)) names.push_back(level.kernels->isa);
   }
   return names;
+}
+
+const AffineKernels& affine_kernels(const Kernels& level) {
+  for (const Level& one : levels()) {
+    if (one.kernels == &level) return *one.affine;
+  }
+  throw Error("no level of instructions has these kernels");
 }
 
 const Kernels& kernels(const char* isa) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/affine/affine.h"
 #include "kernels/kernels.h"
 
 namespace tamiz {
@@ -15,6 +16,9 @@ namespace tamiz {
 /// empty selects the environment variable TAMIZ_ISA and, where that is not set, the best this
 /// machine runs. Throws Error when the name is unknown or the machine lacks it.
 TAMIZ_API const Kernels& kernels(const char* isa);
+
+/// The products with affine weights of a level.
+TAMIZ_API const AffineKernels& affine_kernels(const Kernels& level);
 
 /// The levels compiled in and runnable here, best first.
 TAMIZ_API std::vector<std::string> runnable_isas();

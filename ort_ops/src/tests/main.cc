@@ -34,6 +34,7 @@ int main(int count, char** names) {
   const std::vector<Test> tests = {
       {"packing", "scalar", test_packing},
       {"products", "scalar", test_products},
+      {"affine", "scalar", test_affine},
       {"team", "scalar", test_team},
       {"simd_scalar", "scalar", tamiz::scalar::test_simd},
 #if defined(__x86_64__)

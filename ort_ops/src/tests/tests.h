@@ -8,6 +8,8 @@ void test_packing();
 /// Quantised rows and products: every level gives the bits of the scalar one, and these
 /// are the product of what the packed bytes mean.
 void test_products();
+/// kernels/affine/affine.h: every level gives the bits of the scalar one.
+void test_affine();
 /// engine/program_team.cc: stages see all that earlier stages wrote, whatever the threads.
 void test_team();
 

@@ -12,7 +12,9 @@ where, in a super-block, scale = d * s and minimum = -dmin * m, with integers s 
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
+from functools import cache
 
 GROUP = 32  #: inputs that share the scale of the activations
 TILE = 16  #: outputs of a tile
@@ -31,6 +33,7 @@ class Scales(enum.Enum):
     FOUR = ("four", 4)  #: unsigned
     NONE = ("none", 0)  #: d alone
     FLOAT = ("float", 0)  #: the elements are floats, nothing scales them
+    AFFINE = ("affine", 0)  #: of whole blocks of inputs, after all quants of a tile; see `Affine`
 
     @property
     def bits(self) -> int:
@@ -109,6 +112,32 @@ class Format:
         return tiles * tile_bytes
 
 
+@dataclass(frozen=True)
+class Affine(Format):
+    """A format of other tools' graphs, `affine_format`: w = scale (quant - zero point).
+
+    `group` is how many inputs share a scale; 0 is all of an output. `minimum` says whether a scale
+    comes with a zero point; else that is 2^(bits - 1).
+
+    Attributes:
+        halves: Whether scales are fp16, or else float32.
+        float_zeros: Whether zero points are float32, or else bytes.
+    """
+
+    halves: bool = False
+    float_zeros: bool = False
+
+    def scales_of(self, k: int) -> int:
+        """Scales of one output with `k` inputs, padded to whole groups of activations."""
+        return -(-(-(-k // GROUP) * GROUP) // self.group) if self.group else 1
+
+    def row_bytes(self, k: int) -> int:
+        """Bytes of one output with `k` inputs, padded to whole blocks."""
+        zero = (4 if self.float_zeros else 1) if self.minimum else 0
+        factors = (2 if self.halves else 4) + zero
+        return self.blocks(k) * GROUP * self.bits // 8 + self.scales_of(k) * factors
+
+
 _NON_LINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _MICROSCALING = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # doubled
 
@@ -144,6 +173,11 @@ _ALL = (
 #: Every format by name.
 FORMATS = {format.name: format for format in _ALL}
 
+#: affine, bits, _, inputs that share a scale, h for scales of fp16, z or f for zero points.
+_AFFINE = re.compile(r"affine([248])_(16|32|64|128|256|512|1024|row)(h?)([zf]?)")
+#: Time to multiply a weight of an affine format, by bits, as `Format.work`.
+_AFFINE_WORK = {2: 1.1, 4: 1.05, 8: 1.05}
+
 _OF_GGUF = {format.gguf: format for format in _ALL if format.gguf} | {"TQ1_0": FORMATS["tq2_0"]}
 
 
@@ -153,9 +187,57 @@ def find_format(name: str) -> Format:
     Raises:
         ValueError: No format has this name.
     """
-    if name not in FORMATS:
-        raise ValueError(f"format is {name!r}, expected one of: {', '.join(FORMATS)}")
-    return FORMATS[name]
+    if name in FORMATS:
+        return FORMATS[name]
+    if not _AFFINE.fullmatch(name):
+        known = ", ".join(FORMATS)
+        raise ValueError(
+            f"format is {name!r}, expected one of: {known}, or an affine format such as affine4_32z"
+        )
+    return _affine(name)
+
+
+@cache
+def _affine(name: str) -> Affine:
+    found = _AFFINE.fullmatch(name)
+    assert found is not None
+    bits, block, halves, zero = found.groups()
+    return Affine(
+        name,
+        (int(bits),),
+        Scales.AFFINE,
+        group=0 if block == "row" else int(block),
+        offset=1 << (int(bits) - 1),
+        minimum=bool(zero),
+        work=_AFFINE_WORK[int(bits)],
+        halves=bool(halves),
+        float_zeros=zero == "f",
+    )
+
+
+def affine_format(
+    bits: int, block: int, *, halves: bool = False, zeros: bool = False, float_zeros: bool = False
+) -> Affine:
+    """The format that holds w = scale (quant - zero point) of other tools' graphs.
+
+    Args:
+        bits: 2, 4 or 8.
+        block: Inputs that share a scale, a power of two from 16 to 1024; 0 is all of an output.
+        halves: Whether scales are fp16, or else float32.
+        zeros: Whether there are zero points, or else that of all is 2^(bits - 1).
+        float_zeros: Whether zero points are float32, or else bytes.
+
+    Raises:
+        ValueError: No format has these bits or this block.
+    """
+    zero = ("f" if float_zeros else "z") if zeros else ""
+    name = f"affine{bits}_{block or 'row'}{'h' * halves}{zero}"
+    if not _AFFINE.fullmatch(name):
+        raise ValueError(
+            f"bits is {bits} and block is {block}, expected 2, 4 or 8 bits, and 0 or a power of "
+            "two from 16 to 1024"
+        )
+    return _affine(name)
 
 
 def gguf_format(type_name: str) -> Format | None:

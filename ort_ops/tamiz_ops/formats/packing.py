@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tamiz_ops.formats.declared import GROUP, SUPER_BLOCK, TILE, Format, Scales
+from tamiz_ops.formats.affine import pack_affine, unpack_affine
+from tamiz_ops.formats.declared import GROUP, SUPER_BLOCK, TILE, Affine, Format, Scales
 from tamiz_ops.formats.gguf_blocks import read_blocks
 from tamiz_ops.formats.parts import Array, Floats, Parts, pad_columns
+from tamiz_ops.formats.planes import gather_quants, pad_rows, spread_planes
 
 Bytes = npt.NDArray[np.uint8]
 
-_WORD = 4  # inputs of one output that lie side by side
 _CHUNK = 1 << 20  # weights that are taken apart at a time
 
 
@@ -54,7 +55,8 @@ def dequantize(format: Format, packed: Bytes, n: int, k: int, rows: slice | None
         rows: Outputs wanted, consecutive ones; all by default.
 
     Returns:
-        float32 ``[rows, k]``, bit for bit what `gguf.dequantize` returns.
+        float32 ``[rows, k]``, bit for bit what `gguf.dequantize` returns, or onnxruntime for an
+        affine format.
 
     Raises:
         ValueError: `packed` has another type or shape.
@@ -82,25 +84,27 @@ def pack_parts(format: Format, parts: Parts) -> Bytes:
     Raises:
         ValueError: An array has another shape, or a scale is infinite or NaN.
     """
+    if isinstance(format, Affine):
+        return pack_affine(format, parts)
     n, k = parts.quants.shape
     _check_parts(format, parts)
     parts.check_finite(format)
     tiles = -(-n // TILE)
     if format.is_float:
-        quants = _pad(pad_columns(parts.quants.astype("<u2"), format.block))
+        quants = pad_rows(pad_columns(parts.quants.astype("<u2"), format.block))
         columns = quants.reshape(tiles, TILE, -1)
         return np.ascontiguousarray(columns.transpose(0, 2, 1)).view(np.uint8).reshape(tiles, -1)
-    quants = _pad(pad_columns(parts.quants, format.block, format.offset), format.offset)
+    quants = pad_rows(pad_columns(parts.quants, format.block, format.offset), format.offset)
     blocks = np.empty((tiles, format.blocks(k)), _block(format))
-    planes = _planes(format, quants, quants.shape[1] // GROUP)
+    planes = spread_planes(format, quants, quants.shape[1] // GROUP)
     blocks["planes"] = planes.reshape(*blocks.shape, format.block // GROUP, -1)
     for name, array in _stored(format, parts).items():
-        padded = _pad(array).reshape(tiles, TILE, blocks.shape[1], -1)
+        padded = pad_rows(array).reshape(tiles, TILE, blocks.shape[1], -1)
         blocks[name] = padded.transpose(0, 2, 3, 1)
     packed = blocks.view(np.uint8).reshape(tiles, -1)
     if format.scales is Scales.UNITS:
         assert parts.d is not None
-        packed = np.hstack([packed, _pad(parts.d).reshape(tiles, TILE).view(np.uint8)])
+        packed = np.hstack([packed, pad_rows(parts.d).reshape(tiles, TILE).view(np.uint8)])
     return packed
 
 
@@ -111,6 +115,8 @@ def unpack_parts(format: Format, packed: Bytes, n: int, k: int) -> Parts:
         ValueError: `packed` has another type or shape.
     """
     _check_packed(format, packed, n, k)
+    if isinstance(format, Affine):
+        return unpack_affine(format, packed, n, k)
     tiles = len(packed)
     packed = np.ascontiguousarray(packed)
     if format.is_float:
@@ -122,7 +128,7 @@ def unpack_parts(format: Format, packed: Bytes, n: int, k: int) -> Parts:
         packed = np.ascontiguousarray(packed[:, : -2 * TILE])
     blocks = packed.view(_block(format)).reshape(tiles, -1)
     padded = blocks.shape[1] * format.block
-    quants = _quants(format, np.ascontiguousarray(blocks["planes"]), padded)[:n, :k]
+    quants = gather_quants(format, np.ascontiguousarray(blocks["planes"]), padded)[:n, :k]
     stored = {
         name: blocks[name].transpose(0, 3, 1, 2).reshape(tiles * TILE, -1)[:n]
         for name in _block(format).names or ()
@@ -207,46 +213,6 @@ def _restored(
         return values.reshape(n, -1), None
     both = values.reshape(n, -1, 2, SUPER_BLOCK // format.group)
     return both[:, :, 0].reshape(n, -1), both[:, :, 1].reshape(n, -1)
-
-
-def _planes(format: Format, quants: Bytes, groups: int) -> Bytes:
-    """Quants of whole tiles as planes [tiles, groups, bytes]."""
-    tiles = len(quants) // TILE
-    planes, low = [], 0
-    for bits in format.planes:
-        fields = 8 // bits  # of a byte
-        values = quants if format.bits == bits else quants >> low & ((1 << bits) - 1)
-        split = values.reshape(tiles, TILE, groups, -1, fields, _WORD)
-        both = split[..., 0, :]
-        for field in range(1, fields):
-            both = both | split[..., field, :] << (bits * field)
-        planes.append(both.transpose(0, 2, 3, 1, 4).reshape(tiles, groups, -1))
-        low += bits
-    return planes[0] if len(planes) == 1 else np.concatenate(planes, axis=2)
-
-
-def _quants(format: Format, planes: Bytes, k: int) -> Bytes:
-    """Undoes `_planes`: uint8 [tiles * 16, k]."""
-    tiles = len(planes)
-    groups = planes.reshape(tiles, k // GROUP, -1)
-    quants = np.zeros((tiles * TILE, k), np.uint8)
-    low = begin = 0
-    for bits in format.planes:
-        end = begin + GROUP * TILE * bits // 8
-        vectors = groups[..., begin:end].reshape(tiles, k // GROUP, -1, TILE, 1, _WORD)
-        shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
-        values = vectors >> shifts & ((1 << bits) - 1)
-        quants |= values.transpose(0, 3, 1, 2, 4, 5).reshape(tiles * TILE, k) << low
-        low, begin = low + bits, end
-    return quants
-
-
-def _pad(rows: Array, value: int = 0) -> Array:
-    """With rows of `value` to whole tiles."""
-    more = -len(rows) % TILE
-    if not more:
-        return np.ascontiguousarray(rows)
-    return np.pad(rows, ((0, more), (0, 0)), constant_values=value)
 
 
 def _check_packed(format: Format, packed: Bytes, n: int, k: int) -> None:

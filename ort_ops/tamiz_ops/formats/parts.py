@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tamiz_ops.formats.declared import SUPER_BLOCK, Format, Scales
+from tamiz_ops.formats.declared import SUPER_BLOCK, Affine, Format, Scales
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -24,8 +24,9 @@ class Parts:
     Attributes:
         quants: uint8 ``[N, K]``, elements without offset; of floats uint16, their bits.
         scales: ``[N, groups]``, groups of whole blocks: float16, uint8 or int8; None where the
-            format has no scales of groups.
-        minima: Like `scales`; None where the format has no minimum.
+            format has no scales of groups. Of an affine format float32 or float16.
+        minima: Like `scales`; None where the format has no minimum. Of an affine format the zero
+            points, uint8 or float32.
         d: float16 ``[N, ceil(K / 256)]``, of super-blocks; or ``[N, 1]``, the units of outputs.
         dmin: Like `d`, for the minima of super-blocks.
     """
@@ -56,6 +57,8 @@ class Parts:
         """The weight, float32 ``[N, K]``, with the bits of `gguf.dequantize`."""
         if format.is_float:
             return _floats(self.quants, format)
+        if isinstance(format, Affine):
+            return self._affine_values(format)
         n, k = self.quants.shape
         scales, minima = self.factors(format)
         quants = pad_columns(self.quants, format.block)
@@ -72,6 +75,22 @@ class Parts:
             assert self.d is not None
             weight *= self.d.astype(np.float32) / np.float32(256)
         return weight[:, :k]
+
+    def _affine_values(self, format: Affine) -> Floats:
+        """scale (quant - zero point), rounded as other tools do: once, if zero points are whole."""
+        assert self.scales is not None
+        k = self.quants.shape[1]
+        weight: Floats = self.quants.astype(np.float32)
+        block = format.group or k
+        for number, first in enumerate(range(0, k, block)):
+            columns = weight[:, first : first + block]
+            zero = np.float32(format.offset)
+            if self.minima is None:
+                columns -= zero
+            else:
+                columns -= self.minima[:, number, None].astype(np.float32)
+            columns *= self.scales[:, number, None].astype(np.float32)
+        return weight
 
     def factors(self, format: Format) -> tuple[Floats, Floats | None]:
         """Scale and minimum of every group ``[N, groups]``, without units."""

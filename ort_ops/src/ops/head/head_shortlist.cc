@@ -9,7 +9,6 @@
 
 #include "base/metrics.h"
 #include "base/switches.h"
-#include "kernels/kernels.h"
 #include "ops/attention/segments.h"
 #include "ops/products/block_matmul.h"
 #include "ops/products/product.h"
@@ -53,7 +52,6 @@ enum Phase {
 };
 constexpr std::pair<size_t, const char*> kSigned[] = {
     {In::signs, "signs"}, {In::refinement, "refinement"}, {In::refined_offset, "refined_offset"}};
-
 constexpr int64_t kMostRows = 128;  // of a run without segments that use the shortlist
 
 class HeadShortlist : public Stage {
@@ -73,7 +71,8 @@ class HeadShortlist : public Stage {
         estimate_(attributes.ints.at("estimate") != 0),
         quantize_(activation_bits(attributes) == 8 ? kernels.matmul.quantize_bytes
                                                    : kernels.matmul.quantize),
-        kernels_(kernels) {
+        kernels_(kernels),
+        affine_kernels_(affine_kernels(kernels)) {
     if (sign_dims_ < 0) {
       throw Error("attribute 'sign_dims' is " + std::to_string(sign_dims_) +
                   ", expected 0 or more");
@@ -318,7 +317,7 @@ class HeadShortlist : public Stage {
                                 bias, call.outputs[Out::y].as<float>());
     args.rows = 1;
     args.skip = memory.rows == 1 && call.inputs[In::mask];
-    kernels_.shortlist.multiply(args, list + first, count);
+    multiply_tiles(kernels_, affine_kernels_, weight_, args, list + first, count);
     if (estimate_) return;
     // Up to the next tile of the list; the first task begins with the first tile.
     int64_t from = first == 0 ? 0 : list[first] * kTile;
@@ -357,6 +356,7 @@ class HeadShortlist : public Stage {
   const bool estimate_;
   decltype(MatMulKernels::quantize) const quantize_;
   const Kernels& kernels_;
+  const AffineKernels& affine_kernels_;
 };
 
 std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {

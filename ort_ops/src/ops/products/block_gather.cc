@@ -64,6 +64,7 @@ class BlockGather : public Stage {
 
   void gather(const uint8_t* weight, int64_t row, float* y) const {
     const uint8_t* const tile = weight + row / kTile * weight_.tile_bytes();
+    if (weight_.is_affine()) return gather_affine(tile, row % kTile, y);
     if (weight_.format != Format::integers) return gather_format(tile, row % kTile, y);
     const int bits = weight_.bits, scale_bits = weight_.scale_bits;
     const uint8_t* group = tile;
@@ -96,6 +97,18 @@ class BlockGather : public Stage {
         const float scaled = factors.scale * value;
         y[i + j] = spec.minimum ? scaled + factors.minimum : scaled;
       }
+    }
+  }
+
+  /// w = scale (quant - zero), in this order, as other tools compute it.
+  void gather_affine(const uint8_t* tile, int64_t o, float* y) const {
+    const Affine& affine = weight_.affine;
+    for (int64_t i = 0; i < weight_.k; ++i) {
+      const int64_t g = i / kGroup, part = i % kGroup / (kGroup / 2);
+      const ScaleAndZero factors = affine_factors(affine, tile, weight_.groups(), g, part, o);
+      const uint8_t* const planes = tile + g * affine.plane_bytes();
+      const int quant = affine_quant(affine, planes, o, i % kGroup);
+      y[i] = factors.scale * (static_cast<float>(quant) - factors.zero);
     }
   }
 

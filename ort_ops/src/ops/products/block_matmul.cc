@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/metrics.h"
+#include "kernels/dispatch.h"
 #include "kernels/kernels.h"
 #include "ops/products/product.h"
 
@@ -23,8 +24,8 @@ class BlockMatMul : public Stage {
         task_tiles_(task_tiles(weight_)),
         activation_bits_(activation_bits(attributes)),
         kernels_(kernels.matmul),
-        byte_kernels_(activation_bits_ == 8 && !weight_.spec().number() ? kernels.bytes : nullptr) {
-  }
+        affine_kernels_(affine_kernels(kernels)),
+        byte_kernels_(multiplies_bytes() ? kernels.bytes : nullptr) {}
 
   void check_constants(Ports inputs) const override {
     if (inputs[In::weight]) weight_.check(inputs[In::weight]);
@@ -85,6 +86,11 @@ class BlockMatMul : public Stage {
                          weight_.groups());
   }
 
+  /// Whether kernels for rows of bytes take the weight.
+  bool multiplies_bytes() const {
+    return activation_bits_ == 8 && !weight_.is_affine() && !weight_.spec().number();
+  }
+
   /// Whether the rows are many enough for products of bytes.
   bool as_bytes(const Call& call) const {
     return byte_kernels_ && row_count(call.inputs[In::x].shape) >= kByteRows;
@@ -115,6 +121,7 @@ class BlockMatMul : public Stage {
         product(weight_, call.inputs[In::weight], x.in(call.scratch), task / chunks * kRowBlock,
                 task % chunks * task_tiles_, task_tiles_, bias, call.outputs[Out::y].as<float>());
     args.skip = x.skip;
+    if (weight_.is_affine()) return affine_kernels_.multiply(args, weight_.affine);
     kernels_.multiply(args);
   }
 
@@ -130,6 +137,7 @@ class BlockMatMul : public Stage {
   const int64_t task_tiles_;
   const int activation_bits_;
   const MatMulKernels& kernels_;
+  const AffineKernels& affine_kernels_;
   const ByteKernels* const byte_kernels_;
 };
 

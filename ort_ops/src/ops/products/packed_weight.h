@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/shapes.h"
 #include "base/tensor.h"
+#include "kernels/affine/affine.h"
 #include "kernels/products/formats.h"
 
 namespace tamiz {
@@ -15,6 +16,8 @@ struct PackedWeight {
   int64_t n, k;
   int scale_bits = 16;
   Format format = Format::integers;  // others are not of `bits` and `scale_bits`
+  Affine affine{};                   // where its bits are not 0, `format` counts nothing
+  std::string format_name;
 
   /// Of an op with the attributes bits, scale_bits, format, n and k.
   explicit PackedWeight(const Attributes& attributes)
@@ -29,6 +32,8 @@ struct PackedWeight {
       throw Error("attribute 'bits' is " + std::to_string(attributes.ints.at("bits")) +
                   ", expected none beside 'format'");
     }
+    format_name = name;
+    if (set_affine(name)) return;
     set_format(name);
     const int64_t block = spec().block();
     if (format != Format::integers && k % block != 0 && !spec().number()) {
@@ -43,7 +48,9 @@ struct PackedWeight {
   int64_t groups() const { return group_count(k); }
   int64_t tiles() const { return tile_count(n); }
   const FormatSpec& spec() const { return spec_of(format); }
+  bool is_affine() const { return affine.bits != 0; }
   int64_t tile_bytes() const {
+    if (is_affine()) return affine.tile_bytes(groups());
     if (format != Format::integers) return groups() * spec().group_bytes();
     return tamiz::tile_bytes(groups(), bits, scale_bits);
   }
@@ -54,8 +61,8 @@ struct PackedWeight {
   void check(const char* name, const Tensor& weight) const {
     if (weight.shape == Shape{2, {tiles(), tile_bytes()}}) return;
     const std::string kind =
-        format != Format::integers
-            ? std::string(", format = ") + spec().name
+        !format_name.empty()
+            ? ", format = " + format_name
             : ", bits = " + std::to_string(bits) + (scale_bits == 16 ? "" : ", scale_bits = 8");
     const std::string meaning =
         "tiles and tile bytes of n = " + std::to_string(n) + ", k = " + std::to_string(k) + kind;
@@ -107,7 +114,35 @@ struct PackedWeight {
       if (name == spec().name) return;
       known += (i == 1 ? "" : ", ") + std::string(spec().name);
     }
-    throw Error("attribute 'format' is '" + name + "', expected one of: " + known);
+    throw Error("attribute 'format' is '" + name + "', expected one of: " + known +
+                ", or an affine format such as affine4_32z");
+  }
+
+  /// affine, 2, 4 or 8 bits, _, inputs that share a scale: a power of two from 16 to 1024 or "row";
+  /// h for scales of fp16; z or f for zero points that are bytes or floats. Whether `name` is such.
+  bool set_affine(const std::string& name) {
+    const std::string start = "affine";
+    if (name.compare(0, start.size(), start) != 0 || name.size() < start.size() + 4) return false;
+    Affine found;
+    found.bits = name[start.size()] - '0';
+    if (found.bits != 2 && found.bits != 4 && found.bits != 8) return false;
+    if (name[start.size() + 1] != '_') return false;
+    std::string rest = name.substr(start.size() + 2);
+    const auto take = [&rest](char flag) {
+      const bool there = !rest.empty() && rest.back() == flag;
+      if (there) rest.pop_back();
+      return there;
+    };
+    found.zero = take('z') ? Affine::bytes : take('f') ? Affine::floats : Affine::none;
+    found.halves = take('h');
+    found.parts = rest == "16";
+    constexpr int kShifts = 6, kWholeRow = 62;
+    while (found.shift < kShifts && rest != std::to_string(kGroup << found.shift)) ++found.shift;
+    if (rest == "row") found.shift = kWholeRow;
+    if (found.parts) found.shift = 0;
+    if (found.shift == kShifts) return false;
+    affine = found;
+    return true;
   }
 };
 

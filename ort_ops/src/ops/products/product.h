@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/dispatch.h"
 #include "kernels/products/matmul.h"
 #include "ops/products/packed_weight.h"
 #include "ops/products/quantised_rows.h"
@@ -21,10 +22,10 @@ inline int64_t task_tiles(const PackedWeight& weight) {
 /// What one row reads of a weight of `bits`: of every group with an input kept the vectors of 64
 /// bytes that hold one, and the scales; and all units.
 inline int64_t bytes_kept(const PackedWeight& weight, const uint8_t* kept) {
-  if (weight.format != Format::integers) {  // inputs of all vectors share the planes
+  if (weight.is_affine() || weight.format != Format::integers) {  // all vectors share the planes
     int64_t groups = 0;
     for (int64_t g = 0; g < weight.groups(); ++g) groups += kept[g] != 0;
-    return groups * weight.spec().group_bytes() * weight.tiles();
+    return weight.bytes() * groups / weight.groups();
   }
   constexpr int64_t kVectorBytes = 64;
   const int together = 8 / weight.bits;  // bits of `kept` that share a vector
@@ -59,6 +60,23 @@ inline MultiplyArgs product(const PackedWeight& weight, const Tensor& packed, co
   args.y = y + row * weight.n + output;
   args.y_stride = weight.n;
   return args;
+}
+
+/// Some tiles of a weight, which lie apart; `a` is of all tiles.
+inline void multiply_tiles(const Kernels& kernels, const AffineKernels& affine,
+                           const PackedWeight& weight, const MultiplyArgs& a, const int32_t* tiles,
+                           int64_t count) {
+  if (!weight.is_affine()) return kernels.shortlist.multiply(a, tiles, count);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t output = tiles[i] * kTile;
+    MultiplyArgs tile = a;
+    tile.weight += tiles[i] * weight.tile_bytes();
+    tile.tiles = 1;
+    tile.bias = a.bias ? a.bias + output : nullptr;
+    tile.outputs = std::min(kTile, a.outputs - output);
+    tile.y += output;
+    affine.multiply(tile, weight.affine);
+  }
 }
 
 }  // namespace tamiz
