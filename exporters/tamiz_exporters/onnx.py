@@ -11,6 +11,8 @@ import onnx_ir as ir
 from tamiz.api import KEY_VALUES, MODEL, TamizError, read_json
 from tamiz_exporters.companions import CONFIG, ONNX_FOLDER, copy_companions
 from tamiz_exporters.external_data import load_model, save_model
+from tamiz_exporters.half_graph import computes_in_halves, widen
+from tamiz_exporters.stored_weights import store_weights
 
 #: What a run of a decoder can give, besides the caches.
 _DECODER_INPUTS = ("input_ids", "attention_mask", "position_ids")
@@ -24,12 +26,14 @@ def accepts(source: str) -> bool:
     return source.lower().endswith(".onnx") or _model_of(Path(source)).is_file()
 
 
-def export(source: str, directory: Path) -> str:
+def export(source: str, directory: Path, dtype: str = "stored") -> str:
     """Writes the dense bundle's files, weights rewritten into one aligned data file.
 
     Args:
         source: An .onnx path or a folder that holds ``model.onnx`` or ``onnx/model.onnx``.
         directory: An existing, empty directory.
+        dtype: ``stored`` keeps weights of 16 bits and fewer as they are, where a format holds
+            them; ``float32`` makes floats of them.
 
     Returns:
         The path of the .onnx file.
@@ -46,12 +50,24 @@ def export(source: str, directory: Path) -> str:
     if not model.graph.outputs:
         raise TamizError(f"{path}: found no outputs, expected at least one")
     _free_initializers(model)
+    _keep_weights(model, path, dtype)
     copy_companions(path.parent, directory)
     if any((value.name or "").startswith(KEY_VALUES) for value in model.graph.inputs):
         _complete_decoder(path, model, directory)
     save_model(model, directory)
     _check_loads(path, directory / MODEL)
     return str(path)
+
+
+def _keep_weights(model: ir.Model, path: Path, dtype: str) -> None:
+    """Lets products read weights of 16 bits and fewer, in float32 where the graph does not."""
+    halves = computes_in_halves(model)
+    if halves and model.functions:  # which may say types
+        return
+    changed = store_weights(model, path, unpack=dtype == "float32")
+    decodes = any((value.name or "").startswith(KEY_VALUES) for value in model.graph.inputs)
+    if halves and (changed or decodes):
+        widen(model)
 
 
 def _free_initializers(model: ir.Model) -> None:

@@ -28,6 +28,7 @@ def tamiz_exporters() -> Sequence[Exporter]:
             summary="an .onnx file, or a folder with model.onnx as optimum-cli writes it",
             accepts=onnx.accepts,
             export=onnx.export,
+            dtypes=("stored", "float32"),
         ),
         Exporter(
             name="safetensors",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tamiz.api import constant_weight, is_constant
+from tamiz.api import STAYS, constant_weight, is_constant
 from tamiz_passes.values import LAYOUT, last_dim, producer, rank
 
 #: Ops that hold weights which another tool has quantised.
@@ -16,15 +16,23 @@ _CARRIERS = frozenset(
         *("QEmbedLayerNormalization", "QOrderedMatMul"),
     }
 )
+#: Those that round their input to 8 bits, too.
+_ROUNDING = _CARRIERS - {"MatMulNBits", "MatMulBnb4", "MatMulFpQ4", "GatherBlockQuantized", "QMoE"}
 _QUANTISED = (
     "has a weight that another tool quantised, and stays as it is; export the model unquantised to "
     "optimise it."
+)
+_ROUNDED = (
+    "has a weight that another tool quantised, and stays as it is: it also rounds its input to 8 "
+    "bits, which no op of tamiz does in the same way; export the model unquantised to optimise it."
 )
 
 
 def no_linear(node: ir.Node) -> str | None:
     """Why a MatMul or Gemm is no linear site, as a sentence; None if it is one."""
     source = constant_weight(node.inputs[1])
+    if STAYS in node.metadata_props:
+        return _stays(node)
     if source is None:
         return _no_constant(node)
     weight = source[0]
@@ -80,5 +88,15 @@ def _no_gemm_site(node: ir.Node, weight: ir.Value) -> str | None:
 def quantised_before(node: ir.Node) -> str | None:
     """Why a node with a weight that another tool quantised is no site; None of other nodes."""
     if node.domain in ("", "com.microsoft") and node.op_type in _CARRIERS:
-        return f"{node.op_type} {_QUANTISED}"
+        if STAYS in node.metadata_props:
+            return _stays(node)
+        return f"{node.op_type} {_ROUNDED if node.op_type in _ROUNDING else _QUANTISED}"
     return None
+
+
+def _stays(node: ir.Node) -> str:
+    """Why the exporter left a node as it is."""
+    return (
+        f"The weight of {node.op_type}, which another tool stored, {node.metadata_props[STAYS]}, "
+        "so that it stays as it is."
+    )

@@ -11,6 +11,8 @@ SITE = METADATA_PREFIX + "site"
 #: On a past of keys or values whose rows are not floats of the head size: which technique says so.
 CACHE = METADATA_PREFIX + "cache"
 LAYER = METADATA_PREFIX + "layer"
+#: On a node whose weight another tool stored: why no format holds it, a sentence without subject.
+STAYS = METADATA_PREFIX + "stays"
 UNSAFE = METADATA_PREFIX + "unsafe"
 #: In the ``meta`` of a value, which no file keeps: its type and shape were inferred.
 INFERRED = METADATA_PREFIX + "inferred"

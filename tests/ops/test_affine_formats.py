@@ -40,7 +40,7 @@ def affine(name: str) -> formats.Affine:
 
 
 @given(name=NAMES, n=st.integers(1, 40), k=st.integers(1, 300), seed=st.integers(0, 99))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_values_are_scale_times_quant_less_zero(name: str, n: int, k: int, seed: int) -> None:
     format = affine(name)
     parts = random_parts(format, n, k, seed)
@@ -73,7 +73,7 @@ def test_values_are_scale_times_quant_less_zero(name: str, n: int, k: int, seed:
     block=st.sampled_from([None, 1, 8, 32]),
     activation_bits=st.sampled_from([8, 16]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_products_have_the_bits_of_the_equation_on_every_instruction_set(
     name: str, n: int, k: int, rows: int, block: int | None, activation_bits: int
 ) -> None:
