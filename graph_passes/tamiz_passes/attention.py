@@ -10,7 +10,7 @@ import onnx_ir as ir
 from tamiz.api import DOMAIN, GraphEditor, GraphPass, Phase, remove_unused
 from tamiz_passes.attention_proof import Parameters, prove
 from tamiz_passes.attention_region import Region, find_region
-from tamiz_passes.fused_region import MICROSOFT, find_fused, is_fused, unpack
+from tamiz_passes.fused_region import MICROSOFT, find_fused, is_fused
 from tamiz_passes.positions import counted_positions
 from tamiz_passes.probe import MASK_INPUT, POSITION_INPUT
 from tamiz_passes.shapes import infer_shapes
@@ -25,7 +25,7 @@ class RecogniseAttention(GraphPass):
 
     name = "attention"
     phase = Phase.RECOGNISE
-    needs = frozenset({"rms-norm"})
+    needs = frozenset({"rms-norm", "linears"})
     provides = frozenset({"attention"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -36,7 +36,7 @@ class RecogniseAttention(GraphPass):
             primitive = node.op_type == "Softmax" and node.domain == ""
             if node.graph is model.graph and (primitive or is_fused(node)):
                 try:
-                    region = find_region(node) if primitive else _fused(model, node)
+                    region = find_region(node) if primitive else find_fused(node)
                     _rewrite(model, region, prove(model, region, proved))
                     modified = True
                 except Refusal as refusal:
@@ -53,11 +53,6 @@ class RecogniseAttention(GraphPass):
 
 #: Attention that is one node already; it stays.
 _OTHER_OPS = frozenset({"Attention", "DecoderMaskedMultiHeadAttention", "SparseAttention"})
-
-
-def _fused(model: ir.Model, node: ir.Node) -> Region:
-    unpack(GraphEditor(model), node)
-    return find_fused(node)
 
 
 def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:

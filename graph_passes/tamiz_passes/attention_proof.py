@@ -16,8 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz_passes.attention_region import Factor, Mask, Region, table_of, width
+from tamiz_passes.frequencies import frequencies_of
 from tamiz_passes.probe import POSITION_INPUT, Case, Probe, form, integers_behind
-from tamiz_passes.values import Refusal, operands, producer
+from tamiz_passes.values import Refusal, constant, operands, producer
 
 #: Scores are masked by anything below this (exporters use −inf or float32's lowest).
 _MASKED = -1e4
@@ -164,10 +165,10 @@ class Proof:
             Refusal: There are none.
         """
         window = self.window()
-        frequency, factor = self.rotary() if self.tables else (None, 1.0)
+        frequency, factor = self.rotary()
         cap = self.softcap()
         scale = self.scale(cap or 1.0)
-        counted = self.counts and bool(self.tables)
+        counted = self.counts and frequency is not None
         found = Parameters(
             self.heads, self.kv_heads, scale, factor, frequency, window, cap, self.chosen, counted
         )
@@ -225,8 +226,22 @@ class Proof:
             kept = kept & _kept(mask, array, case)
         return kept
 
-    def rotary(self) -> tuple[np.ndarray, float]:
-        """Frequencies ``[R/2]`` and the factor on cos and sin."""
+    def rotary(self) -> tuple[np.ndarray | None, float]:
+        """Frequencies ``[R/2]``, None without rotary embedding, and the factor on cos and sin."""
+        rotations = self.region.rotations
+        if not rotations:
+            return None, 1.0
+        if not any(rotation.fused for rotation in rotations):
+            return self.computed_rotary()
+        cos, sin = constant(rotations[0].cos), constant(rotations[0].sin)
+        if cos is None or sin is None:
+            raise Refusal("its rotary tables are computed, expected constants")
+        if any((r.cos, r.sin) != (rotations[0].cos, rotations[0].sin) for r in rotations):
+            raise Refusal("query and key are rotated by different tables")
+        return frequencies_of(cos, sin)
+
+    def computed_rotary(self) -> tuple[np.ndarray, float]:
+        """The same of tables that the graph computes."""
         frequency, factor = np.zeros(0, np.float32), 1.0
         for case in _COUNTED if self.counts else _GIVEN:
             arrays, _ = self.run([*self.tables, *self.angles], case)

@@ -263,6 +263,8 @@ def cache_of(value: ir.Value, what: str) -> Cache:
 
 def rotation_of(value: ir.Value) -> Rotation | None:
     """The rotary embedding that `value` ends with; None if it has none."""
+    if (fused := rotary_op(value)) is not None:
+        return fused
     partial = producer(value, "Concat")
     if partial is not None:
         value = operands(partial)[0]  # the first dimensions rotated, the others passed through
@@ -280,6 +282,29 @@ def rotation_of(value: ir.Value) -> Rotation | None:
         "rotary embedding: expected x·cos + concat(−x₂, x₁)·sin (half-split); "
         "interleaved pairs are not supported"
     )
+
+
+def behind_layout(value: ir.Value) -> ir.Value:
+    """Goes back over layout changes, of any rank: heads may be joined or repeated."""
+    while (node := producer(value, *_LAYOUT_OR_CAST)) is not None and node.inputs[0] is not None:
+        value = node.inputs[0]
+    return value
+
+
+def rotary_op(value: ir.Value) -> Rotation | None:
+    """The rotary embedding that `value` ends with, where it is one op of either domain."""
+    node = behind_layout(value).producer()
+    if node is None or node.op_type != "RotaryEmbedding":
+        return None
+    interleaved = node.attributes.get("interleaved")
+    if interleaved is not None and interleaved.as_int():
+        raise Refusal("it rotates interleaved pairs, expected halves (interleaved = 1)")
+    positions, cos, sin = (1, 2, 3) if node.domain else (3, 1, 2)
+    inputs = [*node.inputs, *[None] * 4]
+    source, cosines, sines = inputs[0], inputs[cos], inputs[sin]
+    if source is None or inputs[positions] is None or cosines is None or sines is None:
+        raise Refusal("its rotary embedding takes no positions")
+    return Rotation(source, cosines, sines, fused=True)
 
 
 def _products(straight: ir.Node, crossed: ir.Node) -> Rotation | None:

@@ -7,6 +7,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common
 
 from tamiz.api import GraphPass, Phase, remove_unused
+from tamiz_passes.dimensions import fold_dimensions
 from tamiz_passes.fold import fold_constants, lift_constants
 from tamiz_passes.merge import merge_equal_nodes, remove_identities
 from tamiz_passes.shapes import infer_shapes
@@ -31,7 +32,8 @@ class CleanUp(GraphPass):
         remove_identities(model.graph)
         lift_constants(model.graph)
         infer_shapes(model)
-        if fold_constants(model):
+        known = fold_dimensions(model)
+        if fold_constants(model) or known:
             infer_shapes(model)
         remove_identities(model.graph)  # Casts that hand on are known now
         merge_equal_nodes(model.graph)

@@ -32,6 +32,8 @@ def frequencies_of(cos: np.ndarray, sin: np.ndarray) -> tuple[np.ndarray, float]
     Raises:
         Refusal: The tables are not those of constant frequencies.
     """
+    if cos.dtype.kind != "f":  # bfloat16
+        cos, sin = cos.astype(np.float32), sin.astype(np.float32)
     if cos.shape != sin.shape or cos.ndim != 2 or len(cos) < 2:
         raise Refusal(
             f"the rotary tables are {list(cos.shape)} and {list(sin.shape)}, expected two of "

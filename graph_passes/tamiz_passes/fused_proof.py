@@ -6,7 +6,6 @@ says whether it is so.
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from tamiz_passes.attention_proof import (
@@ -16,10 +15,9 @@ from tamiz_passes.attention_proof import (
     case_of,
     longest_window,
 )
-from tamiz_passes.frequencies import frequencies_of
 from tamiz_passes.fused_region import integer
 from tamiz_passes.probe import Case, integers_behind
-from tamiz_passes.values import Refusal, constant
+from tamiz_passes.values import Refusal
 
 #: GroupQueryAttention takes padding at the end of a prompt only, and several new tokens after a
 #: past of one sequence only.
@@ -41,7 +39,7 @@ class FusedProof(Proof):
         """
         node = self.region.fused
         assert node is not None
-        frequency, factor = self.rotary_of_tables()
+        frequency, factor = self.rotary()
         attribute = node.attributes.get("scale")
         scale = self.usual_scale(attribute.as_float() if attribute is not None else 0.0)
         softcap = node.attributes.get("softcap")
@@ -68,17 +66,6 @@ class FusedProof(Proof):
                 return found
         raise failed
 
-    def rotary_of_tables(self) -> tuple[np.ndarray | None, float]:
-        """Frequencies ``[R/2]`` and the factor on cos and sin."""
-        rotations = self.region.rotations
-        if not rotations:
-            return None, 1.0
-        if not all(rotation.fused for rotation in rotations):
-            return self.rotary()
-        if len({(rotation.cos, rotation.sin) for rotation in rotations}) != 1:
-            raise Refusal("query and key are rotated by different tables")
-        return frequencies_of(*map(_table, (rotations[0].cos, rotations[0].sin)))
-
     def windows(self, node: ir.Node) -> tuple[list[int], int]:
         """Windows that it may have, the likeliest first, and the longest context to try."""
         inside = integer(node, "local_window_size", -1)
@@ -92,10 +79,3 @@ class FusedProof(Proof):
         """The inputs for which the op is defined, and one that shows a window."""
         usual = _UNPADDED if node.op_type == "GroupQueryAttention" else CASES
         return (*usual, case_of([[1] * longest], 1))
-
-
-def _table(value: ir.Value) -> np.ndarray:
-    table = constant(value)
-    if table is None:
-        raise Refusal("its rotary tables are computed, expected constants")
-    return table if table.dtype.kind == "f" else table.astype(np.float32)

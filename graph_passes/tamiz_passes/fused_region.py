@@ -17,12 +17,14 @@ from tamiz_passes.attention_region import (
     Cache,
     Region,
     Rotation,
+    behind_layout,
     cache_of,
     heads_source,
     joined_output,
+    rotary_op,
     rotation_of,
 )
-from tamiz_passes.values import LAYOUT, Refusal, constant, last_dim, producer, rank
+from tamiz_passes.values import Refusal, constant, last_dim, rank
 
 MICROSOFT = "com.microsoft"
 #: Numbers of the inputs of a fused op that hold past keys and values.
@@ -65,14 +67,15 @@ def is_fused(node: ir.Node) -> bool:
 
 
 def unpack(graph: GraphEditor, node: ir.Node) -> None:
-    """Puts a Split before a GroupQueryAttention that reads q, k and v as one tensor."""
+    """Puts a Split before a GroupQueryAttention that reads q, k and v as one tensor of known
+    width."""
     if node.op_type != "GroupQueryAttention" or _input(node, 1) is not None:
         return
     packed = _input(node, 0)
     heads, kv_heads = (integer(node, name, 0) for name in ("num_heads", "kv_num_heads"))
     width = None if packed is None else last_dim(packed)
     if packed is None or not kv_heads or width is None or width % (heads + 2 * kv_heads):
-        raise Refusal("the width of its packed query, key and value is not known")
+        return
     size, leading = width // (heads + 2 * kv_heads), list(packed.shape or ())[:-1]
     parts = []
     for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
@@ -144,7 +147,7 @@ def _caches(node: ir.Node, key: ir.Value, value: ir.Value) -> tuple[Cache, Cache
     numbers = _PASTS[node.domain, node.op_type]
     pasts = [_input(node, number) for number in numbers]
     if pasts[0] is None or pasts[1] is None:
-        return cache_of(_behind_layout(key), "key"), cache_of(_behind_layout(value), "value")
+        return cache_of(behind_layout(key), "key"), cache_of(behind_layout(value), "value")
     presents = [*node.outputs[1:3]]
     if len(presents) < 2:
         raise Refusal("it gives no present keys and values")
@@ -159,33 +162,9 @@ def _caches(node: ir.Node, key: ir.Value, value: ir.Value) -> tuple[Cache, Cache
     return Cache(pasts[0], presents[0], key), Cache(pasts[1], presents[1], value)
 
 
-def _behind_layout(value: ir.Value) -> ir.Value:
-    """Goes back over layout changes, of any rank: heads may be repeated."""
-    while (node := producer(value, *LAYOUT, "Cast")) is not None and node.inputs[0] is not None:
-        value = node.inputs[0]
-    return value
-
-
 def _rotation(value: ir.Value) -> Rotation | None:
     """The rotary embedding in front of a fused op; None where there is none."""
-    behind = _behind_layout(value)
-    node = behind.producer()
-    if node is None or node.op_type != "RotaryEmbedding":
-        return rotation_of(value) if rank(value) == 4 else None
-    _check_rotary(node)
-    at = (2, 3) if node.domain == MICROSOFT else (1, 2)
-    source, cos, sin = (_input(node, number) for number in (0, *at))
-    if source is None or cos is None or sin is None:
-        raise Refusal("its rotary embedding lacks an input")
-    return Rotation(source, cos, sin, fused=True)
-
-
-def _check_rotary(node: ir.Node) -> None:
-    if integer(node, "interleaved", 0):
-        raise Refusal("it rotates interleaved pairs, expected halves (interleaved = 1)")
-    at = 1 if node.domain == MICROSOFT else 3
-    if _input(node, at) is None:
-        raise Refusal("its rotary embedding takes no positions")
+    return rotation_of(value) if rank(value) == 4 else rotary_op(value)
 
 
 def _rotation_inside(node: ir.Node, source: ir.Value) -> Rotation:

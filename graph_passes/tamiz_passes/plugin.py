@@ -16,10 +16,12 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
     """Passes of both phases."""
     from tamiz_passes.attention import RecogniseAttention
     from tamiz_passes.clean_up import CleanUp
+    from tamiz_passes.flat_linears import FlatLinears
     from tamiz_passes.fuse import FuseNodes
     from tamiz_passes.key_statistics import KeyStatistics
     from tamiz_passes.last_layer import LastLayer
     from tamiz_passes.logits_to_keep import LogitsToKeep
+    from tamiz_passes.plain_ops import PlainOps
     from tamiz_passes.residual import AbsorbResidual
     from tamiz_passes.rms_norm import RecogniseRMSNorm
     from tamiz_passes.sequences import TakeSequences
@@ -28,10 +30,12 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
 
     return (
         CleanUp,
+        PlainOps,
+        FlatLinears,
+        SplitLinears,
         RecogniseRMSNorm,
         RecogniseSwiGLU,
         RecogniseAttention,
-        SplitLinears,
         AbsorbResidual,
         LogitsToKeep,
         KeyStatistics,

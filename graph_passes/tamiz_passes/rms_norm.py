@@ -13,7 +13,7 @@ from onnxscript.rewriter.pattern import MatchResult, OrValue
 from tamiz.api import DOMAIN, GraphPass, Phase
 from tamiz_passes.rules import Rule, apply
 from tamiz_passes.skip_norm import take_apart
-from tamiz_passes.values import constant, last_dim, scalar_for
+from tamiz_passes.values import constant, last_dim, producer, scalar_for
 
 
 class RecogniseRMSNorm(GraphPass):
@@ -21,18 +21,44 @@ class RecogniseRMSNorm(GraphPass):
 
     name = "rms-norm"
     phase = Phase.RECOGNISE
-    needs = frozenset({"clean"})
+    needs = frozenset({"linears"})
     provides = frozenset({"rms-norm"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
         modified = apply(self, model, _Primitive, _Operator, _SimplifiedOperator)
         modified |= take_apart(self, model)
+        modified |= _before_transposes(model)
         noted = {note.node for note in self.notes}
         for node in model.graph:
             if node.op_type == "ReduceMean" and node.name not in noted:
                 self.note(node, "This mean is not part of w·x / sqrt(mean(x²) + ε).")
         return ir.passes.PassResult(model, modified=modified)
+
+
+def _before_transposes(model: ir.Model) -> bool:
+    """Norms heads before they are turned, as most exporters write it: the last dimension stays."""
+    modified = False
+    for norm in list(model.graph):
+        if (norm.domain, norm.op_type) != (DOMAIN, "RMSNorm") or len(norm.inputs) != 2:
+            continue
+        turn = producer(norm.inputs[0], "Transpose")
+        perm = turn.attributes.get("perm") if turn is not None else None
+        before = turn.inputs[0] if turn is not None else None
+        if turn is None or perm is None or before is None or before.shape is None:
+            continue
+        stays = perm.as_ints()[-1] == len(before.shape) - 1
+        if not stays or len(turn.outputs[0].uses()) != 1 or norm.outputs[0].is_graph_output():
+            continue
+        turned, normed = turn.outputs[0], norm.outputs[0]
+        normed.replace_all_uses_with(turned)
+        norm.replace_input_with(0, before)
+        turn.replace_input_with(0, normed)
+        normed.shape, turned.shape = before.shape, normed.shape
+        modified = True
+    if modified:
+        model.graph.sort()
+    return modified
 
 
 class _Norm(Rule):

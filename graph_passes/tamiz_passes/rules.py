@@ -31,7 +31,8 @@ class Rule(RewriteRuleClassBase):
     def refuse(self, value: ir.Value, reason: str) -> MatchResult:
         """Notes that the node of `value` stays, and fails the match."""
         node = value.producer()
-        if node is not None:
+        noted = {(note.node, note.reason) for note in self.owner.notes}
+        if node is not None and (node.name, reason) not in noted:  # commuted, it matches again
             self.owner.note(node, reason)
         return MatchResult().fail(reason, value)
 

@@ -26,9 +26,10 @@ _MICROSOFT = "com.microsoft"
 #: Ops whose first output is like their first input.
 _LIKE_FIRST = (
     *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding", "GatedRelativePositionBias"),
-    *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
     *("MultiHeadAttention", "GemmaRotaryEmbedding", "BiasAdd", "NhwcMaxPool"),
 )
+#: Norms that give their input's sum with a residual as fourth output.
+_SKIP_NORMS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 #: Ops of the standard domain that only ONNX Runtime knows.
 _STANDARD = ("SimplifiedLayerNormalization",)
 
@@ -118,7 +119,10 @@ def _schemas() -> Sequence[OpSchema]:
     like += [_schema(name, "", _like_first) for name in _STANDARD]
     return (
         *like,
+        *(_schema(name, _MICROSOFT, _skip_norm) for name in _SKIP_NORMS),
         _schema("FusedMatMul", _MICROSOFT, _fused_matmul),
+        _schema("Attention", _MICROSOFT, _packed_attention),
+        _schema("EmbedLayerNormalization", _MICROSOFT, _embed),
         _schema("GroupQueryAttention", _MICROSOFT, _grouped_query_attention),
         _schema("MatMulNBits", _MICROSOFT, _matmul_nbits),
         _schema("GatherBlockQuantized", _MICROSOFT, _gather_block_quantized),
@@ -158,6 +162,12 @@ def _like_first(context: Any) -> None:
     first = context.get_input_type(0)
     if first is not None:
         context.set_output_type(0, first)
+
+
+def _skip_norm(context: Any) -> None:
+    _like_first(context)
+    if context.get_num_outputs() > 3 and (first := context.get_input_type(0)) is not None:
+        context.set_output_type(3, first)
 
 
 def _tensors(context: Any, *indices: int) -> list[Any] | None:
@@ -246,6 +256,27 @@ def _attention(context: Any) -> None:
     size = past_key and past_key[0].shape.dim[-1].dim_value
     if size and heads:
         _rows(context, size * heads)
+
+
+def _packed_attention(context: Any) -> None:
+    """``[B, S, H·D]``: a third of what the weight of query, key and value gives."""
+    found = _tensors(context, 0, 1)
+    if found and len(found[1].shape.dim) == 2 and not context.get_attribute("qkv_hidden_sizes"):
+        _rows(context, found[1].shape.dim[1].dim_value // 3)
+
+
+def _embed(context: Any) -> None:
+    found = _tensors(context, 0, 2)
+    if not found or len(found[1].shape.dim) != 2:
+        return
+    _give(context, found[1].elem_type, *found[0].shape.dim, found[1].shape.dim[1])
+    if context.get_num_outputs() > 1:
+        import onnx
+
+        kind = onnx.TypeProto()
+        kind.tensor_type.elem_type = onnx.TensorProto.INT32
+        kind.tensor_type.shape.dim.add().CopyFrom(found[0].shape.dim[0])
+        context.set_output_type(1, kind)
 
 
 def _grouped_query_attention(context: Any) -> None:

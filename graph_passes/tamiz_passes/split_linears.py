@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import DOMAIN, GraphEditor, GraphPass, Phase, linear_at, remove_unused, stored_format
+from tamiz_passes.fused_region import unpack
 from tamiz_passes.linears import no_linear
 from tamiz_passes.values import constant, last_dim, rank
 
@@ -34,12 +35,14 @@ class SplitLinears(GraphPass):
 
     name = "split-linears"
     phase = Phase.RECOGNISE
-    needs = frozenset({"attention", "swiglu"})
+    needs = frozenset({"flat"})
     provides = frozenset({"linears"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
         modified = False
+        for node in list(model.graph):
+            unpack(GraphEditor(model), node)
         for node in list(model.graph):
             if not _is_linear(node):
                 continue

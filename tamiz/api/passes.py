@@ -44,9 +44,11 @@ class GraphPass(ir.passes.InPlacePass):
     Attributes:
         needs: States of the graph, by name. The pass runs after all passes that provide one.
         provides: States of the graph that hold once all passes that provide them have run. Those of
-            tamiz' own passes: ``clean``, ``rms-norm``, ``swiglu``, ``attention``, ``residual``,
-            ``logits-to-keep`` (what the pass of this name recognises is recognised) and
-            ``ops-final`` (nodes of the domain stay as they are and can be fused).
+            tamiz' own passes: ``clean``, ``plain`` (fused ops of ONNX Runtime are standard ops),
+            ``flat`` and ``linears`` (linears work on rank 3, and packed ones are taken apart),
+            ``rms-norm``, ``swiglu``, ``attention``, ``residual``, ``logits-to-keep`` (what the
+            pass of this name recognises is recognised) and ``ops-final`` (nodes of the domain
+            stay as they are and can be fused).
     """
 
     name: ClassVar[str]

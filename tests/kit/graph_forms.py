@@ -160,7 +160,87 @@ def head_norms() -> ir.Model:
     return decoder(body, more | tables())
 
 
-_ROTARY = ", , cos, sin"
+_BLOCK = """
+g (float[batch, sequence, 64] x) => (float[batch, sequence, {width}] y) {{
+    {body}
+}}
+"""
+
+
+def block(body: str, width: int = 64, opset: int = 22, **constants: np.ndarray) -> Any:
+    """A maker of a graph that computes y from x."""
+    return lambda: _parsed(_BLOCK.format(body=body, width=width), constants, opset)
+
+
+_W, _UP = _numbers(64, 96, scale=0.2), _numbers(64, 97, scale=0.2)[:, 1:].copy()
+_DOWN = _numbers(96, 64, scale=0.2)
+_SCALE, _SHIFT = 1 + _numbers(64, scale=0.1), _numbers(65, scale=0.1)[1:].copy()
+_LINEARS = {"w_gate": _W, "w_up": _UP, "w_down": _DOWN}
+
+
+def feed_forward(activation: str, gated: bool = True, opset: int = 22, **constants: Any) -> Any:
+    """A maker of a feed-forward block; `activation` computes a from g."""
+    up = "u = MatMul(x, w_up) h = Mul(a, u)" if gated else "h = Identity(a)"
+    body = f"g = MatMul(x, w_gate) {activation} {up} y = MatMul(h, w_down)"
+    return block(body, opset=opset, **(_LINEARS | constants))
+
+
+def multi_head(rotary: str, mask: str = "", opset: int = 22, domain: str = "com.microsoft") -> Any:
+    """A maker of attention whose keys are appended before the op."""
+
+    def make() -> ir.Model:
+        heads = "{0}_split = Reshape({1}, to_heads) {0}_new = Transpose<perm=[0,2,1,3]>({0}_split)"
+        joined = "{0}_turned = Transpose<perm=[0,2,1,3]>({1}) {0}_all = Reshape({0}_turned, width)"
+        body = f"""{_SEPARATE} {rotary} {heads.format("k", "k_rotated")} {heads.format("v", "v")}
+            present__0__key = Concat <axis = 2> (past_key_values__0__key, k_new)
+            present__0__value = Concat <axis = 2> (past_key_values__0__value, v_new)
+            {joined.format("k", "present__0__key")} {joined.format("v", "present__0__value")}
+            {mask}"""
+        if domain:
+            body += f"""
+                y = com.microsoft.MultiHeadAttention <num_heads = {HEADS}>
+                    (q_rotated, k_all, v_all, , , bias)"""
+        else:
+            body += f"""
+                y = Attention <q_num_heads = {HEADS}, kv_num_heads = {HEADS}>
+                    (q_rotated, k_all, v_all, bias)"""
+        more = {
+            "to_heads": np.array([0, 0, HEADS, SIZE]),
+            "width": np.array([0, 0, _QUERY]),
+            "far": np.array(-1e9, np.float32),
+            "nothing": np.array(0, np.float32),
+            "w_k": _numbers(HIDDEN, _QUERY, scale=0.2)[::-1].copy(),
+            "w_v": _numbers(HIDDEN, _QUERY, scale=0.2)[:, ::-1].copy(),
+            "second": np.array([1]),
+            "third": np.array([1, 2]),
+            "front": np.array([0, 1]),
+            "zero": np.array(0),
+        }
+        return decoder(body, more | tables(), opset=opset, positions=True, kv_heads=HEADS)
+
+    return make
+
+
+#: The causal mask of attention_mask, as a bias on the scores.
+_BIAS = """
+    mask_shape = Shape(attention_mask) ids_shape = Shape(input_ids)
+    key_count = Gather(mask_shape, one) query_count = Gather(ids_shape, one)
+    start = Sub(key_count, query_count)
+    key_places = Range(zero, key_count, one) query_places = Range(start, key_count, one)
+    query_column = Unsqueeze(query_places, second)
+    causal = LessOrEqual(key_places, query_column)
+    shown = Cast <to = 9> (attention_mask) shown_keys = Unsqueeze(shown, third)
+    visible = And(causal, shown_keys)
+    bias = Where(visible, nothing, far)
+"""
+_ROTATED = """
+    q_rotated = com.microsoft.RotaryEmbedding (q, position_ids, cos, sin)
+    k_rotated = com.microsoft.RotaryEmbedding (k, position_ids, cos, sin)
+"""
+_ROTATED_23 = f"""
+    q_rotated = RotaryEmbedding <num_heads = {HEADS}> (q, cos, sin, position_ids)
+    k_rotated = RotaryEmbedding <num_heads = {HEADS}> (k, cos, sin, position_ids)
+"""
 _ATTENTION = {"tamiz.Attention": 1, "com.microsoft.GroupQueryAttention": 0, "MatMul": 5}
 
 FORMS: tuple[Form, ...] = (
@@ -252,5 +332,159 @@ FORMS: tuple[Form, ...] = (
         grouped(", do_rotary = 1", ", cos, sin", cos=tables()["cos"] ** 3),
         refused="The rotary tables are not cos and sin of positions × constant frequencies.",
         padded=False,
+    ),
+    Form(
+        "attention",
+        "`MultiHeadAttention` and `RotaryEmbedding` of `com.microsoft`",
+        "onnxruntime.transformers, onnxruntime-genai",
+        multi_head(_ROTATED, _BIAS),
+        {"tamiz.Attention": 1, "com.microsoft.RotaryEmbedding": 0},
+        shown="`Attention`",
+    ),
+    Form(
+        "attention",
+        "`Attention` and `RotaryEmbedding` of ONNX, opset 23",
+        "torch with `dynamo=True`, onnxscript",
+        multi_head(_ROTATED_23, _BIAS, opset=23, domain=""),
+        {"tamiz.Attention": 1, "RotaryEmbedding": 0},
+        shown="`Attention`",
+    ),
+    Form(
+        "norm",
+        "`SimplifiedLayerNormalization`",
+        "ONNX Runtime, onnxruntime-genai",
+        block("y = SimplifiedLayerNormalization <axis = -1> (x, w)", w=_SCALE),
+        {"tamiz.RMSNorm": 1},
+    ),
+    Form(
+        "norm",
+        "`RMSNormalization`, opset 23",
+        "torch with `dynamo=True`",
+        block("y = RMSNormalization <axis = -1> (x, w)", opset=23, w=_SCALE),
+        {"tamiz.RMSNorm": 1},
+    ),
+    Form(
+        "norm",
+        "`SkipSimplifiedLayerNormalization`, with a bias or without",
+        "onnxruntime-genai, onnxruntime.transformers",
+        block(
+            """h = Neg(x)
+            n, , , s = com.microsoft.SkipSimplifiedLayerNormalization (x, h, w, b)
+            m = com.microsoft.SkipSimplifiedLayerNormalization (n, x, w) y = Add(m, s)""",
+            w=_SCALE,
+            b=_SHIFT,
+        ),
+        {"tamiz.RMSNorm": 2, "com.microsoft.SkipSimplifiedLayerNormalization": 0},
+        shown="`RMSNorm` with a residual",
+    ),
+    Form(
+        "norm",
+        "`SkipLayerNormalization`",
+        "ONNX Runtime, onnxruntime.transformers",
+        block(
+            """h = Neg(x) n, , , s = com.microsoft.SkipLayerNormalization (x, h, w, b, b)
+            y = Add(n, s)""",
+            w=_SCALE,
+            b=_SHIFT,
+        ),
+        {"LayerNormalization": 1, "com.microsoft.SkipLayerNormalization": 0},
+        shown="`Add`, `LayerNormalization`",
+    ),
+    *(
+        Form(
+            "feed forward", title, tools, feed_forward(text), {"tamiz.SwiGLU": 1}, shown="`SwiGLU`"
+        )
+        for title, tools, text in (
+            ("`Sigmoid`, `Mul`", "all", "s = Sigmoid(g) a = Mul(g, s)"),
+            (
+                "`QuickGelu` with α = 1",
+                "ONNX Runtime",
+                "a = com.microsoft.QuickGelu <alpha = 1.0> (g)",
+            ),
+            (
+                "`FastGelu` in a gate",
+                "onnxruntime-genai, ONNX Runtime",
+                "a = com.microsoft.FastGelu (g)",
+            ),
+            ("`Gelu` with `approximate=tanh`", "torch", 'a = Gelu <approximate = "tanh"> (g)'),
+        )
+    ),
+    *(
+        Form(
+            "feed forward",
+            title,
+            "ONNX Runtime, onnxruntime.transformers",
+            feed_forward(text, gated=False, b=_numbers(96)),
+            {op: 0, "MatMul": 2},
+            shown="standard ops",
+        )
+        for title, op, text in (
+            ("`BiasGelu`", "com.microsoft.BiasGelu", "a = com.microsoft.BiasGelu (g, b)"),
+            (
+                "`FastGelu` with a bias",
+                "com.microsoft.FastGelu",
+                "a = com.microsoft.FastGelu (g, b)",
+            ),
+            ("`Gelu` of `com.microsoft`", "com.microsoft.Gelu", "a = com.microsoft.Gelu (g)"),
+            ("`QuickGelu`", "com.microsoft.QuickGelu", "a = com.microsoft.QuickGelu (g)"),
+        )
+    ),
+    Form(
+        "linear",
+        "one `MatMul` whose output is split: `Split`, with a bias",
+        "onnxruntime-genai, optimum (Phi 3)",
+        block(
+            """p = MatMul(x, w) q = Add(p, b) g, u = Split <axis = -1, num_outputs = 2> (q)
+            y = Sub(g, u)""",
+            w=_numbers(64, 128, scale=0.2),
+            b=_numbers(128),
+        ),
+        {"MatMul": 2, "Split": 0},
+        shown="a linear each",
+    ),
+    Form(
+        "linear",
+        "… `Slice` with bounds from shapes",
+        "optimum (Phi 3)",
+        block(
+            """p = MatMul(x, w) s = Shape(p) n = Gather(s, last) m = Div(n, two)
+            g = Slice(p, zero, m, last) u = Slice(p, m, n, last) y = Sub(g, u)""",
+            w=_numbers(64, 128, scale=0.2),
+            last=np.array([-1]),
+            two=np.array([2]),
+            zero=np.array([0]),
+        ),
+        {"MatMul": 2, "Slice": 0},
+        shown="a linear each",
+    ),
+    Form(
+        "linear",
+        "`Gemm` between two `Reshape`s",
+        "optimum (GPT-2)",
+        block(
+            """s = Shape(x) b = Gather(s, zero) t = Gather(s, one) f = Reshape(x, rows)
+            p = Gemm(f, w, c) o = Concat <axis = 0> (b, t, n) y = Reshape(p, o)""",
+            width=96,
+            w=_W,
+            c=_numbers(96),
+            rows=np.array([-1, 64]),
+            zero=np.array([0]),
+            one=np.array([1]),
+            n=np.array([96]),
+        ),
+        {"MatMul": 1, "Add": 1, "Gemm": 0},
+        shown="`MatMul`, `Add`",
+    ),
+    Form(
+        "linear",
+        "`FusedMatMul`",
+        "ONNX Runtime",
+        block(
+            "y = com.microsoft.FusedMatMul <transB = 1, alpha = 0.5> (x, w)",
+            width=96,
+            w=_numbers(96, 64, scale=0.2),
+        ),
+        {"MatMul": 1, "com.microsoft.FusedMatMul": 0},
+        shown="`MatMul`, `Mul`",
     ),
 )

@@ -9,14 +9,17 @@ import onnx_ir as ir
 import pytest
 
 from kit.decoders import (
+    CASES,
     HEAD_DIM,
     attentions,
     constant,
     decoder,
     insert_before,
+    largest_error,
     node_named,
     ops,
     run_passes,
+    session,
 )
 
 
@@ -243,7 +246,6 @@ REFUSALS: dict[Callable[[ir.Model], None], str] = {
     no_cache: "The key is not a past with new tokens appended: there is no KV cache.",
     past_in_front_of_nothing: "The key's past and present are not an input and an output of the "
     "graph.",
-    norm_of_transposed_heads: "Expected the norm of the heads right after the Reshape to heads.",
     frequencies_by_length: "It depends on longrope (If), a branch or a loop.",
     half_precision_cache: "The key's past is FLOAT16, expected FLOAT.",
     returned_probabilities: "The probabilities are an output of the graph.",
@@ -261,6 +263,15 @@ def test_what_is_refused_stays_and_says_why(change: Callable[[ir.Model], None]) 
     ]
     assert attentions(model) == []
     assert "Softmax" in ops(model)
+
+
+def test_norms_of_transposed_heads_are_recognised() -> None:
+    model = decoder(layers=1)
+    norm_of_transposed_heads(model)
+    before = session(model.clone())
+    assert [n.reason for n in run_passes(model) if n.pass_name == "attention"] == []
+    assert len(attentions(model)) == 1
+    assert all(largest_error(before, session(model), case) < 1e-5 for case in CASES)
 
 
 def test_a_rotation_of_the_other_half_is_refused_by_its_results() -> None:
