@@ -32,6 +32,7 @@ from tamiz.files.errors import (
 COMMANDS = (
     "export",
     "inspect",
+    "pass",
     "calibrate",
     "plan",
     "build",

@@ -3,9 +3,10 @@
 docs/reference/ops.md from the native op table, techniques.md from the techniques' declarations,
 interactions.md from what the resolver says of them, metrics.md from what both count, hooks.md from
 the hook specifications, cli.md from the commands, policy.md from the JSON Schema, sources.md from
-the tables of the exporters, plugins/ from the READMEs of the techniques, whose tables of flags it
-fills in, and docs/background/requirements.md from docs/requirements.json. Nothing in them is
-written by hand, and nothing may lack its description.
+the tables of the exporters, graphs.md from the forms of graphs that tests declare, plugins/ from
+the READMEs of the techniques, whose tables of flags it fills in, and
+docs/background/requirements.md from docs/requirements.json. Nothing in them is written by hand, and
+nothing may lack its description.
 """
 
 import inspect
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import graphs_page
 import interactions
 import requirements
 import schema_page
@@ -240,6 +242,7 @@ def main() -> None:
         "cli.md": commands(),
         "metrics.md": metrics(),
         "sources.md": sources_page.page(table),
+        "graphs.md": graphs_page.page(table),
         "policy.md": schema_page.page(policy_model(load().techniques()).model_json_schema(), table),
         **plugin_pages(),
         **{
