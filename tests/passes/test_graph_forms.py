@@ -12,7 +12,8 @@ import pytest
 
 from kit.decoders import session
 from kit.equal_passes import assert_close
-from kit.graph_forms import FORMS, SIZE, Form, tables
+from kit.graph_forms import FORMS, Form
+from kit.graph_parts import SIZE, tables
 from tamiz.api.passes import Phase
 from tamiz.plugins import load
 from tamiz_passes.frequencies import frequencies_of
