@@ -24,7 +24,6 @@ from rich.console import Console
 from benchmarks.common import record
 from benchmarks.engines.peers import fold_transposed_weights
 from tamiz.building.build import Options, build
-from tamiz.cli.bench import Lengths
 from tamiz.evaluation import bench
 from tamiz.files.bundle import Bundle, Source, write_manifest
 from tamiz.planning.plan import choose
@@ -40,7 +39,7 @@ _PROMPT = 64
 @click.command()
 @click.argument("source", default="smollm2")
 @click.option("--form", "forms", multiple=True, type=click.Choice(FORMS), default=FORMS)
-@click.option("--context", "contexts", type=Lengths(), default="128", show_default=True)
+@click.option("--context", "contexts", type=int, multiple=True, default=(128,), help="Tokens.")
 @click.option("--threads", default=2, show_default=True)
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
 def main(
