@@ -96,9 +96,9 @@ def command(
     DIR is the bundle. With --against the perplexity of --text comes with its relative increase
     (dppl), the KL divergence (kl_mean, in nats per token) and how often the likeliest token agrees.
 
-    With --domains the loss comes for each domain of the text that ships with tamiz, with the mean
-    over domains (domains_dppl, domains_kl) and what a domain that is not among them is going to
-    lose, with nine chances in ten (new_domain_kl).
+    With --domains the result has the loss on each domain of the text that ships with tamiz, and
+    the mean over domains (domains_dppl, domains_kl). new_domain_kl is the predicted limit for
+    another domain, which is exceeded in one case of ten.
 
     With --prompts the other bundle answers each prompt with its likeliest tokens. The result says
     how many tokens DIR prefers as well, and by which margin it then prefers another one: the logit

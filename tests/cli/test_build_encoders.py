@@ -75,7 +75,7 @@ def test_without_a_calibration_the_summary_shows_the_shipped_domains(
     given = ["build", encoder / "dense", "--block-quant-format=q8_0"]
     lines = ok(*given, "-o", tmp_path / "out").splitlines()
     assert any(" domains: mean cosine of embeddings " in line for line in lines)
-    assert any(line.startswith("queries ") for line in lines)
+    assert any("queries" in line for line in lines)
     assert "not measured" not in ok(*given, "-o", tmp_path / "off", "--min-cosine=off")
 
 
