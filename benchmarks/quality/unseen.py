@@ -78,7 +78,7 @@ def readmes() -> list[str]:
     """Descriptions of the installed distributions, by name."""
     bodies = {}
     for distribution in distributions():
-        text = distribution.metadata.get_payload()
+        text = distribution.metadata.json.get("description")
         if isinstance(text, str) and len(text) > 500:
             bodies[distribution.metadata["Name"].lower()] = text[:FILE]
     return [bodies[name] for name in sorted(bodies)]

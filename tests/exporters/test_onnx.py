@@ -345,8 +345,8 @@ def test_a_place_of_external_data_that_is_no_number_is_named(
     product = helper.make_node("MatMul", ["x", "w"], ["y"])
     graph = helper.make_graph([product], "g", [x], [y], [weight])
     path = tmp_path / "model.onnx"
-    how = {"save_as_external_data": True, "location": "w.data", "size_threshold": 0}
-    onnx.save(helper.make_model(graph), path, **how)
+    written = helper.make_model(graph)
+    onnx.save(written, path, save_as_external_data=True, location="w.data", size_threshold=0)
     model = onnx.load(path, load_external_data=False)
     for entry in model.graph.initializer[0].external_data:
         entry.value = value if entry.key == key else entry.value
@@ -354,4 +354,4 @@ def test_a_place_of_external_data_that_is_no_number_is_named(
     (tmp_path / "bundle").mkdir()
     said = rf"model\.onnx: external data of w: {key}: found '{value}', expected a number of bytes"
     with pytest.raises(TamizError, match=said):
-        export(str(path), tmp_path / "bundle")
+        export(path, tmp_path / "bundle")

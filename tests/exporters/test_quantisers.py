@@ -42,7 +42,7 @@ def feeds(cache: type = np.float32) -> dict[str, Any]:
     }
     for layer in range(2):
         for part in ("key", "value"):
-            past = rng.standard_normal((2, 2, 3, HEAD_DIM)).astype(cache)
+            past: np.ndarray = np.asarray(rng.standard_normal((2, 2, 3, HEAD_DIM)), cache)
             found[f"past_key_values.{layer}.{part}"] = past
     return found
 

@@ -144,7 +144,7 @@ def test_inputs_in_another_order_stay_with_the_reason(tmp_path: Path) -> None:
     assert "g_idx" in node.metadata_props[STAYS]
 
 
-KINDS = {
+KINDS: dict[int, tuple[int, int]] = {
     TensorProto.INT4: (-8, 8),
     TensorProto.UINT4: (0, 16),
     TensorProto.INT8: (-128, 128),

@@ -119,7 +119,7 @@ def wrong_orientation(patch: Patch) -> None:
 
 
 #: Where the search begins, for a fault that few graphs meet.
-BEGIN = {norms_of_unknown_width: 140}
+BEGIN: dict[Callable[[Patch], None], int] = {norms_of_unknown_width: 140}
 FAULTS = (
     *(named_by_label, one_byte_off, lost_output, lost_output_unseen, norms_of_unknown_width),
     *(gates_of_any_shape, any_bias, draws_merged, draws_merged_unseen, wrong_orientation),

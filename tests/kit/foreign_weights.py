@@ -83,7 +83,7 @@ def dequantised_model(
     op_type: str = "MatMul",
     opset: int = 21,
     bias: Array | None = None,
-    **attributes: int,
+    **attributes: Any,
 ) -> onnx.ModelProto:
     """y = x DequantizeLinear(W) [+ bias], W ``[K, N]`` or of a Gemm ``[N, K]``.
 

@@ -103,7 +103,7 @@ FORMS: tuple[Form, ...] = (
         "attention",
         "… where a part of each head rotates",
         "onnxruntime-genai",
-        grouped(", do_rotary = 1", ", cos, sin", size=32, **tables(rotated=16)),
+        grouped(", do_rotary = 1", ", cos, sin", False, 32, **tables(rotated=16)),
         _ATTENTION,
         padded=False,
     ),

@@ -79,7 +79,7 @@ def decoder(
     """A decoder of one attention, of which `body` computes y and the presents from x."""
     given = ", int64[batch, sequence] position_ids" if positions else ""
     text = _DECODER.format(body=body, positions=given, kv=kv_heads, size=size)
-    return _parsed(text, _COMMON | _weights(kv_heads, size) | (more or {}), opset)
+    return _parsed(text, _COMMON | _weights(kv_heads, size) | dict(more or {}), opset)
 
 
 def _weights(kv_heads: int, size: int) -> dict[str, np.ndarray]:

@@ -47,7 +47,7 @@ def recorder(folder: Path) -> Path:
         pytest.skip("needs a C compiler")
     (folder / "notes.c").write_text(NOTES, "utf-8")
     library = folder / "notes.so"
-    line = [compiler, "-shared", "-fPIC", "-o", library, folder / "notes.c", "-ldl"]
+    line = [compiler, "-shared", "-fPIC", "-o", str(library), str(folder / "notes.c"), "-ldl"]
     subprocess.run(line, check=True)
     return library
 

@@ -84,7 +84,7 @@ def test_products_have_the_bits_of_the_equation_on_every_instruction_set(
     mask = None
     if block is not None:
         mask = np.random.default_rng(2).integers(0, 2, (rows, -(-k // block)), np.uint8)
-    inputs = [x, packed, mask, bias]
+    inputs: list[np.ndarray | None] = [x, packed, mask, bias]
     attributes: dict[str, Any] = {"format": name, "n": n, "k": k, "block": block or 32}
     attributes["activation_bits"] = activation_bits
     (expected,) = tamiz_ops.run("BlockMatMul", inputs, isa="scalar", **attributes)

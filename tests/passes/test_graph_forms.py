@@ -38,7 +38,10 @@ def feeds(model: ir.Model, rows: list[list[int]], length: int) -> dict[str, Any]
         name = value.name or ""
         if name.startswith("past"):
             assert value.shape is not None
-            shape = (len(mask), value.shape[1], past, value.shape[3])
+            _, heads, _, size = value.shape
+            assert isinstance(heads, int)
+            assert isinstance(size, int)
+            shape = (len(mask), heads, past, size)
             found[name] = random.standard_normal(shape, np.float32)
         elif name in every:
             found[name] = every[name]

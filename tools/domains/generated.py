@@ -114,7 +114,7 @@ def order(draw: Draw) -> str:
         | {"quantity": 1 + draw.below(4), "price": draw.price()}
         for _ in range(1 + draw.below(3))
     ]
-    total = round(sum(item["quantity"] * item["price"] for item in items), 2)
+    total = round(sum(float(item["quantity"]) * float(item["price"]) for item in items), 2)
     record = {
         "id": 40000 + draw.below(60000),
         "customer": {

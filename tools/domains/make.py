@@ -162,7 +162,8 @@ def declaration(package: Path) -> list[str]:
                 for p in re.findall(r"(?s)<p>(.*?)</p>", body)
             )
             articles.append([passage(" ".join(text.split())) for text in found if len(text) > 60])
-    number, mixed = 0, []
+    mixed: list[str] = []
+    number = 0
     while len(mixed) < 8 * len(articles):
         of_language = articles[number % len(articles)]
         # Coprime steps: no article comes twice in a row, nor in a fixed order of languages.
