@@ -45,6 +45,10 @@ NOT_RUN = {
     ("embed-in-python.md", "needs an encoder; tests/examples/test_bare_embed.py has one"),
     ("embed-in-python.md", "needs an encoder; tests/inference/test_embedding_model.py has one"),
     ("embed-in-python.md", "needs a reranker; tests/inference/test_cross_encoder.py has one"),
+    (
+        "embed-in-python.md",
+        "needs sentence-transformers; tests/examples/test_other_doors.py has it",
+    ),
     ("from-hugging-face.md", "downloads a model"),
     ("from-hugging-face.md", "installs torch, 1 GB and more"),
     ("from-onnx.md", "needs a model"),
