@@ -12,6 +12,7 @@ from typing import Any
 from tamiz.api import TamizError, read_json, read_text, write_json
 from tamiz_exporters.checked_file import reading
 from tamiz_exporters.ends import complete_ends, token_text
+from tamiz_exporters.genai import GENAI_CONFIG, describe
 from tamiz_exporters.tokenizer import TOKENIZER_DEFAULTS, malformed, write_tokenizer
 from tamiz_exporters.tokenizer_sources import made_tokenizer, settings_of_tokenizer
 
@@ -50,7 +51,9 @@ _MODULE_FILES = (CONFIG, "model.safetensors")
 def copy_companions(source: Path, directory: Path) -> None:
     """Copies what a bundle holds beside the model and completes it.
 
-    ``generation_config.json`` gets the ends that any file says; ``chat_template.jinja`` moves into
+    ``genai_config.json`` of onnxruntime-genai says what ``config.json`` and
+    ``generation_config.json`` would. ``generation_config.json`` gets the ends that any file says;
+    ``chat_template.jinja`` moves into
     ``tokenizer_config.json``, as does whether texts begin with BOS; a tokenizer of transformers'
     general class gives no token types; ``tokenizer.json`` and ``tokenizer_config.json`` are made
     where other files say what they hold; ``tokenizer.onnx`` is written where the tokenizer allows
@@ -66,6 +69,8 @@ def copy_companions(source: Path, directory: Path) -> None:
     folders = [source, source.parent] if source.name == ONNX_FOLDER else [source]
     for name in _COPIED:
         _copy(_holder(folders, name), directory, [name])
+    if (holder := _holder(folders, GENAI_CONFIG) / GENAI_CONFIG).is_file():
+        describe(holder.parent, directory)
     copy_sentence_modules(_holder(folders, SENTENCE_MODULES), directory)
     _complete_tokenizer(folders, directory)
     names = (GENERATION_CONFIG, CONFIG, TOKENIZER_CONFIG, TOKENIZER)

@@ -11,42 +11,56 @@ import onnx_ir as ir
 from tamiz.api import KEY_VALUES, MODEL, TamizError, read_json
 from tamiz_exporters.companions import CONFIG, ONNX_FOLDER, copy_companions
 from tamiz_exporters.external_data import load_model, save_model
+from tamiz_exporters.genai import GENAI_CONFIG, model_file
 from tamiz_exporters.half_graph import computes_in_halves, widen
+from tamiz_exporters.merged_decoder import take_apart
 from tamiz_exporters.stored_weights import store_weights
 
 #: What a run of a decoder can give, besides the caches.
 _DECODER_INPUTS = ("input_ids", "attention_mask", "position_ids")
+#: Files of weights that another exporter reads.
+_OTHER_WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 #: From this version of the format on, an initializer need not be an input, and a run may set one
 #: that is.
 _FREE_INITIALIZERS = 4
 
 
 def accepts(source: str) -> bool:
-    """Whether `source` is an .onnx path or a folder that holds ``model.onnx``, perhaps in onnx/."""
-    return source.lower().endswith(".onnx") or _model_of(Path(source)).is_file()
+    """Whether `source` is an .onnx path, or a folder that holds a model, perhaps in ``onnx/``.
+
+    Of a folder with weights of another kind, too, only ``model.onnx`` counts.
+    """
+    folder = Path(source)
+    if source.lower().endswith(".onnx"):
+        return True
+    found = _graphs(folder)
+    named = any(path.name == MODEL for path in found) or (folder / GENAI_CONFIG).is_file()
+    others = (path for kind in _OTHER_WEIGHTS for path in folder.glob(kind))
+    return named or bool(found and not any(others))
 
 
-def export(source: str, directory: Path, dtype: str = "stored") -> str:
+def export(source: str, directory: Path, dtype: str = "stored", file: str | None = None) -> str:
     """Writes the dense bundle's files, weights rewritten into one aligned data file.
 
     Args:
-        source: An .onnx path or a folder that holds ``model.onnx`` or ``onnx/model.onnx``.
+        source: An .onnx path or a folder that holds graphs, perhaps in ``onnx/``.
         directory: An existing, empty directory.
         dtype: ``stored`` keeps weights of 16 bits and fewer as they are, where a format holds
             them; ``float32`` makes floats of them.
+        file: Which graph of a folder; None for the one that ``genai_config.json`` names, for
+            ``model.onnx``, or for the only one.
 
     Returns:
         The path of the .onnx file.
 
     Raises:
         TamizError: If onnxruntime does not load the model, its external data is not where it should
-            be, or it is a decoder that needs an input which a run cannot give.
+            be, it is a decoder that needs an input which a run cannot give, or the folder does not
+            say which of its graphs is meant.
     """
-    path = Path(source)
-    path = _model_of(path) if path.is_dir() else path
-    if not path.is_file():
-        raise TamizError(f"{path}: no such file, expected an ONNX model")
+    path = _chosen(Path(source), file)
     model = load_model(path)
+    take_apart(path, model)
     if not model.graph.outputs:
         raise TamizError(f"{path}: found no outputs, expected at least one")
     _free_initializers(model)
@@ -79,10 +93,40 @@ def _free_initializers(model: ir.Model) -> None:
         model.graph.inputs.remove(value)
 
 
-def _model_of(folder: Path) -> Path:
-    """The model of a folder, where sentence-transformers and transformers.js keep it, too."""
-    inner = folder / ONNX_FOLDER / MODEL
-    return inner if inner.is_file() and not (folder / MODEL).is_file() else folder / MODEL
+def _chosen(source: Path, file: str | None) -> Path:
+    """The graph that is meant.
+
+    Raises:
+        TamizError: There is none, or several.
+    """
+    if not source.is_dir():
+        if file is not None:
+            raise TamizError(f"{source}: found --file {file}, expected none for a file")
+        if not source.is_file():
+            raise TamizError(f"{source}: no such file, expected an ONNX model")
+        return source
+    found = _graphs(source)
+    shown = ", ".join(path.relative_to(source).as_posix() for path in found) or "none"
+    wanted = [file] if file is not None else [model_file(source), MODEL]
+    for name in filter(None, wanted):
+        for path in (source / name, source / ONNX_FOLDER / name):
+            if path in found:
+                return path
+        if name != MODEL or file is not None:
+            raise TamizError(f"{source}: holds no graph {name}, expected one of: {shown}")
+    if len(found) == 1:
+        return found[0]
+    raise TamizError(
+        f"{source}: found {len(found)} graphs ({shown}), expected one named {MODEL}; choose one "
+        "with --file"
+    )
+
+
+def _graphs(folder: Path) -> list[Path]:
+    """The ONNX files of a folder, and of the folder ``onnx`` in it."""
+    if not folder.is_dir():
+        return []
+    return sorted([*folder.glob("*.onnx"), *(folder / ONNX_FOLDER).glob("*.onnx")])
 
 
 def _complete_decoder(path: Path, model: ir.Model, directory: Path) -> None:

@@ -25,10 +25,12 @@ def tamiz_exporters() -> Sequence[Exporter]:
         ),
         Exporter(
             name="onnx",
-            summary="an .onnx file, or a folder with model.onnx as optimum-cli writes it",
+            summary="an .onnx file, or a folder with one as optimum, onnxruntime-genai,"
+            " transformers.js and sentence-transformers write it",
             accepts=onnx.accepts,
             export=onnx.export,
             dtypes=("stored", "float32"),
+            takes_file=True,
         ),
         Exporter(
             name="safetensors",

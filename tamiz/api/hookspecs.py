@@ -48,6 +48,7 @@ class Exporter:
             it has no such keyword and writes float32.
         takes_task: Whether `export` has the keyword ``task``, what the model is exported for, such
             as ``text-generation-with-past``.
+        takes_file: Whether `export` has the keyword ``file``, which model of a folder is meant.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Exporter:
     export: Callable[..., str]
     dtypes: tuple[str, ...] = ()
     takes_task: bool = False
+    takes_file: bool = False
 
 
 @hookspec

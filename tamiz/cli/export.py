@@ -28,6 +28,11 @@ from tamiz.cli._techniques import plugins
     " this option optimum also exports models that tamiz can export itself. Default: the task of"
     " the model's configuration.",
 )
+@click.option(
+    "--file",
+    help="Which ONNX file of a folder, such as `onnx/model_q4.onnx`. Default: the one that"
+    " `genai_config.json` names, `model.onnx`, or the only one.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
@@ -36,6 +41,7 @@ def command(
     output: Path,
     dtype: str | None,
     task: str | None,
+    file: str | None,
     as_json: bool,
 ) -> None:
     """Convert a model to a dense bundle.
@@ -47,7 +53,7 @@ def command(
     from tamiz.survey.export import export
 
     with status(f"export {source}"):
-        bundle = export(source, output, plugins(ctx), dtype, task)
+        bundle = export(source, output, plugins(ctx), dtype, task, file)
     origin = bundle.manifest.source
     if as_json:
         print_json(

@@ -20,6 +20,7 @@ def export(
     plugins: Plugins,
     dtype: str | None = None,
     task: str | None = None,
+    file: str | None = None,
 ) -> Bundle:
     """Exports a source into a new dense bundle.
 
@@ -31,15 +32,16 @@ def export(
             default.
         task: What to export the model for, in optimum's words; only an exporter that takes a task
             is tried then. None lets the exporter decide.
+        file: Which model of a folder; only an exporter that takes one is tried then. None lets
+            the exporter decide.
 
     Raises:
         TamizError: No exporter reads the source, the exporter refuses it, or `target` must not
             be written.
     """
-    exporter = _exporter(source, plugins, task)
+    exporter = _exporter(source, plugins, task=task, file=file)
     settings = {} if dtype is None or not exporter.dtypes else {"dtype": dtype}
-    if task is not None:
-        settings["task"] = task
+    settings |= {k: v for k, v in (("task", task), ("file", file)) if v is not None}
     offered = exporter.dtypes or ("float32",)
     if dtype is not None and dtype not in offered:
         raise TamizError(
@@ -55,17 +57,21 @@ def export(
     return Bundle.open(target)
 
 
-def _exporter(source: str, plugins: Plugins, task: str | None) -> Exporter:
-    """The first exporter that reads a source, and takes a task where one is given."""
+def _exporter(source: str, plugins: Plugins, **given: str | None) -> Exporter:
+    """The first exporter that reads a source, and takes the options that are given."""
     readers = [e for e in plugins.exporters() if e.accepts(source)]
     if not readers:
         offered = (
             "; ".join(f"{e.name}: {e.summary}" for e in plugins.exporters()) or "none installed"
         )
         raise TamizError(f"{source}: no exporter reads it ({offered})")
-    if task is None:
-        return readers[0]
-    taking = [e for e in readers if e.takes_task]
-    if not taking:
-        raise TamizError(f"{source}: found --task {task}, expected none for {readers[0].name}")
-    return taking[0]
+    for option, value in given.items():
+        if value is None:
+            continue
+        taking = [e for e in readers if getattr(e, f"takes_{option}")]
+        if not taking:
+            raise TamizError(
+                f"{source}: found --{option} {value}, expected none for {readers[0].name}"
+            )
+        readers = taking
+    return readers[0]

@@ -329,8 +329,14 @@ def test_sizes_of_caches_come_from_the_config(tmp_path) -> None:
 
 
 def test_an_input_that_no_run_can_give_is_refused(tmp_path) -> None:
+    more = helper.make_tensor_value_info("encoder_states", TensorProto.FLOAT, [1])
+    with pytest.raises(TamizError, match="found the required input encoder_states"):
+        export(write(tmp_path / "in", cached(more), None), tmp_path)
+
+
+def test_a_switch_that_chooses_nothing_is_refused(tmp_path) -> None:
     switch = helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])
-    with pytest.raises(TamizError, match="found the required input use_cache_branch"):
+    with pytest.raises(TamizError, match="use_cache_branch with 0 uses, expected one If"):
         export(write(tmp_path / "in", cached(switch), None), tmp_path)
 
 
