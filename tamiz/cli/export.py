@@ -29,6 +29,13 @@ from tamiz.cli._techniques import plugins
     " the model's configuration.",
 )
 @click.option(
+    "--to",
+    type=click.Choice(["bundle", "onnx"]),
+    default="bundle",
+    help="`onnx` writes a dense bundle SRC as a folder with a model of standard ONNX operators and"
+    " float32 weights, which plain ONNX Runtime runs. Default: bundle.",
+)
+@click.option(
     "--file",
     help="Which ONNX file of a folder, such as `onnx/model_q4.onnx`. Default: the one that"
     " `genai_config.json` names, `model.onnx`, or the only one.",
@@ -41,6 +48,7 @@ def command(
     output: Path,
     dtype: str | None,
     task: str | None,
+    to: str,
     file: str | None,
     as_json: bool,
 ) -> None:
@@ -52,6 +60,9 @@ def command(
     """
     from tamiz.survey.export import export
 
+    if to == "onnx":
+        _to_onnx(source, output, as_json)
+        return
     with status(f"export {source}"):
         bundle = export(source, output, plugins(ctx), dtype, task, file)
     origin = bundle.manifest.source
@@ -65,3 +76,17 @@ def command(
         )
     else:
         click.echo(f"{output}: dense bundle of {origin.name}, {size(bundle.size)}")
+
+
+def _to_onnx(source: str, output: Path, as_json: bool) -> None:
+    from tamiz.files.bundle import Bundle
+    from tamiz.survey.standard_onnx import write_standard
+
+    bundle = Bundle.open(source)
+    with status(f"export {source}"):
+        path = write_standard(bundle, output)
+    total = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
+    if as_json:
+        print_json({"model": str(path), "bytes": total})
+    else:
+        click.echo(f"{path}: standard ONNX of {bundle.manifest.source.name}, {size(total)}")
