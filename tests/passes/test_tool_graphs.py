@@ -1,0 +1,123 @@
+"""Graphs that other tools make of tiny models: all linears and attentions are sites, and the
+recognised graph computes what ONNX Runtime computes from the tool's file.
+
+Needs torch and the tools; what is missing is skipped by name.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+from kit.decoders import run_passes, session
+from kit.tool_graphs import DECODERS, MODELS, TOOLS, write_torch
+from tamiz.api.site import SiteKind
+from tamiz_passes.sites import find_sites
+
+pytest.importorskip("torch", reason="torch is not installed (extra 'export')")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+
+#: What the tools import besides transformers.
+_NEEDS = {"genai": "onnxruntime_genai", "torch": "torch", "torchscript": "torch"}
+_CASES = [(tool, model) for tool, made in TOOLS.items() for model in made.models]
+#: Masks and numbers of new tokens, without padding: GroupQueryAttention knows none at the left.
+_RUNS = (([[1] * 8] * 2, 8), ([[1] * 12], 4), ([[1] * 12] * 2, 1))
+_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def torch_folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    root, made = tmp_path_factory.mktemp("torch"), {}
+
+    def write(name: str) -> Path:
+        if name not in made:
+            made[name] = write_torch(name, root / name)
+        return made[name]
+
+    return write
+
+
+@pytest.mark.parametrize(("tool", "name"), _CASES, ids=lambda part: part.replace(" ", "-"))
+def test_a_graph_of_a_tool(tool: str, name: str, tmp_path: Path, torch_folder: Any) -> None:
+    needed = _NEEDS.get(tool.split()[0], "optimum.exporters.onnx")
+    pytest.importorskip(needed, reason=f"{needed} is not installed")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    path = TOOLS[tool].make(name, torch_folder(name), tmp_path / "made")
+    model = ir.load(path)
+    _give_sizes(model)
+    run_passes(model)
+    sites, _ = find_sites(model)
+    linears = {s.node for s in sites if s.weight and s.kind is not SiteKind.EMBEDDING}
+    left = [
+        node.name
+        for node in model.graph
+        if node.op_type in ("MatMul", "Gemm", "MatMulNBits", "FusedMatMul")
+        and node.inputs[1] is not None
+        and node.inputs[1].const_value is not None
+        and node.name not in linears
+    ]
+    assert left == []
+    if name in DECODERS:
+        layers = sum(1 for v in model.graph.inputs if (v.name or "").endswith(".key"))
+        attentions = [s for s in sites if s.kind is SiteKind.ATTENTION and s.heads]
+        assert len(attentions) == layers
+    _check_equal(path, model, tmp_path)
+
+
+def _give_sizes(model: ir.Model) -> None:
+    """Caches of the builder do not say the size of their heads; its configuration does."""
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if value.shape is not None and len(value.shape) == 4 and isinstance(value.shape[1], int):
+            dims = list(value.shape)
+            dims[3] = dims[3] if isinstance(dims[3], int) else 16
+            value.shape = ir.Shape(dims)
+
+
+def _check_equal(path: Path, model: ir.Model, folder: Path) -> None:
+    written = folder / "recognised.onnx"
+    ir.save(model, written, external_data="recognised.data")
+    before, after = session(path), session(written)
+    inputs = {node.name for node in before.get_inputs()}
+    for rows, length in _RUNS if "attention_mask" in inputs else ():
+        if len(rows[0]) != length and not any(name.startswith("past") for name in inputs):
+            continue
+        given = _feeds(before, rows, length)
+        results = zip(before.run(None, given), after.run(None, given), strict=True)
+        for number, (a, b) in enumerate(results):
+            error = np.abs(a - b).max() / np.abs(a).max()
+            assert error < _TOLERANCE, (length, number)
+            if number == 0:
+                np.testing.assert_array_equal(a.argmax(-1), b.argmax(-1))
+
+
+def _feeds(model: ort.InferenceSession, rows: list[list[int]], length: int) -> dict[str, Any]:
+    random, mask = np.random.default_rng(2), np.array(rows, np.int64)
+    ids = random.integers(0, 250, (len(mask), length))
+    known = {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "token_type_ids": np.zeros_like(ids),
+        "position_ids": np.maximum(mask.cumsum(1) - 1, 0)[:, -length:],
+    }
+    found = {}
+    for node in model.get_inputs():
+        if node.name.startswith("past"):
+            size = node.shape[3] if isinstance(node.shape[3], int) else 16
+            shape = (len(mask), node.shape[1], mask.shape[1] - length, size)
+            found[node.name] = random.standard_normal(shape).astype(_TYPES[node.type])
+        else:
+            found[node.name] = known[node.name]
+    return found
+
+
+def test_every_model_is_made_by_a_tool() -> None:
+    assert {name for made in TOOLS.values() for name in made.models} == set(MODELS)
