@@ -82,7 +82,8 @@ class EncoderConfig:
         positions: Where positions are looked up.
         padding: The id of padding, which positions may begin behind.
         types: Kinds of tokens that the run tells apart; 1: all tokens get the same vector.
-        bias: ``float32 [heads, 2·L - 1]``, added to scores by key - query + L - 1; None for none.
+        bias: Whether a bias by distance, ``float32 [1, heads, 2·L - 1]`` by key - query + L - 1, is
+            added to scores.
         disentangled: Scores of DeBERTa; None for none.
         head: None where the output is the hidden states.
     """

@@ -167,10 +167,9 @@ class _Encoder(GraphBuilder):
         """``[1, heads, S, S]``."""
         table = self.initializers["attention.bias"]
         assert table.shape is not None
-        middle = self.constant(int(table.shape[1]) // 2)  # type: ignore[arg-type]
+        middle = self.constant(int(table.shape[2]) // 2)  # type: ignore[arg-type]
         column = self.op("Add", "/bias/Add", self.distances, middle)
-        found = self.op("Gather", "/bias/Gather", table, column, axis=1)
-        return self.op("Unsqueeze", "/bias/Unsqueeze", found, self.constant([0]))
+        return self.op("Gather", "/bias/Gather", table, column, axis=2)
 
     def layer(self, name: str, layer: EncoderLayer, x: ir.Value) -> ir.Value:
         weights = layer.weights

@@ -170,8 +170,8 @@ class EncoderWeights:
             table = find_tensor(self.source, name, (None, heads))
             if table.shape[0] <= buckets.max():
                 self.source.fail(f"tensor {name}", table.shape[0], f"{buckets.max() + 1} rows")
-            shape = (heads, len(buckets))
-            yield "attention.bias", _lazy(shape, lambda: table.dequantize()[buckets].T)
+            shape = (1, heads, len(buckets))
+            yield "attention.bias", _lazy(shape, lambda: table.dequantize()[buckets].T[None])
         if config.disentangled is not None:
             rows, name = 2 * config.disentangled.span, f"{self.prefix}encoder.rel_embeddings.weight"
             positions = self._find(name, rows, config.hidden)

@@ -99,13 +99,13 @@ def find_region(softmax: ir.Node) -> Region:
     Raises:
         Refusal: Where the structure is another one.
     """
-    weighted = _weighted_sum(softmax)
+    weighted = weighted_sum(softmax)
     masks: list[Mask] = []
-    product, factors, cap = _scores(operands(softmax)[0], masks)
+    product, factors, cap = scores_behind(operands(softmax)[0], masks)
     query, key = operands(product)
-    query = _skip_scaling(query, factors)
-    keys = cache_of(_skip_scaling(key, factors), "key")
-    values = cache_of(_skip_scaling(operands(weighted)[1], []), "value")
+    query = skip_scaling(query, factors)
+    keys = cache_of(skip_scaling(key, factors), "key")
+    values = cache_of(skip_scaling(operands(weighted)[1], []), "value")
     rotations = [r for r in (rotation_of(query), rotation_of(keys.new)) if r is not None]
     if len(rotations) == 1:
         raise Refusal("only one of query and key is rotated")
@@ -123,7 +123,7 @@ def find_region(softmax: ir.Node) -> Region:
     )
 
 
-def _weighted_sum(softmax: ir.Node) -> ir.Node:
+def weighted_sum(softmax: ir.Node) -> ir.Node:
     """The MatMul of the probabilities with the values."""
     axis = softmax.attributes.get("axis")
     if axis is not None and axis.as_int() not in (-1, 3, 4):
@@ -157,7 +157,7 @@ def joined_output(value: ir.Value) -> ir.Value:
     return value
 
 
-def _scores(
+def scores_behind(
     value: ir.Value, masks: list[Mask]
 ) -> tuple[ir.Node, list[Factor], list[Factor] | None]:
     """Goes back from the Softmax to the MatMul of query and key, noting masks.
@@ -167,7 +167,7 @@ def _scores(
     factors: list[Factor] = []
     cap: list[Factor] | None = None
     while True:
-        value = _skip_scaling(value, factors)
+        value = skip_scaling(value, factors)
         node = producer(value, "MatMul", "Add", "Where", "Tanh")
         if node is None:
             raise Refusal(f"expected query times key before Softmax, found {_source(value)}")
@@ -203,19 +203,19 @@ def _masked(node: ir.Node, masks: list[Mask]) -> ir.Value:
 
 def _source(value: ir.Value) -> str:
     """What computes a value, for a message."""
-    node = _skip_scaling(value, []).producer()
+    node = skip_scaling(value, []).producer()
     return node.op_type if node is not None else "a graph input"
 
 
 def _leads_to_matmul(value: ir.Value) -> bool:
-    value = _skip_scaling(value, [])
+    value = skip_scaling(value, [])
     node = producer(value, "MatMul", "Add", "Where", "Tanh")
     if node is None or node.op_type == "MatMul":
         return node is not None
     return any(_leads_to_matmul(v) for v in operands(node)[-2:])
 
 
-def _skip_scaling(value: ir.Value, factors: list[Factor]) -> ir.Value:
+def skip_scaling(value: ir.Value, factors: list[Factor]) -> ir.Value:
     """Goes back over layout changes and over Mul or Div by a scalar, which it notes.
 
     Stops at rank 3, where heads are joined.

@@ -27,6 +27,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
     from tamiz_passes.sequences import TakeSequences
     from tamiz_passes.split_linears import SplitLinears
     from tamiz_passes.swiglu import RecogniseSwiGLU
+    from tamiz_passes.text_attention import RecogniseTextAttention
 
     return (
         CleanUp,
@@ -41,6 +42,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
         KeyStatistics,
         LastLayer,
         TakeSequences,
+        RecogniseTextAttention,
         FuseNodes,
     )
 

@@ -267,3 +267,42 @@ def _append(buffer: Array, new: Array, past: int) -> Array:
     present[:, :, :rows] = buffer
     present[:, :, past:end] = new.transpose(0, 2, 1, 3)
     return present
+
+
+def text_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    attention_mask: Array,
+    text_begins: Array | None = None,
+    inverse_frequency: Array | None = None,
+    *,
+    num_heads: int,
+    scale: float = 0.0,
+) -> list[Array]:
+    """y = softmax(scale q k^T) v over the tokens of a text, 0 where none is visible.
+
+    See the op TextAttention for the inputs.
+    """
+    batch, tokens, width = q.shape
+    dim = width // num_heads
+    rows = [(row, 0, tokens) for row in range(batch)]
+    if text_begins is not None and len(text_begins) > 1:
+        firsts = [t for t in range(tokens) if text_begins[t] == t]
+        rows = [(0, a, b) for a, b in zip(firsts, [*firsts[1:], tokens], strict=True)]
+        attention_mask = np.ones((1, tokens), np.int64)
+    y = np.zeros(q.shape)
+    for row, begin, end in rows:
+        heads = [x[row, begin:end].reshape(1, -1, num_heads, dim) for x in (q, k, v)]
+        if inverse_frequency is not None:
+            places = np.arange(end - begin)[None]
+            heads[:2] = [rotate(x, places, inverse_frequency, 1.0) for x in heads[:2]]
+        turned = [x[0].astype(np.float64).transpose(1, 0, 2) for x in heads]
+        score = (scale or dim**-0.5) * (turned[0] @ turned[1].transpose(0, 2, 1))
+        seen = np.broadcast_to(attention_mask[row, begin:end] != 0, score.shape)
+        score = np.where(seen, score, -np.inf)
+        top = np.where(seen.any(-1), score.max(-1), 0)[..., np.newaxis]
+        p = np.exp(score - top)
+        p = p / np.where(p.sum(-1) == 0, 1, p.sum(-1))[..., None]
+        y[row, begin:end] = (p @ turned[2]).transpose(1, 0, 2).reshape(end - begin, width)
+    return [y]

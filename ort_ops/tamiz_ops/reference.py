@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops import formats
-from tamiz_ops.attention_reference import attention_op
+from tamiz_ops.attention_reference import attention_op, text_attention
 from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
 from tamiz_ops.formats import GROUP, TILE
@@ -379,6 +379,7 @@ def fused(*inputs: Array | None, program: str, outputs: Sequence[int]) -> list[A
 
 
 _OPS: dict[str, Any] = {
+    "TextAttention": text_attention,
     "BlockMatMul": block_matmul,
     "ChannelMatMul": channel_matmul,
     "KwtaMask": kwta_mask,

@@ -65,7 +65,15 @@ from tamiz.interface.metadata import (
     UNSAFE,
     VERSION,
 )
-from tamiz.interface.states import KEY_VALUES, PAST, SEQUENCES, State, present_of, stacked
+from tamiz.interface.states import (
+    KEY_VALUES,
+    PAST,
+    SEQUENCES,
+    TEXT_BEGINS,
+    State,
+    present_of,
+    stacked,
+)
 
 if TYPE_CHECKING:
     from tamiz.api.nodes import captured, draws, graphs_in, remove_unused
@@ -90,6 +98,7 @@ __all__ = [
     "SITE",
     "STAYS",
     "TECHNIQUE",
+    "TEXT_BEGINS",
     "UNSAFE",
     "VERSION",
     "Access",

@@ -15,7 +15,6 @@ from tamiz.inference.text_batches import Progress, TextSpeed, in_batches
 from tamiz.runtime.embedding.encoder import Encoder
 from tamiz.runtime.embedding.modules import Normalize
 from tamiz.runtime.embedding.settings import read_settings
-from tamiz.runtime.embedding.text_session import padded, padding_of
 from tamiz.runtime.load import load_model
 from tamiz.runtime.text.tokenizer import Tokenizer
 
@@ -52,7 +51,6 @@ class EmbeddingModel:
         self._settings = read_settings(encoder.bundle)
         self.tokenizer = Tokenizer(encoder.bundle)
         self._first, self._last = self.tokenizer.ends()
-        self._padding = padding_of(encoder.bundle)
         self.speed = TextSpeed()
         self.width, self.prompts = encoder.width, dict(self._settings.prompts)
         limit = self._settings.limit
@@ -95,8 +93,9 @@ class EmbeddingModel:
 
         Args:
             texts: The texts, or one.
-            batch_size: Texts of a run. Texts of similar length are run together, padded to the
-                longest; padding changes no embedding beyond rounding.
+            batch_size: Texts of a run, those of similar length together. A built encoder runs them
+                without padding, and an embedding has the same bits in any company; of other
+                bundles padding changes an embedding by rounding only.
             normalize: Scale every embedding to length 1, also where the model's modules do not.
             prompt_name: Name of the prompt to put before each text; None for the model's default.
             prompt: What to put before each text instead.
@@ -181,8 +180,7 @@ class EmbeddingModel:
         """Embeddings of texts that are run together."""
         if self._encoder is None:
             raise TamizError("the model is closed, expected one that is open; try tamiz.load")
-        filled, mask = padded(ids, self._padding)
-        return self._encoder.encode(filled, mask, prompt)
+        return self._encoder.encode(ids, prompt)
 
     def _kept(self, truncate_dim: int | None) -> int:
         """Numbers of an embedding that are kept."""

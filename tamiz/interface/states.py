@@ -24,6 +24,8 @@ KEY_VALUES = f"{PAST}key_values."
 LAYERS = f"{PAST}layers."
 #: The input that says which tokens of a run belong to which sequence.
 SEQUENCES = "sequences"
+#: The input of an encoder that says which tokens of a run belong to which text.
+TEXT_BEGINS = "text_begins"
 
 
 def present_of(past: str) -> str:

@@ -2,6 +2,7 @@
 #include "engine/fused.h"
 #include "engine/op_spec.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/text_attention.h"
 #include "ops/basic/rms_norm.h"
 #include "ops/basic/swiglu.h"
 #include "ops/events/event_select.h"
@@ -22,12 +23,24 @@ namespace tamiz {
 
 const std::vector<OpSpec>& op_specs() {
   static const std::vector<OpSpec> specs = {
-      block_matmul_spec(),      channel_matmul_spec(), block_gather_spec(),
-      rms_norm_spec(),          swiglu_spec(),         attention_spec(),
-      last_positions_spec(),    head_shortlist_spec(), proc_sparse_matmul_spec(),
-      seed_delta_matmul_spec(), event_select_spec(),   event_sum_spec(),
-      kwta_mask_spec(),         ternary_matmul_spec(), popcount_matmul_spec(),
-      zero_mask_spec(),         fused_spec(),
+      block_matmul_spec(),
+      channel_matmul_spec(),
+      block_gather_spec(),
+      rms_norm_spec(),
+      swiglu_spec(),
+      attention_spec(),
+      text_attention_spec(),
+      last_positions_spec(),
+      head_shortlist_spec(),
+      proc_sparse_matmul_spec(),
+      seed_delta_matmul_spec(),
+      event_select_spec(),
+      event_sum_spec(),
+      kwta_mask_spec(),
+      ternary_matmul_spec(),
+      popcount_matmul_spec(),
+      zero_mask_spec(),
+      fused_spec(),
   };
   return specs;
 }

@@ -49,5 +49,7 @@ class Classifier:
             rows: Token ids of each text, with those that begin and end it.
             types: Kinds of these tokens.
         """
+        if self._session.packs:
+            return self._session.run_packed(rows, types)
         ids, mask = padded(rows, self._padding)
         return self._session.run(ids, mask, padded(types, 0)[0])

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
-from tamiz.runtime.embedding.modules import read_modules
-from tamiz.runtime.embedding.text_session import Float32, TextSession
+from tamiz.runtime.embedding.modules import Modules, read_modules
+from tamiz.runtime.embedding.text_session import Float32, TextSession, padded, padding_of
 
 
 class Encoder:
@@ -34,6 +34,7 @@ class Encoder:
         """
         self.bundle = bundle
         self._session = TextSession(bundle, session, constants)
+        self._padding = padding_of(bundle)
         first = self._session.output
         if first.type != "tensor(float)" or len(first.shape) != 3:
             raise TamizError(
@@ -44,33 +45,46 @@ class Encoder:
         self.width = self.modules.width(int(first.shape[-1]))
         self._directions = self.modules.directions()
 
-    def encode(
-        self, ids: NDArray[np.int64], mask: NDArray[np.int64] | None = None, prompt: int = 0
-    ) -> Float32:
+    def encode(self, rows: Ids[Ids[int]], prompt: int = 0) -> Float32:
         """Embeddings of texts, as the modules of the model make them.
 
+        A built model runs the texts of a call together without padding: an embedding has the same
+        bits in any company. Others are padded to the longest text.
+
         Args:
-            ids: Token ids ``[texts, tokens]``, with those that begin and end a text.
-            mask: ``[texts, tokens]``: 1 for a token, 0 for padding, which is on the right; None
-                for no padding.
+            rows: Token ids of each text, with those that begin and end it.
             prompt: Tokens of the prompt that each text begins with.
 
         Returns:
             ``[texts, width]``.
         """
-        mask = np.ones_like(ids) if mask is None else mask
-        found: Float32 = self.modules(self._session.run(ids, mask), mask, prompt)
-        return found
+        return self._embed(rows, self.modules, prompt)
 
-    def embeddings(self, ids: NDArray[np.int64]) -> Float32:
-        """Embeddings of texts of the same length, each scaled to length 1.
+    def embeddings(self, rows: Ids[Ids[int]] | NDArray[np.int64]) -> Float32:
+        """Embeddings of texts, each scaled to length 1.
 
         Args:
-            ids: Token ids ``[texts, tokens]``, with those that begin and end a text.
+            rows: Token ids of each text, with those that begin and end it.
 
         Returns:
             ``[texts, width]``.
         """
-        mask = np.ones_like(ids)
-        found: Float32 = self._directions(self._session.run(ids, mask), mask)
+        return self._embed(rows, self._directions)
+
+    def _embed(
+        self, rows: Ids[Ids[int]] | NDArray[np.int64], modules: Modules, prompt: int = 0
+    ) -> Float32:
+        found: Float32
+        if not self._session.packs:
+            ids, mask = padded(list(rows), self._padding)
+            found = modules(self._session.run(ids, mask), mask, prompt)
+            return found
+        found = np.empty((len(rows), self.width), np.float32)
+        hidden = self._session.run_packed(list(rows))
+        begin = 0
+        for number, row in enumerate(rows):
+            end = begin + len(row)
+            mask = np.ones((1, len(row)), np.int64)
+            found[number] = modules(hidden[:, begin:end], mask, prompt)[0]
+            begin = end
         return found

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
+from tamiz.interface.states import TEXT_BEGINS
 
 Float32 = NDArray[np.float32]
 
@@ -23,6 +24,7 @@ class TextSession:
     Attributes:
         bundle: The bundle.
         output: Its first output.
+        packs: Whether a run can have texts of different lengths without padding.
     """
 
     def __init__(
@@ -36,6 +38,8 @@ class TextSession:
         self.bundle = bundle
         self._session, self._constants = session, constants
         self._inputs = [value.name for value in session.get_inputs()]
+        optional = {value.name for value in session.get_overridable_initializers()}
+        self.packs = TEXT_BEGINS in optional
         self.output: Any = session.get_outputs()[0]
         if "input_ids" not in self._inputs or set(self._inputs) - _INPUTS:
             found = ", ".join(self._inputs)
@@ -62,6 +66,36 @@ class TextSession:
         feeds = {name: given[name] for name in self._inputs}
         found: Float32 = self._session.run([self.output.name], feeds)[0]
         return found
+
+    def run_packed(self, rows: Ids[Ids[int]], types: Ids[Ids[int]] | None = None) -> Float32:
+        """The first output for texts that follow each other in one row, if the model `packs`.
+
+        Args:
+            rows: Token ids of each text.
+            types: Kinds of the tokens; None for 0.
+        """
+        ids, begins = _joined(rows), np.repeat(*_begins(rows))
+        given = {
+            "input_ids": ids,
+            "attention_mask": np.ones_like(ids),
+            "token_type_ids": np.zeros_like(ids) if types is None else _joined(types),
+        }
+        feeds = {name: given[name] for name in self._inputs}
+        if len(rows) > 1:
+            feeds[TEXT_BEGINS] = begins
+        found: Float32 = self._session.run([self.output.name], feeds)[0]
+        return found
+
+
+def _joined(rows: Ids[Ids[int]]) -> NDArray[np.int64]:
+    """The tokens of all texts, ``[1, tokens]``."""
+    return np.concatenate([np.asarray(row, np.int64) for row in rows])[None]
+
+
+def _begins(rows: Ids[Ids[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first token of each text, and its tokens."""
+    lengths = np.array([len(row) for row in rows], np.int64)
+    return np.cumsum(lengths) - lengths, lengths
 
 
 def padded(rows: Ids[Ids[int]], filling: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,0 +1,256 @@
+"""Puts one tamiz.TextAttention for each attention of an encoder, and lets texts do without padding.
+
+The graph gets an input `text_begins` (int64 ``[1]`` or ``[tokens]``), zero by default, so a caller
+that does not know it sees no change. A caller that knows it puts several texts into one row: the
+element of a token is the first token of its text. The op describes it. Positions begin anew with
+each text, and all other nodes work token by token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+import onnx_ir as ir
+
+from tamiz.api import DOMAIN, TEXT_BEGINS, GraphEditor, GraphPass, Phase, remove_unused
+from tamiz_passes.probe import MASK_INPUT
+from tamiz_passes.shapes import infer_shapes
+from tamiz_passes.text_proof import TextParameters, TextRegion, find_text_region, prove_text
+from tamiz_passes.values import Refusal, constant, name_in_scope, operands, rank, scalar
+
+_IDS, _TYPES = "input_ids", "token_type_ids"
+#: Ops of which an element depends on elements at the same place only.
+_ELEMENTWISE = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Erf", "Tanh", "Sigmoid", "Relu", "Gelu", "Cast"}
+    | {"Identity", "Neg", "Clip", "Mish", "Exp", "Dropout", "LayerNormalization"}
+)
+#: Ops of the domain that work token by token.
+_OF_TOKENS = frozenset({"BlockMatMul", "BlockGather", "ChannelMatMul", "TextAttention"})
+#: What computes positions that may be of any number.
+_COUNTS = frozenset({"Range", "CumSum"})
+
+
+class RecogniseTextAttention(GraphPass):
+    """Recognises the attention of encoders; see the module."""
+
+    name = "text-attention"
+    phase = Phase.FUSE
+    provides = frozenset({"ops-final"})
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrites `model` in place."""
+        graph = GraphEditor(model)
+        mask = graph.input(MASK_INPUT)
+        softmaxes = [n for n in model.graph if n.op_type == "Softmax" and n.domain == ""]
+        if mask is None or graph.input(_IDS) is None or any(rank(v) == 4 for v in _inputs(model)):
+            return ir.passes.PassResult(model, modified=False)
+        proved: dict[tuple[Hashable, ...], TextParameters] = {}
+        replaced = []
+        for node in softmaxes:
+            try:
+                region = find_text_region(node)
+                parameters = prove_text(model, region, proved)
+                replaced.append(_rewrite(graph, region, parameters, mask))
+            except Refusal as refusal:
+                reason = str(refusal)
+                self.note(node, f"{reason[0].upper()}{reason[1:]}.")
+        if not replaced:
+            return ir.passes.PassResult(model, modified=False)
+        remove_unused(model)
+        model.graph.sort()
+        infer_shapes(model)
+        if len(replaced) == len(softmaxes):
+            try:
+                _take_texts(model, graph, replaced)
+            except Refusal as refusal:
+                self.note(replaced[0], f"Texts are padded: {refusal}.")
+        return ir.passes.PassResult(model, modified=True)
+
+
+def _inputs(model: ir.Model) -> list[ir.Value]:
+    return [value for value in model.graph.inputs if not value.is_initializer()]
+
+
+def _rewrite(
+    graph: GraphEditor, region: TextRegion, parameters: TextParameters, mask: ir.Value
+) -> ir.Node:
+    at = region.output.producer()
+    assert at is not None
+    return graph.replace(
+        at,
+        "TextAttention",
+        {
+            "q": region.q,
+            "k": region.k,
+            "v": region.v,
+            "attention_mask": mask,
+            "inverse_frequency": _table(graph, "inverse_frequency", parameters.inverse_frequency),
+        },
+        parameters.attributes(),
+        [region.output],
+        name=name_in_scope(at, "TextAttention"),
+    )
+
+
+def _table(graph: GraphEditor, name: str, table: np.ndarray | None) -> ir.Value | None:
+    """The constant of a table, shared by the layers that have the same; None for none."""
+    if table is None:
+        return None
+    count = 0
+    while True:
+        value = graph.constant(f"{name}.{count}" if count else name, table)
+        existing = constant(value)
+        if existing is not None and np.array_equal(existing, table):
+            return value
+        count += 1
+
+
+def _take_texts(model: ir.Model, graph: GraphEditor, attentions: list[ir.Node]) -> None:
+    """Adds the input, where all but the attentions works token by token.
+
+    Raises:
+        Refusal: A node does not.
+    """
+    tables, heads = _other_nodes(model)
+    begins = graph.constant(TEXT_BEGINS, np.zeros(1, np.int64))
+    begins.shape = ir.Shape(["begins"])
+    model.graph.inputs.append(begins)
+    for node in attentions:
+        graph.connect(node, "text_begins", begins)
+    for node in tables:
+        index = node.inputs[1]
+        assert index is not None
+        name = f"{node.name}/Sub"
+        output = ir.Value(name=f"{name}_output_0")
+        new = ir.Node("", "Sub", [index, begins], outputs=[output], name=name)
+        model.graph.insert_before(node, new)
+        node.replace_input_with(1, output)
+    for node in heads:
+        _first_tokens(model, node, begins)
+    model.graph.sort()
+
+
+def _first_tokens(model: ir.Model, node: ir.Node, begins: ir.Value) -> None:
+    """Lets a node that takes the first token of a row ``[B, H]`` take that of every text."""
+    name, (data, _) = node.name or "", operands(node)
+    nodes = []
+
+    def add(op: str, *inputs: ir.Value, **attributes: int) -> ir.Value:
+        output = ir.Value(name=f"{name}/{op}_text_output_0")
+        made = [ir.convenience.convert_attribute(key, attributes[key]) for key in attributes]
+        nodes.append(ir.Node("", op, inputs, made, outputs=[output], name=f"{name}/{op}_text"))
+        return output
+
+    def number(key: str, value: list[int] | int) -> ir.Value:
+        tensor = ir.tensor(np.array(value, np.int64), name=f"{name}.{key}")
+        made = ir.Value(name=tensor.name, const_value=tensor, type=ir.TensorType(tensor.dtype))
+        made.shape = ir.Shape(tensor.shape.numpy())
+        model.graph.register_initializer(made)
+        return made
+
+    sizes = add("Shape", data)
+    length = add("Gather", sizes, number("one", 1), axis=0)
+    column = add("Range", number("zero", 0), length, number("step", 1))
+    first = add("NonZero", add("Equal", column, begins))
+    index = add("Squeeze", first, number("axis", [0]))
+    last = add("Slice", sizes, number("begin", [2]), number("end", [3]))
+    picked = ir.Value(name=f"{name}/Gather_text_output_1")
+    axis = ir.convenience.convert_attribute("axis", 1)
+    nodes.append(
+        ir.Node("", "Gather", [data, index], [axis], outputs=[picked], name=f"{name}/text")
+    )
+    shape = ir.Value(name=f"{name}/Concat_text_output_0")
+    axis = ir.convenience.convert_attribute("axis", 0)
+    nodes.append(
+        ir.Node(
+            "", "Concat", [number("any", [-1]), last], [axis], outputs=[shape], name=f"{name}/shape"
+        )
+    )
+    joined = add("Reshape", picked, shape)
+    for new in nodes:
+        model.graph.insert_before(node, new)
+    old = node.outputs[0]
+    joined.shape, joined.type = old.shape, old.type
+    for user, place in list(old.uses()):
+        user.replace_input_with(place, joined)
+    model.graph.remove(node, safe=True)
+
+
+def _other_nodes(model: ir.Model) -> tuple[list[ir.Node], list[ir.Node]]:
+    """Lookups of positions, and nodes that take the first token of a row.
+
+    Raises:
+        Refusal: A node that activations flow through does not work token by token.
+    """
+    stream: set[ir.Value] = set()
+    tables, heads = [], []
+    for node in model.graph:
+        inputs = operands(node)
+        if node.op_type == "Gather" and node.domain == "" and rank(inputs[0]) == 2:
+            if constant(inputs[0]) is None:
+                raise Refusal(f"{node.name} looks something up in what is computed")
+            stream.update(node.outputs)
+            index = inputs[1]
+            if index.is_graph_input() and index.name in (_IDS, _TYPES):
+                continue
+            if not _counts(index):
+                raise Refusal(f"positions of {node.name} come from a table of some length")
+            tables.append(node)
+        elif node.domain == DOMAIN and node.op_type == "BlockGather":
+            stream.update(node.outputs)
+        elif not stream.isdisjoint(inputs):
+            if _takes_first(node):
+                heads.append(node)
+            elif not _of_tokens(node, stream):
+                raise Refusal(f"{node.name} ({node.op_type}) may mix tokens")
+            stream.update(node.outputs)
+    return tables, heads
+
+
+def _counts(value: ir.Value) -> bool:
+    """Whether an index is counted by the graph."""
+    stack, seen = [value], set[ir.Value]()
+    while stack:
+        value = stack.pop()
+        node = value.producer()
+        if node is None or value in seen:
+            continue
+        seen.add(value)
+        if node.op_type in _COUNTS:
+            return True
+        stack += operands(node)
+    return False
+
+
+def _takes_first(node: ir.Node) -> bool:
+    axis = node.attributes.get("axis")
+    return (
+        (node.domain, node.op_type) == ("", "Gather")
+        and rank(operands(node)[0]) == 3
+        and axis is not None
+        and axis.as_int() == 1
+        and scalar(operands(node)[1]) == 0
+    )
+
+
+def _of_tokens(node: ir.Node, stream: set[ir.Value]) -> bool:
+    """Whether a node works on the last dimension only, or element by element."""
+    if node.domain == DOMAIN:
+        return node.op_type in _OF_TOKENS
+    if node.op_type in ("MatMul", "Gemm"):
+        weight = operands(node)[1]
+        return weight not in stream and rank(weight) == 2
+    if node.op_type == "LayerNormalization":
+        axis = node.attributes.get("axis")
+        return axis is None or axis.as_int() == -1
+    if node.op_type not in _ELEMENTWISE:
+        return False
+    others = [value for value in operands(node) if value not in stream]
+    return all((constant(v) is not None and (rank(v) or 0) <= 1) or _one_row(v) for v in others)
+
+
+def _one_row(value: ir.Value) -> bool:
+    """Whether a constant has one row, that all tokens share."""
+    array = constant(value)
+    return array is not None and array.size == (array.shape[-1] if array.ndim else 1)

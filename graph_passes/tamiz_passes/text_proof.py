@@ -1,0 +1,207 @@
+"""Proves on sample inputs that a region of the graph computes what tamiz.TextAttention computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from tamiz_passes.attention_region import (
+    Factor,
+    Mask,
+    Rotation,
+    heads_source,
+    joined_output,
+    rotation_of,
+    scores_behind,
+    skip_scaling,
+    table_of,
+    weighted_sum,
+)
+from tamiz_passes.probe import Case, Probe, form, integers_behind
+from tamiz_passes.values import Refusal, last_dim, operands
+
+#: Scores are masked by anything below this.
+_MASKED = -1e4
+#: Longest text tried, and that of a mask whose constants say nothing of a reach.
+_LONGEST, _SHORT = 1 << 13, 40
+_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class TextRegion:
+    """Where the parts of the attention of an encoder are; see `attention_region.Region`."""
+
+    output: ir.Value
+    q: ir.Value
+    k: ir.Value
+    v: ir.Value
+    head_size: int
+    masks: list[Mask]
+    factors: list[Factor]
+    rotations: list[Rotation]
+
+
+@dataclass(frozen=True)
+class TextParameters:
+    """Attributes of tamiz.TextAttention and its frequencies; see the op's declaration."""
+
+    num_heads: int
+    scale: float
+    inverse_frequency: np.ndarray | None
+
+    def attributes(self) -> dict[str, int | float]:
+        """The attributes of the op that differ from its defaults."""
+        found: dict[str, int | float] = {"num_heads": self.num_heads}
+        if self.scale:
+            found["scale"] = self.scale
+        return found
+
+
+def find_text_region(softmax: ir.Node) -> TextRegion:
+    """Walks to the borders of the attention around `softmax`.
+
+    Raises:
+        Refusal: Where the structure is another one.
+    """
+    weighted = weighted_sum(softmax)
+    masks: list[Mask] = []
+    product, factors, cap = scores_behind(operands(softmax)[0], masks)
+    if cap is not None:
+        raise Refusal("scores have a soft cap, expected none in an encoder")
+    query, key = (skip_scaling(value, factors) for value in operands(product))
+    values = skip_scaling(operands(weighted)[1], [])
+    rotations = [r for r in map(rotation_of, (query, key)) if r is not None]
+    if len(rotations) == 1:
+        raise Refusal("only one of query and key is rotated")
+    sources = [r.source for r in rotations] or [query, key]
+    output = joined_output(weighted.outputs[0])
+    q, k, v = (heads_source(value) for value in (*sources, values))
+    return TextRegion(output, q, k, v, _head_size(weighted), masks, factors, rotations)
+
+
+def _head_size(weighted: ir.Node) -> int:
+    for value in (weighted.outputs[0], operands(weighted)[1]):
+        if (size := last_dim(value)) is not None:
+            return size
+    raise Refusal("the head size is not known")
+
+
+def prove_text(
+    model: ir.Model, region: TextRegion, proved: dict[tuple[Hashable, ...], TextParameters]
+) -> TextParameters:
+    """Finds the parameters with which tamiz.TextAttention computes `region`.
+
+    Args:
+        model: The model.
+        region: A part of its graph.
+        proved: What was found for regions of other layers; this one's is added.
+
+    Raises:
+        Refusal: If there are none.
+    """
+    read = [region.output, *(value for r in region.rotations for value in (r.cos, r.sin))]
+    read += [*(mask.value for mask in region.masks), *(value for value, _ in region.factors)]
+    key = form(read, [region.q, region.k, region.v])
+    if key not in proved:
+        proved[key] = _Proof(model, region).parameters()
+    return proved[key]
+
+
+def _case(mask: list[list[int]]) -> Case:
+    array = np.array(mask, np.int64)
+    return Case(array, np.tile(np.arange(array.shape[1]), (len(mask), 1)))
+
+
+class _Proof:
+    def __init__(self, model: ir.Model, region: TextRegion) -> None:
+        self.region = region
+        width = last_dim(region.q)
+        if width is None or {last_dim(region.k), last_dim(region.v)} != {width}:
+            raise Refusal("query, key and value are not of one known width")
+        self.heads, rest = divmod(width, region.head_size)
+        if rest:
+            raise Refusal(f"width {width} is no multiple of the head size {region.head_size}")
+        self.width = width
+        tables = [v for r in region.rotations for v in (r.cos, r.sin)]
+        nodes = [table_of(v, op) for v, op in zip(tables, ("Cos", "Sin") * 2, strict=False)]
+        self.angles = [operands(node)[0] for node in nodes]
+        values = [mask.value for mask in region.masks] + [value for value, _ in region.factors]
+        self.borders = [region.q, region.k, region.v]
+        watched = dict.fromkeys([region.output, *values, *self.angles])
+        self.probe = Probe(model, list(watched), self.borders)
+
+    def parameters(self) -> TextParameters:
+        scale = self.scale()
+        frequency = None
+        if self.angles:
+            (angle,) = self.run(self.angles[:1], _case([[1, 1]]))
+            angle = angle.reshape(2, -1)
+            frequency = angle[1, : (angle.shape[1] + 1) // 2].copy()
+        self.check_mask()
+        found = TextParameters(self.heads, scale, frequency)
+        for mask in ([[1] * 5], [[1] * 9, [1] * 4 + [0] * 5], [[1] * 40, [1] * 17 + [0] * 23]):
+            self.check(found, _case(mask))
+        return found
+
+    def run(
+        self,
+        outputs: list[ir.Value],
+        case: Case,
+        draw: Callable[[tuple[int, ...]], np.ndarray] = lambda shape: np.zeros(shape, np.float32),
+    ) -> list[np.ndarray]:
+        shape = (case.batch, case.length, self.width)
+        return self.probe.run(outputs, case, {value: draw(shape) for value in self.borders})
+
+    def scale(self) -> float:
+        scale = 1.0
+        if self.region.factors:
+            arrays = self.run([value for value, _ in self.region.factors], _case([[1]]))
+            for (_, exponent), array in zip(self.region.factors, arrays, strict=True):
+                scale *= float(array.reshape(())) ** exponent
+        usual = self.region.head_size**-0.5
+        return 0.0 if math.isclose(scale, usual, rel_tol=1e-6) else scale
+
+    def check_mask(self) -> None:
+        """Refuses masks that hide more than padding, or add something to scores."""
+        masks = [mask.value for mask in self.region.masks]
+        if not masks:
+            raise Refusal("the scores have no mask, expected one by attention_mask")
+        numbers = [n for n in integers_behind(masks, self.borders) if n < _LONGEST]
+        length = max(_SHORT, 3 + max(numbers, default=0))
+        arrays = self.run(masks, _case([[1] * length]))
+        for mask, array in zip(self.region.masks, arrays, strict=True):
+            if not (array > _MASKED if mask.additive else array == mask.keeps).all():
+                raise Refusal(
+                    "the mask hides other tokens than padding, such as those out of reach"
+                )
+            if mask.additive and array.any():
+                raise Refusal("something is added to scores that depends on the distance of tokens")
+
+    def check(self, parameters: TextParameters, case: Case) -> None:
+        """Compares the region with the op's reference on random inputs."""
+        from tamiz_ops import reference
+
+        random = np.random.default_rng(0)
+        inputs = [
+            random.standard_normal((case.batch, case.length, self.width), np.float32)
+            for _ in self.borders
+        ]
+        given = iter(inputs)
+        (found,) = self.run([self.region.output], case, lambda shape: next(given))
+        (expected,) = reference.run(
+            "TextAttention",
+            [*inputs, case.mask, None, parameters.inverse_frequency],
+            **parameters.attributes(),
+        )
+        if found.shape != expected.shape:
+            raise Refusal(f"the output has shape {list(found.shape)}")
+        rows = case.mask != 0
+        error = np.abs(found - expected)[rows].max() / np.abs(expected[rows]).max()
+        if not error <= _TOLERANCE:
+            raise Refusal(
+                f"the output is not what tamiz.TextAttention computes (relative error {error:.1e})"
+            )

@@ -1,0 +1,306 @@
+// Attention of encoders: every token of a text sees the tokens on both sides.
+//
+// Phases: `store` rotates and scales queries and keys and lays them and the values out by heads.
+// `attend` computes y with the kernel of decoders. A text is a row of the batch, or where
+// text_begins says so some tokens that stand side by side in one row, without padding. A token has
+// the same bits in both, as the kernel's sums depend on the keys that it sees.
+#include "ops/attention/text_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <string>
+
+#include "base/scratch.h"
+#include "base/shapes.h"
+#include "kernels/kernels.h"
+
+namespace tamiz {
+namespace {
+
+#define TEXT_ATTENTION_INPUTS(PORT)                                                                \
+  PORT(q, float32, required, "[batch, tokens, num_heads * head size]")                             \
+  PORT(k, float32, required, "the shape of q")                                                     \
+  PORT(v, float32, required, "the shape of q")                                                     \
+  PORT(attention_mask, int64, required, "[batch, tokens]: 0 hides a key; not read with texts")     \
+  PORT(                                                                                            \
+      text_begins, int64, optional,                                                                \
+      "[1] or [tokens], an input of the graph: the texts of a batch of one row. Element t is the " \
+      "first token of the text of token t. One element: as if omitted, each row is a text")        \
+  PORT(inverse_frequency, float32, optional,                                                       \
+       "[rotated dimensions / 2]: as for Attention, with positions that begin at 0 in each text")
+#define TEXT_ATTENTION_OUTPUTS(PORT) PORT(y, float32, required, "the shape of q")
+TAMIZ_PORTS(TextAttentionInput, TEXT_ATTENTION_INPUTS);
+TAMIZ_PORTS(TextAttentionOutput, TEXT_ATTENTION_OUTPUTS);
+
+using In = TextAttentionInput;
+using Out = TextAttentionOutput;
+
+constexpr int64_t kMaxTasks = 64;        // of attend, each with scratch of its own
+constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
+constexpr int64_t kTaskTokens = 16;      // tokens stored in one task
+
+/// Tokens of one text.
+struct Text {
+  int64_t row;                      // of the mask
+  int64_t first, tokens;            // the first one of all tokens of the call; how many
+  int64_t first_tile, tile, tiles;  // of a head: tiles of the texts before; rows of a tile
+};
+
+/// How a call is cut into tasks, at the beginning of scratch; by shapes and texts alone.
+struct Layout {
+  int64_t batch, tokens, dim, half, longest;
+  int64_t texts, tiles, units_a_task, tasks, work_stride, rows_stride;
+  bool packed;
+  ScratchPart<Text> text;
+  ScratchPart<float> q, k, v;  // [texts, heads, tokens of the text, dim]
+  ScratchPart<float> work;     // of the kernel `attend`, by task
+  ScratchPart<float> rows;     // of y, by task
+  ScratchPart<float> angles;   // cosines and sines, by task of `store`
+  ScratchPart<int64_t> pages;  // 0, 1, ..: where there is no mask, keys lie in their order
+
+  const Text& at(std::byte* scratch, int64_t Text::* begin, int64_t index) const {
+    const Text* all = text.in(scratch);
+    const auto after = [begin](int64_t x, const Text& t) { return x < t.*begin; };
+    return std::upper_bound(all, all + texts, index, after)[-1];
+  }
+};
+
+const Layout& layout_of(const Call& call) { return *reinterpret_cast<const Layout*>(call.scratch); }
+
+bool has_texts(const Tensor& begins) { return begins && begins.shape.dims[0] > 1; }
+
+/// Whether a text begins at token t.
+bool begins_text(const int64_t* begins, int64_t t) { return begins[t] == t; }
+
+class TextAttention : public Stage {
+ public:
+  TextAttention(const Attributes& attributes, const Kernels& kernels)
+      : heads_(attributes.ints.at("num_heads")),
+        scale_(attributes.floats.at("scale")),
+        kernels_(kernels.attention) {
+    if (heads_ < 1) {
+      throw Error("num_heads is " + std::to_string(heads_) + ", expected a positive number");
+    }
+  }
+
+  void infer(Ports inputs, Ports outputs) const override;
+  size_t scratch_bytes(const Call& call) const override {
+    Layout l;
+    return lay_out(call, l);
+  }
+  int phases() const override { return 2; }
+  void prepare(const Call& call) const override;
+  size_t tasks(const Call& call, int phase) const override {
+    const Layout& l = layout_of(call);
+    return phase == 0 ? divide_up(l.batch * l.tokens, kTaskTokens) : l.tasks;
+  }
+  void run(const Call& call, int phase, size_t task) const override {
+    const Layout& l = layout_of(call);
+    if (phase == 0) return store(call, l, static_cast<int64_t>(task));
+    attend(call, l, static_cast<int64_t>(task));
+  }
+
+ private:
+  size_t lay_out(const Call& call, Layout& l) const;
+  void store(const Call& call, const Layout& l, int64_t task) const;
+  void attend(const Call& call, const Layout& l, int64_t task) const;
+
+  /// Calls `use` with each text in turn.
+  template <class Use>
+  void each_text(const Call& call, const Layout& l, Use use) const {
+    const int64_t* begins = l.packed ? call.inputs[In::text_begins].as<int64_t>() : nullptr;
+    Text t = {};
+    for (int64_t first = 0; first < l.batch * l.tokens; first += t.tokens) {
+      t.first = first;
+      t.tokens = l.tokens;
+      if (begins) {
+        int64_t end = first + 1;
+        while (end < l.tokens && !begins_text(begins, end)) ++end;
+        t.tokens = end - first;
+      } else {
+        t.row = first / l.tokens;
+      }
+      t.first_tile += t.tiles;
+      t.tile = t.tokens <= kFewRows ? kFewRows : kernels_.tile_rows;
+      t.tiles = divide_up(t.tokens, t.tile);
+      use(t);
+    }
+  }
+
+  const int64_t heads_;
+  const float scale_;
+  const AttentionKernels& kernels_;
+};
+
+void check_texts(const Tensor& begins, int64_t batch, int64_t tokens) {
+  expect_rank("text_begins", begins, 1, "1 or tokens");
+  if (begins.shape.dims[0] == 1) return;
+  if (begins.shape.dims[0] != tokens || batch != 1) {
+    throw Error("text_begins has " + std::to_string(begins.shape.dims[0]) +
+                " elements, expected 1, or the tokens of a batch of one row");
+  }
+  if (!begins.data) throw Error("text_begins is computed, expected an input of the node");
+  const auto* first = begins.as<int64_t>();
+  for (int64_t t = 0; t < tokens; ++t) {
+    if (first[t] == t || (t > 0 && first[t] == first[t - 1])) continue;
+    throw Error("text_begins is " + std::to_string(first[t]) + " at token " + std::to_string(t) +
+                ", expected " + std::to_string(t) + (t ? " or what the token before has" : ""));
+  }
+}
+
+void TextAttention::infer(Ports inputs, Ports outputs) const {
+  const Shape& q = inputs[In::q].shape;
+  expect_rank("q", inputs[In::q], 3, "batch, tokens, num_heads * head size");
+  expect_shape("k", inputs[In::k], q, "the shape of q");
+  expect_shape("v", inputs[In::v], q, "the shape of q");
+  if (q.dims[2] == 0 || q.dims[2] % heads_) {
+    throw Error("q has " + std::to_string(q.dims[2]) +
+                " columns, expected a multiple of num_heads = " + std::to_string(heads_));
+  }
+  expect_shape("attention_mask", inputs[In::attention_mask], Shape{2, {q.dims[0], q.dims[1]}},
+               "batch and tokens of q");
+  if (inputs[In::text_begins]) check_texts(inputs[In::text_begins], q.dims[0], q.dims[1]);
+  if (inputs[In::inverse_frequency]) {
+    expect_rank("inverse_frequency", inputs[In::inverse_frequency], 1,
+                "half the rotated dimensions");
+    if (2 * inputs[In::inverse_frequency].shape.dims[0] > q.dims[2] / heads_) {
+      throw Error(
+          "inverse_frequency has " + std::to_string(inputs[In::inverse_frequency].shape.dims[0]) +
+          " elements, expected at most half the head size " + std::to_string(q.dims[2] / heads_));
+    }
+  }
+  outputs[Out::y].shape = q;
+}
+
+/// Returns the bytes of scratch that the call needs.
+size_t TextAttention::lay_out(const Call& call, Layout& l) const {
+  ScratchPlan scratch;
+  scratch.reserve<Layout>(1);
+  const Shape& q = call.inputs[In::q].shape;
+  const Tensor& frequencies = call.inputs[In::inverse_frequency];
+  l = {};
+  l.batch = q.dims[0];
+  l.tokens = q.dims[1];
+  l.dim = q.dims[2] / heads_;
+  l.half = frequencies ? frequencies.shape.dims[0] : 0;
+  l.packed = has_texts(call.inputs[In::text_begins]);
+  int64_t flops = 0;
+  each_text(call, l, [&](const Text& t) {
+    ++l.texts;
+    l.tiles += t.tiles;
+    l.longest = std::max(l.longest, t.tokens);
+    flops += t.tokens * t.tokens * heads_ * l.dim * 4;
+  });
+  const int64_t units = l.tiles * heads_;
+  const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
+  l.units_a_task = std::max<int64_t>(1, divide_up(units, most_tasks));
+  l.tasks = divide_up(units, l.units_a_task);
+  const int64_t elements = q.count();
+  l.text = scratch.reserve<Text>(l.texts);
+  l.q = scratch.reserve<float>(elements);
+  l.k = scratch.reserve<float>(elements);
+  l.v = scratch.reserve<float>(elements);
+  l.work_stride = whole_lines<float>(
+      kernels_.work_floats(std::min(kernels_.tile_rows, l.longest), l.dim, false));
+  l.work = scratch.reserve<float>(l.tasks * l.work_stride);
+  l.rows_stride = whole_lines<float>(std::min(kernels_.tile_rows, l.longest) * l.dim);
+  l.rows = scratch.reserve<float>(l.tasks * l.rows_stride);
+  l.angles = scratch.reserve<float>(divide_up(l.batch * l.tokens, kTaskTokens) *
+                                    whole_lines<float>(2 * l.half));
+  l.pages = scratch.reserve<int64_t>(l.packed ? divide_up(l.longest, kPageKeys) : 0);
+  return scratch.bytes();
+}
+
+void TextAttention::prepare(const Call& call) const {
+  Layout& l = *new (call.scratch) Layout;
+  lay_out(call, l);
+  Text* next = l.text.in(call.scratch);
+  each_text(call, l, [&](const Text& t) { *next++ = t; });
+  for (int64_t i = 0; l.packed && i < divide_up(l.longest, kPageKeys); ++i) {
+    l.pages.in(call.scratch)[i] = i;
+  }
+}
+
+void TextAttention::store(const Call& call, const Layout& l, int64_t task) const {
+  float* const cosine = l.angles.in(call.scratch) + task * whole_lines<float>(2 * l.half);
+  float* const sine = cosine + l.half;
+  const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
+  const int64_t end = std::min((task + 1) * kTaskTokens, l.batch * l.tokens);
+  for (int64_t token = task * kTaskTokens; token < end; ++token) {
+    const Text& t = l.at(call.scratch, &Text::first, token);
+    const int64_t i = token - t.first;
+    if (l.half) {
+      kernels_.rotary_angles(i, call.inputs[In::inverse_frequency].as<float>(), l.half, 1.0f,
+                             cosine, sine);
+    }
+    const int64_t from = token * heads_ * l.dim;
+    for (int64_t h = 0; h < heads_; ++h) {
+      const int64_t at = from + h * l.dim;
+      const int64_t to = (t.first * heads_ + h * t.tokens + i) * l.dim;
+      kernels_.rotate(call.inputs[In::q].as<float>() + at, cosine, sine, l.half, l.dim, scale,
+                      l.q.in(call.scratch) + to);
+      kernels_.rotate(call.inputs[In::k].as<float>() + at, cosine, sine, l.half, l.dim, 1.0f,
+                      l.k.in(call.scratch) + to);
+      std::copy_n(call.inputs[In::v].as<float>() + at, l.dim, l.v.in(call.scratch) + to);
+    }
+  }
+}
+
+void TextAttention::attend(const Call& call, const Layout& l, int64_t task) const {
+  const int64_t end = std::min((task + 1) * l.units_a_task, l.tiles * heads_);
+  for (int64_t unit = task * l.units_a_task; unit < end; ++unit) {
+    const Text& t = l.at(call.scratch, &Text::first_tile, unit / heads_);
+    const int64_t within = unit - t.first_tile * heads_;
+    const int64_t head = within / t.tiles;
+    const int64_t rows = (t.first * heads_ + head * t.tokens) * l.dim;
+    AttendArgs a = {};
+    a.first_row = within % t.tiles * t.tile;
+    a.rows = std::min(t.tile, t.tokens - a.first_row);
+    a.query = l.q.in(call.scratch) + rows + a.first_row * l.dim;
+    a.keys = l.k.in(call.scratch) + rows;
+    a.values = l.v.in(call.scratch) + rows;
+    if (l.packed) {
+      a.pages = l.pages.in(call.scratch);
+    } else {
+      a.mask = call.inputs[In::attention_mask].as<int64_t>() + t.row * l.tokens;
+    }
+    a.dim = l.dim;
+    // All rows are heads of one query, which sees all keys.
+    a.group = t.tokens;
+    a.past = t.tokens - 1;
+    a.key_end = t.tokens;
+    a.work = l.work.in(call.scratch) + task * l.work_stride;
+    float* const y = l.rows.in(call.scratch) + task * l.rows_stride;
+    a.out = y - a.first_row * l.dim;
+    kernels_.attend(a);
+    float* to =
+        call.outputs[Out::y].as<float>() + ((t.first + a.first_row) * heads_ + head) * l.dim;
+    for (int64_t r = 0; r < a.rows; ++r) std::copy_n(y + r * l.dim, l.dim, to + r * heads_ * l.dim);
+  }
+}
+
+std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
+  return std::make_unique<TextAttention>(attributes, kernels);
+}
+
+}  // namespace
+
+const OpSpec& text_attention_spec() {
+  static const OpSpec spec = {
+      "TextAttention",
+      "Attention of encoders: y = softmax(scale * q k^T) v over all tokens j of a text with "
+      "attention_mask[b, j] != 0 (0 where there is none); q and k are rotated first. A token has "
+      "the same bits in a text of a row without padding as in a row with padding on the right.",
+      In::specs(),
+      Out::specs(),
+      false,
+      {{"num_heads", AttributeSpec::Kind::integer, true, 0, "heads"},
+       {"scale", AttributeSpec::Kind::real, false, 0,
+        "factor of the scores; 0: 1 / sqrt(head size)"}},
+      {},
+      make};
+  return spec;
+}
+
+}  // namespace tamiz

@@ -1,0 +1,81 @@
+"""The attention of encoders is recognised, and texts of a run need no padding."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from kit.decoders import ops, session
+from kit.encoder_files import CASE, random_tensors, write_folder
+from kit.encoders import write_transformer
+from tamiz.plugins import Plugins
+from tamiz.survey.export import export
+from tamiz_passes.clean_up import CleanUp
+from tamiz_passes.text_attention import RecogniseTextAttention
+
+MODELS = json.loads(
+    (Path(__file__).parents[1] / "exporters" / "reference_encoders.json").read_text()
+)["models"]
+#: Kinds whose scores depend on the distance of tokens.
+PADDED = ("DebertaV2", "MPNet", "ModernBert")
+
+
+def recognised(path: Path) -> tuple[ir.Model, list[str]]:
+    """A graph after the pass, and its notes."""
+    model = ir.external_data.load_to_model(ir.load(path))
+    CleanUp()(model)
+    each = RecogniseTextAttention()
+    each(model)
+    return model, [note.reason for note in each.notes]
+
+
+def feeds(
+    model: ir.Model, ids: np.ndarray, mask: np.ndarray, types: np.ndarray
+) -> dict[str, np.ndarray]:
+    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+    return {name: given[name] for v in model.graph.inputs if (name := v.name or "") in given}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_texts_of_a_row_are_those_of_a_batch(name: str, tmp_path: Path, plugins: Plugins) -> None:
+    model = MODELS[name]
+    folder = write_folder(tmp_path / "hf", model["config"], random_tensors(model["shapes"]))
+    path = export(str(folder), tmp_path / "dense", plugins).model
+    graph, notes = recognised(path)
+    before, after = session(path), session(graph)
+    (expected,), (found,) = (s.run(None, feeds(graph, *CASE)) for s in (before, after))
+    mask = CASE[1] == 1
+    rows = mask if expected.ndim == 3 else slice(None)
+    scale = np.abs(expected[rows]).max()
+    np.testing.assert_allclose(found[rows], expected[rows], atol=1e-5 * scale)
+    packs = "text_begins" in {value.name for value in graph.graph.inputs}
+    assert packs == (not name.startswith(PADDED)), notes
+    if not packs:
+        return
+    assert Counter(ops(graph))["Softmax"] == 0
+    lengths = mask.sum(axis=1)
+    ids, types = (each[mask][None] for each in (CASE[0], CASE[2]))
+    begins = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    row = feeds(graph, ids, np.ones_like(ids), types) | {"text_begins": begins}
+    (packed,) = after.run(None, row)
+    wanted = expected[mask][None] if expected.ndim == 3 else expected
+    np.testing.assert_allclose(packed, wanted, atol=1e-5 * scale)
+
+
+def test_an_encoder_that_torch_exported(tmp_path: Path) -> None:
+    """It has no table of positions, so all of its nodes work token by token."""
+    graph, notes = recognised(write_transformer(tmp_path / "e") / "model.onnx")
+    assert notes == []
+    assert Counter(ops(graph))["TextAttention"] == 2
+    assert graph.graph.inputs[-1].name == "text_begins"
+
+
+def test_a_decoder_is_left_alone(dense_dir: Path) -> None:
+    graph, notes = recognised(dense_dir / "model.onnx")
+    assert Counter(ops(graph))["TextAttention"] == 0
+    assert notes == []
