@@ -186,12 +186,12 @@ def paged_attention(
         rows = np.array(pages)[key // PAGE] * PAGE + key % PAGE
         own = [present[:, :, rows[:past]] for present in presents]
         mask = np.ones((1, len(rows)), np.int64)
-        found = attention(
+        outputs = attention(
             q[:, part], k[:, part], v[:, part], own[0], own[1], mask, position_ids[:, part],
             inverse_frequency, *own[2:], **{**given, **choice},
         )  # fmt: skip
-        y[:, part] = found[0]
-        for present, cache in zip(presents, found[1:], strict=True):
+        y[:, part] = outputs[0]
+        for present, cache in zip(presents, outputs[1:], strict=True):
             present[:, :, rows] = cache
         begin += tokens
     return [y, *presents]

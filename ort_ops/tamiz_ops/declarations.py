@@ -32,10 +32,10 @@ def _schemas() -> dict[str, Schema]:
 
 
 def _schema(op: str) -> Schema:
-    found = _schemas().get(op)
-    if found is None:
+    schema = _schemas().get(op)
+    if schema is None:
         raise ValueError(f"no op of the tamiz domain is named {op!r}: {', '.join(_schemas())}")
-    return found
+    return schema
 
 
 def ports(op: str) -> Ports:

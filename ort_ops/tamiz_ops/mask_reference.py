@@ -52,9 +52,11 @@ def kwta_mask(
     else:
         least = np.full((*x.shape[:-1], 1), threshold, np.float64)
         if slope is not None:
-            told = x.astype(np.float64) @ slope.astype(np.float64) + offset
-            told = np.clip(np.where(np.isnan(told), 0, told), -np.log(range), np.log(range))
-            least *= np.exp(-told)[..., np.newaxis]
+            predicted = x.astype(np.float64) @ slope.astype(np.float64) + offset
+            predicted = np.clip(
+                np.where(np.isnan(predicted), 0, predicted), -np.log(range), np.log(range)
+            )
+            least *= np.exp(-predicted)[..., np.newaxis]
         kept = scores >= least
     if position_ids is not None:
         kept |= ((position_ids < first) | (position_ids % duty != 0))[..., np.newaxis]

@@ -71,8 +71,8 @@ def write_program(
         written = ["-" if value is None else str(numbers[value]) for value in stage.outputs]
         settings = [f"{name}={_text(value)}" for name, value in sorted(stage.attributes.items())]
         lines.append(" ".join([stage.op, *settings, ":", *read, "->", *written]))
-    made = {"program": "\n".join(lines), "outputs": [numbers[value] for value in outputs]}
-    return {**made, "stacks": list(stacks)} if stacks else made
+    attributes = {"program": "\n".join(lines), "outputs": [numbers[value] for value in outputs]}
+    return {**attributes, "stacks": list(stacks)} if stacks else attributes
 
 
 def read_program(text: str) -> list[Stage[int]]:

@@ -68,8 +68,8 @@ def unpack_seedlm(packed: Array, bits: int, n: int, k: int) -> npt.NDArray[np.fl
     halves = (nibbles << np.arange(0, 16, 4, dtype=np.uint32)).sum(axis=2).astype(np.uint16)
     scales = halves.view(np.float16).astype(np.float32)
     weight = quants.reshape(*scales.shape, GROUP).astype(np.float32) * scales[..., None]
-    made: npt.NDArray[np.float32] = weight.reshape(len(words), -1)[:n, :k]
-    return made
+    rows: npt.NDArray[np.float32] = weight.reshape(len(words), -1)[:n, :k]
+    return rows
 
 
 def _words(packed: Array, bits: int) -> npt.NDArray[np.uint32]:

@@ -101,9 +101,9 @@ def _low_rank(samples: Floats, added: Doubles) -> Factor:
         order = np.arange(stop - 1, max(0, stop - _STEP) - 1, -1)
         products = u[order] @ m
         lower = np.linalg.cholesky(products @ u[order].T + np.diag(added[order]))
-        found = np.linalg.solve(lower, products)
-        m -= found.T @ found
-        v[order], diagonal[order] = found, np.diagonal(lower)
+        solution = np.linalg.solve(lower, products)
+        m -= solution.T @ solution
+        v[order], diagonal[order] = solution, np.diagonal(lower)
     return _LowRank(np.ascontiguousarray(samples.T), v, diagonal)
 
 

@@ -55,7 +55,7 @@ def _fit(format: Format, values: Floats, r: Factor) -> Parts:
     weight = pad_columns(values, format.block)
     whole = format.scales is Scales.UNITS  # one factor of each output
     width = weight.shape[1] if whole else max(format.block, SUPER_BLOCK)
-    carry, found = r.carry(len(weight)), []
+    carry, fitted = r.carry(len(weight)), []
     for begin in range(0, weight.shape[1], width):
         block = slice(begin, min(begin + width, weight.shape[1]))
         carried, own = carry.to(block), r.own(block)
@@ -67,8 +67,8 @@ def _fit(format: Format, values: Floats, r: Factor) -> Parts:
             description(format), weight[:, block], carried, own, scale, minimum
         )
         carry.add(block, errors)
-        found.append((parts, quants + np.uint8(format.name == "q8_0")))
-    return _joined(found, values.shape[1])
+        fitted.append((parts, quants + np.uint8(format.name == "q8_0")))
+    return _joined(fitted, values.shape[1])
 
 
 def _factors(format: Format, parts: Parts) -> tuple[Floats, Floats]:
@@ -83,12 +83,12 @@ def _factors(format: Format, parts: Parts) -> tuple[Floats, Floats]:
     return scale, minimum
 
 
-def _joined(found: list[tuple[Parts, npt.NDArray[np.uint8]]], k: int) -> Parts:
+def _joined(fitted: list[tuple[Parts, npt.NDArray[np.uint8]]], k: int) -> Parts:
     """Blocks side by side."""
 
     def beside(name: str) -> Array | None:
-        arrays = [getattr(parts, name) for parts, _ in found]
+        arrays = [getattr(parts, name) for parts, _ in fitted]
         return None if arrays[0] is None else np.hstack(arrays)
 
-    quants = np.hstack([quants for _, quants in found])[:, :k]
+    quants = np.hstack([quants for _, quants in fitted])[:, :k]
     return Parts(quants, beside("scales"), beside("minima"), beside("d"), beside("dmin"))

@@ -92,8 +92,8 @@ def quantise(
 
 def fit_parts(format: Format, values: Floats, cost: Floats, search: bool = True) -> Parts:
     """Fits rows ``[N, K]`` with costs ``[K]`` of their inputs; see `quantise`."""
-    found = _native.fit_format(description(format), values, cost, search)
-    quants, scales, minima, d, dmin = found
+    arrays = _native.fit_format(description(format), values, cost, search)
+    quants, scales, minima, d, dmin = arrays
     quants += np.uint8(_first(format))
     halves = None if d is None else d.view(np.float16)
     others = None if dmin is None else dmin.view(np.float16)
@@ -120,13 +120,13 @@ def costs(importance: Floats | None, k: int) -> Floats:
     """
     if importance is None:
         return np.ones(k, np.float32)
-    known = np.asarray(importance, np.float32)
-    if known.shape != (k,) or not np.isfinite(known).all() or (known < 0).any():
+    cost = np.asarray(importance, np.float32)
+    if cost.shape != (k,) or not np.isfinite(cost).all() or (cost < 0).any():
         raise ValueError(
-            f"importance is {list(known.shape)}, expected [{k}] finite numbers of at least 0"
+            f"importance is {list(cost.shape)}, expected [{k}] finite numbers of at least 0"
         )
-    mean = float(known.mean(dtype=np.float64))
-    relative: Floats = known / mean if mean > 0 else np.ones_like(known)
+    mean = float(cost.mean(dtype=np.float64))
+    relative: Floats = cost / mean if mean > 0 else np.ones_like(cost)
     relative += np.float32(_LEAST_COST)
     return relative
 

@@ -167,13 +167,13 @@ def _block(format: Format) -> np.dtype[Any]:
 
 def _stored(format: Format, parts: Parts) -> dict[str, Array]:
     """The fields of a block beside its planes, each [N, blocks * values]."""
-    found = {"scales": parts.scales, "minima": parts.minima, "d": parts.d, "dmin": parts.dmin}
+    fields = {"scales": parts.scales, "minima": parts.minima, "d": parts.d, "dmin": parts.dmin}
     if format.scales is Scales.UNITS:
-        found["d"] = None
+        fields["d"] = None
     if format.block == SUPER_BLOCK:
-        found["scales"] = _small_scales(format, parts)
-        found["minima"] = None
-    return {name: array for name, array in found.items() if array is not None}
+        fields["scales"] = _small_scales(format, parts)
+        fields["minima"] = None
+    return {name: array for name, array in fields.items() if array is not None}
 
 
 def _small_scales(format: Format, parts: Parts) -> Array | None:
