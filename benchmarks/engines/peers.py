@@ -79,7 +79,7 @@ def main(
                 if peer == "other":
                     child = other_bundle(path, threads, interpreters.get(peer, sys.executable))
                 elif peer == "ort-int4":
-                    child = bench.bundle_child(quantise(path, Path(scratch) / peer), threads)
+                    child = bench.bundle_child(quantize(path, Path(scratch) / peer), threads)
                 else:
                     python = interpreters.get(peer, sys.executable)
                     script = str(HERE / "peer_child.py")
@@ -123,7 +123,7 @@ def other_bundle(bundle: Path, threads: int, python: str) -> bench.Child:
     return bench.Child(f"{bundle} under {python}", [*command, str(threads), "off"])
 
 
-def quantise(dense: Path, target: Path) -> Path:
+def quantize(dense: Path, target: Path) -> Path:
     """Writes `dense` with every constant MatMul as MatMulNBits, 4 bits, accuracy_level 4.
 
     The tied head is a Transpose of the embedding, which the quantiser skips: it is folded first.

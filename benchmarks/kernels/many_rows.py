@@ -56,7 +56,7 @@ def dense(w):
     return graph_of(node, [weight], w.shape[1], w.shape[0])
 
 
-def dynamically_quantised(w, folder):
+def dynamically_quantized(w, folder):
     from onnxruntime.quantization import quantize_dynamic
 
     logging.disable(logging.WARNING)  # it advises to preprocess the model
@@ -98,7 +98,7 @@ def measure(k, n, rows, threads):
     w = rng.standard_normal((n, k), np.float32) / np.float32(k**0.5)
     x = rng.standard_normal((rows, k), np.float32)
     with tempfile.TemporaryDirectory() as folder:
-        models = {"mlas int8": dynamically_quantised(w, Path(folder)), "mlas fp32": dense(w)}
+        models = {"mlas int8": dynamically_quantized(w, Path(folder)), "mlas fp32": dense(w)}
     for name in FORMATS:
         for bits in BITS:
             models[f"{name}, activations of {bits} bits"] = packed(w, name, bits)

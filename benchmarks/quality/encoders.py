@@ -83,10 +83,10 @@ def main(
             paths[name] = maker.chosen(cosine, int(bits))
     paths["ONNX Runtime MatMulNBits"] = work / "ort-int4"
     if not paths["ONNX Runtime MatMulNBits"].exists():
-        peers.quantise(reference, work / "ort-int4")
+        peers.quantize(reference, work / "ort-int4")
     for per_channel, scales in ((True, "an output"), (False, "a tensor")):
         name = f"ONNX Runtime quantize_dynamic int8, one scale {scales}"
-        paths[name] = dynamically_quantised(reference, work, per_channel)
+        paths[name] = dynamically_quantized(reference, work, per_channel)
     read = read_texts(text, Bundle.open(reference), texts, length, texts)
     found: dict[str, dict[str, Any]] = {
         name: {"mb": round(weight_bytes(path) / 1e6, 1)} for name, path in paths.items()
@@ -98,7 +98,7 @@ def main(
         record.write(output, "encoders", found, settings={**settings, "batch": batch})
 
 
-def dynamically_quantised(reference: Path, work: Path, per_channel: bool) -> Path:
+def dynamically_quantized(reference: Path, work: Path, per_channel: bool) -> Path:
     """The reference by `quantize_dynamic`.
 
     Args:

@@ -219,7 +219,7 @@ def main() -> None:
         if dense:
             bundles["ONNX Runtime MatMulNBits"] = work / "ort-int4"
             if not bundles["ONNX Runtime MatMulNBits"].exists():
-                peers.quantise(dense, work / "ort-int4")
+                peers.quantize(dense, work / "ort-int4")
         found = score(reference, bundles, text, windows, work)
         print(table(found))
         if output is not None:

@@ -109,7 +109,7 @@ def int4_parts(rng: np.random.Generator) -> tuple[Any, Any, Any]:
     return quants, scales, -8 * scales
 
 
-def dequantised(quants: Any, scales: Any, minima: Any) -> Float:
+def dequantized(quants: Any, scales: Any, minima: Any) -> Float:
     """The weights of int4 parts."""
     groups = quants.reshape(*scales.shape, GROUP).astype(np.float32)
     groups *= scales[:, :, None]
@@ -148,7 +148,7 @@ def proc_sparse(place: Place) -> Iterator[Layer]:
         tensors = tamiz_ops.pack_deltas(np.repeat(rows, GROUP, axis=1), exists, *parts)
         more = {"bits": 4, "base": 0.0, "seed": 0, "block": GROUP}
         names = ("proc-sparse", f"1/{part} of the blocks exist")
-        y = dequantised(*parts) @ place.x[0]
+        y = dequantized(*parts) @ place.x[0]
         yield place.layer(names, "ProcSparseMatMul", [*tensors], y, **more)
 
 
@@ -212,7 +212,7 @@ def repeated(model: ir.Model, copies: int) -> onnx.ModelProto:
 def events(place: Place) -> Iterator[Layer]:
     """Inputs that change slowly, chosen one by one or in blocks of 32."""
     parts = int4_parts(place.rng)
-    weight = dequantised(*parts)
+    weight = dequantized(*parts)
     products = {
         1: Product("ChannelMatMul", tamiz_ops.pack_channels(*parts), {}),
         GROUP: Product("BlockMatMul", tamiz_ops.pack_int4(*parts), {"bits": 4}),

@@ -13,9 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import DOMAIN, OPSET_VERSION, STAYS, TamizError, is_constant, remove_unused
-from tamiz_exporters.quantised_weights import (
+from tamiz_exporters.quantized_weights import (
     Found,
-    block_quantised_table,
+    block_quantized_table,
     constant_matrix,
     nbits_weight,
 )
@@ -71,7 +71,7 @@ class _Rewriter:
         elif kind == (_MICROSOFT, "GatherBlockQuantized"):
             if not _are_ids(node.inputs[1]):
                 raise NotStoredError(f"looks up something else than {_IDS}")
-            self.lookup(node, block_quantised_table(node), node.inputs[1])
+            self.lookup(node, block_quantized_table(node), node.inputs[1])
         elif kind == ("", "Gather") and _are_ids(node.inputs[1]) and _number(node, "axis", 0) == 0:
             found = constant_matrix(node.inputs[0], by_rows=True)
             if found is not None:

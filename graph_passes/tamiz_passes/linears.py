@@ -85,7 +85,7 @@ def _no_gemm_site(node: ir.Node, weight: ir.Value) -> str | None:
     return None
 
 
-def quantised_before(node: ir.Node) -> str | None:
+def quantized_before(node: ir.Node) -> str | None:
     """Why a node with a weight that another tool quantised is no site; None of other nodes."""
     if node.domain in ("", "com.microsoft") and node.op_type in _CARRIERS:
         if STAYS in node.metadata_props:

@@ -31,7 +31,7 @@ from tamiz.api import (
     stored_format,
 )
 from tamiz_passes.clean_up import name_nodes
-from tamiz_passes.linears import no_linear, quantised_before
+from tamiz_passes.linears import no_linear, quantized_before
 from tamiz_passes.soft_cap import logit_cap
 from tamiz_passes.values import LAYOUT, operands, rank, scalar
 
@@ -85,7 +85,7 @@ def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
                 linears[node] = None
             else:
                 notes.append(Note(_NAME, node.name or "", reason))
-        elif (reason := quantised_before(node)) is not None:
+        elif (reason := quantized_before(node)) is not None:
             notes.append(Note(_NAME, node.name or "", reason))
     roles = _Roles(model, linears).find()
     _mark_layers(model, roles)

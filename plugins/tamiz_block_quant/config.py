@@ -7,10 +7,10 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from tamiz.api import POLICY_ONLY, Site, SiteKind, TechniqueConfig
-from tamiz_ops.formats import FORMATS, Format, find_format, int_format, quantisable
+from tamiz_ops.formats import FORMATS, Format, find_format, int_format, quantizable
 
 #: Formats that a weight can be rounded to.
-_FORMATS = tuple(name for name, format in FORMATS.items() if quantisable(format))
+_FORMATS = tuple(name for name, format in FORMATS.items() if quantizable(format))
 
 
 class BlockQuantConfig(TechniqueConfig):

@@ -41,7 +41,7 @@ Float = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Quantised:
+class Quantized:
     """A quantised matrix.
 
     Attributes:
@@ -95,18 +95,18 @@ def fit(
     if config.packs_by_format:
         return fit_format(site, weight, statistics, config)
     bits = config.bits_at(site)
-    quantised, metrics = quantise(weight, bits, config.scale_bits_at(site))
+    quantized, metrics = quantize(weight, bits, config.scale_bits_at(site))
     by_channel = config.by_channel(site)
     attributes = {"n": n, "k": k} if by_channel else {"bits": bits, "n": n, "k": k}
-    quants, scales, minima = quantised.quants, quantised.scales, quantised.minima
+    quants, scales, minima = quantized.quants, quantized.scales, quantized.minima
     if minima is None:
         packed = tamiz_ops.pack_int8(quants, scales)
-    elif quantised.units is None:
+    elif quantized.units is None:
         pack = tamiz_ops.pack_channels if by_channel else tamiz_ops.pack_int4
         packed = pack(quants, scales, minima)
     else:
         in_units = tamiz_ops.pack_channels_in_units if by_channel else tamiz_ops.pack_int4_in_units
-        packed = in_units(quants, scales, minima, quantised.units)
+        packed = in_units(quants, scales, minima, quantized.units)
         attributes["scale_bits"] = 8
     return Fit(
         tensors={"weight": packed},
@@ -126,8 +126,8 @@ def dequantize(site: Site, fit: Fit) -> Float:
     if "bits" in fit.attributes:
         return tamiz_ops.dequantize(packed, int(fit.attributes["bits"]), n, k, scale_bits)
     if scale_bits == 8:
-        return Quantised(*tamiz_ops.unpack_channels_in_units(packed, n, k)).dequantize()
-    return Quantised(*tamiz_ops.unpack_channels(packed, n, k)).dequantize()
+        return Quantized(*tamiz_ops.unpack_channels_in_units(packed, n, k)).dequantize()
+    return Quantized(*tamiz_ops.unpack_channels(packed, n, k)).dequantize()
 
 
 def cost(site: Site, config: BlockQuantConfig) -> Cost:
@@ -144,12 +144,12 @@ def cost(site: Site, config: BlockQuantConfig) -> Cost:
 
 def options(site: Site) -> dict[str, dict[str, str]]:
     """The named formats whose blocks divide the inputs."""
-    usable = (name for name, form in formats.FORMATS.items() if formats.quantisable(form))
+    usable = (name for name, form in formats.FORMATS.items() if formats.quantizable(form))
     fitting = (n for n in usable if site.in_features % formats.FORMATS[n].block == 0)
     return {name: {"format": name} for name in fitting}
 
 
-def quantise(weight: Float, bits: int, scale_bits: int = 16) -> tuple[Quantised, dict[str, float]]:
+def quantize(weight: Float, bits: int, scale_bits: int = 16) -> tuple[Quantized, dict[str, float]]:
     """Quantises a matrix ``[N, K]`` chunk by chunk and measures what it lost.
 
     Raises:
@@ -211,10 +211,10 @@ def _chunk_rows(k: int) -> int:
     return max(1, _CHUNK // k)
 
 
-def _joined(parts: list[Quantised]) -> Quantised:
+def _joined(parts: list[Quantized]) -> Quantized:
     minima = [part.minima for part in parts if part.minima is not None]
     units = [part.units for part in parts if part.units is not None]
-    return Quantised(
+    return Quantized(
         np.concatenate([part.quants for part in parts]),
         np.concatenate([part.scales for part in parts]),
         np.concatenate(minima) if minima else None,
@@ -246,30 +246,30 @@ def _fp16(values: Float) -> NDArray[np.float16]:
     return values.astype(np.float16)
 
 
-def _int8(rows: Float) -> Quantised:
+def _int8(rows: Float) -> Quantized:
     groups = _grouped(rows)
     low, high = _extremes(groups)
     scales = _fp16(np.maximum(high, -low) / np.float32(127))
     q = np.rint(groups * _inverse(scales)[..., None])
-    return Quantised(_cut(np.clip(q, -127, 127), rows, np.int8), scales, None)
+    return Quantized(_cut(np.clip(q, -127, 127), rows, np.int8), scales, None)
 
 
-def _int4(rows: Float) -> Quantised:
+def _int4(rows: Float) -> Quantized:
     groups = _grouped(rows)
     low, high = _extremes(groups)
     scales, minima = _fp16((high - low) / np.float32(15)), _fp16(low)
     q = _quants(groups, scales, minima)
-    missed = (_dequantised(q, scales, minima) != groups).any(axis=-1)
+    missed = (_dequantized(q, scales, minima) != groups).any(axis=-1)
     few = np.zeros_like(missed)
     few[missed] = _at_most_16_values(groups[missed])
     if few.any():
         scales[few], minima[few], q[few] = _best_lattice(
             groups[few], scales[few], minima[few], q[few]
         )
-    return Quantised(_cut(q, rows, np.uint8), scales, minima)
+    return Quantized(_cut(q, rows, np.uint8), scales, minima)
 
 
-def in_units(rows: Float, fitted: Quantised) -> Quantised:
+def in_units(rows: Float, fitted: Quantized) -> Quantized:
     """Rounds scales and minima of an int4 fit of `rows` to bytes that count a unit of their output.
 
     unit = max over groups of max(scale / 255, −minimum / (8 · 255)), the least that holds them all;
@@ -296,7 +296,7 @@ def in_units(rows: Float, fitted: Quantised) -> Quantised:
     q += MINIMUM_STEP * m[..., None]
     q /= np.maximum(s, 1)[..., None]
     quants = _cut(np.clip(np.rint(q), 0, 15), rows, np.uint8)
-    return Quantised(quants, s.astype(np.uint8), m.astype(np.uint8), units)
+    return Quantized(quants, s.astype(np.uint8), m.astype(np.uint8), units)
 
 
 def _cut(q: Float, rows: Float, kind: type[np.integer[Any]]) -> NDArray[Any]:
@@ -319,7 +319,7 @@ def _quants(groups: Float, scales: NDArray[np.float16], minima: NDArray[np.float
     return q
 
 
-def _dequantised(q: Float, scales: NDArray[np.float16], minima: NDArray[np.float16]) -> Float:
+def _dequantized(q: Float, scales: NDArray[np.float16], minima: NDArray[np.float16]) -> Float:
     w: Float = q * scales[..., None].astype(np.float32)
     w += minima[..., None].astype(np.float32)
     return w
@@ -343,11 +343,11 @@ def _best_lattice(
     peak = np.where(high > -low, high, low)
     tried = [(-peak / np.float32(8), peak)]
     tried += [((high - low) / np.float32(r), low) for r in range(14, 0, -1)]
-    error = np.square(_dequantised(q, scales, minima) - groups).sum(axis=-1)
+    error = np.square(_dequantized(q, scales, minima) - groups).sum(axis=-1)
     for candidate_scale, candidate_minimum in tried:
         s, m = _fp16(candidate_scale), _fp16(candidate_minimum)
         candidate = _quants(groups, s, m)
-        loss = np.square(_dequantised(candidate, s, m) - groups).sum(axis=-1)
+        loss = np.square(_dequantized(candidate, s, m) - groups).sum(axis=-1)
         better = loss < error
         error[better], scales[better], minima[better] = loss[better], s[better], m[better]
         q[better] = candidate[better]

@@ -71,10 +71,10 @@ def _packed(
         importance = None
         if statistics is not None:
             importance = statistics.imatrix + looked_up * statistics.imatrix.mean()
-        return formats.quantise(format, weight, importance, search=fit == "search")
+        return formats.quantize(format, weight, importance, search=fit == "search")
     if statistics is None or not sampled:
         raise FitError("gptq needs the samples of a calibration of the site's input")
-    return formats.quantise_with_feedback(format, weight, factor(statistics, looked_up))
+    return formats.quantize_with_feedback(format, weight, factor(statistics, looked_up))
 
 
 def _row_chunks(n: int, k: int) -> Iterator[slice]:

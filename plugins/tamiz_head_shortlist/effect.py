@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamiz.api import Cost, Site
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.quantise import refined_tiles
+from tamiz_head_shortlist.quantize import refined_tiles
 from tamiz_ops.formats import GROUP, TILE, int_format
 
 _OFFSET_BYTES = 4

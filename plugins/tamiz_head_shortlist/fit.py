@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tamiz.api import Fit, FitError, Site, Statistics
 from tamiz_head_shortlist.config import HeadShortlistConfig
-from tamiz_head_shortlist.quantise import refined_tiles
+from tamiz_head_shortlist.quantize import refined_tiles
 from tamiz_head_shortlist.sketch import Sketch, make_sketch
 from tamiz_ops.formats import TILE, int_format
 

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz_head_shortlist.quantise import pack, signs
+from tamiz_head_shortlist.quantize import pack, signs
 from tamiz_ops.formats import TILE
 
 Float = NDArray[np.float32]

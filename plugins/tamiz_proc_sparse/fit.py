@@ -91,7 +91,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: ProcSp
         raise FitError(f"the target is {config.target}")
     weight = np.ascontiguousarray(weight, np.float32)
     try:
-        quantised = tamiz_ops.quantize_groups(weight, config.bits)
+        quantized = tamiz_ops.quantize_groups(weight, config.bits)
     except ValueError as error:
         raise FitError(str(error)) from error
     n, k = weight.shape
@@ -100,7 +100,7 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: ProcSp
     kept = select(weight, delta, importance(statistics, k), config, _heads(site, config))
     groups = -(-k // GROUP)
     exists = np.repeat(kept.exists, config.block // GROUP, axis=1)[:, :groups]
-    deltas, starts = tamiz_ops.pack_deltas(kept.stored, exists, *quantised)
+    deltas, starts = tamiz_ops.pack_deltas(kept.stored, exists, *quantized)
     attributes = {"bits": config.bits, "n": n, "k": k, "base": base, "seed": SEED}
     attributes["block"] = config.block
     bits = 8 * (deltas.nbytes + starts.nbytes) / (n * k)

@@ -193,13 +193,13 @@ def _fit_residual(
     if samples is not None:
         residual = _refitted(residual, stored, root_m, samples)
     n, k = residual.shape
-    quantised = _quantised(residual, config.bits)
-    deltas, starts = tamiz_ops.pack_deltas(stored, exists, *quantised)
+    quantized = _quantized(residual, config.bits)
+    deltas, starts = tamiz_ops.pack_deltas(stored, exists, *quantized)
     weight = tamiz_ops.unpack_deltas(deltas, starts, bits=config.bits, n=n, k=k)
     return Residual({"deltas": deltas, "starts": starts}, weight.astype(np.float32))
 
 
-def _quantised(residual: Float, bits: int) -> tuple[NDArray[Any], ...]:
+def _quantized(residual: Float, bits: int) -> tuple[NDArray[Any], ...]:
     """What `tamiz_ops.pack_deltas` takes: quants, scales and minima, or fp16 numbers."""
     if bits == 16:
         largest_half = float(np.finfo(np.float16).max)

@@ -31,7 +31,7 @@ def quantize(
         ValueError: The format is unknown or only kept as stored, a shape or value does not fit,
             or a scale is too large for fp16.
     """
-    return formats.quantise(
+    return formats.quantize(
         formats.find_format(format), values, importance, search=True, threads=threads
     )
 

@@ -111,7 +111,7 @@ def test_int4_parts_are_what_is_packed() -> None:
     packed = pack_int4(*parts)
     unpacked = unpack_int4(packed, made_layers.N, made_layers.K)
     np.testing.assert_array_equal(
-        made_layers.dequantised(*unpacked), made_layers.dequantised(*parts)
+        made_layers.dequantized(*unpacked), made_layers.dequantized(*parts)
     )
 
 

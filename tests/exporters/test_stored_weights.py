@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from kit.arrays import random
 from kit.beside_onnxruntime import expected, run, scratch
-from kit.foreign_weights import Case, dequantised_model, model, nbits_model
+from kit.foreign_weights import Case, dequantized_model, model, nbits_model
 from tamiz.api import STAYS
 from tamiz_exporters import onnx as exporter
 from tamiz_ops import formats
@@ -188,7 +188,7 @@ def test_dequantised_weights_become_products(
     scales = np.asarray(rng.standard_normal(shape) / 50, np.float32)
     zeros = np.asarray(rng.integers(low, high, shape)) if zero else None
     added = rng.standard_normal(n).astype(np.float32) if bias else None
-    proto = dequantised_model(
+    proto = dequantized_model(
         weight, scales, zeros, kind, op_type=op_type, opset=opset, bias=added, **attributes
     )
     check(proto, k, 3, added)
@@ -198,7 +198,7 @@ def test_dequantised_weights_become_products(
 def test_scales_of_inputs_stay_with_the_reason(tmp_path: Path, op_type: str) -> None:
     weight = np.random.default_rng(0).integers(0, 256, (32, 32))
     axis = 0 if op_type == "MatMul" else 1
-    proto = dequantised_model(
+    proto = dequantized_model(
         weight, np.ones(32, np.float32), None, TensorProto.UINT8, op_type=op_type, axis=axis
     )
     nodes = {node.op_type: node for node in ir.load(exported(proto, tmp_path)).graph}
@@ -208,7 +208,7 @@ def test_scales_of_inputs_stay_with_the_reason(tmp_path: Path, op_type: str) -> 
 def test_a_tied_table_and_head_share_their_constant(tmp_path: Path) -> None:
     weight = np.random.default_rng(0).integers(-128, 128, (50, 64))
     scales = np.random.default_rng(1).standard_normal(50).astype(np.float32)
-    proto = dequantised_model(weight, scales, None, TensorProto.INT8, op_type="Gather", axis=0)
+    proto = dequantized_model(weight, scales, None, TensorProto.INT8, op_type="Gather", axis=0)
     proto.graph.node[1].output[0] = "x"
     proto.graph.node.extend(
         [
@@ -229,7 +229,7 @@ def test_a_tied_table_and_head_share_their_constant(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [TensorProto.UINT8, TensorProto.UINT4, TensorProto.INT4])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("zero", [False, True])
-def test_a_block_quantised_table_becomes_a_lookup(
+def test_a_block_quantized_table_becomes_a_lookup(
     tmp_path: Path, kind: int, bits: int, zero: bool
 ) -> None:
     if kind != TensorProto.UINT8 and bits == 8:

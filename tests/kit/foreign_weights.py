@@ -74,7 +74,7 @@ def nbits_model(case: Case, **changes: Array) -> onnx.ModelProto:
     return model([node], {"x": ["rows", case.k]}, case.n, constants)
 
 
-def dequantised_model(
+def dequantized_model(
     weight: Array,
     scales: Array,
     zeros: Array | None,

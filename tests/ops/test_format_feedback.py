@@ -11,8 +11,8 @@ from tamiz_ops.formats import (
     dequantize,
     feedback_factor,
     find_format,
-    quantise,
-    quantise_with_feedback,
+    quantize,
+    quantize_with_feedback,
 )
 
 pytestmark = pytest.mark.slow
@@ -49,9 +49,9 @@ def lost(format: Format, weight: np.ndarray, packed: np.ndarray, moments: np.nda
 @pytest.mark.parametrize(("n", "k"), [(40, 512), (17, 300)])
 def test_feedback_makes_up_for_errors(name: str, n: int, k: int) -> None:
     format, weight, x = find_format(name), normal(n, k), correlated(k, 4 * k)
-    packed = quantise_with_feedback(format, weight, feedback_factor(x, zeros(k)))
+    packed = quantize_with_feedback(format, weight, feedback_factor(x, zeros(k)))
     moments = x.T @ x
-    searched = quantise(format, weight, np.diagonal(moments).copy())
+    searched = quantize(format, weight, np.diagonal(moments).copy())
     ratio = lost(format, weight, packed, moments) / lost(format, weight, searched, moments)
     assert ratio < 0.5
 
@@ -59,8 +59,8 @@ def test_feedback_makes_up_for_errors(name: str, n: int, k: int) -> None:
 @pytest.mark.parametrize("name", ["q4_0", "q3_k", "q4_units"])
 def test_inputs_that_are_not_correlated_gain_nothing_and_lose_little(name: str) -> None:
     format, weight, moments = find_format(name), normal(32, 512), np.eye(512, dtype=np.float32)
-    packed = quantise_with_feedback(format, weight, feedback_factor(moments, zeros(512)))
-    searched = quantise(format, weight)
+    packed = quantize_with_feedback(format, weight, feedback_factor(moments, zeros(512)))
+    searched = quantize(format, weight)
     ratio = lost(format, weight, packed, moments) / lost(format, weight, searched, moments)
     assert ratio == pytest.approx(1, abs=0.02)
 
@@ -69,8 +69,8 @@ def test_inputs_that_are_not_correlated_gain_nothing_and_lose_little(name: str) 
 def test_outputs_do_not_depend_on_each_other(count: int) -> None:
     format, weight = find_format("q3_k"), normal(48, 256)
     factor = feedback_factor(correlated(256, count), constant(256, 0.1))
-    whole = quantise_with_feedback(format, weight, factor)
-    alone = quantise_with_feedback(format, weight[:16], factor)
+    whole = quantize_with_feedback(format, weight, factor)
+    alone = quantize_with_feedback(format, weight[:16], factor)
     # Errors are carried by products of BLAS, whose last bit may differ with the number of rows:
     # then a weight that lies between two levels may take the other one.
     same = dequantize(format, whole, *weight.shape)[:16] == dequantize(format, alone, 16, 256)
@@ -109,9 +109,9 @@ def test_few_samples_lose_as_little_as_all_of_their_second_moments() -> None:
     format, weight, x = find_format("q3_k"), normal(64, 512), correlated(512, 128)
     diagonal = constant(512, 0.2)
     moments = x.T @ x + np.diag(diagonal)
-    few = quantise_with_feedback(format, weight, feedback_factor(x, diagonal))
+    few = quantize_with_feedback(format, weight, feedback_factor(x, diagonal))
     square = np.linalg.cholesky(moments).T  # as many rows as inputs
-    whole = quantise_with_feedback(format, weight, feedback_factor(square, zeros(512)))
+    whole = quantize_with_feedback(format, weight, feedback_factor(square, zeros(512)))
     ratio = lost(format, weight, few, moments) / lost(format, weight, whole, moments)
     assert ratio == pytest.approx(1, abs=0.003)
 
@@ -119,7 +119,7 @@ def test_few_samples_lose_as_little_as_all_of_their_second_moments() -> None:
 def test_faults_are_named() -> None:
     format, weight = find_format("q4_0"), normal(4, 64)
     with pytest.raises(ValueError, match="factor is of 32 inputs, expected 64"):
-        quantise_with_feedback(format, weight, feedback_factor(correlated(32, 99), zeros(32)))
+        quantize_with_feedback(format, weight, feedback_factor(correlated(32, 99), zeros(32)))
     with pytest.raises(ValueError, match="expected a positive number"):
         feedback_factor(np.zeros((4, 64), np.float32), zeros(64))
     for count in (8, 64):

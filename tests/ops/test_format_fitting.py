@@ -7,7 +7,7 @@ import pytest
 
 from tamiz.api import dequantize, quantize
 from tamiz_ops.formats import FITTED, find_format
-from tamiz_ops.formats import quantise as quantise_format
+from tamiz_ops.formats import quantize as quantize_format
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def test_all_formats_of_this_page_are_fitted() -> None:
 def test_the_error_is_small_and_below_that_of_rounding_to_nearest(name: str) -> None:
     weight, format = normal(40, 512), find_format(name)
     error = relative(weight, encoded(weight, name))
-    rounded = dequantize(quantise_format(format, weight, search=False), name, *weight.shape)
+    rounded = dequantize(quantize_format(format, weight, search=False), name, *weight.shape)
     assert error < ERRORS[name]
     assert error < 0.97 * relative(weight, rounded)
 

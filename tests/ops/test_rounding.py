@@ -6,13 +6,13 @@ import pytest
 from kit.arrays import random
 from tamiz_ops import formats
 
-ALL = [format for format in formats.FORMATS.values() if formats.quantisable(format)]
+ALL = [format for format in formats.FORMATS.values() if formats.quantizable(format)]
 #: Largest ‖W − Ŵ‖ / ‖W‖ of normally distributed weights by bits of an element.
 LARGEST = {2: 0.36, 3: 0.18, 4: 0.10, 5: 0.05, 6: 0.025, 8: 0.007}
 
 
 def nearest(format: formats.Format, weight: np.ndarray) -> np.ndarray:
-    return formats.quantise(format, weight, search=False)
+    return formats.quantize(format, weight, search=False)
 
 
 def error(format: formats.Format, weight: np.ndarray) -> float:
@@ -52,7 +52,7 @@ def test_zeros_stay_zeros(format: formats.Format) -> None:
 @pytest.mark.parametrize("name", ["f16", "mxfp4", "tq2_0"])
 def test_formats_without_rounding_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"format is {name}, expected one of"):
-        formats.quantise(formats.find_format(name), random(16, 256))
+        formats.quantize(formats.find_format(name), random(16, 256))
 
 
 @pytest.mark.parametrize(("value", "said"), [(np.nan, "not finite"), (1e30, "fp16's largest")])
@@ -60,4 +60,4 @@ def test_weights_beyond_a_format_are_refused(value: float, said: str) -> None:
     weight = random(16, 256)
     weight[3, 4] = value
     with pytest.raises(ValueError, match=said):
-        formats.quantise(formats.find_format("q6_k"), weight)
+        formats.quantize(formats.find_format("q6_k"), weight)

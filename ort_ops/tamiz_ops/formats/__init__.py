@@ -1,7 +1,7 @@
 """Weight formats, declared once: what a packed weight holds, how long it is, and its values.
 
 `FORMATS` names every format. `pack_blocks` turns the blocks of a GGUF tensor into tiles for the
-kernels, `dequantize` turns tiles into float32, with the bits of `gguf.dequantize`, and `quantise`
+kernels, `dequantize` turns tiles into float32, with the bits of `gguf.dequantize`, and `quantize`
 fits floats to a format.
 """
 
@@ -19,8 +19,8 @@ from tamiz_ops.formats.declared import (
     int_format,
 )
 from tamiz_ops.formats.factor import Factor, feedback_factor
-from tamiz_ops.formats.feedback import quantise_with_feedback
-from tamiz_ops.formats.fitting import FITTED, quantisable, quantise
+from tamiz_ops.formats.feedback import quantize_with_feedback
+from tamiz_ops.formats.fitting import FITTED, quantizable, quantize
 from tamiz_ops.formats.packing import dequantize, pack_blocks, pack_parts, unpack_parts
 from tamiz_ops.formats.parts import Parts
 
@@ -43,8 +43,8 @@ __all__ = [
     "int_format",
     "pack_blocks",
     "pack_parts",
-    "quantisable",
-    "quantise",
-    "quantise_with_feedback",
+    "quantizable",
+    "quantize",
+    "quantize_with_feedback",
     "unpack_parts",
 ]

@@ -23,7 +23,7 @@ from tamiz_ops.formats.parts import Array, Floats, Parts, pad_columns
 _ROWS = 4096  # outputs that are fitted at a time
 
 
-def quantise_with_feedback(format: Format, values: Floats, factor: Factor) -> npt.NDArray[np.uint8]:
+def quantize_with_feedback(format: Format, values: Floats, factor: Factor) -> npt.NDArray[np.uint8]:
     """Packs float weights in a format, fitted with feedback.
 
     Args:

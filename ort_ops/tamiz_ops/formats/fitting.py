@@ -50,7 +50,7 @@ _RANGES = {  # least and largest whole number of a scale, and what it is stored 
 }
 
 
-def quantise(
+def quantize(
     format: Format,
     values: Floats,
     importance: Floats | None = None,
@@ -91,7 +91,7 @@ def quantise(
 
 
 def fit_parts(format: Format, values: Floats, cost: Floats, search: bool = True) -> Parts:
-    """Fits rows ``[N, K]`` with costs ``[K]`` of their inputs; see `quantise`."""
+    """Fits rows ``[N, K]`` with costs ``[K]`` of their inputs; see `quantize`."""
     arrays = _native.fit_format(description(format), values, cost, search)
     quants, scales, minima, d, dmin = arrays
     quants += np.uint8(_first(format))
@@ -131,14 +131,14 @@ def costs(importance: Floats | None, k: int) -> Floats:
     return relative
 
 
-def quantisable(format: Format) -> bool:
+def quantizable(format: Format) -> bool:
     """Whether floats can be fitted to a format."""
     return format.name in FITTED
 
 
 def check_weight(format: Format, values: npt.NDArray[Any]) -> None:
     """Raises ValueError where floats cannot be fitted to the format."""
-    if not quantisable(format):
+    if not quantizable(format):
         raise ValueError(f"format is {format.name}, expected one of: {', '.join(FITTED)}")
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
         raise ValueError(f"values is {values.dtype} {list(values.shape)}, expected float32 [N, K]")

@@ -23,7 +23,7 @@ from tamiz.plugins import Plugins
 from tamiz.reporting.report import Report
 from tamiz.survey.export import export
 from tamiz.survey.survey import survey
-from tamiz_block_quant.fit import quantise
+from tamiz_block_quant.fit import quantize
 from tamiz_block_quant.unmasked import PackUnmasked
 
 pytestmark = pytest.mark.slow
@@ -126,7 +126,7 @@ def test_gemm_and_matmul_with_bias_in_any_graph(plugins: Plugins, tmp_path: Path
     bundle, report = built(plugins, write_dense(tmp_path / "dense", model))
     assert report.totals.replaced == 2
     x = generator.normal(size=(5, 72)).astype(np.float32)
-    v1, v2 = quantise(w1, 4)[0].dequantize(), quantise(w2.T, 4)[0].dequantize()
+    v1, v2 = quantize(w1, 4)[0].dequantize(), quantize(w2.T, 4)[0].dequantize()
     expected = (x.astype(np.float64) @ v1.T + b1) @ v2.T + b2
     found = run(bundle.model, {"x": x})
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
@@ -165,12 +165,12 @@ def test_a_q4_0_model_is_recovered_too(
 @pytest.mark.parametrize("scale_bits", [16, 8])
 def test_what_no_mask_skips_is_packed_in_tiles(scale_bits: int, tmp_path: Path) -> None:
     n, k = 70, 100
-    quantised, _ = quantise(
+    quantized, _ = quantize(
         np.random.default_rng(0).standard_normal((n, k), np.float32), 4, scale_bits
     )
-    parts: list[Any] = [quantised.quants, quantised.scales, quantised.minima]
+    parts: list[Any] = [quantized.quants, quantized.scales, quantized.minima]
     if scale_bits == 8:
-        parts.append(quantised.units)
+        parts.append(quantized.units)
         channels = tamiz_ops.pack_channels_in_units(*parts)
     else:
         channels = tamiz_ops.pack_channels(*parts)

@@ -10,7 +10,7 @@ from kit.sites import linear
 from tamiz.api.site import SiteKind
 from tamiz.api.technique import FitError
 from tamiz_block_quant.config import BlockQuantConfig
-from tamiz_block_quant.fit import cost, dequantize, fit, quantise
+from tamiz_block_quant.fit import cost, dequantize, fit, quantize
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -27,8 +27,8 @@ def coarse(weights: np.ndarray, kind: Kind) -> np.ndarray:
 )
 def test_recovers_what_came_from_ggml_bit_for_bit(kind: Kind, bits: int) -> None:
     weights = coarse(normal(96, 320), kind)
-    quantised, metrics = quantise(weights, bits)
-    assert np.array_equal(quantised.dequantize(), weights)
+    quantized, metrics = quantize(weights, bits)
+    assert np.array_equal(quantized.dequantize(), weights)
     assert metrics == {"rel_l2": 0.0, "cos_mean_w": 1.0, "max_abs_error": 0.0, "exact": 1.0}
 
 
@@ -38,9 +38,9 @@ def test_recovers_groups_that_leave_upper_quants_unused() -> None:
     q[:, ::32], q[:, 1::32] = 0, 8
     scale = np.float16(0.013).astype(np.float32)
     weights = scale * q + np.float16(-0.07).astype(np.float32)
-    quantised, metrics = quantise(weights, 4)
+    quantized, metrics = quantize(weights, 4)
     assert metrics["exact"] == 1
-    assert np.array_equal(quantised.dequantize(), weights)
+    assert np.array_equal(quantized.dequantize(), weights)
 
 
 @given(
@@ -53,9 +53,9 @@ def test_the_error_is_at_most_half_a_step(weights: np.ndarray, bits: int) -> Non
 
     Where scale or minimum fall below fp16's normal numbers its smallest step counts.
     """
-    quantised, metrics = quantise_or_skip(weights, bits)
+    quantized, metrics = quantize_or_skip(weights, bits)
     groups = weights.reshape(3, 2, 32)
-    error = np.abs(quantised.dequantize() - weights).reshape(groups.shape)
+    error = np.abs(quantized.dequantize() - weights).reshape(groups.shape)
     if bits == 4:
         step = (groups.max(-1) - groups.min(-1)) / 15
         rounding = (15 * step + np.abs(groups.min(-1))) / 2**11 + 16 * 2**-24
@@ -80,11 +80,11 @@ def test_scales_of_8_bits_cost_at_most_8_units(seed: int, spans: np.ndarray) -> 
     spread = np.random.default_rng(seed).random((3, 2, 32))
     weights = (spans[..., :1] + (spans[..., 1:] - spans[..., :1]) * spread).reshape(3, 64)
     weights = weights.astype(np.float32)
-    quantised, _ = quantise_or_skip(weights, 4, 8)
+    quantized, _ = quantize_or_skip(weights, 4, 8)
     groups = weights.reshape(3, 2, 32)
     low, high = groups.min(-1).clip(max=0), groups.max(-1).clip(min=0)
     unit = np.maximum((high - low) / 15, -low / 8).max(-1, keepdims=True) / 255
-    error = np.abs(quantised.dequantize() - weights).reshape(groups.shape)
+    error = np.abs(quantized.dequantize() - weights).reshape(groups.shape)
     rounding = (high - low) / 2**10 + 24 * 2**-24
     limit = (high - low) / 15 / 2 + 8 * unit + rounding
     assert (np.sqrt(np.square(error).mean(-1)) <= limit).all()
@@ -93,36 +93,36 @@ def test_scales_of_8_bits_cost_at_most_8_units(seed: int, spans: np.ndarray) -> 
 def test_groups_above_0_are_fitted_from_0() -> None:
     weights = np.full((1, 64), 2.25, np.float32)
     weights[0, 0] = 0.25
-    error = np.abs(quantise(weights, 4, 8)[0].dequantize() - weights)
+    error = np.abs(quantize(weights, 4, 8)[0].dequantize() - weights)
     assert error.max() <= 2.25 / 15 / 2 * 1.01
 
 
 def test_scales_of_8_bits_lose_little() -> None:
     weights = normal(96, 320)
-    sixteen, eight = quantise(weights, 4)[1], quantise(weights, 4, 8)[1]
+    sixteen, eight = quantize(weights, 4)[1], quantize(weights, 4, 8)[1]
     assert eight["rel_l2"] < 1.005 * sixteen["rel_l2"]
-    assert 0 < quantise(coarse(weights, Kind.Q4_1), 4, 8)[1]["rel_l2"] < 0.006
-    assert 0 < quantise(coarse(weights, Kind.Q4_0), 4, 8)[1]["rel_l2"] < 0.006
+    assert 0 < quantize(coarse(weights, Kind.Q4_1), 4, 8)[1]["rel_l2"] < 0.006
+    assert 0 < quantize(coarse(weights, Kind.Q4_0), 4, 8)[1]["rel_l2"] < 0.006
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5, -3.0])
 def test_constant_groups_in_units(value: float) -> None:
-    assert quantise(np.full((2, 64), value, np.float32), 4, 8)[1]["rel_l2"] < 3e-3
+    assert quantize(np.full((2, 64), value, np.float32), 4, 8)[1]["rel_l2"] < 3e-3
 
 
 def test_a_group_far_below_the_others_of_its_output_keeps_a_step() -> None:
     weights = normal(1, 64)
     weights[0, :32] *= 1000
-    quantised, _ = quantise(weights, 4, 8)
-    assert quantised.scales.min() == 1
-    error = np.abs(quantised.dequantize() - weights)[0, 32:]
-    assert quantised.units is not None
-    assert error.max() <= 0.5 * float(quantised.units[0]) / 256 * 1.01
+    quantized, _ = quantize(weights, 4, 8)
+    assert quantized.scales.min() == 1
+    error = np.abs(quantized.dequantize() - weights)[0, 32:]
+    assert quantized.units is not None
+    assert error.max() <= 0.5 * float(quantized.units[0]) / 256 * 1.01
 
 
-def quantise_or_skip(weights: np.ndarray, bits: int, scale_bits: int = 16) -> tuple:
+def quantize_or_skip(weights: np.ndarray, bits: int, scale_bits: int = 16) -> tuple:
     try:
-        return quantise(weights, bits, scale_bits)
+        return quantize(weights, bits, scale_bits)
     except FitError:
         reject()
 
@@ -130,16 +130,16 @@ def quantise_or_skip(weights: np.ndarray, bits: int, scale_bits: int = 16) -> tu
 @given(st.integers(0, 2**32 - 1), st.sampled_from([4, 8]))
 @settings(max_examples=50)
 def test_the_fit_is_idempotent(seed: int, bits: int) -> None:
-    once, _ = quantise(normal(4, 96, seed=seed), bits)
-    twice, metrics = quantise(once.dequantize(), bits)
+    once, _ = quantize(normal(4, 96, seed=seed), bits)
+    twice, metrics = quantize(once.dequantize(), bits)
     assert metrics["exact"] == 1
     assert np.array_equal(once.dequantize(), twice.dequantize())
 
 
 def test_metrics_are_what_they_say() -> None:
     weights = normal(40, 96)
-    quantised, metrics = quantise(weights, 4)
-    w, v = weights.astype(np.float64), quantised.dequantize().astype(np.float64)
+    quantized, metrics = quantize(weights, 4)
+    w, v = weights.astype(np.float64), quantized.dequantize().astype(np.float64)
     cosines = (w * v).sum(1) / np.linalg.norm(w, axis=1) / np.linalg.norm(v, axis=1)
     expected = np.linalg.norm(w - v) / np.linalg.norm(w)
     assert metrics["rel_l2"] == pytest.approx(expected, rel=1e-6)
@@ -154,18 +154,18 @@ def test_metrics_are_what_they_say() -> None:
 def test_constant_groups_are_exact(bits: int, value: float) -> None:
     weights = np.full((2, 64), value, np.float32)
     if bits == 4:
-        assert quantise(weights, bits)[1]["exact"] == 1
+        assert quantize(weights, bits)[1]["exact"] == 1
     else:
-        assert quantise(weights, bits)[1]["rel_l2"] < 1e-3
+        assert quantize(weights, bits)[1]["rel_l2"] < 1e-3
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_a_length_that_is_no_multiple_of_32(bits: int) -> None:
     weights = coarse(normal(5, 64), Kind.Q4_1)[:, :40]
-    quantised, metrics = quantise(weights, bits)
-    assert quantised.quants.shape == (5, 40)
-    assert quantised.scales.shape == (5, 2)
-    assert quantised.dequantize().shape == (5, 40)
+    quantized, metrics = quantize(weights, bits)
+    assert quantized.quants.shape == (5, 40)
+    assert quantized.scales.shape == (5, 2)
+    assert quantized.dequantize().shape == (5, 40)
     assert metrics["rel_l2"] < 0.1
 
 
@@ -186,7 +186,7 @@ def test_refuses_what_fp16_scales_cannot_hold(
     if bits == 8:
         weights = weights * np.float32(10)
     with pytest.raises(FitError, match=reason):
-        quantise(weights, bits, scale_bits)
+        quantize(weights, bits, scale_bits)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_packs_as_the_kernels_read_it(kind: SiteKind, bits: int) -> None:
     made = fit(where, weights, None, BlockQuantConfig())
     packed = made.tensors["weight"]
     assert made.attributes == {"bits": bits, "n": 20, "k": 72}
-    expected = quantise(weights, bits)[0].dequantize()
+    expected = quantize(weights, bits)[0].dequantize()
     assert np.array_equal(tamiz_ops.dequantize(packed, bits, 20, 72), expected)
     assert cost(where, BlockQuantConfig()).stored == packed.nbytes
     assert made.bits_per_weight == pytest.approx(8 * packed.nbytes / (20 * 72))
@@ -225,7 +225,7 @@ def test_where_scales_have_8_bits(kind: SiteKind, fields: dict, in_units: bool) 
     assert made.attributes.get("scale_bits", 16) == (8 if in_units else 16)
     assert cost(where, config).stored == packed.nbytes
     bits = config.bits_at(where)
-    expected = quantise(weights, bits, 8 if in_units else 16)[0].dequantize()
+    expected = quantize(weights, bits, 8 if in_units else 16)[0].dequantize()
     assert np.array_equal(dequantize(where, made), expected)
     if config.by_channel(where):
         assert packed.shape == (1, 4, 3 * 288 + 32)
@@ -235,7 +235,7 @@ def test_where_scales_have_8_bits(kind: SiteKind, fields: dict, in_units: bool) 
 
 def test_fits_are_deterministic_and_take_any_layout() -> None:
     weights = normal(48, 64)
-    one, _ = quantise(weights, 4)
-    other, _ = quantise(np.asfortranarray(weights), 4)
+    one, _ = quantize(weights, 4)
+    other, _ = quantize(np.asfortranarray(weights), 4)
     assert np.array_equal(one.quants, other.quants)
     assert np.array_equal(one.scales.view(np.uint16), other.scales.view(np.uint16))

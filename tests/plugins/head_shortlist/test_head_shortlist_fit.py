@@ -12,7 +12,7 @@ from tamiz.api.technique import Fit, FitError
 from tamiz_head_shortlist.config import HeadShortlistConfig
 from tamiz_head_shortlist.effect import effect
 from tamiz_head_shortlist.fit import fit
-from tamiz_head_shortlist.quantise import pack, signs
+from tamiz_head_shortlist.quantize import pack, signs
 from tamiz_head_shortlist.sketch import TENSORS, make_sketch
 
 N, K = 1000, 96

@@ -74,7 +74,7 @@ def nbits_weight(node: ir.Node) -> Found:
     return Found(matrix, _key(bits, quants, scales, zeros), _name(quants))
 
 
-def block_quantised_table(node: ir.Node) -> Found:
+def block_quantized_table(node: ir.Node) -> Found:
     """The table of a GatherBlockQuantized.
 
     Raises:
@@ -132,7 +132,7 @@ def constant_matrix(value: ir.Value | None, *, by_rows: bool) -> Found | None:
         if node.op_type == "DequantizeLinear":
             if casts:
                 raise NotStoredError("is rounded after DequantizeLinear")
-            return _dequantised(node, by_rows)
+            return _dequantized(node, by_rows)
         if node.op_type == "Transpose" and _swaps(node):
             by_rows = not by_rows
         elif node.op_type == "Cast":
@@ -159,7 +159,7 @@ def _of_halves(value: ir.Value, by_rows: bool) -> Found:
     return Found(HalfMatrix(n, k, FORMATS[name], read), (value, by_rows), _name(value))
 
 
-def _dequantised(node: ir.Node, by_rows: bool) -> Found:
+def _dequantized(node: ir.Node, by_rows: bool) -> Found:
     """The output of a DequantizeLinear."""
     quants, scales = _constant(node, 0, "x"), _constant(node, 1, "x_scale")
     zeros = _optional(node, 2, "x_zero_point")

@@ -1,6 +1,6 @@
 """ONNX files that other tools quantised: a build against plain ONNX Runtime on the same file.
 
-    python -m benchmarks quantised-onnx --json quantised-onnx.json
+    python -m benchmarks quantized-onnx --json quantized-onnx.json
 
 The files are made here, from a GGUF (or what else `tamiz export` reads) as float32: ``nbits``
 (MatMulNBitsQuantizer, 4 bits, blocks of 32, zero points, accuracy_level 0), ``qdq`` (the same as
@@ -69,7 +69,7 @@ def main(
             shutil.rmtree(folder / form)
     if output is not None:
         settings = {"source": source, "contexts": list(contexts)}
-        record.write(output, "quantised-onnx", report, settings=settings)
+        record.write(output, "quantized-onnx", report, settings=settings)
 
 
 def make(dense: Bundle, form: str, target: Path) -> Path:
