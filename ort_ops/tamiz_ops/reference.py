@@ -372,9 +372,8 @@ def fused(*inputs: Array | None, program: str, outputs: Sequence[int]) -> list[A
     for stage in read_program(program):
         arguments = [None if value is None else values[value] for value in stage.inputs]
         results = run(stage.op, arguments, **stage.attributes)
-        for value, result in zip(stage.outputs, results):  # noqa: B905 - unused ones may be cut off
-            if value is not None:
-                values.append(result)
+        outs = zip(stage.outputs, results, strict=False)  # unused ones may be cut off
+        values += [result for value, result in outs if value is not None]
     return [values[i] for i in outputs]
 
 
