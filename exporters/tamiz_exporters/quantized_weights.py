@@ -62,7 +62,7 @@ def nbits_weight(node: ir.Node) -> Found:
         raise NotStoredError(f"has quants of {bits} bits, expected 2, 4 or 8")
     quants, scales = _constant(node, 1, "B"), _constant(node, 2, "scales")
     zeros = _optional(node, 3, "zero_points")
-    _check_order(_optional(node, 4, "g_idx"), block)
+    _check_order(_optional(node, 4, "g_idx"), bits, block, zeros)
     blocks = -(-k // block)
     scale_values = _floats(scales).reshape(n, blocks)
     points = None if zeros is None else _packed_zeros(zeros, bits, n, blocks)
@@ -227,10 +227,19 @@ def _sizes(value: ir.Value, by_rows: bool) -> tuple[int, int]:
     return (rows, columns) if by_rows else (columns, rows)
 
 
-def _check_order(g_idx: ir.Value | None, block: int) -> None:
-    """Refuses inputs whose blocks do not follow each other."""
+def _check_order(g_idx: ir.Value | None, bits: int, block: int, zeros: ir.Value | None) -> None:
+    """Refuses inputs whose blocks do not follow each other, and what ONNX Runtime reads otherwise.
+
+    With a g_idx ONNX Runtime 1.32 leaves out zero points of bytes, takes quants of 2 bits for
+    others, and refuses 8 bits.
+    """
     if g_idx is None:
         return
+    if bits != 4 or (zeros is not None and zeros.dtype == ir.DataType.UINT8):
+        raise NotStoredError(
+            "has a g_idx beside quants of 2 or 8 bits or zero points of bytes, which ONNX Runtime"
+            " does not read as its documentation says"
+        )
     order = _array(g_idx).ravel()
     if not np.array_equal(order, np.arange(len(order)) // block):
         raise NotStoredError("has a g_idx: inputs of a block do not lie side by side")

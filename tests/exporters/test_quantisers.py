@@ -112,7 +112,9 @@ def test_all_linears_are_sites_and_the_numbers_stay(
     ops = Counter(node.op_type for node in ir.load(tmp_path / "built" / "model.onnx").graph)
     assert not ops["MatMulNBits"]
     half = name == "float16"
-    reference = expected(quantised, feeds(np.float16 if half else np.float32))
+    # Optimised, DequantizeLinear before MatMul becomes a product that rounds its input to 8 bits.
+    given = feeds(np.float16 if half else np.float32)
+    reference = expected(quantised, given, optimised="QDQ" not in name)
     built = run(str(tmp_path / "built" / "model.onnx"), feeds(), ops=True)
     assert built.keys() == reference.keys()
     for output, value in reference.items():
