@@ -123,7 +123,7 @@ def test_gemm_and_matmul_with_bias_in_any_graph(plugins: Plugins, tmp_path: Path
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    bundle, report = built(plugins, write_dense(tmp_path / "dense", model))
+    bundle, report = built(plugins, write_dense(tmp_path / "dense", model), bits=4)
     assert report.totals.replaced == 2
     x = generator.normal(size=(5, 72)).astype(np.float32)
     v1, v2 = quantize(w1, 4)[0].dequantize(), quantize(w2.T, 4)[0].dequantize()

@@ -204,7 +204,7 @@ def test_the_strength_is_raised_to_the_budget_without_a_calibration(
 ) -> None:
     path, report = built(plugins, tiny_dense, "auto", None, 0.02, kwta={})
     gate = report.gate
-    assert gate.text == "the model's own"
+    assert gate.text == "domains"
     held = [trial for trial in gate.trials if trial.holds]
     assert held
     assert gate.result == held[-1]
