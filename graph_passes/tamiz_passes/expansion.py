@@ -48,10 +48,14 @@ class Expansion:
         return self.graph.constant(name, np.array(value, np.float32))
 
     def finish(self, *pairs: tuple[ir.Value, ir.Value]) -> None:
-        """Lets new values take the names and uses of outputs of the old node, which goes."""
+        """Lets new values take the names and uses of outputs of the old node, which goes.
+
+        What an output of the graph declares stays as it is, also where it declares no shape.
+        """
         for old, new in pairs:
-            name, kind, shape = old.name, old.type, old.shape
+            name, kind, shape, declared = old.name, old.type, old.shape, old.is_graph_output()
             old.replace_all_uses_with(new, replace_graph_outputs=True)
             old.name = None
-            new.name, new.type, new.shape = name, kind or new.type, shape or new.shape
+            new.name, new.type = name, kind or new.type
+            new.shape = shape if declared or shape is not None else new.shape
         self.graph.model.graph.remove(self.node, safe=True)

@@ -129,6 +129,16 @@ def test_a_norm_behind_an_op_of_onnxruntime_has_a_known_width(weight) -> None:
     assert ("RMSNorm" in found) == (weight == 64)
 
 
+def test_an_output_without_a_shape_stays_one() -> None:
+    """What replaces the op that gives it has the shape of its input."""
+    text, signature = "y = com.microsoft.QuickGelu(h)", "(float[n, 64] h) => (float y)"
+    graph = model(text, signature, 17, "com.microsoft")
+    graph.graph.outputs[0].shape = None
+    found = check_each_pass(graph, {"h": X["x"]}).graph
+    assert "QuickGelu" not in [node.op_type for node in found]
+    assert found.outputs[0].shape is None
+
+
 def test_a_norm_whose_constants_raise_the_rank_is_refused() -> None:
     epsilon = np.full((1, 1, 1), 1e-5, np.float32)
     signature = "(float[n, 64] x) => (float[1, n, 64] y)"
