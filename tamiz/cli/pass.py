@@ -57,7 +57,7 @@ def command(
 ) -> None:
     """Apply graph passes to an ONNX file.
 
-    MODEL is any .onnx file. Passes replace parts of its graph by operators that compute the same,
+    MODEL is any .onnx file. Passes replace parts of its graph by operators with equal results,
     some of them of the domain `tamiz`, which the library of the package tamiz-ops holds.
     """
     if as_list:

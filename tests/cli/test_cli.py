@@ -175,7 +175,7 @@ def test_plan_tells_bytes_and_writes_nothing(tiny_dense: Path) -> None:
     sites = {site["site"]: site for site in found["sites"]}
     up = sites["layers.0.ffn_up"]
     assert up["techniques"]["block-quant"]["config"] == {
-        "bits": 4,
+        "bits": None,
         "head_bits": 8,
         "scale_bits": 16,
         "format": None,
@@ -231,7 +231,7 @@ def test_refuses_a_folder_that_is_no_bundle(tmp_path: Path) -> None:
 def test_what_a_built_bundle_is_good_for(tiny_dense: Path, tmp_path: Path) -> None:
     ok("build", tiny_dense, "-o", tmp_path / "out")
     assert "is a built bundle, expected a dense one" in refused("plan", tmp_path / "out")
-    assert "block-quant: bits 4, head_bits 8, scale_bits 16\n" in ok("inspect", tmp_path / "out")
+    assert "block-quant: head_bits 8, scale_bits 16\n" in ok("inspect", tmp_path / "out")
 
 
 def test_plugins_lists_claims_and_what_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,8 @@ def test_doctor_finds_a_changed_file(tiny_dense: Path) -> None:
 
 def test_schema_of_a_technique() -> None:
     schema = json.loads(ok("schema", "block-quant"))
-    assert schema["properties"]["bits"]["enum"] == [4, 8]
+    offered, _ = schema["properties"]["bits"]["anyOf"]
+    assert offered["enum"] == [4, 8]
     assert "unknown technique 'none'" in refused("schema", "none")
 
 

@@ -142,7 +142,7 @@ def test_both_measures_in_one_run(
 
 
 def test_refusals(dense_dir: Path, prompts: Path) -> None:
-    assert "neither --text nor --prompts" in refused("eval", dense_dir)
+    assert "neither --text nor --domains nor --prompts" in refused("eval", dense_dir)
     assert "add --against OTHER" in refused("eval", dense_dir, "--prompts", prompts)
     rest = ("--against", dense_dir, "--prompts", prompts)
     assert "expected at most 6" in refused("eval", dense_dir, *rest, "--tokens", 250)

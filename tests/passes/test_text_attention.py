@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -75,7 +76,8 @@ def test_an_encoder_that_torch_exported(tmp_path: Path) -> None:
     assert graph.graph.inputs[-1].name == "text_begins"
 
 
-def test_a_decoder_is_left_alone(dense_dir: Path) -> None:
-    graph, notes = recognised(dense_dir / "model.onnx")
+def test_a_decoder_is_left_alone(dense_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(dense_dir, tmp_path / "dense")  # onnx reads no data that has several names
+    graph, notes = recognised(tmp_path / "dense" / "model.onnx")
     assert Counter(ops(graph))["TextAttention"] == 0
     assert notes == []
