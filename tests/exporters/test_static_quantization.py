@@ -40,7 +40,11 @@ class Samples(CalibrationDataReader):
 
 def two_layers() -> onnx.ModelProto:
     """y = relu(x W1) W2 + b."""
-    arrays = {"w1": random(64, 96) / 8, "w2": random(96, 32) / 8, "b": random(32)}
+    arrays: dict[str, np.ndarray] = {
+        "w1": random(64, 96) / 8,
+        "w2": random(96, 32) / 8,
+        "b": random(32),
+    }
     nodes = [
         helper.make_node("MatMul", ["x", "w1"], ["a"]),
         helper.make_node("Relu", ["a"], ["r"]),
