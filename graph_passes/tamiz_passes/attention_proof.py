@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from tamiz_passes.attention_region import Factor, Mask, Region, table_of, width
+from tamiz_passes.attention_region import Factor, Mask, Region, angles_of, width
 from tamiz_passes.frequencies import frequencies_of
 from tamiz_passes.probe import POSITION_INPUT, Case, Probe, form, integers_behind
 from tamiz_passes.values import Refusal, constant, operands, producer
@@ -143,8 +143,7 @@ class Proof:
         self.heads, self.kv_heads, self.head_size = _head_counts(region)
         self.results = [region.output, region.keys.present, region.values.present]
         self.tables = [v for r in region.rotations if not r.fused for v in (r.cos, r.sin)]
-        nodes = [table_of(v, op) for v, op in zip(self.tables, ("Cos", "Sin") * 2, strict=False)]
-        self.angles = [operands(node)[0] for node in nodes]
+        self.angles = angles_of(self.tables)
         self.chosen = _chosen(self.angles)
         watched = [
             *([self.chosen] if self.chosen is not None else []),

@@ -14,6 +14,7 @@ here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -106,9 +107,7 @@ def find_region(softmax: ir.Node) -> Region:
     query = skip_scaling(query, factors)
     keys = cache_of(skip_scaling(key, factors), "key")
     values = cache_of(skip_scaling(operands(weighted)[1], []), "value")
-    rotations = [r for r in (rotation_of(query), rotation_of(keys.new)) if r is not None]
-    if len(rotations) == 1:
-        raise Refusal("only one of query and key is rotated")
+    rotations = both_or_none(rotation_of(query), rotation_of(keys.new))
     return Region(
         output=joined_output(weighted.outputs[0]),
         q=heads_source(rotations[0].source if rotations else query),
@@ -261,6 +260,18 @@ def cache_of(value: ir.Value, what: str) -> Cache:
     return Cache(past, present, new)
 
 
+def both_or_none(query: Rotation | None, key: Rotation | None) -> list[Rotation]:
+    """The rotations of query and key; none where neither is rotated.
+
+    Raises:
+        Refusal: Only one is.
+    """
+    found = [rotation for rotation in (query, key) if rotation is not None]
+    if len(found) == 1:
+        raise Refusal("only one of query and key is rotated")
+    return found
+
+
 def rotation_of(value: ir.Value) -> Rotation | None:
     """The rotary embedding that `value` ends with; None if it has none."""
     if (fused := rotary_op(value)) is not None:
@@ -296,8 +307,7 @@ def rotary_op(value: ir.Value) -> Rotation | None:
     node = behind_layout(value).producer()
     if node is None or node.op_type != "RotaryEmbedding":
         return None
-    interleaved = node.attributes.get("interleaved")
-    if interleaved is not None and interleaved.as_int():
+    if node.attributes.get_int("interleaved", 0):
         raise Refusal("it rotates interleaved pairs, expected halves (interleaved = 1)")
     positions, cos, sin = (1, 2, 3) if node.domain else (3, 1, 2)
     inputs = [*node.inputs, *[None] * 4]
@@ -364,7 +374,17 @@ def width(value: ir.Value) -> int:
     return size
 
 
-def table_of(value: ir.Value, op_type: str) -> ir.Node:
+def angles_of(tables: Sequence[ir.Value]) -> list[ir.Value]:
+    """The angles of rotary tables, which are cosines and sines by turns.
+
+    Raises:
+        Refusal: A table is not computed from angles.
+    """
+    nodes = [_table_of(v, op) for v, op in zip(tables, ("Cos", "Sin") * 2, strict=False)]
+    return [operands(node)[0] for node in nodes]
+
+
+def _table_of(value: ir.Value, op_type: str) -> ir.Node:
     """The Cos or Sin node that a rotary table comes from.
 
     Raises:

@@ -15,7 +15,6 @@ from tamiz_passes.attention_proof import (
     case_of,
     longest_window,
 )
-from tamiz_passes.fused_region import integer
 from tamiz_passes.probe import Case, integers_behind
 from tamiz_passes.values import Refusal
 
@@ -40,10 +39,8 @@ class FusedProof(Proof):
         node = self.region.fused
         assert node is not None
         frequency, factor = self.rotary()
-        attribute = node.attributes.get("scale")
-        scale = self.usual_scale(attribute.as_float() if attribute is not None else 0.0)
-        softcap = node.attributes.get("softcap")
-        cap = softcap.as_float() if softcap is not None else 0.0
+        scale = self.usual_scale(node.attributes.get_float("scale", 0.0))
+        cap = node.attributes.get_float("softcap", 0.0)
         windows, longest = self.windows(node)
         failed = Refusal("no window fits")
         for window in windows:
@@ -68,7 +65,7 @@ class FusedProof(Proof):
 
     def windows(self, node: ir.Node) -> tuple[list[int], int]:
         """Windows that it may have, the likeliest first, and the longest context to try."""
-        inside = integer(node, "local_window_size", -1)
+        inside = node.attributes.get_int("local_window_size", -1)
         masks = [value for value in node.inputs[3:6] if value is not None]
         numbers = {inside} if inside > 0 else integers_behind(masks, self.borders)
         longest = longest_window(numbers)

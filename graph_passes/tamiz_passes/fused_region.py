@@ -18,6 +18,7 @@ from tamiz_passes.attention_region import (
     Region,
     Rotation,
     behind_layout,
+    both_or_none,
     cache_of,
     heads_source,
     joined_output,
@@ -72,7 +73,7 @@ def unpack(graph: GraphEditor, node: ir.Node) -> None:
     if node.op_type != "GroupQueryAttention" or _input(node, 1) is not None:
         return
     packed = _input(node, 0)
-    heads, kv_heads = (integer(node, name, 0) for name in ("num_heads", "kv_num_heads"))
+    heads, kv_heads = (node.attributes.get_int(n, 0) for n in ("num_heads", "kv_num_heads"))
     width = None if packed is None else last_dim(packed)
     if packed is None or not kv_heads or width is None or width % (heads + 2 * kv_heads):
         return
@@ -104,10 +105,8 @@ def find_fused(node: ir.Node) -> Region:
     if query is None or key is None or value is None:
         raise Refusal("expected query, key and value")
     keys, values = _caches(node, key, value)
-    rotations = [r for r in (_rotation(query), _rotation(keys.new)) if r is not None]
-    if len(rotations) == 1:
-        raise Refusal("only one of query and key is rotated")
-    if integer(node, "do_rotary", 0):
+    rotations = both_or_none(_rotation(query), _rotation(keys.new))
+    if node.attributes.get_int("do_rotary", 0):
         rotations = [_rotation_inside(node, v) for v in (query, keys.new)]
     return Region(
         output=joined_output(node.outputs[0]),
@@ -119,12 +118,6 @@ def find_fused(node: ir.Node) -> Region:
         rotations=rotations,
         fused=node,
     )
-
-
-def integer(node: ir.Node, name: str, default: int) -> int:
-    """An attribute that is an integer."""
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.as_int()
 
 
 def _input(node: ir.Node, number: int) -> ir.Value | None:

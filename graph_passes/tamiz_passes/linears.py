@@ -75,7 +75,7 @@ def _no_gemm_site(node: ir.Node, weight: ir.Value) -> str | None:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is not None and (not is_constant(bias) or rank(bias) != 1):
         return "Gemm adds something else than a constant vector."
-    by_rows = "transB" in node.attributes and node.attributes["transB"].as_int() == 1
+    by_rows = node.attributes.get_int("transB", 0) == 1
     source = constant_weight(node.inputs[1])
     assert source is not None
     assert weight.shape is not None

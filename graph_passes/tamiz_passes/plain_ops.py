@@ -68,16 +68,6 @@ def _needed(new: Expansion, number: int) -> ir.Value:
     return value
 
 
-def _float(new: Expansion, name: str, default: float) -> float:
-    attribute = new.node.attributes.get(name)
-    return default if attribute is None else attribute.as_float()
-
-
-def _integer(new: Expansion, name: str) -> int:
-    attribute = new.node.attributes.get(name)
-    return 0 if attribute is None else attribute.as_int()
-
-
 def _biased(new: Expansion) -> ir.Value:
     x, bias = _needed(new, 0), _given(new, 1)
     _check_float(new, x)
@@ -112,7 +102,7 @@ def _fast_gelu(new: Expansion) -> None:
 
 
 def _quick_gelu(new: Expansion) -> None:
-    x, alpha = _needed(new, 0), _float(new, "alpha", 1.702)
+    x, alpha = _needed(new, 0), new.node.attributes.get_float("alpha", 1.702)
     _check_float(new, x)
     inner = x
     if alpha != 1:
@@ -122,16 +112,18 @@ def _quick_gelu(new: Expansion) -> None:
 
 
 def _fused_matmul(new: Expansion) -> None:
-    if _integer(new, "transBatchA") or _integer(new, "transBatchB"):
+    attributes = new.node.attributes
+    if attributes.get_int("transBatchA", 0) or attributes.get_int("transBatchB", 0):
         raise Refusal("FusedMatMul turns its batch dimensions")
     sides = []
     for number, name in enumerate(("transA", "transB")):
         value = _needed(new, number)
         _check_float(new, value)
-        if _integer(new, name):
+        if attributes.get_int(name, 0):
             value = _turned(new, value)
         sides.append(value)
-    y, alpha = new.op("MatMul", sides, like=new.node.outputs[0]), _float(new, "alpha", 1.0)
+    y = new.op("MatMul", sides, like=new.node.outputs[0])
+    alpha = attributes.get_float("alpha", 1.0)
     if alpha != 1:
         y = new.op("Mul", [y, new.number("product.factor", alpha)], like=y)
     new.finish((new.node.outputs[0], y))
@@ -165,7 +157,7 @@ def _embed(new: Expansion) -> None:
     if segments is not None:
         total = new.op("Add", [total, new.op("Gather", [_needed(new, 4), _wide(segments)])])
     inputs = [total, _needed(new, 5), _needed(new, 6)]
-    attributes = {"axis": -1, "epsilon": _float(new, "epsilon", 1e-12)}
+    attributes = {"axis": -1, "epsilon": new.node.attributes.get_float("epsilon", 1e-12)}
     y = new.op("LayerNormalization", inputs, attributes)
     pairs = [(node.outputs[0], y)]
     if len(node.outputs) > 1 and _is_read(node.outputs[1]):
@@ -203,14 +195,14 @@ def _attention(new: Expansion) -> None:
     _check_float(new, x)
     if any(_given(new, number) is not None for number in (4, 6)):
         raise Refusal("com.microsoft.Attention has keys and values in one cache")
-    if _integer(new, "do_rotary") or not is_constant(weight) or weight.shape is None:
+    rotates = node.attributes.get_int("do_rotary", 0)
+    if rotates or not is_constant(weight) or weight.shape is None:
         raise Refusal("com.microsoft.Attention rotates, or its weight is computed")
     mask = _given(new, 3)
     if mask is not None and rank(mask) not in (1, 2):
         raise Refusal("com.microsoft.Attention has a mask that is not [batch] or [batch, keys]")
     width = last_dim(weight)
-    sizes = node.attributes.get("qkv_hidden_sizes")
-    parts = list(sizes.as_ints()) if sizes is not None else [(width or 0) // 3] * 3
+    parts = list(node.attributes.get_ints("qkv_hidden_sizes", [(width or 0) // 3] * 3))
     if width is None or sum(parts) != width:
         raise Refusal("the width of its weight is not known")
     product = new.op("MatMul", [x, weight], like=x)

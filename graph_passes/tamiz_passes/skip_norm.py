@@ -102,5 +102,4 @@ def _is_read(node: ir.Node, output: int) -> bool:
 
 
 def _epsilon(node: ir.Node, default: float) -> dict[str, float]:
-    attribute = node.attributes.get("epsilon")
-    return {"epsilon": default if attribute is None else attribute.as_float()}
+    return {"epsilon": node.attributes.get_float("epsilon", default)}

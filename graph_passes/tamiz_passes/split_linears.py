@@ -90,8 +90,7 @@ def _parts(node: ir.Node) -> list[_Part] | None:
 
 
 def _of_split(node: ir.Node, width: int) -> list[_Part] | None:
-    axis = node.attributes.get("axis")
-    if (0 if axis is None else axis.as_int()) not in (-1, (rank(node.outputs[0]) or 0) - 1):
+    if node.attributes.get_int("axis", 0) not in (-1, (rank(node.outputs[0]) or 0) - 1):
         return None
     sizes = constant(node.inputs[1]) if len(node.inputs) > 1 else None
     if sizes is None and "split" in node.attributes:
@@ -164,8 +163,7 @@ def _has_rows(node: ir.Node, weight: ir.Value) -> bool:
     """Whether the first dimension of a weight is that of the outputs."""
     if node.domain == DOMAIN:
         return True
-    attribute = node.attributes.get("transB")
-    flipped = attribute is not None and attribute.as_int() == 1
+    flipped = node.attributes.get_int("transB", 0) == 1
     return (node.inputs[1] is not weight and _turns(node.inputs[1])) != flipped
 
 

@@ -224,12 +224,10 @@ def _counts(value: ir.Value) -> bool:
 
 
 def _takes_first(node: ir.Node) -> bool:
-    axis = node.attributes.get("axis")
     return (
         (node.domain, node.op_type) == ("", "Gather")
         and rank(operands(node)[0]) == 3
-        and axis is not None
-        and axis.as_int() == 1
+        and node.attributes.get_int("axis", 0) == 1
         and scalar(operands(node)[1]) == 0
     )
 
@@ -242,8 +240,7 @@ def _of_tokens(node: ir.Node, stream: set[ir.Value]) -> bool:
         weight = operands(node)[1]
         return weight not in stream and rank(weight) == 2
     if node.op_type == "LayerNormalization":
-        axis = node.attributes.get("axis")
-        return axis is None or axis.as_int() == -1
+        return node.attributes.get_int("axis", -1) == -1
     if node.op_type not in _ELEMENTWISE:
         return False
     others = [value for value in operands(node) if value not in stream]

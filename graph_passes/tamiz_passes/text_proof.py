@@ -13,12 +13,13 @@ from tamiz_passes.attention_region import (
     Factor,
     Mask,
     Rotation,
+    angles_of,
+    both_or_none,
     heads_source,
     joined_output,
     rotation_of,
     scores_behind,
     skip_scaling,
-    table_of,
     weighted_sum,
 )
 from tamiz_passes.probe import Case, Probe, form, integers_behind
@@ -74,9 +75,7 @@ def find_text_region(softmax: ir.Node) -> TextRegion:
         raise Refusal("scores have a soft cap, expected none in an encoder")
     query, key = (skip_scaling(value, factors) for value in operands(product))
     values = skip_scaling(operands(weighted)[1], [])
-    rotations = [r for r in map(rotation_of, (query, key)) if r is not None]
-    if len(rotations) == 1:
-        raise Refusal("only one of query and key is rotated")
+    rotations = both_or_none(rotation_of(query), rotation_of(key))
     sources = [r.source for r in rotations] or [query, key]
     output = joined_output(weighted.outputs[0])
     q, k, v = (heads_source(value) for value in (*sources, values))
@@ -126,9 +125,7 @@ class _Proof:
         if rest:
             raise Refusal(f"width {width} is no multiple of the head size {region.head_size}")
         self.width = width
-        tables = [v for r in region.rotations for v in (r.cos, r.sin)]
-        nodes = [table_of(v, op) for v, op in zip(tables, ("Cos", "Sin") * 2, strict=False)]
-        self.angles = [operands(node)[0] for node in nodes]
+        self.angles = angles_of([v for r in region.rotations for v in (r.cos, r.sin)])
         values = [mask.value for mask in region.masks] + [value for value, _ in region.factors]
         self.borders = [region.q, region.k, region.v]
         watched = dict.fromkeys([region.output, *values, *self.angles])
