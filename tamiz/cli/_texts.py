@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from tamiz.cli._generation import stdin
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import read_text
@@ -12,6 +14,15 @@ from tamiz.files.text_file import read_text
 if TYPE_CHECKING:
     from tamiz.inference.text_batches import Progress, TextSpeed
     from tamiz.system.progress import Progress as Report
+
+batch_size = click.option(
+    "--batch-size",
+    metavar="N",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Texts of one run.",
+)
 
 
 def read_lines(source: str) -> list[str]:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from tamiz.cli._options import directory, threads
 from tamiz.cli._output import print_json
 from tamiz.cli._progress import progress_bar
-from tamiz.cli._texts import counted, read_lines, speed_json, speed_text
+from tamiz.cli._texts import batch_size, counted, read_lines, speed_json, speed_text
 
 
 @click.command("embed")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@directory
 @click.argument("source", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print the embeddings and speed as JSON.")
 @click.option(
@@ -21,14 +22,7 @@ from tamiz.cli._texts import counted, read_lines, speed_json, speed_text
     type=click.Path(path_type=Path),
     help="Write the embeddings as a NumPy file, float32 [texts, width].",
 )
-@click.option(
-    "--batch-size",
-    metavar="N",
-    type=click.IntRange(1),
-    default=32,
-    show_default=True,
-    help="Texts of one run.",
-)
+@batch_size
 @click.option("--normalize", is_flag=True, help="Scale every embedding to length 1.")
 @click.option("--prompt", metavar="TEXT", help="Text to put before each text.")
 @click.option("--prompt-name", metavar="NAME", help="Prompt of the bundle to put before each text.")
@@ -38,12 +32,7 @@ from tamiz.cli._texts import counted, read_lines, speed_json, speed_text
     type=click.IntRange(1),
     help="First numbers of an embedding to keep; all by default.",
 )
-@click.option(
-    "--threads",
-    metavar="N",
-    type=click.IntRange(1),
-    help="Threads of one run; the physical cores by default.",
-)
+@threads
 def command(
     directory: Path,
     source: str,

@@ -6,32 +6,21 @@ from pathlib import Path
 
 import click
 
+from tamiz.cli._options import directory, threads
 from tamiz.cli._output import print_json
 from tamiz.cli._progress import progress_bar
-from tamiz.cli._texts import counted, read_lines, speed_json, speed_text
+from tamiz.cli._texts import batch_size, counted, read_lines, speed_json, speed_text
 
 
 @click.command("rerank")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@directory
 @click.argument("query")
 @click.argument("source", metavar="FILE")
 @click.option(
     "--top", metavar="N", type=click.IntRange(1), help="Number of texts to print; all by default."
 )
-@click.option(
-    "--batch-size",
-    metavar="N",
-    type=click.IntRange(1),
-    default=32,
-    show_default=True,
-    help="Texts of one run.",
-)
-@click.option(
-    "--threads",
-    metavar="N",
-    type=click.IntRange(1),
-    help="Threads of one run; the physical cores by default.",
-)
+@batch_size
+@threads
 @click.option("--json", "as_json", is_flag=True, help="Print the scores and speed as JSON.")
 def command(
     directory: Path,
