@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.files.errors import TamizError
+from tamiz.inference.closing import Closing
 from tamiz.inference.text_batches import Progress, TextSpeed, in_batches
 from tamiz.runtime.embedding.classifier import Classifier
 from tamiz.runtime.embedding.settings import read_settings
@@ -26,7 +26,7 @@ Floats = NDArray[np.float32]
 Text = str | tuple[str, str]
 
 
-class CrossEncoder:
+class CrossEncoder(Closing):
     """A classifier bundle, loaded. Close it, or use it as a context manager.
 
     Attributes:
@@ -51,12 +51,8 @@ class CrossEncoder:
         self.tokenizer = Tokenizer(classifier.bundle)
         self.labels = classifier.labels
         self._ends, self._pair = self.tokenizer.ends(), PairEnds.of(self.tokenizer)
-        limit = read_settings(classifier.bundle).limit
-        least = self._pair.specials + 2
-        if context is not None and not least <= context <= (limit or context):
-            most = "" if limit is None else f" to {limit}"
-            raise TamizError(f"context is {context}, expected {least}{most} tokens")
-        self.context = context or limit
+        settings = read_settings(classifier.bundle)
+        self.context = settings.context(context, self._pair.specials + 2)
         config = classifier.bundle.json("config.json")
         self._scores = _scores_of(config, classifier.count)
         self._probabilities = _probabilities_of(config, classifier.count)
@@ -188,19 +184,6 @@ class CrossEncoder:
     def close(self) -> None:
         """Releases the model's memory."""
         self._classifier = None
-
-    def __enter__(self) -> Self:
-        """Returns the model."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Closes the model."""
-        self.close()
 
 
 def _sigmoid(x: Floats) -> Floats:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.files.errors import TamizError
+from tamiz.inference.closing import Closing
 from tamiz.inference.text_batches import Progress, TextSpeed, in_batches
 from tamiz.runtime.embedding.encoder import Encoder
 from tamiz.runtime.embedding.modules import Normalize
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class EmbeddingModel:
+class EmbeddingModel(Closing):
     """An encoder bundle, loaded. Close it, or use it as a context manager.
 
     Pooling, prompts and length of texts are those that the files of sentence-transformers in the
@@ -53,12 +53,8 @@ class EmbeddingModel:
         self._first, self._last = self.tokenizer.ends()
         self.speed = TextSpeed()
         self.width, self.prompts = encoder.width, dict(self._settings.prompts)
-        limit = self._settings.limit
-        ends = len(self._first) + len(self._last)
-        if context is not None and not ends < context <= (limit or context):
-            most = "" if limit is None else f" to {limit}"
-            raise TamizError(f"context is {context}, expected {ends + 1}{most} tokens")
-        self.context = context or limit
+        least = len(self._first) + len(self._last) + 1
+        self.context = self._settings.context(context, least)
 
     @classmethod
     def load(
@@ -155,19 +151,6 @@ class EmbeddingModel:
     def close(self) -> None:
         """Releases the model's memory."""
         self._encoder = None
-
-    def __enter__(self) -> Self:
-        """Returns the model."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Closes the model."""
-        self.close()
 
     def _plain(self, text: str) -> list[int]:
         if self._settings.lower_case:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tamiz.files.errors import TamizError
 from tamiz.inference.batching import answer_together
+from tamiz.inference.closing import Closing
 from tamiz.inference.completion_stream import CompletionStream
 from tamiz.inference.conversation import Conversation
 from tamiz.inference.results import Completion
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Prompt = str | Sequence[Message]
 
 
-class LanguageModel:
+class LanguageModel(Closing):
     """A decoder bundle, loaded. Use it in one thread, and close it, or use it as a context manager.
 
     A prompt is a text, or messages ``{"role": "system" | "user" | "assistant", "content": …}``. A
@@ -219,19 +219,6 @@ class LanguageModel:
         """Releases the model's memory; conversations and streams of it end as well."""
         self._parts = None
         self.__dict__.pop("template", None)
-
-    def __enter__(self) -> Self:
-        """Returns the model."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Closes the model."""
-        self.close()
 
 
 def _of_template(options: dict[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,21 @@ class TextSettings:
     default_prompt: str | None = None
     truncate_dim: int | None = None
 
+    def context(self, given: int | None, least: int) -> int | None:
+        """Tokens to which a text is cut; None for no limit.
+
+        Args:
+            given: What a caller sets; None for `limit`.
+            least: Fewest tokens of a text.
+
+        Raises:
+            TamizError: `given` is fewer, or more than `limit`.
+        """
+        if given is not None and not least <= given <= (self.limit or given):
+            most = "" if self.limit is None else f" to {self.limit}"
+            raise TamizError(f"context is {given}, expected {least}{most} tokens")
+        return given or self.limit
+
     def prompt(self, name: str | None) -> str:
         """What is put before a text.
 
