@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,9 +94,12 @@ class ServedDecoder:
         self.engine.close(seconds)
 
 
+_Model = TypeVar("_Model", EmbeddingModel, CrossEncoder)
+
+
 @dataclass(eq=False)
-class ServedEncoder:
-    """An encoder.
+class _ServedInTurn(Generic[_Model]):
+    """A model that answers one request after the other.
 
     Attributes:
         name: Its name in requests.
@@ -104,14 +108,21 @@ class ServedEncoder:
     """
 
     name: str
-    model: EmbeddingModel
+    model: _Model
     created: int = field(default_factory=lambda: int(time.time()))
-    _one: Lock = field(default_factory=Lock, repr=False)  # requests use the model in turn
+    _one: Lock = field(default_factory=Lock, repr=False)
 
     @property
     def tokenizer(self) -> Tokenizer:
         """Its tokenizer."""
         return self.model.tokenizer
+
+    def close(self, seconds: float) -> None:
+        """Has nothing to end."""
+
+
+class ServedEncoder(_ServedInTurn[EmbeddingModel]):
+    """An encoder."""
 
     def embed(
         self, texts: Sequence[str], dimensions: int | None
@@ -126,37 +137,14 @@ class ServedEncoder:
             kept, tokens = self.model.embed(texts)[:, :dimensions], self.model.speed.tokens
         return kept / np.linalg.norm(kept, axis=1, keepdims=True), tokens
 
-    def close(self, seconds: float) -> None:
-        """Has nothing to end."""
 
-
-@dataclass(eq=False)
-class ServedReranker:
-    """A classifier of pairs.
-
-    Attributes:
-        name: Its name in requests.
-        model: The model.
-        created: When it was loaded, in seconds since 1970.
-    """
-
-    name: str
-    model: CrossEncoder
-    created: int = field(default_factory=lambda: int(time.time()))
-    _one: Lock = field(default_factory=Lock, repr=False)  # requests use the model in turn
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Its tokenizer."""
-        return self.model.tokenizer
+class ServedReranker(_ServedInTurn[CrossEncoder]):
+    """A classifier of pairs."""
 
     def rerank(self, query: str, texts: Sequence[str]) -> tuple[NDArray[np.float32], int]:
         """How well each text answers a query, and the tokens of all pairs."""
         with self._one:
             return self.model.rerank(query, texts), self.model.speed.tokens
-
-    def close(self, seconds: float) -> None:
-        """Has nothing to end."""
 
 
 Served = ServedDecoder | ServedEncoder | ServedReranker
