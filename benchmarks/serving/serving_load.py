@@ -249,7 +249,7 @@ async def gauges(client: httpx.AsyncClient) -> dict[str, float]:
 
 
 async def settle(client: httpx.AsyncClient) -> dict[str, float]:
-    """The gauges when nothing runs and nothing waits; those of now after a minute."""
+    """The gauges as soon as nothing runs and nothing waits, or as they are after a minute."""
     end = time.monotonic() + 60
     while True:
         found = await gauges(client)
