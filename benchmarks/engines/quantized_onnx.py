@@ -5,7 +5,8 @@
 The files are made here, from a GGUF (or what else `tamiz export` reads) as float32: ``nbits``
 (MatMulNBitsQuantizer, 4 bits, blocks of 32, zero points, accuracy_level 0), ``qdq`` (the same as
 DequantizeLinear) and ``float16`` (onnxruntime.transformers.float16). ONNX Runtime runs each file
-as it is, in tamiz' runtime; rounds of both alternate. Definitions: tamiz/evaluation/bench.py.
+as it is, in tamiz' runtime; rounds of both alternate. ``--activation-bits 32`` measures builds that
+do not round the inputs of products. Definitions: tamiz/evaluation/bench.py.
 """
 
 from __future__ import annotations
@@ -41,15 +42,18 @@ _PROMPT = 64
 @click.option("--form", "forms", multiple=True, type=click.Choice(FORMS), default=FORMS)
 @click.option("--context", "contexts", type=int, multiple=True, default=(128,), help="Tokens.")
 @click.option("--threads", default=2, show_default=True)
+@click.option("--activation-bits", type=click.IntRange(8, 32), help="Of builds; default: 16.")
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
 def main(
     source: str,
     forms: tuple[str, ...],
     contexts: tuple[int, ...],
     threads: int,
+    activation_bits: int | None,
     output: Path | None,
 ) -> None:
     """Measures each form of SOURCE."""
+    settings = None if activation_bits is None else {"bits": activation_bits}
     console = Console(stderr=True)
     plugins = load()
     report: dict[str, Any] = {"threads": threads}
@@ -60,7 +64,7 @@ def main(
         for form in forms:
             console.print(f"making {form}")
             theirs = make(dense, form, folder / f"ort-{form}")
-            ours = built(theirs, folder / form, plugins)
+            ours = built(theirs, folder / form, plugins, settings)
             report[form] = compared(theirs, ours) | measured(
                 theirs, ours, contexts, threads, console
             )
@@ -68,8 +72,8 @@ def main(
             shutil.rmtree(theirs)
             shutil.rmtree(folder / form)
     if output is not None:
-        settings = {"source": source, "contexts": list(contexts)}
-        record.write(output, "quantized-onnx", report, settings=settings)
+        given = {"source": source, "contexts": list(contexts), "activation_bits": activation_bits}
+        record.write(output, "quantized-onnx", report, settings=given)
 
 
 def make(dense: Bundle, form: str, target: Path) -> Path:
@@ -111,14 +115,17 @@ def _four_bits(model: Any, form: str) -> Any:
     return quantizer.model.model
 
 
-def built(theirs: Path, folder: Path, plugins: Plugins) -> Path:
-    """The default build of a file."""
+def built(
+    theirs: Path, folder: Path, plugins: Plugins, activation_bits: dict[str, int] | None = None
+) -> Path:
+    """The default build of a file, with activation-bits where its settings are given."""
+    wanted = {} if activation_bits is None else {"activation-bits": activation_bits}
     folder.mkdir()
     dense = export(str(theirs / "model.onnx"), folder / "dense", plugins)
     build(
         dense.path,
         folder / "built",
-        choose(plugins.techniques(), {}),
+        choose(plugins.techniques(), wanted),
         plugins,
         Options(max_dppl=None, min_cosine=None),
     )

@@ -109,7 +109,7 @@ def block_matmul(
 ) -> list[Array]:
     """y = (x * mask) W^T + bias, `mask` one byte for every `block` inputs.
 
-    x is not rounded to 16 bits; to 8 it is.
+    x is not rounded to 16 or 32 bits; to 8 it is.
     """
     x = masked(x.astype(np.float64), mask, block)
     if activation_bits == 8:

@@ -86,5 +86,5 @@ def test_a_row_that_is_not_finite_spoils_no_other(isa) -> None:
 
 def test_other_numbers_of_bits_are_refused() -> None:
     packed = weight(16, 32, 8)
-    with pytest.raises(ValueError, match="'activation_bits' is 4, expected 8 or 16"):
+    with pytest.raises(ValueError, match="'activation_bits' is 4, expected 8, 16 or 32"):
         product(random(1, 32), packed, None, bits=8, n=16, k=32, activation_bits=4)

@@ -47,3 +47,16 @@ def test_a_dense_product_is_refused(plugins: Plugins, tiny_dense: Path, tmp_path
     report = build(tiny_dense, tmp_path / "built", wanted, plugins, Options(max_dppl=None))
     assert "expected BlockMatMul" in str(report.as_json())
     assert report.totals.replaced == 0
+
+
+def test_32_bits_are_nearer_to_float32_than_16(plugins: Plugins, tmp_path: Path) -> None:
+    tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model(), GGMLQuantizationType.Q4_0)
+    floats = export(str(tmp_path / "tiny.gguf"), tmp_path / "floats", plugins, "float32")
+    stored = export(str(tmp_path / "tiny.gguf"), tmp_path / "stored", plugins)
+    expected = steps(Model.load(floats.path))
+    errors = {}
+    for bits in (16, 32):
+        rounded = built(plugins, stored.path, str(bits), activation_bits={"bits": bits})
+        errors[bits] = distance(steps(Model.load(rounded)), expected)
+    assert errors[32] < 1e-6
+    assert errors[32] < errors[16] / 10

@@ -69,8 +69,8 @@ class HeadShortlist : public Stage {
         most_rows_(PackedWeight::positive(attributes, "rows")),
         block_(PackedWeight::positive(attributes, "block")),
         estimate_(attributes.ints.at("estimate") != 0),
-        quantize_(activation_bits(attributes) == 8 ? kernels.matmul.quantize_bytes
-                                                   : kernels.matmul.quantize),
+        quantize_(activation_bits(attributes, 16) == 8 ? kernels.matmul.quantize_bytes
+                                                       : kernels.matmul.quantize),
         kernels_(kernels),
         affine_kernels_(affine_kernels(kernels)) {
     if (sign_dims_ < 0) {

@@ -1,6 +1,9 @@
 // Phase 0 quantises the rows of x into scratch memory, phase 1 multiplies: a task is some tiles of
 // the weight times a block of rows. Many rows of 8 bits are multiplied as bytes, where the
 // instruction set can; the bits are those of a few rows.
+//
+// With 32 bits x = s q + t r: q are its quants of 16 bits, r those of what q leaves. What r leaves
+// is less than 2^-32 of a group's largest input, less than float32 resolves.
 #include "ops/products/block_matmul.h"
 
 #include <algorithm>
@@ -40,7 +43,8 @@ class BlockMatMul : public Stage {
   }
 
   size_t scratch_bytes(const Call& call) const override {
-    return as_bytes(call) ? quantised_bytes(call).plan.bytes() : quantised(call).plan.bytes();
+    if (as_bytes(call)) return quantised_bytes(call).plan.bytes();
+    return activation_bits_ == 32 ? remainder(call).plan.bytes() : quantised(call).plan.bytes();
   }
 
   bool prepares_as(const Stage& other, const int* inputs, const int* others) const override {
@@ -69,6 +73,10 @@ class BlockMatMul : public Stage {
                            block_, x.in(call.scratch), index);
     }
     const QuantisedRows x = quantised(call);
+    if (activation_bits_ == 32) {
+      if (phase == 1) return multiply_twice(call, x, index);
+      return quantize_twice(call, x.in(call.scratch), index);
+    }
     if (phase == 1) return multiply(call, x, index);
     quantize_task(activation_bits_ == 8 ? kernels_.quantize_bytes : kernels_.quantize,
                   call.inputs[In::x], call.inputs[In::mask], block_, x.in(call.scratch), index);
@@ -84,6 +92,11 @@ class BlockMatMul : public Stage {
   QuantisedRows quantised(const Call& call) const {
     return QuantisedRows(call.inputs[In::x], static_cast<bool>(call.inputs[In::mask]),
                          weight_.groups());
+  }
+
+  /// The quants of what the first quants leave, and that itself.
+  RemainderRows remainder(const Call& call) const {
+    return RemainderRows(quantised(call), weight_.k);
   }
 
   /// Whether kernels for rows of bytes take the weight.
@@ -121,8 +134,53 @@ class BlockMatMul : public Stage {
         product(weight_, call.inputs[In::weight], x.in(call.scratch), task / chunks * kRowBlock,
                 task % chunks * task_tiles_, task_tiles_, bias, call.outputs[Out::y].as<float>());
     args.skip = x.skip;
+    multiply(args);
+  }
+
+  void multiply(const MultiplyArgs& args) const {
     if (weight_.is_affine()) return affine_kernels_.multiply(args, weight_.affine);
     kernels_.multiply(args);
+  }
+
+  void quantize_twice(const Call& call, const QuantRows& to, int64_t task) const {
+    const Tensor &x = call.inputs[In::x], &mask = call.inputs[In::mask];
+    quantize_task(kernels_.quantize, x, mask, block_, to, task);
+    const RemainderRows rest = remainder(call);
+    const auto [first, end] = task_of_rows(task, to.rows, weight_.k);
+    for (int64_t row = first; row < end; ++row) {
+      rest.subtract(x.as<float>() + row * weight_.k, to, row, call.scratch);
+    }
+    const Tensor left = rest.tensor(x, call.scratch);
+    quantize_task(kernels_.quantize, left, mask, block_, rest.quants.in(call.scratch), task);
+  }
+
+  /// A few tiles at a time, which the caches keep for the second product.
+  void multiply_twice(const Call& call, const QuantisedRows& x, int64_t task) const {
+    constexpr int64_t kTiles = 4;
+    alignas(64) float second[kRowBlock * kTiles * kTile];
+    const int64_t chunks = divide_up(weight_.tiles(), task_tiles_);
+    const float* bias = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr;
+    const QuantRows rest = remainder(call).quants.in(call.scratch);
+    const int64_t begin = task % chunks * task_tiles_;
+    const int64_t end = std::min(begin + task_tiles_, weight_.tiles());
+    for (int64_t tile = begin; tile < end; tile += kTiles) {
+      MultiplyArgs args =
+          product(weight_, call.inputs[In::weight], x.in(call.scratch), task / chunks * kRowBlock,
+                  tile, std::min(kTiles, end - tile), bias, call.outputs[Out::y].as<float>());
+      args.skip = x.skip;
+      multiply(args);
+      float* const y = args.y;
+      args.x = rest;
+      args.bias = nullptr;
+      args.y = second;
+      args.y_stride = kTiles * kTile;
+      multiply(args);
+      for (int64_t r = 0; r < args.rows; ++r) {
+        for (int64_t o = 0; o < args.outputs; ++o) {
+          y[r * weight_.n + o] += second[r * args.y_stride + o];
+        }
+      }
+    }
   }
 
   void count(const Call& call, const QuantisedRows& x) const {
@@ -151,7 +209,7 @@ const OpSpec& block_matmul_spec() {
   static const OpSpec spec = {
       "BlockMatMul",
       "y = (x * mask) W^T + bias, W block-quantised or of 16-bit floats. x is quantised to 16 or 8 "
-      "bits in every group of 32 inputs; products of integers are exact.",
+      "bits in every group of 32 inputs, or to twice 16; products of integers are exact.",
       In::specs(),
       Out::specs(),
       false,

@@ -35,15 +35,16 @@ constexpr AttributeSpec kScaleBits = {"scale_bits", AttributeSpec::Kind::integer
                                       "of a scale and of a minimum: 16, or 8 where bits is 4"};
 constexpr AttributeSpec kActivationBits = {
     "activation_bits", AttributeSpec::Kind::integer, false, 16,
-    "of a quantised input: 16, or 8, which makes many rows faster"};
+    "of a quantised input: 16, 8, which makes many rows faster, or 32, which keeps float32 inputs"};
 constexpr AttributeSpec kMaskBlock = {"block", AttributeSpec::Kind::integer, false, 32,
                                       "inputs that share a byte of the mask"};
 
-/// The value of 'activation_bits'.
-inline int activation_bits(const Attributes& attributes) {
+/// The value of 'activation_bits', at most `most`.
+inline int activation_bits(const Attributes& attributes, int most = 32) {
   const int64_t value = attributes.ints.at("activation_bits");
-  if (value == 8 || value == 16) return static_cast<int>(value);
-  throw Error("attribute 'activation_bits' is " + std::to_string(value) + ", expected 8 or 16");
+  if (value == 8 || value == 16 || (value == 32 && most == 32)) return static_cast<int>(value);
+  throw Error("attribute 'activation_bits' is " + std::to_string(value) +
+              (most == 32 ? ", expected 8, 16 or 32" : ", expected 8 or 16"));
 }
 
 inline void check_bias(const Tensor& bias, int64_t n) {

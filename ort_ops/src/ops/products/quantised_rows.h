@@ -122,6 +122,39 @@ struct QuantisedRows {
   ScratchPart<uint8_t> kept_;
 };
 
+/// Where the quants of what quantised rows of x leave lie in scratch memory, and that itself.
+struct RemainderRows {
+  QuantisedRows quants;
+  ScratchPlan plan;
+
+  RemainderRows(const QuantisedRows& first, int64_t k)
+      : quants(first.rows, first.groups, first.plan), plan(quants.plan), k_(k) {
+    left_ = plan.reserve<float>(first.rows * k);
+  }
+
+  /// left = x - scale quant, one row. In double precision the difference is exact but for numbers
+  /// that float32 cannot tell apart beside x.
+  void subtract(const float* x, const QuantRows& quants, int64_t row, std::byte* scratch) const {
+    float* const left = left_.in(scratch) + row * k_;
+    for (int64_t i = 0; i < k_; ++i) {
+      const int64_t at = quants.at(row, i / kGroup);
+      const double quant = quants.quants[at * kGroup + place(i % kGroup)];
+      left[i] = static_cast<float>(x[i] - static_cast<double>(quants.scales[at]) * quant);
+    }
+  }
+
+  /// What is left, in the shape of x.
+  Tensor tensor(const Tensor& x, std::byte* scratch) const {
+    Tensor found = x;
+    found.data = left_.in(scratch);
+    return found;
+  }
+
+ private:
+  int64_t k_;
+  ScratchPart<float> left_;
+};
+
 /// Where rows of x of 8 bits lie in scratch memory.
 struct QuantisedBytes {
   int64_t rows, groups;
