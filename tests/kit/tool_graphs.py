@@ -182,7 +182,8 @@ def _torch(*, dynamo: bool, opset: int) -> Callable[[str, Path, Path], Path]:
         arrays, names = model.sample()
         dims = {n: _axes(n, dynamo) for n in names}
         given = {"dynamic_shapes": _nested(dims)} if dynamo else {"dynamic_axes": dims}
-        with quiet(), torch.no_grad():
+        folder.mkdir(parents=True, exist_ok=True)
+        with quiet(), torch.no_grad(), contextlib.nullcontext() if dynamo else _traceable_masks():
             torch.onnx.export(
                 model.module(), tuple(arrays), str(folder / "model.onnx"), input_names=names,
                 output_names=model.outputs, opset_version=opset, dynamo=dynamo, **given,
@@ -190,6 +191,27 @@ def _torch(*, dynamo: bool, opset: int) -> Callable[[str, Path, Path], Path]:
         return folder / "model.onnx"
 
     return make
+
+
+@contextlib.contextmanager
+def _traceable_masks() -> Any:
+    """Masks as optimum writes them: TorchScript does not trace transformers' own, made by vmap."""
+    from optimum.exporters.onnx import model_patcher
+    from transformers import masking_utils
+
+    kinds = {
+        "sdpa": model_patcher.sdpa_mask_without_vmap,
+        "eager": model_patcher.eager_mask_without_vmap,
+    }
+    functions = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS
+    before = {kind: functions[kind] for kind in kinds}
+    for kind, function in kinds.items():
+        functions.register(kind, function)
+    try:
+        yield
+    finally:
+        for kind, function in before.items():
+            functions.register(kind, function)
 
 
 def _nested(dims: dict[str, Any]) -> tuple[Any, ...]:
