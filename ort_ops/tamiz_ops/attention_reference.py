@@ -242,21 +242,20 @@ def _chosen(
     query_bits: int = 4,
 ) -> list[int]:
     """The keys that the queries [group, dim] of one KV head attend to, ascending."""
-    keys = len(visible)
-    scope = min(window, keys) if window else keys
+    shown = np.flatnonzero(visible)  # what is hidden does not count
+    scope = min(window, len(shown)) if window else len(shown)
     keep = max(keep, int(np.ceil(np.float32(keep_fraction) * np.float32(scope))))
-    begin, shown = keys - scope, np.flatnonzero(visible)
+    begin = int(shown[-scope]) if scope else 0
     kept = keep + recent + sinks
     if sketches is None or tokens > 1 or kept > density * scope or kept >= scope:
-        # The window counts visible keys: it begins earlier where the mask hides some in it.
-        begin = int(shown[-window]) if 0 < window <= len(shown) else begin if not window else 0
         return sketch_reference.select(queries[:0], visible, begin, begin, sinks, 0)
     bits = 32 * (sketches.shape[1] - 1) // (1 + ternary)
     score = [
         sketch_reference.scores(q, sketches, bits, 1 + ternary, epsilon, query_bits)
         for q in queries.astype(np.float32)
     ]
-    return sketch_reference.select(np.array(score), visible, begin, keys - recent, sinks, keep)
+    last = int(shown[-recent])
+    return sketch_reference.select(np.array(score), visible, begin, last, sinks, keep)
 
 
 def _append(buffer: Array, new: Array, past: int) -> Array:

@@ -313,6 +313,31 @@ def test_filter_inside_a_window(isa) -> None:
         assert len(head) == 18
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"window": 60, "keep": 10, "recent": 5, "sinks": 3},
+        {"window": 100, "keep_fraction": 0.3, "recent": 9, "sinks": 0},
+        {"keep_fraction": 0.25, "recent": 12},
+        {"window": 60, "keep": 10, "recent": 5, "density": 0.3},
+        {"keep": 70, "recent": 10},
+    ],
+)
+def test_positions_count_and_not_columns(isa: str, how: dict[str, Any]) -> None:
+    """Hidden keys change nothing: as if they were not there."""
+    plain, holes = Step(90, dim=64, **how), Step(140, dim=64, **how)
+    shown = np.r_[0:2, 12:60, 80:100, 120:140]
+    holes.mask[:] = 0
+    holes.mask[:, shown] = 1
+    holes.q = plain.q
+    for name in ("keys", "values"):
+        getattr(holes, name)[:, :, shown] = getattr(plain, name)
+    np.testing.assert_allclose(holes.run(isa)[0], plain.run(isa)[0], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(holes.reference()[0], plain.reference()[0], rtol=0, atol=2e-6)
+    check(holes, isa)
+
+
 # ---- what does not fit ----
 
 

@@ -19,6 +19,20 @@ void expect(bool fine, const char* name, const std::string& found, const char* e
   if (!fine) throw Error(std::string(name) + " is " + found + ", expected " + expected);
 }
 
+/// The column of the first of the last `count` keys that mask[0, columns) shows; without a mask it
+/// shows all. Lowers `count` to how many there are.
+int64_t begin_of_last(const int64_t* mask, int64_t columns, int64_t& count) {
+  count = std::min(count, columns);
+  int64_t begin = columns - count, hidden = 0;
+  // Almost always nothing is hidden: one pass without branches.
+  for (int64_t j = begin; mask && j < columns; ++j) hidden |= mask[j] ^ 1;
+  if (!hidden) return begin;
+  int64_t found = 0;
+  for (begin = columns; begin > 0 && found < count;) found += mask[--begin] != 0;
+  count = found;
+  return begin;
+}
+
 }  // namespace
 
 SketchChoice::SketchChoice(const Attributes& attributes, const SketchKernels& kernels)
@@ -64,13 +78,14 @@ void SketchChoice::infer(const CacheShape& shape, Ports inputs, Ports outputs) c
   infer_sketch(shape, planes_, inputs, outputs);
 }
 
-bool SketchChoice::chooses(const WindowPlan& p, SketchStep& step) const {
-  const int64_t visible = p.window ? std::min(p.window, step.keys) : step.keys;
+bool SketchChoice::chooses(const WindowPlan& p, const int64_t* mask, SketchStep& step) const {
+  int64_t visible = p.window ? p.window : step.keys, recent = recent_;
+  const int64_t begin = begin_of_last(mask, step.keys, visible);
   const int64_t best = std::max(keep_, static_cast<int64_t>(std::ceil(keep_fraction_ * visible)));
   const int64_t kept = best + recent_ + p.sinks;
   step.keep = best;
-  step.begin = std::max(step.keys - visible, p.sinks);  // the sinks are no candidates
-  step.recent = step.keys - recent_;
+  step.begin = std::max(begin, p.sinks);  // the sinks are no candidates
+  step.recent = begin_of_last(mask, step.keys, recent);
   return kept <= density_ * visible && kept < visible;
 }
 
@@ -78,11 +93,16 @@ template <class Use>
 void SketchChoice::each_segment(const CacheShape& shape, Ports inputs, const WindowPlan& plan,
                                 Use use) const {
   const bool off = switched_off(inputs[In::without_choice]);
+  const Tensor& masks = inputs[In::attention_mask];
+  if (!masks.data && shape.keys) {
+    throw Error("attention_mask is computed, expected an input of the node");
+  }
   SketchStep step;
   Segments(shape, inputs[In::sequences], kFewRows).each([&](const Segment& s) {
     step.keys = s.past + s.tokens;
     step.pages = s.pages;
-    use(s, step, s.step && !off && chooses(plan, step));
+    const int64_t* const mask = s.pages ? nullptr : masks.as<int64_t>() + s.sequence * shape.keys;
+    use(s, step, s.step && !off && chooses(plan, mask, step));
     ++step.segment;
   });
 }
@@ -99,7 +119,7 @@ const ChoicePlan& SketchChoice::plan(const CacheShape& shape, Ports inputs, int6
     int64_t attended = std::min(all, step.keys);
     if (chosen) {
       ++p.steps;
-      attended = std::min(step.keys, step.keep + p.sinks + step.keys - step.recent);
+      attended = std::min(step.keys, step.keep + p.sinks + recent_);
       p.keys = std::max(p.keys, step.keys);
       p.ranges = std::max(p.ranges, divide_up(step.recent - step.begin, kScanKeys));
     }

@@ -58,8 +58,9 @@ class SketchChoice : public WindowChoice {
   /// Calls `use` with each segment of a call and whether it chooses keys, and if so which step.
   template <class Use>
   void each_segment(const CacheShape& shape, Ports inputs, const WindowPlan& plan, Use use) const;
-  /// Whether a decode step of a sequence of `step.keys` keys chooses among them; completes `step`.
-  bool chooses(const WindowPlan& plan, SketchStep& step) const;
+  /// Whether a decode step of a sequence of `step.keys` keys chooses among those that the mask
+  /// shows; completes `step`. A null mask shows all.
+  bool chooses(const WindowPlan& plan, const int64_t* mask, SketchStep& step) const;
   /// Reserves what the steps of a plan need.
   void reserve(const CacheShape& shape, bool in_pages, ScratchPlan& scratch,
                SketchPlan& plan) const;

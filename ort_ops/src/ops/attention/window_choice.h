@@ -1,5 +1,5 @@
 // All keys, or a window: the last visible keys before each query, and the first ones ("sinks").
-// Keys that the mask hides do not count, but where a filter of sketches chooses among the window.
+// Keys that the mask hides do not count.
 #pragma once
 
 #include "ops/attention/key_choice.h"
