@@ -190,7 +190,7 @@ class LimitCourse:
         search = LimitSearch(self.problem, fits)
         solution = search.find()
         acting = {choice.technique.name for choice in self.offer.others} - {*goal.force}
-        comparer = Comparer(candidates.write, self.tools.work, goal.context)
+        comparer = Comparer(candidates.write, self.tools.work, goal.context, goal.prefer == "size")
         solution, pays = keep_what_pays(search, solution, acting, comparer)
         gate = WholeModelGate.of(judge, text, measured.trials, solution.trial, pays)
         return solution.decisions, gate
