@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from tamiz_passes.attention_region import Factor, Mask, Region, angles_of, width
+from tamiz_passes.attention_region import Factor, Mask, Region, width
 from tamiz_passes.frequencies import frequencies_of
 from tamiz_passes.probe import POSITION_INPUT, Case, Probe, form, integers_behind
+from tamiz_passes.rotation import angles_of
 from tamiz_passes.values import Refusal, constant, operands, producer
 
 #: Scores are masked by anything below this (exporters use −inf or float32's lowest).
@@ -246,7 +247,8 @@ class Proof:
             arrays, _ = self.run([*self.tables, *self.angles], case)
             arrays = [array.reshape(case.length, -1) for array in arrays]
             tables, angles = arrays[: len(self.tables)], arrays[len(self.tables) :]
-            half = tables[0].shape[1] // 2
+            copies = 1 if self.region.rotations[0].halved else 2
+            half = tables[0].shape[1] // copies
             if self.chosen is not None:
                 frequency, factor = self.run([self.chosen], case)[0][0], float(tables[0][0, 0])
             elif not frequency.size:
@@ -257,7 +259,7 @@ class Proof:
                     "the rotary angles are not positions × constant frequencies (they follow "
                     "another count of positions, or change with it)"
                 )
-            expected = [f(np.tile(angle, 2)) * factor for f in (np.cos, np.sin)] * 2
+            expected = [f(np.tile(angle, copies)) * factor for f in (np.cos, np.sin)] * 2
             for found, wanted in zip(tables, expected, strict=False):
                 if found.shape != wanted.shape or not np.allclose(found, wanted, atol=1e-5):
                     raise Refusal(

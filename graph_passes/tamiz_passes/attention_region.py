@@ -14,23 +14,22 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from tamiz_passes.rotation import Rotation, both_or_none, rotation_of
 from tamiz_passes.values import (
-    LAYOUT,
+    LAYOUT_OR_CAST,
     Refusal,
     constant,
+    is_scalar,
     last_dim,
     operands,
-    other_operand,
     producer,
     rank,
 )
 
-_LAYOUT_OR_CAST = LAYOUT | {"Cast"}
 #: A scalar, and the exponent with which it is a factor.
 Factor = tuple[ir.Value, int]
 
@@ -42,19 +41,6 @@ class Cache:
     past: ir.Value
     present: ir.Value
     new: ir.Value
-
-
-@dataclass(frozen=True)
-class Rotation:
-    """What is rotated, and the tables ``[..., S, R]`` it is multiplied by.
-
-    Of a fused op the tables are constants ``[positions, R/2]``, of which it takes rows.
-    """
-
-    source: ir.Value
-    cos: ir.Value
-    sin: ir.Value
-    fused: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,8 +91,8 @@ def find_region(softmax: ir.Node) -> Region:
     product, factors, cap = scores_behind(operands(softmax)[0], masks)
     query, key = operands(product)
     query = skip_scaling(query, factors)
-    keys = cache_of(skip_scaling(key, factors), "key")
-    values = cache_of(skip_scaling(operands(weighted)[1], []), "value")
+    keys = cache_of(_behind_batches(key, factors), "key")
+    values = cache_of(_behind_batches(operands(weighted)[1], []), "value")
     rotations = both_or_none(rotation_of(query), rotation_of(keys.new))
     return Region(
         output=joined_output(weighted.outputs[0]),
@@ -150,7 +136,7 @@ def joined_output(value: ir.Value) -> ir.Value:
     while rank(value) != 3:
         uses = [n for n in value.consumers() if n.op_type != "Shape"]
         inside = len(uses) == 1 and uses[0].graph is value.graph and not value.is_graph_output()
-        if not inside or uses[0].op_type not in _LAYOUT_OR_CAST:
+        if not inside or uses[0].op_type not in LAYOUT_OR_CAST:
             raise Refusal("the output's heads are not joined into [batch, sequence, hidden]")
         value = uses[0].outputs[0]
     return value
@@ -220,17 +206,17 @@ def skip_scaling(value: ir.Value, factors: list[Factor]) -> ir.Value:
     Stops at rank 3, where heads are joined.
     """
     while rank(value) != 3:
-        node = producer(value, "Mul", "Div", *_LAYOUT_OR_CAST)
+        node = producer(value, "Mul", "Div", *LAYOUT_OR_CAST)
         if node is None:
             return value
-        if node.op_type in _LAYOUT_OR_CAST:
+        if node.op_type in LAYOUT_OR_CAST:
             value = operands(node)[0]
             continue
         left, right = operands(node)
-        if _is_scalar(right):
+        if is_scalar(right):
             factors.append((right, 1 if node.op_type == "Mul" else -1))
             value = left
-        elif _is_scalar(left) and node.op_type == "Mul":
+        elif is_scalar(left) and node.op_type == "Mul":
             factors.append((left, 1))
             value = right
         else:
@@ -238,8 +224,14 @@ def skip_scaling(value: ir.Value, factors: list[Factor]) -> ir.Value:
     return value
 
 
-def _is_scalar(value: ir.Value) -> bool:
-    return value.shape is not None and all(d == 1 for d in value.shape)
+def _behind_batches(value: ir.Value, factors: list[Factor]) -> ir.Value:
+    """Goes back as `skip_scaling`, also where batch and heads ``[B · H, T, D]`` are one."""
+    while True:
+        value = skip_scaling(value, factors)
+        node = producer(value, *LAYOUT_OR_CAST)
+        if node is None:
+            return value
+        value = operands(node)[0]
 
 
 def cache_of(value: ir.Value, what: str) -> Cache:
@@ -260,84 +252,6 @@ def cache_of(value: ir.Value, what: str) -> Cache:
     return Cache(past, present, new)
 
 
-def both_or_none(query: Rotation | None, key: Rotation | None) -> list[Rotation]:
-    """The rotations of query and key; none where neither is rotated.
-
-    Raises:
-        Refusal: Only one is.
-    """
-    found = [rotation for rotation in (query, key) if rotation is not None]
-    if len(found) == 1:
-        raise Refusal("only one of query and key is rotated")
-    return found
-
-
-def rotation_of(value: ir.Value) -> Rotation | None:
-    """The rotary embedding that `value` ends with; None if it has none."""
-    if (fused := rotary_op(value)) is not None:
-        return fused
-    partial = producer(value, "Concat")
-    if partial is not None:
-        value = operands(partial)[0]  # the first dimensions rotated, the others passed through
-    add = producer(value, "Add", "Sub")
-    if add is None or not all(producer(v, "Mul") for v in add.inputs):
-        if partial is not None:
-            raise Refusal("rotary embedding: expected x·cos + rotated·sin on the first dimensions")
-        return None
-    first, second = (node for v in add.inputs if (node := producer(v, "Mul")) is not None)
-    for straight, crossed in ((first, second), (second, first)):
-        rotation = _products(straight, crossed)
-        if rotation is not None and add.op_type == "Add":
-            return rotation
-    raise Refusal(
-        "rotary embedding: expected x·cos + concat(−x₂, x₁)·sin (half-split); "
-        "interleaved pairs are not supported"
-    )
-
-
-def behind_layout(value: ir.Value) -> ir.Value:
-    """Goes back over layout changes, of any rank: heads may be joined or repeated."""
-    while (node := producer(value, *_LAYOUT_OR_CAST)) is not None and node.inputs[0] is not None:
-        value = node.inputs[0]
-    return value
-
-
-def rotary_op(value: ir.Value) -> Rotation | None:
-    """The rotary embedding that `value` ends with, where it is one op of either domain."""
-    node = behind_layout(value).producer()
-    if node is None or node.op_type != "RotaryEmbedding":
-        return None
-    if node.attributes.get_int("interleaved", 0):
-        raise Refusal("it rotates interleaved pairs, expected halves (interleaved = 1)")
-    positions, cos, sin = (1, 2, 3) if node.domain else (3, 1, 2)
-    inputs = [*node.inputs, *[None] * 4]
-    source, cosines, sines = inputs[0], inputs[cos], inputs[sin]
-    if source is None or inputs[positions] is None or cosines is None or sines is None:
-        raise Refusal("its rotary embedding takes no positions")
-    return Rotation(source, cosines, sines, fused=True)
-
-
-def _products(straight: ir.Node, crossed: ir.Node) -> Rotation | None:
-    """Reads x·cos and concat(−x₂, x₁)·sin, with the factors in either order."""
-    for rotated in operands(crossed):
-        concat = producer(rotated, "Concat")
-        if concat is None or len(concat.inputs) != 2:
-            continue
-        negated = producer(concat.inputs[0], "Neg")
-        if negated is None:
-            continue
-        low, high = concat.inputs[1], negated.inputs[0]
-        low_node, high_node = (producer(v, "Slice", "Split") for v in (low, high))
-        if low_node is None or high_node is None:
-            continue
-        source = operands(low_node)[0]
-        if source is operands(high_node)[0] and source in straight.inputs:
-            return Rotation(
-                source, other_operand(straight, source), other_operand(crossed, rotated)
-            )
-    return None
-
-
 def heads_source(value: ir.Value) -> ir.Value:
     """Goes back from heads ``[B, H, S, D]`` to what they are made of.
 
@@ -350,7 +264,7 @@ def heads_source(value: ir.Value) -> ir.Value:
             if producer(node.inputs[0], "Reshape") is None:
                 raise Refusal("expected the norm of the heads right after the Reshape to heads")
             return value
-        if node is None or node.domain != "" or node.op_type not in _LAYOUT_OR_CAST:
+        if node is None or node.domain != "" or node.op_type not in LAYOUT_OR_CAST:
             found = node.op_type if node is not None else "a graph input"
             raise Refusal(f"expected heads made of one linear's output, found {found}")
         value = operands(node)[0]
@@ -372,28 +286,3 @@ def width(value: ir.Value) -> int:
     if rank(value) != 3 or size is None:
         raise Refusal(f"the width of {value.name} is not known")
     return size
-
-
-def angles_of(tables: Sequence[ir.Value]) -> list[ir.Value]:
-    """The angles of rotary tables, which are cosines and sines by turns.
-
-    Raises:
-        Refusal: A table is not computed from angles.
-    """
-    nodes = [_table_of(v, op) for v, op in zip(tables, ("Cos", "Sin") * 2, strict=False)]
-    return [operands(node)[0] for node in nodes]
-
-
-def _table_of(value: ir.Value, op_type: str) -> ir.Node:
-    """The Cos or Sin node that a rotary table comes from.
-
-    Raises:
-        Refusal: If the table is not computed so.
-    """
-    start = value
-    while (node := producer(value, op_type, "Concat", "Mul", *_LAYOUT_OR_CAST)) is not None:
-        if node.op_type == op_type:
-            return node
-        inputs = operands(node)
-        value = inputs[1] if node.op_type == "Mul" and _is_scalar(inputs[0]) else inputs[0]
-    raise Refusal(f"rotary embedding: {start.name} is not computed by {op_type}")

@@ -16,12 +16,14 @@ from tamiz.api import GraphEditor
 from tamiz_passes.attention_region import (
     Cache,
     Region,
-    Rotation,
-    behind_layout,
-    both_or_none,
     cache_of,
     heads_source,
     joined_output,
+)
+from tamiz_passes.rotation import (
+    Rotation,
+    behind_layout,
+    both_or_none,
     rotary_op,
     rotation_of,
 )

@@ -16,7 +16,8 @@ _SMALL = 10
 def remove_identities(graph: ir.Graph) -> None:
     """Removes the nodes of the main graph that hand on their input and carry no name that stays.
 
-    Those are Identity, Cast to the type that a value has, and Dropout outside of training.
+    Those are Identity, Cast to the type that a value has, Dropout outside of training, and Concat
+    of one value.
 
     One that makes an output of the graph goes only where what it reads can take the output's name:
     not an input, a constant or another output.
@@ -47,7 +48,7 @@ def _hands_on(node: ir.Node, x: ir.Value) -> bool:
     if node.op_type == "Dropout":
         masks = any(value.uses() or value.is_graph_output() for value in node.outputs[1:])
         return not masks and "is_test" not in node.attributes and not draws(node)
-    return node.op_type == "Identity"
+    return node.op_type == "Identity" or (node.op_type == "Concat" and len(node.inputs) == 1)
 
 
 def merge_equal_nodes(graph: ir.Graph) -> None:

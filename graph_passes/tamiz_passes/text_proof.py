@@ -12,17 +12,14 @@ import onnx_ir as ir
 from tamiz_passes.attention_region import (
     Factor,
     Mask,
-    Rotation,
-    angles_of,
-    both_or_none,
     heads_source,
     joined_output,
-    rotation_of,
     scores_behind,
     skip_scaling,
     weighted_sum,
 )
 from tamiz_passes.probe import Case, Probe, form, integers_behind
+from tamiz_passes.rotation import Rotation, angles_of, both_or_none, rotation_of
 from tamiz_passes.values import Refusal, last_dim, operands
 
 #: Scores are masked by anything below this.

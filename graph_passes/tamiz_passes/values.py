@@ -9,6 +9,8 @@ import onnx_ir as ir
 LAYOUT = frozenset(
     {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Slice", "Split", "Identity"}
 )
+#: The same, and what only changes the type of a number.
+LAYOUT_OR_CAST = LAYOUT | {"Cast"}
 
 
 class Refusal(Exception):
@@ -34,6 +36,11 @@ def scalar(value: ir.Value | None) -> float | None:
         return None
     array = constant(value)
     return None if array is None else float(array.reshape(()))
+
+
+def is_scalar(value: ir.Value) -> bool:
+    """Whether a value is known to have one element."""
+    return value.shape is not None and all(d == 1 for d in value.shape)
 
 
 def same_shape(a: ir.Value, b: ir.Value) -> bool:

@@ -14,11 +14,14 @@ import onnx_ir as ir
 
 from kit.graph_parts import (
     BIAS,
+    FLAT_KEYS,
     HEADS,
     ROTATED,
     ROTATED_23,
+    ROTATED_COMPUTED,
     SCALE,
     SHIFT,
+    TURNED_IN_PART,
     WEIGHT,
     block,
     feed_forward,
@@ -26,6 +29,7 @@ from kit.graph_parts import (
     head_norms,
     multi_head,
     numbers,
+    primitive,
     tables,
 )
 
@@ -161,6 +165,38 @@ FORMS: tuple[Form, ...] = (
         "torch with `dynamo=True`, onnxscript",
         multi_head(ROTATED_23, BIAS, opset=23, domain=""),
         {"tamiz.Attention": 1, "RotaryEmbedding": 0},
+        shown="`Attention`",
+    ),
+    Form(
+        "attention",
+        "… whose cosines and sines each run computes",
+        "torch with `dynamo=True`, opset 23",
+        multi_head(ROTATED_COMPUTED, BIAS, opset=23, domain=""),
+        {"tamiz.Attention": 1, "RotaryEmbedding": 0},
+        shown="`Attention`",
+    ),
+    Form(
+        "attention",
+        "primitive ops, `RotaryEmbedding` of a part of each head",
+        "onnxruntime.transformers (Phi 3)",
+        primitive("".join(TURNED_IN_PART.format(x) for x in "qk")),
+        {"tamiz.Attention": 1, "com.microsoft.RotaryEmbedding": 0, "MatMul": 5},
+        shown="`Attention`",
+    ),
+    Form(
+        "attention",
+        "… keys with batch and heads in one dimension",
+        "torch with `dynamo=True`, opset 18",
+        primitive(keys=FLAT_KEYS),
+        {"tamiz.Attention": 1, "MatMul": 5},
+        shown="`Attention`",
+    ),
+    Form(
+        "attention",
+        "… a past behind a `Concat` of one value",
+        "torch with `dynamo=False`",
+        primitive(past="past = Concat <axis = -2> (past_key_values__0__key)"),
+        {"tamiz.Attention": 1, "Concat": 0},
         shown="`Attention`",
     ),
     Form(

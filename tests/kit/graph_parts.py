@@ -155,6 +155,31 @@ def feed_forward(activation: str, gated: bool = True, opset: int = 22, **constan
     return block(body, opset=opset, **(_LINEARS | constants))
 
 
+#: Constants of an attention whose keys have as many heads as its queries.
+_WHOLE_HEADS: dict[str, np.ndarray] = {
+    "to_heads": np.array([0, 0, HEADS, SIZE]),
+    "width": np.array([0, 0, _QUERY]),
+    "far": np.array(-1e9, np.float32),
+    "nothing": np.array(0, np.float32),
+    "quarter": np.array(0.25, np.float32),
+    "frequency": (1e-4 ** (np.arange(0, SIZE, 2) / SIZE)).astype(np.float32),
+    "w_k": numbers(HIDDEN, _QUERY, scale=0.2)[::-1].copy(),
+    "w_v": numbers(HIDDEN, _QUERY, scale=0.2)[:, ::-1].copy(),
+    "second": np.array([1]),
+    "third": np.array([1, 2]),
+    "behind": np.array([2]),
+    "front": np.array([0, 1]),
+    "zero": np.array(0),
+    "front_half": np.array([0]),
+    "middle": np.array([SIZE // 2]),
+    "end": np.array([SIZE]),
+    "last": np.array([-1]),
+    "rest": np.array([-1]),
+    "heads": np.array([HEADS]),
+    "size": np.array([SIZE]),
+}
+
+
 def multi_head(rotary: str, mask: str = "", opset: int = 22, domain: str = "com.microsoft") -> Any:
     """A maker of attention whose keys are appended before the op."""
 
@@ -174,19 +199,7 @@ def multi_head(rotary: str, mask: str = "", opset: int = 22, domain: str = "com.
             body += f"""
                 y = Attention <q_num_heads = {HEADS}, kv_num_heads = {HEADS}>
                     (q_rotated, k_all, v_all, bias)"""
-        more = {
-            "to_heads": np.array([0, 0, HEADS, SIZE]),
-            "width": np.array([0, 0, _QUERY]),
-            "far": np.array(-1e9, np.float32),
-            "nothing": np.array(0, np.float32),
-            "w_k": numbers(HIDDEN, _QUERY, scale=0.2)[::-1].copy(),
-            "w_v": numbers(HIDDEN, _QUERY, scale=0.2)[:, ::-1].copy(),
-            "second": np.array([1]),
-            "third": np.array([1, 2]),
-            "front": np.array([0, 1]),
-            "zero": np.array(0),
-        }
-        return decoder(body, more | tables(), opset=opset, positions=True, kv_heads=HEADS)
+        return decoder(body, _WHOLE_HEADS | tables(), opset=opset, positions=True, kv_heads=HEADS)
 
     return make
 
@@ -210,4 +223,55 @@ ROTATED = """
 ROTATED_23 = f"""
     q_rotated = RotaryEmbedding <num_heads = {HEADS}> (q, cos, sin, position_ids)
     k_rotated = RotaryEmbedding <num_heads = {HEADS}> (k, cos, sin, position_ids)
+"""
+#: Cosines and sines of each token instead of tables of positions.
+ROTATED_COMPUTED = f"""
+    place = Cast <to = 1> (position_ids) places = Unsqueeze(place, behind)
+    angle = Mul(places, frequency) cosines = Cos(angle) sines = Sin(angle)
+    q_rotated = RotaryEmbedding <num_heads = {HEADS}> (q, cosines, sines)
+    k_rotated = RotaryEmbedding <num_heads = {HEADS}> (k, cosines, sines)
+"""
+
+
+def primitive(rotary: str = "", keys: str = "", past: str = "") -> Any:
+    """A maker of attention in primitive ops.
+
+    Args:
+        rotary: Computes q_turned and k_turned from q_heads and k_heads ``[B, H, S, D]``.
+        keys: Computes k_columns ``[B, H, D, T]`` from present__0__key.
+        past: Computes past from past_key_values__0__key.
+    """
+    rotary = rotary or "q_turned = Identity(q_heads) k_turned = Identity(k_heads)"
+    keys = keys or "k_columns = Transpose <perm = [0, 1, 3, 2]> (present__0__key)"
+    past = past or "past = Identity(past_key_values__0__key)"
+
+    def make() -> ir.Model:
+        split = """{0}_split = Reshape({0}, to_heads)
+            {0}_heads = Transpose <perm = [0, 2, 1, 3]> ({0}_split)"""
+        body = f"""{_SEPARATE} {BIAS} {" ".join(split.format(x) for x in "qkv")} {rotary} {past}
+            present__0__key = Concat <axis = 2> (past, k_turned)
+            present__0__value = Concat <axis = 2> (past_key_values__0__value, v_heads)
+            {keys}
+            scores = MatMul(q_turned, k_columns) scaled = Mul(scores, quarter)
+            biased = Add(scaled, bias) weights = Softmax <axis = -1> (biased)
+            sums = MatMul(weights, present__0__value) turned = Transpose<perm=[0,2,1,3]>(sums)
+            y = Reshape(turned, width)"""
+        return decoder(body, _WHOLE_HEADS | tables(rotated=8), positions=True, kv_heads=HEADS)
+
+    return make
+
+
+#: Turns the first half of each head by an op.
+TURNED_IN_PART = """
+    {0}_low = Slice({0}_heads, front_half, middle, last)
+    {0}_high = Slice({0}_heads, middle, end, last)
+    {0}_rotated = com.microsoft.RotaryEmbedding ({0}_low, position_ids, cos, sin)
+    {0}_turned = Concat <axis = -1> ({0}_rotated, {0}_high)
+"""
+#: Batch and heads are one dimension on the way.
+FLAT_KEYS = """
+    count = Unsqueeze(key_count, front_half) flat_shape = Concat <axis = 0> (rest, count, size)
+    flat = Reshape(present__0__key, flat_shape) flat_columns = Transpose <perm=[0,2,1]> (flat)
+    column_shape = Concat <axis = 0> (rest, heads, size, count)
+    k_columns = Reshape(flat_columns, column_shape)
 """
