@@ -1,0 +1,136 @@
+"""Writes ops of the domain `tamiz` as standard ones.
+
+    BlockGather(ids, W)           Gather(W', ids), or GatherBlockQuantized
+    BlockMatMul(x, W, bias)       MatMul(x, W') + bias, or MatMulNBits
+    RMSNorm(x, w, residual)       s / sqrt(mean(s²) + ε) · w,   s = x + residual
+    SwiGLU(gate, up)              f(gate) · up
+    LastPositions(x)              x: logits of all positions
+    Attention                     `attention`
+
+Weights have the values that the bundle stores, bit for bit; products round in other places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+
+from tamiz.api.ports import attribute_of, input_of
+from tamiz.survey.standard.attention import attention
+from tamiz.survey.standard.nodes import Nodes, NoStandardFormError, needed
+from tamiz.survey.standard.weights import Packed, Quantized, dense
+
+MICROSOFT = "com.microsoft"
+
+
+def write_node(nodes: Nodes, *, quantized: bool) -> None:
+    """Puts standard ops in place of the node.
+
+    Args:
+        nodes: Adds nodes before the one to replace.
+        quantized: Whether weights may become those of MatMulNBits and GatherBlockQuantized.
+
+    Raises:
+        NoStandardFormError: It has none.
+    """
+    node = nodes.at
+    if node.op_type in _PACKED:
+        _PACKED[node.op_type](nodes, quantized)
+    elif node.op_type in _OTHERS:
+        _OTHERS[node.op_type](nodes)
+    else:
+        raise NoStandardFormError("")
+
+
+def _lookup(nodes: Nodes, quantized: bool) -> None:
+    packed, ids = Packed.of(nodes.at), needed(nodes.at, "ids")
+    held = Quantized.of(packed) if quantized else None
+    # A lookup takes neither 2 bits nor float zero points, and whole bytes and blocks only.
+    if held is None or held.bits == 2 or held.zeros == "floats" or packed.k % held.block:
+        y = nodes.op("Gather", dense(nodes, packed, rows=True), ids, axis=0)
+    else:
+        shape = (packed.n, held.blocks * held.block * held.bits // 8)
+        quants, scales, zeros = held.constants(nodes, shape)
+        given = [quants, ids, scales, *([] if zeros is None else [zeros])]
+        attributes = {"bits": held.bits, "block_size": held.block}
+        attributes |= {"gather_axis": 0, "quantize_axis": 1}
+        y = nodes.op("GatherBlockQuantized", *given, domain=MICROSOFT, **attributes)
+    nodes.widths[y] = packed.k
+    nodes.replace(y)
+
+
+def _product(nodes: Nodes, quantized: bool) -> None:
+    if input_of(nodes.at, "mask") is not None:
+        raise NoStandardFormError("with a mask of inputs ")
+    packed, x, bias = Packed.of(nodes.at), needed(nodes.at, "x"), input_of(nodes.at, "bias")
+    held = Quantized.of(packed) if quantized else None
+    if held is None:
+        y = nodes.op("MatMul", x, dense(nodes, packed, rows=False))
+    else:
+        shape = (packed.n, held.blocks, held.block * held.bits // 8)
+        quants, scales, zeros = held.constants(nodes, shape)
+        given = [x, quants, scales, *([] if zeros is None else [zeros])]
+        attributes = {"K": packed.k, "N": packed.n, "bits": held.bits, "block_size": held.block}
+        y = nodes.op("MatMulNBits", *given, domain=MICROSOFT, **attributes, accuracy_level=0)
+    y = y if bias is None else nodes.op("Add", y, bias)
+    nodes.widths[y] = packed.n
+    nodes.replace(y)
+
+
+def _norm(nodes: Nodes) -> None:
+    node = nodes.at
+    s, weight, residual = needed(node, "x"), needed(node, "weight"), input_of(node, "residual")
+    if residual is not None:
+        s = nodes.op("Add", s, residual)
+    assert weight.shape is not None
+    size, width = int(weight.shape.numpy()[0]), nodes.width(needed(node, "x"))
+    # Heads lie side by side in the last dimension, which is a number of sizes.
+    grouped = s if size == width else nodes.op("Reshape", s, nodes.integers(0, 0, -1, size))
+    squares = nodes.mean(nodes.op("Mul", grouped, grouped))
+    raised = nodes.op("Add", squares, nodes.floats(attribute_of(node, "epsilon")))
+    normed = nodes.op("Mul", nodes.op("Div", grouped, nodes.op("Sqrt", raised)), weight)
+    y = normed if size == width else nodes.op("Reshape", normed, nodes.integers(0, 0, -1))
+    if width is not None:
+        nodes.widths |= {y: width, s: width}
+    nodes.replace(y, s)
+
+
+def _gated(nodes: Nodes) -> None:
+    gate, up = needed(nodes.at, "gate"), needed(nodes.at, "up")
+    activated = _ACTIVATIONS[attribute_of(nodes.at, "activation")](nodes, gate)
+    nodes.replace(nodes.op("Mul", activated, up))
+
+
+def _silu(nodes: Nodes, x: ir.Value) -> ir.Value:
+    return nodes.op("Mul", x, nodes.op("Sigmoid", x))
+
+
+def _gelu_tanh(nodes: Nodes, x: ir.Value) -> ir.Value:
+    """x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x³)."""
+    cubed = nodes.op("Mul", nodes.op("Mul", x, x), x)
+    inner = nodes.op("Add", x, nodes.op("Mul", cubed, nodes.floats(0.044715)))
+    doubled = nodes.op("Mul", inner, nodes.floats(2 * math.sqrt(2 / math.pi)))
+    return nodes.op("Mul", x, nodes.op("Sigmoid", doubled))
+
+
+def _all_positions(nodes: Nodes) -> None:
+    nodes.replace(needed(nodes.at, "x"))
+
+
+_ACTIVATIONS: Mapping[str, Callable[[Nodes, ir.Value], ir.Value]] = {
+    "": _silu,
+    "silu": _silu,
+    "gelu_tanh": _gelu_tanh,
+}
+_PACKED: Mapping[str, Callable[[Nodes, bool], None]] = {
+    "BlockGather": _lookup,
+    "BlockMatMul": _product,
+}
+_OTHERS: Mapping[str, Callable[[Nodes], None]] = {
+    "RMSNorm": _norm,
+    "SwiGLU": _gated,
+    "LastPositions": _all_positions,
+    "Attention": attention,
+}

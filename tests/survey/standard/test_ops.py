@@ -1,0 +1,136 @@
+"""Ops of the domain `tamiz` as standard ones: what a graph gives stays, within float rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+from kit.arrays import random
+from kit.decoders import CASES, attentions, decoder, largest_error, run_passes, session
+from tamiz.api.passes import Phase
+from tamiz.files.errors import TamizError
+from tamiz.survey.standard.write import rewrite
+from tamiz_ops import formats
+
+MODELS: dict[str, dict[str, Any]] = {
+    "grouped heads": {},
+    "one key head": {"kv_heads": 1},
+    "half of the head rotates": {"rotary": 8},
+    "biases and a head of its own": {"biases": True, "tied": False},
+    "head norms": {"head_norms": True},
+    "soft caps": {"score_cap": 1.5, "logit_cap": 4.0},
+}
+
+
+def plain(model: ir.Model) -> ort.InferenceSession:
+    """A session without the library."""
+    assert "tamiz" not in {node.domain for node in model.graph}
+    return ort.InferenceSession(
+        ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS.keys())
+def test_a_recognised_decoder(options: dict[str, Any], fused: bool) -> None:
+    model = decoder(**options)
+    before = session(model)
+    run_passes(model)
+    if fused:
+        run_passes(model, Phase.FUSE)
+    rewrite(model)
+    assert [value.name for value in model.graph.inputs] == [v.name for v in before.get_inputs()]
+    after = plain(model)
+    for case in CASES:
+        assert largest_error(before, after, case) < 1e-5
+
+
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_a_window_counts_visible_keys(window: int) -> None:
+    model = decoder()
+    run_passes(model)
+    for node in attentions(model):
+        for name, value in (("window", window), ("sinks", 0)):
+            node.attributes[name] = ir.AttrInt64(name, value)
+    before = session(model)
+    rewrite(model)
+    after = plain(model)
+    for case in CASES:
+        assert largest_error(before, after, case) < 1e-5
+
+
+_PRODUCT = """<ir_version: 10, opset_import: ["" : 22, "tamiz" : 1]>
+g (int64[tokens] ids, float[rows, {1}] x) => (float[tokens, {1}] e, float[rows, {0}] y) {{
+    e = tamiz.BlockGather <format = "{2}", n = {0}, k = {1}> (ids, w)
+    y = tamiz.BlockMatMul <format = "{2}", n = {0}, k = {1}> (x, w, , b)
+}}
+"""
+
+
+def product(name: str, n: int, k: int) -> ir.Model:
+    format = formats.find_format(name)
+    if isinstance(format, formats.Affine):
+        source = np.random.default_rng(3)
+        count = -(-k // format.group) if format.group else 1
+        scales = random(n, count, scale=0.1).astype("f2" if format.halves else "f4")
+        zeros = source.uniform(0, 1 << format.bits, (n, count))
+        kind = np.float32 if format.float_zeros else np.uint8
+        quants = source.integers(0, 1 << format.bits, (n, k), np.uint8)
+        parts = formats.Parts(quants, scales, zeros.astype(kind) if format.minimum else None)
+        tiles = formats.pack_parts(format, parts)
+    else:
+        tiles = formats.quantize(format, random(n, k))
+    proto = onnx.parser.parse_model(_PRODUCT.format(n, k, name))
+    for key, array in {"w": tiles, "b": random(n)}.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, key))
+    return ir.from_proto(proto)
+
+
+#: Formats that the ops of ONNX Runtime hold, with numbers of inputs, and whether a lookup does.
+HELD = {
+    "q4_0": (96, True),
+    "q8_0": (64, True),
+    "affine4_32": (96, True),
+    "affine4_16hz": (80, True),
+    "affine4_64z": (192, True),
+    "affine4_32f": (64, False),
+    "affine8_128z": (256, True),
+    "affine8_row": (256, True),
+    "affine4_rowz": (200, False),
+    "affine4_1024": (2048, True),
+    "affine2_32z": (64, False),
+}
+
+
+@pytest.mark.parametrize("name", [*HELD, "q4_1", "q4_k"])
+@pytest.mark.parametrize("quantized", [False, True])
+def test_weights_keep_their_values(name: str, quantized: bool) -> None:
+    k, looked_up = HELD.get(name, (256, False))
+    model = product(name, 40, k)
+    tiles = model.graph.initializers["w"].const_value
+    assert tiles is not None
+    values = formats.dequantize(formats.find_format(name), tiles.numpy(), 40, k)
+    rewrite(model, quantized=quantized)
+    held = quantized and name in HELD
+    ops = [node.op_type for node in model.graph]
+    assert ("MatMulNBits" in ops) == held
+    assert ("GatherBlockQuantized" in ops) == (held and looked_up)
+    x, ids = random(3, k), np.array([0, 39, 7])
+    rows, y = plain(model).run(None, {"ids": ids, "x": x})
+    np.testing.assert_array_equal(rows, values[ids])
+    expected = x.astype(np.float64) @ values.T.astype(np.float64)
+    terms = np.abs(x) @ np.abs(values).T
+    assert (np.abs(y - expected - random(40)) <= 1e-6 * (terms + 1)).all()
+
+
+def test_what_has_no_form_is_named() -> None:
+    model = decoder()
+    run_passes(model)
+    attentions(model)[0].attributes["cache_bits"] = ir.AttrInt64("cache_bits", 8)
+    with pytest.raises(TamizError, match=r"\(Attention\) with a cache of 8 bits has no form"):
+        rewrite(model)
