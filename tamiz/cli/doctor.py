@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,6 +79,8 @@ def _run(check: Callable[[], str]) -> tuple[bool, str]:
 
 
 def _python() -> str:
+    from importlib.metadata import metadata
+
     running, needed = platform.python_version(), metadata("tamiz")["Requires-Python"]
     if sys.version_info[:2] < _numbers(needed.lstrip(">=")):
         raise RuntimeError(f"{running}, expected {needed}")
@@ -102,6 +103,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _ops() -> str:
+    from importlib.metadata import version
+
     import tamiz_ops
 
     cpu = tamiz_ops.cpu()
@@ -183,6 +186,8 @@ def _profile() -> str:
 
 def _extras() -> str:
     """Never broken: an optional package that is absent breaks only the feature that needs it."""
+    from importlib.metadata import PackageNotFoundError, version
+
     versions = []
     for name in _EXTRAS:
         try:

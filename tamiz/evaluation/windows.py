@@ -7,11 +7,13 @@ import math
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import read_text
+
+if TYPE_CHECKING:
+    from tamiz.files.bundle import Bundle
 
 #: Tokens of a window that is scored, and windows of a passage; see `spread`.
 WINDOW, PASSAGE = 1024, 4

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tamiz.files.bundle import MANIFEST, Bundle
 from tamiz.files.errors import TamizError
+
+if TYPE_CHECKING:
+    from tamiz.files.bundle import Bundle
 
 MODES = ("auto", "off", "ngram", "self")
 
@@ -59,6 +61,8 @@ class Speculation:
         Raises:
             TamizError: The model cannot verify guesses, or has no technique to guess with.
         """
+        from tamiz.files.bundle import MANIFEST
+
         mode, off = (
             self.mode,
             frozenset(switches if self.mode == "self" and not without else without),
