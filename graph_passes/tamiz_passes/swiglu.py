@@ -16,7 +16,7 @@ from onnxscript.rewriter.pattern import MatchResult, OrValue
 from tamiz.api import DOMAIN, GraphPass, Phase
 from tamiz_passes.rules import Rule, apply
 from tamiz_passes.soft_cap import logit_tanh
-from tamiz_passes.values import same_shape, scalar_for, shown
+from tamiz_passes.values import operands, producer, same_shape, scalar_for, shown
 
 
 class RecogniseSwiGLU(GraphPass):
@@ -74,24 +74,13 @@ class _SwiGLU(_Gated):
         return self.accept(y, gate, up)
 
 
-#: Constants of the tanh approximation by their names in the pattern.
-_GELU = {"three": 3.0, "cubic": 0.044715, "root": (2 / np.pi) ** 0.5, "one": 1.0, "half": 0.5}
-
-
 class _GeGLU(_Gated):
     marks = (frozenset({"Tanh"}),)
     activation = "gelu_tanh"
 
-    def pattern(
-        self, op: Any, gate: Any, up: Any, three: Any, cubic: Any, root: Any, one: Any, half: Any
-    ) -> Any:
-        tanh = self.tanh(op, gate, three, cubic, root)
+    def pattern(self, op: Any, gate: Any, up: Any, inner: Any, one: Any, half: Any) -> Any:
+        tanh = op.Tanh(inner)
         return op.Mul(op.Mul(op.Mul(gate, half), op.Add(tanh, one)), up, _outputs=["y"])
-
-    def tanh(self, op: Any, gate: Any, three: Any, cubic: Any, root: Any) -> Any:
-        power = OrValue([op.Pow(gate, three), op.Mul(gate, op.Mul(gate, gate))])
-        cube = op.Mul(power, cubic)
-        return op.Tanh(op.Mul(op.Add(gate, cube), root))
 
     def check(
         self,
@@ -99,28 +88,58 @@ class _GeGLU(_Gated):
         y: ir.Value,
         gate: ir.Value,
         up: ir.Value,
-        cubic: ir.Value,
-        root: ir.Value,
+        inner: ir.Value,
         one: ir.Value,
         half: ir.Value,
-        three: ir.Value | None = None,
     ) -> MatchResult:
-        found = {"three": three, "cubic": cubic, "root": root, "one": one, "half": half}
-        for name, expected in _GELU.items():
-            if found[name] is None:  # of x · x · x
-                continue
-            number = scalar_for(gate, found[name])
+        found = cubic_argument(inner, gate)
+        if found is None:
+            return MatchResult().fail("The argument of tanh is not that of gelu.", inner)
+        for name, value, expected in (*found, ("one", one, 1.0), ("half", half, 0.5)):
+            number = scalar_for(gate, value)
             if number is None or not math.isclose(number, expected, rel_tol=1e-6):
                 return self.refuse(y, f"Gelu has {number} for {name}, expected {expected}.")
         return self.accept(y, gate, up)
 
 
 class _GeGLUHalvedLast(_GeGLU):
-    def pattern(
-        self, op: Any, gate: Any, up: Any, three: Any, cubic: Any, root: Any, one: Any, half: Any
-    ) -> Any:
-        tanh = self.tanh(op, gate, three, cubic, root)
+    def pattern(self, op: Any, gate: Any, up: Any, inner: Any, one: Any, half: Any) -> Any:
+        tanh = op.Tanh(inner)
         return op.Mul(op.Mul(op.Mul(gate, op.Add(tanh, one)), half), up, _outputs=["y"])
+
+
+def cubic_argument(value: ir.Value, gate: ir.Value) -> list[tuple[str, ir.Value, float]] | None:
+    """Name, value and number of each constant of sqrt(2/π) · (g + 0.044715 g³); None of others.
+
+    It is read by code, since a pattern of its ops alone has 64 orders of operands.
+    """
+    total, root = _apart(value, "Mul", "Add")
+    cube, _ = _apart(total, "Add", "Mul", beside=gate)
+    power, cubic = _apart(cube, "Mul", "Pow", "Mul")
+    node = producer(power, "Pow", "Mul")
+    if node is None or root is None or cubic is None:
+        return None
+    constants = [("root", root, (2 / np.pi) ** 0.5), ("cubic", cubic, 0.044715)]
+    if node.op_type == "Pow":
+        base, three = operands(node)
+        return [*constants, ("three", three, 3.0)] if base is gate else None
+    square, _ = _apart(power, "Mul", "Mul", beside=gate)
+    node = producer(square, "Mul")
+    return constants if node is not None and operands(node) == [gate, gate] else None
+
+
+def _apart(
+    value: ir.Value | None, op_type: str, *inner: str, beside: ir.Value | None = None
+) -> tuple[ir.Value | None, ir.Value | None]:
+    """The operand of a product or sum that an op of `inner` computes, and the other one."""
+    node = producer(value, op_type)
+    if node is None:
+        return None, None
+    left, right = operands(node)
+    for one, other in ((left, right), (right, left)):
+        if producer(one, *inner) is not None and (beside is None or other is beside):
+            return one, other
+    return None, None
 
 
 class _GeluOperator(_Gated):

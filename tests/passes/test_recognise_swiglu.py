@@ -15,10 +15,13 @@ _GELU = (
     " one = Constant<value_float = 1.0>() g3 = Pow(gate, three) g4 = Mul(c, g3) g5 = Add(gate, g4)"
     " g6 = Mul(g5, root) t = Tanh(g6) t1 = Add(one, t)"
 )
+_CUBE = "g2 = Mul(gate, gate) g3 = Mul(g2, gate)"
 SPELLINGS = {
     "silu first": "s = Sigmoid(gate) a = Mul(gate, s) y = Mul(a, up)",
     "up first": "s = Sigmoid(gate) a = Mul(s, gate) y = Mul(up, a)",
     "gelu, halved first": f"{_GELU} h = Mul(half, gate) a = Mul(h, t1) y = Mul(a, up)",
+    "gelu, a cube of two products": _GELU.replace("g3 = Pow(gate, three)", _CUBE)
+    + " h = Mul(half, gate) a = Mul(h, t1) y = Mul(a, up)",
     "gelu, halved last": f"{_GELU} h = Mul(gate, t1) a = Mul(half, h) y = Mul(up, a)",
 }
 
