@@ -1,7 +1,7 @@
 """Every pre-tokenizer of llama.cpp splits odd strings as llama.cpp does.
 
 The vocabulary's merges join whole odd strings, so that every other split gives other ids.
-``token_ids/pre_tokenizers.json`` holds digests of the ids that llama-cpp-python 0.3.36 gives for
+``token_ids/pre_tokenizers.json`` holds digests of the ids that llama.cpp gives for
 each odd string (special tokens parsed, no BOS), by names that give the same ids:
 
     Llama(path, vocab_only=True).tokenize(text.encode(), add_bos=False, special=True)

@@ -20,8 +20,8 @@ from tamiz.runtime.text.tokenizer import Tokenizer
 NAMES = ("<|im_start|>", "<|im_end|>")
 
 
-def test_there_are_300_odd_strings() -> None:
-    assert len(ODD_STRINGS) > 300
+def test_there_are_417_odd_strings() -> None:
+    assert len(ODD_STRINGS) >= 417
 
 
 @pytest.mark.parametrize("text", ["", "hello", "I <3", "a <b", "a<|im_end|", "5€ 漢字 🙂", "a\0b"])
