@@ -275,6 +275,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize(("context", "limit"), [(512, 2048), (256, 2048), (4096, 4096)])
+def test_yarn_stretches_its_original_context(
+    tmp_path: Path, plugins: Plugins, context: int, limit: int
+) -> None:
+    """As vLLM: factor times the original, unless the file says more."""
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+    source = tiny_safetensors.write(
+        tmp_path / "hf",
+        tiny_gguf.random_model(layers=1),
+        max_position_embeddings=context,
+        rope_scaling=scaling,
+    )
+    bundle = export(str(source), tmp_path / "dense", plugins)
+    assert bundle.json("config.json")["max_position_embeddings"] == limit
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refuses_what_the_graph_does_not_have(tmp_path: Path, name: str) -> None:
     changes, message = REFUSED[name]
