@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tamiz_ops import formats
 from tamiz_ops.attention_reference import attention_op, text_attention
+from tamiz_ops.basic_reference import rms_norm, swiglu
 from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
+from tamiz_ops.expert_reference import expert_matmul, expert_router, expert_sum
 from tamiz_ops.formats import GROUP, TILE
 from tamiz_ops.mask_reference import kwta_mask, zero_mask
 from tamiz_ops.masked import masked
@@ -23,6 +24,9 @@ from tamiz_ops.program import read_program
 from tamiz_ops.seedlm import unpack_seedlm
 from tamiz_ops.signs import dequantize_signs
 from tamiz_ops.ternary_reference import popcount_matmul, ternary_matmul
+from tamiz_ops.weight_reference import dequantize as dequantize
+from tamiz_ops.weight_reference import in_bytes as in_bytes
+from tamiz_ops.weight_reference import stored_weight
 
 Array = npt.NDArray[Any]
 
@@ -40,57 +44,6 @@ def run(op: str, inputs: Sequence[Array | None], **attributes: Any) -> list[Any]
     """
     outputs: list[Any] = _OPS[op](*inputs, **attributes)
     return outputs
-
-
-def dequantize(packed: Array, bits: int, n: int, k: int, scale_bits: int = 16) -> Array:
-    """The weight that a packed tensor stands for.
-
-    Args:
-        packed: uint8 [tiles, tile bytes]. A tile is 16 outputs, a group 32 inputs, and the groups
-            of a tile follow each other. 4 bits: 256 bytes of quants, 16 fp16 scales, 16 fp16
-            minima; w = scale * q + minimum. With scales of 8 bits 256 bytes of quants, 16 scales,
-            16 minima, and after the groups of a tile 16 fp16 numbers, units times 256;
-            w = unit * (scale * q - 8 * minimum). 8 bits: 512 bytes of q + 128, 16 fp16 scales;
-            w = scale * q.
-        bits: 4 or 8.
-        n: outputs, without padding.
-        k: inputs, without padding.
-        scale_bits: 16, or with 4 bits 8.
-
-    Returns:
-        float64 [n, k].
-    """
-    quant_bytes = TILE * GROUP * bits // 8
-    group_bytes = quant_bytes + scale_bits // 8 * TILE * (2 if bits == 4 else 1)
-    tiles = packed.shape[0]
-    whole = packed.shape[1] // group_bytes * group_bytes
-    units = np.ascontiguousarray(packed[:, whole:]).view(np.float16).astype(np.float64) / 256
-    group: Array = np.ascontiguousarray(packed[:, :whole]).reshape(tiles, -1, group_bytes)
-    quants = group[:, :, :quant_bytes].reshape(tiles, group.shape[1], -1, TILE, 4)
-    if bits == 4:  # one vector: inputs 0..3 in the low nibbles, 4..7 in the high ones
-        quants = np.stack([quants & 15, quants >> 4], axis=3)
-        quants = quants.reshape(tiles, group.shape[1], -1, TILE, 4).astype(np.float64)
-    else:
-        quants = quants.astype(np.float64) - 128
-    quants = quants.transpose(0, 3, 1, 2, 4).reshape(tiles, TILE, group.shape[1], GROUP)
-    constants: Array = np.ascontiguousarray(group[:, :, quant_bytes:])
-    constants = constants.view(np.float16 if scale_bits == 16 else np.uint8)
-    constants = constants.astype(np.float64).reshape(tiles, group.shape[1], -1, TILE)
-    constants = constants.transpose(2, 0, 3, 1)[..., np.newaxis]
-    if scale_bits == 8:
-        weight = (constants[0] * quants - 8 * constants[1]).reshape(tiles * TILE, -1)
-        weight *= units.reshape(-1, 1)
-    else:
-        weight = constants[0] * quants + (constants[1] if bits == 4 else 0)
-    padded: Array = weight.reshape(tiles * TILE, -1)
-    return padded[:n, :k]
-
-
-def _weight(packed: Array, bits: int, n: int, k: int, scale_bits: int, format: str) -> Array:
-    """The weight, float64 [n, k], of an op with these attributes."""
-    if format:
-        return formats.dequantize(formats.find_format(format), packed, n, k).astype(np.float64)
-    return dequantize(packed, bits, n, k, scale_bits)
 
 
 def block_matmul(
@@ -114,20 +67,8 @@ def block_matmul(
     x = masked(x.astype(np.float64), mask, block)
     if activation_bits == 8:
         x = in_bytes(x.astype(np.float32))
-    y = x @ _weight(weight, bits, n, k, scale_bits, format).T
+    y = x @ stored_weight(weight, bits, n, k, scale_bits, format).T
     return [y if bias is None else y + bias]
-
-
-def in_bytes(x: Array) -> Array:
-    """x rounded to round(x / s) * s, s = max |x| / 127 of every group of 32 inputs, float64."""
-    k = x.shape[-1]
-    groups = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -k % GROUP)])
-    groups = groups.reshape(*x.shape[:-1], -1, GROUP)
-    largest = np.abs(groups).max(-1, keepdims=True)
-    inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
-    rounded = np.rint(groups * inverse) * (largest / np.float32(127)).astype(np.float64)
-    flat: Array = rounded.reshape(*x.shape[:-1], -1)[..., :k]
-    return flat
 
 
 def channel_matmul(
@@ -272,7 +213,7 @@ def block_gather(
     format: str = "",
 ) -> list[Array]:
     """y = W[ids]."""
-    return [_weight(weight, bits, n, k, scale_bits, format)[ids]]
+    return [stored_weight(weight, bits, n, k, scale_bits, format)[ids]]
 
 
 def head_shortlist(
@@ -340,27 +281,6 @@ def _highest_tiles(e: Array, count: int, among: Array) -> Array:
     return chosen
 
 
-def rms_norm(
-    x: Array, weight: Array, residual: Array | None = None, *, epsilon: float = 1e-5
-) -> list[Array]:
-    """s = x + residual; y = s / sqrt(mean(s^2) + epsilon) * weight. Returns [y, s].
-
-    Over every run of as many elements as the weight has: over a row, or over each of its heads.
-    """
-    s = x.astype(np.float64) + (0 if residual is None else residual)
-    runs = s.reshape(*s.shape[:-1], -1, weight.size)
-    y = runs / np.sqrt((runs**2).mean(-1, keepdims=True) + epsilon) * weight
-    return [y.reshape(s.shape), s]
-
-
-def swiglu(gate: Array, up: Array, *, activation: str = "silu") -> list[Array]:
-    """y = gate / (1 + exp(-u)) * up, u = gate, or of gelu_tanh sqrt(8 / pi) (gate + c gate^3)."""
-    gate = gate.astype(np.float64)
-    with np.errstate(over="ignore"):
-        u = gate if activation == "silu" else np.sqrt(8 / np.pi) * (gate + 0.044715 * gate**3)
-        return [gate / (1 + np.exp(-u)) * up]
-
-
 def last_positions(x: Array, count: Array) -> list[Array]:
     """y = x[:, -count:]; all of x where count is 0 or more than there are."""
     return [x[:, -int(count[0]) :]]
@@ -386,6 +306,9 @@ _OPS: dict[str, Any] = {
     "HeadShortlist": head_shortlist,
     "RMSNorm": rms_norm,
     "SwiGLU": swiglu,
+    "ExpertRouter": expert_router,
+    "ExpertMatMul": expert_matmul,
+    "ExpertSum": expert_sum,
     "Attention": attention_op,
     "LastPositions": last_positions,
     "Fused": fused,

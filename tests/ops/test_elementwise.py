@@ -61,19 +61,32 @@ def test_swiglu(isa, width, rows) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_gated_gelu(isa, width) -> None:
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu"])
+@pytest.mark.parametrize("width", [5, 16, 1003])
+def test_activations(isa, activation, width) -> None:
     gate, up = random(5, width, scale=4), random(5, width, seed=1)
-    got = tamiz_ops.run("SwiGLU", [gate, up], isa=isa, activation="gelu_tanh")[0]
-    expected = reference.run("SwiGLU", [gate, up], activation="gelu_tanh")[0]
+    got = tamiz_ops.run("SwiGLU", [gate, up], isa=isa, activation=activation)[0]
+    expected = reference.run("SwiGLU", [gate, up], activation=activation)[0]
     # Far below 0, u has a rounding error of its size times 2^-24.
     np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-7)
+    alone = tamiz_ops.run("SwiGLU", [gate, None], isa=isa, activation=activation)[0]
+    ones = tamiz_ops.run("SwiGLU", [gate, np.ones_like(up)], isa=isa, activation=activation)[0]
+    np.testing.assert_array_equal(alone, ones)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_exact_gelu_keeps_its_digits_in_the_tail(isa) -> None:
+    gate = np.linspace(-9, 9, 2001, dtype=np.float32)
+    got = tamiz_ops.run("SwiGLU", [gate, None], isa=isa, activation="gelu")[0]
+    expected = reference.run("SwiGLU", [gate, None], activation="gelu")[0]
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-30)
+    np.testing.assert_array_equal(np.sign(got), np.sign(gate))
 
 
 def test_unknown_activation() -> None:
     gate = random(1, 4)
-    with pytest.raises(ValueError, match="activation is 'relu', expected silu or gelu_tanh"):
-        tamiz_ops.run("SwiGLU", [gate, gate], activation="relu")
+    with pytest.raises(ValueError, match="activation is 'swish', expected one of: silu, gelu, "):
+        tamiz_ops.run("SwiGLU", [gate, gate], activation="swish")
 
 
 @pytest.mark.parametrize("isa", ISAS)

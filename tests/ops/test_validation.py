@@ -142,8 +142,8 @@ UNALIGNED = np.zeros(33, np.uint8)[1:].view(F).reshape(2, 4)
     ("op", "inputs", "attributes", "expected"),
     [
         ("Nothing", [X], {}, "'Nothing' is not an op of tamiz, expected one of: .*Fused"),
-        ("SwiGLU", [X], {}, "input up is missing"),
-        ("SwiGLU", [X, None], {}, "input up is missing"),
+        ("RMSNorm", [X], {}, "input weight is missing"),
+        ("RMSNorm", [X, None], {}, "input weight is missing"),
         ("SwiGLU", [X, X, X], {}, "has 3 inputs, expected at most 2"),
         ("SwiGLU", [X, X.astype(np.int64)], {}, "input up is int64, expected float32"),
         ("SwiGLU", [X, X.astype(np.complex64)], {}, "complex64, a type that no op takes"),

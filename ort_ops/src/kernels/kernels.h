@@ -7,6 +7,7 @@
 #include "kernels/deltas/deltas.h"
 #include "kernels/deltas/seedlm.h"
 #include "kernels/events/events.h"
+#include "kernels/experts/experts.h"
 #include "kernels/products/bytes.h"
 #include "kernels/products/matmul.h"
 #include "kernels/selection/select.h"
@@ -29,6 +30,7 @@ struct Kernels {
   ElementwiseKernels elementwise;
   ShortlistKernels shortlist;
   EventKernels events;
+  ExpertKernels experts;
   SelectKernels select;
   SignKernels signs;
   SketchKernels sketch;

@@ -6,6 +6,7 @@
 #include "kernels/deltas/deltas-inl.h"
 #include "kernels/deltas/seedlm-inl.h"
 #include "kernels/events/events-inl.h"
+#include "kernels/experts/experts-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/products/matmul-inl.h"
 #include "kernels/selection/select-inl.h"
@@ -44,6 +45,7 @@ constexpr Kernels table(const char* isa, const ByteKernels* bytes) {
       elementwise_kernels,
       shortlist_kernels,
       event_kernels,
+      expert_kernels,
       select_kernels,
       sign_kernels,
       sketch_kernels,

@@ -7,6 +7,9 @@
 #include "ops/basic/swiglu.h"
 #include "ops/events/event_select.h"
 #include "ops/events/event_sum.h"
+#include "ops/experts/expert_matmul.h"
+#include "ops/experts/expert_router.h"
+#include "ops/experts/expert_sum.h"
 #include "ops/head/head_shortlist.h"
 #include "ops/head/last_positions.h"
 #include "ops/masks/kwta_mask.h"
@@ -28,6 +31,9 @@ const std::vector<OpSpec>& op_specs() {
       block_gather_spec(),
       rms_norm_spec(),
       swiglu_spec(),
+      expert_router_spec(),
+      expert_matmul_spec(),
+      expert_sum_spec(),
       attention_spec(),
       text_attention_spec(),
       last_positions_spec(),

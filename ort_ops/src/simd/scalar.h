@@ -20,6 +20,7 @@ inline Vec load_partial(const float*, int64_t) { return 0.0f; }
 inline void store_partial(float*, Vec, int64_t) {}
 inline Vec bytes_to_float(const int8_t* p) { return *p; }
 inline Vec fma(Vec a, Vec b, Vec c) { return ::fmaf(a, b, c); }
+inline Vec abs(Vec x) { return ::fabsf(x); }
 inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
 inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
 inline Vec round(Vec x) { return ::nearbyintf(x); }

@@ -1,6 +1,5 @@
 // RMSNorm:  s = x + residual,  y = s / sqrt(mean(s^2) + epsilon) * weight
-// SwiGLU:   y = gate / (1 + exp(-gate)) * up
-// GeGLU:    y = gate / (1 + exp(-2u)) * up,  u = sqrt(2 / pi) * (gate + 0.044715 gate^3)
+// Gated:    y = f(gate) * up, f of kernels/basic/elementwise.h
 #pragma once
 
 #include <string.h>
@@ -72,27 +71,51 @@ inline Vec silu(Vec x) {
   return x / (one + exp(broadcast(0.0f) - x));
 }
 
-/// x / 2 (1 + tanh(u)), since 1 + tanh(u) = 2 / (1 + exp(-2u)).
+/// x / 2 erfc(-x / sqrt(2)). erfc(z) for z >= 0 is t exp(-z^2 + p(t)), t = 1 / (1 + z / 2), with a
+/// relative error under 1.2e-7 (Press et al., Numerical Recipes in C, 1992, section 6.2).
 inline Vec gelu(Vec x) {
+  const Vec zero = broadcast(0.0f);
+  const Vec one = broadcast(1.0f);
+  const Vec z = abs(x) * broadcast(0.70710678f);
+  const Vec t = one / multiply_add(broadcast(0.5f), z, one);
+  constexpr float kFactors[] = {-0.82215223f, 1.48851587f, -1.13520398f, 0.27886807f, -0.18628806f,
+                                0.09678418f,  0.37409196f, 1.00002368f,  -1.26551223f};
+  Vec p = broadcast(0.17087277f);
+  for (float factor : kFactors) p = multiply_add(p, t, broadcast(factor));
+  const Vec far = t * exp(p - z * z);
+  return broadcast(0.5f) * x * select_le(x, zero, far, broadcast(2.0f) - far);
+}
+
+/// x / 2 (1 + tanh(u)), since 1 + tanh(u) = 2 / (1 + exp(-2u)).
+inline Vec gelu_tanh(Vec x) {
   const Vec one = broadcast(1.0f);
   const Vec cubic = multiply_add(broadcast(0.044715f) * x, x * x, x);
   return x / (one + exp(broadcast(-1.5957691216f) * cubic));
 }
 
+inline Vec quick_gelu(Vec x) { return x / (broadcast(1.0f) + exp(broadcast(-1.702f) * x)); }
+
+inline Vec relu(Vec x) { return max(broadcast(0.0f), x); }
+
+inline Vec relu2(Vec x) { return relu(x) * relu(x); }
+
 template <Vec (*kActivation)(Vec)>
 void gated(const float* gate, const float* up, int64_t count, float* y) {
+  const Vec one = broadcast(1.0f);
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    store(y + i, kActivation(load(gate + i)) * load(up + i));
+    store(y + i, kActivation(load(gate + i)) * (up ? load(up + i) : one));
   }
   const int64_t rest = count - i;
   if (rest) {
     const Vec activation = kActivation(load_partial(gate + i, rest));
-    store_partial(y + i, activation * load_partial(up + i, rest), rest);
+    store_partial(y + i, activation * (up ? load_partial(up + i, rest) : one), rest);
   }
 }
 
-constexpr ElementwiseKernels elementwise_kernels = {rms_norm, gated<silu>, gated<gelu>};
+constexpr ElementwiseKernels elementwise_kernels = {
+    rms_norm,
+    {gated<silu>, gated<gelu>, gated<gelu_tanh>, gated<quick_gelu>, gated<relu>, gated<relu2>}};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

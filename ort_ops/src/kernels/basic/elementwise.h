@@ -5,18 +5,24 @@
 
 namespace tamiz {
 
+/// f of a feed-forward block (Shazeer 2020):
+///
+///   silu        x / (1 + exp(-x))
+///   gelu        x / 2 (1 + erf(x / sqrt(2)))                              (Hendrycks and Gimpel
+///   2016) gelu_tanh   x / (1 + exp(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3), so x / 2 (1 +
+///   tanh(u)) quick_gelu  x / (1 + exp(-1.702 x)) relu        max(x, 0) relu2       max(x, 0)^2 (So
+///   et al. 2021)
+enum class Activation { silu, gelu, gelu_tanh, quick_gelu, relu, relu2, count };
+
 struct ElementwiseKernels {
   /// s = x + residual; y = s / sqrt(mean(s^2) + epsilon) * weight, for `rows` rows of `width`.
   /// (Zhang and Sennrich 2019.) `residual` and `sum` may be null; `sum` receives s.
   void (*rms_norm)(const float* x, const float* residual, const float* weight, float epsilon,
                    int64_t rows, int64_t width, float* y, float* sum);
 
-  /// y = gate / (1 + exp(-gate)) * up, for `count` elements. (Shazeer 2020.)
-  void (*swiglu)(const float* gate, const float* up, int64_t count, float* y);
-
-  /// y = gate / (1 + exp(-2u)) * up, u = sqrt(2 / pi) * (gate + 0.044715 gate^3): the tanh
-  /// approximation of GELU. (Hendrycks and Gimpel 2016; Shazeer 2020.)
-  void (*geglu)(const float* gate, const float* up, int64_t count, float* y);
+  /// y = f(gate) * up for `count` elements, f by its number; a null `up` is all ones.
+  void (*activations[static_cast<int>(Activation::count)])(const float* gate, const float* up,
+                                                           int64_t count, float* y);
 };
 
 }  // namespace tamiz

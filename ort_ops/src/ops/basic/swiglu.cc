@@ -10,7 +10,7 @@ namespace {
 
 #define SWIGLU_INPUTS(PORT)                     \
   PORT(gate, float32, required, "[..., width]") \
-  PORT(up, float32, required, "[..., width]")
+  PORT(up, float32, optional, "[..., width]; omitted: all ones")
 #define SWIGLU_OUTPUTS(PORT) PORT(y, float32, required, "[..., width]")
 TAMIZ_PORTS(SwiGLUInput, SWIGLU_INPUTS);
 TAMIZ_PORTS(SwiGLUOutput, SWIGLU_OUTPUTS);
@@ -20,14 +20,18 @@ using Out = SwiGLUOutput;
 
 constexpr int64_t kTaskElements = 8192;
 
+/// In the order of `Activation`.
+constexpr const char* kNames[] = {"silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2"};
+
 class SwiGLU : public Stage {
  public:
   SwiGLU(const Attributes& attributes, const Kernels& kernels)
       : gated_(choose(attributes.strings.at("activation"), kernels.elementwise)) {}
 
   void infer(Ports inputs, Ports outputs) const override {
-    expect_shape("up", inputs[In::up], inputs[In::gate].shape, "the shape of gate");
-    outputs[Out::y].shape = inputs[In::gate].shape;
+    const Shape& shape = inputs[In::gate].shape;
+    if (inputs[In::up]) expect_shape("up", inputs[In::up], shape, "the shape of gate");
+    outputs[Out::y].shape = shape;
   }
 
   size_t tasks(const Call& call, int) const override {
@@ -36,7 +40,8 @@ class SwiGLU : public Stage {
 
   void run(const Call& call, int, size_t task) const override {
     const int64_t at = task * kTaskElements;
-    gated_(call.inputs[In::gate].as<float>() + at, call.inputs[In::up].as<float>() + at,
+    const Tensor& up = call.inputs[In::up];
+    gated_(call.inputs[In::gate].as<float>() + at, up ? up.as<float>() + at : nullptr,
            std::min(kTaskElements, call.inputs[In::gate].shape.count() - at),
            call.outputs[Out::y].as<float>() + at);
   }
@@ -45,9 +50,12 @@ class SwiGLU : public Stage {
   using Gated = void (*)(const float* gate, const float* up, int64_t count, float* y);
 
   static Gated choose(const std::string& activation, const ElementwiseKernels& kernels) {
-    if (activation.empty() || activation == "silu") return kernels.swiglu;
-    if (activation == "gelu_tanh") return kernels.geglu;
-    throw Error("activation is '" + activation + "', expected silu or gelu_tanh");
+    std::string known;
+    for (int i = 0; i < static_cast<int>(Activation::count); ++i) {
+      if (activation == kNames[i] || activation.empty()) return kernels.activations[i];
+      known += (i ? ", " : "") + std::string(kNames[i]);
+    }
+    throw Error("activation is '" + activation + "', expected one of: " + known);
   }
 
   const Gated gated_;
@@ -60,16 +68,19 @@ std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels
 }  // namespace
 
 const OpSpec& swiglu_spec() {
-  static const OpSpec spec = {"SwiGLU",
-                              "y = f(gate) * up.",
-                              In::specs(),
-                              Out::specs(),
-                              false,
-                              {{"activation", AttributeSpec::Kind::text, false, 0,
-                                "f: silu, x / (1 + exp(-x)), the default; or gelu_tanh, x / (1 + "
-                                "exp(-2u)) with u = sqrt(2 / pi) (x + 0.044715 x^3)"}},
-                              {},
-                              make};
+  static const OpSpec spec = {
+      "SwiGLU",
+      "y = f(gate) * up.",
+      In::specs(),
+      Out::specs(),
+      false,
+      {{"activation", AttributeSpec::Kind::text, false, 0,
+        "f: silu, x / (1 + exp(-x)), the default; gelu, x / 2 (1 + erf(x / "
+        "sqrt(2))); gelu_tanh, x / (1 + exp(-2u)) with u = sqrt(2 / pi) (x "
+        "+ 0.044715 x^3); quick_gelu, x / (1 + exp(-1.702 x)); relu, max(x, "
+        "0); or relu2, max(x, 0)^2"}},
+      {},
+      make};
   return spec;
 }
 

@@ -1,0 +1,53 @@
+"""Norms and activations in NumPy and float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def rms_norm(
+    x: Array, weight: Array, residual: Array | None = None, *, epsilon: float = 1e-5
+) -> list[Array]:
+    """s = x + residual; y = s / sqrt(mean(s^2) + epsilon) * weight. Returns [y, s].
+
+    Over every run of as many elements as the weight has: over a row, or over each of its heads.
+    """
+    s = x.astype(np.float64) + (0 if residual is None else residual)
+    runs = s.reshape(*s.shape[:-1], -1, weight.size)
+    y = runs / np.sqrt((runs**2).mean(-1, keepdims=True) + epsilon) * weight
+    return [y.reshape(s.shape), s]
+
+
+def swiglu(gate: Array, up: Array | None = None, *, activation: str = "silu") -> list[Array]:
+    """y = f(gate) * up, f as the op's attribute `activation` says; `up` is 1 where it is None."""
+    y = _ACTIVATIONS[activation](gate.astype(np.float64))
+    return [y if up is None else y * up]
+
+
+def _logistic(x: Array, u: Array) -> Array:
+    """x / (1 + exp(-u))."""
+    with np.errstate(over="ignore"):
+        y: Array = x / (1 + np.exp(-u))
+    return y
+
+
+def _erfc(x: Array) -> Array:
+    y: Array = np.vectorize(math.erfc, otypes=[np.float64])(x)
+    return y
+
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "silu": lambda x: _logistic(x, x),
+    "gelu": lambda x: x / 2 * _erfc(-x / np.sqrt(2)),
+    "gelu_tanh": lambda x: _logistic(x, np.sqrt(8 / np.pi) * (x + 0.044715 * x**3)),
+    "quick_gelu": lambda x: _logistic(x, 1.702 * x),
+    "relu": lambda x: np.maximum(x, 0),
+    "relu2": lambda x: np.maximum(x, 0) ** 2,
+}

@@ -1,0 +1,178 @@
+"""ExpertRouter, ExpertMatMul and ExpertSum on every instruction set against NumPy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tamiz_ops
+from kit.arrays import random
+from kit.block_weights import weight
+from kit.gguf_blocks import random_blocks
+from tamiz_ops import formats, reference
+
+ISAS = tamiz_ops.cpu()["isas"]
+EXPERTS, TOP = 7, 3
+
+
+def chosen(*shape: int, seed: int = 0) -> np.ndarray:
+    """Different experts for each token; the last one is never taken."""
+    rng = np.random.default_rng(seed)
+    keys = rng.random((*shape, EXPERTS - 1))
+    return np.argsort(keys, axis=-1)[..., :TOP].astype(np.int32)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [1, 2, 37])
+@pytest.mark.parametrize("k", [5, 33, 64, 200])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"normalize": 1, "scale": 2.5},
+        {"score": "softmax_of_chosen"},
+        {"score": "sigmoid", "normalize": 1},
+    ],
+)
+def test_router(isa, rows, k, settings) -> None:
+    x, w = random(rows, k), random(EXPERTS, k, seed=1)
+    bias = random(EXPERTS, seed=2) if settings.get("score") == "sigmoid" else None
+    attributes = {"experts": EXPERTS, "top": TOP, **settings}
+    got = tamiz_ops.run(
+        "ExpertRouter", [x, w, bias], out=[True, True, None], isa=isa, threads=2, **attributes
+    )
+    expected = reference.run("ExpertRouter", [x, w, bias], **attributes)
+    np.testing.assert_array_equal(got[0], expected[0])
+    np.testing.assert_allclose(got[1], expected[1], rtol=2e-5)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_the_share_of_a_shared_expert_is_the_last_score(isa) -> None:
+    x, w = random(3, 40), random(EXPERTS + 1, 40, seed=1)
+    got = tamiz_ops.run("ExpertRouter", [x, w], isa=isa, experts=EXPERTS, top=TOP)
+    expected = reference.run("ExpertRouter", [x, w], experts=EXPERTS, top=TOP)
+    np.testing.assert_array_equal(got[0], expected[0])
+    np.testing.assert_allclose(got[2], expected[2], rtol=1e-5)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_equal_scores_choose_the_first_and_nan_the_last(isa) -> None:
+    x = np.ones((1, 1), np.float32)
+    w = np.array([[1.0], [3.0], [np.nan], [3.0], [2.0]], np.float32)
+    for score in ("softmax_of_chosen", "sigmoid"):
+        (got, *_) = tamiz_ops.run(
+            "ExpertRouter", [x, w], out=[True, True, None], isa=isa, experts=5, top=5, score=score
+        )
+        np.testing.assert_array_equal(got, [[1, 3, 4, 0, 2]])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("attributes", [{"bits": 4}, {"bits": 8, "activation_bits": 8}])
+@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize("own", [False, True])
+def test_product(isa, attributes, rows, own) -> None:
+    n, k = EXPERTS * 48, 96
+    packed, _ = weight(attributes["bits"], n, k, 16)
+    ids, bias = chosen(rows), random(n, seed=3)
+    x = random(rows, TOP, k) if own else random(rows, k)
+    sizes: dict[str, Any] = {"n": n, "k": k, "experts": EXPERTS, **attributes}
+    (got,) = tamiz_ops.run("ExpertMatMul", [x, packed, ids, bias], isa=isa, threads=2, **sizes)
+    (expected,) = reference.run("ExpertMatMul", [x, packed, ids, bias], **sizes)
+    assert got.shape == (rows, TOP, 48)
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [1, 5, 600])
+def test_bits_are_those_of_a_product_with_the_expert_alone(isa, rows) -> None:
+    k, each = 64, 32
+    packed, _ = weight(4, EXPERTS * each, k, 16)
+    x, ids = random(2, rows, k), chosen(2, rows)
+    sizes: dict[str, Any] = {"bits": 4, "k": k}
+    (got,) = tamiz_ops.run(
+        "ExpertMatMul",
+        [x, packed, ids],
+        isa=isa,
+        threads=2,
+        n=EXPERTS * each,
+        experts=EXPERTS,
+        **sizes,
+    )
+    for e in range(EXPERTS):
+        tiles = packed[e * each // 16 : (e + 1) * each // 16]
+        (alone,) = tamiz_ops.run("BlockMatMul", [x, tiles], isa=isa, n=each, **sizes)
+        for j in range(TOP):
+            taken = ids[..., j] == e
+            np.testing.assert_array_equal(got[taken, j], alone[taken])
+
+
+@pytest.mark.parametrize("format", [f.name for f in formats.FORMATS.values() if f.gguf])
+def test_every_format_of_gguf(format) -> None:
+    n, k = EXPERTS * 16, 256
+    found = formats.find_format(format)
+    packed = formats.pack_blocks(found, random_blocks(found, n, k, plain=True), k)
+    sizes: dict[str, Any] = {"n": n, "k": k, "experts": EXPERTS, "format": format}
+    x, ids = random(9, k), chosen(9)
+    (got,) = tamiz_ops.run("ExpertMatMul", [x, packed, ids], **sizes)
+    (expected,) = reference.run("ExpertMatMul", [x, packed, ids], **sizes)
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", [1, 40, 333])
+@pytest.mark.parametrize("rows", [1, 90])
+def test_sum(isa, width, rows) -> None:
+    x, weights = random(rows, TOP, width), random(rows, TOP, seed=1)
+    shared, share = random(rows, width, seed=2), random(rows, 1, seed=3)
+    for inputs in ([x, weights], [x, weights, shared], [x, weights, shared, share]):
+        (got,) = tamiz_ops.run("ExpertSum", inputs, isa=isa, threads=2)
+        (expected,) = reference.run("ExpertSum", inputs)
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "message"),
+    [
+        (
+            "ExpertRouter",
+            [random(2, 8), random(4, 8)],
+            {"experts": 4, "top": 5},
+            "attribute 'top' is 5, expected at most 'experts', 4",
+        ),
+        (
+            "ExpertRouter",
+            [random(2, 8), random(4, 7)],
+            {"experts": 4, "top": 1},
+            r"weight has shape \[4, 7\], expected \[5, 8\]",
+        ),
+        (
+            "ExpertRouter",
+            [random(2, 8), random(4, 8)],
+            {"experts": 4, "top": 1, "score": "best"},
+            "score is 'best', expected softmax, softmax_of_chosen or sigmoid",
+        ),
+        (
+            "ExpertMatMul",
+            [random(2, 32), weight(4, 32, 32, 16)[0], np.zeros((2, 1), np.int32)],
+            {"bits": 4, "n": 32, "k": 32, "experts": 4},
+            "attribute 'n' is 32, expected a multiple of 16 for each of 4 experts",
+        ),
+        (
+            "ExpertMatMul",
+            [random(2, 32), weight(4, 32, 32, 16)[0], np.full((2, 1), 2, np.int32)],
+            {"bits": 4, "n": 32, "k": 32, "experts": 2},
+            "chosen has expert 2, expected 0 to 1",
+        ),
+        (
+            "ExpertSum",
+            [random(2, 3, 8), random(2, 2)],
+            {},
+            r"weights has shape \[2, 2\], expected \[2, 3\]",
+        ),
+    ],
+)
+def test_errors_are_one_clear_sentence(op, inputs, attributes, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        tamiz_ops.run(op, inputs, **attributes)
