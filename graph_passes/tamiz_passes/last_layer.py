@@ -16,7 +16,14 @@ from tamiz_passes.logits_to_keep import last_positions, shorten
 from tamiz_passes.values import operands
 
 #: Ops that work on each position alone, and their inputs that have positions.
-_BY_POSITION = {"BlockMatMul": ("x",), "RMSNorm": ("x", "residual"), "SwiGLU": ("gate", "up")}
+_BY_POSITION = {
+    "BlockMatMul": ("x",),
+    "RMSNorm": ("x", "residual"),
+    "SwiGLU": ("gate", "up"),
+    "ExpertRouter": ("x",),
+    "ExpertMatMul": ("x", "chosen"),
+    "ExpertSum": ("x", "weights", "shared", "share"),
+}
 
 
 class LastLayer(GraphPass):

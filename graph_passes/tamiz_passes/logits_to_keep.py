@@ -115,6 +115,6 @@ def last_positions(
 
 
 def shorten(value: ir.Value, shape: ir.Shape | None) -> None:
-    """Gives a value a shape ``[batch, positions, size]`` with an unknown number of positions."""
+    """Gives a value a shape ``[batch, positions, …]`` with an unknown number of positions."""
     if shape is not None:
-        value.shape = ir.Shape([shape[0], None, shape[2]])
+        value.shape = ir.Shape([shape[0], None, *shape[2:]])

@@ -131,6 +131,8 @@ def _schemas() -> Sequence[OpSchema]:
         *(_schema(name, DOMAIN, _like_first) for name in ("RMSNorm", "SwiGLU")),
         *(_schema(name, DOMAIN, _rows_of_n) for name in ("BlockMatMul", "ChannelMatMul")),
         _schema("Attention", DOMAIN, _attention),
+        _schema("ExpertMatMul", DOMAIN, _expert_matmul),
+        _schema("ExpertSum", DOMAIN, _expert_sum),
     )
 
 
@@ -248,6 +250,20 @@ def _rows(context: Any, n: int) -> None:
     found = _tensors(context, 0)
     if found and n and len(found[0].shape.dim):
         _give(context, found[0].elem_type, *list(found[0].shape.dim)[:-1], n)
+
+
+def _expert_matmul(context: Any) -> None:
+    """``[..., top, N / E]``: the shape of the choice, and the outputs of one expert."""
+    found, n = _tensors(context, 2), _integer(context, "n", 0)
+    if found and n:
+        _give(context, 1, *found[0].shape.dim, n // _integer(context, "experts", 1))
+
+
+def _expert_sum(context: Any) -> None:
+    """The shape of the first input without the dimension before the last."""
+    if (found := _tensors(context, 0)) and len(found[0].shape.dim) > 1:
+        dims = list(found[0].shape.dim)
+        _give(context, found[0].elem_type, *dims[:-2], dims[-1])
 
 
 def _attention(context: Any) -> None:

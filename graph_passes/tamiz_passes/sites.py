@@ -212,8 +212,8 @@ class _Roles:
             elif node is None or node.op_type not in ops:
                 return {}
             elif node.op_type == "SwiGLU":
-                gate, up = operands(node)
-                stack += [(gate, True), (up, nonlinear)]
+                gate, *up = operands(node)
+                stack += [(gate, True), *((v, nonlinear) for v in up)]
             else:
                 inside = nonlinear or node.op_type in _NONLINEAR
                 data = operands(node)[:1] if node.op_type in LAYOUT else operands(node)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -16,6 +18,10 @@ _GELU = (
     " g6 = Mul(g5, root) t = Tanh(g6) t1 = Add(one, t)"
 )
 _CUBE = "g2 = Mul(gate, gate) g3 = Mul(g2, gate)"
+_ERF = (
+    "root = Constant<value_float = 1.4142135624>() half = Constant<value_float = 0.5>()"
+    " one = Constant<value_float = 1.0>() d = Div(gate, root) e = Erf(d) e1 = Add(e, one)"
+)
 SPELLINGS = {
     "silu first": "s = Sigmoid(gate) a = Mul(gate, s) y = Mul(a, up)",
     "up first": "s = Sigmoid(gate) a = Mul(s, gate) y = Mul(up, a)",
@@ -23,6 +29,12 @@ SPELLINGS = {
     "gelu, a cube of two products": _GELU.replace("g3 = Pow(gate, three)", _CUBE)
     + " h = Mul(half, gate) a = Mul(h, t1) y = Mul(a, up)",
     "gelu, halved last": f"{_GELU} h = Mul(gate, t1) a = Mul(half, h) y = Mul(up, a)",
+    "exact gelu, halved first": f"{_ERF} h = Mul(gate, half) a = Mul(h, e1) y = Mul(a, up)",
+    "exact gelu, halved last": f"{_ERF} h = Mul(gate, e1) a = Mul(h, half) y = Mul(up, a)",
+    "quick gelu": "c = Constant<value_float = 1.702>() g = Mul(gate, c) s = Sigmoid(g)"
+    " a = Mul(gate, s) y = Mul(a, up)",
+    "relu": "a = Relu(gate) y = Mul(up, a)",
+    "relu2": "a = Relu(gate) b = Mul(a, a) y = Mul(b, up)",
 }
 
 
@@ -42,7 +54,7 @@ def recognise(model: ir.Model) -> RecogniseSwiGLU:
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_silu_times_up_becomes_one_node_with_the_same_results(spelling: str) -> None:
+def test_an_activation_times_up_becomes_one_node_with_the_same_results(spelling: str) -> None:
     model = graph(SPELLINGS[spelling])
     random = np.random.default_rng(0)
     feeds = {name: random.standard_normal((2, 3, 8), np.float32) for name in ("gate", "up")}
@@ -54,19 +66,41 @@ def test_silu_times_up_becomes_one_node_with_the_same_results(spelling: str) -> 
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("approximate", "count"), [("tanh", 1), ("none", 0)])
-def test_the_gelu_operator_must_be_the_approximation_by_tanh(approximate: str, count: int) -> None:
-    model = graph(f'a = Gelu<approximate = "{approximate}">(gate) y = Mul(a, up)')
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_without_up_it_becomes_one_node_in_a_decoder(spelling: str) -> None:
+    body = re.sub(r" y = Mul\((a|b|up), (a|b|up)\)", "", SPELLINGS[spelling])
+    body = re.sub(r"\b(a|b)( = \S+\([^()]*\))$", r"y\2", body)
+    model = graph(body)
+    feeds = {"gate": np.random.default_rng(0).standard_normal((2, 3, 8), np.float32)}
+    (expected,) = session(model).run(None, {**feeds, "up": feeds["gate"]})
+    recognise(model)
+    assert "SwiGLU" not in ops(model)
+    model.graph.inputs[1].name = "past_key_values.0.key"
+    assert recognise(model).notes == []
+    assert ops(model) == ["SwiGLU"]
+    (found,) = session(model).run(None, {**feeds, "past_key_values.0.key": feeds["gate"]})
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "activation"),
+    [('<approximate = "tanh">', "gelu_tanh"), ('<approximate = "none">', "gelu"), ("", "gelu")],
+)
+def test_the_operator_gelu_is_exact_or_the_approximation_by_tanh(
+    attribute: str, activation: str
+) -> None:
+    model = graph(f"a = Gelu{attribute}(gate) y = Mul(a, up)")
     model.graph.opset_imports[""] = 20
     recognise(model)
-    assert ops(model).count("SwiGLU") == count
+    assert ops(model) == ["SwiGLU"]
+    assert model.graph[0].attributes["activation"].as_string() == activation
 
 
 def test_another_constant_of_gelu_is_noted() -> None:
     body = _GELU.replace("0.044715", "0.05") + " h = Mul(half, gate) a = Mul(h, t1) y = Mul(a, up)"
     notes = recognise(graph(body)).notes
     assert [n.reason for n in notes if "cubic" in n.reason] == [
-        "Gelu has 0.05000000074505806 for cubic, expected 0.044715."
+        "gelu_tanh has 0.05000000074505806 for cubic, expected 0.044715."
     ]
 
 
@@ -81,7 +115,7 @@ def test_opset_24_spells_silu_as_swish() -> None:
 def test_another_activation_is_noted() -> None:
     model = graph("a = Tanh(gate) y = Mul(a, up)")
     (note,) = recognise(model).notes
-    assert note.reason == "Tanh is not part of silu(gate) · up or gelu(gate) · up."
+    assert note.reason == "Tanh is not part of an activation that tamiz fuses."
     assert ops(model) == ["Tanh", "Mul"]
 
 

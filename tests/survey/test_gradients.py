@@ -101,10 +101,13 @@ def test_swiglu() -> None:
           lambda g, u: reference.swiglu(g, u), (0, 1))  # fmt: skip
 
 
-def test_gated_gelu() -> None:
-    at = node("SwiGLU", {"g": None, "u": None}, activation="gelu_tanh")
+@pytest.mark.parametrize("f", ["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2"])
+def test_activations(f: str) -> None:
+    at = node("SwiGLU", {"g": None, "u": None}, activation=f)
     check(at, {"g": rows(), "u": rows()},
-          lambda g, u: reference.swiglu(g, u, activation="gelu_tanh"), (0, 1))  # fmt: skip
+          lambda g, u: reference.swiglu(g, u, activation=f), (0, 1))  # fmt: skip
+    at = node("SwiGLU", {"g": None}, activation=f)
+    check(at, {"g": rows()}, lambda g: reference.swiglu(g, activation=f), (0,))
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 1), (2, 2)])

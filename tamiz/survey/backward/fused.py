@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,20 +48,77 @@ def rms_norm(
 
 
 def swiglu(node: ir.Node, values: Values, g: Float) -> Gradients:
-    """y = gate · σ(gate) · up."""
-    gate, up = read(node, 0, values), read(node, 1, values)
+    """y = f(gate) · up, or f(gate) without up."""
+    gate = read(node, 0, values)
     activation = node.attributes.get("activation")
-    if activation is not None and activation.as_string() != "silu":
-        return _geglu(gate, up, g)
-    with np.errstate(over="ignore"):
-        sigmoid = (1 / (1 + np.exp(-gate))).astype(np.float32)
-    return [g * up * sigmoid * (1 + gate * (1 - sigmoid)), g * gate * sigmoid]
+    value, slope = _ACTIVATIONS["silu" if activation is None else activation.as_string()](gate)
+    if not has_input(node, 1):
+        return [g * slope]
+    return [g * read(node, 1, values) * slope, g * value]
 
 
-def _geglu(gate: Float, up: Float, g: Float) -> Gradients:
-    """y = gate · σ(u) · up, u = sqrt(8/π) (gate + 0.044715 gate³)."""
-    root = np.float32((8 / np.pi) ** 0.5)
+def _by_sigmoid(gate: Float, u: Float, slope: Float | np.float32) -> tuple[Float, Float]:
+    """gate · σ(u) and its derivative, where `slope` is that of u."""
     with np.errstate(over="ignore"):
-        sigmoid = 1 / (1 + np.exp(-root * (gate + np.float32(0.044715) * gate**3)))
-    slope = root * (1 + np.float32(3 * 0.044715) * gate**2)
-    return [g * up * sigmoid * (1 + gate * slope * (1 - sigmoid)), g * gate * sigmoid]
+        sigmoid = (1 / (1 + np.exp(-u))).astype(np.float32)
+    return gate * sigmoid, sigmoid * (1 + gate * slope * (1 - sigmoid))
+
+
+def _silu(gate: Float) -> tuple[Float, Float]:
+    return _by_sigmoid(gate, gate, np.float32(1))
+
+
+def _quick_gelu(gate: Float) -> tuple[Float, Float]:
+    slope = np.float32(1.702)
+    return _by_sigmoid(gate, slope * gate, slope)
+
+
+def _gelu_tanh(gate: Float) -> tuple[Float, Float]:
+    """u = sqrt(8/π) (gate + 0.044715 gate³)."""
+    root, cubic = np.float32((8 / np.pi) ** 0.5), np.float32(0.044715)
+    slope = root * (1 + 3 * cubic * gate**2)
+    return _by_sigmoid(gate, root * (gate + cubic * gate**3), slope)
+
+
+def _gelu(gate: Float) -> tuple[Float, Float]:
+    share = _normal_share(gate)
+    density = np.exp(-np.square(gate) / 2) / np.float32((2 * np.pi) ** 0.5)
+    return gate * share, share + gate * density
+
+
+def _normal_share(x: Float) -> Float:
+    """erfc(-x / sqrt(2)) / 2, within 1e-7 (Press et al., Numerical Recipes in C, section 6.2)."""
+    z = np.abs(x) / np.float32(2**0.5)
+    t = 1 / (1 + z / 2)
+    tail: Float = t / 2 * np.exp(np.polyval(_ERFC, t) - z * z)
+    return np.where(x <= 0, tail, 1 - tail).astype(np.float32)
+
+
+#: From the highest power of t on.
+_ERFC = np.array(
+    [
+        *(0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807),
+        *(-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223),
+    ],
+    np.float32,
+)
+
+
+def _relu(gate: Float) -> tuple[Float, Float]:
+    return np.maximum(gate, 0), (gate > 0).astype(np.float32)
+
+
+def _relu2(gate: Float) -> tuple[Float, Float]:
+    relu = np.maximum(gate, 0)
+    return relu * relu, 2 * relu
+
+
+#: f and its derivative, by the attribute `activation`.
+_ACTIVATIONS: dict[str, Callable[[Float], tuple[Float, Float]]] = {
+    "silu": _silu,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "quick_gelu": _quick_gelu,
+    "relu": _relu,
+    "relu2": _relu2,
+}
