@@ -57,6 +57,19 @@ def blocks(shape: tuple[int, int], kind: Type, rng: np.random.Generator) -> np.n
     return table.reshape(shape[0], -1)
 
 
+def add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
+    """A SentencePiece vocabulary of bytes and numbers."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += [f"▁{number}" for number in range(size - len(pieces))]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(pieces)
+    writer.add_token_scores([-float(number) for number in range(size)])
+    writer.add_token_types([2, 3, 3] + [6] * 256 + [1] * (size - 259))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+
+
 def write(path: Path, layers: int) -> None:
     """Writes the file, one tensor in memory at a time."""
     writer = gguf.GGUFWriter(path, "llama")
@@ -68,16 +81,7 @@ def write(path: Path, layers: int) -> None:
     writer.add_head_count_kv(HEADS)
     writer.add_rope_dimension_count(HIDDEN // HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
-    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    pieces += [f"▁{number}" for number in range(VOCABULARY - len(pieces))]
-    kinds = [2, 3, 3] + [6] * 256 + [1] * (VOCABULARY - 259)
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list(pieces)
-    writer.add_token_scores([-float(number) for number in range(VOCABULARY)])
-    writer.add_token_types(kinds)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_unk_token_id(0)
+    add_vocabulary(writer, VOCABULARY)
     matrices = tensors(layers)
     norms = [f"blk.{i}.{name}" for i in range(layers) for name in ("attn_norm", "ffn_norm")]
     for name, (shape, kind) in matrices.items():

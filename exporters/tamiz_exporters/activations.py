@@ -5,13 +5,13 @@ Names are those of transformers; several of them are one function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import onnx_ir as ir
 
-SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
+SILU, GELU_TANH, RELU2 = "silu", "gelu_pytorch_tanh", "relu2"
 
 
 class Builder(Protocol):
@@ -78,7 +78,7 @@ ACTIVATIONS: dict[str, Callable[[Builder, str, ir.Value], ir.Value]] = {
     "gelu": _gelu,
     "quick_gelu": _quick_gelu,
     "relu": _one("Relu"),
-    "relu2": _relu2,
+    RELU2: _relu2,
     "relu6": _relu6,
     "mish": _one("Mish"),
     "sigmoid": _one("Sigmoid"),
@@ -91,6 +91,10 @@ HF_NAMES = {
     "gelu_python": "gelu",
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh"), GELU_TANH),
 }
+#: Names of the option ``--activation``.
+OPTION_NAMES = {"gelu_tanh": GELU_TANH} | {
+    name: name for name in (SILU, "gelu", "quick_gelu", "relu", RELU2)
+}
 #: Names in GGUF. llama.cpp computes GELU by tanh, whatever the name.
 GGUF_NAMES = HF_NAMES | {
     "gelu": GELU_TANH,
@@ -98,3 +102,32 @@ GGUF_NAMES = HF_NAMES | {
     "swiglu": SILU,
     "reglu": "relu",
 }
+
+
+def chosen_activation(
+    given: str | None,
+    default: str,
+    stated: str | None,
+    names: Mapping[str, str],
+    reject: Callable[[object, str], NoReturn],
+) -> str:
+    """The activation of a source: what it states, else what is given, else its architecture's.
+
+    Args:
+        given: The name that the caller gives, of `OPTION_NAMES`; None for none.
+        default: The architecture's.
+        stated: The name that the source states; None where it states none.
+        names: What the source's names stand for.
+        reject: Raises the error about what is found and what is expected.
+
+    Raises:
+        TamizError: The source states a name that is unknown, or another one than is given.
+    """
+    if stated is not None and stated not in names:
+        reject(stated, f"one of {', '.join(names)}")
+    wanted = None if given is None else OPTION_NAMES[given]
+    if stated is None:
+        return wanted or default
+    if wanted not in (None, names[stated]):
+        reject(stated, f"{given}, as --activation says, or no --activation")
+    return names[stated]

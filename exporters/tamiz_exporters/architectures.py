@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tamiz_exporters.activations import GELU_TANH, SILU
+from tamiz_exporters.activations import GELU_TANH, RELU2, SILU
+from tamiz_exporters.expert_weights import DOWN, GATE, UP, ExpertNames
 
 #: A layer's weights: their names in transformers → in GGUF.
 _LAYER = {
@@ -20,12 +21,71 @@ _LAYER = {
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
 }
+#: Of feed-forward blocks without a gate.
+_UNGATED = {name: stored for name, stored in _LAYER.items() if name != "mlp.gate_proj"}
 #: Each block has a norm before it and one after it.
 _NORMS_AROUND = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+
+
+@dataclass(frozen=True)
+class MixtureTraits:
+    """What tells the mixtures of experts of architectures apart.
+
+    Attributes:
+        names: A layer's weights in transformers.
+        count_key: Number of experts in ``config.json``.
+        width_key: Width of an expert in ``config.json``.
+        gguf_width_key: Width of an expert in GGUF.
+        score: See `decoder_config.Experts`.
+        normalize: Whether the weights of the chosen are divided by their sum in GGUF, where no key
+            says it.
+        normalize_key: What says it in ``config.json``; empty: as in GGUF.
+        shared: Whether there is a shared expert with a gate.
+    """
+
+    names: ExpertNames
+    count_key: str = "num_experts"
+    width_key: str = "moe_intermediate_size"
+    gguf_width_key: str = "expert_feed_forward_length"
+    score: str = "softmax"
+    normalize: bool = True
+    normalize_key: str = "norm_topk_prob"
+    shared: bool = False
+
+
+def _expert_names(router: str, each: str, parts: tuple[str, str, str]) -> ExpertNames:
+    """Names of tensors of single experts, gate, up and down."""
+    names = zip((GATE, UP, DOWN), parts, strict=True)
+    return ExpertNames(router, {part: f"{each}.{{}}.{name}" for part, name in names})
+
+
+_QWEN_EXPERTS = _expert_names("mlp.gate", "mlp.experts", (GATE, UP, DOWN))
+_SHARED = {part: f"mlp.shared_expert.{part}" for part in (GATE, UP, DOWN)}
+_MIXTRAL_NAMES = _expert_names(
+    "block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2")
+)
+_GRANITE_NAMES = ExpertNames(
+    "block_sparse_moe.router.layer",
+    {
+        **dict.fromkeys((GATE, UP), "block_sparse_moe.input_linear"),
+        DOWN: "block_sparse_moe.output_linear",
+    },
+)
+#: Names of experts' weights in GGUF.
+GGUF_EXPERTS = ExpertNames(
+    "ffn_gate_inp",
+    {GATE: "ffn_gate_exps", UP: "ffn_up_exps", DOWN: "ffn_down_exps"},
+    {GATE: "ffn_gate_shexp", UP: "ffn_up_shexp", DOWN: "ffn_down_shexp"},
+    "ffn_gate_inp_shexp",
+)
+_MIXTRAL = MixtureTraits(
+    _MIXTRAL_NAMES, "num_local_experts", "intermediate_size", "feed_forward_length",
+    normalize_key="",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,6 +109,10 @@ class Architecture:
         window: Window of the layers that have one, in tokens, where a source says none; 0: none.
         soft_caps: Soft caps of scores and of logits where a source says none; None where soft
             caps are not supported.
+        mixture: The mixture of experts in place of feed-forward blocks; None for none.
+        norms_of_all_heads: Whether a norm of q or k is one of all its heads together.
+        multiplied: Whether factors on embedding, scores and residuals and a divisor of logits are
+            read.
     """
 
     model_class: str
@@ -65,8 +129,13 @@ class Architecture:
     no_rope_every: int = 0
     window: int = 0
     soft_caps: tuple[float, float] | None = None
+    mixture: MixtureTraits | None = None
+    norms_of_all_heads: bool = False
+    multiplied: bool = False
 
 
+#: What ``config.json`` calls the number of experts; transformers 5 writes the second for Qwen 3.
+EXPERT_COUNTS = ("num_experts", "num_local_experts")
 #: What sources call the soft caps of scores and of logits.
 SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 
@@ -75,7 +144,39 @@ ARCHITECTURES = {
     "llama": Architecture("LlamaForCausalLM", "llama", pairs=True, global_every=0),
     "qwen2": Architecture("Qwen2ForCausalLM", "qwen2"),
     "qwen3": Architecture("Qwen3ForCausalLM", "qwen3"),
+    "qwen2moe": Architecture(
+        "Qwen2MoeForCausalLM",
+        "qwen2_moe",
+        mixture=MixtureTraits(
+            replace(_QWEN_EXPERTS, shared=_SHARED, shared_gate="mlp.shared_expert_gate"),
+            normalize=False,
+            shared=True,
+        ),
+    ),
+    "qwen3moe": Architecture(
+        "Qwen3MoeForCausalLM", "qwen3_moe", mixture=MixtureTraits(_QWEN_EXPERTS)
+    ),
+    "olmoe": Architecture(
+        "OlmoeForCausalLM",
+        "olmoe",
+        mixture=MixtureTraits(
+            _QWEN_EXPERTS,
+            width_key="intermediate_size",
+            gguf_width_key="feed_forward_length",
+            normalize=False,
+        ),
+        norms_of_all_heads=True,
+    ),
+    "granite": Architecture("GraniteForCausalLM", "granite", pairs=True, multiplied=True),
+    "granitemoe": Architecture(
+        "GraniteMoeForCausalLM",
+        "granitemoe",
+        pairs=True,
+        mixture=replace(_MIXTRAL, names=_GRANITE_NAMES, score="softmax_of_chosen", normalize=False),
+        multiplied=True,
+    ),
     "phi3": Architecture("Phi3ForCausalLM", "phi3", fused=True, global_every=0),
+    "arcee": Architecture("ArceeForCausalLM", "arcee", _UNGATED, pairs=True, activation=RELU2),
     "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", pairs=True, no_rope_every=4),
     "gemma": Architecture(
         "GemmaForCausalLM",
@@ -107,6 +208,16 @@ ARCHITECTURES = {
     ),
 }
 
+#: By `general.architecture`, where the file has experts.
+WITH_EXPERTS = {
+    "llama": replace(
+        ARCHITECTURES["llama"],
+        model_class="MixtralForCausalLM",
+        model_type="mixtral",
+        mixture=_MIXTRAL,
+    ),
+}
+
 #: By `model_type` of Hugging Face's ``config.json``. GGUF calls a mistral a llama with a window.
 HF_ARCHITECTURES = {
     **{each.model_type: each for each in ARCHITECTURES.values()},
@@ -119,16 +230,16 @@ HF_ARCHITECTURES = {
     ),
     **{
         ARCHITECTURES[name].model_type: replace(ARCHITECTURES[name], window=4096)
-        for name in ("qwen2", "qwen3", "gemma3")
+        for name in ("qwen2", "qwen3", "qwen2moe", "qwen3moe", "gemma3")
     },
+    "mixtral": WITH_EXPERTS["llama"],
 }
 
-_EXPERTS = "a mixture of experts: its layers choose some of many feed-forward blocks for each token"
+_EXPERTS = "a mixture of experts with a router, biases or attention of its own kind"
 
 #: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
 MISSING = {
-    **dict.fromkeys(("qwen2moe", "qwen3moe", "olmoe", "mixtral", "gpt-oss"), _EXPERTS),
-    **dict.fromkeys(("deepseek2", "glm4moe", "granitemoe"), _EXPERTS),
+    **dict.fromkeys(("gpt-oss", "deepseek2", "glm4moe", "ernie4_5-moe", "lfm2moe"), _EXPERTS),
     **dict.fromkeys(("mamba", "mamba2", "rwkv6", "rwkv7", "jamba"), "layers without attention"),
     **dict.fromkeys(("gpt2", "gptneox", "bloom", "starcoder2"), "layer norms with a mean"),
 }

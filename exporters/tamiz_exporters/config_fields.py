@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from tamiz_exporters.source_fields import Field, no_effect, obeyed, obeyed_by, refused
+from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, obeyed_by, refused
 
 _ROTARY = "see the table of rotary embeddings"
-_WINDOWED = ("mistral", "qwen2", "qwen3", "phi3", "smollm3", "gemma2", "gemma3_text")
-_BY_KIND = ("qwen2", "qwen3", "smollm3", "gemma2", "gemma3_text")
-_CHOSEN = ("qwen2", "qwen3", "smollm3")
-_BIASED = ("llama", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text")
+_WINDOWED = (
+    "mistral",
+    "mixtral",
+    "qwen2",
+    "qwen3",
+    "qwen2_moe",
+    "qwen3_moe",
+    "phi3",
+    "smollm3",
+    "gemma2",
+    "gemma3_text",
+)
+_BY_KIND = ("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text")
+_CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
+_BIASED = (
+    "llama",
+    "arcee",
+    "qwen3",
+    "qwen3_moe",
+    "olmoe",
+    "granite",
+    "granitemoe",
+    "smollm3",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+)
 _GEMMA = ("gemma2", "gemma3_text")
+
+_MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe")
+
+
+def _multiplier(note: str, *harmless: float) -> Field:
+    return Field(Treatment.OBEYED, note, refused("", *harmless).harmless, ("granite", "granitemoe"))
+
 
 #: Fields of the model, by their names in transformers.
 CONFIG_FIELDS: dict[str, Field] = {
@@ -34,7 +64,9 @@ CONFIG_FIELDS: dict[str, Field] = {
     "original_max_position_embeddings": obeyed("of Phi 3's longrope"),
     "tie_word_embeddings": obeyed(),
     "attention_bias": obeyed_by(_BIASED, "false beside a bias is refused"),
-    "mlp_bias": obeyed_by(["llama", "smollm3"], "false beside a bias is refused"),
+    "mlp_bias": obeyed_by(
+        ["llama", "arcee", "granite", "smollm3"], "false beside a bias is refused"
+    ),
     "sliding_window": obeyed_by(_WINDOWED, "where it is missing, 4096 but for Phi 3 and SmolLM3"),
     "use_sliding_window": obeyed_by(_CHOSEN),
     "max_window_layers": obeyed_by(_CHOSEN, "with use_sliding_window"),
@@ -57,10 +89,20 @@ CONFIG_FIELDS: dict[str, Field] = {
     "pruned_heads": refused("layers that lack heads"),
     "use_mrope": refused("positions in several dimensions"),
     "use_qk_norm": refused("norms of heads where the model has none"),
-    "embedding_multiplier": refused("a factor on the embedding", 1.0),
-    "residual_multiplier": refused("a factor on residuals", 1.0),
-    "attention_multiplier": refused("a factor on scores"),
-    "logits_scaling": refused("a factor on logits", 1.0),
+    "embedding_multiplier": _multiplier("factor on the embedding", 1.0),
+    "residual_multiplier": _multiplier("factor on what layers add", 1.0),
+    "attention_multiplier": _multiplier("factor on scores"),
+    "logits_scaling": _multiplier("what logits are divided by", 1.0),
+    "num_experts": obeyed(only=_MIXTURES),
+    "num_local_experts": obeyed("another name of num_experts", only=_MIXTURES),
+    "num_experts_per_tok": obeyed(only=_MIXTURES),
+    "moe_intermediate_size": obeyed(only=("qwen2_moe", "qwen3_moe")),
+    "shared_expert_intermediate_size": obeyed(only=("qwen2_moe",)),
+    "norm_topk_prob": obeyed(only=("qwen2_moe", "qwen3_moe", "olmoe")),
+    "mlp_only_layers": obeyed(only=("qwen2_moe", "qwen3_moe")),
+    "decoder_sparse_step": obeyed(only=("qwen2_moe", "qwen3_moe")),
+    "qkv_bias": obeyed_by(["qwen2_moe"], "the biases that the file has are added"),
+    "clip_qkv": refused("clamped q, k and v"),
     **no_effect(
         "training only",
         "attention_dropout",
@@ -69,6 +111,8 @@ CONFIG_FIELDS: dict[str, Field] = {
         "hidden_dropout",
         "initializer_range",
         "output_router_logits",
+        "router_aux_loss_coef",
+        "router_jitter_noise",
     ),
     **no_effect(
         "how transformers stores, runs or names the model",

@@ -41,6 +41,34 @@ class LayerAttention:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """A mixture of experts in place of a feed-forward block.
+
+    Attributes:
+        layers: Which layers have it.
+        count: E, experts of a layer.
+        top: Experts that a token takes.
+        width: Width of an expert's feed-forward block.
+        score: What the router makes of its scores: ``softmax`` of all, before the choice, or
+            ``softmax_of_chosen``, after it.
+        normalize: Whether the weights of the chosen experts are divided by their sum.
+        scale: Factor on these weights.
+        shared_width: Width of the expert that every token takes; 0 for none.
+        shared_gate: Whether that expert's output counts the sigmoid of a score of its own.
+    """
+
+    layers: frozenset[int]
+    count: int
+    top: int
+    width: int
+    score: str = "softmax"
+    normalize: bool = False
+    scale: float = 1.0
+    shared_width: int = 0
+    shared_gate: bool = False
+
+
+@dataclass(frozen=True)
 class DecoderConfig:
     """Shape of a decoder.
 
@@ -55,6 +83,9 @@ class DecoderConfig:
         logit_cap: Soft cap of the logits; 0 for none.
         embedding_scale: Factor on the embedding.
         activation: f of the feed-forward block, of `activations.ACTIVATIONS`.
+        residual_scale: Factor on what attention and feed-forward add to the residual stream.
+        logit_divisor: What logits are divided by.
+        experts: The mixture of experts of some layers; None for none.
         bidirectional: Whether tokens see those behind them, as in an embedder.
     """
 
@@ -68,6 +99,9 @@ class DecoderConfig:
     logit_cap: float = 0.0
     embedding_scale: float = 1.0
     activation: str = "silu"
+    residual_scale: float = 1.0
+    logit_divisor: float = 1.0
+    experts: Experts | None = None
     bidirectional: bool = False
 
 
@@ -80,13 +114,16 @@ class Packed:
         format: The format's name in `tamiz_ops.formats`.
         n: Outputs.
         k: Inputs.
+        experts: Of how many experts it has the outputs, one expert after the other; 0: of none.
     """
 
     tensor: ir.TensorProtocol
     format: str
     n: int
     k: int
+    experts: int = 0
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the op that multiplies with it, or looks rows up."""
-        return {"format": self.format, "n": self.n, "k": self.k}
+        sizes = {"n": self.n, "k": self.k} | ({"experts": self.experts} if self.experts else {})
+        return {"format": self.format, **sizes}

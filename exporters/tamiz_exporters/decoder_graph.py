@@ -5,7 +5,7 @@ For every layer, with x the residual stream, and norm(x) = w · x / sqrt(mean(x�
     q, k, v = norm(x)·Wq, norm(x)·Wk, norm(x)·Wv        (+ biases)
     q, k    = rotary(q), rotary(k)                      rotary(u) = u·cos θ + rotate_half(u)·sin θ
     x       = x + softmax(q·Kᵀ · scale + mask)·V·Wo     K = [past, k], V = [past, v]
-    x       = x + (f(norm(x)·Wg) · norm(x)·Wu)·Wd
+    x       = x + (f(norm(x)·Wg) · norm(x)·Wu)·Wd       without Wg: x + f(norm(x)·Wu)·Wd
 
 Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
 feed-forward add to x and a factor on the embedding (Gemma), soft caps c · tanh(u / c) of scores and
@@ -25,6 +25,7 @@ import onnx_ir as ir
 from tamiz.api import DOMAIN, OPSET_VERSION
 from tamiz_exporters.activations import ACTIVATIONS
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed
+from tamiz_exporters.expert_graph import add_experts
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
 from tamiz_exporters.rotary_graph import rotary_table, rotate
 
@@ -170,11 +171,18 @@ class DecoderGraph(GraphBuilder):
         if self.has(f"{name}/pre_feedforward_layernorm"):
             y = self.norm(f"{name}/post_attention_layernorm", y)
             before, after = "pre_feedforward_layernorm", "post_feedforward_layernorm"
-        x = self.op("Add", f"{name}/Add", x, y)
-        y = self.mlp(f"{name}/mlp", self.norm(f"{name}/{before}", x))
+        x = self.op("Add", f"{name}/Add", x, self.scaled(f"{name}/scaled", y))
+        y = self.mlp(f"{name}/mlp", number, self.norm(f"{name}/{before}", x))
         if after:
             y = self.norm(f"{name}/{after}", y)
-        return self.op("Add", f"{name}/Add_1", x, y)
+        return self.op("Add", f"{name}/Add_1", x, self.scaled(f"{name}/scaled_1", y))
+
+    def scaled(self, name: str, y: ir.Value) -> ir.Value:
+        """What is added to the residual stream, times its factor."""
+        if self.config.residual_scale == 1:
+            return y
+        factor = self.constant(self.config.residual_scale, np.float32)
+        return self.op("Mul", f"{name}/Mul", y, factor)
 
     def norm(self, name: str, x: ir.Value) -> ir.Value:
         """w · x / sqrt(mean(x²) + ε)."""
@@ -189,8 +197,14 @@ class DecoderGraph(GraphBuilder):
     def heads(self, name: str, suffix: str, x: ir.Value, count: int, norm: str = "") -> ir.Value:
         """Returns ``[B, S, count·D]`` as ``[B, count, S, D]``, each head normed where asked."""
         shape = self.constant([0, 0, count, self.config.head_dim])
+        normed = bool(norm) and self.has(f"{name}/{norm}")
+        together = normed and self.weight(f"{name}/{norm}").shape != ir.Shape(
+            [self.config.head_dim]
+        )
+        if together:  # one norm of all heads (OLMoE)
+            x = self.norm(f"{name}/{norm}", x)
         x = self.op("Reshape", f"{name}/Reshape{suffix}", x, shape)
-        if norm and self.has(f"{name}/{norm}"):
+        if normed and not together:
             x = self.norm(f"{name}/{norm}", x)
         return self.op("Transpose", f"{name}/Transpose{suffix}", x, perm=[0, 2, 1, 3])
 
@@ -235,11 +249,23 @@ class DecoderGraph(GraphBuilder):
         y = self.op("Reshape", f"{name}/Reshape_5", y, width)
         return self.linear(f"{name}/o_proj", y)
 
-    def mlp(self, name: str, x: ir.Value) -> ir.Value:
+    def mlp(self, name: str, number: int, x: ir.Value) -> ir.Value:
         """What the feed-forward block adds to the residual stream."""
-        gate = self.linear(f"{name}/gate_proj", x)
-        gate = ACTIVATIONS[self.config.activation](self, f"{name}/act_fn", gate)
-        hidden = self.op("Mul", f"{name}/Mul", gate, self.linear(f"{name}/up_proj", x))
+        experts = self.config.experts
+        if experts is None or number not in experts.layers:
+            return self.feed_forward(name, x)
+        shared = None
+        if experts.shared_width:
+            shared = self.feed_forward(f"{name}/shared_expert", x)
+        return add_experts(self, name, experts, self.config.activation, x, shared)
+
+    def feed_forward(self, name: str, x: ir.Value) -> ir.Value:
+        """A feed-forward block with a gate or without."""
+        gated = self.has(f"{name}/gate_proj")
+        hidden = self.linear(f"{name}/gate_proj" if gated else f"{name}/up_proj", x)
+        hidden = ACTIVATIONS[self.config.activation](self, f"{name}/act_fn", hidden)
+        if gated:
+            hidden = self.op("Mul", f"{name}/Mul", hidden, self.linear(f"{name}/up_proj", x))
         return self.linear(f"{name}/down_proj", hidden)
 
     def soft_cap(
@@ -256,8 +282,11 @@ class DecoderGraph(GraphBuilder):
 
     def head(self, x: ir.Value, logits: ir.Value) -> None:
         """The logits."""
-        capped = self.config.logit_cap > 0
-        y = self.head_product(x, None if capped else logits)
+        capped, divisor = self.config.logit_cap > 0, self.config.logit_divisor
+        y = self.head_product(x, None if capped or divisor != 1 else logits)
+        if divisor != 1:
+            number = self.constant(divisor, np.float32)
+            y = self.op("Div", "/lm_head/Div", y, number, output=None if capped else logits)
         self.soft_cap("/lm_head/soft_cap", y, self.config.logit_cap, logits)
 
     def head_product(self, x: ir.Value, output: ir.Value | None) -> ir.Value:

@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz_exporters.decoder_config import DecoderConfig, Packed
+from tamiz_exporters.expert_weights import ExpertNames, expert_weights
 from tamiz_exporters.graph_weights import Weight, graph_tensors
 from tamiz_exporters.stored_tensor import Source, find_tensor
 
@@ -33,6 +34,7 @@ class Names:
         layer: What the names of layer 0, 1, … begin with, ``{}`` for the number.
         parts: A layer's weights: their names in transformers → in the source.
         fused: A layer's tensors that hold several weights → those weights' names in transformers.
+        experts: How it names the weights of experts; None where no layer has any.
         ignored: Tensors that are no weights of the decoder, but known.
         beside: Tensors that are no part of the text model; a warning names one.
     """
@@ -43,6 +45,7 @@ class Names:
     layer: str
     parts: Mapping[str, str]
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    experts: ExpertNames | None = None
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -61,6 +64,7 @@ class DecoderWeights:
         of: What messages call the decoder, such as its architecture.
         rotary_pairs: R where rows of q and k lie as rotary pairs side by side; 0: they do not.
         norms_from_one: Whether weights of norms are stored less 1.
+        norms_of_all_heads: Whether a norm of q or k is one of all its heads together.
         tied: Whether the head is the embedding, whatever the source holds; None: where it has none.
     """
 
@@ -73,6 +77,7 @@ class DecoderWeights:
     of: str
     rotary_pairs: int = 0
     norms_from_one: bool = False
+    norms_of_all_heads: bool = False
     tied: bool | None = None
 
     def find(self) -> list[Weight]:
@@ -82,7 +87,7 @@ class DecoderWeights:
             TamizError: If a tensor is missing, has another shape, or belongs to nothing.
         """
         weights = list(self._weights())
-        used = {weight.tensor.name for weight in weights} | {self.names.head}
+        used = {name for weight in weights for name in weight.tensor.names} | {self.names.head}
         left = [name for name in self.source.tensors if name not in used]
         left = [name for name in left if not self.names.ignored.fullmatch(name)]
         beside = [name for name in left if self.names.beside.match(name)]
@@ -114,7 +119,14 @@ class DecoderWeights:
         embedding = find_tensor(source, names.embedding, (self.vocabulary, self.hidden))
         yield Weight("model.embed_tokens.weight", embedding, embedding=True)
         for layer in range(len(self.config.layers)):
+            experts = self.config.experts
+            mixed = experts is not None and layer in experts.layers
+            if experts is not None and names.experts is not None and mixed:
+                at, target = names.layer.format(layer), f"model.layers.{layer}.mlp"
+                yield from expert_weights(source, names.experts, experts, self.hidden, at, target)
             for part, shape in self._shapes().items():
+                if mixed and part.startswith("mlp."):
+                    continue
                 stored, stored_shape, rows = self._stored(part, shape)
                 name = f"{names.layer.format(layer)}.{stored}"
                 if part in _NORMS_OF_HEADS and f"{name}.weight" not in source.tensors:
@@ -148,6 +160,8 @@ class DecoderWeights:
             "mlp.down_proj": (hidden, ffn),
             **dict.fromkeys(_NORMS_OF_HEADS, (config.head_dim,)),
         }
+        if self.norms_of_all_heads:
+            shapes |= zip(_NORMS_OF_HEADS, ((q,), (kv,)), strict=True)
         return {name: shapes.get(name, (hidden,)) for name in self.names.parts}
 
     def _stored(

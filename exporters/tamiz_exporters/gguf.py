@@ -50,7 +50,9 @@ def locate(source: str) -> Path:
     return files[0]
 
 
-def export(source: str, directory: Path, dtype: str = "stored") -> str:
+def export(
+    source: str, directory: Path, dtype: str = "stored", activation: str | None = None
+) -> str:
     """Writes the dense bundle's files.
 
     Args:
@@ -58,6 +60,7 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
         directory: An existing, empty directory.
         dtype: ``stored`` keeps the weights in the formats of the file; ``float32`` dequantises
             them for a model in standard ops.
+        activation: Of the feed-forward block, where the file names none.
 
     Returns:
         The path of the .gguf.
@@ -67,7 +70,7 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
     """
     path = locate(source)
     file = open_gguf(path)
-    model = GgufModel(file)
+    model = GgufModel(file, activation)
     tokenizer = GgufTokenizer(file, model.vocabulary)
     ids = tokenizer.generation_config() | {"transformers_version": TRANSFORMERS}
     write_json(directory / CONFIG, model.hf_config() | ids)

@@ -9,8 +9,15 @@ _RECURRENT = "layers without attention"
 _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
 _WINDOWED = ("llama", "phi3", "gemma2", "gemma3")
+_MIXTURES = ("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe")
+_MULTIPLIED = ("granite", "granitemoe")
 _PATTERNED = ("gemma2", "gemma3")
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
+
+
+def _multiplier(note: str) -> Field:
+    return Field(Treatment.OBEYED, note, (*refused("", 1.0).harmless,), _MULTIPLIED)
+
 
 #: Keys that begin with the architecture.
 ARCHITECTURE_KEYS: dict[str, Field] = {
@@ -27,6 +34,10 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "attention.sliding_window_pattern": obeyed("a number, or a list by layer", only=_PATTERNED),
     "attn_logit_softcapping": obeyed(only=("gemma2",)),
     "final_logit_softcapping": obeyed(only=_PATTERNED),
+    "expert_count": obeyed(only=_MIXTURES),
+    "expert_used_count": obeyed(only=_MIXTURES),
+    "expert_feed_forward_length": obeyed(only=("qwen2moe", "qwen3moe")),
+    "expert_shared_feed_forward_length": obeyed(only=("qwen2moe",)),
     "hidden_activation": obeyed("`gelu` is GELU by tanh, as in llama.cpp"),
     "rope.dimension_count": obeyed(),
     "rope.freq_base": obeyed(),
@@ -45,7 +56,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "rope.dimension_sections": refused("positions in several dimensions"),
     "rope.dimension_count_swa": refused("another rotary size in some layers"),
     **no_effect("says how the model was trained", "rope.scaling.finetuned"),
-    "attention.scale": refused("scores are divided by the root of the head's size"),
+    "attention.scale": obeyed("factor on scores", only=_MULTIPLIED),
     "attention.output_scale": refused("a factor on attention's output"),
     "attention.max_alibi_bias": refused("ALiBi"),
     "attention.clamp_kqv": refused("clamped q, k and v"),
@@ -56,9 +67,9 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "attention.key_length_swa": refused("other heads in layers with a window"),
     "attention.value_length_swa": refused("other heads in layers with a window"),
     "attention.layer_norm_epsilon": refused("layer norms with a mean"),
-    "logit_scale": refused("a factor on logits", 1.0),
-    "residual_scale": refused("a factor on residuals", 1.0),
-    "embedding_scale": refused("a factor on the embedding", 1.0),
+    "logit_scale": _multiplier("what logits are divided by"),
+    "residual_scale": _multiplier("factor on what layers add"),
+    "embedding_scale": _multiplier("factor on the embedding"),
     "use_parallel_residual": refused("attention and feed-forward side by side"),
     "nextn_predict_layers": refused("layers that predict tokens further ahead"),
     "embedding_length_out": refused("an output of another width"),
@@ -72,10 +83,6 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "n_deepstack_layers": refused("pictures as inputs of layers"),
     **dict.fromkeys(
         [
-            "expert_count",
-            "expert_used_count",
-            "expert_feed_forward_length",
-            "expert_shared_feed_forward_length",
             "expert_chunk_feed_forward_length",
             "expert_shared_count",
             "expert_weights_scale",

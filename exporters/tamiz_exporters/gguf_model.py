@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tamiz_exporters.activations import GGUF_NAMES
-from tamiz_exporters.architectures import ARCHITECTURES, MISSING, SOFT_CAPS
-from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention
+from tamiz_exporters.activations import GGUF_NAMES, chosen_activation
+from tamiz_exporters.architectures import (
+    ARCHITECTURES,
+    GGUF_EXPERTS,
+    MISSING,
+    SOFT_CAPS,
+    WITH_EXPERTS,
+    Architecture,
+)
+from tamiz_exporters.decoder_config import DecoderConfig, Experts, LayerAttention
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
@@ -38,11 +46,13 @@ class GgufModel:
         context: Longest sequence the model was made for, in tokens.
     """
 
-    def __init__(self, file: GgufFile) -> None:
+    def __init__(self, file: GgufFile, activation: str | None = None) -> None:
         """Reads the hyperparameters.
 
         Args:
             file: The checked file.
+            activation: Of the feed-forward block, where the file names none; None for the
+                architecture's.
 
         Raises:
             TamizError: If the architecture is unknown or a hyperparameter is missing or absurd.
@@ -53,8 +63,8 @@ class GgufModel:
             lack = MISSING.get(self.architecture)
             architecture = self.architecture + (f" (not supported: {lack})" if lack else "")
             file.fail("general.architecture", architecture, f"one of {', '.join(ARCHITECTURES)}")
-        self.traits = ARCHITECTURES[self.architecture]
         self.of = of = Hyperparameters(file, self.architecture)
+        self.traits = self._traits()
         of.check()
         self.hidden = of.positive("embedding_length")
         self.ffn = of.positive("feed_forward_length")
@@ -74,7 +84,8 @@ class GgufModel:
         self.rope = Rope(of, head_dim)
         self.context = self.rope.context
         layers = self._layers()
-        scale = 0.0
+        multipliers = self._multipliers()
+        scale = multipliers.pop("scale")
         if len(layers) == _SCALED_BY_HIDDEN.get(self.architecture):
             scale = (self.hidden / heads) ** -0.5
         score_cap, logit_cap = self._soft_caps()
@@ -87,8 +98,9 @@ class GgufModel:
             scale=scale,
             score_cap=score_cap,
             logit_cap=logit_cap,
-            embedding_scale=self.hidden**0.5 if self.traits.scales_embedding else 1.0,
-            activation=self._activation(),
+            activation=self._activation(activation),
+            experts=self._experts(len(layers)),
+            **multipliers,
         )
 
     def weights(self) -> DecoderWeights:
@@ -100,6 +112,7 @@ class GgufModel:
             "blk.{}",
             self.traits.names,
             _FUSED if self.traits.fused else {},
+            None if self.config.experts is None else GGUF_EXPERTS,
             ignored=_ROTARY,
             beside=_BESIDE,
         )
@@ -112,6 +125,7 @@ class GgufModel:
             self.vocabulary,
             self.architecture,
             rotary_pairs=self.rope.dimensions if self.traits.pairs else 0,
+            norms_of_all_heads=self.traits.norms_of_all_heads,
         )
 
     def description(self) -> dict[str, Any]:
@@ -152,6 +166,7 @@ class GgufModel:
             "use_cache": True,
             "vocab_size": self.vocabulary,
         }
+        out |= self._hf_experts() | self._hf_multipliers()
         if self.rope.dimensions != config.head_dim:
             out["partial_rotary_factor"] = self.rope.dimensions / config.head_dim
         if self.traits.soft_caps or config.logit_cap:
@@ -167,12 +182,74 @@ class GgufModel:
             ]
         return out
 
-    def _activation(self) -> str:
+    def _hf_experts(self) -> dict[str, Any]:
+        traits, experts = self.traits.mixture, self.config.experts
+        if traits is None or experts is None:
+            return {}
+        out: dict[str, Any] = {traits.count_key: experts.count, "num_experts_per_tok": experts.top}
+        out[traits.width_key] = experts.width
+        if traits.normalize_key:
+            out[traits.normalize_key] = experts.normalize
+        if experts.shared_width:
+            out["shared_expert_intermediate_size"] = experts.shared_width
+        return out
+
+    def _hf_multipliers(self) -> dict[str, Any]:
+        config = self.config
+        if not self.traits.multiplied:
+            return {}
+        return {
+            "embedding_multiplier": config.embedding_scale,
+            "attention_multiplier": config.scale or config.head_dim**-0.5,
+            "residual_multiplier": config.residual_scale,
+            "logits_scaling": config.logit_divisor,
+        }
+
+    def _activation(self, given: str | None) -> str:
         key = "hidden_activation"
-        name = self.of.text(key, self.traits.activation)
-        if name not in GGUF_NAMES:
-            self.of.reject(key, name, f"one of {', '.join(GGUF_NAMES)}")
-        return GGUF_NAMES[name]
+        stated = None if self.of.given(key) is None else self.of.text(key, "")
+        return chosen_activation(
+            given, self.traits.activation, stated, GGUF_NAMES, partial(self.of.reject, key)
+        )
+
+    def _traits(self) -> Architecture:
+        if self.of.given("expert_count") and self.architecture in WITH_EXPERTS:
+            return WITH_EXPERTS[self.architecture]
+        return ARCHITECTURES[self.architecture]
+
+    def _multipliers(self) -> dict[str, Any]:
+        """Factors on embedding, scores and residuals, and the divisor of logits."""
+        of, traits = self.of, self.traits
+        embedding = self.hidden**0.5 if traits.scales_embedding else 1.0
+        if not traits.multiplied:
+            return {"embedding_scale": embedding, "scale": 0.0}
+        return {
+            "embedding_scale": of.number("embedding_scale", 0.0) or 1.0,
+            "scale": of.number("attention.scale", 0.0),
+            "residual_scale": of.number("residual_scale", 0.0) or 1.0,
+            "logit_divisor": of.number("logit_scale", 0.0) or 1.0,
+        }
+
+    def _experts(self, layers: int) -> Experts | None:
+        """The mixture of experts, which all layers have."""
+        of, traits = self.of, self.traits.mixture
+        if traits is None:
+            return None
+        count, top = of.positive("expert_count"), of.positive("expert_used_count")
+        if top > count:
+            of.reject("expert_used_count", top, f"at most {count}, as many as experts")
+        of.tensor("blk.0.ffn_gate_inp.weight", (count, self.hidden))
+        shared = "expert_shared_feed_forward_length"
+        return Experts(
+            frozenset(range(layers)),
+            count,
+            top,
+            of.positive(traits.gguf_width_key),
+            traits.score,
+            traits.normalize,
+            shared_width=of.positive(shared) if traits.shared else 0,
+            shared_gate=traits.shared,
+        )
 
     def _layers(self) -> tuple[LayerAttention, ...]:
         """How each layer attends."""

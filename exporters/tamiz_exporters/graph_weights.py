@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from tamiz.api import TamizError
 from tamiz_exporters.decoder_config import Packed
-from tamiz_exporters.stored_tensor import Source, StoredTensor
+from tamiz_exporters.stored_tensor import Source, StackedTensor, StoredTensor
 from tamiz_ops.formats import Format, gguf_format, pack_blocks
 
 _log = logging.getLogger(__name__)
@@ -31,14 +31,16 @@ class Weight:
         embedding: Whether rows are looked up in it: then it is ``[V, H]`` in the graph.
         added: What is added to its values.
         packable: Whether the graph can use it in the source's format.
+        experts: Of how many experts it has the rows, one expert after the other; 0: it is of none.
     """
 
     target: str
-    tensor: StoredTensor
+    tensor: StoredTensor | StackedTensor
     rows: np.ndarray | None = None
     embedding: bool = False
     added: float = 0.0
     packable: bool = True
+    experts: int = 0
 
 
 def graph_tensors(
@@ -74,7 +76,7 @@ def graph_tensors(
 def _packed(source: Source, weight: Weight, format: Format) -> Packed:
     """Wraps a matrix in the format that the source stores it in."""
     tensor, rows = weight.tensor, weight.rows
-    n, k = len(tensor.data) if rows is None else len(rows), tensor.shape[1]
+    n, k = tensor.shape[0] if rows is None else len(rows), tensor.shape[1]
 
     def read() -> ir.TensorProtocol:
         data = tensor.data if rows is None else tensor.data[rows]
@@ -84,11 +86,11 @@ def _packed(source: Source, weight: Weight, format: Format) -> Packed:
             raise TamizError(f"{source.path}: tensor {tensor.name}: {error}") from error
 
     shape = ir.Shape(format.packed_shape(n, k))
-    return Packed(ir.LazyTensor(read, ir.DataType.UINT8, shape), format.name, n, k)
+    return Packed(ir.LazyTensor(read, ir.DataType.UINT8, shape), format.name, n, k, weight.experts)
 
 
 def _lazy(source: Source, weight: Weight) -> ir.LazyTensor:
-    """Wraps a weight; a linear layer's comes out as ``[K, N]``."""
+    """Wraps a weight; a linear layer's comes out as ``[K, N]``, experts' as ``[E, K, N / E]``."""
     tensor, rows = weight.tensor, weight.rows
     linear = len(tensor.shape) == 2 and not weight.embedding
 
@@ -98,7 +100,13 @@ def _lazy(source: Source, weight: Weight) -> ir.LazyTensor:
             values = values + np.float32(weight.added)
         if not np.isfinite(values).all():
             source.fail(f"tensor {tensor.name}", "NaN or infinity", "finite values")
+        if weight.experts:
+            values = values.reshape(weight.experts, -1, values.shape[1]).swapaxes(1, 2)
+            return ir.Tensor(np.ascontiguousarray(values))
         return ir.Tensor(np.ascontiguousarray(values.T) if linear else values)
 
     shape = tensor.shape if rows is None else (len(rows), *tensor.shape[1:])
+    if weight.experts:
+        dims = (weight.experts, shape[1], shape[0] // weight.experts)
+        return ir.LazyTensor(read, ir.DataType.FLOAT, ir.Shape(dims))
     return ir.LazyTensor(read, ir.DataType.FLOAT, ir.Shape(shape[::-1] if linear else shape))

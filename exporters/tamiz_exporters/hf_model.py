@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tamiz.api import read_json
-from tamiz_exporters.activations import GELU_TANH, HF_NAMES
-from tamiz_exporters.architectures import HF_ARCHITECTURES, SOFT_CAPS
+from tamiz_exporters.activations import GELU_TANH, HF_NAMES, chosen_activation
+from tamiz_exporters.architectures import EXPERT_COUNTS, HF_ARCHITECTURES, SOFT_CAPS
 from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
-from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention
+from tamiz_exporters.decoder_config import DecoderConfig, Experts, LayerAttention
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hf_rope import HfRope
@@ -37,11 +39,13 @@ class HfModel:
         context: Longest sequence the model was made for, in tokens.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, activation: str | None = None) -> None:
         """Reads ``config.json`` and the headers of the weights.
 
         Args:
             path: The folder.
+            activation: Of the feed-forward block, where ``config.json`` names none; None for the
+                architecture's.
 
         Raises:
             TamizError: A value is missing, absurd or not supported, or a file is damaged.
@@ -67,19 +71,19 @@ class HfModel:
         self._rope = HfRope(of, self._traits, head_dim)
         layers = self._layers()
         self.context = self._rope.context
-        scalar = of.given("query_pre_attn_scalar") is not None
+        multipliers = self._multipliers()
         self.config = DecoderConfig(
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
             epsilon=of.number("rms_norm_eps"),
             layers=layers,
-            scale=of.number("query_pre_attn_scalar") ** -0.5 if scalar else 0.0,
             score_cap=score_cap,
             logit_cap=logit_cap,
-            embedding_scale=self._hidden**0.5 if self._traits.scales_embedding else 1.0,
-            activation=self._activation(),
+            activation=self._activation(activation),
             bidirectional=self._bidirectional(),
+            experts=self._experts(len(layers)),
+            **multipliers,
         )
 
     @property
@@ -112,6 +116,7 @@ class HfModel:
             f"{prefix}layers.{{}}",
             parts,
             fused,
+            None if self._traits.mixture is None else self._traits.mixture.names,
             ignored=_ROTARY,
         )
         return DecoderWeights(
@@ -123,6 +128,7 @@ class HfModel:
             self._of.positive("vocab_size"),
             self._traits.model_type,
             norms_from_one=self._traits.norms_from_one,
+            norms_of_all_heads=self._traits.norms_of_all_heads,
             tied=self._of.flag("tie_word_embeddings") if head else True,
         )
 
@@ -147,14 +153,65 @@ class HfModel:
             if self._of.flag(key) is False and f"{layer}{part}.bias" in self.folder.tensors:
                 self._of.reject(key, False, f"true, as {layer}{part} has a bias")
 
-    def _activation(self) -> str:
+    def _activation(self, given: str | None) -> str:
         key = "hidden_act" if self._of.given("hidden_activation") is None else "hidden_activation"
-        name = self._of.text(key, self._traits.activation)
-        if self._traits.model_type == "gemma" and name == "gelu":
-            return GELU_TANH  # transformers reads the first files of gemma like this
-        if name not in HF_NAMES:
-            self._of.reject(key, name, f"one of {', '.join(HF_NAMES)}")
-        return HF_NAMES[name]
+        stated = None if self._of.given(key) is None else self._of.text(key, "")
+        names = dict(HF_NAMES)
+        if self._traits.model_type == "gemma":  # transformers reads its first files like this
+            names["gelu"] = GELU_TANH
+        return chosen_activation(
+            given, self._traits.activation, stated, names, partial(self._of.reject, key)
+        )
+
+    def _multipliers(self) -> dict[str, Any]:
+        """Factors on embedding, scores and residuals, and the divisor of logits."""
+        of = self._of
+        if not self._traits.multiplied:
+            scalar = of.given("query_pre_attn_scalar") is not None
+            return {
+                "scale": of.number("query_pre_attn_scalar") ** -0.5 if scalar else 0.0,
+                "embedding_scale": self._hidden**0.5 if self._traits.scales_embedding else 1.0,
+            }
+        return {
+            "scale": of.number("attention_multiplier", 1.0),
+            "embedding_scale": of.number("embedding_multiplier", 1.0),
+            "residual_scale": of.number("residual_multiplier", 1.0),
+            "logit_divisor": of.number("logits_scaling", 1.0),
+        }
+
+    def _experts(self, layers: int) -> Experts | None:
+        """The mixture of experts, and which layers have it."""
+        of, traits = self._of, self._traits.mixture
+        if traits is None:
+            return None
+        counts = [key for key in EXPERT_COUNTS if of.given(key) is not None]
+        count = of.positive(counts[0] if counts else traits.count_key)
+        top = of.positive("num_experts_per_tok")
+        if len(counts) > 1 and of.given(counts[1]) != count:
+            of.reject(counts[1], of.given(counts[1]), f"{count}, as {counts[0]}")
+        if top > count:
+            of.reject("num_experts_per_tok", top, f"at most {count}, as many as experts")
+        key = "shared_expert_intermediate_size"
+        return Experts(
+            self._layers_with_experts(layers),
+            count,
+            top,
+            of.positive(traits.width_key),
+            traits.score,
+            bool(of.flag(traits.normalize_key)) if traits.normalize_key else traits.normalize,
+            shared_width=of.positive(key) if traits.shared else 0,
+            shared_gate=traits.shared,
+        )
+
+    def _layers_with_experts(self, layers: int) -> frozenset[int]:
+        """All but those that ``mlp_only_layers`` names, and of so many only the last."""
+        step, without = self._of.positive("decoder_sparse_step", 1), []
+        if (listed := self._of.given("mlp_only_layers")) is not None:
+            if not isinstance(listed, list) or not all(type(value) is int for value in listed):
+                self._of.reject("mlp_only_layers", listed, "a list of layers")
+            without = listed
+        chosen = (n for n in range(layers) if n not in without and (n + 1) % step == 0)
+        return frozenset(chosen)
 
     def _layers(self) -> tuple[LayerAttention, ...]:
         """How each layer attends."""
@@ -191,8 +248,8 @@ class HfModel:
     def _windows(self, count: int) -> list[int]:
         """The window of each layer; 0 where it sees all keys."""
         of, traits = self._of, self._traits
-        if of.values.get("sliding_window", traits.window or None) is None:
-            return [0] * count
+        if of.values.get("sliding_window", traits.window or None) in (None, 0):
+            return [0] * count  # transformers 5 writes 0 where Qwen 2 MoE has none
         window = of.positive("sliding_window", traits.window)
         if self._bidirectional():  # half of it on each side, as transformers reads it
             window = window // 2 + 1

@@ -22,6 +22,7 @@ def tamiz_exporters() -> Sequence[Exporter]:
             accepts=gguf.accepts,
             export=gguf.export,
             dtypes=("stored", "float32"),
+            takes_activation=True,
         ),
         Exporter(
             name="onnx",
@@ -39,6 +40,7 @@ def tamiz_exporters() -> Sequence[Exporter]:
             accepts=safetensors.accepts,
             export=safetensors.export,
             dtypes=("stored", "float32"),
+            takes_activation=True,
         ),
         Exporter(
             name="huggingface",

@@ -44,7 +44,9 @@ def is_embedder(folder: Path) -> bool:
     return (folder / SENTENCE_MODULES).is_file()
 
 
-def export(source: str, directory: Path, dtype: str = "stored") -> str:
+def export(
+    source: str, directory: Path, dtype: str = "stored", activation: str | None = None
+) -> str:
     """Writes the dense bundle's files.
 
     Args:
@@ -52,6 +54,7 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
         directory: An existing, empty directory.
         dtype: ``stored`` keeps 16-bit weights as the files store them; ``float32`` converts them
             for a model in standard ops.
+        activation: Of a decoder's feed-forward block, where ``config.json`` names none.
 
     Returns:
         `source`.
@@ -61,16 +64,18 @@ def export(source: str, directory: Path, dtype: str = "stored") -> str:
     """
     folder = Path(source)
     if is_encoder(read_json(folder / CONFIG)):
+        if activation is not None:
+            raise TamizError(f"{source}: found --activation {activation}, expected none: encoder")
         _export_encoder(folder, directory, dtype == "stored")
     elif is_embedder(folder):
-        _export_embedder(folder, directory, dtype == "stored")
+        _export_embedder(folder, directory, dtype == "stored", activation)
     else:
-        _export_decoder(folder, directory, dtype == "stored")
+        _export_decoder(folder, directory, dtype == "stored", activation)
     return source
 
 
-def _export_decoder(folder: Path, directory: Path, stored: bool) -> None:
-    model = HfModel(folder)
+def _export_decoder(folder: Path, directory: Path, stored: bool, activation: str | None) -> None:
+    model = HfModel(folder, activation)
     model.check_writes()
     save_model(build_decoder(model.config, model.weights().tensors(stored)), directory)
     copy_companions(folder, directory)
@@ -85,9 +90,9 @@ def _export_encoder(folder: Path, directory: Path, stored: bool) -> None:
     copy_companions(folder, directory)
 
 
-def _export_embedder(folder: Path, directory: Path, stored: bool) -> None:
+def _export_embedder(folder: Path, directory: Path, stored: bool, activation: str | None) -> None:
     """A decoder that embeds texts, such as Qwen3-Embedding: hidden states, without cache."""
-    model = HfModel(folder)
+    model = HfModel(folder, activation)
     weights = model.weights(head=False).tensors(stored)
     save_model(build_text_decoder(model.config, model.hidden, weights), directory)
     copy_companions(folder, directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,11 @@ class StoredTensor:
     shape: tuple[int, ...]
     type: GGMLQuantizationType
     data: np.ndarray
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tensors of the file that it is."""
+        return (self.name,)
 
     @property
     def readable(self) -> bool:
@@ -62,6 +68,52 @@ class StoredTensor:
                 stored = self.data[part if rows is None else rows[part]]
                 out[part] = dequantize(stored, self.type)
         return out.reshape(self.shape if rows is None else (count, *self.shape[1:]))
+
+
+@dataclass(frozen=True)
+class StackedTensor:
+    """Tensors of a file, one after the other as one matrix, which is put together when it is read.
+
+    Attributes:
+        parts: The tensors, ``[..., K]`` each.
+    """
+
+    parts: tuple[StoredTensor, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the first tensor."""
+        return self.parts[0].name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all tensors."""
+        return tuple(part.name for part in self.parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """All rows, K."""
+        rows = sum(math.prod(part.shape[:-1]) for part in self.parts)
+        return rows, self.parts[0].shape[-1]
+
+    @property
+    def type(self) -> GGMLQuantizationType:
+        """How the values are stored; F32 where the tensors differ, as then they are dequantised."""
+        types = {part.type for part in self.parts}
+        return types.pop() if len(types) == 1 else GGMLQuantizationType.F32
+
+    @property
+    def data(self) -> np.ndarray:
+        """The stored bytes, ``uint8 [rows, row_bytes]``."""
+        if len(self.parts) == 1:
+            return self.parts[0].data
+        return np.concatenate([part.data for part in self.parts])
+
+    def dequantize(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """Returns values as float32 ``[rows, K]``; see `StoredTensor.dequantize`."""
+        columns = self.shape[1]
+        values = np.concatenate([part.dequantize().reshape(-1, columns) for part in self.parts])
+        return values if rows is None else values[rows]
 
 
 class Source(Protocol):

@@ -49,6 +49,8 @@ class Exporter:
         takes_task: Whether `export` has the keyword ``task``, what the model is exported for, such
             as ``text-generation-with-past``.
         takes_file: Whether `export` has the keyword ``file``, which model of a folder is meant.
+        takes_activation: Whether `export` has the keyword ``activation``, the function of the
+            feed-forward block where the source names none, such as ``relu``.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Exporter:
     dtypes: tuple[str, ...] = ()
     takes_task: bool = False
     takes_file: bool = False
+    takes_activation: bool = False
 
 
 @hookspec

@@ -41,6 +41,13 @@ from tamiz.cli._techniques import plugins
     help="Which ONNX file of a folder, such as `onnx/model_q4.onnx`. Default: the one that"
     " `genai_config.json` names, `model.onnx`, or the only one.",
 )
+@click.option(
+    "--activation",
+    type=click.Choice(["silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2"]),
+    help="Activation of the feed-forward block, for a source that names none: a .gguf file of a"
+    " llama that was trained with ReLU, say. A source that names another one is refused. Default:"
+    " what the source names, else its architecture's.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
@@ -51,6 +58,7 @@ def command(
     task: str | None,
     to: str,
     file: str | None,
+    activation: str | None,
     as_json: bool,
 ) -> None:
     """Convert a model to a dense bundle.
@@ -65,7 +73,7 @@ def command(
         _to_onnx(source, output, as_json, quantized=dtype == "stored")
         return
     with status(f"export {source}"):
-        bundle = export(source, output, plugins(ctx), dtype, task, file)
+        bundle = export(source, output, plugins(ctx), dtype, task, file, activation)
     origin = bundle.manifest.source
     if as_json:
         print_json(

@@ -21,6 +21,7 @@ def export(
     dtype: str | None = None,
     task: str | None = None,
     file: str | None = None,
+    activation: str | None = None,
 ) -> Bundle:
     """Exports a source into a new dense bundle.
 
@@ -34,14 +35,17 @@ def export(
             is tried then. None lets the exporter decide.
         file: Which model of a folder; only an exporter that takes one is tried then. None lets
             the exporter decide.
+        activation: Of the feed-forward block, where the source names none; only an exporter that
+            takes one is tried then. None lets the exporter decide.
 
     Raises:
         TamizError: No exporter reads the source, the exporter refuses it, or `target` must not
             be written.
     """
-    exporter = _exporter(source, plugins, task=task, file=file)
+    options = {"task": task, "file": file, "activation": activation}
+    exporter = _exporter(source, plugins, **options)
     settings = {} if dtype is None or not exporter.dtypes else {"dtype": dtype}
-    settings |= {k: v for k, v in (("task", task), ("file", file)) if v is not None}
+    settings |= {k: v for k, v in options.items() if v is not None}
     offered = exporter.dtypes or ("float32",)
     if dtype is not None and dtype not in offered:
         raise TamizError(

@@ -40,6 +40,19 @@ MODELS: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama, biases and a head": {"biases": True, "tied": False},
     "qwen3": {"architecture": "qwen3", "head_dim": 32, "rotary_dim": 32},
+    "mixtral": {"experts": 5, "tied": False},
+    "qwen2moe": {"architecture": "qwen2moe", "experts": 5, "biases": True},
+    "qwen3moe": {
+        "architecture": "qwen3moe",
+        "experts": 6,
+        "top": 3,
+        "head_dim": 32,
+        "rotary_dim": 32,
+    },
+    "olmoe": {"architecture": "olmoe", "experts": 4, "tied": False},
+    "granite": {"architecture": "granite"},
+    "granitemoe": {"architecture": "granitemoe", "experts": 4, "tied": False},
+    "arcee": {"architecture": "arcee"},
     "smollm3": {"architecture": "smollm3", "layers": 4},
     "gemma2": {"architecture": "gemma2", "layers": 3, "window": 8, "soft_caps": (2.0, 3.0)},
     "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8},
@@ -93,11 +106,14 @@ def test_weights_of_sites_are_the_dequantised_ones_bit_for_bit(tmp_path, plugins
 def test_everything_is_recognised(tmp_path, plugins, name) -> None:
     held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(**MODELS[name]))
     found = survey(bundle, plugins)
-    linears = 7 * held.layers + 1
+    blocks = int(not held.experts) + int(held.architecture == "qwen2moe")
+    of_block = 2 if held.architecture == "arcee" else 3
+    linears = (4 + of_block * blocks) * held.layers + 1
     assert found.recognised["BlockMatMul"] == linears
-    assert found.recognised["Attention"] == found.recognised["SwiGLU"] == held.layers
+    assert found.recognised["Attention"] == held.layers
+    assert found.recognised["SwiGLU"] == held.layers * (blocks + int(held.experts > 0))
     assert found.notes == ()
-    assert len(found.sites) == linears + 1 + 2 * held.layers
+    assert len(found.sites) == linears + 1 + (1 + blocks) * held.layers
 
 
 def test_the_bundle_is_about_as_long_as_its_source(tmp_path, plugins) -> None:

@@ -17,6 +17,7 @@ import onnxruntime as ort
 import pytest
 
 from kit import tiny_gguf, tiny_safetensors
+from tamiz.files.errors import TamizError
 from tamiz_exporters import gguf, safetensors
 
 VALUES = Path(__file__).with_name("reference_logits.json")
@@ -95,6 +96,26 @@ HUGGING_FACE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "tanh",
         )
     },
+    "mixtral": ({"experts": 5, "tied": False}, {}),
+    **{
+        name: ({"architecture": name, "experts": 6, "top": 3}, {})
+        for name in ("qwen2moe", "qwen3moe", "olmoe", "granitemoe")
+    },
+    "qwen 2 MoE, normalised": (
+        {"architecture": "qwen2moe", "experts": 6, "biases": True},
+        {"norm_topk_prob": True},
+    ),
+    "qwen 3 MoE, not normalised": (
+        {"architecture": "qwen3moe", "experts": 6},
+        {"norm_topk_prob": False},
+    ),
+    "qwen 3 MoE as transformers 5 writes it": (
+        {"architecture": "qwen3moe", "experts": 6},
+        {"norm_topk_prob": False, "num_experts": None, "num_local_experts": 6},
+    ),
+    "granite": ({"architecture": "granite"}, {}),
+    "arcee": ({"architecture": "arcee"}, {}),
+    "arcee with another activation": ({"architecture": "arcee"}, {"hidden_act": "gelu"}),
     "gemma with another activation": (
         {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},
         {"hidden_act": "relu", "hidden_activation": None},
@@ -148,3 +169,23 @@ def test_logits_equal_those_of_transformers(tmp_path, name) -> None:
     (tmp_path / "dense").mkdir()
     safetensors.export(str(tmp_path / "hf"), tmp_path / "dense", "float32")
     check(tmp_path / "dense", json.loads(VALUES.read_text())["hugging face"][name])
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_new", "quick_gelu", "relu", "relu2"])
+def test_a_gguf_that_names_no_activation_takes_the_option(tmp_path, name) -> None:
+    tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model())
+    (tmp_path / "dense").mkdir()
+    option = {"gelu_new": "gelu_tanh"}.get(name, name)
+    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", "float32", option)
+    check(tmp_path / "dense", json.loads(VALUES.read_text())["hugging face"][f"activation {name}"])
+
+
+def test_a_source_that_names_another_activation_than_the_option_is_refused(tmp_path) -> None:
+    tiny_safetensors.write(tmp_path / "hf", tiny_gguf.random_model())
+    entries = {"llama__hidden_activation": "relu"}
+    tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model(), **entries)
+    expected = "hidden_act: found silu, expected gelu, as --activation says, or no --activation"
+    with pytest.raises(TamizError, match=expected):
+        safetensors.export(str(tmp_path / "hf"), tmp_path, activation="gelu")
+    with pytest.raises(TamizError, match="hidden_activation: found relu, expected silu, as"):
+        gguf.export(str(tmp_path / "tiny.gguf"), tmp_path, activation="silu")

@@ -92,7 +92,8 @@ def test_a_model_obeys_no_other_keys_than_declared(tmp_path, architecture, monke
 def _shape(architecture: str) -> dict[str, Any]:
     tied = architecture != "phi3"
     layers = 6 if architecture == "gemma3" else 4
-    return {"architecture": architecture, "layers": layers, "tied": tied}
+    experts = 4 if architecture.endswith("moe") else 0
+    return {"architecture": architecture, "layers": layers, "tied": tied, "experts": experts}
 
 
 def test_unknown_keys_are_a_warning(tmp_path, caplog) -> None:
@@ -115,7 +116,7 @@ def test_unknown_fields_are_a_warning(tmp_path, caplog) -> None:
 REFUSED_KEYS: dict[str, Any] = {
     "residual_scale": 0.5,
     "attention.causal": False,
-    "expert_count": 8,
+    "expert_group_count": 8,
     "rope.scaling.alpha": 2.0,
     "final_logit_softcapping": 30.0,
 }

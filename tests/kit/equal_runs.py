@@ -35,6 +35,12 @@ def write_gemma2(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     tiny_gguf.write(path, tiny_gguf.random_model(**shape), linears)
 
 
+def write_mixture(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Qwen 2 MoE: experts, and a shared one."""
+    shape: dict[str, Any] = {"architecture": "qwen2moe", "experts": 7, "top": 3, "tied": False}
+    tiny_gguf.write(path, tiny_gguf.random_model(**shape), linears)
+
+
 _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "q4_1": (Kind.Q4_1, {}),
     "q4_0": (Kind.Q4_0, {}),
@@ -55,6 +61,7 @@ _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
 MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     **{name: (*model, write_llama) for name, model in _LLAMAS.items()},
     "gemma2": (Kind.Q8_0, {}, write_gemma2),
+    "mixture": (Kind.Q8_0, {}, write_mixture),
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),
 }
 

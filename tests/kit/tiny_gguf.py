@@ -10,6 +10,7 @@ import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
+from kit.feed_forward import expert_block, feed_forward
 from kit.gguf_blocks import random_blocks
 from tamiz_ops.formats import gguf_format
 
@@ -42,6 +43,10 @@ class TinyModel:
     epsilon: float = 1e-5
     window: int = 0
     soft_caps: tuple[float, float] = (0.0, 0.0)  # of scores and of logits; 0 for none
+    experts: int = 0  # of each layer; a token takes `top`
+    top: int = 2
+    expert_ffn: int = 32
+    shared_ffn: int = 64  # of qwen2moe
     yarn: tuple[float, int] | None = None  # factor, original context
     long_factors: np.ndarray | None = None  # of rotary frequencies, short and long contexts alike
     weights: dict[str, np.ndarray] = field(default_factory=dict)
@@ -51,13 +56,19 @@ class TinyModel:
         return len(byte_level_tokens())
 
     @property
+    def factors(self) -> tuple[float, float, float, float]:
+        """On embedding, scores (0: of the head's size) and residuals; and a divisor of logits."""
+        granite = self.architecture.startswith("granite")
+        return (3.0, 0.3, 0.4, 2.0) if granite else (1.0, 0.0, 1.0, 1.0)
+
+    @property
     def norms_around(self) -> bool:
         return self.architecture in ("gemma2", "gemma3")
 
     @property
     def neighbours(self) -> bool:
         """Whether rotary pairs are neighbours in the file."""
-        return self.architecture in ("llama", "smollm3")
+        return self.architecture in ("llama", "smollm3", "arcee", "granite", "granitemoe")
 
     def window_of(self, layer: int) -> int:
         every = {"gemma2": 2, "gemma3": 6}.get(self.architecture, 0)
@@ -73,6 +84,11 @@ _NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
     "attn_q_norm": "self_attn.q_norm",
@@ -96,17 +112,28 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
             if biases:
                 weights[f"{name}.self_attn.{part}_proj.bias"] = normal(size)
         weights[f"{name}.self_attn.o_proj.weight"] = normal(model.hidden, q)
-        weights[f"{name}.mlp.gate_proj.weight"] = normal(model.ffn, model.hidden)
-        weights[f"{name}.mlp.up_proj.weight"] = normal(model.ffn, model.hidden)
-        weights[f"{name}.mlp.down_proj.weight"] = normal(model.hidden, model.ffn)
+        blocks = [("mlp", model.ffn)]
+        if model.experts:
+            blocks = [(f"mlp.experts.{e}", model.expert_ffn) for e in range(model.experts)]
+            weights[f"{name}.mlp.gate.weight"] = normal(model.experts, model.hidden, scale=0.5)
+        if model.architecture == "qwen2moe":
+            blocks.append(("mlp.shared_expert", model.shared_ffn))
+            weights[f"{name}.mlp.shared_expert_gate.weight"] = normal(1, model.hidden)
+        for block, width in blocks:
+            if model.architecture != "arcee":
+                weights[f"{name}.{block}.gate_proj.weight"] = normal(width, model.hidden)
+            weights[f"{name}.{block}.up_proj.weight"] = normal(width, model.hidden)
+            weights[f"{name}.{block}.down_proj.weight"] = normal(model.hidden, width)
         norms = ["input_layernorm", "post_attention_layernorm"]
         if model.norms_around:
             norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
         for norm in norms:
             weights[f"{name}.{norm}.weight"] = 1 + normal(model.hidden)
-        if model.architecture in ("qwen3", "gemma3"):
-            for norm in ("q_norm", "k_norm"):
+        for norm, width in (("q_norm", q), ("k_norm", kv)):
+            if model.architecture in ("qwen3", "qwen3moe", "gemma3"):
                 weights[f"{name}.self_attn.{norm}.weight"] = 1 + normal(model.head_dim)
+            elif model.architecture == "olmoe":
+                weights[f"{name}.self_attn.{norm}.weight"] = 1 + normal(width)
     weights["model.norm.weight"] = 1 + normal(model.hidden)
     if not tied:
         weights["lm_head.weight"] = normal(model.vocabulary, model.hidden)
@@ -134,7 +161,10 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
     writer.add_context_length(512)
     writer.add_block_count(model.layers)
     writer.add_embedding_length(model.hidden)
-    writer.add_feed_forward_length(model.ffn)
+    own_width = model.architecture in ("qwen2moe", "qwen3moe")
+    writer.add_feed_forward_length(
+        model.expert_ffn if model.experts and not own_width else model.ffn
+    )
     writer.add_head_count(model.heads)
     writer.add_head_count_kv(model.kv_heads)
     writer.add_key_length(model.head_dim)
@@ -158,6 +188,18 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
         writer.add_rope_scaling_orig_ctx_len(128)
         for length in ("short", "long"):
             writer.add_tensor(f"rope_factors_{length}.weight", model.long_factors)
+    if model.experts:
+        writer.add_expert_count(model.experts)
+        writer.add_expert_used_count(model.top)
+    if model.architecture in ("qwen2moe", "qwen3moe"):
+        writer.add_expert_feed_forward_length(model.expert_ffn)
+    if model.architecture == "qwen2moe":
+        writer.add_expert_shared_feed_forward_length(model.shared_ffn)
+    if model.architecture.startswith("granite"):
+        writer.add_embedding_scale(model.factors[0])
+        writer.add_attention_scale(model.factors[1])
+        writer.add_residual_scale(model.factors[2])
+        writer.add_logit_scale(model.factors[3])
     add_tokenizer(writer)
     for key, value in metadata.items():
         name = key.replace("__", ".")
@@ -177,13 +219,22 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
         rows = interleave(model, model.weights[name]) if permuted else model.weights[name]
         if model.architecture == "phi3":
             source, rows = _fused(model, name, source, rows)
-        tensor_kind = kind if rows.ndim == 2 else Type.F32
+        routes = source.endswith(("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight"))
+        if source.endswith("ffn_gate_inp_shexp.weight"):
+            rows = rows.ravel()
+        tensor_kind = kind if rows.ndim == 2 and not routes else Type.F32
         stored = _stored(rows, tensor_kind)
         writer.add_tensor(source, stored, raw_dtype=tensor_kind)
         rows = gguf.dequantize(stored, tensor_kind).reshape(rows.shape)
         if source.endswith(("attn_qkv.weight", "ffn_up.weight")) and model.architecture == "phi3":
             continue  # written in float32 only
-        held[name] = deinterleave(model, rows) if permuted else rows
+        held[name] = deinterleave(model, rows) if permuted else rows.reshape(held[name].shape)
+    for name, source in gguf_experts(model).items():
+        parts = [model.weights[name.format(e)] for e in range(model.experts)]
+        stored = [_stored(rows, kind) for rows in parts]
+        writer.add_tensor(source, np.stack(stored), raw_dtype=kind)
+        for e, rows in enumerate(stored):
+            held[name.format(e)] = gguf.dequantize(rows, kind).reshape(parts[e].shape)
     if model.rope_freqs is not None:
         writer.add_tensor("rope_freqs.weight", model.rope_freqs)
     writer.write_header_to_file()
@@ -251,6 +302,7 @@ def logits(
     tokens = np.arange(ids.shape[1])
     gemma = model.architecture.startswith("gemma")
     x = weights["model.embed_tokens.weight"][ids] * (model.hidden**0.5 if gemma else 1)
+    x = x * model.factors[0]
     for layer in range(model.layers):
         name = f"model.layers.{layer}"
         near = tokens > tokens[:, None] - (model.window_of(layer) or len(tokens))
@@ -261,23 +313,19 @@ def logits(
             return _norm(model, values, weights[f"{name}.{part}_layernorm.weight"])
 
         y = _attention(model, weights, f"{name}.self_attn", norm("input", x), seen, turn)
-        x = x + (norm("post_attention", y) if model.norms_around else y)
+        x = x + (norm("post_attention", y) if model.norms_around else y * model.factors[2])
         y = norm("pre_feedforward" if model.norms_around else "post_attention", x)
-        gate = y @ weights[f"{name}.mlp.gate_proj.weight"].T
-        up = y @ weights[f"{name}.mlp.up_proj.weight"].T
-        y = (_gelu(gate) if gemma else gate / (1 + np.exp(-gate))) * up
-        y = y @ weights[f"{name}.mlp.down_proj.weight"].T
+        block = expert_block if model.experts else feed_forward
+        y = block(model, weights, f"{name}.mlp", y)
+        y = y * model.factors[2]
         x = x + (norm("post_feedforward", y) if model.norms_around else y)
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
-    return _soft_cap(_norm(model, x, weights["model.norm.weight"]) @ head.T, model.soft_caps[1])
+    logits = _norm(model, x, weights["model.norm.weight"]) @ head.T / model.factors[3]
+    return _soft_cap(logits, model.soft_caps[1])
 
 
 def _soft_cap(x: np.ndarray, cap: float) -> np.ndarray:
     return cap * np.tanh(x / cap) if cap else x
-
-
-def _gelu(x: np.ndarray) -> np.ndarray:
-    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 def _norm(model: TinyModel, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -317,8 +365,10 @@ def _attention(model, weights, name, x, visible, turn) -> np.ndarray:
     def project(part: str) -> np.ndarray:
         bias = weights.get(f"{name}.{part}_proj.bias", 0)
         y = x @ weights[f"{name}.{part}_proj.weight"].T + bias
+        if model.architecture == "olmoe" and f"{name}.{part}_norm.weight" in weights:
+            y = _norm(model, y, weights[f"{name}.{part}_norm.weight"])
         y = y.reshape(*y.shape[:2], -1, model.head_dim)
-        if f"{name}.{part}_norm.weight" in weights:
+        if model.architecture != "olmoe" and f"{name}.{part}_norm.weight" in weights:
             y = _norm(model, y, weights[f"{name}.{part}_norm.weight"])
         return y
 
@@ -327,8 +377,18 @@ def _attention(model, weights, name, x, visible, turn) -> np.ndarray:
     for head in range(model.heads):
         kv_head = head // (model.heads // model.kv_heads)
         scores = _rotate(q[:, :, head], turn) @ _rotate(k[:, :, kv_head], turn).swapaxes(1, 2)
-        scores = _soft_cap(scores / np.sqrt(model.head_dim), model.soft_caps[0])
+        scores = _soft_cap(scores * (model.factors[1] or model.head_dim**-0.5), model.soft_caps[0])
         scores = np.where(visible, scores, -1e30)
         share = np.exp(scores - scores.max(-1, keepdims=True))
         out[:, :, head] = share / share.sum(-1, keepdims=True) @ v[:, :, kv_head]
     return out.reshape(*x.shape[:2], -1) @ weights[f"{name}.o_proj.weight"].T
+
+
+def gguf_experts(model: TinyModel) -> dict[str, str]:
+    """Hugging Face's names of the weights of all experts, ``{}`` for each → the file's tensor."""
+    each = "mlp.experts.{}"
+    return {
+        f"model.layers.{layer}.{each}.{part}_proj.weight": f"blk.{layer}.ffn_{part}_exps.weight"
+        for layer in range(model.layers if model.experts else 0)
+        for part in ("gate", "up", "down")
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,13 @@ CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "phi3": "Phi3ForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "olmoe": "OlmoeForCausalLM",
+    "granite": "GraniteForCausalLM",
+    "granitemoe": "GraniteMoeForCausalLM",
+    "arcee": "ArceeForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "gemma": "GemmaForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
@@ -30,7 +38,10 @@ def model_type(model: TinyModel) -> str:
     """What transformers calls the architecture."""
     if model.architecture == "llama" and model.window:
         return "mistral"
-    return {"gemma3": "gemma3_text"}.get(model.architecture, model.architecture)
+    if model.architecture == "llama" and model.experts:
+        return "mixtral"
+    names = {"gemma3": "gemma3_text", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
+    return names.get(model.architecture, model.architecture)
 
 
 def config(model: TinyModel) -> dict[str, Any]:
@@ -54,6 +65,21 @@ def config(model: TinyModel) -> dict[str, Any]:
         "hidden_act": "silu",
         "eos_token_id": 2,
     }
+    if model.experts:
+        local = kind in ("mixtral", "granitemoe")
+        values["num_local_experts" if local else "num_experts"] = model.experts
+        values["num_experts_per_tok"] = model.top
+        own_width = kind in ("qwen2_moe", "qwen3_moe")
+        values["moe_intermediate_size" if own_width else "intermediate_size"] = model.expert_ffn
+    if kind == "qwen2_moe":
+        values["shared_expert_intermediate_size"] = model.shared_ffn
+    if kind in ("qwen2_moe", "qwen3_moe", "olmoe"):
+        values["norm_topk_prob"] = kind == "qwen3_moe"
+    if kind.startswith("granite"):
+        names = "embedding_multiplier", "attention_multiplier", "residual_multiplier"
+        values |= zip((*names, "logits_scaling"), model.factors, strict=True)
+    if kind == "arcee":
+        values["hidden_act"] = "relu2"
     if kind.startswith("gemma"):
         values |= {"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"}
     if kind == "gemma3_text":
@@ -102,7 +128,35 @@ def tensors(model: TinyModel) -> dict[str, np.ndarray]:
             ):
                 rows = [found.pop(f"{name}.{part}.weight") for part in parts]
                 found[f"{name}.{fused}.weight"] = np.concatenate(rows)
-    return found
+    return dict(_expert_tensors(model, found))
+
+
+def _expert_tensors(
+    model: TinyModel, found: dict[str, np.ndarray]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Mixtral and Granite name the weights of experts in their own ways."""
+    kind = model_type(model)
+    for name, value in found.items():
+        if kind == "mixtral":
+            name = name.replace(".mlp.", ".block_sparse_moe.")
+            for part, own in (("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2")):
+                name = name.replace(part, own)
+        elif kind == "granitemoe" and ".mlp.experts." in name:
+            continue
+        elif kind == "granitemoe":
+            name = name.replace(".mlp.gate.", ".block_sparse_moe.router.layer.")
+        yield name, value
+    for layer in range(model.layers if kind == "granitemoe" else 0):
+        part = f"model.layers.{layer}.mlp.experts.{{}}.{{}}_proj.weight"
+        own = f"model.layers.{layer}.block_sparse_moe"
+
+        def stack(*names: str, part: str = part) -> np.ndarray:
+            each = range(model.experts)
+            rows = [np.concatenate([found[part.format(e, n)] for n in names]) for e in each]
+            return np.stack(rows)
+
+        yield f"{own}.input_linear.weight", stack("gate", "up")
+        yield f"{own}.output_linear.weight", stack("down")
 
 
 def write(
@@ -140,7 +194,8 @@ def write_file(path: Path, values: dict[str, np.ndarray], kind: Type = Type.F32)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, value in values.items():
-        stored = kind if value.ndim == 2 else Type.F32
+        routes = name.endswith((".gate.weight", "router.layer.weight", "expert_gate.weight"))
+        stored = kind if value.ndim > 1 and not routes else Type.F32
         content = gguf.quants.quantize(value, stored).tobytes()
         place = [len(data), len(data) + len(content)]
         header[name] = {"dtype": stored.name, "shape": list(value.shape), "data_offsets": place}

@@ -77,7 +77,7 @@ class ExpertMatMul : public Stage {
         experts_(PackedWeight::positive(attributes, "experts")),
         one_(of_one(attributes)),
         task_tiles_(task_tiles(one_)),
-        activation_bits_(activation_bits(attributes)),
+        activation_bits_(activation_bits(attributes, 16)),
         kernels_(kernels.matmul),
         affine_kernels_(affine_kernels(kernels)) {}
 
@@ -252,7 +252,8 @@ const OpSpec& expert_matmul_spec() {
        {"experts", AttributeSpec::Kind::integer, true, 0, "how many there are"},
        kScaleBits,
        kFormat,
-       kActivationBits},
+       {"activation_bits", AttributeSpec::Kind::integer, false, 16,
+        "of a quantised input: 16 or 8"}},
       ProductMetric::specs(),
       make};
   return spec;

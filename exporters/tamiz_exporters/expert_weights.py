@@ -1,0 +1,107 @@
+"""The weights of mixtures of experts in a source.
+
+A graph has one matrix for each projection of all experts of a layer: the rows of expert 0, of
+expert 1, and so on. Sources store it as one tensor ``[E, N, K]``, as one tensor for each expert, or
+with gate and up of each expert in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tamiz_exporters.decoder_config import Experts
+from tamiz_exporters.graph_weights import Weight
+from tamiz_exporters.stored_tensor import Source, StackedTensor, find_tensor
+from tamiz_ops.formats import TILE
+
+GATE, UP, DOWN = "gate_proj", "up_proj", "down_proj"
+
+
+@dataclass(frozen=True)
+class ExpertNames:
+    """How a source names the weights of experts, within a layer.
+
+    Attributes:
+        router: The router.
+        parts: `GATE`, `UP` and `DOWN` → names; ``{}`` stands for the number of an expert, and
+            without it the tensor has all experts. A tensor that two of them name has both, the rows
+            of each expert's gate before those of its up.
+        shared: The same of the shared expert.
+        shared_gate: What the shared expert's score is made of.
+    """
+
+    router: str
+    parts: Mapping[str, str]
+    shared: Mapping[str, str] = field(default_factory=dict)
+    shared_gate: str = ""
+
+
+def expert_weights(
+    source: Source, names: ExpertNames, experts: Experts, hidden: int, layer: str, target: str
+) -> Iterator[Weight]:
+    """Yields the weights of one layer.
+
+    Args:
+        source: The checked source.
+        names: How it names them.
+        experts: The mixture.
+        hidden: H, width of the residual stream.
+        layer: What their names begin with in the source.
+        target: What their names begin with in the graph.
+
+    Raises:
+        TamizError: A tensor is missing, or has another shape or type.
+    """
+    router = [find_tensor(source, f"{layer}.{names.router}.weight", (experts.count, hidden))]
+    if experts.shared_gate:
+        name = f"{layer}.{names.shared_gate}.weight"
+        flat = name in source.tensors and len(source.tensors[name].shape) == 1
+        router.append(find_tensor(source, name, (hidden,) if flat else (1, hidden)))
+    stacked = StackedTensor(tuple(router))
+    yield Weight(f"{target}.gate.weight", stacked, embedding=True, packable=False)
+    for part, stored in names.parts.items():
+        together = [name for name in names.parts if names.parts[name] == stored]
+        yield _stack(source, experts, hidden, f"{layer}.{stored}", part, together, target)
+    for part, stored in names.shared.items() if experts.shared_width else ():
+        shape = _shape(part, experts.shared_width, hidden)
+        tensor = find_tensor(source, f"{layer}.{stored}.weight", shape)
+        yield Weight(f"{target}.shared_expert.{part}.weight", tensor)
+
+
+def _shape(part: str, width: int, hidden: int) -> tuple[int, int]:
+    return (hidden, width) if part == DOWN else (width, hidden)
+
+
+def _stack(
+    source: Source,
+    experts: Experts,
+    hidden: int,
+    stored: str,
+    part: str,
+    together: list[str],
+    target: str,
+) -> Weight:
+    """One projection of all experts; `together` are the projections that its tensors hold."""
+    n, k = _shape(part, experts.width, hidden)
+    each, count = n * len(together), experts.count
+    if "{}" in stored:
+        names = [f"{stored.format(expert)}.weight" for expert in range(count)]
+        stacked = StackedTensor(tuple(find_tensor(source, name, (each, k)) for name in names))
+        if types := {tensor.type.name for tensor in stacked.parts} - {stacked.parts[0].type.name}:
+            expected = f"{stacked.parts[0].type.name}, as of the first expert"
+            source.fail(f"tensor {stored}: type", types.pop(), expected)
+    else:
+        stacked = StackedTensor((find_tensor(source, f"{stored}.weight", (count, each, k)),))
+    rows = None
+    if len(together) > 1:
+        rows = np.arange(count * each).reshape(count, len(together), n)[:, together.index(part)]
+    return Weight(
+        f"{target}.experts.{part}.weight",
+        stacked,
+        None if rows is None else rows.ravel(),
+        packable=n % TILE == 0,
+        experts=count,
+    )
