@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-import tamiz_ops
 from tamiz.api.ports import attribute_of, input_of
 from tamiz.survey.standard.nodes import Nodes
 from tamiz_ops import formats
@@ -35,17 +34,14 @@ class Packed:
         name: Of the constant.
         tiles: What it holds, as it lies in the model's file.
         n, k: Outputs and inputs.
-        format: Its format; None for tamiz' own 4 and 8 bits.
-        bits, scale_bits: Of those.
+        format: Its format.
     """
 
     name: str
     tiles: ir.TensorProtocol
     n: int
     k: int
-    format: formats.Format | None
-    bits: int
-    scale_bits: int
+    format: formats.Format
 
     @classmethod
     def of(cls, node: ir.Node) -> Packed:
@@ -54,21 +50,18 @@ class Packed:
         assert weight is not None
         assert weight.const_value is not None
         named = attribute_of(node, "format")
+        fitted = attribute_of(node, "bits"), attribute_of(node, "scale_bits")
         return cls(
             weight.name or "weight",
             weight.const_value,
             attribute_of(node, "n"),
             attribute_of(node, "k"),
-            formats.find_format(named) if named else None,
-            attribute_of(node, "bits"),
-            attribute_of(node, "scale_bits"),
+            formats.find_format(named) if named else formats.int_format(*fitted),
         )
 
     def values(self) -> Array:
         """Float32 ``[n, k]``."""
-        if self.format is not None:
-            return formats.dequantize(self.format, self.tiles.numpy(), self.n, self.k)
-        return tamiz_ops.dequantize(self.tiles.numpy(), self.bits, self.n, self.k, self.scale_bits)
+        return formats.dequantize(self.format, self.tiles.numpy(), self.n, self.k)
 
 
 def dense(nodes: Nodes, packed: Packed, *, rows: bool) -> ir.Value:
@@ -106,7 +99,7 @@ class Quantized:
         if isinstance(format, formats.Affine):
             group = format.group or _OF_ROWS
             zeros = ("floats" if format.float_zeros else "bytes") if format.minimum else ""
-        elif format is not None and format.name in _PLAIN:
+        elif format.name in _PLAIN:
             group, zeros = format.group, ""
         else:
             return None
@@ -135,7 +128,6 @@ class Quantized:
 
     def _parts(self) -> formats.Parts:
         packed = self.packed
-        assert packed.format is not None
         return formats.unpack_parts(packed.format, packed.tiles.numpy(), packed.n, packed.k)
 
     def _quants(self, shape: tuple[int, ...]) -> Callable[[], Array]:

@@ -64,6 +64,20 @@ def test_a_window_counts_visible_keys(window: int) -> None:
         assert largest_error(before, after, case) < 1e-5
 
 
+@pytest.mark.parametrize(("bits", "held"), [(4, False), (8, True)])
+def test_weights_that_a_build_made(bits: int, held: bool) -> None:
+    model = product("q8_0" if held else "q4_1", 40, 64)
+    for node in model.graph:
+        del node.attributes["format"]
+        node.attributes["bits"] = ir.AttrInt64("bits", bits)
+    before = session(model)
+    rewrite(model, quantized=True)
+    assert ("MatMulNBits" in {node.op_type for node in model.graph}) == held
+    given = {"ids": np.array([0, 39, 7]), "x": random(3, 64)}
+    for a, b in zip(before.run(None, given), plain(model).run(None, given), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-3)
+
+
 _PRODUCT = """<ir_version: 10, opset_import: ["" : 22, "tamiz" : 1]>
 g (int64[tokens] ids, float[rows, {1}] x) => (float[tokens, {1}] e, float[rows, {0}] y) {{
     e = tamiz.BlockGather <format = "{2}", n = {0}, k = {1}> (ids, w)
