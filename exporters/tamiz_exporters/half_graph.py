@@ -2,7 +2,8 @@
 
 ONNX Runtime's CPU kernels of most ops compute in float32 and round to 16 bits after each. Without
 the roundings no value is farther from what the model means, and caches are what tamiz.Attention
-takes. A model that is no decoder keeps the types of its inputs and outputs, by casts at the edges.
+takes. So tables of rotary cosines and sines are computed anew. A model that is no decoder keeps the
+types of its inputs and outputs, by casts at the edges.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import KEY_VALUES
+from tamiz.api import KEY_VALUES, is_constant, rotary_frequencies, rotary_tables
 
 _WIDE = ir.DataType.FLOAT
 _HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -27,6 +28,9 @@ def computes_in_halves(model: ir.Model) -> bool:
 def widen(model: ir.Model) -> None:
     """Lets a graph without functions compute in float32 where it computes in 16 bits."""
     graphs = [model.graph, *model.graph.subgraphs()]
+    for graph in graphs:
+        for node in graph:
+            _compute_tables(node)
     decodes = any((value.name or "").startswith(KEY_VALUES) for value in model.graph.inputs)
     if not decodes:
         _cast_edges(model.graph)
@@ -46,6 +50,36 @@ def widen(model: ir.Model) -> None:
             if id(node) not in casts:
                 _widen_attributes(node)
             node.metadata_props.pop(_EDGE, None)
+
+
+#: Inputs that are tables of cosines and sines.
+_TABLES = {
+    ("com.microsoft", "GroupQueryAttention"): (7, 8),
+    ("com.microsoft", "RotaryEmbedding"): (2, 3),
+    ("", "RotaryEmbedding"): (1, 2),
+}
+
+
+def _compute_tables(node: ir.Node) -> None:
+    """Computes cosines and sines of positions anew, from the frequencies that they show."""
+    numbers = _TABLES.get((node.domain, node.op_type), ())
+    given = [node.inputs[number] for number in numbers if number < len(node.inputs)]
+    constants = [value for value in given if value is not None and _is_half_constant(value)]
+    if len(constants) != 2:
+        return
+    rounded = [value.const_value.numpy() for value in constants if value.const_value is not None]
+    try:
+        frequency, factor = rotary_frequencies(rounded[0], rounded[1])
+    except ValueError:  # of another kind: what is rounded stays
+        return
+    tables = rotary_tables(frequency, len(rounded[0]), factor)
+    for value, table in zip(constants, tables, strict=True):
+        value.const_value = ir.Tensor(table, name=value.name)
+        value.type = ir.TensorType(_WIDE)
+
+
+def _is_half_constant(value: ir.Value) -> bool:
+    return is_constant(value) and _is_half(value)
 
 
 _EDGE = "edge"

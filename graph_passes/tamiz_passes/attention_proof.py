@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from tamiz.api import rotary_frequencies
 from tamiz_passes.attention_region import Factor, Mask, Region, width
-from tamiz_passes.frequencies import frequencies_of
 from tamiz_passes.probe import POSITION_INPUT, Case, Probe, form, integers_behind
 from tamiz_passes.rotation import angles_of
 from tamiz_passes.values import Refusal, constant, operands, producer
@@ -238,7 +238,10 @@ class Proof:
             raise Refusal("its rotary tables are computed, expected constants")
         if any((r.cos, r.sin) != (rotations[0].cos, rotations[0].sin) for r in rotations):
             raise Refusal("query and key are rotated by different tables")
-        return frequencies_of(cos, sin)
+        try:
+            return rotary_frequencies(cos, sin)
+        except ValueError as error:
+            raise Refusal(str(error)) from error
 
     def computed_rotary(self) -> tuple[np.ndarray, float]:
         """The same of tables that the graph computes."""

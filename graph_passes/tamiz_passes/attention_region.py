@@ -91,8 +91,8 @@ def find_region(softmax: ir.Node) -> Region:
     product, factors, cap = scores_behind(operands(softmax)[0], masks)
     query, key = operands(product)
     query = skip_scaling(query, factors)
-    keys = cache_of(_behind_batches(key, factors), "key")
-    values = cache_of(_behind_batches(operands(weighted)[1], []), "value")
+    keys = cache_of(skip_scaling(key, factors), "key")
+    values = cache_of(skip_scaling(operands(weighted)[1], []), "value")
     rotations = both_or_none(rotation_of(query), rotation_of(keys.new))
     return Region(
         output=joined_output(weighted.outputs[0]),
@@ -205,7 +205,7 @@ def skip_scaling(value: ir.Value, factors: list[Factor]) -> ir.Value:
 
     Stops at rank 3, where heads are joined.
     """
-    while rank(value) != 3:
+    while rank(value) != 3 or _merges_batches(value):
         node = producer(value, "Mul", "Div", *LAYOUT_OR_CAST)
         if node is None:
             return value
@@ -224,14 +224,16 @@ def skip_scaling(value: ir.Value, factors: list[Factor]) -> ir.Value:
     return value
 
 
-def _behind_batches(value: ir.Value, factors: list[Factor]) -> ir.Value:
-    """Goes back as `skip_scaling`, also where batch and heads ``[B · H, T, D]`` are one."""
-    while True:
-        value = skip_scaling(value, factors)
-        node = producer(value, *LAYOUT_OR_CAST)
-        if node is None:
-            return value
-        value = operands(node)[0]
+def _merges_batches(value: ir.Value) -> bool:
+    """Whether a value of rank 3 has batch and heads in one dimension: ``[B · H, T, D]``."""
+    node = producer(value, "Reshape", "Transpose")
+    if node is None:
+        return False
+    before = operands(node)[0]
+    if node.op_type == "Transpose":
+        return _merges_batches(before)
+    size = last_dim(value)
+    return rank(before) == 4 and size is not None and size == last_dim(before)
 
 
 def cache_of(value: ir.Value, what: str) -> Cache:

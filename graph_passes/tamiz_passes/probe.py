@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import constant_weight
-from tamiz_passes.values import Refusal, last_dim, operands, rank
+from tamiz_passes.values import NotRunError, Refusal, last_dim, operands, rank
 
 MASK_INPUT = "attention_mask"
 POSITION_INPUT = "position_ids"
@@ -98,14 +98,14 @@ class Probe:
         """Computes `outputs` for `case`; every input that is not `given` is zero.
 
         Raises:
-            Refusal: If the part does not run at this batch and length.
+            NotRunError: If the part does not run at this batch and length.
         """
         given = given or {}
         feeds = {v.name: given[v] if v in given else _default_input(v, case) for v in self.inputs}
         try:
             return list(self._session.run([v.name for v in outputs], feeds))
         except Exception as error:
-            raise Refusal(
+            raise NotRunError(
                 f"it does not run with {case.length} tokens after {case.past}: {_first_line(error)}"
             ) from error
 

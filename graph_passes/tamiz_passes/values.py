@@ -17,6 +17,10 @@ class Refusal(Exception):
     """A structure that a pass looked for, and why it is not there. One sentence, no full stop."""
 
 
+class NotRunError(Refusal):
+    """A part of a graph that ONNX Runtime does not run at a batch and length."""
+
+
 def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The node of the standard domain that computes `value`, if it is one of `op_types`."""
     node = value.producer() if value is not None else None

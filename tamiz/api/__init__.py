@@ -25,6 +25,7 @@ from tamiz.api.editing import GraphEditor, replace_product
 from tamiz.api.hookspecs import Exporter, hookimpl, offer
 from tamiz.api.linear import Linear, constant_weight, is_constant, linear_at, stored_format
 from tamiz.api.ports import attribute_of, has_input, input_of, output_of, product_of
+from tamiz.api.rotary import rotary_frequencies, rotary_tables
 from tamiz.api.site import Site, SiteKind
 from tamiz.api.sparsity import importance, largest_blocks, largest_in_rows
 from tamiz.api.statistics import Imatrix, Sensitivity, Statistics, usual_samples
@@ -163,6 +164,8 @@ __all__ = [
     "replace_product",
     "replace_weight",
     "rewrite_filter",
+    "rotary_frequencies",
+    "rotary_tables",
     "set_attention",
     "sketch_words",
     "stacked",

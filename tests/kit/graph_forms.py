@@ -16,6 +16,7 @@ from kit.graph_parts import (
     BIAS,
     FLAT_KEYS,
     HEADS,
+    PROMPT_OR_STEP,
     ROTATED,
     ROTATED_23,
     ROTATED_COMPUTED,
@@ -46,6 +47,7 @@ class Form:
         becomes: How often ops stand in the recognised graph, ``domain.op`` of other domains.
         refused: The reason why it stays; None where it is recognised.
         padded: Whether it is defined for prompts with padding at their beginning.
+        continued: Whether it is defined for several tokens after a past.
         shown: What it becomes, in Markdown.
     """
 
@@ -56,6 +58,7 @@ class Form:
     becomes: Mapping[str, int] = field(default_factory=dict)
     refused: str | None = None
     padded: bool = True
+    continued: bool = True
     shown: str = ""
 
 
@@ -157,6 +160,15 @@ FORMS: tuple[Form, ...] = (
         "onnxruntime.transformers, onnxruntime-genai",
         multi_head(ROTATED, BIAS),
         {"tamiz.Attention": 1, "com.microsoft.RotaryEmbedding": 0},
+        shown="`Attention`",
+    ),
+    Form(
+        "attention",
+        "… with a mask for prompts and single steps only",
+        "onnxruntime-genai in float16",
+        multi_head(ROTATED, PROMPT_OR_STEP),
+        {"tamiz.Attention": 1, "com.microsoft.RotaryEmbedding": 0},
+        continued=False,
         shown="`Attention`",
     ),
     Form(

@@ -216,6 +216,18 @@ BIAS = """
     visible = And(causal, shown_keys)
     bias = Where(visible, nothing, far)
 """
+#: The same, for prompts and single steps only: the mask of other tokens has no shape.
+PROMPT_OR_STEP = """
+    mask_shape = Shape(attention_mask) ids_shape = Shape(input_ids)
+    query_count = Gather(ids_shape, one) places = Range(zero, query_count, one)
+    column = Unsqueeze(places, second) own = LessOrEqual(places, column)
+    lengths = Shape <start = 1, end = 2> (input_ids)
+    totals = Shape <start = 1, end = 2> (attention_mask)
+    sizes = Concat <axis = 0> (lengths, totals) causal = Expand(own, sizes)
+    shown = Cast <to = 9> (attention_mask) shown_keys = Unsqueeze(shown, third)
+    visible = And(causal, shown_keys)
+    bias = Where(visible, nothing, far)
+"""
 ROTATED = """
     q_rotated = com.microsoft.RotaryEmbedding (q, position_ids, cos, sin)
     k_rotated = com.microsoft.RotaryEmbedding (k, position_ids, cos, sin)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamiz_passes.values import Refusal
-
 #: Neighbours of the unwrapped frequency that are tried, on each side.
 _NEIGHBOURS = 6
 #: Rows of a table that are compared.
@@ -22,7 +20,7 @@ _TOLERANCE = {2: 2e-3, 4: 2e-6, 8: 2e-6}
 _ANGLE_ROUNDING = 2.0**-23
 
 
-def frequencies_of(cos: np.ndarray, sin: np.ndarray) -> tuple[np.ndarray, float]:
+def rotary_frequencies(cos: np.ndarray, sin: np.ndarray) -> tuple[np.ndarray, float]:
     """Frequencies ``[R/2]`` in float32, and the factor a.
 
     Args:
@@ -30,12 +28,12 @@ def frequencies_of(cos: np.ndarray, sin: np.ndarray) -> tuple[np.ndarray, float]
         sin: The same shape.
 
     Raises:
-        Refusal: The tables are not those of constant frequencies.
+        ValueError: The tables are not those of constant frequencies.
     """
     if cos.dtype.kind != "f":  # bfloat16
         cos, sin = cos.astype(np.float32), sin.astype(np.float32)
     if cos.shape != sin.shape or cos.ndim != 2 or len(cos) < 2:
-        raise Refusal(
+        raise ValueError(
             f"the rotary tables are {list(cos.shape)} and {list(sin.shape)}, expected two of "
             "[positions, rotated / 2]"
         )
@@ -43,15 +41,29 @@ def frequencies_of(cos: np.ndarray, sin: np.ndarray) -> tuple[np.ndarray, float]
     wide = cos.astype(np.float64), sin.astype(np.float64)
     factor = float(wide[0][0, 0])
     if not factor > 0:
-        raise Refusal(f"the rotary tables begin with cosine {factor:g}, expected more than 0")
+        raise ValueError(f"the rotary tables begin with cosine {factor:g}, expected more than 0")
     unit = np.stack(wide) / factor
     chosen = _nearest(unit, _unwrapped(unit))
     rows = _rows(len(cos))
     angles = _angles(rows, chosen)
     error = np.abs(_unit(angles) - unit[:, rows]).max(axis=0)
     if not (error <= tolerance + _ANGLE_ROUNDING * angles).all():
-        raise Refusal("the rotary tables are not cos and sin of positions × constant frequencies")
+        raise ValueError(
+            "the rotary tables are not cos and sin of positions × constant frequencies"
+        )
     return chosen, factor
+
+
+def rotary_tables(frequency: np.ndarray, positions: int, factor: float = 1.0) -> list[np.ndarray]:
+    """Cosines and sines ``[positions, R/2]``, float32, of float32 angles.
+
+    Args:
+        frequency: Float32 ``[R/2]``.
+        positions: Number of rows.
+        factor: Of both.
+    """
+    unit = _unit(_angles(np.arange(positions), frequency))
+    return [(factor * table).astype(np.float32) for table in unit]
 
 
 def _unwrapped(unit: np.ndarray) -> np.ndarray:
