@@ -104,25 +104,13 @@ def _genai(precision: str, **options: str) -> Callable[[str, Path, Path], Path]:
 
         given = [f"{key}={value}" for key, value in options.items()]
         with quiet():
-            parsed = builder.parse_extra_options(
-                "", str(torch_folder), str(folder), precision, "cpu", str(folder / "cache"), given
-            )
-            if name == "gemma3":  # it reads the names that transformers 4 gave to them
-                _old_rope(parsed["hf_details"]["hf_config"])
             builder.create_model(
                 "", str(torch_folder), str(folder), precision, "cpu", str(folder / "cache"),
-                **parsed,
+                **builder.parse_extra_options(given, "cpu"),
             )  # fmt: skip
         return folder / "model.onnx"
 
     return make
-
-
-def _old_rope(config: Any) -> None:
-    kinds = config.rope_parameters
-    config.rope_theta = kinds["full_attention"]["rope_theta"]
-    config.rope_local_base_freq = kinds["sliding_attention"]["rope_theta"]
-    config.rope_parameters = {"rope_type": "default", "rope_theta": config.rope_theta}
 
 
 def _optimum(name: str, torch_folder: Path, folder: Path) -> Path:
@@ -168,8 +156,8 @@ def _transformers_optimizer(name: str, torch_folder: Path, folder: Path) -> Path
     return folder / "model.onnx"
 
 
-def _torch(*, dynamo: bool, opset: int) -> Callable[[str, Path, Path], Path]:
-    """``torch.onnx.export`` of the model with a cache, as its users write it by hand."""
+def _torch(*, dynamo: bool, opset: int, cached: bool = True) -> Callable[[str, Path, Path], Path]:
+    """``torch.onnx.export`` of the model as its users write it by hand, with a cache or without."""
 
     def make(name: str, torch_folder: Path, folder: Path) -> Path:
         import torch
@@ -177,8 +165,8 @@ def _torch(*, dynamo: bool, opset: int) -> Callable[[str, Path, Path], Path]:
 
         kind = MODELS[name][1]
         loaded = getattr(transformers, kind).from_pretrained(torch_folder, torch_dtype="float32")
-        loaded.config.use_cache = name in DECODERS
-        model = _Encoder(loaded) if name in ENCODERS else _Decoder(loaded)
+        loaded.config.use_cache = name in DECODERS and cached
+        model = _Encoder(loaded) if name in ENCODERS else _Decoder(loaded, cached)
         arrays, names = model.sample()
         dims = {n: _axes(n, dynamo) for n in names}
         given = {"dynamic_shapes": _nested(dims)} if dynamo else {"dynamic_axes": dims}
@@ -267,10 +255,12 @@ class _Decoder:
     """A decoder as a function of tensors: keys and values in the order of optimum's names."""
 
     model: Any
+    cached: bool
 
     @property
     def layers(self) -> int:
-        return int(self.model.config.num_hidden_layers)
+        """Layers with a cache."""
+        return int(self.model.config.num_hidden_layers) if self.cached else 0
 
     def _names(self, begin: str) -> list[str]:
         parts = ("key", "value")
@@ -286,9 +276,11 @@ class _Decoder:
         config = self.model.config
         size = getattr(config, "head_dim", None)
         size = size or config.hidden_size // config.num_attention_heads
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        ids, mask = torch.full((2, 3), 3), torch.ones(2, 7, dtype=torch.int64)
-        positions = torch.arange(4, 7).expand(2, 3).contiguous()
+        grouped = config.model_type != "gpt2"
+        heads = config.num_key_value_heads if grouped else config.num_attention_heads
+        past = 4 if self.cached else 0
+        ids, mask = torch.full((2, 3), 3), torch.ones(2, 3 + past, dtype=torch.int64)
+        positions = torch.arange(past, past + 3).expand(2, 3).contiguous()
         pasts = [torch.randn(2, heads, 4, size) for _ in range(2 * self.layers)]
         names = ["input_ids", "attention_mask", "position_ids", *self._names("past_key_values")]
         return [ids, mask, positions, *pasts], names
@@ -297,7 +289,7 @@ class _Decoder:
         import torch
         import transformers
 
-        model, layers = self.model, self.layers
+        model, layers, cached = self.model, self.layers, self.cached
 
         class Module(torch.nn.Module):
             def __init__(self) -> None:
@@ -306,15 +298,15 @@ class _Decoder:
 
             def forward(self, input_ids: Any, mask: Any, positions: Any, *pasts: Any) -> Any:
                 pairs = [(pasts[2 * n], pasts[2 * n + 1]) for n in range(layers)]
-                cache = transformers.DynamicCache.from_legacy_cache(pairs)
+                cache = transformers.DynamicCache.from_legacy_cache(pairs) if cached else None
                 found = self.model(
                     input_ids=input_ids,
                     attention_mask=mask,
                     position_ids=positions,
                     past_key_values=cache,
-                    use_cache=True,
+                    use_cache=cached,
                 )
-                kept = found.past_key_values.to_legacy_cache()
+                kept = found.past_key_values.to_legacy_cache() if cached else ()
                 return found.logits, *(tensor for pair in kept for tensor in pair)
 
         return Module()
@@ -326,11 +318,17 @@ TOOLS: dict[str, Tool] = {
     "genai fp32": Tool(_genai("fp32"), _GENAI),
     "genai fp32 unpacked": Tool(_genai("fp32", fuse_qkv="false"), ("llama", "qwen2")),
     "genai fp16": Tool(_genai("fp16"), _GENAI),
-    "genai int4": Tool(_genai("int4"), _GENAI),
+    "genai int4": Tool(_genai("int4", int4_accuracy_level="0"), _GENAI),
     "optimum": Tool(_optimum, _ALL),
     "torch dynamo": Tool(_torch(dynamo=True, opset=18), _ALL),
     "torch dynamo 23": Tool(_torch(dynamo=True, opset=23), _ALL),
     "torchscript": Tool(_torch(dynamo=False, opset=17), _ALL),
+    "torch dynamo without cache": Tool(
+        _torch(dynamo=True, opset=18, cached=False), ("llama", "qwen2")
+    ),
+    "torchscript without cache": Tool(
+        _torch(dynamo=False, opset=17, cached=False), ("llama", "qwen2")
+    ),
     "onnxruntime basic": Tool(_optimised("ENABLE_BASIC"), _ALL),
     "onnxruntime extended": Tool(_optimised("ENABLE_EXTENDED"), _ALL),
     "onnxruntime all": Tool(_optimised("ENABLE_ALL"), _ALL),

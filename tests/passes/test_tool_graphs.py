@@ -18,6 +18,7 @@ import pytest
 from kit.decoders import run_passes, session
 from kit.tool_graphs import DECODERS, MODELS, TOOLS, write_torch
 from tamiz.api.site import SiteKind
+from tamiz_exporters.onnx import export
 from tamiz_passes.sites import find_sites
 
 pytest.importorskip("torch", reason="torch is not installed (extra 'export')")
@@ -30,7 +31,11 @@ _NEEDS = {"genai": "onnxruntime_genai", "torch": "torch", "torchscript": "torch"
 _CASES = [(tool, model) for tool, made in TOOLS.items() for model in made.models]
 #: Masks and numbers of new tokens, without padding: GroupQueryAttention knows none at the left.
 _RUNS = (([[1] * 8] * 2, 8), ([[1] * 12], 4), ([[1] * 12] * 2, 1))
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+}
 _TOLERANCE = 1e-4
 
 
@@ -52,15 +57,17 @@ def test_a_graph_of_a_tool(tool: str, name: str, tmp_path: Path, torch_folder: A
     pytest.importorskip(needed, reason=f"{needed} is not installed")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     path = TOOLS[tool].make(name, torch_folder(name), tmp_path / "made")
-    model = ir.load(path)
-    _give_sizes(model)
+    dense = tmp_path / "dense"
+    dense.mkdir()
+    export(str(path), dense)
+    model = ir.load(dense / "model.onnx")
     run_passes(model)
     sites, _ = find_sites(model)
     linears = {s.node for s in sites if s.weight and s.kind is not SiteKind.EMBEDDING}
     left = [
         node.name
         for node in model.graph
-        if node.op_type in ("MatMul", "Gemm", "MatMulNBits", "FusedMatMul")
+        if node.op_type in ("MatMul", "Gemm", "MatMulNBits", "FusedMatMul", "BlockMatMul")
         and node.inputs[1] is not None
         and node.inputs[1].const_value is not None
         and node.name not in linears
@@ -70,32 +77,32 @@ def test_a_graph_of_a_tool(tool: str, name: str, tmp_path: Path, torch_folder: A
         layers = sum(1 for v in model.graph.inputs if (v.name or "").endswith(".key"))
         attentions = [s for s in sites if s.kind is SiteKind.ATTENTION and s.heads]
         assert len(attentions) == layers
-    _check_equal(path, model, tmp_path)
+    ir.save(model, dense / "recognised.onnx", external_data="recognised.data")
+    _check_equal(session(path), session(dense / "recognised.onnx"), tool)
 
 
-def _give_sizes(model: ir.Model) -> None:
-    """Caches of the builder do not say the size of their heads; its configuration does."""
-    for value in (*model.graph.inputs, *model.graph.outputs):
-        if value.shape is not None and len(value.shape) == 4 and isinstance(value.shape[1], int):
-            dims = list(value.shape)
-            dims[3] = dims[3] if isinstance(dims[3], int) else 16
-            value.shape = ir.Shape(dims)
+def _tolerance(tool: str) -> float:
+    """Of the largest output. ONNX Runtime rounds every value of a float16 graph to 16 bits, and a
+    product of quants rounds its input to 16 bits in a build."""
+    return {"genai fp16": 1e-2, "genai int4": 1e-3}.get(tool, _TOLERANCE)
 
 
-def _check_equal(path: Path, model: ir.Model, folder: Path) -> None:
-    written = folder / "recognised.onnx"
-    ir.save(model, written, external_data="recognised.data")
-    before, after = session(path), session(written)
-    inputs = {node.name for node in before.get_inputs()}
-    for rows, length in _RUNS if "attention_mask" in inputs else ():
-        if len(rows[0]) != length and not any(name.startswith("past") for name in inputs):
+def _check_equal(before: ort.InferenceSession, after: ort.InferenceSession, tool: str) -> None:
+    tolerance = _tolerance(tool)
+    decodes = any(value.name.startswith("past") for value in before.get_inputs())
+    kinds = {value.name: _TYPES[value.type] for value in after.get_inputs()}
+    for rows, length in _RUNS:
+        if len(rows[0]) != length and not decodes:
             continue
+        if tool == "genai fp16" and 1 < length < len(rows[0]):
+            continue  # its mask is one for prompts and single steps
         given = _feeds(before, rows, length)
-        results = zip(before.run(None, given), after.run(None, given), strict=True)
+        same = {name: given[name].astype(kind) for name, kind in kinds.items() if name in given}
+        results = zip(before.run(None, given), after.run(None, same), strict=True)
         for number, (a, b) in enumerate(results):
-            error = np.abs(a - b).max() / np.abs(a).max()
-            assert error < _TOLERANCE, (length, number)
-            if number == 0:
+            error = np.abs(a.astype(np.float32) - b).max() / np.abs(a).max()
+            assert error < tolerance, (length, number)
+            if number == 0 and tolerance == _TOLERANCE:
                 np.testing.assert_array_equal(a.argmax(-1), b.argmax(-1))
 
 
