@@ -94,8 +94,8 @@ def _check_equal(before: ort.InferenceSession, after: ort.InferenceSession, tool
     for rows, length in _RUNS:
         if len(rows[0]) != length and not decodes:
             continue
-        if tool == "genai fp16" and 1 < length < len(rows[0]):
-            continue  # its mask is one for prompts and single steps
+        if tool == "genai fp16" and length < len(rows[0]):
+            continue  # ONNX Runtime runs its prompts only, by the shapes that it declares
         given = _feeds(before, rows, length)
         same = {name: given[name].astype(kind) for name, kind in kinds.items() if name in given}
         results = zip(before.run(None, given), after.run(None, same), strict=True)
