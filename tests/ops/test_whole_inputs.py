@@ -85,7 +85,7 @@ def test_a_row_that_is_not_finite_spoils_no_other() -> None:
 
 
 def test_a_shortlist_has_inputs_of_at_most_16_bits() -> None:
-    attributes = {"format": "q8_0", "n": 20, "k": 64, "activation_bits": 32}
+    attributes: dict[str, Any] = {"format": "q8_0", "n": 20, "k": 64, "activation_bits": 32}
     settings: dict[str, Any] = {"sketch_bits": 4, "dims": 32, "tiles": 1, "rows": 1}
     with pytest.raises(ValueError, match="'activation_bits' is 32, expected 8 or 16"):
         tamiz_ops.run("HeadShortlist", [random(1, 64)] + [None] * 11, **attributes, **settings)

@@ -100,7 +100,8 @@ def product(name: str, n: int, k: int) -> ir.Model:
     else:
         tiles = formats.quantize(format, random(n, k))
     proto = onnx.parser.parse_model(_PRODUCT.format(n, k, name))
-    for key, array in {"w": tiles, "b": random(n)}.items():
+    constants: dict[str, np.ndarray] = {"w": tiles, "b": random(n)}
+    for key, array in constants.items():
         proto.graph.initializer.append(onnx.numpy_helper.from_array(array, key))
     return ir.from_proto(proto)
 
