@@ -38,22 +38,15 @@ class HfRope:
         Raises:
             TamizError: A value is absurd or the kind of scaling is unknown.
         """
-        self._of, self._traits = of, traits
+        self._of, self._traits, self._head_dim = of, traits, head_dim
         self.context = of.positive("max_position_embeddings")
         parameters = self._group(of, "rope_parameters")
         self._local: Fields | None = None
-        if parameters is not None and parameters.given(_FULL) is not None:
+        self._by_layers = parameters is not None and parameters.given(_FULL) is not None
+        if parameters is not None and self._by_layers:
             self._local = self._group(parameters, _SLIDING)
             parameters = self._group(parameters, _FULL)
         self._full = parameters
-        holder = self._full or of
-        if holder.given("partial_rotary_factor") is None:
-            holder = of
-        partial = holder.number("partial_rotary_factor", 1.0)
-        self._dimensions = int(head_dim * min(partial, 2.0))
-        if not 0 < self._dimensions <= head_dim or self._dimensions % 2:
-            expected = f"an even number of {head_dim} dimensions"
-            holder.reject("partial_rotary_factor", partial, expected)
 
     def scaled(self) -> Rotary:
         """The rotary embedding of layers that see all keys.
@@ -62,7 +55,8 @@ class HfRope:
             TamizError: A value is absurd or the kind of scaling is unknown.
         """
         base = self._base(self._full, "rope_theta", self._traits.rope_base)
-        return self._rotary(base, self._full or self._group(self._of, "rope_scaling"))
+        group = self._full or self._group(self._of, "rope_scaling")
+        return self._rotary(base, group, self._dimensions(self._full))
 
     def local(self) -> Rotary:
         """The rotary embedding of layers with a window, where it is one of their own.
@@ -71,15 +65,25 @@ class HfRope:
             TamizError: A value is absurd or the kind of scaling is unknown.
         """
         base = self._base(self._local, "rope_local_base_freq", self._traits.local_rope_base)
-        return self._rotary(base, self._local)
+        return self._rotary(base, self._local, self._dimensions(self._local or self._full))
 
     def _group(self, of: Fields, key: str) -> Fields | None:
         group = of.group(key)
         return None if group is None else group.obeyed(self._traits.model_type, ROPE_FIELDS)
 
-    def _rotary(self, base: float, group: Fields | None) -> Rotary:
-        scaling, *weights = self._scaling(group) if group else ({},)
-        return rotary(base, self._dimensions, scaling, *weights)
+    def _rotary(self, base: float, group: Fields | None, dimensions: int) -> Rotary:
+        scaling, *weights = self._scaling(group, dimensions) if group else ({},)
+        return rotary(base, dimensions, scaling, *weights)
+
+    def _dimensions(self, group: Fields | None) -> int:
+        """R of the layers of a group: its own, or that of the whole configuration."""
+        key = "partial_rotary_factor"
+        holder = group if group is not None and group.given(key) is not None else self._of
+        partial = holder.number(key, 1.0)
+        dimensions = int(self._head_dim * min(partial, 2.0))
+        if not 0 < dimensions <= self._head_dim or dimensions % 2:
+            holder.reject(key, partial, f"an even number of {self._head_dim} dimensions")
+        return dimensions
 
     def _base(self, parameters: Fields | None, key: str, default: float) -> float:
         fields = self._of
@@ -90,7 +94,7 @@ class HfRope:
             fields.reject(key, base, "a number over 1")
         return base
 
-    def _scaling(self, group: Fields) -> tuple[Any, ...]:
+    def _scaling(self, group: Fields, dimensions: int) -> tuple[Any, ...]:
         """Returns the scaling with all that it needs, and what divides the frequencies."""
         key = "rope_type" if group.given("rope_type") is not None else "type"
         # Old files have a factor alone, as the first scaling was linear.
@@ -98,7 +102,7 @@ class HfRope:
         if kind in ("default", "dynamic"):
             return ({},)
         if kind == "longrope":
-            return self._longrope(group)
+            return self._longrope(group, dimensions // 2)
         if kind == "yarn":
             return (self._yarn(group),)
         if kind not in ("linear", "llama3"):
@@ -109,7 +113,7 @@ class HfRope:
         low, high = (group.number(f"{end}_freq_factor") for end in ("low", "high"))
         if high <= low:
             group.reject("high_freq_factor", high, f"more than {low}")
-        scaling |= {_ORIGINAL: group.positive(_ORIGINAL)}
+        scaling |= {_ORIGINAL: self._original(group)}
         return (scaling | {"low_freq_factor": low, "high_freq_factor": high},)
 
     def _yarn(self, group: Fields) -> dict[str, Any]:
@@ -130,7 +134,7 @@ class HfRope:
             "truncate": group.flag("truncate") is not False,
         }
 
-    def _longrope(self, group: Fields) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    def _longrope(self, group: Fields, count: int) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
         original = self._original(group)
         factor = group.number("factor", self.context / original)
         scaling = {
@@ -138,13 +142,16 @@ class HfRope:
             _ORIGINAL: original,
             "attention_factor": group.number("attention_factor", longrope_length(factor, original)),
         }
-        count = self._dimensions // 2
         short, long = (
             np.asarray(group.numbers(f"{which}_factor", count)) for which in ("short", "long")
         )
         return scaling, short, long
 
     def _original(self, group: Fields) -> int:
-        """The context before scaling; Phi 3 says it outside of the group."""
-        holder = self._of if self._of.given(_ORIGINAL) is not None else group
+        """The context before scaling; Phi 3 says it outside of the group, which counts first.
+
+        Where each kind of layers has a group of its own, only the group counts.
+        """
+        outside = self._of.given(_ORIGINAL) is not None and not self._by_layers
+        holder = self._of if outside else group
         return holder.positive(_ORIGINAL, self.context)
