@@ -25,6 +25,8 @@ from tamiz_exporters import gguf
 pytestmark = pytest.mark.slow
 
 RELATIVE_ERROR = 2e-6
+#: What scores of a router are off by moves the weights of experts.
+MIXTURE_ERROR = 1e-5
 
 MODELS: dict[str, dict[str, Any]] = {
     "llama, grouped queries, tied head": {},
@@ -109,7 +111,8 @@ def test_logits_equal_the_model_in_numpy(tmp_path, name) -> None:
     ids = random_ids(2, 33)
     positions = np.broadcast_to(np.arange(33), ids.shape)
     expected = tiny_gguf.logits(model, ids, np.ones_like(ids), positions)
-    assert relative_error(run(folder, ids)[0], expected) < RELATIVE_ERROR
+    bound = RELATIVE_ERROR if not model.experts else MIXTURE_ERROR
+    assert relative_error(run(folder, ids)[0], expected) < bound
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -118,7 +121,8 @@ def test_every_layer_is_recognised_and_computes_the_same(tmp_path, name) -> None
     bundles.write_manifest(folder, "dense", Source("tiny.gguf"))
     found = survey(Bundle.open(folder), plugins.load())
     assert found.recognised["Attention"] == held.layers, found.notes
-    assert found.recognised["SwiGLU"] == held.layers, found.notes
+    blocks = 2 if held.architecture == "qwen2moe" else 1  # the shared expert
+    assert found.recognised["SwiGLU"] == blocks * held.layers, found.notes
     nodes = [node for node in found.model.graph if node.op_type == "Attention"]
     windows = [node.attributes.get("window") for node in nodes]
     widths = [0 if window is None else window.as_int() for window in windows]
@@ -127,7 +131,8 @@ def test_every_layer_is_recognised_and_computes_the_same(tmp_path, name) -> None
     positions = np.broadcast_to(np.arange(33), ids.shape)
     expected = tiny_gguf.logits(held, ids, np.ones_like(ids), positions)
     ir.save(found.model, folder / "model.onnx", external_data="recognised.data")
-    assert relative_error(run(folder, ids)[0], expected) < RELATIVE_ERROR
+    bound = RELATIVE_ERROR if not held.experts else MIXTURE_ERROR
+    assert relative_error(run(folder, ids)[0], expected) < bound
 
 
 @pytest.mark.parametrize(
@@ -302,7 +307,7 @@ def test_what_the_file_says_of_its_origin_is_kept(tmp_path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "other scaling": ({"llama__rope__scaling__type": "su"}, "rope.scaling.type: found su"),
     "soft cap": ({"llama__attn_logit_softcapping": 50.0}, "attn_logit_softcapping: found 50"),
-    "experts": ({"llama__expert_count": 8}, "llama.expert_count: found 8"),
+    "experts": ({"llama__expert_group_count": 8}, "llama.expert_group_count: found 8"),
     "end of turn": ({"tokenizer__ggml__eot_token_id": 9999}, "eot_token_id: found 9999"),
 }
 
@@ -328,9 +333,9 @@ def test_refuses_an_unknown_architecture(tmp_path) -> None:
 
 def test_says_what_a_known_architecture_would_need(tmp_path) -> None:
     with pytest.raises(
-        TamizError, match=r"found olmoe \(not supported: a mixture .*\), expected one of llama"
+        TamizError, match=r"found deepseek2 \(not supported: a mixture .*\), expected one of llama"
     ):
-        export(tmp_path, tiny_gguf.random_model(architecture="olmoe"))
+        export(tmp_path, tiny_gguf.random_model(architecture="deepseek2"))
 
 
 MISFITS = {

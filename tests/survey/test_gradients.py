@@ -101,6 +101,46 @@ def test_swiglu() -> None:
           lambda g, u: reference.swiglu(g, u), (0, 1))  # fmt: skip
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_expert_sum(shared: bool) -> None:
+    values = {"x": RANDOM.normal(size=(TOKENS, 2, WIDTH)).astype(np.float32), "w": rows(2)}
+    values |= {"shared": rows(), "share": rows(1)} if shared else {}
+    at = node("ExpertSum", dict.fromkeys(values))
+    check(at, values, lambda x, w, **of: reference.run("ExpertSum", [x, w, *of.values()]),
+          tuple(range(len(values))))  # fmt: skip
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_expert_matmul(own: bool) -> None:
+    sizes: dict[str, Any] = {"n": 64, "k": 32, "experts": 4, "format": "f16"}
+    held = RANDOM.normal(size=(64, 32)).astype(np.float16).view(np.uint8)
+    packed = formats.pack_blocks(formats.find_format("f16"), held, 32)
+    chosen = np.array([[0, 2], [2, 1], [0, 1], [1, 2], [2, 0]], np.int32)
+    at = node("ExpertMatMul", {"x": None, "w": packed, "e": None}, **sizes)
+    x = RANDOM.normal(size=(TOKENS, 2, 32) if own else (TOKENS, 32)).astype(np.float32)
+    check(at, {"x": x, "e": chosen},
+          lambda x, e: reference.run("ExpertMatMul", [x, packed, e], **sizes), (0,))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"normalize": 1, "scale": 2.0},
+        {"score": "softmax_of_chosen"},
+        {"score": "sigmoid", "normalize": 1},
+    ],
+)
+def test_expert_router(settings: dict[str, Any]) -> None:
+    own = np.random.default_rng(1)  # no two scores of a token are near each other
+    weight = own.normal(size=(5, WIDTH)).astype(np.float32)
+    sizes: dict[str, Any] = {"experts": 4, "top": 2, **settings}
+    at = node("ExpertRouter", {"x": None, "w": weight}, outputs=3, **sizes)
+    x = own.normal(size=(TOKENS, WIDTH)).astype(np.float32)
+    check(at, {"x": x}, lambda x: reference.run("ExpertRouter", [x, weight], **sizes),
+          (0,))  # fmt: skip
+
+
 @pytest.mark.parametrize("f", ["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2"])
 def test_activations(f: str) -> None:
     at = node("SwiGLU", {"g": None, "u": None}, activation=f)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tamiz.survey.backward import attention, fused, ops, products
+from tamiz.survey.backward import attention, experts, fused, ops, products
 from tamiz.survey.backward.node import Float, Gradients, UnknownOpError, Values
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ _OPS = {
     ("tamiz", "Attention"): _Op(attention.attention, (0, 1, 2)),
     ("tamiz", "BlockGather"): _Op(ops.stop, needs_first=False),
     ("tamiz", "BlockMatMul"): _Op(products.block_matmul),
+    ("tamiz", "ExpertMatMul"): _Op(experts.expert_matmul, (0, 2)),
+    ("tamiz", "ExpertRouter"): _Op(experts.expert_router, (0,), needs_first=False),
+    ("tamiz", "ExpertSum"): _Op(experts.expert_sum, (0, 1, 2, 3)),
     ("tamiz", "LastPositions"): _Op(fused.last_positions, (0,)),
     ("tamiz", "RMSNorm"): _Op(fused.rms_norm, (0, 2), needs_first=False),
     ("tamiz", "SwiGLU"): _Op(fused.swiglu, (0, 1)),
