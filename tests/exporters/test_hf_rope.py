@@ -71,7 +71,7 @@ EXPECTED: list[tuple[dict[str, Any], list[float], float]] = [
         1.2,
     ),
 ]
-LONG = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+LONG: dict[str, Any] = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
 
 
 def rope(model_type: str, **config: Any) -> HfRope:
@@ -91,11 +91,12 @@ def test_values_are_those_of_transformers(
 @pytest.mark.parametrize("outside", [32, None])
 def test_an_original_context_outside_of_the_scaling_counts_first(outside: int | None) -> None:
     """As transformers 5 decides for all kinds of scaling that have one."""
-    for kind, more in {
+    kinds: dict[str, dict[str, Any]] = {
         "llama3": {"factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
         "yarn": {"factor": 4.0},
         "longrope": LONG,
-    }.items():
+    }
+    for kind, more in kinds.items():
         inside = {"rope_type": kind, **more, "original_max_position_embeddings": 64}
         own = {"original_max_position_embeddings": outside} if outside else {}
         found = rope("llama", rope_scaling=inside, **own).scaled()
