@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from tamiz.evaluation.judges import JUDGES, judge_of_gate
 from tamiz.reporting.colours import BIT_STEPS, COSINE_STEPS, bits_step, cosine_step
@@ -13,24 +14,18 @@ from tamiz.reporting.frontier import frontier
 from tamiz.reporting.gate import WholeModelGate
 from tamiz.reporting.report import Report, SiteReport, Totals
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 
 def render(report: Report) -> str:
     """Renders a report."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("tamiz.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     tensors = [_tensor(site, entry) for site, entry in report.sites.items()]
     in_layers = [t for t in tensors if t["layer"] is not None]
     columns = list(dict.fromkeys(t["column"] for t in in_layers))
     kinds = dict(sorted(Counter(t["kind"] for t in tensors).items(), key=_dense_last))
     marks = {kind: chr(ord("A") + i) for i, kind in enumerate(k for k in kinds if k != "dense")}
-    return environment.get_template("report.html").render(
+    return _template().render(
         report=report,
         judge=judge_of_gate(report.gate),
         weights=weights_text(report.totals),
@@ -47,6 +42,21 @@ def render(report: Report) -> str:
         marks=marks,
         autotune=_autotune(in_layers, columns),
     )
+
+
+@cache
+def _template() -> Template:
+    """The page's template; compiling it takes longer than building a small model."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("tamiz.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html")
 
 
 def weights_text(totals: Totals) -> str:
