@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tamiz.api import STAYS, constant_weight, is_constant
-from tamiz_passes.values import LAYOUT, last_dim, producer, rank
+from tamiz_passes.values import LAYOUT, last_dim, producer, rank, too_deep
 
 #: Ops that hold weights which another tool has quantised.
 _CARRIERS = frozenset(
@@ -45,7 +45,7 @@ def no_linear(node: ir.Node) -> str | None:
         return f"The weight {weight.name} has shape {weight.shape}, expected elements."
     if node.op_type == "Gemm":
         return _no_gemm_site(node, weight)
-    return None
+    return too_deep(node.inputs[0])
 
 
 def _no_constant(node: ir.Node) -> str:

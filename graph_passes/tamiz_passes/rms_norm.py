@@ -13,7 +13,7 @@ from onnxscript.rewriter.pattern import MatchResult, OrValue
 from tamiz.api import DOMAIN, GraphPass, Phase
 from tamiz_passes.rules import Rule, apply
 from tamiz_passes.skip_norm import take_apart
-from tamiz_passes.values import constant, last_dim, producer, scalar_for
+from tamiz_passes.values import constant, last_dim, producer, scalar_for, too_deep
 
 
 class RecogniseRMSNorm(GraphPass):
@@ -73,6 +73,8 @@ class _Norm(Rule):
         if x.dtype != ir.DataType.FLOAT:
             found = x.dtype.name if x.dtype is not None else "an unknown type"
             return self.refuse(y, f"The norm works on {found}, expected FLOAT.")
+        if reason := too_deep(x):
+            return self.refuse(y, reason)
         array = weight.const_value
         if array is None or len(array.shape) != 1:
             return self.refuse(y, "The norm's weight is not a constant vector.")

@@ -13,6 +13,10 @@ LAYOUT = frozenset(
 LAYOUT_OR_CAST = LAYOUT | {"Cast"}
 
 
+#: Dimensions that the ops take (`kMaxRank` of their library).
+_MAX_RANK = 8
+
+
 class Refusal(Exception):
     """A structure that a pass looked for, and why it is not there. One sentence, no full stop."""
 
@@ -86,6 +90,14 @@ def other_operand(node: ir.Node, value: ir.Value) -> ir.Value:
 def rank(value: ir.Value) -> int | None:
     """Number of dimensions; None if unknown."""
     return None if value.shape is None else len(value.shape)
+
+
+def too_deep(value: ir.Value | None) -> str | None:
+    """Says that a value has more dimensions than the ops take; None if it is not known to."""
+    dimensions = rank(value) if value is not None else None
+    if value is None or dimensions is None or dimensions <= _MAX_RANK:
+        return None
+    return f"{value.name} has {dimensions} dimensions, expected at most {_MAX_RANK}."
 
 
 def last_dim(value: ir.Value) -> int | None:

@@ -313,3 +313,15 @@ def test_linears_at_one_place_stay_apart() -> None:
     )
     model.graph[0].name, model.graph[2].name = "/layer.0/ffn/MatMul", "/layer.0/ffn/MatMul_1"
     assert [site.id for site in find_sites(model)[0]] == ["layers.0.ffn", "layers.0.ffn.2"]
+
+
+def test_more_dimensions_than_the_ops_take_are_no_site() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    linears (float[A, B, C, D, E, F, G, H, 4] x) => (float[A, B, C, D, E, F, G, H, 2] y)
+    <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul(x, w) }
+    """
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    sites, notes = find_sites(model)[:2]
+    assert list(sites) == []
+    assert [note.reason for note in notes] == ["x has 9 dimensions, expected at most 8."]

@@ -35,7 +35,7 @@ inline const char* type_name(Type type) {
   }
 }
 
-constexpr int kMaxRank = 5;  // a Tensor then fills one cache line
+constexpr int kMaxRank = 8;  // of what graphs have; recognisers leave values of more alone
 
 struct Shape {
   int rank = 0;
