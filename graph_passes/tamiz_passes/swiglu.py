@@ -23,7 +23,7 @@ from onnxscript.rewriter.pattern import MatchResult
 from tamiz.api import DOMAIN, PAST, GraphPass, Phase
 from tamiz_passes.rules import Rule, apply
 from tamiz_passes.soft_cap import logit_tanh
-from tamiz_passes.values import operands, producer, same_shape, scalar_for, shown
+from tamiz_passes.values import operands, producer, same_shape, scalar_for, shown, too_deep
 
 
 class RecogniseSwiGLU(GraphPass):
@@ -91,8 +91,10 @@ class _Activation(Rule):
         given = ((name, found.get(name), number) for name, number in _CONSTANTS.items())
         return [(name, value, number) for name, value, number in given if value is not None]
 
-    def check(self, op: Any, *_: Any, **found: Any) -> MatchResult:
+    def check(self, context: Any, *_: Any, **found: Any) -> MatchResult:
         y, gate, up = (found[name] for name in ("y", "gate", "up"))
+        if up.producer() in context.nodes:  # f(gate) · f(gate)
+            return MatchResult().fail("What is multiplied is a part of f(gate).", up)
         if self.constants(gate, found) is None:  # in this order of operands
             return MatchResult().fail("It is another function.")
         if reason := _difference(self, gate, found):
@@ -118,7 +120,7 @@ def _difference(rule: _Activation, gate: ir.Value, found: Mapping[str, Any]) -> 
     if gate.dtype != ir.DataType.FLOAT:
         kind = gate.dtype.name if gate.dtype is not None else "an unknown type"
         return f"The activation works on {kind}, expected FLOAT."
-    return ""
+    return too_deep(gate) or ""
 
 
 def _attributes(activation: str) -> dict[str, str]:
@@ -253,11 +255,11 @@ class _Relu(_Activation):
     def of(self, op: Any, gate: Any, c: SimpleNamespace) -> Any:
         return op.Relu(gate)
 
-    def check(self, op: Any, *_: Any, **found: Any) -> MatchResult:
+    def check(self, context: Any, *_: Any, **found: Any) -> MatchResult:
         before = found["up"].producer()
         if before is not None and before.op_type == "Relu" and before.inputs[0] is found["gate"]:
             return MatchResult().fail("It is relu2 without up.")
-        return super().check(op, *_, **found)
+        return super().check(context, *_, **found)
 
 
 #: All but `_Relu`, which would also match a part of `_Relu2`.
@@ -289,7 +291,7 @@ def _alone(rule: type[_Activation]) -> type[_Activation]:
             )
             return self.of(op, gate, found)
 
-        def check(self, op: Any, *_: Any, **found: Any) -> MatchResult:
+        def check(self, context: Any, *_: Any, **found: Any) -> MatchResult:
             if self.constants(found["gate"], found) is None:
                 return MatchResult().fail("It is another function.")
             reason = _difference(self, found["gate"], found)

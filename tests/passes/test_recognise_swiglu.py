@@ -126,3 +126,20 @@ def test_an_up_that_broadcasts_is_refused() -> None:
         note.reason for note in notes
     }
     assert "SwiGLU" not in ops(model)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = Sigmoid(gate) a = Mul(gate, s) y = Mul(a, a)",
+        "s = Sigmoid(gate) a = Mul(gate, s) y = Mul(a, s)",
+    ],
+)
+def test_an_activation_times_a_part_of_itself_keeps_its_results(body: str) -> None:
+    model = graph(body)
+    gate = np.random.default_rng(0).standard_normal((2, 3, 8), np.float32)
+    feeds = {"gate": gate, "up": gate}
+    (expected,) = session(model).run(None, feeds)
+    recognise(model)
+    (found,) = session(model).run(None, feeds)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
