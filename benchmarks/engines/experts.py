@@ -122,12 +122,11 @@ def write(path: Path, of: Shape) -> None:
     writer.write_ti_data_to_file()
     rng = np.random.default_rng(0)
     for shape, kind in matrices.values():
-        rows = int(np.prod(shape[:-1]))
-        writer.write_tensor_data(blocks((rows, shape[-1]), kind, rng))
+        writer.write_tensor_data(blocks((int(np.prod(shape[:-1])), shape[-1]), kind, rng))
     for shape in vectors(of).values():
         routes = len(shape) == 2
-        values = rng.standard_normal(shape) * 0.02 if routes else np.ones(shape)
-        writer.write_tensor_data(values.astype(np.float32))
+        filled = rng.standard_normal(shape) * 0.02 if routes else np.ones(shape)
+        writer.write_tensor_data(filled.astype(np.float32))
     writer.close()
 
 

@@ -91,9 +91,9 @@ class _Activation(Rule):
         given = ((name, found.get(name), number) for name, number in _CONSTANTS.items())
         return [(name, value, number) for name, value, number in given if value is not None]
 
-    def check(self, context: Any, *_: Any, **found: Any) -> MatchResult:
+    def check(self, op: Any, *_: Any, **found: Any) -> MatchResult:
         y, gate, up = (found[name] for name in ("y", "gate", "up"))
-        if up.producer() in context.nodes:  # f(gate) · f(gate)
+        if up.producer() in op.nodes:  # f(gate) · f(gate)
             return MatchResult().fail("What is multiplied is a part of f(gate).", up)
         if self.constants(gate, found) is None:  # in this order of operands
             return MatchResult().fail("It is another function.")
@@ -255,11 +255,11 @@ class _Relu(_Activation):
     def of(self, op: Any, gate: Any, c: SimpleNamespace) -> Any:
         return op.Relu(gate)
 
-    def check(self, context: Any, *_: Any, **found: Any) -> MatchResult:
+    def check(self, op: Any, *_: Any, **found: Any) -> MatchResult:
         before = found["up"].producer()
         if before is not None and before.op_type == "Relu" and before.inputs[0] is found["gate"]:
             return MatchResult().fail("It is relu2 without up.")
-        return super().check(context, *_, **found)
+        return super().check(op, *_, **found)
 
 
 #: All but `_Relu`, which would also match a part of `_Relu2`.
@@ -291,7 +291,7 @@ def _alone(rule: type[_Activation]) -> type[_Activation]:
             )
             return self.of(op, gate, found)
 
-        def check(self, context: Any, *_: Any, **found: Any) -> MatchResult:
+        def check(self, op: Any, *_: Any, **found: Any) -> MatchResult:
             if self.constants(found["gate"], found) is None:
                 return MatchResult().fail("It is another function.")
             reason = _difference(self, found["gate"], found)

@@ -182,8 +182,8 @@ def test_a_gguf_that_names_no_activation_takes_the_option(tmp_path, name) -> Non
 
 def test_a_source_that_names_another_activation_than_the_option_is_refused(tmp_path) -> None:
     tiny_safetensors.write(tmp_path / "hf", tiny_gguf.random_model())
-    entries = {"llama__hidden_activation": "relu"}
-    tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model(), **entries)
+    model = tiny_gguf.random_model()
+    tiny_gguf.write(tmp_path / "tiny.gguf", model, llama__hidden_activation="relu")
     expected = "hidden_act: found silu, expected gelu, as --activation says, or no --activation"
     with pytest.raises(TamizError, match=expected):
         safetensors.export(str(tmp_path / "hf"), tmp_path, activation="gelu")

@@ -231,9 +231,9 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
         held[name] = deinterleave(model, rows) if permuted else rows.reshape(held[name].shape)
     for name, source in gguf_experts(model).items():
         parts = [model.weights[name.format(e)] for e in range(model.experts)]
-        stored = [_stored(rows, kind) for rows in parts]
-        writer.add_tensor(source, np.stack(stored), raw_dtype=kind)
-        for e, rows in enumerate(stored):
+        packed = [_stored(rows, kind) for rows in parts]
+        writer.add_tensor(source, np.stack(packed), raw_dtype=kind)
+        for e, rows in enumerate(packed):
             held[name.format(e)] = gguf.dequantize(rows, kind).reshape(parts[e].shape)
     if model.rope_freqs is not None:
         writer.add_tensor("rope_freqs.weight", model.rope_freqs)
