@@ -31,7 +31,8 @@ FAULTS: dict[str, tuple[str, str]] = {
         "hidden columns took the place of tokens in a window, also under a filter of keys",
         "ops/test_attention.py::test_a_window_counts_visible_keys "
         "ops/test_sketch.py::test_positions_count_and_not_columns "
-        "plugins/window_attention/test_window_attention.py::test_masked_columns_are_no_positions",
+        "plugins/window_attention/test_window_attention.py::test_masked_columns_are_no_positions "
+        "interactions/test_masked_columns.py::test_masked_columns_are_no_positions",
     ),
     "A6": (
         "an activation that is not the usual one of its architecture was computed as the usual one",
