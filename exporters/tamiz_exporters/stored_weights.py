@@ -161,7 +161,7 @@ class _Rewriter:
     def put(self, node: ir.Node, last: ir.Node, new: ir.Node, output: ir.Value) -> None:
         """Puts `new` in place of the nodes from `node` to `last`."""
         value = new.outputs[0]
-        value.type = output.type or ir.TensorType(ir.DataType.FLOAT)
+        value.type = output.type
         value.shape = output.shape if output.shape is not None else value.shape
         new.metadata_props.update(node.metadata_props)
         old = [node] if node is last else [last, node]
