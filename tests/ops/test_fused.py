@@ -174,8 +174,8 @@ def test_memory_of_dead_temporaries_is_taken_again() -> None:
         ("SwiGLU : 0 -3 -> 2", [2], "line 1: input -3 is not a value yet"),
         ("SwiGLU : 0 1 -> 3", [3], "program line 1: output 3 is out of order, expected 2"),
         ("SwiGLU : 0 1 -> 2\nSwiGLU : 0 1 -> 2", [2], "line 2: output 2 is out of order"),
-        ("SwiGLU : 0 -> 2", [2], r"line 1 \(SwiGLU\): input up is missing"),
-        ("SwiGLU : 0 - -> 2", [2], r"line 1 \(SwiGLU\): input up is missing"),
+        ("RMSNorm : 0 -> 2", [2], r"line 1 \(RMSNorm\): input weight is missing"),
+        ("RMSNorm : 0 - -> 2", [2], r"line 1 \(RMSNorm\): input weight is missing"),
         ("SwiGLU : 0 1 -> -", [2], "'outputs' has 2, which no stage computes"),
         ("SwiGLU : 0 1 0 -> 2", [2], r"line 1 \(SwiGLU\): has 3 inputs, expected at most 2"),
         (
