@@ -47,8 +47,7 @@ def write_node(nodes: Nodes, *, quantized: bool) -> None:
 def _lookup(nodes: Nodes, quantized: bool) -> None:
     packed, ids = Packed.of(nodes.at), needed(nodes.at, "ids")
     held = Quantized.of(packed) if quantized else None
-    # A lookup takes neither 2 bits nor float zero points, and whole bytes and blocks only.
-    if held is None or held.bits == 2 or held.zeros == "floats" or packed.k % held.block:
+    if held is None or not _can_be_looked_up(held, packed.k):
         y = nodes.op("Gather", dense(nodes, packed, rows=True), ids, axis=0)
     else:
         shape = (packed.n, held.blocks * held.block * held.bits // 8)
@@ -59,6 +58,16 @@ def _lookup(nodes: Nodes, quantized: bool) -> None:
         y = nodes.op("GatherBlockQuantized", *given, domain=MICROSOFT, **attributes)
     nodes.widths[y] = packed.k
     nodes.replace(y)
+
+
+def _can_be_looked_up(held: Quantized, k: int) -> bool:
+    """Whether GatherBlockQuantized holds a table of k columns.
+
+    It takes neither 2 bits nor float zero points, and whole blocks only. Before version 1.27 ONNX
+    Runtime reads other zero points where a row of them ends within a byte.
+    """
+    cut = held.zeros == "bytes" and held.blocks * held.bits % 8 != 0
+    return held.bits != 2 and held.zeros != "floats" and k % held.block == 0 and not cut
 
 
 def _product(nodes: Nodes, quantized: bool) -> None:
