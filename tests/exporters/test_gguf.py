@@ -15,6 +15,7 @@ from gguf.constants import GGMLQuantizationType as Type
 import tamiz_ops
 from kit import tiny_gguf
 from kit.arrays import relative_error
+from kit.mixtures import MIXTURES
 from tamiz import plugins
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle, Source
@@ -44,18 +45,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "architecture": "phi3",
         "long_factors": np.linspace(1, 3, 8, dtype=np.float32),
     },
-    "mixtral": {"experts": 5, "tied": False},
-    "qwen2moe": {"architecture": "qwen2moe", "experts": 5, "biases": True},
-    "qwen3moe": {
-        "architecture": "qwen3moe",
-        "experts": 6,
-        "top": 3,
-        "head_dim": 32,
-        "rotary_dim": 32,
-    },
-    "olmoe": {"architecture": "olmoe", "experts": 4, "tied": False},
-    "granite": {"architecture": "granite"},
-    "granitemoe": {"architecture": "granitemoe", "experts": 4, "tied": False},
+    **MIXTURES,
     "arcee": {"architecture": "arcee", "tied": False},
     "smollm3, layers without rope": {"architecture": "smollm3", "layers": 4},
     "qwen2, yarn": {"architecture": "qwen2", "yarn": (2.0, 128)},

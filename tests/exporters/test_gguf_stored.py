@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kit import tiny_gguf
 from kit.arrays import relative_error
 from kit.gguf_blocks import HALVES
+from kit.mixtures import MIXTURES
 from tamiz.api.dense import replace_weight
 from tamiz.api.linear import linear_at, weight_array
 from tamiz.building.build import build
@@ -40,18 +41,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama, biases and a head": {"biases": True, "tied": False},
     "qwen3": {"architecture": "qwen3", "head_dim": 32, "rotary_dim": 32},
-    "mixtral": {"experts": 5, "tied": False},
-    "qwen2moe": {"architecture": "qwen2moe", "experts": 5, "biases": True},
-    "qwen3moe": {
-        "architecture": "qwen3moe",
-        "experts": 6,
-        "top": 3,
-        "head_dim": 32,
-        "rotary_dim": 32,
-    },
-    "olmoe": {"architecture": "olmoe", "experts": 4, "tied": False},
-    "granite": {"architecture": "granite"},
-    "granitemoe": {"architecture": "granitemoe", "experts": 4, "tied": False},
+    **MIXTURES,
     "arcee": {"architecture": "arcee"},
     "smollm3": {"architecture": "smollm3", "layers": 4},
     "gemma2": {"architecture": "gemma2", "layers": 3, "window": 8, "soft_caps": (2.0, 3.0)},

@@ -16,6 +16,7 @@ from gguf.constants import GGMLQuantizationType as Type
 from kit import tiny_gguf, tiny_safetensors
 from kit.arrays import relative_error
 from kit.command_line import ok, refused
+from kit.mixtures import MIXTURES
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.plugins import Plugins
@@ -39,18 +40,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "qwen3": {"architecture": "qwen3", "head_dim": 32, "rotary_dim": 32, "tied": False},
     "phi3": {"architecture": "phi3", "tied": False, "window": 20},
     "phi3, long rope": {"architecture": "phi3", "long_factors": LONG},
-    "mixtral": {"experts": 5, "tied": False},
-    "qwen2moe": {"architecture": "qwen2moe", "experts": 5, "biases": True},
-    "qwen3moe": {
-        "architecture": "qwen3moe",
-        "experts": 6,
-        "top": 3,
-        "head_dim": 32,
-        "rotary_dim": 32,
-    },
-    "olmoe": {"architecture": "olmoe", "experts": 4, "tied": False},
-    "granite": {"architecture": "granite"},
-    "granitemoe": {"architecture": "granitemoe", "experts": 4, "tied": False},
+    **MIXTURES,
     "arcee": {"architecture": "arcee", "biases": True},
     "smollm3": {"architecture": "smollm3", "layers": 4},
     "gemma": {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},
