@@ -23,7 +23,13 @@ from gguf.constants import GGML_QUANT_SIZES
 from gguf.constants import GGMLQuantizationType as Type
 
 from benchmarks.common import record
-from benchmarks.engines.large_model import add_vocabulary, blocks, run
+from benchmarks.engines.large_model import (
+    SOURCE,
+    add_vocabulary,
+    bench_made,
+    blocks,
+    build_made,
+)
 
 VOCABULARY, CONTEXT, HEAD_DIM = 32000, 4096, 128
 
@@ -151,19 +157,9 @@ def main() -> None:
 
 def measure(folder: Path, of: Shape, threads: int) -> dict[str, Any]:
     """All numbers, in the units that their names say."""
-    source, dense, built = folder / "made.gguf", folder / "dense", folder / "built"
-    write(source, of)
-    results: dict[str, Any] = {"gguf_gb": round(source.stat().st_size / 1e9, 3)}
-    for name, found in (
-        ("export", run("export", source, "-o", dense)),
-        ("build", run("build", dense, "-o", built)),
-    ):
-        results[name] = {key: found[key] for key in ("seconds", "peak_gb")}
-    bench = run("bench", built, "--threads", str(threads), "--context", "128", "--json")
-    speed = json.loads(bench["printed"])
+    write(folder / SOURCE, of)
+    results = build_made(folder)
     read = step_bytes(of)
     results["weights"] = sum(int(np.prod(shape)) for shape, _ in tensors(of).values())
     results["step_gb"] = round(read / 1e9, 4)
-    results["bench"] = speed
-    results["predicted_tok_s"] = round(speed["read_gb_s"] * 1e9 / read, 3)
-    return results
+    return results | bench_made(folder, threads, read)

@@ -118,6 +118,10 @@ def run(*arguments: str | Path) -> dict[str, Any]:
     return {"seconds": seconds, "peak_gb": round(usage.ru_maxrss / 1e6, 2), "printed": printed}
 
 
+#: Name of the file that is made.
+SOURCE = "made.gguf"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
@@ -139,18 +143,10 @@ def main() -> None:
 
 def measure(folder: Path, layers: int, threads: int) -> dict[str, Any]:
     """All numbers, in the units that their names say."""
-    source, dense, built = folder / "made.gguf", folder / "dense", folder / "built"
-    write(source, layers)
-    results: dict[str, Any] = {"gguf_gb": round(source.stat().st_size / 1e9, 3)}
-    for name, found in (
-        ("export", run("export", source, "-o", dense)),
-        ("build", run("build", dense, "-o", built)),
-    ):
-        results[name] = {key: found[key] for key in ("seconds", "peak_gb")}
+    write(folder / SOURCE, layers)
+    results = build_made(folder)
     blocks_on_disk = {(s.st_ino, s.st_blocks) for s in (p.stat() for p in folder.glob("*/*"))}
     results["bundles_on_disk_gb"] = round(sum(512 * n for _, n in blocks_on_disk) / 1e9, 3)
-    bench = run("bench", built, "--threads", str(threads), "--context", "128", "--json")
-    speed = json.loads(bench["printed"])
     table = {name: GGML_QUANT_SIZES[kind] for name, (_, kind) in tensors(layers).items()}
     read = sum(
         shape[0] * shape[1] // table[name][0] * table[name][1]
@@ -158,6 +154,26 @@ def measure(folder: Path, layers: int, threads: int) -> dict[str, Any]:
         if name != "token_embd"
     )
     results["step_gb"] = round(read / 1e9, 3)
-    results["bench"] = speed
-    results["predicted_tok_s"] = round(speed["read_gb_s"] * 1e9 / read, 3)
+    return results | bench_made(folder, threads, read)
+
+
+def build_made(folder: Path) -> dict[str, Any]:
+    """Exports and builds the file `SOURCE` of a folder: its size, and what both took."""
+    source, dense, built = folder / SOURCE, folder / "dense", folder / "built"
+    results: dict[str, Any] = {"gguf_gb": round(source.stat().st_size / 1e9, 3)}
+    for name, found in (
+        ("export", run("export", source, "-o", dense)),
+        ("build", run("build", dense, "-o", built)),
+    ):
+        results[name] = {key: found[key] for key in ("seconds", "peak_gb")}
     return results
+
+
+def bench_made(folder: Path, threads: int, step_bytes: int) -> dict[str, Any]:
+    """Speed of what `build_made` built, and what the bytes of a decode step predict."""
+    found = run("bench", folder / "built", "--threads", str(threads), "--context", "128", "--json")
+    speed = json.loads(found["printed"])
+    return {
+        "bench": speed,
+        "predicted_tok_s": round(speed["read_gb_s"] * 1e9 / step_bytes, 3),
+    }
