@@ -49,7 +49,7 @@ NOT_RUN = {
         "embed-in-python.md",
         "needs sentence-transformers; tests/examples/test_other_doors.py has it",
     ),
-    ("from-a-gguf.md", "the file of the page is a llama with SiLU"),
+    ("from-a-gguf.md", "the file of this page has SiLU"),
     ("from-hugging-face.md", "downloads a model"),
     ("from-hugging-face.md", "installs torch, 1 GB and more"),
     ("from-onnx.md", "needs a model"),
