@@ -42,9 +42,10 @@ import numpy as np
 from benchmarks.common import record
 from tamiz.evaluation.bench import bundle_child, measure, ratios, read_bandwidth
 from tamiz.evaluation.comparison import LATE, Comparison
-from tamiz.evaluation.evaluate import compare, log_softmax
+from tamiz.evaluation.evaluate import compare
 from tamiz.evaluation.scores import DenseReference, Steps
 from tamiz.evaluation.windows import cut
+from tamiz.runtime.logprobs import log_softmax
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.system.cores import cores

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import tamiz_ops
 from benchmarks.common import record
-from tamiz.evaluation.evaluate import log_softmax
+from tamiz.runtime.logprobs import log_softmax
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.tokenizer import Tokenizer
 

@@ -77,7 +77,7 @@ def build(
         TamizError: `source` is no dense bundle, its model, the policy, the report or the
             calibration cannot be read, the techniques are in conflict, `target` must not be
             written, or the built model is another one than the dense model; see
-            `tamiz.building.write.self_check`.
+            `tamiz.survey.self_check`.
         RuntimeError: The built model does not run.
     """
     surveyed = source if isinstance(source, Survey) else None

@@ -242,11 +242,3 @@ def _padded(rows: Float64) -> Float64:
 def _at_the_end(values: Float64, length: int) -> Float64:
     """The values of the last positions, with NaN before them."""
     return np.pad(values, (length - len(values), 0), constant_values=np.nan)
-
-
-def log_softmax(logits: NDArray[np.floating[Any]]) -> Float64:
-    """In float64, along the last axis."""
-    shifted = logits.astype(np.float64)
-    shifted -= shifted.max(axis=-1, keepdims=True)
-    shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return shifted

@@ -276,7 +276,7 @@ class Report(Record):
         totals: Counts and bytes of the whole model.
         gate: The gate of the whole model.
         check: Comparison of built and dense on one input; empty where no valid input is known. See
-            `tamiz.building.write.self_check`.
+            `tamiz.survey.self_check`.
         sites: What was decided at every site, by its id, in graph order.
         conflicts: Techniques that could not act together.
         dropped: What was left out to resolve the conflicts.

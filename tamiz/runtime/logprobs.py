@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,14 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...]
 
 
+def log_softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Logarithmic probabilities in float64, along the last axis."""
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max(axis=-1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return shifted
+
+
 def token_logprob(logits: NDArray[np.float32], token: int, top: int) -> TokenLogprob:
     """Logarithmic probabilities of a token and of the likeliest ones.
 
@@ -33,9 +42,7 @@ def token_logprob(logits: NDArray[np.float32], token: int, top: int) -> TokenLog
         token: The token.
         top: How many of the likeliest.
     """
-    wide = logits.astype(np.float64)
-    largest = wide.max()
-    wide -= largest + np.log(np.exp(wide - largest).sum())
+    wide = log_softmax(logits)
     least = np.partition(wide, -top)[-top] if 0 < top < len(wide) else -np.inf
     best = np.flatnonzero(wide >= least)
     # Equal ones in the order of their ids, so that the same logits give the same answer.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,12 @@ from tamiz.files.errors import TamizError
 if TYPE_CHECKING:
     from tamiz.api.hookspecs import Exporter
     from tamiz.plugins import Plugins
+
+_log = logging.getLogger(__name__)
+
+#: Operators that round inputs of products to 8 bits; MatMulNBits does from this level on.
+_OF_8_BITS = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulInteger")
+_LEVEL_OF_8_BITS = 4
 
 
 def export(
@@ -38,9 +46,11 @@ def export(
         activation: Of the feed-forward block, where the source names none; only an exporter that
             takes one is tried then. None lets the exporter decide.
 
+    A source that is an .onnx file is run beside what was made of it; see `tamiz.survey.self_check`.
+
     Raises:
-        TamizError: No exporter reads the source, the exporter refuses it, or `target` must not
-            be written.
+        TamizError: No exporter reads the source, the exporter refuses it, `target` must not be
+            written, or the dense model is another one than the .onnx file.
     """
     options = {"task": task, "file": file, "activation": activation}
     exporter = _exporter(source, plugins, **options)
@@ -55,10 +65,48 @@ def export(
     with bundles.writing(target) as folder:
         read = exporter.export(source, folder, **settings)
         path = Path(read)
+        if path.suffix.lower() == ".onnx" and path.is_file():
+            _compare(path, folder / bundles.MODEL)
         origin = Source(path.name, bundles.sha256(path)) if path.is_file() else Source(read)
         weights = "stored" if (dtype or offered[0]) == "stored" else "float32"
         bundles.write_manifest(folder, "dense", origin, weights=weights)
     return Bundle.open(target)
+
+
+def _compare(source: Path, dense: Path) -> None:
+    """Compares a dense model with the .onnx file that it was exported from.
+
+    Raises:
+        TamizError: It is another model.
+    """
+    from tamiz.survey.self_check import DifferentModelError, Reference
+
+    reference = None
+    with suppress(TamizError):  # ONNX Runtime does not load the source, as some of bfloat16
+        reference = Reference.of(source)
+    if reference is None:
+        _log.warning("%s: not compared with its export: no input is known that it runs on", source)
+        return
+    try:
+        reference.compare_export(dense, fewer_bits=_rounds_to_8_bits(source))
+    except DifferentModelError as error:
+        if not reference.is_drawn:
+            raise TamizError(
+                f"{source}: {error} after its export; nothing was written. Report it with the model"
+            ) from error
+
+
+def _rounds_to_8_bits(source: Path) -> bool:
+    import onnx_ir as ir
+
+    return any(
+        node.op_type in _OF_8_BITS
+        or (
+            node.op_type == "MatMulNBits"
+            and node.attributes.get_int("accuracy_level", 0) >= _LEVEL_OF_8_BITS
+        )
+        for node in ir.load(source).graph.all_nodes()
+    )
 
 
 def _exporter(source: str, plugins: Plugins, **given: str | None) -> Exporter:

@@ -116,7 +116,7 @@ def test_a_pass_that_changes_an_output_is_found(
     source = write(tmp_path / "in.onnx", GATED.graph())
     monkeypatch.setattr(rewritten_file, "chosen_passes", lambda *_: [_Broken])
     with pytest.raises(
-        TamizError, match=r"y of the built model differs.*after the graph pass broken"
+        TamizError, match=r"y of the new model differs.*after the graph pass broken"
     ):
         rewritten_file.rewrite_file(source, tmp_path / "out.onnx", plugins, check=True)
     assert [path.name for path in tmp_path.iterdir()] == ["in.onnx"]

@@ -12,10 +12,10 @@ import numpy as np
 from tamiz.api.linear import linear_at, stored_format, weight_array
 from tamiz.api.ports import product_of
 from tamiz.api.site import Site, SiteKind
-from tamiz.building.write.self_check import DifferentModelError, Reference
 from tamiz.files.bundle import MODEL, Bundle
 from tamiz.files.mapping import map_tensors
 from tamiz.interface.metadata import DOMAIN
+from tamiz.survey.self_check import DifferentModelError, Reference
 from tamiz.survey.survey import Survey
 
 if TYPE_CHECKING:

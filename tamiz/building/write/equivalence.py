@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from tamiz.api.site import SiteKind
 from tamiz.building.fit.fitting import Attempt
 from tamiz.building.write.broken_pass import first_broken_pass
-from tamiz.building.write.self_check import DifferentModelError, Reference
 from tamiz.files.bundle import MODEL
 from tamiz.files.errors import TamizError
+from tamiz.survey.self_check import DifferentModelError, Reference
 from tamiz.survey.survey import Survey
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ class BuildResult:
         refused: Techniques that were refused, by site id.
         notes: What graph passes left as it was, and why.
         constant_bytes: Bytes of all constants of the dense model, and of the built one.
-        check: Comparison with the dense model; see `tamiz.building.write.self_check.compare`.
+        check: Comparison with the dense model; see `tamiz.survey.self_check.compare`.
         gate: The gate of the whole model.
         seconds: Seconds by step.
     """

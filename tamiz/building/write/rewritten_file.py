@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from tamiz.api.passes import GraphPass, Note
-    from tamiz.building.write.self_check import Reference
     from tamiz.plugins import Plugins
+    from tamiz.survey.self_check import Reference
 
 #: The pass that others rely on: it infers shapes and folds constants.
 FIRST = "clean-up"
@@ -168,9 +168,9 @@ def _tensors(model: ir.Model) -> list[ir.TensorProtocol]:
 
 
 def _reference(source: Path, sample: Path | None) -> Reference:
-    from tamiz.building.write.self_check import Reference
+    from tamiz.survey.self_check import Reference
 
-    found = Reference.of(source, _VOCABULARY, sample)
+    found = Reference.of(source, sample=sample)
     if found is None:
         raise TamizError(
             f"{source}: no valid input is known to compare outputs; give one with --sample"
@@ -180,14 +180,10 @@ def _reference(source: Path, sample: Path | None) -> Reference:
     return found
 
 
-#: Token ids for a comparison are drawn below this: any vocabulary has as many.
-_VOCABULARY = 32
-
-
 def _compare(reference: Reference, model: ir.Model, scratch: Path, name: str) -> None:
     import onnx_ir as ir
 
-    from tamiz.building.write.self_check import DifferentModelError
+    from tamiz.survey.self_check import DifferentModelError
 
     path = scratch / "compared.onnx"
     ir.save(model.clone(), path, external_data="compared.data")

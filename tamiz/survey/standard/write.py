@@ -37,7 +37,8 @@ def write_standard(bundle: Bundle, target: Path, *, quantized: bool = False) -> 
         The path of the model.
 
     Raises:
-        TamizError: A node of the graph has no standard form, as those of some techniques.
+        TamizError: A node of the graph has no standard form, as those of some techniques, or the
+            standard model is another one than the bundle's; see `tamiz.survey.self_check`.
     """
     import onnx_ir as ir
 
@@ -54,7 +55,31 @@ def write_standard(bundle: Bundle, target: Path, *, quantized: bool = False) -> 
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(bundle.path / name, folder / name)
         ir.save(model, folder / MODEL, external_data=DATA, size_threshold_bytes=_INLINE)
+        _compare(bundle, folder / MODEL)
     return target / MODEL
+
+
+def _compare(bundle: Bundle, standard: Path) -> None:
+    """Compares the standard model with the bundle's, where an input is known that it runs on.
+
+    A built model may round inputs of products to 8 bits, which the standard one does not.
+
+    Raises:
+        TamizError: It is another model.
+    """
+    from tamiz.survey.self_check import DifferentModelError, Reference
+
+    reference = Reference.of(bundle.model)
+    if reference is None:
+        return
+    try:
+        reference.compare(standard, techniques=True, lossy=bundle.manifest.kind == "built")
+    except DifferentModelError as error:
+        if not reference.is_drawn:
+            raise TamizError(
+                f"{bundle.model}: {error} in standard ONNX; nothing was written. Report it with the"
+                " bundle"
+            ) from error
 
 
 def rewrite(model: ir.Model, *, quantized: bool = False) -> None:

@@ -18,12 +18,12 @@ from kit.beside_onnxruntime import run
 from kit.command_line import ok, refused
 from tamiz.api.passes import GraphPass, Phase
 from tamiz.building.build import Options, build
-from tamiz.building.write.self_check import DifferentModelError, Reference
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
 from tamiz.reporting.report import Report
 from tamiz.survey.export import export
+from tamiz.survey.self_check import DifferentModelError, Reference
 
 OPTIONS = Options(max_dppl=None, min_cosine=None)
 
@@ -154,7 +154,7 @@ def test_a_pass_that_changes_an_output_fails_the_build_and_is_named(
         f"{HEAD} (float[n, 3] x) => (float[n, 3] y, float[n, 3] z) {{ y = Relu(x) z = Add(x, c) }}",
         c=np.ones(3, np.float32),
     )
-    with pytest.raises(TamizError, match=r"z of the built model differs by .* graph pass doubles"):
+    with pytest.raises(TamizError, match=r"z of the new model differs by .* graph pass doubles"):
         built(source, _Passes(plugins))  # type: ignore[arg-type]
     assert not (tmp_path / "built").exists()
 
@@ -173,7 +173,7 @@ def test_a_pass_that_hides_behind_a_lossy_technique_is_found_on_request(
     broken: Any = _Passes(plugins)
     assert built(source, broken).lossy
     shutil.rmtree(tmp_path / "built")
-    with pytest.raises(TamizError, match=r"y of the built model differs by .* graph pass doubles"):
+    with pytest.raises(TamizError, match=r"y of the new model differs by .* graph pass doubles"):
         built(source, broken, replace(OPTIONS, check=True))
     assert not (tmp_path / "built").exists()
 
@@ -205,7 +205,7 @@ def test_outputs_that_point_elsewhere_are_those_of_another_model(tmp_path: Path)
     rounded = write(tmp_path / "other", text, w=np.round(weight, 1))
     assert reference.compare(rounded, techniques=True, lossy=True)["max_relative_error"] < 0.1
     wrong = write(tmp_path / "other", text, w=weight.T)
-    with pytest.raises(DifferentModelError, match="y of the built model has a cosine of"):
+    with pytest.raises(DifferentModelError, match="y of the new model has a cosine of"):
         reference.compare(wrong, techniques=True, lossy=True)
 
 

@@ -1,14 +1,16 @@
-"""Compares a built model with the dense one: equal where nothing lossy was applied, else alike.
+"""Compares a model with the one that it was made from: equal where nothing is lossy, else alike.
 
-All outputs are compared, by name, on one input. Passes that only rewrite must leave every output as
-it is within rounding. What a technique changes is lossy, and how much is for ``tamiz eval`` to say;
-but outputs that point elsewhere are those of another model.
+All outputs are compared, by name, on one input. A dense model has those of the .onnx file that it
+was exported from, a built one those of the dense model. What only rewrites must leave every output
+as it is within rounding. What a technique changes is lossy, and how much is for ``tamiz eval`` to
+say; but outputs that point elsewhere are those of another model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,21 @@ import numpy as np
 import onnxruntime as ort
 
 import tamiz_ops
-from tamiz.building.write.sample_inputs import Feeds, made_up, read_sample
-from tamiz.evaluation.evaluate import log_softmax
 from tamiz.files.errors import TamizError
+from tamiz.runtime.logprobs import log_softmax
+from tamiz.survey.sample_inputs import Feeds, made_up, read_sample
 
 #: Largest difference that is rounding, relative to the largest number of an output, by the bytes of
 #: a number: of sums in another order over the layers of a deep model.
 _ROUNDING = {2: 3e-2, 4: 1e-3, 8: 1e-3}
 #: The same where tensors are exact but inputs of products are rounded to 16 bits or 8.
 _ROUNDED_INPUTS = 10
+#: The same where the file that was exported rounds them to 8 bits, and its export does not.
+_FEWER_BITS = 150
+#: Token ids are drawn below the first of these that the vocabulary has, where nobody says its size.
+_VOCABULARIES = (256, 2)
+#: Types of 16 bits, for which an export computes in float32.
+_HALVES = (np.dtype(np.float16),)
 #: How many times what ONNX Runtime's own optimiser changes is still rounding, and how many times
 #: the usual rounding that may be.
 _MARGIN, _MOST_SPREAD = 4, 20.0
@@ -54,12 +62,14 @@ class Reference:
     outputs: Mapping[str, Any]
 
     @classmethod
-    def of(cls, model: Path, vocabulary: int, sample: Path | None = None) -> Reference | None:
+    def of(
+        cls, model: Path, vocabulary: int | None = None, sample: Path | None = None
+    ) -> Reference | None:
         """Runs a dense model.
 
         Args:
             model: The dense ``model.onnx``.
-            vocabulary: Token ids are drawn below this.
+            vocabulary: Token ids are drawn below this; None where it is not known.
             sample: ``.npz`` file with the inputs; None to make them up.
 
         Returns:
@@ -79,7 +89,8 @@ class Reference:
             except Exception as error:
                 raise TamizError(f"{sample}: {model} does not run on it: {_line(error)}") from error
         best = None
-        for feeds in made_up(session.get_inputs(), vocabulary):
+        sizes = _VOCABULARIES if vocabulary is None else (vocabulary,)
+        for feeds in chain.from_iterable(made_up(session.get_inputs(), size) for size in sizes):
             try:
                 reference = cls(model, feeds, _run(session, feeds))
             except Exception:  # the input is not valid; others are tried
@@ -121,30 +132,55 @@ class Reference:
             DifferentModelError: The built model does not run, lacks an output, or one differs
                 more than it may.
         """
-        try:
-            session = _session(built)
-            feeds = _fitting(self.feeds, session)
-            feeds |= _more_states(session, feeds)
-            found = _run(session, feeds)
-        except Exception as error:
-            raise DifferentModelError(f"the built model does not run: {_line(error)}") from error
+        found = self._found(built)
         # Techniques keep states of a sequence in their own way, and passes join them.
         names = [n for n in self.outputs if not n.startswith("present") or n in found]
         if techniques:
             names = [name for name in names if not name.startswith("present")]
-        if missing := [name for name in names if name not in found]:
-            raise DifferentModelError(f"the built model lacks the output {missing[0]}")
         allowed = None if lossy else 1.0 * (_ROUNDED_INPUTS if techniques else 1)
-        try:
-            most = self._error(found, names, allowed)
-        except DifferentModelError:
-            if allowed is None:
-                raise
-            most = self._error(found, names, allowed * self._spread())
-        result = {"max_relative_error": most}
+        result = {"max_relative_error": self._most(found, names, allowed)}
         if "logits" in names:
             result |= _of_logits(self.outputs["logits"], found["logits"])
         return {key: float(f"{value:.3g}") for key, value in result.items()}
+
+    def compare_export(self, dense: Path, *, fewer_bits: bool) -> None:
+        """Compares a dense model with this one, the .onnx file that it was exported from.
+
+        Weights of few bits are multiplied in more, and what computes in float16 does so in float32.
+
+        Args:
+            dense: The dense ``model.onnx``.
+            fewer_bits: Whether the file rounds inputs of products to 8 bits.
+
+        Raises:
+            DifferentModelError: As `compare`.
+        """
+        found = self._found(dense)
+        for name, value in self.outputs.items():
+            other = found.get(name)
+            if all(isinstance(array, np.ndarray) for array in (value, other)):
+                found[name] = _narrow(value, other)
+        self._most(found, list(self.outputs), _FEWER_BITS if fewer_bits else _ROUNDED_INPUTS)
+
+    def _found(self, model: Path) -> dict[str, Any]:
+        """What another model gives on the input."""
+        try:
+            session = _session(model)
+            feeds = _fitting(self.feeds, session)
+            return _run(session, feeds | _more_states(session, feeds))
+        except Exception as error:
+            raise DifferentModelError(f"the new model does not run: {_line(error)}") from error
+
+    def _most(self, found: Mapping[str, Any], names: Sequence[str], allowed: float | None) -> float:
+        """The largest relative difference, where it may be as large as the model itself rounds."""
+        if missing := [name for name in names if name not in found]:
+            raise DifferentModelError(f"the new model lacks the output {missing[0]}")
+        try:
+            return self._error(found, names, allowed)
+        except DifferentModelError:
+            if allowed is None:
+                raise
+            return self._error(found, names, allowed * self._spread())
 
     def _error(
         self, found: Mapping[str, Any], names: Iterable[str], allowed: float | None
@@ -154,7 +190,7 @@ class Reference:
         for name in names:
             a, b = _arrays([self.outputs[name]]), _arrays([found[name]])
             if len(a) != len(b):
-                raise DifferentModelError(f"{name} of the built model has another length")
+                raise DifferentModelError(f"{name} of the new model has another length")
             pairs = zip(a, b, strict=True)
             errors += [_difference(name, *pair, allowed) for pair in pairs]
         return max(errors)
@@ -168,6 +204,14 @@ class Reference:
         optimised = _run(_session(self.model, optimised=True), self.feeds)
         error = self._error(optimised, self.outputs, None)
         return min(_MOST_SPREAD, max(1.0, _MARGIN * error / _ROUNDING[4]))
+
+
+def _narrow(expected: Any, found: Any) -> Any:
+    """Numbers as a file of float16 gives them: rounded, and what overflows there is not known."""
+    if expected.dtype not in _HALVES or found.shape != expected.shape:
+        return found
+    with np.errstate(over="ignore"):
+        return np.where(np.isfinite(expected), found.astype(expected.dtype), expected)
 
 
 def _difference(name: str, expected: Any, found: Any, allowed: float | None) -> float:
@@ -184,13 +228,13 @@ def _difference(name: str, expected: Any, found: Any, allowed: float | None) -> 
     """
     if found.shape != expected.shape or found.dtype != expected.dtype:
         raise DifferentModelError(
-            f"{name} of the built model is {found.dtype}{list(found.shape)}, expected "
+            f"{name} of the new model is {found.dtype}{list(found.shape)}, expected "
             f"{expected.dtype}{list(expected.shape)}"
         )
     if expected.dtype.kind not in "fc":
         other = float(np.mean(found != expected)) if expected.size else 0.0
         if allowed is not None and other > _OTHER_INTEGERS:
-            raise DifferentModelError(f"{name} of the built model differs in {other:.0%}")
+            raise DifferentModelError(f"{name} of the new model differs in {other:.0%}")
         return 0.0
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     a, b = expected.astype(wide), found.astype(wide)
@@ -199,16 +243,18 @@ def _difference(name: str, expected: Any, found: Any, allowed: float | None) -> 
     if not (same | left_out | (np.isfinite(a) & np.isfinite(b))).all():
         if allowed is None and not np.isfinite(a).all():
             return 0.0  # the dense model overflows on this input: nothing is known
-        raise DifferentModelError(f"{name} of the built model is not finite where dense is")
+        raise DifferentModelError(
+            f"{name} of the new model is not finite where that of its source is"
+        )
     if left_out.size and left_out.all(axis=-1).any():
-        raise DifferentModelError(f"{name} of the built model leaves out every token")
+        raise DifferentModelError(f"{name} of the new model leaves out every token")
     a, b = a[np.isfinite(a) & np.isfinite(b)], b[np.isfinite(a) & np.isfinite(b)]
     error = float(np.abs(a - b).max(initial=0.0) / (np.abs(a).max(initial=0.0) or 1.0))
     if allowed is not None and error > allowed * _ROUNDING.get(expected.dtype.itemsize, 1e-3):
-        raise DifferentModelError(f"{name} of the built model differs by {100 * error:.3g} %")
+        raise DifferentModelError(f"{name} of the new model differs by {100 * error:.3g} %")
     if allowed is None and a.size >= _FEW and _cosine(a, b) < _ALIKE:
         raise DifferentModelError(
-            f"{name} of the built model has a cosine of {_cosine(a, b):.2g} with that of dense"
+            f"{name} of the new model has a cosine of {_cosine(a, b):.2g} with that of its source"
         )
     return error
 
@@ -234,8 +280,8 @@ def _of_logits(expected: Any, found: Any) -> dict[str, float]:
 
 
 def _fitting(feeds: Feeds, session: ort.InferenceSession) -> Feeds:
-    """The inputs that a built model takes in the dense model's form; caches may have another."""
-    sizes = {node.name: node.shape for node in session.get_inputs()}
+    """The inputs that a new model takes in its source's form; caches may have another."""
+    nodes = {node.name: node for node in session.get_inputs()}
 
     def fits(value: Any, shape: list[int | str | None]) -> bool:
         if not isinstance(value, np.ndarray):
@@ -243,7 +289,15 @@ def _fitting(feeds: Feeds, session: ort.InferenceSession) -> Feeds:
         pairs = zip(value.shape, shape, strict=False)
         return value.ndim == len(shape) and all(a == b for a, b in pairs if isinstance(b, int))
 
-    return {n: value for n, value in feeds.items() if n in sizes and fits(value, sizes[n])}
+    def typed(value: Any, kind: str) -> Any:
+        half = isinstance(value, np.ndarray) and value.dtype in _HALVES
+        return value.astype(np.float32) if half and kind == "tensor(float)" else value
+
+    return {
+        name: typed(value, nodes[name].type)
+        for name, value in feeds.items()
+        if name in nodes and fits(value, nodes[name].shape)
+    }
 
 
 def _more_states(session: ort.InferenceSession, feeds: Feeds) -> Feeds:
