@@ -12,7 +12,6 @@ from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._running import Running, running_options, switched_off_line
 from tamiz.cli._techniques import plugins
-from tamiz.files.bundle import Bundle
 from tamiz.runtime.speculation.settings import MODES
 
 #: Cores kept busy by other programs from which on a warning says so.
@@ -92,6 +91,7 @@ def command(
     other programs kept the processor busy.
     """
     from tamiz.evaluation.bench import CONTEXTS, bench
+    from tamiz.files.bundle import Bundle
 
     if sweep is not None:
         idle = ("against", "speculate", "without", "metrics", "metrics_by_layer")

@@ -13,7 +13,6 @@ from tamiz.cli._options import FOLDER
 from tamiz.cli._output import print_bars, print_json, print_table
 from tamiz.cli._progress import progress_bar, status
 from tamiz.cli._techniques import plugins
-from tamiz.files.bundle import REPORT_PAGE, Bundle
 from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ def command(ctx: click.Context, /, folder: Path, prompt: str, as_json: bool) -> 
     quality of both, and answers a prompt. Ends with a chart of the speeds and the path of the
     build's report.
     """
+    from tamiz.files.bundle import REPORT_PAGE
+
     start = time.perf_counter()
     dense, built = _bundles(folder, plugins(ctx))
     text, windows, origin = _text()
@@ -93,6 +94,8 @@ def _bundles(folder: Path, loaded: Plugins) -> tuple[Path, Path]:
 
 
 def _valid(bundle: Path) -> bool:
+    from tamiz.files.bundle import Bundle
+
     try:
         Bundle.open(bundle).verify()
     except TamizError:
