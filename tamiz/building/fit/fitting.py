@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,16 +26,14 @@ from tamiz.api.linear import unpacked_rows
 from tamiz.api.site import Site
 from tamiz.api.statistics import Statistics
 from tamiz.api.technique import Fit, FitError
+from tamiz.building.fit.fit_file import is_fit_of, read_fit, write_fit
 from tamiz.building.fit.gate import Verdict, judge
 from tamiz.building.fit.quality import PERFECT, measure
 from tamiz.building.fit.workers import Workers
 from tamiz.files.errors import TamizError, blaming
-from tamiz.files.tensor_file import is_intact, write_tensors
 from tamiz.planning.choice import Choice
 from tamiz.planning.policy import Rules
 
-#: Key of the metadata in a fit's file.
-_KIND = "tamiz-fit"
 _LOGGER = logging.getLogger(__name__)
 _FITTING = threading.Lock()
 #: A weight of more elements is fitted while no other such weight is, to keep memory low.
@@ -100,7 +98,7 @@ class Attempt:
     def fit(self) -> Fit:
         """Reads the fit."""
         assert self.file is not None
-        return _read(self.file)[0]
+        return read_fit(self.file)[0]
 
 
 @dataclass(frozen=True)
@@ -217,12 +215,12 @@ def _attempt(job: Job, choice: Choice, key: str) -> Attempt:
     """Makes one fit and measures it, or finds it in the folder; a damaged one is made again."""
     name = _digest([key, choice.technique.name, choice.technique.version, _dump(choice)])
     file = job.folder / f"{name}.safetensors"
-    if file.exists() and not (is_intact(file, _KIND) and _read(file)[1].get("of") == name):
+    if file.exists() and not is_fit_of(file, name):
         _LOGGER.warning("%s: the fit of %s is damaged and is made again", file, job.site.id)
         file.unlink()
     if not file.exists():
         _make(job, choice, file, name)
-    fit, about = _read(file)
+    fit, about = read_fit(file)
     if about["error"] is not None:
         verdict = Verdict(about["error"], None, None, None)
         return Attempt(choice, None, {}, None, 0, verdict, about["seconds"])
@@ -254,27 +252,8 @@ def _make(job: Job, choice: Choice, file: Path, name: str) -> None:
                 metrics |= measure(weight, technique.dequantize(job.site, fit), job.statistics)
     except FitError as refused:
         fit, metrics, error = Fit({}, {}, {}, 0.0), {}, str(refused)
-    about = {
-        "of": name,
-        "attributes": dict(fit.attributes),
-        "metrics": metrics,
-        "bits_per_weight": fit.bits_per_weight,
-        "error": error,
-        "seconds": round(time.perf_counter() - start, 3),
-    }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_tensors(file, fit.tensors, _KIND, about)
-
-
-def _read(file: Path) -> tuple[Fit, dict[str, Any]]:
-    from safetensors import safe_open
-
-    with safe_open(file, "np") as opened:
-        about = json.loads(opened.metadata()[_KIND])
-        names = sorted(opened.keys())
-        tensors = {name: opened.get_tensor(name) for name in names}
-    fit = Fit(tensors, about["attributes"], about["metrics"], about["bits_per_weight"])
-    return fit, about
+    seconds = round(time.perf_counter() - start, 3)
+    write_fit(file, name, replace(fit, metrics=metrics), {"error": error, "seconds": seconds})
 
 
 def _rows(job: Job) -> NDArray[np.float32] | None:
