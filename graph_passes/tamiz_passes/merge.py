@@ -34,7 +34,8 @@ def remove_identities(graph: ir.Graph) -> None:
             graph.remove(node, safe=True)
             x.name, x.type, x.shape = y.name, y.type, y.shape
         else:
-            x.type, x.shape = x.type or y.type, x.shape or y.shape
+            x.type = x.type or y.type
+            x.shape = y.shape if x.shape is None else x.shape  # that of a scalar is empty
             y.replace_all_uses_with(x)
             graph.remove(node, safe=True)
 

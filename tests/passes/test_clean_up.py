@@ -55,6 +55,21 @@ def test_functions_are_inlined() -> None:
     assert not CleanUp()(model).modified
 
 
+def test_a_scalar_keeps_its_shape_where_a_cast_behind_it_goes() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (float[n] x, bool c) => (float least, float[n] y) {
+        least = ReduceMin <keepdims = 0> (x)
+        same = Cast <to = 1> (least)
+        y = Mul (x, same)
+    }
+    """
+    model = ir.from_onnx_text(text)
+    CleanUp()(model)
+    assert ops(model) == ["ReduceMin", "Mul"]
+    assert model.graph.outputs[0].shape == ir.Shape([])
+
+
 def test_a_branch_that_gives_a_value_around_it_stays() -> None:
     text = """
     <ir_version: 8, opset_import: ["" : 18]>
