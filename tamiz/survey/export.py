@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Operators that round inputs of products to 8 bits; MatMulNBits does from this level on.
-_OF_8_BITS = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulInteger")
-_LEVEL_OF_8_BITS = 4
-
 
 def export(
     source: str,
@@ -83,12 +79,12 @@ def _compare(source: Path, dense: Path) -> None:
 
     reference = None
     with suppress(TamizError):  # ONNX Runtime does not load the source, as some of bfloat16
-        reference = Reference.of(source)
+        reference = Reference.of(source, sizes=_input_sizes(dense))
     if reference is None:
         _log.warning("%s: not compared with its export: no input is known that it runs on", source)
         return
     try:
-        reference.compare_export(dense, fewer_bits=_rounds_to_8_bits(source))
+        reference.compare_export(dense)
     except DifferentModelError as error:
         if not reference.is_drawn:
             raise TamizError(
@@ -96,17 +92,16 @@ def _compare(source: Path, dense: Path) -> None:
             ) from error
 
 
-def _rounds_to_8_bits(source: Path) -> bool:
+def _input_sizes(dense: Path) -> dict[str, list[int | str | None]]:
+    """Dimensions of inputs by name: an exporter may know more of them than the file says."""
     import onnx_ir as ir
 
-    return any(
-        node.op_type in _OF_8_BITS
-        or (
-            node.op_type == "MatMulNBits"
-            and node.attributes.get_int("accuracy_level", 0) >= _LEVEL_OF_8_BITS
-        )
-        for node in ir.load(source).graph.all_nodes()
-    )
+    inputs = ir.load(dense).graph.inputs
+    return {
+        value.name or "": [dim if isinstance(dim, int) else dim.value for dim in value.shape]
+        for value in inputs
+        if value.shape is not None
+    }
 
 
 def _exporter(source: str, plugins: Plugins, **given: str | None) -> Exporter:

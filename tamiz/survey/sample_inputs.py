@@ -38,6 +38,15 @@ _CONTAINER = re.compile(r"(seq|optional)\((.+)\)$")
 
 
 @dataclass(frozen=True)
+class Declared:
+    """What a model declares of an input, as onnxruntime's ``NodeArg`` says it."""
+
+    name: str
+    type: str
+    shape: Sequence[int | str | None]
+
+
+@dataclass(frozen=True)
 class _Try:
     """One way to make up inputs.
 
@@ -71,7 +80,7 @@ _TRIES = (
 )
 
 
-def made_up(inputs: Sequence[ort.NodeArg], vocabulary: int) -> Iterator[Feeds]:
+def made_up(inputs: Sequence[ort.NodeArg | Declared], vocabulary: int) -> Iterator[Feeds]:
     """Inputs that may be valid for a model, the likeliest first.
 
     Args:

@@ -20,15 +20,13 @@ import onnxruntime as ort
 import tamiz_ops
 from tamiz.files.errors import TamizError
 from tamiz.runtime.logprobs import log_softmax
-from tamiz.survey.sample_inputs import Feeds, made_up, read_sample
+from tamiz.survey.sample_inputs import Declared, Feeds, made_up, read_sample
 
 #: Largest difference that is rounding, relative to the largest number of an output, by the bytes of
 #: a number: of sums in another order over the layers of a deep model.
 _ROUNDING = {2: 3e-2, 4: 1e-3, 8: 1e-3}
 #: The same where tensors are exact but inputs of products are rounded to 16 bits or 8.
 _ROUNDED_INPUTS = 10
-#: The same where the file that was exported rounds them to 8 bits, and its export does not.
-_FEWER_BITS = 150
 #: Token ids are drawn below the first of these that the vocabulary has, where nobody says its size.
 _VOCABULARIES = (256, 2)
 #: Types of 16 bits, for which an export computes in float32.
@@ -63,7 +61,11 @@ class Reference:
 
     @classmethod
     def of(
-        cls, model: Path, vocabulary: int | None = None, sample: Path | None = None
+        cls,
+        model: Path,
+        vocabulary: int | None = None,
+        sample: Path | None = None,
+        sizes: Mapping[str, Sequence[int | str | None]] | None = None,
     ) -> Reference | None:
         """Runs a dense model.
 
@@ -71,6 +73,7 @@ class Reference:
             model: The dense ``model.onnx``.
             vocabulary: Token ids are drawn below this; None where it is not known.
             sample: ``.npz`` file with the inputs; None to make them up.
+            sizes: Dimensions of inputs, of which more is known than the model declares, by name.
 
         Returns:
             What it gives; None where no valid input is known.
@@ -89,8 +92,11 @@ class Reference:
             except Exception as error:
                 raise TamizError(f"{sample}: {model} does not run on it: {_line(error)}") from error
         best = None
-        sizes = _VOCABULARIES if vocabulary is None else (vocabulary,)
-        for feeds in chain.from_iterable(made_up(session.get_inputs(), size) for size in sizes):
+        known, below = sizes or {}, _VOCABULARIES if vocabulary is None else (vocabulary,)
+        inputs = [
+            Declared(n.name, n.type, known.get(n.name, n.shape)) for n in session.get_inputs()
+        ]
+        for feeds in chain.from_iterable(made_up(inputs, number) for number in below):
             try:
                 reference = cls(model, feeds, _run(session, feeds))
             except Exception:  # the input is not valid; others are tried
@@ -143,24 +149,22 @@ class Reference:
             result |= _of_logits(self.outputs["logits"], found["logits"])
         return {key: float(f"{value:.3g}") for key, value in result.items()}
 
-    def compare_export(self, dense: Path, *, fewer_bits: bool) -> None:
+    def compare_export(self, dense: Path) -> None:
         """Compares a dense model with this one, the .onnx file that it was exported from.
 
-        Weights of few bits are multiplied in more, and what computes in float16 does so in float32.
-
-        Args:
-            dense: The dense ``model.onnx``.
-            fewer_bits: Whether the file rounds inputs of products to 8 bits.
+        Inputs of products of stored weights are rounded to 16 bits, and what computes in float16
+        does so in float32. Without prepacking, MatMulNBits does not round its inputs to 8 bits.
 
         Raises:
             DifferentModelError: As `compare`.
         """
-        found = self._found(dense)
+        found, halves = self._found(dense), False
         for name, value in self.outputs.items():
             other = found.get(name)
             if all(isinstance(array, np.ndarray) for array in (value, other)):
                 found[name] = _narrow(value, other)
-        self._most(found, list(self.outputs), _FEWER_BITS if fewer_bits else _ROUNDED_INPUTS)
+                halves |= value.dtype in _HALVES
+        self._most(found, list(self.outputs), 1.0 if halves else _ROUNDED_INPUTS)
 
     def _found(self, model: Path) -> dict[str, Any]:
         """What another model gives on the input."""

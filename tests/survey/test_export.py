@@ -78,10 +78,10 @@ def test_what_overflows_in_float16_is_not_known(tmp_path: Path) -> None:
     dense = write(tmp_path / "wide", square.format("float"))
     for x, wrong in ((200, 20000), (400, 1)):
         feeds = {"x": np.full((1, 4), x, np.float16)}
-        Reference(source, feeds, run(str(source), feeds)).compare_export(dense, fewer_bits=False)
+        Reference(source, feeds, run(str(source), feeds)).compare_export(dense)
         other = Reference(source, feeds, {"y": np.array([[wrong, np.inf] * 2], np.float16)})
         with pytest.raises(DifferentModelError, match="y of the new model"):
-            other.compare_export(dense, fewer_bits=False)
+            other.compare_export(dense)
 
 
 def test_a_file_without_a_known_input_is_exported_with_a_warning(
