@@ -102,12 +102,9 @@ def find_fused(node: ir.Node) -> Region:
     Raises:
         Refusal: It has parts that tamiz.Attention has not, or no cache.
     """
-    _check_same(node)
-    query, key, value = (_input(node, number) for number in range(3))
-    if query is None or key is None or value is None:
-        raise Refusal("expected query, key and value")
+    query, key, value = _operands(node)
     keys, values = _caches(node, key, value)
-    rotations = both_or_none(_rotation(query), _rotation(keys.new))
+    rotations = both_or_none(rotation_before(query), rotation_before(keys.new))
     if node.attributes.get_int("do_rotary", 0):
         rotations = [_rotation_inside(node, v) for v in (query, keys.new)]
     return Region(
@@ -120,6 +117,46 @@ def find_fused(node: ir.Node) -> Region:
         rotations=rotations,
         fused=node,
     )
+
+
+def projections(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Query, key and value of a fused attention of an encoder.
+
+    Raises:
+        Refusal: It has parts that tamiz.TextAttention has not, or keeps a past.
+    """
+    found = _operands(node)
+    if any(_input(node, number) is not None for number in _PASTS[node.domain, node.op_type]):
+        raise Refusal("it keeps keys and values")
+    if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
+        raise Refusal("more than its first output is used")
+    return found
+
+
+def mask_inputs(node: ir.Node) -> list[ir.Value]:
+    """What a fused attention of an encoder adds to its scores, or hides them by."""
+    return [value for value in node.inputs[3:6] if value is not None]
+
+
+def head_size_of(node: ir.Node, query: ir.Value) -> int:
+    """Size of a head of a fused attention.
+
+    Raises:
+        Refusal: The graph does not say it.
+    """
+    size = last_dim(query)
+    heads = node.attributes.get_int("num_heads", node.attributes.get_int("q_num_heads", 0))
+    if size is None or (rank(query) == 3 and (not heads or size % heads)):
+        raise Refusal("the head size is not known")
+    return size if rank(query) == 4 else size // heads
+
+
+def _operands(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value]:
+    _check_same(node)
+    query, key, value = (_input(node, number) for number in range(3))
+    if query is None or key is None or value is None:
+        raise Refusal("expected query, key and value")
+    return query, key, value
 
 
 def _input(node: ir.Node, number: int) -> ir.Value | None:
@@ -157,7 +194,7 @@ def _caches(node: ir.Node, key: ir.Value, value: ir.Value) -> tuple[Cache, Cache
     return Cache(pasts[0], presents[0], key), Cache(pasts[1], presents[1], value)
 
 
-def _rotation(value: ir.Value) -> Rotation | None:
+def rotation_before(value: ir.Value) -> Rotation | None:
     """The rotary embedding in front of a fused op; None where there is none."""
     return rotation_of(value) if rank(value) == 4 else rotary_op(value)
 

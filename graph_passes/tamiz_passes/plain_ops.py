@@ -147,10 +147,9 @@ def _embed(new: Expansion) -> None:
     ids, segments, positions = _needed(new, 0), _given(new, 1), _given(new, 8)
     words = new.op("Gather", [_needed(new, 2), _wide(ids)])
     if positions is None:
-        shape = new.op("Shape", [ids], {"start": 1, "end": 2})
-        table = _needed(new, 3)
-        zero, first = (new.graph.constant(f"embed.{n}", np.array([n])) for n in (0, 1))
-        placed = new.op("Slice", [table, zero, shape, zero, first])
+        length = new.op("Squeeze", [new.op("Shape", [ids], {"start": 1, "end": 2})])
+        zero, one = (new.graph.constant(f"embed.{n}", np.array(n)) for n in (0, 1))
+        placed = new.op("Gather", [_needed(new, 3), new.op("Range", [zero, length, one])])
     else:
         placed = new.op("Gather", [_needed(new, 3), _wide(positions)])
     total = new.op("Add", [words, placed])

@@ -14,10 +14,25 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import DOMAIN, TEXT_BEGINS, GraphEditor, GraphPass, Phase, remove_unused
+from tamiz_passes.fused_region import is_fused
 from tamiz_passes.probe import MASK_INPUT
 from tamiz_passes.shapes import infer_shapes
-from tamiz_passes.text_proof import TextParameters, TextRegion, find_text_region, prove_text
-from tamiz_passes.values import Refusal, constant, name_in_scope, operands, rank, scalar
+from tamiz_passes.text_proof import (
+    TextParameters,
+    TextRegion,
+    find_fused_text,
+    find_text_region,
+    prove_text,
+)
+from tamiz_passes.values import (
+    Refusal,
+    constant,
+    name_in_scope,
+    operands,
+    producer,
+    rank,
+    scalar,
+)
 
 _IDS, _TYPES = "input_ids", "token_type_ids"
 #: Ops of which an element depends on elements at the same place only.
@@ -42,14 +57,14 @@ class RecogniseTextAttention(GraphPass):
         """Rewrites `model` in place."""
         graph = GraphEditor(model)
         mask = graph.input(MASK_INPUT)
-        softmaxes = [n for n in model.graph if n.op_type == "Softmax" and n.domain == ""]
+        attentions = [n for n in model.graph if is_fused(n) or _is_softmax(n)]
         if mask is None or graph.input(_IDS) is None or any(rank(v) == 4 for v in _inputs(model)):
             return ir.passes.PassResult(model, modified=False)
         proved: dict[tuple[Hashable, ...], TextParameters] = {}
         replaced = []
-        for node in softmaxes:
+        for node in attentions:
             try:
-                region = find_text_region(node)
+                region = (find_fused_text if is_fused(node) else find_text_region)(node)
                 parameters = prove_text(model, region, proved)
                 replaced.append(_rewrite(graph, region, parameters, mask))
             except Refusal as refusal:
@@ -60,12 +75,16 @@ class RecogniseTextAttention(GraphPass):
         remove_unused(model)
         model.graph.sort()
         infer_shapes(model)
-        if len(replaced) == len(softmaxes):
+        if len(replaced) == len(attentions):
             try:
                 _take_texts(model, graph, replaced)
             except Refusal as refusal:
                 self.note(replaced[0], f"Texts are padded: {refusal}.")
         return ir.passes.PassResult(model, modified=True)
+
+
+def _is_softmax(node: ir.Node) -> bool:
+    return (node.domain, node.op_type) == ("", "Softmax")
 
 
 def _inputs(model: ir.Model) -> list[ir.Value]:
@@ -121,6 +140,8 @@ def _take_texts(model: ir.Model, graph: GraphEditor, attentions: list[ir.Node]) 
     for node in tables:
         index = node.inputs[1]
         assert index is not None
+        if not _counts(index):
+            index = _counted(model, node, index)
         name = f"{node.name}/Sub"
         output = ir.Value(name=f"{name}_output_0")
         new = ir.Node("", "Sub", [index, begins], outputs=[output], name=name)
@@ -194,7 +215,7 @@ def _other_nodes(model: ir.Model) -> tuple[list[ir.Node], list[ir.Node]]:
             index = inputs[1]
             if index.is_graph_input() and index.name in (_IDS, _TYPES):
                 continue
-            if not _counts(index):
+            if not _counts(index) and _slice_of_numbers(index) is None:
                 raise Refusal(f"positions of {node.name} come from a table of some length")
             tables.append(node)
         elif node.domain == DOMAIN and node.op_type == "BlockGather":
@@ -221,6 +242,44 @@ def _counts(value: ir.Value) -> bool:
             return True
         stack += operands(node)
     return False
+
+
+def _slice_of_numbers(index: ir.Value) -> ir.Node | None:
+    """The Slice that takes the first numbers of a table 0, 1, 2, … ``[1, N]``, one for each token.
+
+    None where an index is something else.
+    """
+    node = producer(index, "Slice")
+    if node is None or len(node.inputs) < 4:
+        return None
+    table, begin, end, axis = (None if v is None else constant(v) for v in node.inputs[:4])
+    counts = table is not None and table.ndim == 2 and np.array_equal(table, [range(table.size)])
+    along = axis is not None and axis.size == 1 and int(axis.reshape(())) in (1, -1)
+    from_zero = begin is not None and not begin.any()
+    steps = constant(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] else None
+    by_one = len(node.inputs) < 5 or (steps is not None and steps.tolist() == [1])
+    return node if counts and along and from_zero and by_one and end is None else None
+
+
+def _counted(model: ir.Model, node: ir.Node, index: ir.Value) -> ir.Value:
+    """Counts what a table of numbers says, so that a row may be longer than the table."""
+    cut = _slice_of_numbers(index)
+    assert cut is not None
+    editor = GraphEditor(model)
+    zero, one = (editor.constant(f"position.{n}", np.array(n)) for n in (0, 1))
+    axis = editor.constant("position.axis", np.array([0]))
+    name = f"{node.name}/positions"
+    (length,) = _insert(model, node, f"{name}/Squeeze", "Squeeze", [cut.inputs[2]])
+    (numbers,) = _insert(model, node, f"{name}/Range", "Range", [zero, length, one])
+    return _insert(model, node, f"{name}/Unsqueeze", "Unsqueeze", [numbers, axis])[0]
+
+
+def _insert(
+    model: ir.Model, before: ir.Node, name: str, op: str, inputs: list[ir.Value | None]
+) -> tuple[ir.Value, ...]:
+    new = ir.Node("", op, inputs, outputs=[ir.Value(name=f"{name}_output_0")], name=name)
+    model.graph.insert_before(before, new)
+    return tuple(new.outputs)
 
 
 def _takes_first(node: ir.Node) -> bool:

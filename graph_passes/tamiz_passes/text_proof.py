@@ -18,6 +18,7 @@ from tamiz_passes.attention_region import (
     skip_scaling,
     weighted_sum,
 )
+from tamiz_passes.fused_region import head_size_of, mask_inputs, projections, rotation_before
 from tamiz_passes.probe import Case, Probe, form, integers_behind
 from tamiz_passes.rotation import Rotation, angles_of, both_or_none, rotation_of
 from tamiz_passes.values import Refusal, last_dim, operands
@@ -41,6 +42,7 @@ class TextRegion:
     masks: list[Mask]
     factors: list[Factor]
     rotations: list[Rotation]
+    fused: ir.Node | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,30 @@ def find_text_region(softmax: ir.Node) -> TextRegion:
     output = joined_output(weighted.outputs[0])
     q, k, v = (heads_source(value) for value in (*sources, values))
     return TextRegion(output, q, k, v, _head_size(weighted), masks, factors, rotations)
+
+
+def find_fused_text(node: ir.Node) -> TextRegion:
+    """The region of an attention that another tool has fused into one op.
+
+    Raises:
+        Refusal: It has parts that tamiz.TextAttention has not, or keeps a past.
+    """
+    query, key, value = projections(node)
+    rotations = both_or_none(rotation_before(query), rotation_before(key))
+    if node.attributes.get_float("softcap", 0.0):
+        raise Refusal("scores have a soft cap, expected none in an encoder")
+    q, k = [each.source for each in rotations] or [query, key]
+    return TextRegion(
+        output=joined_output(node.outputs[0]),
+        q=heads_source(q),
+        k=heads_source(k),
+        v=heads_source(value),
+        head_size=head_size_of(node, query),
+        masks=[],
+        factors=[],
+        rotations=rotations,
+        fused=node,
+    )
 
 
 def _head_size(weighted: ir.Node) -> int:
@@ -135,8 +161,11 @@ class _Proof:
             (angle,) = self.run(self.angles[:1], _case([[1, 1]]))
             angle = angle.reshape(2, -1)
             frequency = angle[1, : (angle.shape[1] + 1) // 2].copy()
-        self.check_mask()
         found = TextParameters(self.heads, scale, frequency)
+        if self.region.fused is None:
+            self.check_mask()
+        else:
+            self.check(found, _case([[1] * self.reach(mask_inputs(self.region.fused))]))
         for mask in ([[1] * 5], [[1] * 9, [1] * 4 + [0] * 5], [[1] * 40, [1] * 17 + [0] * 23]):
             self.check(found, _case(mask))
         return found
@@ -151,7 +180,9 @@ class _Proof:
         return self.probe.run(outputs, case, {value: draw(shape) for value in self.borders})
 
     def scale(self) -> float:
-        scale = 1.0
+        scale, node = 1.0, self.region.fused
+        if node is not None:
+            return node.attributes.get_float("scale", 0.0)
         if self.region.factors:
             arrays = self.run([value for value, _ in self.region.factors], _case([[1]]))
             for (_, exponent), array in zip(self.region.factors, arrays, strict=True):
@@ -164,9 +195,7 @@ class _Proof:
         masks = [mask.value for mask in self.region.masks]
         if not masks:
             raise Refusal("the scores have no mask, expected one by attention_mask")
-        numbers = [n for n in integers_behind(masks, self.borders) if n < _LONGEST]
-        length = max(_SHORT, 3 + max(numbers, default=0))
-        arrays = self.run(masks, _case([[1] * length]))
+        arrays = self.run(masks, _case([[1] * self.reach(masks)]))
         for mask, array in zip(self.region.masks, arrays, strict=True):
             if not (array > _MASKED if mask.additive else array == mask.keeps).all():
                 raise Refusal(
@@ -174,6 +203,11 @@ class _Proof:
                 )
             if mask.additive and array.any():
                 raise Refusal("something is added to scores that depends on the distance of tokens")
+
+    def reach(self, masks: list[ir.Value]) -> int:
+        """Length of a text in which masks show all tokens that they hide."""
+        numbers = [n for n in integers_behind(masks, self.borders) if n < _LONGEST]
+        return max(_SHORT, 3 + max(numbers, default=0))
 
     def check(self, parameters: TextParameters, case: Case) -> None:
         """Compares the region with the op's reference on random inputs."""

@@ -174,7 +174,7 @@ def _torch(*, dynamo: bool, opset: int, cached: bool = True) -> Callable[[str, P
         with quiet(), torch.no_grad(), contextlib.nullcontext() if dynamo else _traceable_masks():
             torch.onnx.export(
                 model.module(), tuple(arrays), str(folder / "model.onnx"), input_names=names,
-                output_names=model.outputs, opset_version=opset, dynamo=dynamo, **given,
+                output_names=list(model.outputs), opset_version=opset, dynamo=dynamo, **given,
             )  # fmt: skip
         return folder / "model.onnx"
 

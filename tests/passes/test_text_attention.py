@@ -13,6 +13,7 @@ import pytest
 
 from kit.decoders import ops, session
 from kit.encoder_files import CASE, random_tensors, write_folder
+from kit.encoder_forms import FORMS, LONGEST, TOKENS, EncoderForm, encoder
 from kit.encoders import write_transformer
 from tamiz.plugins import Plugins
 from tamiz.survey.export import export
@@ -74,6 +75,48 @@ def test_an_encoder_that_torch_exported(tmp_path: Path) -> None:
     assert notes == []
     assert Counter(ops(graph))["TextAttention"] == 2
     assert graph.graph.inputs[-1].name == "text_begins"
+
+
+def recognise(model: ir.Model) -> list[str]:
+    """Runs the pass, and returns its notes."""
+    CleanUp()(model)
+    each = RecogniseTextAttention()
+    each(model)
+    return [note.reason for note in each.notes]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.title)
+def test_an_attention_of_another_tool(form: EncoderForm) -> None:
+    """Two texts side by side are longer than the table of positions: 14 tokens of 12."""
+    model = encoder(form)
+    before = session(model)
+    notes = recognise(model)
+    if form.refused is not None:
+        assert notes[0].startswith(form.refused)
+        assert Counter(ops(model))["TextAttention"] == 0
+        return
+    assert notes == []
+    assert Counter(ops(model))["TextAttention"] == 1
+    after = session(model)
+    ids = np.random.default_rng(1).integers(0, TOKENS, (2, 9))
+    mask = np.array([[1] * 9, [1] * 5 + [0] * 4])
+    (expected,) = before.run(None, {"input_ids": ids, "attention_mask": mask})
+    (found,) = after.run(None, {"input_ids": ids, "attention_mask": mask})
+    rows = mask == 1
+    np.testing.assert_allclose(found[rows], expected[rows], atol=1e-5)
+    row, begins = ids[rows][None], np.repeat([0, 9], [9, 5])
+    assert row.shape[1] > LONGEST
+    packed = {"input_ids": row, "attention_mask": np.ones_like(row), "text_begins": begins}
+    np.testing.assert_allclose(after.run(None, packed)[0][0], expected[rows], atol=1e-5)
+
+
+@pytest.mark.parametrize("numbers", [np.arange(LONGEST) + 2, np.arange(LONGEST) // 2])
+def test_positions_of_another_table_are_padded(numbers: np.ndarray) -> None:
+    model = encoder(FORMS[0])
+    model.graph.initializers["numbers"].const_value = ir.tensor(numbers[None], name="numbers")
+    (note,) = recognise(model)
+    assert "come from a table of some length" in note
+    assert "text_begins" not in {value.name for value in model.graph.inputs}
 
 
 def test_a_decoder_is_left_alone(dense_dir: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Graphs that other tools make of tiny models: all linears and attentions are sites, and the
-recognised graph computes what ONNX Runtime computes from the tool's file.
+"""Graphs that other tools make of tiny models: all linears and attentions are sites, encoders need
+no padding, and the recognised graph computes what ONNX Runtime computes from the tool's file.
 
 Needs torch and the tools; what is missing is skipped by name.
 """
@@ -16,7 +16,9 @@ import onnxruntime as ort
 import pytest
 
 from kit.decoders import run_passes, session
+from kit.hf_configs import SHAPE
 from kit.tool_graphs import DECODERS, MODELS, TOOLS, write_torch
+from tamiz.api.passes import Phase
 from tamiz.api.site import SiteKind
 from tamiz_exporters.onnx import export
 from tamiz_passes.sites import find_sites
@@ -77,6 +79,11 @@ def test_a_graph_of_a_tool(tool: str, name: str, tmp_path: Path, torch_folder: A
         layers = sum(1 for v in model.graph.inputs if (v.name or "").endswith(".key"))
         attentions = [s for s in sites if s.kind is SiteKind.ATTENTION and s.heads]
         assert len(attentions) == layers
+    else:
+        run_passes(model, Phase.FUSE)
+        texts = [node for node in model.graph if node.op_type == "TextAttention"]
+        assert len(texts) == SHAPE["num_hidden_layers"]
+        assert "text_begins" in {value.name for value in model.graph.inputs}
     ir.save(model, dense / "recognised.onnx", external_data="recognised.data")
     _check_equal(session(path), session(dense / "recognised.onnx"), tool)
 

@@ -20,6 +20,13 @@ runs all the same.
 
 `GroupQueryAttention` is defined for prompts without padding, or with padding at their end. What
 replaces it takes padding at the beginning, too."""
+_HEAD = ["form", "written by", "becomes"]
+_TEXTS = "`TextAttention`"
+_ENCODERS = """\
+Where all of them are recognised, and positions are counted or cut off a table 0, 1, 2, …, the
+graph gets the input `text_begins`: texts of different lengths share a row, and none is padded. A
+mask that a tool has summed up to lengths shows the first tokens only; what replaces it takes the
+mask itself."""
 _TITLES = {
     "attention": "Attention with a KV cache",
     "norm": "Norms",
@@ -36,18 +43,31 @@ def page(table: Table) -> str:
     """
     sys.path.append(str(Path(__file__).parents[2] / "tests"))
     try:
+        from kit import encoder_forms
         from kit.graph_forms import FORMS, Form
     finally:
         sys.path.pop()
 
     def becomes(form: Form) -> str:
         if form.refused is not None:
-            return f"stays: {form.refused}"
+            return f"stays: {form.refused.split(' (')[0].rstrip('.')}."
         ops = [op for op, count in form.becomes.items() if op.startswith("tamiz.") and count]
         return form.shown or ", ".join(f"`{op.removeprefix('tamiz.')}`" for op in ops)
 
     parts = ["# Which graphs are recognised", _INTRO]
     for part, forms in groupby(FORMS, lambda form: form.part):
         rows = [[form.title, form.tools, becomes(form)] for form in forms]
-        parts += [f"## {_TITLES[part]}", table(["form", "written by", "becomes"], rows)]
+        parts += [f"## {_TITLES[part]}", table(_HEAD, rows)]
+        if part == "attention":
+            rows = [
+                [
+                    form.title,
+                    form.tools,
+                    f"stays: {form.refused.split(' (')[0].rstrip('.')}."
+                    if form.refused
+                    else _TEXTS,
+                ]
+                for form in encoder_forms.FORMS
+            ]
+            parts += ["## Attention of encoders", _ENCODERS, table(_HEAD, rows)]
     return "\n\n".join(parts)
