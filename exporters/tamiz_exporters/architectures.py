@@ -38,23 +38,30 @@ class MixtureTraits:
     Attributes:
         names: A layer's weights in transformers.
         count_key: Number of experts in ``config.json``.
+        top_key: Number of them that a token takes in ``config.json``.
         width_key: Width of an expert in ``config.json``.
         gguf_width_key: Width of an expert in GGUF.
         score: See `decoder_config.Experts`.
         normalize: Whether the weights of the chosen are divided by their sum in GGUF, where no key
             says it.
         normalize_key: What says it in ``config.json``; empty: as in GGUF.
-        shared: Whether there is a shared expert with a gate.
+        shared_key: Width of the shared expert in ``config.json``; empty: there is none.
+        shared_counts: Whether it is a number of experts instead, as wide as the others.
+        span_keys: First, last and interval of the layers with experts in ``config.json``; empty:
+            they are in the keys of Qwen.
     """
 
     names: ExpertNames
     count_key: str = "num_experts"
+    top_key: str = "num_experts_per_tok"
     width_key: str = "moe_intermediate_size"
     gguf_width_key: str = "expert_feed_forward_length"
     score: str = "softmax"
     normalize: bool = True
     normalize_key: str = "norm_topk_prob"
-    shared: bool = False
+    shared_key: str = ""
+    shared_counts: bool = False
+    span_keys: tuple[str, str, str] | None = None
 
 
 def _expert_names(router: str, each: str, parts: tuple[str, str, str]) -> ExpertNames:
@@ -65,6 +72,11 @@ def _expert_names(router: str, each: str, parts: tuple[str, str, str]) -> Expert
 
 _QWEN_EXPERTS = _expert_names("mlp.gate", "mlp.experts", (GATE, UP, DOWN))
 _SHARED = {part: f"mlp.shared_expert.{part}" for part in (GATE, UP, DOWN)}
+_ERNIE_EXPERTS = replace(
+    _QWEN_EXPERTS,
+    shared={part: f"mlp.shared_experts.{part}" for part in (GATE, UP, DOWN)},
+    bias="mlp.moe_statics.e_score_correction_bias",
+)
 _MIXTRAL_NAMES = _expert_names(
     "block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2")
 )
@@ -81,11 +93,15 @@ GGUF_EXPERTS = ExpertNames(
     {GATE: "ffn_gate_exps", UP: "ffn_up_exps", DOWN: "ffn_down_exps"},
     {GATE: "ffn_gate_shexp", UP: "ffn_up_shexp", DOWN: "ffn_down_shexp"},
     "ffn_gate_inp_shexp",
+    "exp_probs_b.bias",
 )
 _MIXTRAL = MixtureTraits(
-    _MIXTRAL_NAMES, "num_local_experts", "intermediate_size", "feed_forward_length",
+    _MIXTRAL_NAMES,
+    count_key="num_local_experts",
+    width_key="intermediate_size",
+    gguf_width_key="feed_forward_length",
     normalize_key="",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,7 @@ class Architecture:
         model_type: Its name in Hugging Face's ``config.json``.
         names: A layer's weights: their names in transformers → in GGUF.
         pairs: Whether GGUF stores the rows of q and k with rotary pairs as neighbours (2i, 2i+1).
+        pairs_everywhere: Whether transformers does so, too.
         fused: Whether q, k and v are one tensor, and gate and up another one.
         activation: Of the feed-forward block, where a source says none.
         scales_embedding: Whether the embedding is multiplied by the square root of its width.
@@ -119,6 +136,7 @@ class Architecture:
     model_type: str
     names: dict[str, str] = field(default_factory=lambda: _LAYER)
     pairs: bool = False
+    pairs_everywhere: bool = False
     fused: bool = False
     activation: str = SILU
     scales_embedding: bool = False
@@ -150,7 +168,7 @@ ARCHITECTURES = {
         mixture=MixtureTraits(
             replace(_QWEN_EXPERTS, shared=_SHARED, shared_gate="mlp.shared_expert_gate"),
             normalize=False,
-            shared=True,
+            shared_key="shared_expert_intermediate_size",
         ),
     ),
     "qwen3moe": Architecture(
@@ -174,6 +192,25 @@ ARCHITECTURES = {
         pairs=True,
         mixture=replace(_MIXTRAL, names=_GRANITE_NAMES, score="softmax_of_chosen", normalize=False),
         multiplied=True,
+    ),
+    "ernie4_5": Architecture(
+        "Ernie4_5ForCausalLM", "ernie4_5", pairs=True, pairs_everywhere=True, rope_base=500000.0
+    ),
+    "ernie4_5-moe": Architecture(
+        "Ernie4_5_MoeForCausalLM",
+        "ernie4_5_moe",
+        pairs=True,
+        pairs_everywhere=True,
+        rope_base=500000.0,
+        mixture=MixtureTraits(
+            _ERNIE_EXPERTS,
+            count_key="moe_num_experts",
+            top_key="moe_k",
+            normalize_key="",
+            shared_key="moe_num_shared_experts",
+            shared_counts=True,
+            span_keys=("moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"),
+        ),
     ),
     "phi3": Architecture("Phi3ForCausalLM", "phi3", fused=True, global_every=0),
     "arcee": Architecture("ArceeForCausalLM", "arcee", _UNGATED, pairs=True, activation=RELU2),
@@ -239,7 +276,7 @@ _EXPERTS = "a mixture of experts with a router, biases or attention of its own k
 
 #: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
 MISSING = {
-    **dict.fromkeys(("gpt-oss", "deepseek2", "glm4moe", "ernie4_5-moe", "lfm2moe"), _EXPERTS),
+    **dict.fromkeys(("gpt-oss", "deepseek2", "glm4moe", "lfm2moe"), _EXPERTS),
     **dict.fromkeys(("mamba", "mamba2", "rwkv6", "rwkv7", "jamba"), "layers without attention"),
     **dict.fromkeys(("gpt2", "gptneox", "bloom", "starcoder2"), "layer norms with a mean"),
 }

@@ -34,6 +34,7 @@ _BIASED = (
 )
 _GEMMA = ("gemma2", "gemma3_text")
 
+_ERNIE = ("ernie4_5_moe",)
 _MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe")
 
 
@@ -96,7 +97,15 @@ CONFIG_FIELDS: dict[str, Field] = {
     "num_experts": obeyed(only=_MIXTURES),
     "num_local_experts": obeyed("another name of num_experts", only=_MIXTURES),
     "num_experts_per_tok": obeyed(only=_MIXTURES),
-    "moe_intermediate_size": obeyed(only=("qwen2_moe", "qwen3_moe")),
+    "moe_intermediate_size": obeyed(only=("qwen2_moe", "qwen3_moe", *_ERNIE)),
+    "moe_num_experts": obeyed(only=_ERNIE),
+    "moe_k": obeyed("experts that a token takes", only=_ERNIE),
+    "moe_num_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_ERNIE),
+    "moe_layer_start_index": obeyed(only=_ERNIE),
+    "moe_layer_end_index": obeyed("-1: the last layer", only=_ERNIE),
+    "moe_layer_interval": obeyed("of so many layers the last has experts", only=_ERNIE),
+    "moe_norm_min": refused("a least sum of weights that could be reached", 1e-12, 1e-9, 1e-6),
+    "use_bias": obeyed_by(["ernie4_5", "ernie4_5_moe"], "false beside a bias is refused"),
     "shared_expert_intermediate_size": obeyed(only=("qwen2_moe",)),
     "norm_topk_prob": obeyed(only=("qwen2_moe", "qwen3_moe", "olmoe")),
     "mlp_only_layers": obeyed(only=("qwen2_moe", "qwen3_moe")),

@@ -55,6 +55,7 @@ class Experts:
         scale: Factor on these weights.
         shared_width: Width of the expert that every token takes; 0 for none.
         shared_gate: Whether that expert's output counts the sigmoid of a score of its own.
+        biased: Whether the router adds numbers to the scores, for the choice alone.
     """
 
     layers: frozenset[int]
@@ -66,6 +67,7 @@ class Experts:
     scale: float = 1.0
     shared_width: int = 0
     shared_gate: bool = False
+    biased: bool = False
 
 
 @dataclass(frozen=True)

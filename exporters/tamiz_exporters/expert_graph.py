@@ -3,7 +3,7 @@
 With E experts, of which a token takes the `top` best, and x its normed residual stream:
 
     s      = softmax(x·Wrᵀ)                                  Wr [E, H], the router
-    e_j    = the experts with the highest s                  j = 1 … top
+    e_j    = the experts with the highest s (+ b)            j = 1 … top
     w_j    = scale · s[e_j] (/ Σ s[e_j])                     or softmax of the chosen scores alone
     y      = Σ_j w_j · ffn_{e_j}(x)  (+ g · ffn_shared(x))   g = sigmoid(x·wgᵀ) or 1
 
@@ -69,7 +69,10 @@ def _chosen_only(
     attributes: dict[str, Any] = {"experts": experts.count, "top": top, "score": experts.score}
     attributes |= {"normalize": int(experts.normalize), "scale": float(experts.scale)}
     outputs = [chosen, weights, *([] if share is None else [share])]
-    _add(of, "ExpertRouter", f"{name}/router", [x, of.weight(f"{name}/gate")], attributes, outputs)
+    router = [x, of.weight(f"{name}/gate")]
+    if experts.biased:
+        router.append(of.weight(f"{name}/gate", "bias"))
+    _add(of, "ExpertRouter", f"{name}/router", router, attributes, outputs)
 
     def product(part: str, value: ir.Value) -> ir.Value:
         module = f"{name[1:].replace('/', '.')}.experts.{part}.weight"
@@ -132,8 +135,13 @@ def _weights(of: GraphBuilder, name: str, experts: Experts, scores: ir.Value) ->
         scores = of.op("Softmax", f"{name}/gate/Softmax", scores, axis=-1)
     best = ir.Value(name=f"{name}/gate/best")
     chosen = ir.Value(name=f"{name}/gate/chosen")
-    inputs = [scores, of.constant([experts.top])]
+    ranked = scores
+    if experts.biased:
+        ranked = of.op("Add", f"{name}/gate/Add", scores, of.weight(f"{name}/gate", "bias"))
+    inputs = [ranked, of.constant([experts.top])]
     of.nodes.append(ir.Node("", "TopK", inputs, outputs=[best, chosen], name=f"{name}/gate/TopK"))
+    if experts.biased:
+        best = of.op("GatherElements", f"{name}/gate/Gather", scores, chosen, axis=-1)
     if not before:
         best = of.op("Softmax", f"{name}/gate/Softmax", best, axis=-1)
     if experts.normalize:

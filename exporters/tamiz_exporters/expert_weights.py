@@ -8,7 +8,7 @@ with gate and up of each expert in one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,13 +30,15 @@ class ExpertNames:
             without it the tensor has all experts. A tensor that two of them name has both, the rows
             of each expert's gate before those of its up.
         shared: The same of the shared expert.
-        shared_gate: What the shared expert's score is made of.
+        shared_gate: What the shared expert's score is made of; empty: it counts 1.
+        bias: The tensor whose numbers are added to scores for the choice; empty for none.
     """
 
     router: str
     parts: Mapping[str, str]
     shared: Mapping[str, str] = field(default_factory=dict)
     shared_gate: str = ""
+    bias: str = ""
 
 
 def expert_weights(
@@ -62,6 +64,11 @@ def expert_weights(
         router.append(find_tensor(source, name, (hidden,) if flat else (1, hidden)))
     stacked = StackedTensor(tuple(router))
     yield Weight(f"{target}.gate.weight", stacked, embedding=True, packable=False)
+    if experts.biased:
+        name = f"{layer}.{names.bias}"
+        flat = name in source.tensors and len(source.tensors[name].shape) == 1
+        bias = find_tensor(source, name, (experts.count,) if flat else (1, experts.count))
+        yield Weight(f"{target}.gate.bias", replace(bias, shape=(experts.count,)))
     for part, stored in names.parts.items():
         together = [name for name in names.parts if names.parts[name] == stored]
         yield _stack(source, experts, hidden, f"{layer}.{stored}", part, together, target)

@@ -9,7 +9,8 @@ _RECURRENT = "layers without attention"
 _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
 _WINDOWED = ("llama", "phi3", "gemma2", "gemma3")
-_MIXTURES = ("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe")
+_ERNIE = ("ernie4_5-moe",)
+_MIXTURES = ("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", *_ERNIE)
 _MULTIPLIED = ("granite", "granitemoe")
 _PATTERNED = ("gemma2", "gemma3")
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
@@ -36,8 +37,14 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "final_logit_softcapping": obeyed(only=_PATTERNED),
     "expert_count": obeyed(only=_MIXTURES),
     "expert_used_count": obeyed(only=_MIXTURES),
-    "expert_feed_forward_length": obeyed(only=("qwen2moe", "qwen3moe")),
-    "expert_shared_feed_forward_length": obeyed(only=("qwen2moe",)),
+    "expert_feed_forward_length": obeyed(only=("qwen2moe", "qwen3moe", *_ERNIE)),
+    "expert_shared_feed_forward_length": obeyed(only=("qwen2moe", *_ERNIE)),
+    "expert_shared_count": Field(
+        Treatment.NO_EFFECT, "expert_shared_feed_forward_length is read", only=_ERNIE
+    ),
+    "leading_dense_block_count": obeyed("layers before the first with experts", only=_ERNIE),
+    "interleave_moe_layer_step": obeyed("of so many layers the last has experts", only=_ERNIE),
+    "expert_gating_func": refused("a router of another kind", 1),
     "hidden_activation": obeyed("`gelu` is GELU by tanh, as in llama.cpp"),
     "rope.dimension_count": obeyed(),
     "rope.freq_base": obeyed(),
@@ -84,16 +91,12 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     **dict.fromkeys(
         [
             "expert_chunk_feed_forward_length",
-            "expert_shared_count",
             "expert_weights_scale",
             "expert_weights_norm",
-            "expert_gating_func",
             "expert_group_count",
             "expert_group_used_count",
             "expert_group_scale",
             "experts_per_group",
-            "interleave_moe_layer_step",
-            "leading_dense_block_count",
             "moe_every_n_layers",
             "moe_latent_size",
             "router_logit_softcapping",

@@ -47,6 +47,14 @@ class Hyperparameters:
             self.reject(key, value, "a positive number")
         return int(value)
 
+    def whole(self, key: str) -> int:
+        """A whole number; 0 where the key is absent. See `positive`.
+
+        Raises:
+            TamizError: It is negative or no whole number.
+        """
+        return 0 if self.file.get(self._name(key), int, 0) == 0 else self.positive(key)
+
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number: the shortest decimal of the stored float32, so 1e-05.
 

@@ -186,12 +186,16 @@ class GgufModel:
         traits, experts = self.traits.mixture, self.config.experts
         if traits is None or experts is None:
             return {}
-        out: dict[str, Any] = {traits.count_key: experts.count, "num_experts_per_tok": experts.top}
+        out: dict[str, Any] = {traits.count_key: experts.count, traits.top_key: experts.top}
         out[traits.width_key] = experts.width
         if traits.normalize_key:
             out[traits.normalize_key] = experts.normalize
         if experts.shared_width:
-            out["shared_expert_intermediate_size"] = experts.shared_width
+            each = experts.width if traits.shared_counts else 1
+            out[traits.shared_key] = experts.shared_width // each
+        if traits.span_keys is not None:
+            first, last, every = traits.span_keys
+            out |= {first: min(experts.layers), last: max(experts.layers), every: self._step()}
         return out
 
     def _hf_multipliers(self) -> dict[str, Any]:
@@ -231,25 +235,36 @@ class GgufModel:
         }
 
     def _experts(self, layers: int) -> Experts | None:
-        """The mixture of experts, which all layers have."""
+        """The mixture of experts, and which layers have it."""
         of, traits = self.of, self.traits.mixture
         if traits is None:
             return None
         count, top = of.positive("expert_count"), of.positive("expert_used_count")
         if top > count:
             of.reject("expert_used_count", top, f"at most {count}, as many as experts")
-        of.tensor("blk.0.ffn_gate_inp.weight", (count, self.hidden))
+        spans = traits.span_keys is not None
+        first, step = (of.whole("leading_dense_block_count"), self._step()) if spans else (0, 1)
+        having = [number for number in range(first, layers) if (number + 1) % step == 0]
+        if not having:
+            of.reject("leading_dense_block_count", first, f"a layer with experts, of {layers}")
+        at = f"blk.{having[0]}"
+        of.tensor(f"{at}.ffn_gate_inp.weight", (count, self.hidden))
         shared = "expert_shared_feed_forward_length"
         return Experts(
-            frozenset(range(layers)),
+            frozenset(having),
             count,
             top,
             of.positive(traits.gguf_width_key),
             traits.score,
             traits.normalize,
-            shared_width=of.positive(shared) if traits.shared else 0,
-            shared_gate=traits.shared,
+            shared_width=of.whole(shared) if traits.shared_key else 0,
+            shared_gate=bool(traits.names.shared_gate),
+            biased=f"{at}.{GGUF_EXPERTS.bias}" in self.file.tensors,
         )
+
+    def _step(self) -> int:
+        """Of so many layers the last has experts."""
+        return self.of.positive("interleave_moe_layer_step", 1)
 
     def _layers(self) -> tuple[LayerAttention, ...]:
         """How each layer attends."""

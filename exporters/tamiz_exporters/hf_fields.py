@@ -47,6 +47,17 @@ class Fields:
             self.reject(key, value, "a positive number")
         return value
 
+    def whole(self, key: str, default: int | None = None) -> int:
+        """A whole number from 0 to 2^31; see `positive`.
+
+        Raises:
+            TamizError: It is absent and required, or something else.
+        """
+        value = self._value(key, default, "a whole number")
+        if type(value) is not int or not 0 <= value < _LARGEST:
+            self.reject(key, value, "a whole number")
+        return value
+
     def number(self, key: str, default: float | None = None) -> float:
         """A positive, finite number.
 

@@ -9,7 +9,12 @@ from typing import Any
 
 from tamiz.api import read_json
 from tamiz_exporters.activations import GELU_TANH, HF_NAMES, chosen_activation
-from tamiz_exporters.architectures import EXPERT_COUNTS, HF_ARCHITECTURES, SOFT_CAPS
+from tamiz_exporters.architectures import (
+    EXPERT_COUNTS,
+    HF_ARCHITECTURES,
+    SOFT_CAPS,
+    MixtureTraits,
+)
 from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.decoder_config import DecoderConfig, Experts, LayerAttention
@@ -28,6 +33,12 @@ _FUSED = {
 #: Frequencies that old versions of transformers stored.
 _ROTARY = re.compile(r".*\.rotary_emb\.inv_freq")
 _MOST_LAYERS = 10_000
+#: Flags of biases, and a projection that has one then.
+_BIASES = (
+    ("attention_bias", "self_attn.q_proj"),
+    ("mlp_bias", "mlp.up_proj"),
+    ("use_bias", "self_attn.q_proj"),
+)
 
 
 class HfModel:
@@ -129,6 +140,7 @@ class HfModel:
             self._traits.model_type,
             norms_from_one=self._traits.norms_from_one,
             norms_of_all_heads=self._traits.norms_of_all_heads,
+            rotary_pairs=self._rope.dimensions if self._traits.pairs_everywhere else 0,
             tied=self._of.flag("tie_word_embeddings") if head else True,
         )
 
@@ -149,7 +161,7 @@ class HfModel:
     def _check_biases(self) -> None:
         """Refuses biases that the configuration denies: transformers leaves them out."""
         layer = f"{self._prefix}layers.0."
-        for key, part in (("attention_bias", "self_attn.q_proj"), ("mlp_bias", "mlp.up_proj")):
+        for key, part in _BIASES:
             if self._of.flag(key) is False and f"{layer}{part}.bias" in self.folder.tensors:
                 self._of.reject(key, False, f"true, as {layer}{part} has a bias")
 
@@ -186,25 +198,34 @@ class HfModel:
             return None
         counts = [key for key in EXPERT_COUNTS if of.given(key) is not None]
         count = of.positive(counts[0] if counts else traits.count_key)
-        top = of.positive("num_experts_per_tok")
+        top = of.positive(traits.top_key)
         if len(counts) > 1 and of.given(counts[1]) != count:
             of.reject(counts[1], of.given(counts[1]), f"{count}, as {counts[0]}")
         if top > count:
-            of.reject("num_experts_per_tok", top, f"at most {count}, as many as experts")
-        key = "shared_expert_intermediate_size"
+            of.reject(traits.top_key, top, f"at most {count}, as many as experts")
+        width = of.positive(traits.width_key)
+        shared = of.whole(traits.shared_key, 0) if traits.shared_key else 0
         return Experts(
-            self._layers_with_experts(layers),
+            self._layers_with_experts(traits, layers),
             count,
             top,
-            of.positive(traits.width_key),
+            width,
             traits.score,
             bool(of.flag(traits.normalize_key)) if traits.normalize_key else traits.normalize,
-            shared_width=of.positive(key) if traits.shared else 0,
-            shared_gate=traits.shared,
+            shared_width=shared * width if traits.shared_counts else shared,
+            shared_gate=bool(shared and traits.names.shared_gate),
+            biased=bool(traits.names.bias),
         )
 
-    def _layers_with_experts(self, layers: int) -> frozenset[int]:
-        """All but those that ``mlp_only_layers`` names, and of so many only the last."""
+    def _layers_with_experts(self, traits: MixtureTraits, layers: int) -> frozenset[int]:
+        """All but those that ``mlp_only_layers`` names, or of a span, and of so many the last."""
+        if traits.span_keys is not None:
+            first, last, every = traits.span_keys
+            end = self._of.given(last)
+            end = layers - 1 if end in (None, -1) else self._of.whole(last)
+            step = self._of.positive(every, 1)
+            span = range(self._of.whole(first, 1), min(end, layers - 1) + 1)
+            return frozenset(number for number in span if (number + 1) % step == 0)
         step, without = self._of.positive("decoder_sparse_step", 1), []
         if (listed := self._of.given("mlp_only_layers")) is not None:
             if not isinstance(listed, list) or not all(type(value) is int for value in listed):

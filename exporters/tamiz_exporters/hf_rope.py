@@ -67,6 +67,11 @@ class HfRope:
         base = self._base(self._local, "rope_local_base_freq", self._traits.local_rope_base)
         return self._rotary(base, self._local, self._dimensions(self._local or self._full))
 
+    @property
+    def dimensions(self) -> int:
+        """R of the layers that see all keys."""
+        return self._dimensions(self._full)
+
     def _group(self, of: Fields, key: str) -> Fields | None:
         group = of.group(key)
         return None if group is None else group.obeyed(self._traits.model_type, ROPE_FIELDS)

@@ -15,7 +15,7 @@ from gguf.constants import GGMLQuantizationType as Type
 import tamiz_ops
 from kit import tiny_gguf
 from kit.arrays import relative_error
-from kit.mixtures import MIXTURES
+from kit.mixtures import MIXTURES, dense_blocks, mixed_layers
 from tamiz import plugins
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle, Source
@@ -46,6 +46,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "long_factors": np.linspace(1, 3, 8, dtype=np.float32),
     },
     **MIXTURES,
+    "ernie4_5": {"architecture": "ernie4_5", "rope_base": 5e5},
     "arcee": {"architecture": "arcee", "tied": False},
     "smollm3, layers without rope": {"architecture": "smollm3", "layers": 4},
     "qwen2, yarn": {"architecture": "qwen2", "yarn": (2.0, 128)},
@@ -111,8 +112,8 @@ def test_every_layer_is_recognised_and_computes_the_same(tmp_path, name) -> None
     bundles.write_manifest(folder, "dense", Source("tiny.gguf"))
     found = survey(Bundle.open(folder), plugins.load())
     assert found.recognised["Attention"] == held.layers, found.notes
-    blocks = 2 if held.architecture == "qwen2moe" else 1  # the shared expert
-    assert found.recognised["SwiGLU"] == blocks * held.layers, found.notes
+    blocks = dense_blocks(held) + mixed_layers(held)
+    assert found.recognised["SwiGLU"] == blocks, found.notes
     nodes = [node for node in found.model.graph if node.op_type == "Attention"]
     windows = [node.attributes.get("window") for node in nodes]
     widths = [0 if window is None else window.as_int() for window in windows]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kit import tiny_gguf
 from kit.arrays import relative_error
 from kit.gguf_blocks import HALVES
-from kit.mixtures import MIXTURES
+from kit.mixtures import MIXTURES, dense_blocks, mixed_layers
 from tamiz.api.dense import replace_weight
 from tamiz.api.linear import linear_at, weight_array
 from tamiz.building.build import build
@@ -96,14 +96,14 @@ def test_weights_of_sites_are_the_dequantised_ones_bit_for_bit(tmp_path, plugins
 def test_everything_is_recognised(tmp_path, plugins, name) -> None:
     held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(**MODELS[name]))
     found = survey(bundle, plugins)
-    blocks = int(not held.experts) + int(held.architecture == "qwen2moe")
+    blocks, mixed = dense_blocks(held), mixed_layers(held)
     of_block = 2 if held.architecture == "arcee" else 3
-    linears = (4 + of_block * blocks) * held.layers + 1
+    linears = 4 * held.layers + of_block * blocks + 1
     assert found.recognised["BlockMatMul"] == linears
     assert found.recognised["Attention"] == held.layers
-    assert found.recognised["SwiGLU"] == held.layers * (blocks + int(held.experts > 0))
+    assert found.recognised["SwiGLU"] == blocks + mixed
     assert found.notes == ()
-    assert len(found.sites) == linears + 1 + (1 + blocks) * held.layers
+    assert len(found.sites) == linears + 1 + held.layers + blocks
 
 
 def test_the_bundle_is_about_as_long_as_its_source(tmp_path, plugins) -> None:

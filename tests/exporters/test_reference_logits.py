@@ -113,6 +113,11 @@ HUGGING_FACE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"architecture": "qwen3moe", "experts": 6},
         {"norm_topk_prob": False, "num_experts": None, "num_local_experts": 6},
     ),
+    "ernie 4.5": ({"architecture": "ernie4_5"}, {"bos_token_id": 1, "pad_token_id": 0}),
+    "ernie 4.5 MoE": (
+        {"architecture": "ernie4_5-moe", "experts": 6, "top": 3, "dense_layers": 1},
+        {"bos_token_id": 1, "pad_token_id": 0, "moe_layer_end_index": 1},
+    ),
     "granite": ({"architecture": "granite"}, {}),
     "arcee": ({"architecture": "arcee"}, {}),
     "arcee with another activation": ({"architecture": "arcee"}, {"hidden_act": "gelu"}),

@@ -41,6 +41,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "phi3": {"architecture": "phi3", "tied": False, "window": 20},
     "phi3, long rope": {"architecture": "phi3", "long_factors": LONG},
     **MIXTURES,
+    "ernie4_5": {"architecture": "ernie4_5", "biases": True, "rope_base": 5e5},
     "arcee": {"architecture": "arcee", "biases": True},
     "smollm3": {"architecture": "smollm3", "layers": 4},
     "gemma": {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},

@@ -17,7 +17,8 @@ def expert_block(
     scores = x @ weights[f"{name}.gate.weight"].T
     share = np.exp(scores - scores.max(-1, keepdims=True))
     share /= share.sum(-1, keepdims=True)
-    best = np.argsort(-share, -1, kind="stable")[..., : model.top]
+    ranked = share + weights.get(f"{name}.gate_correction.bias", 0)
+    best = np.argsort(-ranked, -1, kind="stable")[..., : model.top]
     taken = np.zeros_like(share)
     np.put_along_axis(taken, best, np.take_along_axis(share, best, -1), -1)
     if model.architecture not in ("qwen2moe", "olmoe"):
@@ -25,8 +26,10 @@ def expert_block(
     y = np.zeros_like(x)
     for e in range(model.experts):
         y += taken[..., e : e + 1] * feed_forward(model, weights, f"{name}.experts.{e}", x)
-    if f"{name}.shared_expert_gate.weight" in weights:
-        gate = 1 / (1 + np.exp(-x @ weights[f"{name}.shared_expert_gate.weight"].T))
+    if f"{name}.shared_expert.up_proj.weight" in weights:
+        gate: np.ndarray | float = 1.0
+        if f"{name}.shared_expert_gate.weight" in weights:
+            gate = 1 / (1 + np.exp(-x @ weights[f"{name}.shared_expert_gate.weight"].T))
         y += gate * feed_forward(model, weights, f"{name}.shared_expert", x)
     return y
 

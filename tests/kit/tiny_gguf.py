@@ -12,6 +12,7 @@ from gguf.constants import GGMLQuantizationType as Type
 
 from kit.feed_forward import expert_block, feed_forward
 from kit.gguf_blocks import random_blocks
+from kit.mixtures import add_expert_keys, expert_widths
 from tamiz_ops.formats import gguf_format
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -46,7 +47,8 @@ class TinyModel:
     experts: int = 0  # of each layer; a token takes `top`
     top: int = 2
     expert_ffn: int = 32
-    shared_ffn: int = 64  # of qwen2moe
+    shared_ffn: int = 64  # of qwen2moe and ernie4_5-moe
+    dense_layers: int = 0  # the first, without experts
     yarn: tuple[float, int] | None = None  # factor, original context
     long_factors: np.ndarray | None = None  # of rotary frequencies, short and long contexts alike
     weights: dict[str, np.ndarray] = field(default_factory=dict)
@@ -68,7 +70,8 @@ class TinyModel:
     @property
     def neighbours(self) -> bool:
         """Whether rotary pairs are neighbours in the file."""
-        return self.architecture in ("llama", "smollm3", "arcee", "granite", "granitemoe")
+        names = ("llama", "smollm3", "arcee", "granite", "granitemoe")
+        return self.architecture in names or self.architecture.startswith("ernie")
 
     def window_of(self, layer: int) -> int:
         every = {"gemma2": 2, "gemma3": 6}.get(self.architecture, 0)
@@ -89,6 +92,7 @@ _NAMES = {
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
+    "exp_probs_b": "mlp.gate_correction",
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
     "attn_q_norm": "self_attn.q_norm",
@@ -112,14 +116,14 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
             if biases:
                 weights[f"{name}.self_attn.{part}_proj.bias"] = normal(size)
         weights[f"{name}.self_attn.o_proj.weight"] = normal(model.hidden, q)
-        blocks = [("mlp", model.ffn)]
-        if model.experts:
-            blocks = [(f"mlp.experts.{e}", model.expert_ffn) for e in range(model.experts)]
+        mixed = model.experts > 0 and layer >= model.dense_layers
+        if mixed:
             weights[f"{name}.mlp.gate.weight"] = normal(model.experts, model.hidden, scale=0.5)
         if model.architecture == "qwen2moe":
-            blocks.append(("mlp.shared_expert", model.shared_ffn))
             weights[f"{name}.mlp.shared_expert_gate.weight"] = normal(1, model.hidden)
-        for block, width in blocks:
+        if mixed and model.architecture == "ernie4_5-moe":
+            weights[f"{name}.mlp.gate_correction.bias"] = normal(model.experts, scale=0.3)
+        for block, width in (expert_widths(model) if mixed else {"mlp": model.ffn}).items():
             if model.architecture != "arcee":
                 weights[f"{name}.{block}.gate_proj.weight"] = normal(width, model.hidden)
             weights[f"{name}.{block}.up_proj.weight"] = normal(width, model.hidden)
@@ -161,10 +165,6 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
     writer.add_context_length(512)
     writer.add_block_count(model.layers)
     writer.add_embedding_length(model.hidden)
-    own_width = model.architecture in ("qwen2moe", "qwen3moe")
-    writer.add_feed_forward_length(
-        model.expert_ffn if model.experts and not own_width else model.ffn
-    )
     writer.add_head_count(model.heads)
     writer.add_head_count_kv(model.kv_heads)
     writer.add_key_length(model.head_dim)
@@ -188,13 +188,7 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
         writer.add_rope_scaling_orig_ctx_len(128)
         for length in ("short", "long"):
             writer.add_tensor(f"rope_factors_{length}.weight", model.long_factors)
-    if model.experts:
-        writer.add_expert_count(model.experts)
-        writer.add_expert_used_count(model.top)
-    if model.architecture in ("qwen2moe", "qwen3moe"):
-        writer.add_expert_feed_forward_length(model.expert_ffn)
-    if model.architecture == "qwen2moe":
-        writer.add_expert_shared_feed_forward_length(model.shared_ffn)
+    add_expert_keys(writer, model)
     if model.architecture.startswith("granite"):
         writer.add_embedding_scale(model.factors[0])
         writer.add_attention_scale(model.factors[1])
@@ -315,7 +309,8 @@ def logits(
         y = _attention(model, weights, f"{name}.self_attn", norm("input", x), seen, turn)
         x = x + (norm("post_attention", y) if model.norms_around else y * model.factors[2])
         y = norm("pre_feedforward" if model.norms_around else "post_attention", x)
-        block = expert_block if model.experts else feed_forward
+        mixed = model.experts > 0 and layer >= model.dense_layers
+        block = expert_block if mixed else feed_forward
         y = block(model, weights, f"{name}.mlp", y)
         y = y * model.factors[2]
         x = x + (norm("post_feedforward", y) if model.norms_around else y)
@@ -389,6 +384,6 @@ def gguf_experts(model: TinyModel) -> dict[str, str]:
     each = "mlp.experts.{}"
     return {
         f"model.layers.{layer}.{each}.{part}_proj.weight": f"blk.{layer}.ffn_{part}_exps.weight"
-        for layer in range(model.layers if model.experts else 0)
+        for layer in range(model.dense_layers, model.layers if model.experts else 0)
         for part in ("gate", "up", "down")
     }

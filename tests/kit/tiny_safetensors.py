@@ -11,13 +11,15 @@ import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
-from kit.tiny_gguf import TinyModel
+from kit.tiny_gguf import TinyModel, interleave
 
 CLASSES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "ernie4_5": "Ernie4_5ForCausalLM",
+    "ernie4_5_moe": "Ernie4_5_MoeForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "qwen2_moe": "Qwen2MoeForCausalLM",
@@ -32,6 +34,7 @@ CLASSES = {
     "gemma3_text": "Gemma3ForCausalLM",
 }
 CONTEXT = 512
+_CORRECTION = "moe_statics.e_score_correction_bias"
 
 
 def model_type(model: TinyModel) -> str:
@@ -41,6 +44,7 @@ def model_type(model: TinyModel) -> str:
     if model.architecture == "llama" and model.experts:
         return "mixtral"
     names = {"gemma3": "gemma3_text", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
+    names["ernie4_5-moe"] = "ernie4_5_moe"
     return names.get(model.architecture, model.architecture)
 
 
@@ -65,7 +69,17 @@ def config(model: TinyModel) -> dict[str, Any]:
         "hidden_act": "silu",
         "eos_token_id": 2,
     }
-    if model.experts:
+    if kind == "ernie4_5_moe":
+        values |= {
+            "moe_num_experts": model.experts,
+            "moe_k": model.top,
+            "moe_intermediate_size": model.expert_ffn,
+            "moe_num_shared_experts": model.shared_ffn // model.expert_ffn,
+            "moe_layer_start_index": model.dense_layers,
+            "moe_layer_end_index": -1,
+            "moe_layer_interval": 1,
+        }
+    elif model.experts:
         local = kind in ("mixtral", "granitemoe")
         values["num_local_experts" if local else "num_experts"] = model.experts
         values["num_experts_per_tok"] = model.top
@@ -114,10 +128,16 @@ def config(model: TinyModel) -> dict[str, Any]:
 
 def tensors(model: TinyModel) -> dict[str, np.ndarray]:
     """The weights as transformers stores them, float32."""
-    found = {}
+    found, kind = {}, model_type(model)
     for name, value in model.weights.items():
         if model.architecture.startswith("gemma") and value.ndim == 1:
             value = value - np.float32(1)
+        if kind.startswith("ernie"):
+            name = name.replace("shared_expert.", "shared_experts.")
+            if name.endswith("gate_correction.bias"):
+                name, value = name.replace("gate_correction.bias", _CORRECTION), value[None]
+            elif ".q_proj." in name or ".k_proj." in name:
+                value = interleave(model, value)
         found[name] = value
     if model.architecture == "phi3":
         for layer in range(model.layers):
@@ -194,7 +214,9 @@ def write_file(path: Path, values: dict[str, np.ndarray], kind: Type = Type.F32)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, value in values.items():
-        routes = name.endswith((".gate.weight", "router.layer.weight", "expert_gate.weight"))
+        routes = name.endswith(
+            (".gate.weight", "router.layer.weight", "expert_gate.weight", _CORRECTION)
+        )
         stored = kind if value.ndim > 1 and not routes else Type.F32
         content = gguf.quants.quantize(value, stored).tobytes()
         place = [len(data), len(data) + len(content)]
