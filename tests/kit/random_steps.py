@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -346,6 +347,15 @@ def _half(g: Graphs) -> None:
     g.give(g.op("Cast", half, to=FLOATS[0]), FLOATS[0], shape)
 
 
+#: Two draws of so many zeros and ones are not equal by chance.
+_MANY = 64
+
+
+def _least(shape: Shape) -> int:
+    """Numbers of a value whose dimensions of unknown size are 1."""
+    return math.prod(size for size in shape if isinstance(size, int))
+
+
 def _drawn(g: Graphs) -> None:
     """Whether all numbers of two draws are equal: 0, but for draws that were made one."""
     x = g.floats()
@@ -353,7 +363,7 @@ def _drawn(g: Graphs) -> None:
     if op == "Dropout" and g.opset >= 12:
         more = [g.constant(np.float32(0.5)), g.constant(np.array(True))]
         pair = [g.op(op, x.name, *more, outputs=2) for _ in range(2)]
-    elif op == "Bernoulli" and g.opset >= 15:
+    elif op == "Bernoulli" and g.opset >= 15 and _least(x.shape) >= _MANY:
         half = g.op("Sigmoid", g.op("Sub", x.name, x.name))
         pair = [g.op(op, half) for _ in range(2)]
     else:
