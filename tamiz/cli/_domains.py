@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tamiz.cli._options import refuse_given
+
 if TYPE_CHECKING:
     from tamiz.calibration.calibrate import Text
 
@@ -50,6 +52,22 @@ class Domains(click.ParamType):  # type: ignore[type-arg]  # generic in new vers
         names = tuple(dict.fromkeys(str(value).split(",")))
         check_domains(names)
         return names
+
+
+def domains_read(
+    ctx: click.Context, calibration: Path | None, domains: tuple[str, ...] | None
+) -> tuple[str, ...]:
+    """The shipped domains that a command reads: all, where none is named.
+
+    Raises:
+        TamizError: Text is given beside a calibration, which has its own.
+    """
+    from tamiz.calibration.domains import DOMAINS
+
+    if calibration is not None:
+        where = "with --calibration, which has the text"
+        refuse_given(ctx, "texts", "domains", where=where, other="--calibration")
+    return DOMAINS if domains is None else domains
 
 
 texts_option = click.option(

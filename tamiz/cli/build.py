@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tamiz.cli._domain_scores import print_trial_domains
-from tamiz.cli._domains import domains_option, texts_option
+from tamiz.cli._domains import domains_option, domains_read, texts_option
 from tamiz.cli._limits import goal, limits
 from tamiz.cli._options import FILE, Workers, is_given, new_bundle, refuse_given
 from tamiz.cli._output import alike, print_json, print_table, size
@@ -172,7 +172,6 @@ def _options(
         TamizError: Options that leave others without effect, or a value outside of its range.
     """
     from tamiz.building.options import Options
-    from tamiz.calibration.domains import DOMAINS
 
     report, recipe = given["from_report"], given["recipe"]
     if report is not None and (given["policy"] or recipe or any(flags.values())):
@@ -180,10 +179,6 @@ def _options(
             "--from-report decides everything, so it takes no --policy, --recipe or technique"
         )
     _refuse_idle(ctx, report, given["backend"])
-    if given["calibration"] is not None:
-        where = "with --calibration, which has the text"
-        refuse_given(ctx, "texts", "domains", where=where, other="--calibration")
-    names = DOMAINS if given["domains"] is None else given["domains"]
     budget = _budget(ctx, given["max_dppl"], recipe)
     least = _fraction(
         "--min-cosine", given["min_cosine"], lambda value: 0 <= value < 1, "to below 1"
@@ -194,7 +189,7 @@ def _options(
         sample=given["sample"],
         check=given["check"],
         texts=given["texts"],
-        domains=names,
+        domains=domains_read(ctx, given["calibration"], given["domains"]),
         autotune=given["autotune"] == "on",
         strip_dense=given["strip_dense"] == "on",
         max_dppl=budget,

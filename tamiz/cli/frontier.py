@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tamiz.cli._domains import domains_option, domains_read, texts_option
 from tamiz.cli._limits import allowed
 from tamiz.cli._options import FILE, FOLDER, PATH
 from tamiz.cli._output import bar, print_table
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import plugins
 from tamiz.files.errors import TamizError
+
+if TYPE_CHECKING:
+    from tamiz.calibration.calibrate import Text
 
 #: Predicted loss of the first point, in nats per token, and columns of the longest bar.
 _FIRST, _BAR = 1e-3, 30
@@ -27,8 +31,10 @@ _TITLE, _HEAD = "tamiz frontier", 4096
 @click.option(
     "--calibration",
     type=FILE,
-    help="Calibration file of 'tamiz calibrate'.  [default: text that the model generates]",
+    help="Calibration file of 'tamiz calibrate', instead of the text that ships with tamiz.",
 )
+@texts_option
+@domains_option
 @click.option(
     "--points",
     type=click.IntRange(2, 1000),
@@ -71,6 +77,8 @@ def command(
     output: Path,
     plot: Path | None,
     calibration: Path | None,
+    texts: tuple[Text, ...],
+    domains: tuple[str, ...] | None,
     points: int,
     measure: int,
     keep: Path | None,
@@ -90,7 +98,8 @@ def command(
     from tamiz.planning.goal import Goal
     from tamiz.planning.plan import choose
 
-    used = [path for path in (source, calibration, keep) if path is not None]
+    given = (source, calibration, keep, *(text.path for text in texts))
+    used = [path for path in given if path is not None]
     _check_outputs(output, plot, used)
     if keep is not None and keep.exists():
         raise TamizError(f"--keep: {keep} exists, expected a new folder")
@@ -102,7 +111,13 @@ def command(
         points=points,
         samples=measure,
     )
-    options = Options(calibration=calibration, goal=goal, keep=keep)
+    options = Options(
+        calibration=calibration,
+        texts=texts,
+        domains=domains_read(ctx, calibration, domains),
+        goal=goal,
+        keep=keep,
+    )
     chosen = choose(loaded.techniques())
     with progress_bar() as progress, held_folder(output.resolve()) as scratch:
         report = build(source, scratch / WRITTEN, chosen, loaded, options, progress=progress)

@@ -79,6 +79,8 @@ def room(reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     ("line", "reason"),
     [
         ("-o calib --calibration calib", "calib: is calib, which the command uses"),
+        ("-o note.txt --text note.txt", "note.txt: is note.txt, which the command uses"),
+        ("-o x.json --calibration calib --domains prose", "--domains has no effect with --cal"),
         ("-o dense/config.json", "lies inside of dense, which the command uses"),
         ("-o kept/x.json --keep kept", "lies inside of kept, which the command uses"),
         ("-o note.txt", "note.txt: exists and is not a result of 'tamiz frontier'"),
@@ -114,6 +116,16 @@ def test_measured_points_can_be_kept(reference: Path, tmp_path: Path) -> None:
     assert all(Bundle.open(path).manifest.kind == "built" for path in kept.values())
     told = refused("frontier", reference / "ref", *flags)
     assert f"--keep: {tmp_path / 'kept'} exists, expected a new folder" in told
+
+
+def test_points_are_measured_on_a_text(reference: Path, tmp_path: Path) -> None:
+    """No calibration and no shipped domain: the text alone is read."""
+    text = ("--text", reference / "text", "--domains=none", "--points=2", "--measure=1")
+    ok("frontier", reference / "ref", "-o", tmp_path / "text.json", *text)
+    known = ("--calibration", reference / "known", "--points=2", "--measure=1")
+    ok("frontier", reference / "ref", "-o", tmp_path / "known.json", *known)
+    found = [(tmp_path / f"{name}.json").read_text() for name in ("text", "known")]
+    assert found[0] == found[1]
 
 
 def test_an_unknown_name_is_refused(reference: Path, tmp_path: Path) -> None:
