@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -62,3 +62,12 @@ class Cost:
         fixed = self.part(Access.FIXED).read
         kept = round((self.read - fixed) * share)
         return replace(self, read=fixed + kept, work=round(self.work * share))
+
+
+def together(costs: Iterable[Cost]) -> Cost:
+    """What costs without parts are together."""
+    every = tuple(costs)
+    stored, read, work = (
+        sum(getattr(cost, part) for cost in every) for part in ("stored", "read", "work")
+    )
+    return Cost(stored, read, work)

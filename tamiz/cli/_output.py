@@ -15,6 +15,7 @@ import click
 from tamiz.files.errors import printable, without_controls
 
 if TYPE_CHECKING:
+    from tamiz.api.cost import Cost
     from tamiz.api.site import Site
 
 
@@ -130,6 +131,11 @@ def size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.2f} GB"
+
+
+def experts_line(cost: Cost) -> str:
+    """What the weights of experts cost."""
+    return f"experts: {size(cost.stored)}, of which a token reads {size(cost.read)}"
 
 
 def alike(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tamiz.cli._options import directory
-from tamiz.cli._output import fold, print_json, print_table, size
+from tamiz.cli._output import experts_line, fold, print_json, print_table, size
 from tamiz.cli._techniques import plugins
 
 if TYPE_CHECKING:
@@ -38,18 +38,23 @@ def command(ctx: click.Context, directory: Path, as_json: bool) -> None:
 
 
 def _as_dict(surveyed: Survey) -> dict[str, Any]:
+    from tamiz.api.cost import together
+
+    experts = together(surveyed.experts.values())
     return {
         "bundle": str(surveyed.bundle.path),
         "kind": surveyed.bundle.manifest.kind,
         "bytes": surveyed.bundle.size,
         "nodes": len(surveyed.model.graph),
         "recognised": dict(surveyed.recognised),
+        "experts": {"bytes": experts.stored, "read_per_token": experts.read},
         "sites": [{**asdict(s), "bytes": surveyed.weight_bytes(s)} for s in surveyed.sites],
         "notes": [asdict(note) for note in surveyed.notes],
     }
 
 
 def _print(surveyed: Survey) -> None:
+    from tamiz.api.cost import together
     from tamiz.runtime.recommended import recommendation
 
     manifest = surveyed.bundle.manifest
@@ -75,6 +80,9 @@ def _print(surveyed: Survey) -> None:
         click.echo(f"{name}: {fields}")
     if rows:
         print_table(["site", ">sites", "kind", ">outputs × inputs", ">bytes each"], fold(rows))
+    experts = together(surveyed.experts.values())
+    if experts.stored:
+        click.echo(experts_line(experts))
     ops = (
         ", ".join(f"{count} {op}" for op, count in sorted(surveyed.recognised.items())) or "nothing"
     )

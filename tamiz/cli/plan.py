@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tamiz.cli._options import directory
-from tamiz.cli._output import fold, print_json, print_table, size
+from tamiz.cli._output import experts_line, fold, print_json, print_table, size
 from tamiz.cli._techniques import (
     TechniqueCommand,
     choices,
@@ -62,6 +62,7 @@ def command(
     block size that they share, the bytes stored, and the bytes read per decoded token. Predicts
     the decode speed if 'tamiz doctor --profile' has measured this machine.
     """
+    from tamiz.api.cost import together
     from tamiz.files.bundle import Bundle
     from tamiz.planning import speed
     from tamiz.planning.costs import predict, totals
@@ -84,18 +85,18 @@ def command(
             print_json({"conflicts": [asdict(conflict) for conflict in error.conflicts]})
         raise
     predictions = predict(surveyed, plan, context)
-    total = totals(surveyed, predictions)
+    total, experts = totals(surveyed, predictions), together(surveyed.experts.values())
     speeds: Sequence[SpeedPrediction] = []
     unknown = "none, the model gives no logits"
     if surveyed.gives_logits:
         speeds = speed.predict(surveyed, predictions, total, machine.load())
         unknown = "no profile of this machine, run 'tamiz doctor --profile'"
     if as_json:
-        print_json(_as_dict(plan, predictions, total, speeds, context))
+        print_json(_as_dict(plan, predictions, total, experts, speeds, context))
         return
     if recipe is not None:
         click.echo(f"recipe {recipe}: {' '.join(recipe_flags(ctx, find_recipe(recipe)))}")
-    _print(plan, predictions, total, speeds, unknown, context)
+    _print(plan, predictions, total, experts, speeds, unknown, context)
 
 
 def _check_context(bundle: Bundle, context: int) -> None:
@@ -114,6 +115,7 @@ def _as_dict(
     plan: Plan,
     predictions: Sequence[Prediction],
     total: tuple[Cost, Cost],
+    experts: Cost,
     speeds: Sequence[SpeedPrediction],
     context: int,
 ) -> dict[str, Any]:
@@ -141,6 +143,7 @@ def _as_dict(
             "bytes": {"before": total[0].stored, "after": total[1].stored},
             "read_per_token": {"before": total[0].read, "after": total[1].read},
             "exact": total[1].exact,
+            "experts": {"bytes": experts.stored, "read_per_token": experts.read},
             "decode_tok_s": {
                 str(s.threads): {"before": round(s.before, 2), "after": round(s.after, 2)}
                 for s in speeds
@@ -155,6 +158,7 @@ def _print(
     plan: Plan,
     predictions: Sequence[Prediction],
     total: tuple[Cost, Cost],
+    experts: Cost,
     speeds: Sequence[SpeedPrediction],
     unknown: str,
     context: int,
@@ -176,6 +180,8 @@ def _print(
     ]
     columns = ["site", ">sites", "techniques", ">block", ">bytes each", ">read", ">µs"]
     print_table(columns, fold(rows))
+    if experts.stored:
+        click.echo(f"{experts_line(experts)}; they stay as the source has them")
     before, after = total
     planned = [_at_most(after) + size(count) for count in (after.stored, after.read)]
     click.echo(f"model: {size(before.stored)} dense, {planned[0]} as planned")

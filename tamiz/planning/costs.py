@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tamiz.api.cost import Cost
+from tamiz.api.cost import Cost, together
 from tamiz.api.site import Site, SiteKind
 from tamiz.files.errors import blaming
 from tamiz.planning.choice import Choice
@@ -27,6 +27,10 @@ class Sizes(Protocol):
     @property
     def constants(self) -> Mapping[str, int]:
         """Bytes of all constants of the graph, by name."""
+
+    @property
+    def experts(self) -> Mapping[str, Cost]:
+        """What weights of experts cost, by the name of the constant: no sites have them."""
 
     @property
     def nodes(self) -> int:
@@ -146,8 +150,14 @@ def totals(model: Sizes, predictions: Iterable[Prediction]) -> tuple[Cost, Cost]
             read[index] += cost.read
             work[index] += cost.work
         exact &= prediction.after.exact
-    rest = sum(size for name, size in model.constants.items() if name not in dense)
+    experts = together(model.experts.values())
+    rest = sum(
+        size
+        for name, size in model.constants.items()
+        if name not in dense and name not in model.experts
+    )
+    stored, always, work_of = rest + experts.stored, rest + experts.read, experts.work
     return (
-        Cost(sum(dense.values()) + rest, read[0] + rest, work[0]),
-        Cost(sum(weights.values()) + beside + rest, read[1] + rest, work[1], exact),
+        Cost(sum(dense.values()) + stored, read[0] + always, work[0] + work_of),
+        Cost(sum(weights.values()) + beside + stored, read[1] + always, work[1] + work_of, exact),
     )

@@ -12,7 +12,8 @@ in part: a thread that unpacks weights asks for fewer of the next ones. At an at
 
 with the parts of `tamiz.api.Access`, and *a product* and *an attention* the fixed time of each, see
 `tamiz.system.machine`.
-Every other node of the recognised graph takes as long as a norm.
+A product with the weights of chosen experts takes as long as one at a weight of their bytes. Every
+other node of the recognised graph takes as long as a norm.
 """
 
 from __future__ import annotations
@@ -72,9 +73,11 @@ def predict(
             for by_site, whole in zip(costs, total, strict=True)
         ]
         rates = []
-        for seconds in spent:
+        for seconds, whole in zip(spent, total, strict=True):
             others = model.nodes - sum(value > 0 for value in seconds.values())
-            rates.append(1 / (sum(seconds.values()) + max(0, others) * speed.node_us * 1e-6))
+            chosen = [_product_seconds(c, whole.read, speed) for c in model.experts.values()]
+            others = max(0, others - len(chosen))
+            rates.append(1 / (sum(seconds.values()) + sum(chosen) + others * speed.node_us * 1e-6))
         by_threads.append(SpeedPrediction(speed.threads, rates[0], rates[1], spent[1]))
     return by_threads
 
@@ -90,12 +93,21 @@ def site_seconds(site: Site, cost: Cost, working_set: int, speed: MachineSpeed) 
     """
     if cost.read == 0:
         return 0.0
+    if site.kind is not SiteKind.ATTENTION:
+        return _product_seconds(cost, working_set, speed)
     product, read = 1 / (speed.products_g_s * 1e9), 1 / speed.read_rate(working_set)
     records, index = cost.part(Access.RECORDS), cost.part(Access.INDEX)
     rows = cost.read - records.read - index.read
     before = max(index.read * read, index.work * product)
-    if site.kind is SiteKind.ATTENTION:
-        reading = 1e-9 * (rows / speed.attention_gb_s + records.read / speed.chosen_gb_s)
-        return max(reading, cost.work * product) + before + speed.attention_us * 1e-6
+    reading = 1e-9 * (rows / speed.attention_gb_s + records.read / speed.chosen_gb_s)
+    return max(reading, cost.work * product) + before + speed.attention_us * 1e-6
+
+
+def _product_seconds(cost: Cost, working_set: int, speed: MachineSpeed) -> float:
+    """Seconds of a product; see the module."""
+    product, read = 1 / (speed.products_g_s * 1e9), 1 / speed.read_rate(working_set)
+    records, index = cost.part(Access.RECORDS), cost.part(Access.INDEX)
+    rows = cost.read - records.read - index.read
     reading = rows * read + records.read / speed.record_rate(working_set)
+    before = max(index.read * read, index.work * product)
     return math.hypot(reading, cost.work * product) + before + speed.product_us * 1e-6
