@@ -45,6 +45,10 @@ class DifferentModelError(TamizError):
     """The built model is another one than the dense model."""
 
 
+class NotRunError(DifferentModelError):
+    """The installed ONNX Runtime does not run the new model."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """What a dense model gives on one input.
@@ -173,7 +177,7 @@ class Reference:
             feeds = _fitting(self.feeds, session)
             return _run(session, feeds | _more_states(session, feeds))
         except Exception as error:
-            raise DifferentModelError(f"the new model does not run: {_line(error)}") from error
+            raise NotRunError(f"the new model does not run: {_line(error)}") from error
 
     def _most(self, found: Mapping[str, Any], names: Sequence[str], allowed: float | None) -> float:
         """The largest relative difference, where it may be as large as the model itself rounds."""
