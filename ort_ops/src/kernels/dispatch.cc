@@ -54,21 +54,32 @@ Features operator+(Features a, const Features& b) {
   return a;
 }
 
-/// All levels that are compiled in, best first.
+/// All levels that are compiled in, best first. CMakeLists.txt says which levels of x86-64 are.
 std::vector<Level> levels() {
 #if defined(__x86_64__)
   const Features avx2 = {"avx2", "fma", "f16c", "bmi2"};
   const Features base = avx2 + Features{"avx512f", "avx512bw", "avx512vl", "avx512dq"};
   const Features vnni = base + Features{"avx512vnni"};
   const Features vbmi = vnni + Features{"avx512vbmi", "avx512vbmi2", "avx512vpopcntdq"};
-  return {{&amx::level, &avx512::level_affine, vbmi + Features{"amx-int8"}},
-          {&avx512::level, &avx512::level_affine, vbmi},
-          {&avx512vnni::level, &avx512vnni::level_affine, vnni},
-          {&avx512base::level, &avx512base::level_affine, base},
-          {&avxvnni::level, &avxvnni::level_affine, avx2 + Features{"avxvnni"}},
-          {&avx2::level, &avx2::level_affine, avx2},
-          {&portable::level, &portable::level_affine, {}},
-          {&scalar::level, &scalar::level_affine, {}}};
+  return {
+#ifdef TAMIZ_HAS_avx512
+      {&amx::level, &avx512::level_affine, vbmi + Features{"amx-int8"}},
+      {&avx512::level, &avx512::level_affine, vbmi},
+#endif
+#ifdef TAMIZ_HAS_avx512vnni
+      {&avx512vnni::level, &avx512vnni::level_affine, vnni},
+#endif
+#ifdef TAMIZ_HAS_avx512base
+      {&avx512base::level, &avx512base::level_affine, base},
+#endif
+#ifdef TAMIZ_HAS_avxvnni
+      {&avxvnni::level, &avxvnni::level_affine, avx2 + Features{"avxvnni"}},
+#endif
+#ifdef TAMIZ_HAS_avx2
+      {&avx2::level, &avx2::level_affine, avx2},
+#endif
+      {&portable::level, &portable::level_affine, {}},
+      {&scalar::level, &scalar::level_affine, {}}};
 #elif defined(__aarch64__)
   return {{&i8mm::level, &i8mm::level_affine, {"dotprod", "i8mm"}},
           {&dotprod::level, &dotprod::level_affine, {"dotprod"}},
