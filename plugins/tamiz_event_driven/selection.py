@@ -67,23 +67,34 @@ def simulate(
     """
     k = run.shape[1]
     mean = np.zeros(k, np.float32) if reference.mean is None else reference.mean
-    effective = run.copy()
-    kept, blocks = 0, -(-k // width)
-    for t in range(DENSE_FIRST, len(run)):
-        expected = mean + np.float32(reference.alpha) * (effective[t - 1] - mean)
-        score = np.abs(run[t] - expected) * scale
-        if width > 1:
-            score = np.sqrt(np.add.reduceat(np.square(score), np.arange(0, k, width)))
-        chosen = score >= theta
-        if keep is not None and keep < blocks:
-            largest = np.zeros(blocks, bool)
-            largest[np.argpartition(-score, keep - 1)[:keep]] = True
-            chosen &= largest
-        if width > 1:
-            chosen = np.repeat(chosen, width)[:k]
-        effective[t] = np.where(chosen, run[t], expected)
-        kept += int(chosen.sum())
-    return Outcome(effective, kept / max(1, (len(run) - DENSE_FIRST) * k))
+    effective, rows = run.copy(), run[DENSE_FIRST:]
+    if reference.alpha == 0:  # what is expected depends on no token before
+        chosen = _chosen(rows, mean, scale, theta, keep, width)
+        effective[DENSE_FIRST:] = np.where(chosen, rows, mean)
+        return Outcome(effective, float(chosen.mean()) if chosen.size else 0.0)
+    chosen, alpha = np.zeros(rows.shape, bool), np.float32(reference.alpha)
+    for t, row in enumerate(rows):
+        expected = mean + alpha * (effective[DENSE_FIRST + t - 1] - mean)
+        chosen[t] = _chosen(row, expected, scale, theta, keep, width)
+        effective[DENSE_FIRST + t] = np.where(chosen[t], row, expected)
+    return Outcome(effective, float(chosen.mean()) if chosen.size else 0.0)
+
+
+def _chosen(
+    rows: Float, expected: Float, scale: Float, theta: float, keep: int | None, width: int
+) -> NDArray[np.bool_]:
+    """Which inputs of rows ``[..., K]`` are computed; see `simulate`."""
+    k = rows.shape[-1]
+    score = np.abs(rows - expected) * scale
+    if width > 1:
+        score = np.sqrt(np.add.reduceat(np.square(score), np.arange(0, k, width), axis=-1))
+    chosen: NDArray[np.bool_] = score >= theta
+    if keep is not None and keep < score.shape[-1]:
+        largest = np.zeros(score.shape, bool)
+        best = np.argpartition(-score, keep - 1, axis=-1)[..., :keep]
+        np.put_along_axis(largest, best, True, axis=-1)
+        chosen &= largest
+    return np.repeat(chosen, width, axis=-1)[..., :k] if width > 1 else chosen
 
 
 def threshold(
