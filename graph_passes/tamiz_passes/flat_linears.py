@@ -2,6 +2,7 @@
 
     Reshape([B, S, K] → [B·S, K]), Gemm, Reshape([B·S, N] → [B, S, N])      becomes      MatMul, Add
 
+The first Reshape may join heads at the same time, [B, S, H, D] → [B·S, H·D].
 A Reshape of token ids that leaves their shape goes, too. What the shapes are is computed on samples
 of several batches and lengths.
 """
@@ -95,13 +96,33 @@ def _unreshape_ids(shapes: _Shapes, node: ir.Node) -> bool:
     return True
 
 
+def _joined_width(heads: ir.Value) -> int | None:
+    """H·D of ``[B, S, H, D]``; None of something else, or where it is not known."""
+    if rank(heads) != 4 or heads.shape is None:
+        return None
+    count, size = heads.shape[2], heads.shape[3]
+    return count * size if isinstance(count, int) and isinstance(size, int) else None
+
+
+def _same_rows(a: ir.Value, b: ir.Value) -> bool:
+    """Whether two values are known to have the same first two dimensions."""
+    if a.shape is None or b.shape is None or len(b.shape) < 2:
+        return False
+    pairs = [(a.shape[axis], b.shape[axis]) for axis in (0, 1)]
+    known = all(isinstance(size, int) or size.value is not None for pair in pairs for size in pair)
+    return known and all(one == other for one, other in pairs)
+
+
 def _unflatten(model: ir.Model, shapes: _Shapes, node: ir.Node) -> bool:
     if (node.domain, node.op_type) != ("", "Gemm") or no_linear(node) is not None:
         return False
     flat, y = producer(node.inputs[0], "Reshape"), node.outputs[0]
     x = flat.inputs[0] if flat is not None else None
     users = list(dict.fromkeys(y.consumers()))
-    if x is None or rank(x) != 3 or rank(y) != 2 or y.is_graph_output() or not users:
+    if flat is None or x is None or rank(y) != 2 or y.is_graph_output() or not users:
+        return False
+    width = _joined_width(x)
+    if rank(x) != 3 and (width is None or width != last_dim(flat.outputs[0])):
         return False
     inside = all(u.graph is node.graph and u.op_type == "Reshape" for u in users)
     features = last_dim(y)
@@ -111,7 +132,13 @@ def _unflatten(model: ir.Model, shapes: _Shapes, node: ir.Node) -> bool:
         shape = user.inputs[1]
         if user.inputs[0] is not y or shape is None or not shapes.are(shape, x, features):
             return False
+        if rank(x) == 4 and not _same_rows(x, user.outputs[0]):
+            return False
     new = Expansion(GraphEditor(model), node)
+    if rank(x) == 4:
+        shape = new.graph.constant(f"flat.{width}", np.array([0, 0, width]))
+        heads, x = x, new.op("Reshape", [x, shape], like=x)
+        x.shape = ir.Shape([*list(heads.shape or ())[:2], width])
     weight = node.inputs[1]
     if "transB" in node.attributes and node.attributes["transB"].as_int():
         assert weight is not None

@@ -339,6 +339,23 @@ FORMS: tuple[Form, ...] = (
     ),
     Form(
         "linear",
+        "… the first of which joins heads",
+        "torch with `dynamo=True` (GPT-2)",
+        block(
+            """h = Reshape(x, heads) f = Reshape(h, rows) p = Gemm(f, w, c)
+            s = Shape <start = 0, end = 2> (x) o = Concat <axis = 0> (s, n) y = Reshape(p, o)""",
+            width=96,
+            w=WEIGHT,
+            c=numbers(96),
+            heads=np.array([0, 0, 4, 16]),
+            rows=np.array([-1, 64]),
+            n=np.array([96]),
+        ),
+        {"MatMul": 1, "Add": 1, "Gemm": 0},
+        shown="`MatMul`, `Add`",
+    ),
+    Form(
+        "linear",
         "`FusedMatMul`",
         "ONNX Runtime",
         block(
