@@ -80,16 +80,20 @@ _TRIES = (
 )
 
 
-def made_up(inputs: Sequence[ort.NodeArg | Declared], vocabulary: int) -> Iterator[Feeds]:
+def made_up(
+    inputs: Sequence[ort.NodeArg | Declared], vocabulary: int, others: int | None = None
+) -> Iterator[Feeds]:
     """Inputs that may be valid for a model, the likeliest first.
 
     Args:
         inputs: What the model declares.
         vocabulary: Token ids are drawn below this.
+        others: Integers that are no ids by their name are drawn below this, as they may be sizes;
+            None: as ids are.
     """
     reads_text = any(node.name == "input_ids" for node in inputs)
     for kind in _TRIES if reads_text else (_MANY_ROWS, *_TRIES):
-        maker = _Maker(kind, vocabulary, np.random.default_rng(_SEED))
+        maker = _Maker(kind, vocabulary, others or vocabulary, np.random.default_rng(_SEED))
         try:
             yield {node.name: maker.value(node) for node in inputs}
         except _UnknownTypeError:
@@ -142,6 +146,7 @@ class _Maker:
 
     kind: _Try
     vocabulary: int
+    others: int
     generator: np.random.Generator
     lengths: dict[str, int] = field(default_factory=dict)
 
@@ -196,8 +201,9 @@ class _Maker:
         elif "type" in name:
             values = np.zeros(shape)
         else:
-            most = 2 if dtype is np.bool_ else min(self.vocabulary, 100) if _short(dtype) else None
-            values = self.generator.integers(0, most or self.vocabulary, shape)
+            below = self.vocabulary if "ids" in name else self.others
+            most = 2 if dtype is np.bool_ else min(below, 100) if _short(dtype) else below
+            values = self.generator.integers(0, most, shape)
         return np.asarray(values).astype(dtype)
 
 

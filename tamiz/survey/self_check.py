@@ -27,8 +27,9 @@ from tamiz.survey.sample_inputs import Declared, Feeds, made_up, read_sample
 _ROUNDING = {2: 3e-2, 4: 1e-3, 8: 1e-3}
 #: The same where tensors are exact but inputs of products are rounded to 16 bits or 8.
 _ROUNDED_INPUTS = 10
-#: Token ids are drawn below the first of these that the vocabulary has, where nobody says its size.
-_VOCABULARIES = (256, 2)
+#: Token ids are drawn below the first of these that the vocabulary has, where nobody says its size;
+#: other integers below the second, as large ones may be sizes of more than the memory.
+_VOCABULARIES, _OTHERS = (256, 2), 2
 #: Types of 16 bits, for which an export computes in float32.
 _HALVES = (np.dtype(np.float16),)
 #: How many times what ONNX Runtime's own optimiser changes is still rounding, and how many times
@@ -96,11 +97,12 @@ class Reference:
             except Exception as error:
                 raise TamizError(f"{sample}: {model} does not run on it: {_line(error)}") from error
         best = None
-        known, below = sizes or {}, _VOCABULARIES if vocabulary is None else (vocabulary,)
+        known = sizes or {}
+        below = [(vocabulary, vocabulary)] if vocabulary else [(n, _OTHERS) for n in _VOCABULARIES]
         inputs = [
             Declared(n.name, n.type, known.get(n.name, n.shape)) for n in session.get_inputs()
         ]
-        for feeds in chain.from_iterable(made_up(inputs, number) for number in below):
+        for feeds in chain.from_iterable(made_up(inputs, *most) for most in below):
             try:
                 reference = cls(model, feeds, _run(session, feeds))
             except Exception:  # the input is not valid; others are tried

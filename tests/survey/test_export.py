@@ -99,3 +99,14 @@ def test_a_file_without_a_known_input_is_exported_with_a_warning(
 def test_outputs_that_are_drawn_are_not_compared(tmp_path: Path, plugins: Plugins) -> None:
     text = "(float[n, 4] x) => (float[n, 4] y) { r = RandomNormalLike(x) y = Add(x, r) }"
     assert export(str(write(tmp_path, text)), tmp_path / "dense", plugins).model.is_file()
+
+
+def test_only_ids_are_drawn_from_a_large_vocabulary(tmp_path: Path) -> None:
+    """A large number in place of a size may take more than the memory."""
+    text = """(float[1] x, int64[4] sizes, int64[n] input_ids)
+    => (float[a, b, c, d] y, float[n, 4] z) { y = Expand(x, sizes) z = Gather(w, input_ids) }"""
+    source = write(tmp_path, text, w=np.ones((300, 4), np.float32))
+    reference = Reference.of(source)
+    assert reference is not None
+    assert reference.feeds["sizes"].max() <= 2
+    assert reference.feeds["input_ids"].max() > 2
