@@ -17,6 +17,7 @@ from tamiz.files.errors import TamizError
 
 if TYPE_CHECKING:
     from tamiz.calibration.calibrate import Text
+    from tamiz.reporting.gate import TrialReport
 
 #: Predicted loss of the first point, in nats per token, and columns of the longest bar.
 _FIRST, _BAR = 1e-3, 30
@@ -121,23 +122,24 @@ def command(
     chosen = choose(loaded.techniques())
     with progress_bar() as progress, held_folder(output.resolve()) as scratch:
         report = build(source, scratch / WRITTEN, chosen, loaded, options, progress=progress)
-    frontier = [
-        {
-            "mb": (trial.bytes or 0) / 1e6,
-            "predicted_tok_s": trial.predicted_tok_s,
-            "predicted_dppl": trial.predicted,
-            "dppl": trial.dppl,
-            "dppl_error": trial.dppl_error,
-            "kl_mean": trial.kl_mean,
-            "kl_error": trial.kl_error,
-        }
-        for trial in report.gate.trials
-    ]
+    frontier = [_point(trial) for trial in report.gate.trials]
     stored = report.totals.bytes_before / 1e6
     write_whole(output, json_text({"source": report.source, "mb": stored, "points": frontier}))
     _print(frontier, stored, output)
     if plot is not None:
         _draw(frontier, stored, plot)
+
+
+def _point(trial: TrialReport) -> dict[str, Any]:
+    return {
+        "mb": (trial.bytes or 0) / 1e6,
+        "predicted_tok_s": trial.predicted_tok_s,
+        "predicted_dppl": trial.predicted,
+        "dppl": trial.dppl,
+        "dppl_error": trial.dppl_error,
+        "kl_mean": trial.kl_mean,
+        "kl_error": trial.kl_error,
+    }
 
 
 def _check_outputs(output: Path, plot: Path | None, used: list[Path]) -> None:
