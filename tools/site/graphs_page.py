@@ -21,7 +21,6 @@ runs all the same.
 `GroupQueryAttention` is defined for prompts without padding, or with padding at their end. What
 replaces it takes padding at the beginning, too."""
 _HEAD = ["form", "written by", "becomes"]
-_TEXTS = "`TextAttention`"
 _ENCODERS = """\
 Where all of them are recognised, and positions are counted or cut off a table 0, 1, 2, …, the
 graph gets the input `text_begins`: texts of different lengths share a row, and none is padded. A
@@ -50,24 +49,21 @@ def page(table: Table) -> str:
 
     def becomes(form: Form) -> str:
         if form.refused is not None:
-            return f"stays: {form.refused.split(' (')[0].rstrip('.')}."
+            return f"stays: {form.refused}"
         ops = [op for op, count in form.becomes.items() if op.startswith("tamiz.") and count]
         return form.shown or ", ".join(f"`{op.removeprefix('tamiz.')}`" for op in ops)
+
+    def text_attention(form: encoder_forms.EncoderForm) -> str:
+        """The error of an output is none of the page's."""
+        if form.refused is None:
+            return "`TextAttention`"
+        return f"stays: {form.refused.split(' (relative error')[0].rstrip('.')}."
 
     parts = ["# Which graphs are recognised", _INTRO]
     for part, forms in groupby(FORMS, lambda form: form.part):
         rows = [[form.title, form.tools, becomes(form)] for form in forms]
         parts += [f"## {_TITLES[part]}", table(_HEAD, rows)]
         if part == "attention":
-            rows = [
-                [
-                    form.title,
-                    form.tools,
-                    f"stays: {form.refused.split(' (')[0].rstrip('.')}."
-                    if form.refused
-                    else _TEXTS,
-                ]
-                for form in encoder_forms.FORMS
-            ]
+            rows = [[form.title, form.tools, text_attention(form)] for form in encoder_forms.FORMS]
             parts += ["## Attention of encoders", _ENCODERS, table(_HEAD, rows)]
     return "\n\n".join(parts)
