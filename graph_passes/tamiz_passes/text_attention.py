@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import DOMAIN, TEXT_BEGINS, GraphEditor, GraphPass, Phase, remove_unused
+from tamiz_passes.expansion import Expansion
 from tamiz_passes.fused_region import is_fused
 from tamiz_passes.probe import MASK_INPUT
 from tamiz_passes.shapes import infer_shapes
@@ -141,7 +142,7 @@ def _take_texts(model: ir.Model, graph: GraphEditor, attentions: list[ir.Node]) 
         index = node.inputs[1]
         assert index is not None
         if not _counts(index):
-            index = _counted(model, node, index)
+            index = _counted(Expansion(graph, node), index)
         name = f"{node.name}/Sub"
         output = ir.Value(name=f"{name}_output_0")
         new = ir.Node("", "Sub", [index, begins], outputs=[output], name=name)
@@ -261,25 +262,14 @@ def _slice_of_numbers(index: ir.Value) -> ir.Node | None:
     return node if counts and along and from_zero and by_one and end is None else None
 
 
-def _counted(model: ir.Model, node: ir.Node, index: ir.Value) -> ir.Value:
+def _counted(new: Expansion, index: ir.Value) -> ir.Value:
     """Counts what a table of numbers says, so that a row may be longer than the table."""
     cut = _slice_of_numbers(index)
     assert cut is not None
-    editor = GraphEditor(model)
-    zero, one = (editor.constant(f"position.{n}", np.array(n)) for n in (0, 1))
-    axis = editor.constant("position.axis", np.array([0]))
-    name = f"{node.name}/positions"
-    (length,) = _insert(model, node, f"{name}/Squeeze", "Squeeze", [cut.inputs[2]])
-    (numbers,) = _insert(model, node, f"{name}/Range", "Range", [zero, length, one])
-    return _insert(model, node, f"{name}/Unsqueeze", "Unsqueeze", [numbers, axis])[0]
-
-
-def _insert(
-    model: ir.Model, before: ir.Node, name: str, op: str, inputs: list[ir.Value | None]
-) -> tuple[ir.Value, ...]:
-    new = ir.Node("", op, inputs, outputs=[ir.Value(name=f"{name}_output_0")], name=name)
-    model.graph.insert_before(before, new)
-    return tuple(new.outputs)
+    zero, one = (new.graph.constant(f"position.{n}", np.array(n)) for n in (0, 1))
+    length = new.op("Squeeze", [cut.inputs[2]])
+    numbers = new.op("Range", [zero, length, one])
+    return new.op("Unsqueeze", [numbers, new.graph.constant("position.axis", np.array([0]))])
 
 
 def _takes_first(node: ir.Node) -> bool:
