@@ -14,7 +14,7 @@ import numpy as np
 
 from tamiz_exporters.decoder_config import Experts
 from tamiz_exporters.graph_weights import Weight
-from tamiz_exporters.stored_tensor import Source, StackedTensor, find_tensor
+from tamiz_exporters.stored_tensor import Source, StackedTensor, StoredTensor, find_tensor
 from tamiz_ops.formats import TILE
 
 GATE, UP, DOWN = "gate_proj", "up_proj", "down_proj"
@@ -59,15 +59,11 @@ def expert_weights(
     """
     router = [find_tensor(source, f"{layer}.{names.router}.weight", (experts.count, hidden))]
     if experts.shared_gate:
-        name = f"{layer}.{names.shared_gate}.weight"
-        flat = name in source.tensors and len(source.tensors[name].shape) == 1
-        router.append(find_tensor(source, name, (hidden,) if flat else (1, hidden)))
+        router.append(_row(source, f"{layer}.{names.shared_gate}.weight", hidden))
     stacked = StackedTensor(tuple(router))
     yield Weight(f"{target}.gate.weight", stacked, embedding=True, packable=False)
     if experts.biased:
-        name = f"{layer}.{names.bias}"
-        flat = name in source.tensors and len(source.tensors[name].shape) == 1
-        bias = find_tensor(source, name, (experts.count,) if flat else (1, experts.count))
+        bias = _row(source, f"{layer}.{names.bias}", experts.count)
         yield Weight(f"{target}.gate.bias", replace(bias, shape=(experts.count,)))
     for part, stored in names.parts.items():
         together = [name for name in names.parts if names.parts[name] == stored]
@@ -76,6 +72,12 @@ def expert_weights(
         shape = _shape(part, experts.shared_width, hidden)
         tensor = find_tensor(source, f"{layer}.{stored}.weight", shape)
         yield Weight(f"{target}.shared_expert.{part}.weight", tensor)
+
+
+def _row(source: Source, name: str, width: int) -> StoredTensor:
+    """A tensor ``[width]`` or ``[1, width]``."""
+    flat = name in source.tensors and len(source.tensors[name].shape) == 1
+    return find_tensor(source, name, (width,) if flat else (1, width))
 
 
 def _shape(part: str, width: int, hidden: int) -> tuple[int, int]:

@@ -250,6 +250,7 @@ class GgufModel:
         at = f"blk.{having[0]}"
         of.tensor(f"{at}.ffn_gate_inp.weight", (count, self.hidden))
         shared = "expert_shared_feed_forward_length"
+        read = of.whole if traits.shared_counts else of.positive
         return Experts(
             frozenset(having),
             count,
@@ -257,7 +258,7 @@ class GgufModel:
             of.positive(traits.gguf_width_key),
             traits.score,
             traits.normalize,
-            shared_width=of.whole(shared) if traits.shared_key else 0,
+            shared_width=read(shared) if traits.shared_key else 0,
             shared_gate=bool(traits.names.shared_gate),
             biased=f"{at}.{GGUF_EXPERTS.bias}" in self.file.tensors,
         )

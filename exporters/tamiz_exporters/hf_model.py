@@ -204,7 +204,8 @@ class HfModel:
         if top > count:
             of.reject(traits.top_key, top, f"at most {count}, as many as experts")
         width = of.positive(traits.width_key)
-        shared = of.whole(traits.shared_key, 0) if traits.shared_key else 0
+        read = of.whole if traits.shared_counts else of.positive
+        shared = read(traits.shared_key) if traits.shared_key else 0
         return Experts(
             self._layers_with_experts(traits, layers),
             count,
