@@ -71,12 +71,12 @@ def simulate(
     if reference.alpha == 0:  # what is expected depends on no token before
         chosen = _chosen(rows, mean, scale, theta, keep, width)
         effective[DENSE_FIRST:] = np.where(chosen, rows, mean)
-        return Outcome(effective, float(chosen.mean()) if chosen.size else 0.0)
-    chosen, alpha = np.zeros(rows.shape, bool), np.float32(reference.alpha)
-    for t, row in enumerate(rows):
-        expected = mean + alpha * (effective[DENSE_FIRST + t - 1] - mean)
-        chosen[t] = _chosen(row, expected, scale, theta, keep, width)
-        effective[DENSE_FIRST + t] = np.where(chosen[t], row, expected)
+    else:
+        chosen, alpha = np.zeros(rows.shape, bool), np.float32(reference.alpha)
+        for t, row in enumerate(rows):
+            expected = mean + alpha * (effective[DENSE_FIRST + t - 1] - mean)
+            chosen[t] = _chosen(row, expected, scale, theta, keep, width)
+            effective[DENSE_FIRST + t] = np.where(chosen[t], row, expected)
     return Outcome(effective, float(chosen.mean()) if chosen.size else 0.0)
 
 
