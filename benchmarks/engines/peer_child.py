@@ -1,4 +1,4 @@
-"""Peers as engines of `bench_child`: ``peer_child.py llama.cpp|genai PATH THREADS``.
+"""Peers as engines of `bench_child`: ``peer_child.py llama.cpp|openvino|genai PATH THREADS``.
 
 Runs under the interpreter that has the peer installed. Each peer is driven through its lowest
 public interface, so that its Python wrapper costs it nothing that tamiz does not pay as well.
@@ -113,7 +113,51 @@ class Genai:
         self.generator.generate_next_token()  # as in prefill: the next token is known again
 
 
-PEERS: dict[str, Any] = {"llama.cpp": LlamaCpp, "genai": Genai}
+class OpenVino:
+    """OpenVINO with its defaults for CPUs (8-bit inputs of products, an 8-bit KV cache).
+
+    The model that OpenVINO GenAI makes of a GGUF, without GenAI's sampling: a stateful graph.
+    """
+
+    def __init__(self, path: str, threads: int) -> None:
+        import json
+
+        import openvino
+
+        config = json.loads(Path(path, "config.json").read_text())
+        self.vocabulary = config["vocab_size"]
+        self.limit = config["max_position_embeddings"]
+        options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+        model = openvino.Core().compile_model(f"{path}/openvino_model.xml", "CPU", options)
+        self.inputs = {name for each in model.inputs for name in each.names}
+        self.request = model.create_infer_request()
+
+    def prefill(self, ids: list[int]) -> None:
+        self.request.reset_state()
+        self.prompt, self.length = ids, 0
+        self.next = self._run(ids)
+
+    def decode(self, tokens: int) -> None:
+        for _ in range(tokens):
+            self.next = self._run([self.next])
+
+    def rewind(self, length: int) -> None:
+        self.prefill(self.prompt[:length])  # its state cannot be cut
+
+    def _run(self, ids: list[int]) -> int:
+        end = self.length + len(ids)
+        feeds = {
+            "input_ids": np.array([ids], np.int64),
+            "attention_mask": np.ones((1, end), np.int64),
+            "position_ids": np.arange(self.length, end, dtype=np.int64)[None],
+            "beam_idx": np.zeros(1, np.int32),
+        }
+        self.request.infer({name: feeds[name] for name in self.inputs})
+        self.length = end
+        return int(self.request.get_output_tensor(0).data[0, -1].argmax())
+
+
+PEERS: dict[str, Any] = {"llama.cpp": LlamaCpp, "openvino": OpenVino, "genai": Genai}
 
 if __name__ == "__main__":
     peer, path, threads = sys.argv[1:]

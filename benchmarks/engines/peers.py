@@ -4,7 +4,9 @@
         --python llama.cpp=other-venv/bin/python --json peers.json
 
 Peers: ``other`` (another bundle; with ``--python other=venv/bin/python`` another version of tamiz
-runs it), ``llama.cpp`` (llama-cpp-python on the GGUF), ``genai``
+runs it), ``inputs-8`` (a bundle built with ``--activation-bits=8``, the precision of llama.cpp and
+OpenVINO), ``llama.cpp`` (llama-cpp-python on the GGUF), ``openvino`` (OpenVINO on the folder that
+OpenVINO GenAI writes where it reads a GGUF with ``enable_save_ov_model=True``), ``genai``
 (onnxruntime-genai on a folder made by its model builder, ``python -m
 onnxruntime_genai.models.builder -p int4 -e cpu --extra_options int4_accuracy_level=4``) and
 ``ort-int4`` (the dense bundle with ONNX Runtime's MatMulNBits, accuracy_level 4, in tamiz'
@@ -33,13 +35,15 @@ from tamiz.files.errors import TamizError
 
 HERE = Path(__file__).resolve().parent
 #: The distribution of each peer that has one.
-PEERS = {"llama.cpp": "llama-cpp-python", "genai": "onnxruntime-genai"}
+PEERS = {"llama.cpp": "llama-cpp-python", "openvino": "openvino", "genai": "onnxruntime-genai"}
 
 
 @click.command()
 @click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--other", type=click.Path(exists=True, path_type=Path), help="Another bundle.")
+@click.option("--inputs-8", type=click.Path(exists=True, path_type=Path), help="8-bit inputs.")
 @click.option("--gguf", type=click.Path(exists=True, path_type=Path), help="For llama.cpp.")
+@click.option("--openvino", type=click.Path(exists=True, path_type=Path), help="Its model folder.")
 @click.option("--genai", type=click.Path(exists=True, path_type=Path), help="Its model folder.")
 @click.option("--dense", type=click.Path(exists=True, path_type=Path), help="For ort-int4.")
 @click.option("--python", "pythons", multiple=True, metavar="PEER=PATH", help="Interpreter of it.")
@@ -49,7 +53,9 @@ PEERS = {"llama.cpp": "llama-cpp-python", "genai": "onnxruntime-genai"}
 def main(
     bundle: Path,
     other: Path | None,
+    inputs_8: Path | None,
     gguf: Path | None,
+    openvino: Path | None,
     genai: Path | None,
     dense: Path | None,
     pythons: tuple[str, ...],
@@ -60,35 +66,34 @@ def main(
     """Measures BUNDLE and the peers that are given, turn by turn."""
     console = Console(stderr=True)
     interpreters = dict(entry.partition("=")[::2] for entry in pythons)
-    if unknown := set(interpreters) - {"llama.cpp", "genai", "other"}:
+    if unknown := set(interpreters) - {*PEERS, "other"}:
         raise click.UsageError(
-            f"--python {unknown.pop()}=…: expected llama.cpp=…, genai=… or other=…"
+            f"--python {unknown.pop()}=…: expected one of {', '.join([*PEERS, 'other'])}"
         )
     read_gb_s = bench.read_bandwidth(threads)
+    paths = {
+        "other": other,
+        "inputs-8": inputs_8,
+        "llama.cpp": gguf,
+        "openvino": openvino,
+        "genai": genai,
+        "ort-int4": dense,
+    }
     names = ["tamiz"]
     children = [bench.bundle_child(bundle, threads)]
     skipped: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        peers = {"other": other, "llama.cpp": gguf, "genai": genai, "ort-int4": dense}
-        for peer, path in peers.items():
+        for peer, path in paths.items():
             if path is None:
                 skipped[peer] = "no model was given for it"
                 continue
             console.print(f"loading {peer}")
             try:
-                if peer == "other":
-                    child = other_bundle(path, threads, interpreters.get(peer, sys.executable))
-                elif peer == "ort-int4":
-                    child = bench.bundle_child(quantize(path, Path(scratch) / peer), threads)
-                else:
-                    python = interpreters.get(peer, sys.executable)
-                    script = str(HERE / "peer_child.py")
-                    child = bench.Child(peer, [python, script, peer, str(path), str(threads)])
+                python = interpreters.get(peer, sys.executable)
+                children.append(started(peer, path, threads, python, Path(scratch)))
+                names.append(peer)
             except (TamizError, OSError) as error:
                 skipped[peer] = str(error)
-                continue
-            names.append(peer)
-            children.append(child)
         try:
             results = bench.measure(children, contexts, console.print)
         finally:
@@ -114,6 +119,18 @@ def main(
         }
         settings = {"bundle": bundle.name, "gguf": gguf and gguf.name, "contexts": contexts}
         record.write(output, "peers", report, settings=settings, peers=found)
+
+
+def started(peer: str, path: Path, threads: int, python: str, scratch: Path) -> bench.Child:
+    """The process of a peer."""
+    if peer == "other":
+        return other_bundle(path, threads, python)
+    if peer == "inputs-8":
+        return bench.bundle_child(path, threads)
+    if peer == "ort-int4":
+        return bench.bundle_child(quantize(path, scratch / peer), threads)
+    script = str(HERE / "peer_child.py")
+    return bench.Child(peer, [python, script, peer, str(path), str(threads)])
 
 
 def other_bundle(bundle: Path, threads: int, python: str) -> bench.Child:

@@ -230,7 +230,11 @@ def ratios(ours: Rounds, theirs: Rounds) -> dict[str, float]:
 
 
 def bundle_child(
-    directory: Path, threads: int, speculate: str = "off", without: Sequence[str] = ()
+    directory: Path,
+    threads: int,
+    speculate: str = "off",
+    without: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Child:
     """A child that runs a bundle.
 
@@ -239,9 +243,11 @@ def bundle_child(
         threads: Threads of its pool.
         speculate: Mode of `tamiz.runtime.speculation.settings.Speculation`.
         without: Techniques to switch off.
+        environment: Variables of its process beside those of this one.
     """
     module = [sys.executable, "-m", "tamiz.evaluation.bench_child"]
-    return Child(str(directory), [*module, str(directory), str(threads), speculate, *without])
+    command = [*module, str(directory), str(threads), speculate, *without]
+    return Child(str(directory), command, environment)
 
 
 def bench(

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tamiz.files.errors import TamizError
@@ -16,12 +16,15 @@ from tamiz.files.errors import TamizError
 class Child:
     """An engine in its own process; see `tamiz.evaluation.bench_child` for the protocol."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
         """Starts the process and waits until its engine is loaded.
 
         Args:
             name: What errors call it.
             command: Program and arguments, speaking the protocol on stdin and stdout.
+            environment: Variables of the process beside those of this one.
 
         Raises:
             TamizError: The engine does not load.
@@ -29,14 +32,14 @@ class Child:
         self.name = name
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         # BLAS would otherwise keep a work area a thread resident for nothing.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        variables = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **(environment or {})}
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env=environment,
+            env=variables,
         )
         ready = self._answer()
         self.load_s: float = ready["load_s"]

@@ -42,9 +42,9 @@ def test_ort_int4_runs_and_absent_peers_are_skipped_loudly(
     values = json.loads(report.read_text())["results"]
     assert values["ort-int4"]["ratio"]["decode_tok_s"]["16"] > 0
     assert values["other"]["ratio"]["decode_tok_s"]["16"] > 0
-    assert set(values["skipped"]) == {"llama.cpp", "genai"}
+    assert set(values["skipped"]) == {"inputs-8", "llama.cpp", "openvino", "genai"}
     assert "no-python" in values["skipped"]["llama.cpp"]
-    assert result.stderr.count("SKIPPED") == 2
+    assert result.stderr.count("SKIPPED") == 4
 
 
 def test_a_peer_that_is_not_installed_says_so() -> None:
@@ -58,4 +58,4 @@ def test_a_peer_that_is_not_installed_says_so() -> None:
 def test_an_unknown_peer_is_refused(tiny_dense: Path) -> None:
     result = CliRunner().invoke(peers.main, [str(tiny_dense), "--python", "vllm=python"])
     assert result.exit_code == 2
-    assert "--python vllm=…: expected llama.cpp=…, genai=… or other=…" in result.output
+    assert "--python vllm=…: expected one of llama.cpp, openvino, genai, other" in result.output

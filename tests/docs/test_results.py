@@ -263,3 +263,36 @@ def test_quantisers_are_sorted_by_size(
         "| tamiz choice 01-372.4MB | 372 | 0.0225 | 2.51 | 94.3 |",
         "| llama.cpp Q6_K imatrix | 520 | 0.0042 | 0.31 | 98.1 |",
     ]
+
+
+def test_losses_on_unseen_text_are_a_table(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {"dppl": 0.011, "dppl_error": 0.002, "kl": 0.0051, "dppl_holds": True, "kl_holds": True}
+    lost = held | {"dppl": 0.05, "dppl_holds": False}
+    bundle = {
+        "max_dppl": 0.02, "mb": 80.1, "mb_before": 97.0, "own_dppl": 0.0152,
+        "domains": {"manuals": held, "sources": lost},
+    }  # fmt: skip
+    store(results.RESULTS, "unseen-a", "unseen", {"bundles": {"a.2": bundle}}, model="a")
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| limit, % | size, MB | Δppl of the build, % | manuals | sources |" in page
+    cells = "1.10 ± 0.20, 0.0051 | 5.00 ± 0.20, 0.0051 (over)"
+    assert f"| 2 | 97.0 to 80.1 | 1.52 | {cells} |" in page
+
+
+def test_levels_show_their_ratios(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = made(60.0, 300.0), made(20.0, 100.0)
+    against = {"decode_tok_s": {"128": 3.0}, "prefill_tok_s": {"512": 2.5}}
+    levels = {
+        "avx2": {"tamiz": ours.summary(), "times avx2": against, "times llama.cpp": against},
+        "portable": {"tamiz": theirs.summary()},
+    }
+    store(results.RESULTS, "levels-a", "levels", {"threads": 2, "levels": levels}, gguf="a.gguf")
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| a, CPU | avx2 | 60.0 | 3.00 | 3.00 | 300 | 2.50 | 2.50 |" in page
+    assert "| a, CPU | portable | 20.0 |  |  | 100 |  |  |" in page

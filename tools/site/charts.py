@@ -11,12 +11,23 @@ from typing import Any
 #: Colours that colour-blind readers can tell apart (Okabe and Ito), by engine.
 COLOURS = {
     "tamiz": "#0072b2",
+    "inputs-8": "#56b4e9",
     "llama.cpp": "#e69f00",
+    "openvino": "#d55e00",
     "genai": "#009e73",
     "ort-int4": "#cc79a7",
     "other": "#999999",
 }
-NAMES = {"genai": "onnxruntime-genai", "ort-int4": "ONNX Runtime int4", "other": "other bundle"}
+#: Engines of `python -m benchmarks peers` by their key, as tables and charts call them.
+ENGINES = {
+    "tamiz": "tamiz",
+    "inputs-8": "tamiz, inputs of 8 bits",
+    "llama.cpp": "llama.cpp",
+    "openvino": "OpenVINO",
+    "genai": "onnxruntime-genai",
+    "ort-int4": "ONNX Runtime int4",
+    "other": "other bundle",
+}
 BASE = "int4"
 _SHOWN = "sha256 of the measurements: "
 
@@ -63,7 +74,7 @@ def speed(figure: Any, records: Mapping[str, Any]) -> None:
                 if value is not None:
                     places.append(index * (len(found) + 1) + row)
                     values.append(value)
-            name = NAMES.get(engine, engine)
+            name = ENGINES[engine]
             bars = axes.barh(places, values, height=0.85, color=COLOURS[engine], label=name)
             axes.bar_label(bars, fmt="{:,.0f}", padding=2, fontsize=8)
         axes.set_title(f"{title}, tokens per second")

@@ -6,33 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import charts
+from charts import ENGINES
 
-#: Engines of `python -m benchmarks peers` by their key, as tables and charts call them.
-ENGINES = {
-    "tamiz": "tamiz",
-    "llama.cpp": "llama.cpp",
-    "genai": "onnxruntime-genai",
-    "ort-int4": "ONNX Runtime int4",
-    "other": "other bundle",
-}
 PROMPT = "512"
-_FLOAT32 = """\
-WikiText-2 test, 8 windows of 1,024 tokens (`python -m benchmarks perplexity`). llama.cpp rounds the
-inputs of products with quantised weights to 8 bits. "llama.cpp, float32" reads the same weights
-written out in float32, and rounds nothing."""
 #: Names in results that are written otherwise now.
-_RENAMED = {"as stored": "source format"}
-_BUDGETS = """\
-The first bundle is in the source format, the others were built within limits. Δppl, its standard
-error and KL are measured on windows of a text that no choice was made on (`python -m benchmarks
-budgets`). The loss that the build itself measured is in the column "Δppl of the build"."""
+RENAMED = {"as stored": "source format"}
 _ACCEPTANCE = """\
 Made by `python -m benchmarks acceptance`; size and speed are relative to the baseline. Holds: at
 most 50 % of float32's size, 1.10 × the speed, 2 % loss (event-driven 3 %): Δppl, or a layer's
 error."""
-_GREEDY = """\
-An answer is equal when all of its tokens are. The margin is the logit of tamiz' own token minus the
-logit of the other token, where the answers part."""
 _SPECULATION = """\
 Each case ran once with plain decoding and once with guesses (`python -m benchmarks speculation`).
 Answers "edit" change a given text, "quote" repeat parts of it, "prose" is free. The ratio is the
@@ -42,22 +24,14 @@ Sequences that decode together in one run of the model (`python -m benchmarks ba
 alone. Every sequence has to have the tokens that it has alone."""
 _PEERS = """\
 tamiz runs a bundle that stores the weights of a GGUF bit for bit, with a KV cache of float32.
-llama.cpp (llama-cpp-python, whose version is given) runs that GGUF with a KV cache of fp16;
-onnxruntime-genai quantises to int4 itself. Speeds are medians over rounds in which the engines take
-turns. At long contexts a KV cache comes on top of the peak memory. The line below a table names
-date, commit, machine and versions."""
-_QUANTISERS = """\
-All are quantisations of one reference, the dequantised GGUF, and run in tamiz. llama.cpp's have the
-imatrix of the calibration that tamiz reads. "tamiz choice" has a format for each site, from
-`tamiz frontier` or `tamiz build`. A choice keeps many tensors of the GGUF as they are, and
-llama.cpp quantises all of them a second time: this favours tamiz, most at large sizes.
-Windows are of a text that nothing was chosen on (`python -m benchmarks quantisers`)."""
-
-_ENCODERS = """\
-Every model is compared with float32. The cosine is that of embeddings, its mean and its 5 %
-quantile over texts. A text agrees where its nearest other text is the same. Speed is that of a
-batch, times float32, with the quartiles over rounds. "tamiz chosen" has a format for each site,
-within a limit of cosine on the calibration's text (`python -m benchmarks encoders`)."""
+Its products round inputs to 16 bits, or to 8 where the table says so. llama.cpp (llama-cpp-python,
+whose version is given) runs that GGUF with 8-bit inputs and a KV cache of fp16, OpenVINO with 8-bit
+inputs and an 8-bit KV cache; onnxruntime-genai quantises to int4 itself. Speeds are medians over
+rounds in which the engines take turns. At long contexts a KV cache comes on top of the peak memory.
+The line below a table names date, commit, machine and versions."""
+_LEVELS = """\
+One bundle in the source format on each level of instructions, forced by `TAMIZ_ISA`, and llama.cpp
+compiled for the same level (`python -m benchmarks levels`). All take turns in one run."""
 
 
 @dataclass(frozen=True)
@@ -191,23 +165,6 @@ def composition_table(stored: Stored) -> str:
     return table(head, rows)
 
 
-def budgets_section(all_stored: list[Stored]) -> list[str]:
-    """Builds within limits against the model in its source format."""
-    head = ["bundle", "size, MB", "Δppl, %", "± error, %", "Δppl of the build, %"]
-    head += ["KL, nats", "windows", "decode, tok/s", "decode, times source format"]
-    keys = ["mb", "dppl", "dppl_error", "own_dppl", "kl_mean", "windows", "decode_tok_s", "speed"]
-    parts = ["## Builds within limits", _BUDGETS]
-    for stored in all_stored:
-        rows = []
-        for name, found in stored.record["results"]["bundles"].items():
-            percent = {key: 100 * found[key] for key in keys[1:4] if key in found}
-            values = [(found | percent).get(key) for key in keys]
-            cells = ("" if value is None else number(value) for value in values)
-            rows.append([_RENAMED.get(name, name), *cells])
-        parts += [f"### {stored.title}: limits", table(head, rows), origin(stored)]
-    return parts
-
-
 def acceptance_section(all_stored: list[Stored]) -> list[str]:
     """Techniques in the situations that they are for."""
     head = ["technique", "situation", "baseline", "size, %", "speed", "range", "loss, %", "holds"]
@@ -217,7 +174,7 @@ def acceptance_section(all_stored: list[Stored]) -> list[str]:
             [
                 found["technique"],
                 found["situation"],
-                _RENAMED.get(found["against"], found["against"]),
+                RENAMED.get(found["against"], found["against"]),
                 number(100 * found["size"]) if "size" in found else "",
                 number(found["speed"]),
                 " to ".join(map(number, found["speed_range"])),
@@ -228,70 +185,6 @@ def acceptance_section(all_stored: list[Stored]) -> list[str]:
         ]
         parts += [f"### {stored.title}", table(head, rows), origin(stored)]
     return parts
-
-
-def quantisers_section(all_stored: list[Stored]) -> list[str]:
-    """Quantisers at their bytes, the smallest first."""
-    parts = ["## Quantisers at their bytes", _QUANTISERS]
-    for stored in all_stored:
-        found = sorted(stored.record["results"].items(), key=lambda item: item[1]["mb"])
-        rows = []
-        for name, row in found:
-            percent = [f"{100 * row['dppl']:.2f}", f"{100 * row['top1']:.1f}"]
-            rows.append([name, number(row["mb"]), f"{row['kl']:.4f}", *percent])
-        head = ["weights", "size, MB", "KL, nats", "Δppl, %", "same likeliest token, %"]
-        parts += [f"### {stored.title}: quantisers", table(head, rows), origin(stored)]
-    return parts
-
-
-def encoders_section(all_stored: list[Stored]) -> list[str]:
-    """Encoders in fewer bits, the smallest first."""
-    head = ["model", "size, MB", "cosine", "5 %", "texts that agree, %", "ms", "speed", "range"]
-    parts = ["## Encoders in fewer bits", _ENCODERS]
-    for stored in all_stored:
-        settings = stored.record["settings"]
-        rows = []
-        for name, row in sorted(stored.record["results"].items(), key=lambda item: item[1]["mb"]):
-            cosines = [f"{row['cos_mean']:.5f}", f"{row['cos_p05']:.5f}"]
-            agree = f"{100 * row['same_nearest']:.1f}"
-            speeds = [number(row["ms"]), number(row["speed"])]
-            spread = " to ".join(map(number, row["speed_range"]))
-            rows.append([name, number(row["mb"]), *cosines, agree, *speeds, spread])
-        size = f"{settings['batch']} × {settings['length']} tokens"
-        note = f"{settings['texts']} texts; a batch has {size}. {origin(stored)}"
-        parts += [f"### {stored.title}: encoder", table(head, rows), note]
-    return parts
-
-
-def perplexity_section(all_stored: list[Stored]) -> list[str]:
-    """The same tokens scored by tamiz and by llama.cpp; a model a row."""
-    peers = sorted({peer for stored in all_stored for peer in stored.record["results"]["ppl"]})
-    peers.remove("tamiz")
-    rows = []
-    for stored in all_stored:
-        ppl, against = (stored.record["results"][key] for key in ("ppl", "tamiz_against"))
-        cells = [f"{ppl['tamiz']:.3f}"]
-        for peer in peers:
-            if peer in ppl:
-                cells += [f"{ppl[peer]:.3f}", f"{100 * against[peer]['relative']:+.4f}"]
-            else:
-                cells += ["", ""]
-        rows.append([stored.title, *cells])
-    head = ["model", "tamiz", *(cell for peer in peers for cell in (peer, f"tamiz : {peer}, %"))]
-    return ["## Perplexity on the same tokens", _FLOAT32, table(head, rows), *origins(all_stored)]
-
-
-def greedy_section(all_stored: list[Stored]) -> list[str]:
-    """Greedy answers of tamiz and llama.cpp to the same prompts."""
-    rows = []
-    for stored in all_stored:
-        for peer, found in stored.record["results"].items():
-            margins = [found["median_margin"], found["largest_margin"]]
-            told = ["" if margin is None else number(margin) for margin in margins]
-            rows.append([stored.title, peer, str(found["prompts"]), str(found["equal"]), *told])
-    head = ["model", "engine", "prompts", "equal answers", "median margin", "largest margin"]
-    title = "## Greedy answers to the same prompts"
-    return [title, _GREEDY, table(head, rows), *origins(all_stored)]
 
 
 def speculation_section(all_stored: list[Stored]) -> list[str]:
@@ -333,6 +226,24 @@ def batch_section(all_stored: list[Stored]) -> list[str]:
             rows.append([f"{stored.title}, {stored.processor}", sequences, *cells])
     head = ["model", "sequences", "all together, tok/s", "times one alone", "equal answers"]
     return ["## Several sequences at once", _BATCH, table(head, rows), *origins(all_stored)]
+
+
+def levels_section(all_stored: list[Stored]) -> list[str]:
+    """Speed by level of instructions."""
+    rows = []
+    for stored in all_stored:
+        for level, found in stored.record["results"]["levels"].items():
+            cells = [f"{stored.title}, {stored.processor}", level]
+            for key in ("decode_tok_s", "prefill_tok_s"):
+                for one in ("tamiz", "times avx2", "times llama.cpp"):
+                    speeds = found.get(one, {}).get(key, {})
+                    length = PROMPT if key == "prefill_tok_s" else min(speeds, key=int, default="")
+                    cells.append(number(speeds[length]) if length in speeds else "")
+            rows.append(cells)
+    head = ["model", "level"]
+    for kind in ("decode", f"prefill of {PROMPT}"):
+        head += [f"{kind}, tok/s", "times AVX2", "times llama.cpp"]
+    return ["## Levels of instructions", _LEVELS, table(head, rows), *origins(all_stored)]
 
 
 def origins(all_stored: list[Stored]) -> list[str]:

@@ -14,22 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import charts
+from loss_tables import (
+    budgets_section,
+    encoders_section,
+    greedy_section,
+    perplexity_section,
+    quantisers_section,
+    unseen_section,
+)
 from result_tables import (
     PROMPT,
     Stored,
     acceptance_section,
     batch_section,
-    budgets_section,
     by_processor,
     composition_section,
-    encoders_section,
     engines,
-    greedy_section,
+    levels_section,
     number,
     other_section,
     peers_section,
-    perplexity_section,
-    quantisers_section,
     ratios,
     speculation_section,
     table,
@@ -64,7 +68,9 @@ def page(found: dict[str, list[Stored]]) -> str:
     sections = {
         "peers": peers_section,
         "composition": composition_section,
+        "levels": levels_section,
         "budgets": budgets_section,
+        "unseen": unseen_section,
         "quantisers": quantisers_section,
         "encoders": encoders_section,
         "acceptance": acceptance_section,
