@@ -66,7 +66,7 @@ new_bundle = click.option(
     "-o", "--output", required=True, type=PATH, help="Folder of the new bundle."
 )
 threads = click.option(
-    "--threads", type=Workers(), help="Number of threads.  [default: physical cores]"
+    "--threads", type=Workers(), help="Number of threads.  [default: physical cores, the fast ones]"
 )
 
 

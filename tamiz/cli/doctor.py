@@ -51,6 +51,7 @@ def command(ctx: click.Context, directory: Path | None, profile: bool, as_json: 
         "tamiz-ops": _ops,
         "session": _session,
         "plugins": lambda: _plugins(installed(ctx)),
+        "cores": _cores,
         "memory": _memory,
         "profile": _measured if profile else _profile,
         "extras": _extras,
@@ -144,13 +145,28 @@ def _plugins(loaded: Plugins) -> str:
     return ", ".join(p.name for p in loaded.installed if not p.disabled)
 
 
+def _cores() -> str:
+    """Never broken: how many threads are used by default, and where weights may lie far away."""
+    from tamiz.system.cores import allowed, cores
+    from tamiz.system.topology import fast_cores, memory_nodes
+
+    used = cores()
+    text = f"{used} {'thread' if used == 1 else 'threads'} by default"
+    if fast_cores(allowed()) is not None:
+        text += ", slow cores stay free"
+    if (nodes := memory_nodes(allowed())) > 1:
+        text += (
+            f"; {nodes} memory nodes: 'numactl --cpunodebind=0 --membind=0 tamiz …' keeps weights "
+            "beside the cores that read them"
+        )
+    return text
+
+
 def _memory() -> str:
     import psutil
 
-    from tamiz.system.cores import cores
-
     memory = psutil.virtual_memory()
-    return f"{size(memory.available)} of {size(memory.total)} free, {cores()} cores"
+    return f"{size(memory.available)} of {size(memory.total)} free"
 
 
 def _measured() -> str:

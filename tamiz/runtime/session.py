@@ -12,7 +12,7 @@ from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.runtime.large_pages import load_constants
 from tamiz.runtime.opset import check_opset
-from tamiz.system.cores import quota_cores
+from tamiz.system.cores import limited_cores
 
 
 def load_session(
@@ -63,7 +63,7 @@ def session_options(threads: int | None) -> ort.SessionOptions:
     """Options of every session of tamiz: one run at a time, little memory kept."""
     options = ort.SessionOptions()
     options.inter_op_num_threads = 1
-    options.intra_op_num_threads = threads or quota_cores() or 0
+    options.intra_op_num_threads = threads or limited_cores() or 0
     # A pattern is kept for every new shape, and the mask's shape is new in every step.
     options.enable_mem_pattern = False
     options.log_severity_level = 4  # errors are raised, so they are not logged as well

@@ -69,7 +69,7 @@ def test_a_machine_without_cgroups_has_no_quota(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("quota", [0.5, 1.0, 1.9])
 def test_no_more_threads_than_the_quota(monkeypatch: pytest.MonkeyPatch, quota: float) -> None:
-    monkeypatch.setattr(cores, "_allowed_cores", lambda: 64)
+    monkeypatch.setattr(cores, "allowed", lambda: frozenset(range(64)))
     monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
     assert cores.cores() == cores.logical_cores() == 1
     assert session_options(None).intra_op_num_threads == 1
@@ -80,7 +80,8 @@ def test_no_more_threads_than_the_quota(monkeypatch: pytest.MonkeyPatch, quota: 
 def test_a_quota_that_limits_nothing_leaves_the_choice_to_onnxruntime(
     monkeypatch: pytest.MonkeyPatch, quota: float | None
 ) -> None:
-    monkeypatch.setattr(cores, "_allowed_cores", lambda: 64)
+    monkeypatch.setattr(cores, "allowed", lambda: frozenset(range(64)))
     monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(cores, "fast_cores", lambda allowed: None)
     assert cores.logical_cores() == 64
     assert session_options(None).intra_op_num_threads == 0
