@@ -35,6 +35,7 @@ BASE = "avx2"
 @click.option("--llama-cpp", "libraries", multiple=True, metavar="LEVEL=FOLDER")
 @click.option("--python", default=sys.executable, help="Interpreter with llama-cpp-python.")
 @click.option("--context", "contexts", type=lengths, default="128", show_default=True)
+@click.option("--name", help="What tables call the model.  [default: the GGUF's or bundle's]")
 @click.option("--threads", default=2, show_default=True)
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
 def main(
@@ -44,6 +45,7 @@ def main(
     libraries: tuple[str, ...],
     python: str,
     contexts: tuple[int, ...],
+    name: str | None,
     threads: int,
     output: Path | None,
 ) -> None:
@@ -76,7 +78,7 @@ def main(
     for level, values in rows.items():
         console.print(level, values)
     if output is not None:
-        settings = {"bundle": bundle.name, "gguf": gguf and gguf.name, "contexts": contexts}
+        settings = {"model": name or (gguf or bundle).name, "contexts": contexts}
         peers = {"llama.cpp": record.version_of(python, PEERS["llama.cpp"])} if folders else {}
         report = {"threads": threads, "read_gb_s": round(read_gb_s, 1), "levels": rows}
         record.write(output, "levels", report, settings=settings, peers=peers)
