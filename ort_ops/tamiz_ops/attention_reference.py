@@ -55,6 +55,7 @@ def attention(
     key_mean: Array | None = None,
     past_event: Array | None = None,
     key_scale: Array | None = None,
+    head_sink: Array | None = None,
     *,
     num_heads: int,
     kv_heads: int,
@@ -78,8 +79,9 @@ def attention(
     attention_mask, or has the shape of the past where that is a buffer of at least this many keys.
     With cache_bits = 8 the pasts and presents of keys and values are `pack_rows`, and what is
     attended to is what they stand for. Keys are less key_mean there, unless there is a softcap,
-    and divided by key_scale, and queries multiplied by it. Queries are then rounded to 16 bits, and
-    weights times the scales of values to 8 without a sign, in blocks of `PAGE` keys.
+    or head_sink, and divided by key_scale, and queries multiplied by it. Queries are then rounded
+    to 16 bits, and weights times the scales of values to 8 without a sign, in blocks of `PAGE`
+    keys. exp(head_sink) of a query head joins the sum of its softmax.
     """
     batch, tokens, width = q.shape
     dim = width // num_heads
@@ -90,8 +92,8 @@ def attention(
     if inverse_frequency is not None:
         queries = rotate(queries, position_ids, inverse_frequency, rotary_scale)
         new_keys = rotate(new_keys, position_ids, inverse_frequency, rotary_scale)
-    # What 8-bit keys lack; a soft cap would not cancel it.
-    mean = key_mean if cache_bits == 8 and not softcap else None
+    # What 8-bit keys lack; a soft cap or a sink would not cancel it.
+    mean = key_mean if cache_bits == 8 and not softcap and head_sink is None else None
     stored = _stored(new_keys, new_values, cache_bits, mean, key_scale)
     presents = [_append(past_key, stored[0], past), _append(past_value, stored[1], past)]
     keys, values = map(unpack_rows, presents) if cache_bits == 8 else presents
@@ -121,7 +123,8 @@ def attention(
             at = list(range(len(visible))) if tokens == 1 and sketches is not None else visible
         for h in heads if len(visible) else ():
             score = soft_cap(keys[b, head, visible] @ met[b, i, h], softcap)
-            y[b, i, h] = _averaged(score, values[b, head, visible], scales, at)
+            sink = None if head_sink is None else float(head_sink[h])
+            y[b, i, h] = _averaged(score, values[b, head, visible], scales, at, sink)
     if past_event is not None:
         presents.append(event_attention_reference.forget(past_event, past))
         steps = tokens == 1 and (length := attention_mask.shape[1]) >= least_keys
@@ -172,7 +175,7 @@ def paged_attention(
         past_sketch: [1, kv_heads, pages * PAGE, words].
         sequences: int64 [segments, 2 + pages]: keys before, tokens, and the pages of the keys. -1
             tokens are one, which is a decode step; others attend to all keys.
-        **given: Attributes of the op, key_mean and key_scale.
+        **given: Attributes of the op, key_mean, key_scale and head_sink.
 
     Returns:
         [y, present_key, present_value] and, with past_sketch, present_sketch.
@@ -209,10 +212,12 @@ def _stored(
     return [pack_rows(new.astype(np.float32)) for new in (smoothed, values)]
 
 
-def _averaged(score: Array, values: Array, scales: Array | None, at: list[int]) -> Array:
+def _averaged(
+    score: Array, values: Array, scales: Array | None, at: list[int], sink: float | None
+) -> Array:
     """softmax(score) values; weights are rounded where the values have scales."""
     weight = np.exp(score - score.max())
-    total = weight.sum()
+    total = weight.sum() + (0.0 if sink is None else np.exp(sink - score.max()))
     if scales is not None:
         weight = round_weights(weight, scales, np.array(at) // PAGE)
     averaged: Array = weight @ values / total

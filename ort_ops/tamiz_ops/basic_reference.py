@@ -25,9 +25,17 @@ def rms_norm(
     return [y.reshape(s.shape), s]
 
 
-def swiglu(gate: Array, up: Array | None = None, *, activation: str = "silu") -> list[Array]:
-    """y = f(gate) * up, f as the op's attribute `activation` says; `up` is 1 where it is None."""
-    y = _ACTIVATIONS[activation](gate.astype(np.float64))
+def swiglu(
+    gate: Array, up: Array | None = None, *, activation: str = "silu", limit: float = 0.0
+) -> list[Array]:
+    """y = f(gate) * up, f as the op's attribute `activation` says; `up` is 1 where it is None.
+
+    With a limit f(min(gate, limit)) * (clip(up, -limit, limit) + 1).
+    """
+    f, wide = _ACTIVATIONS[activation], gate.astype(np.float64)
+    if limit and up is not None:
+        return [f(np.minimum(wide, limit)) * (np.clip(up, -limit, limit).astype(np.float64) + 1)]
+    y = f(wide)
     return [y if up is None else y * up]
 
 

@@ -16,26 +16,37 @@ def expert_router(
     x: Array,
     weight: Array,
     bias: Array | None = None,
+    offset: Array | None = None,
     *,
     experts: int,
     top: int,
     score: str = "softmax",
     normalize: int = 0,
     scale: float = 1.0,
+    groups: int = 1,
+    top_groups: int = 1,
 ) -> list[Array]:
-    """The `top` best of the scores x W^T + bias, and what they count.
+    """The `top` best of the scores of x W^T + offset, plus bias, and what they count.
+
+    Only experts of the `top_groups` groups with the largest sums of their two best are chosen.
 
     Returns [chosen, weights, share]; `share` is the sigmoid of the shared expert's score, which
     the last row of the weight gives.
     """
     scores = x.astype(np.float64) @ weight.astype(np.float64).T
     share = _sigmoid(scores[..., experts:])
-    scores = scores[..., :experts]
+    scores = scores[..., :experts] + (0 if offset is None else offset)
     if score == "softmax":
         scores = _softmax(scores)
     elif score == "sigmoid":
         scores = _sigmoid(scores)
     keys = scores if bias is None else scores + bias
+    if top_groups < groups:
+        grouped = keys.reshape(*keys.shape[:-1], groups, -1)
+        sums = np.sort(grouped, -1)[..., -2:].sum(-1)
+        best = np.argsort(-sums, axis=-1, kind="stable")[..., :top_groups]
+        within = (best[..., None] == np.arange(groups)).any(-2)[..., None]
+        keys = np.where(within, grouped, -np.inf).reshape(keys.shape)
     chosen = np.argsort(-keys, axis=-1, kind="stable")[..., :top]
     weights = np.take_along_axis(scores, chosen, -1)
     if score == "softmax_of_chosen":

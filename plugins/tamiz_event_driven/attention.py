@@ -118,10 +118,13 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     """Adds the states ``past_sketch.N`` and ``past_event.N.attention``; the node stays.
 
     Raises:
-        FitError: The attention was not recognised, or the model has a window there.
+        FitError: The attention was not recognised, or the model has a window or sinks there.
     """
-    if window := attribute_of(GraphEditor(model).attention(site), "window"):
+    own = GraphEditor(model).attention(site)
+    if window := attribute_of(own, "window"):
         raise FitError(f"the model has a window of {window} keys there, expected none")
+    if input_of(own, "head_sink") is not None:
+        raise FitError("the model has sinks in its softmax there, expected none")
     [node] = set_attention(site, fit, model)
     add_sketch(model, node, _PLANES)
     past_key = input_of(node, "past_key")

@@ -83,6 +83,31 @@ def test_exact_gelu_keeps_its_digits_in_the_tail(isa) -> None:
     np.testing.assert_array_equal(np.sign(got), np.sign(gate))
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", [5, 16, 1003])
+def test_a_limit_clamps_both_and_adds_one_to_up(isa, width) -> None:
+    gate, up = random(5, width, scale=9), random(5, width, seed=1, scale=9)
+    how = {"activation": "quick_gelu", "limit": 7.0}
+    got = tamiz_ops.run("SwiGLU", [gate, up], isa=isa, threads=2, **how)[0]
+    g, u = np.minimum(gate.astype(np.float64), 7), np.clip(up.astype(np.float64), -7, 7)
+    with np.errstate(over="ignore"):
+        expected = g / (1 + np.exp(-1.702 * g)) * (u + 1)
+    np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-7)
+    np.testing.assert_allclose(reference.run("SwiGLU", [gate, up], **how)[0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("limit", [-1.0, np.nan, np.inf])
+def test_other_limits_are_refused(limit) -> None:
+    gate = random(1, 4)
+    with pytest.raises(ValueError, match=r"limit is .*, expected 0 or a positive number"):
+        tamiz_ops.run("SwiGLU", [gate, gate], limit=limit)
+
+
+def test_a_limit_without_up_is_refused() -> None:
+    with pytest.raises(ValueError, match="up is omitted, expected it beside a limit"):
+        tamiz_ops.run("SwiGLU", [random(1, 4), None], limit=7.0)
+
+
 def test_unknown_activation() -> None:
     gate = random(1, 4)
     with pytest.raises(ValueError, match="activation is 'swish', expected one of: silu, gelu, "):

@@ -49,6 +49,36 @@ def test_router(isa, rows, k, settings) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [1, 37])
+@pytest.mark.parametrize("score", ["softmax_of_chosen", "sigmoid"])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("groups", [(1, 1), (4, 2), (4, 4), (12, 5)])
+def test_a_router_with_an_offset_and_groups(isa, rows, score, biased, groups) -> None:
+    x, w = random(rows, 40), random(12, 40, seed=1)
+    bias, offset = random(12, seed=2) if biased else None, random(12, seed=3)
+    attributes = {"experts": 12, "top": 4, "score": score, "normalize": 1}
+    attributes |= dict(zip(("groups", "top_groups"), groups, strict=True))
+    inputs = [x, w, bias, offset]
+    got = tamiz_ops.run(
+        "ExpertRouter", inputs, out=[True, True, None], isa=isa, threads=2, **attributes
+    )
+    expected = reference.run("ExpertRouter", inputs, **attributes)
+    np.testing.assert_array_equal(got[0], expected[0])
+    np.testing.assert_allclose(got[1], expected[1], rtol=2e-5)
+
+
+def test_experts_are_of_the_groups_with_the_largest_sums_of_two() -> None:
+    """The largest score is in a group that is not chosen (DeepSeek-V3, section 2.1.2)."""
+    x, w = np.ones((1, 1), np.float32), np.array([[9, 0, 0], [5, 5, 0], [1, 2, 3]], np.float32)
+    attributes = {"experts": 9, "top": 3, "groups": 3, "top_groups": 1}
+    for score in ("sigmoid", "softmax_of_chosen"):
+        inputs = [x, w.reshape(9, 1), None, np.zeros(9, np.float32)]
+        how = {**attributes, "score": score}
+        got = tamiz_ops.run("ExpertRouter", inputs, out=[True, True, None], **how)[0]
+        assert got.tolist() == [[3, 4, 5]]
+
+
+@pytest.mark.parametrize("isa", ISAS)
 def test_the_share_of_a_shared_expert_is_the_last_score(isa) -> None:
     x, w = random(3, 40), random(EXPERTS + 1, 40, seed=1)
     got = tamiz_ops.run("ExpertRouter", [x, w], isa=isa, experts=EXPERTS, top=TOP)
@@ -108,6 +138,32 @@ def test_bits_are_those_of_a_product_with_the_expert_alone(isa, rows) -> None:
             np.testing.assert_array_equal(got[taken, j], alone[taken])
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [1, 3, 40, 200])
+@pytest.mark.parametrize("own", [False, True])
+def test_inputs_of_32_bits_are_not_rounded(isa, rows, own) -> None:
+    """As `BlockMatMul` with the expert alone, bit for bit, and nearer to float64 than 16 bits."""
+    n, k = EXPERTS * 48, 96
+    packed, _ = weight(8, n, k, 16)
+    ids, bias = chosen(rows), random(n, seed=3)
+    x = random(rows, TOP, k) if own else random(rows, k)
+    sizes: dict[str, Any] = {"bits": 8, "k": k, "activation_bits": 32}
+    inputs = [x, packed, ids, bias]
+    (got,) = tamiz_ops.run(
+        "ExpertMatMul", inputs, isa=isa, threads=2, n=n, experts=EXPERTS, **sizes
+    )
+    (expected,) = reference.run("ExpertMatMul", inputs, n=n, experts=EXPERTS, **sizes)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=3e-6 * np.abs(expected).max())
+    for e in range(EXPERTS):
+        tiles = packed[e * 3 : (e + 1) * 3]
+        given = [x, tiles, None, bias[e * 48 : (e + 1) * 48]]
+        (alone,) = tamiz_ops.run("BlockMatMul", given, isa=isa, n=48, **sizes)
+        for j in range(TOP):
+            taken = ids[:, j] == e
+            of_token = alone[taken, j] if own else alone[taken]
+            np.testing.assert_array_equal(got[taken, j], of_token)
+
+
 @pytest.mark.parametrize("format", [f.name for f in formats.FORMATS.values() if f.gguf])
 def test_every_format_of_gguf(format) -> None:
     n, k = EXPERTS * 16, 256
@@ -140,6 +196,18 @@ def test_sum(isa, width, rows) -> None:
             [random(2, 8), random(4, 8)],
             {"experts": 4, "top": 5},
             "attribute 'top' is 5, expected at most 'experts', 4",
+        ),
+        (
+            "ExpertRouter",
+            [random(2, 8), random(6, 8)],
+            {"experts": 6, "top": 3, "groups": 3},
+            "'groups' and 'top_groups' are 3 and 1, expected a divisor of 'experts', 6, and groups",
+        ),
+        (
+            "ExpertRouter",
+            [random(2, 8), random(5, 8), None, random(5)],
+            {"experts": 4, "top": 1},
+            r"offset has shape \[5\], expected \[4\]",
         ),
         (
             "ExpertRouter",

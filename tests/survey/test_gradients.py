@@ -141,6 +141,27 @@ def test_expert_router(settings: dict[str, Any]) -> None:
           (0,))  # fmt: skip
 
 
+@pytest.mark.parametrize("groups", [(1, 1), (3, 1), (3, 2)])
+@pytest.mark.parametrize("score", ["softmax", "softmax_of_chosen", "sigmoid"])
+def test_expert_router_with_offset_and_groups(groups: tuple[int, int], score: str) -> None:
+    own = np.random.default_rng(1)
+    weight = own.normal(size=(6, WIDTH)).astype(np.float32)
+    bias, offset = own.normal(size=(2, 6)).astype(np.float32)
+    sizes: dict[str, Any] = {"experts": 6, "top": 2, "score": score, "normalize": 1}
+    sizes |= {"groups": groups[0], "top_groups": groups[1]}
+    inputs = {"x": None, "w": weight, "b": bias, "o": offset}
+    at = node("ExpertRouter", inputs, outputs=3, **sizes)
+    x = own.normal(size=(TOKENS, WIDTH)).astype(np.float32)
+    check(at, {"x": x}, lambda x: reference.run("ExpertRouter", [x, weight, bias, offset], **sizes),
+          (0,))  # fmt: skip
+
+
+def test_a_clamped_activation() -> None:
+    how: dict[str, Any] = {"activation": "quick_gelu", "limit": 1.0}
+    at = node("SwiGLU", {"g": None, "u": None}, **how)
+    check(at, {"g": rows(), "u": rows()}, lambda g, u: reference.swiglu(g, u, **how), (0, 1))
+
+
 @pytest.mark.parametrize("f", ["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2"])
 def test_activations(f: str) -> None:
     at = node("SwiGLU", {"g": None, "u": None}, activation=f)
@@ -152,6 +173,7 @@ def test_activations(f: str) -> None:
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 1), (2, 2)])
 @pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("sinks", [False, True])
 @pytest.mark.parametrize(
     "choice",
     [
@@ -162,12 +184,18 @@ def test_activations(f: str) -> None:
         {"softcap": 1.5, "window": 3, "sinks": 0, "scale": 0.8},
     ],
 )
-def test_attention(heads: int, kv_heads: int, rotary: bool, choice: dict[str, Any]) -> None:
+def test_attention(
+    heads: int, kv_heads: int, rotary: bool, sinks: bool, choice: dict[str, Any]
+) -> None:
     dim = 4
+    head_sink = rows(heads)[0] if sinks else None
     frequency = np.array([1.0, 0.3], np.float32) if rotary else None
     inputs: Arrays = {"q": None, "k": None, "v": None}
     inputs |= {name: None for name in ("past_key", "past_value", "mask", "positions")}
-    inputs |= {"frequency": frequency} if rotary else {}
+    none = np.zeros(0, np.float32)
+    inputs |= {"frequency": frequency if rotary else none} if rotary or sinks else {}
+    inputs |= {f"of techniques {number}": None for number in range(7 if sinks else 0)}
+    inputs |= {"head_sink": head_sink} if sinks else {}
     at = node("Attention", inputs, 3, num_heads=heads, kv_heads=kv_heads, **choice)
 
     def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
@@ -175,7 +203,7 @@ def test_attention(heads: int, kv_heads: int, rotary: bool, choice: dict[str, An
         mask, positions = np.ones((1, TOKENS), np.int64), np.arange(TOKENS)[None]
         made = attention(
             q[None], k[None], v[None], past, past, mask, positions, frequency,
-            num_heads=heads, kv_heads=kv_heads, **choice,
+            head_sink=head_sink, num_heads=heads, kv_heads=kv_heads, **choice,
         )  # fmt: skip
         return [made[0][0]]
 

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 #: Attributes of an attention over all keys, or over a window of the last ones.
+_SINK = 15  # its input
 _PLAIN = {"num_heads", "kv_heads", "scale", "softcap", "rotary_scale", "window", "sinks"}
 
 
 def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) -> Gradients:
     """y = softmax(scale · q kᵀ) v over the keys so far, q and k turned by their positions.
 
-    With a soft cap c, c · tanh(scores / c) are the scores.
+    With a soft cap c, c · tanh(scores / c) are the scores. The sink of a head joins the sum of its
+    softmax, and has no value.
     With a window W a query sees the last W keys and the first ones, as many as there are sinks.
     """
     own = attributes_of(node)
@@ -43,6 +45,7 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
     keys, of_values = turn(k.reshape(tokens, kv_heads, dim)), v.reshape(tokens, kv_heads, dim)
     g = g_y.reshape(tokens, heads, dim)
     g_q, g_k, g_v = np.zeros_like(queries), np.zeros_like(keys), np.zeros_like(of_values)
+    sinks = constant(node.inputs[_SINK]) if has_input(node, _SINK) else None
     hidden = np.triu(np.ones((tokens, tokens), bool), 1)
     if window := own.get("window", 0):
         far = np.tril(np.ones((tokens, tokens), bool), -window)
@@ -56,8 +59,10 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
             tanh = np.tanh(score / cap)
             score, slope = cap * tanh, scale * (1 - np.square(tanh))
         score[hidden] = -np.inf
-        p = np.exp(score - score.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
+        top = score.max(axis=1, keepdims=True)
+        p = np.exp(score - top)
+        sink = 0 if sinks is None else np.exp(sinks[head] - top)
+        p /= p.sum(axis=1, keepdims=True) + sink
         g_v[:, shared] += p.T @ g[:, head]
         of_p = g[:, head] @ of_values[:, shared].T
         of_score = slope * p * (of_p - (of_p * p).sum(axis=1, keepdims=True))

@@ -63,6 +63,8 @@ def expert_router(
     own, weight = attributes_of(node), constant(node.inputs[1])
     x, count = read(node, 0, values), own["experts"]
     scores = x @ weight.T
+    if has_input(node, 3):
+        scores[..., :count] += constant(node.inputs[3])
     of_scores = np.zeros_like(scores)
     if of_weights is not None:
         of_scores[..., :count] = _of_weights(node, own, scores[..., :count], of_weights)
@@ -76,7 +78,9 @@ def _of_weights(node: ir.Node, own: dict[str, Any], scores: Any, g: Any) -> Any:
     """The gradient at the scores of the experts."""
     kind = own.get("score", "softmax")
     likely = 1 / (1 + np.exp(-scores)) if kind == "sigmoid" else _softmax(scores)
-    keys = likely + constant(node.inputs[2]) if has_input(node, 2) else likely
+    keys = scores if kind == "softmax_of_chosen" else likely
+    keys = keys + constant(node.inputs[2]) if has_input(node, 2) else keys
+    keys = _within_groups(keys, own.get("groups", 1), own.get("top_groups", 1))
     chosen = np.argsort(-keys, axis=-1, kind="stable")[..., : g.shape[-1]]
     taken = np.take_along_axis(likely, chosen, -1)
     if kind == "softmax_of_chosen":
@@ -94,6 +98,14 @@ def _of_weights(node: ir.Node, own: dict[str, Any], scores: Any, g: Any) -> Any:
     if kind == "softmax":
         return likely * (result - (result * likely).sum(-1, keepdims=True))
     return result
+
+
+def _within_groups(keys: Any, groups: int, top: int) -> Any:
+    """-inf in place of what is not of the `top` groups with the largest sums of their two best."""
+    grouped = keys.reshape(*keys.shape[:-1], groups, -1)
+    sums = np.sort(grouped, -1)[..., -2:].sum(-1)
+    places = np.argsort(np.argsort(-sums, axis=-1, kind="stable"), axis=-1)
+    return np.where(places[..., None] < top, grouped, -np.inf).reshape(keys.shape)
 
 
 def _softmax(scores: Any) -> Any:

@@ -48,13 +48,22 @@ def rms_norm(
 
 
 def swiglu(node: ir.Node, values: Values, g: Float) -> Gradients:
-    """y = f(gate) · up, or f(gate) without up."""
+    """y = f(gate) · up, or f(gate) without up.
+
+    With a limit L, y = f(min(gate, L)) · (clip(up, -L, L) + 1).
+    """
     gate = read(node, 0, values)
     activation = node.attributes.get("activation")
-    value, slope = _ACTIVATIONS["silu" if activation is None else activation.as_string()](gate)
+    f = _ACTIVATIONS["silu" if activation is None else activation.as_string()]
+    limit = np.float32(node.attributes.get_float("limit", 0.0))
+    value, slope = f(np.minimum(gate, limit) if limit else gate)
     if not has_input(node, 1):
         return [g * slope]
-    return [g * read(node, 1, values) * slope, g * value]
+    up = read(node, 1, values)
+    if not limit:
+        return [g * up * slope, g * value]
+    factor = np.clip(up, -limit, limit) + np.float32(1)
+    return [g * factor * slope * (gate < limit), g * value * (np.abs(up) < limit)]
 
 
 def _by_sigmoid(gate: Float, u: Float, slope: Float | np.float32) -> tuple[Float, Float]:

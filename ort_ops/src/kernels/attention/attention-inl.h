@@ -11,6 +11,9 @@
 //   m' = max(M, m)   M' = m'   S' = exp(M - m') S + exp(m - m') s   Y' = exp(M - m') Y + exp(m -
 //   m') y
 //
+// A sink z of the query head, a learned score without a value (Xiao et al. 2023), joins last as a
+// range with m = z, s = 1 and y = 0 would.
+//
 // Few rows and a tile of rows are worked in different ways, but every sum is added in the same
 // order: a row has the same bits in both, however keys are split. Both read visible keys only, so
 // hidden ones may hold anything.
@@ -79,7 +82,8 @@ inline void rotate(const float* x, const float* cosine, const float* sine, int64
 }
 
 inline void merge(const float* partial, int64_t partial_stride, const float* stats,
-                  int64_t stats_stride, int64_t splits, int64_t dim, float* out) {
+                  int64_t stats_stride, int64_t splits, int64_t dim, const float* sink,
+                  float* out) {
   Vec m = broadcast(-FLT_MAX), s = broadcast(0.0f);
   memset(out, 0, sizeof(float) * dim);
   for (int64_t i = 0; i < splits; ++i) {
@@ -87,9 +91,7 @@ inline void merge(const float* partial, int64_t partial_stride, const float* sta
     const Join join(m, s, broadcast(stat[0]), broadcast(stat[1]));
     join.rows(partial + i * partial_stride, dim, out);
   }
-  float total[kLanes];
-  store(total, s);
-  const float factor = total[0] == 0.0f ? 0.0f : 1.0f / total[0];
+  const float factor = last_factor(first_lane(m), first_lane(s), sink);
   for (int64_t d = 0; d < dim; ++d) out[d] *= factor;
 }
 

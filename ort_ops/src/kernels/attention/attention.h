@@ -45,9 +45,10 @@ struct AttendArgs {
   float begin[kMostTileRows + 1];  // begin[i] for query first_row / group + i, ascending
   int64_t sink_end;                // keys before it are seen from everywhere
   int64_t dim, group, past;
-  float softcap;  // of the scores (soft_cap-inl.h); 0: none
-  float* work;    // work_floats(rows, dim, bytes) floats
-  float* out;     // row r goes to out + r / group * out_stride + r % group * dim
+  float softcap;      // of the scores (soft_cap-inl.h); 0: none
+  const float* sink;  // [group], a logit that joins the sum of a query head's softmax; null: none
+  float* work;        // work_floats(rows, dim, bytes) floats
+  float* out;         // row r goes to out + r / group * out_stride + r % group * dim
   int64_t out_stride;
   float* stats;  // [rows, 2]: largest score and sum, and `out` is not divided by the sum;
                  // null: it is
@@ -73,9 +74,9 @@ struct AttentionKernels {
   void (*attend)(const AttendArgs&);
 
   /// Joins what `attend` left for one row over `splits` parts of the keys, in their order, into
-  /// `out` [dim].
+  /// `out` [dim]; `sink` is the row's own, or null.
   void (*merge)(const float* partial, int64_t partial_stride, const float* stats,
-                int64_t stats_stride, int64_t splits, int64_t dim, float* out);
+                int64_t stats_stride, int64_t splits, int64_t dim, const float* sink, float* out);
 };
 
 }  // namespace tamiz

@@ -159,9 +159,18 @@ inline float* out_row(const AttendArgs& a, int64_t row) {
   return a.out + r / a.group * a.out_stride + r % a.group * a.dim;
 }
 
+/// What the sums of a row, its largest score m and its sum s, are multiplied with at the end.
+inline float last_factor(float m, float s, const float* sink) {
+  if (!sink) return s == 0.0f ? 0.0f : 1.0f / s;
+  Vec top = broadcast(m), total = broadcast(s);
+  const Join join(top, total, broadcast(*sink), broadcast(1.0f));
+  const float sum = first_lane(total);
+  return sum == 0.0f ? 0.0f : first_lane(join.before) / sum;
+}
+
 /// What a row is multiplied with at the end, and its stats.
 inline float finish(const AttendArgs& a, int64_t row, float m, float s) {
-  if (!a.stats) return s == 0.0f ? 0.0f : 1.0f / s;
+  if (!a.stats) return last_factor(m, s, a.sink ? a.sink + (a.first_row + row) % a.group : nullptr);
   a.stats[2 * row] = m;
   a.stats[2 * row + 1] = s;
   return 1.0f;

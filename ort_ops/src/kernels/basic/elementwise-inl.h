@@ -1,5 +1,6 @@
 // RMSNorm:  s = x + residual,  y = s / sqrt(mean(s^2) + epsilon) * weight
 // Gated:    y = f(gate) * up, f of kernels/basic/elementwise.h
+// Clamped:  y = f(min(gate, L)) (min(max(up, -L), L) + 1)
 #pragma once
 
 #include <string.h>
@@ -100,7 +101,21 @@ inline Vec relu(Vec x) { return max(broadcast(0.0f), x); }
 inline Vec relu2(Vec x) { return relu(x) * relu(x); }
 
 template <Vec (*kActivation)(Vec)>
-void gated(const float* gate, const float* up, int64_t count, float* y) {
+void clamped(const float* gate, const float* up, float limit, int64_t count, float* y) {
+  const Vec one = broadcast(1.0f), most = broadcast(limit), least = broadcast(-limit);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t rest = count - i;
+    const bool whole = rest >= kLanes;
+    const Vec g = min(most, whole ? load(gate + i) : load_partial(gate + i, rest));
+    const Vec u = max(least, min(most, whole ? load(up + i) : load_partial(up + i, rest)));
+    const Vec product = kActivation(g) * (u + one);
+    whole ? store(y + i, product) : store_partial(y + i, product, rest);
+  }
+}
+
+template <Vec (*kActivation)(Vec)>
+void gated(const float* gate, const float* up, float limit, int64_t count, float* y) {
+  if (limit > 0) return clamped<kActivation>(gate, up, limit, count, y);
   const Vec one = broadcast(1.0f);
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {

@@ -20,9 +20,10 @@ struct ElementwiseKernels {
   void (*rms_norm)(const float* x, const float* residual, const float* weight, float epsilon,
                    int64_t rows, int64_t width, float* y, float* sum);
 
-  /// y = f(gate) * up for `count` elements, f by its number; a null `up` is all ones.
+  /// y = f(gate) * up for `count` elements, f by its number; a null `up` is all ones. With a limit
+  /// L > 0, which needs an `up`: y = f(min(gate, L)) (min(max(up, -L), L) + 1).
   void (*activations[static_cast<int>(Activation::count)])(const float* gate, const float* up,
-                                                           int64_t count, float* y);
+                                                           float limit, int64_t count, float* y);
 };
 
 }  // namespace tamiz

@@ -133,6 +133,10 @@ void Attention::infer(Ports inputs, Ports outputs) const {
   cache_.infer(inputs[In::past_key], inputs[In::past_value], q[0], kv_heads_, shape.dim,
                shape.keys - shape.past, shape.keys, outputs[Out::present_key],
                outputs[Out::present_value]);
+  if (inputs[In::head_sink]) {
+    expect_shape("head_sink", inputs[In::head_sink], Shape{1, {q_heads_}}, "num_heads");
+    if (inputs[In::past_event]) throw Error("past_event is given, expected none with head_sink");
+  }
   cache_.check_rounding(inputs[In::key_mean], inputs[In::key_scale], kv_heads_, shape.dim);
   if (inputs[In::inverse_frequency]) {
     expect_rank("inverse_frequency", inputs[In::inverse_frequency], 1,
@@ -280,6 +284,7 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
   float* const sine = cosine + l.half;
   float* const key = sine + l.half;
   const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
+  const Tensor mean = call.inputs[In::head_sink] ? Tensor() : call.inputs[In::key_mean];
   const int64_t end = std::min((task + 1) * Layout::kTaskTokens, l.batch * l.tokens);
   for (int64_t token = task * Layout::kTaskTokens; token < end; ++token) {
     const Segment& segment = l.at(call.scratch, &Segment::first, token);
@@ -302,7 +307,7 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
       kernels_.rotate(k + h * l.dim, cosine, sine, l.half, l.dim, 1.0f, key);
       l.choice->append(chosen, index * l.kv_heads + h, at, key, rotated);
       cache_.prepare_queries(l, head, call.inputs[In::key_scale], rotated);
-      cache_.prepare_key(l, head, call.inputs[In::key_mean], call.inputs[In::key_scale], key);
+      cache_.prepare_key(l, head, mean, call.inputs[In::key_scale], key);
       cache_.store(l, key, head, at, call.outputs[Out::present_key]);
       cache_.store(l, v + h * l.dim, head, at, call.outputs[Out::present_value]);
     }
@@ -325,6 +330,8 @@ AttendArgs Attention::head_arguments(const Call& call, const Layout& l, const Se
   a.group = l.group;
   a.dim = l.dim;
   a.softcap = softcap_;
+  const float* const sinks = call.inputs[In::head_sink].as<float>();
+  if (sinks) a.sink = sinks + head * l.group;
   return a;
 }
 
@@ -365,6 +372,7 @@ void Attention::attend(const Call& call, const Layout& l, int64_t task) const {
 void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
   const int64_t tasks = l.merge_tasks();
   const int64_t all = l.batch * l.tokens * l.q_heads;
+  const float* const sinks = call.inputs[In::head_sink].as<float>();
   for (int64_t r = task * all / tasks; r < (task + 1) * all / tasks; ++r) {
     const Segment& segment = l.at(call.scratch, &Segment::first, r / l.q_heads);
     const int64_t head = (r - l.row(segment, 0)) / segment.rows;
@@ -374,6 +382,7 @@ void Attention::merge(const Call& call, const Layout& l, int64_t task) const {
     const int64_t token = segment.first + row / l.group;
     kernels_.merge(l.partials.in(call.scratch) + at * l.dim, segment.rows * l.dim,
                    l.stats.in(call.scratch) + at * 2, segment.rows * 2, l.splits, l.dim,
+                   sinks ? sinks + query_head : nullptr,
                    call.outputs[Out::y].as<float>() + (token * l.q_heads + query_head) * l.dim);
   }
 }

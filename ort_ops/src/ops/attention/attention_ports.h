@@ -26,7 +26,7 @@ namespace tamiz {
   PORT(                                                                                            \
       key_mean, float32, optional,                                                                 \
       "[kv_heads, head size]: subtracted from keys before they are sketched, and before they are " \
-      "rounded to 8 bits, unless there is a softcap")                                              \
+      "rounded to 8 bits, unless there is a softcap or a head_sink")                               \
   PORT(past_event, float32, optional,                                                              \
        "[batch, 2 + num_heads * head size], zeros at the start: decode steps attend to the keys "  \
        "that weigh by past_sketch, the others have the mean value they had last")                  \
@@ -44,7 +44,11 @@ namespace tamiz {
   PORT(key_scale, float32, optional,                                                               \
        "[kv_heads, head size], powers of two, where cache_bits is 8: keys are divided by it "      \
        "before "                                                                                   \
-       "they are rounded, and queries multiplied")
+       "they are rounded, and queries multiplied")                                                 \
+  PORT(                                                                                            \
+      head_sink, float32, optional,                                                                \
+      "[num_heads], a score of each query head that joins the sum of its softmax and has no "      \
+      "value: y = sum_j exp(s_j) v_j / (sum_j exp(s_j) + exp(sink)). There is no past_event then")
 
 #define ATTENTION_OUTPUTS(PORT)                                                             \
   PORT(y, float32, required, "[batch, sequence, num_heads * head size]")                    \

@@ -298,7 +298,7 @@ void EventChoice::join(const ChoiceCall& call, int64_t b, float* y) const {
     float* const known = state + kHeader + h * dim;
     const auto merge = [&](int64_t slot, int64_t count, float* to) {
       kernels_.attention.merge(parts + slot * stride, stride, stats + slot * stats_stride,
-                               stats_stride, count, dim, to);
+                               stats_stride, count, dim, nullptr, to);
     };
     if (!anew || checks) {
       std::memcpy(parts, known, sizeof(float) * dim);

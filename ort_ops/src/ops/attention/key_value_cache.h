@@ -8,7 +8,8 @@
 //   k' = (k - mean) / scale,  q' = q scale         q'.k' = q.k - q.mean, elementwise products
 //
 // so that channels of unlike sizes share the scale of a row, and none is rounded away. The constant
-// of the query changes no softmax. It would change a capped score: with a soft cap mean is 0.
+// of the query changes no softmax. It would change a capped score, and the weight of a sink: with
+// either mean is 0.
 #pragma once
 
 #include <initializer_list>

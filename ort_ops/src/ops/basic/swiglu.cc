@@ -1,6 +1,7 @@
 #include "ops/basic/swiglu.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/shapes.h"
 #include "kernels/kernels.h"
@@ -26,11 +27,17 @@ constexpr const char* kNames[] = {"silu", "gelu", "gelu_tanh", "quick_gelu", "re
 class SwiGLU : public Stage {
  public:
   SwiGLU(const Attributes& attributes, const Kernels& kernels)
-      : gated_(choose(attributes.strings.at("activation"), kernels.elementwise)) {}
+      : gated_(choose(attributes.strings.at("activation"), kernels.elementwise)),
+        limit_(attributes.floats.at("limit")) {
+    if (!(limit_ >= 0 && std::isfinite(limit_))) {
+      throw Error("limit is " + std::to_string(limit_) + ", expected 0 or a positive number");
+    }
+  }
 
   void infer(Ports inputs, Ports outputs) const override {
     const Shape& shape = inputs[In::gate].shape;
     if (inputs[In::up]) expect_shape("up", inputs[In::up], shape, "the shape of gate");
+    if (limit_ > 0 && !inputs[In::up]) throw Error("up is omitted, expected it beside a limit");
     outputs[Out::y].shape = shape;
   }
 
@@ -41,13 +48,13 @@ class SwiGLU : public Stage {
   void run(const Call& call, int, size_t task) const override {
     const int64_t at = task * kTaskElements;
     const Tensor& up = call.inputs[In::up];
-    gated_(call.inputs[In::gate].as<float>() + at, up ? up.as<float>() + at : nullptr,
+    gated_(call.inputs[In::gate].as<float>() + at, up ? up.as<float>() + at : nullptr, limit_,
            std::min(kTaskElements, call.inputs[In::gate].shape.count() - at),
            call.outputs[Out::y].as<float>() + at);
   }
 
  private:
-  using Gated = void (*)(const float* gate, const float* up, int64_t count, float* y);
+  using Gated = void (*)(const float* gate, const float* up, float limit, int64_t count, float* y);
 
   static Gated choose(const std::string& activation, const ElementwiseKernels& kernels) {
     std::string known;
@@ -59,6 +66,7 @@ class SwiGLU : public Stage {
   }
 
   const Gated gated_;
+  const float limit_;
 };
 
 std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
@@ -70,7 +78,7 @@ std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels
 const OpSpec& swiglu_spec() {
   static const OpSpec spec = {
       "SwiGLU",
-      "y = f(gate) * up.",
+      "y = f(gate) * up, or with a limit f(min(gate, limit)) * (clip(up, -limit, limit) + 1).",
       In::specs(),
       Out::specs(),
       false,
@@ -78,7 +86,8 @@ const OpSpec& swiglu_spec() {
         "f: silu, x / (1 + exp(-x)), the default; gelu, x / 2 (1 + erf(x / "
         "sqrt(2))); gelu_tanh, x / (1 + exp(-2u)) with u = sqrt(2 / pi) (x "
         "+ 0.044715 x^3); quick_gelu, x / (1 + exp(-1.702 x)); relu, max(x, "
-        "0); or relu2, max(x, 0)^2"}},
+        "0); or relu2, max(x, 0)^2"},
+       {"limit", AttributeSpec::Kind::real, false, 0, "0: none"}},
       {},
       make};
   return spec;

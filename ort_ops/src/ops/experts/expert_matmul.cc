@@ -1,11 +1,12 @@
 // Tokens are sorted by their experts: a group is what goes through one expert, a product of its own
 // with the expert's tiles of the weight. Phase 0 quantises the rows of each group, phase 1
 // multiplies: a task is some tiles of an expert times a block of its rows. An expert that no token
-// takes is not read.
+// takes is not read. With 32 bits what the quants leave is quantised again, as BlockMatMul does.
 #include "ops/experts/expert_matmul.h"
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
@@ -42,8 +43,9 @@ struct Groups {
   ScratchPart<Block> blocks;    // [most]
   ScratchPart<int32_t> counts;  // [2], blocks and experts that are taken
   QuantisedRows quantised;      // in the order of `order`; the rows of a group lie as QuantRows
+  std::optional<RemainderRows> rest;  // what these leave, where it counts
 
-  Groups(int64_t rows, int64_t experts, int64_t groups)
+  Groups(int64_t rows, int64_t experts, int64_t groups, int64_t rest_of)
       : rows(rows), most(std::min(rows, experts) + rows / kRowBlock), quantised(0, 0) {
     ScratchPlan plan;
     order = plan.reserve<int32_t>(rows);
@@ -51,14 +53,15 @@ struct Groups {
     blocks = plan.reserve<Block>(most);
     counts = plan.reserve<int32_t>(2);
     quantised = QuantisedRows(rows, groups, plan);
+    if (rest_of) rest.emplace(quantised, rest_of);
   }
 
-  size_t bytes() const { return quantised.plan.bytes(); }
+  size_t bytes() const { return rest ? rest->plan.bytes() : quantised.plan.bytes(); }
 
-  /// The rows of a group.
-  QuantRows of(std::byte* scratch, int64_t expert) const {
+  /// The rows of a group in `quants`.
+  QuantRows of(std::byte* scratch, int64_t expert, const QuantisedRows& quants) const {
     const int32_t* const begin = begins.in(scratch) + expert;
-    QuantRows x = quantised.in(scratch);
+    QuantRows x = quants.in(scratch);
     const int64_t before = begin[0] * x.groups;
     x.rows = begin[1] - begin[0];
     x.quants += before * kGroup;
@@ -77,7 +80,7 @@ class ExpertMatMul : public Stage {
         experts_(PackedWeight::positive(attributes, "experts")),
         one_(of_one(attributes)),
         task_tiles_(task_tiles(one_)),
-        activation_bits_(activation_bits(attributes, 16)),
+        activation_bits_(activation_bits(attributes)),
         kernels_(kernels.matmul),
         affine_kernels_(affine_kernels(kernels)) {}
 
@@ -156,7 +159,8 @@ class ExpertMatMul : public Stage {
 
  private:
   Groups groups(const Call& call) const {
-    return Groups(call.inputs[In::chosen].shape.count(), experts_, weight_.groups());
+    return Groups(call.inputs[In::chosen].shape.count(), experts_, weight_.groups(),
+                  activation_bits_ == 32 ? weight_.k : 0);
   }
 
   PackedWeight of_one(const Attributes& attributes) const {
@@ -179,8 +183,14 @@ class ExpertMatMul : public Stage {
     const auto [first, end] = task_of_rows(task, of.rows, weight_.k);
     for (int64_t i = first; i < end; ++i) {
       const int32_t expert = chosen.as<int32_t>()[order[i]];
-      quantize(x.as<float>() + order[i] / top * weight_.k, weight_.k, nullptr, kGroup,
-               of.of(call.scratch, expert), i - of.begins.in(call.scratch)[expert]);
+      const float* const from = x.as<float>() + order[i] / top * weight_.k;
+      const QuantRows to = of.of(call.scratch, expert, of.quantised);
+      const int64_t row = i - of.begins.in(call.scratch)[expert];
+      quantize(from, weight_.k, nullptr, kGroup, to, row);
+      if (!of.rest) continue;
+      of.rest->subtract(from, to, row, i, call.scratch);
+      quantize(of.rest->left(call.scratch) + i * weight_.k, weight_.k, nullptr, kGroup,
+               of.of(call.scratch, expert, of.rest->quants), row);
     }
   }
 
@@ -192,20 +202,29 @@ class ExpertMatMul : public Stage {
     weight.data = weight.as<uint8_t>() + block.expert * one_.bytes();
     const Tensor& bias = call.inputs[In::bias];
     MultiplyArgs args =
-        product(one_, weight, of.of(call.scratch, block.expert), block.first, tile, task_tiles_,
-                bias ? bias.as<float>() + block.expert * one_.n : nullptr, nullptr);
+        product(one_, weight, of.of(call.scratch, block.expert, of.quantised), block.first, tile,
+                task_tiles_, bias ? bias.as<float>() + block.expert * one_.n : nullptr, nullptr);
     const int32_t* const rows =
         of.order.in(call.scratch) + of.begins.in(call.scratch)[block.expert] + block.first;
     float* const y = call.outputs[Out::y].as<float>() + tile * kTile;
-    if (args.rows == 1) {
+    if (args.rows == 1 && !of.rest) {
       args.y = y + rows[0] * one_.n;
       return multiply(args);
     }
     thread_local std::vector<float> together;
-    together.resize(static_cast<size_t>(args.rows * args.outputs));
+    const size_t count = static_cast<size_t>(args.rows * args.outputs);
+    together.resize(of.rest ? 2 * count : count);
     args.y = together.data();
     args.y_stride = args.outputs;
     multiply(args);
+    if (of.rest) {
+      args.x = of.of(call.scratch, block.expert, of.rest->quants);
+      args.bias = nullptr;
+      args.y = together.data() + count;
+      multiply(args);
+      args.y = together.data();
+      for (size_t i = 0; i < count; ++i) together[i] += together[count + i];
+    }
     for (int64_t r = 0; r < args.rows; ++r) {
       std::memcpy(y + rows[r] * one_.n, args.y + r * args.outputs, sizeof(float) * args.outputs);
     }
@@ -253,7 +272,7 @@ const OpSpec& expert_matmul_spec() {
        kScaleBits,
        kFormat,
        {"activation_bits", AttributeSpec::Kind::integer, false, 16,
-        "of a quantised input: 16 or 8"}},
+        "of a quantised input: 16 or 8; or 32, twice 16"}},
       ProductMetric::specs(),
       make};
   return spec;

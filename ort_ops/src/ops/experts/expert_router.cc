@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
+#include <utility>
 
 #include "base/scratch.h"
 #include "kernels/kernels.h"
@@ -16,7 +18,8 @@ namespace {
 #define ROUTER_INPUTS(PORT)                                                                 \
   PORT(x, float32, required, "[..., k]")                                                    \
   PORT(weight, float32, required, "[experts, k], or with a last row for the shared expert") \
-  PORT(bias, float32, optional, "[experts], added to the scores for the choice alone")
+  PORT(bias, float32, optional, "[experts], added to the scores for the choice alone")      \
+  PORT(offset, float32, optional, "[experts], added to x W^T")
 #define ROUTER_OUTPUTS(PORT)                                                      \
   PORT(chosen, int32, required, "[..., top], experts from the best on")           \
   PORT(weights, float32, required, "[..., top], what the experts' outputs count") \
@@ -47,10 +50,17 @@ class ExpertRouter : public Stage {
         score_(score_of(attributes.strings.at("score"))),
         normalize_(attributes.ints.at("normalize") != 0),
         scale_(attributes.floats.at("scale")),
+        groups_(PackedWeight::positive(attributes, "groups")),
+        top_groups_(PackedWeight::positive(attributes, "top_groups")),
         kernels_(kernels.experts) {
     if (top_ > experts_) {
       throw Error("attribute 'top' is " + std::to_string(top_) + ", expected at most 'experts', " +
                   std::to_string(experts_));
+    }
+    if (experts_ % groups_ || top_groups_ > groups_ || top_ > experts_ / groups_ * top_groups_) {
+      throw Error("'groups' and 'top_groups' are " + std::to_string(groups_) + " and " +
+                  std::to_string(top_groups_) + ", expected a divisor of 'experts', " +
+                  std::to_string(experts_) + ", and groups that hold 'top' experts");
     }
   }
 
@@ -61,7 +71,10 @@ class ExpertRouter : public Stage {
     const bool shares = outputs[Out::share].type != Type::none;
     expect_shape("weight", inputs[In::weight], Shape{2, {experts_ + shares, k}},
                  shares ? "experts and the shared one, k" : "experts, k");
-    if (inputs[In::bias]) expect_shape("bias", inputs[In::bias], Shape{1, {experts_}}, "[experts]");
+    for (const auto& [name, port] :
+         {std::pair("bias", In::bias), std::pair("offset", In::offset)}) {
+      if (inputs[port]) expect_shape(name, inputs[port], Shape{1, {experts_}}, "[experts]");
+    }
     Shape shape = x;
     shape.dims[shape.rank - 1] = top_;
     outputs[Out::chosen].shape = outputs[Out::weights].shape = shape;
@@ -127,22 +140,52 @@ class ExpertRouter : public Stage {
     if (call.outputs[Out::share]) {
       call.outputs[Out::share].as<float>()[row] = sigmoid(scores[experts_]);
     }
+    const float* const offset = call.inputs[In::offset].as<float>();
+    for (int64_t e = 0; e < experts_ && offset; ++e) scores[e] += offset[e];
     if (score_ == Score::softmax) softmax(scores, experts_);
     if (score_ == Score::sigmoid) std::transform(scores, scores + experts_, scores, sigmoid);
     const float* bias = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr;
-    const auto key = [&](int32_t e) {
+    thread_local std::vector<float> keys;
+    keys.resize(experts_);
+    for (int64_t e = 0; e < experts_; ++e) {
       const float at = bias ? scores[e] + bias[e] : scores[e];
-      return std::isnan(at) ? -INFINITY : at;
-    };
+      keys[e] = std::isnan(at) ? -INFINITY : at;
+    }
     int32_t* const chosen = call.outputs[Out::chosen].as<int32_t>() + row * top_;
-    thread_local std::vector<int32_t> order;
-    order.resize(experts_);
-    std::iota(order.begin(), order.end(), 0);
-    std::partial_sort(order.begin(), order.begin() + top_, order.end(), [&](int32_t a, int32_t b) {
-      return key(a) > key(b) || (key(a) == key(b) && a < b);
-    });
-    std::copy_n(order.begin(), top_, chosen);
+    std::copy_n(best(keys.data(), candidates(keys.data()), top_), top_, chosen);
     weigh(scores, chosen, call.outputs[Out::weights].as<float>() + row * top_);
+  }
+
+  /// Experts of the groups that are chosen: those whose two largest keys have the largest sums.
+  std::vector<int32_t>& candidates(const float* keys) const {
+    thread_local std::vector<int32_t> found, groups;
+    thread_local std::vector<float> sums;
+    const int64_t each = experts_ / groups_;
+    found.clear();
+    groups.resize(groups_);
+    sums.resize(groups_);
+    std::iota(groups.begin(), groups.end(), 0);
+    for (int64_t g = 0; g < groups_ && top_groups_ < groups_; ++g) {
+      thread_local std::vector<float> of_group;
+      of_group.assign(keys + g * each, keys + (g + 1) * each);
+      const int64_t two = std::min<int64_t>(2, each);
+      std::partial_sort(of_group.begin(), of_group.begin() + two, of_group.end(), std::greater<>());
+      sums[g] = std::accumulate(of_group.begin(), of_group.begin() + two, 0.0f);
+    }
+    best(sums.data(), groups, top_groups_);
+    for (int64_t i = 0; i < top_groups_; ++i) {
+      for (int64_t e = 0; e < each; ++e)
+        found.push_back(static_cast<int32_t>(groups[i] * each + e));
+    }
+    return found;
+  }
+
+  /// Sorts the `count` numbers with the largest keys to the begin; of equal keys the first wins.
+  static const int32_t* best(const float* keys, std::vector<int32_t>& numbers, int64_t count) {
+    std::partial_sort(
+        numbers.begin(), numbers.begin() + count, numbers.end(),
+        [&](int32_t a, int32_t b) { return keys[a] > keys[b] || (keys[a] == keys[b] && a < b); });
+    return numbers.data();
   }
 
   void weigh(const float* scores, const int32_t* chosen, float* weights) const {
@@ -157,6 +200,7 @@ class ExpertRouter : public Stage {
   const Score score_;
   const bool normalize_;
   const float scale_;
+  const int64_t groups_, top_groups_;
   const ExpertKernels& kernels_;
 };
 
@@ -181,7 +225,11 @@ const OpSpec& expert_router_spec() {
         "softmax of all, the default; softmax_of_chosen; or sigmoid of each"},
        {"normalize", Kind::integer, false, 0,
         "1: what the chosen ones count is divided by its sum"},
-       {"scale", Kind::real, false, 1, "factor on what the chosen ones count"}},
+       {"scale", Kind::real, false, 1, "factor on what the chosen ones count"},
+       {"groups", Kind::integer, false, 1, "groups of experts that stand side by side"},
+       {"top_groups", Kind::integer, false, 1,
+        "groups of which experts are chosen: those with the largest sums of their two best scores, "
+        "with bias"}},
       {},
       make};
   return spec;

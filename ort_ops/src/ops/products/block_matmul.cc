@@ -148,7 +148,7 @@ class BlockMatMul : public Stage {
     const RemainderRows rest = remainder(call);
     const auto [first, end] = task_of_rows(task, to.rows, weight_.k);
     for (int64_t row = first; row < end; ++row) {
-      rest.subtract(x.as<float>() + row * weight_.k, to, row, call.scratch);
+      rest.subtract(x.as<float>() + row * weight_.k, to, row, row, call.scratch);
     }
     const Tensor left = rest.tensor(x, call.scratch);
     quantize_task(kernels_.quantize, left, mask, block_, rest.quants.in(call.scratch), task);

@@ -132,16 +132,20 @@ struct RemainderRows {
     left_ = plan.reserve<float>(first.rows * k);
   }
 
-  /// left = x - scale quant, one row. In double precision the difference is exact but for numbers
-  /// that float32 cannot tell apart beside x.
-  void subtract(const float* x, const QuantRows& quants, int64_t row, std::byte* scratch) const {
-    float* const left = left_.in(scratch) + row * k_;
+  /// left = x - scale quant, row `row` of some quants into row `to`. In double precision the
+  /// difference is exact but for numbers that float32 cannot tell apart beside x.
+  void subtract(const float* x, const QuantRows& quants, int64_t row, int64_t to,
+                std::byte* scratch) const {
+    float* const left = this->left(scratch) + to * k_;
     for (int64_t i = 0; i < k_; ++i) {
       const int64_t at = quants.at(row, i / kGroup);
       const double quant = quants.quants[at * kGroup + place(i % kGroup)];
       left[i] = static_cast<float>(x[i] - static_cast<double>(quants.scales[at]) * quant);
     }
   }
+
+  /// What is left, [rows, k].
+  float* left(std::byte* scratch) const { return left_.in(scratch); }
 
   /// What is left, in the shape of x.
   Tensor tensor(const Tensor& x, std::byte* scratch) const {
