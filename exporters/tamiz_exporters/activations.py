@@ -12,6 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 SILU, GELU_TANH, RELU2 = "silu", "gelu_pytorch_tanh", "relu2"
+#: Of gpt-oss, which calls it silu: quick_gelu(min(gate, 7)) · (clip(up, -7, 7) + 1).
+CLAMPED, CLAMP = "clamped_quick_gelu", 7.0
 
 
 class Builder(Protocol):
@@ -84,6 +86,28 @@ ACTIVATIONS: dict[str, Callable[[Builder, str, ir.Value], ir.Value]] = {
     "sigmoid": _one("Sigmoid"),
     "tanh": _one("Tanh"),
 }
+
+
+def gated(of: Builder, name: str, activation: str, gate: ir.Value, up: ir.Value) -> ir.Value:
+    """f(gate) · up, or the clamped one, which adds 1 to up.
+
+    Args:
+        of: The graph.
+        name: What begins the names of the nodes of a feed-forward block.
+        activation: f, of `ACTIVATIONS`, or `CLAMPED`.
+        gate: Its argument.
+        up: What is multiplied by it.
+    """
+    if activation != CLAMPED:
+        hidden = ACTIVATIONS[activation](of, f"{name}/act_fn", gate)
+        return of.op("Mul", f"{name}/Mul", hidden, up)
+    low, high, one = (of.constant(value, np.float32) for value in (-CLAMP, CLAMP, 1.0))
+    gate = of.op("Min", f"{name}/act_fn/Min", gate, high)
+    up = of.op("Clip", f"{name}/act_fn/Clip", up, low, high)
+    hidden = _quick_gelu(of, f"{name}/act_fn", gate)
+    return of.op("Mul", f"{name}/Mul", hidden, of.op("Add", f"{name}/act_fn/Add", up, one))
+
+
 #: Other names in transformers' configurations.
 HF_NAMES = {
     **{name: name for name in ACTIVATIONS},
@@ -91,6 +115,8 @@ HF_NAMES = {
     "gelu_python": "gelu",
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh"), GELU_TANH),
 }
+#: What ``config.json`` says in place of a name of its own.
+STATED = {CLAMPED: SILU}
 #: Names of the option ``--activation``.
 OPTION_NAMES = {"gelu_tanh": GELU_TANH} | {
     name: name for name in (SILU, "gelu", "quick_gelu", "relu", RELU2)

@@ -9,7 +9,8 @@ For every layer, with x the residual stream, and norm(x) = w · x / sqrt(mean(x�
 
 Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
 feed-forward add to x and a factor on the embedding (Gemma), soft caps c · tanh(u / c) of scores and
-logits (Gemma 2), layers that see a window of the last keys, layers without rotary embedding.
+logits (Gemma 2), layers that see a window of the last keys, layers without rotary embedding, a
+score of each head that joins the sum of its softmax, its *sink* (gpt-oss).
 
 The query heads that share a key/value head are one matrix of G·S rows, so keys and values are
 never repeated in memory; a mask has G·S rows to match and is made once for all layers of a window.
@@ -23,7 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import DOMAIN, OPSET_VERSION
-from tamiz_exporters.activations import ACTIVATIONS
+from tamiz_exporters.activations import ACTIVATIONS, gated
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed
 from tamiz_exporters.expert_graph import add_experts
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
@@ -231,6 +232,7 @@ class DecoderGraph(GraphBuilder):
             values = self.op("Concat", f"{name}/Concat_1", past[1], v, output=present[1], axis=2)
         scale = self.constant(config.scale or config.head_dim**-0.5, np.float32)
         q = self.op("Mul", f"{name}/Mul", q, scale)
+        queries = q
         grouped = config.heads != config.kv_heads
         if grouped:
             shape = self.constant([0, config.kv_heads, -1, config.head_dim])
@@ -239,8 +241,7 @@ class DecoderGraph(GraphBuilder):
         scores = self.op("MatMul", f"{name}/MatMul", q, keys)
         scores = self.soft_cap(f"{name}/soft_cap", scores, config.score_cap)
         scores = self.op("Add", f"{name}/Add", scores, self.masks[layer.window])
-        scores = self.op("Softmax", f"{name}/Softmax", scores, axis=-1)
-        y = self.op("MatMul", f"{name}/MatMul_1", scores, values)
+        y = self.op("MatMul", f"{name}/MatMul_1", self.softmax(name, scores, queries), values)
         if grouped:
             shape = self.constant([0, config.heads, -1, config.head_dim])
             y = self.op("Reshape", f"{name}/Reshape_4", y, shape)
@@ -248,6 +249,23 @@ class DecoderGraph(GraphBuilder):
         width = self.constant([0, 0, config.heads * config.head_dim])
         y = self.op("Reshape", f"{name}/Reshape_5", y, width)
         return self.linear(f"{name}/o_proj", y)
+
+    def softmax(self, name: str, scores: ir.Value, queries: ir.Value) -> ir.Value:
+        """The softmax of scores ``[B, Hkv, G·S, L]`` of queries ``[B, H, S, D]``."""
+        if not self.has(name, "sinks"):
+            return self.op("Softmax", f"{name}/Softmax", scores, axis=-1)
+        at, one = f"{name}/sinks", self.constant([1])
+        by_head = self.constant([1, self.config.heads, 1, 1])
+        sinks = self.op("Reshape", f"{at}/Reshape", self.weight(name, "sinks"), by_head)
+        shape = self.op("Shape", f"{at}/Shape", queries, start=0, end=3)
+        shape = self.op("Concat", f"{at}/Concat", shape, one, axis=0)
+        sinks = self.op("Expand", f"{at}/Expand", sinks, shape)
+        grouped = self.constant([0, self.config.kv_heads, -1, 1])
+        sinks = self.op("Reshape", f"{at}/Reshape_1", sinks, grouped)
+        scores = self.op("Concat", f"{at}/Concat_1", scores, sinks, axis=-1)
+        scores = self.op("Softmax", f"{name}/Softmax", scores, axis=-1)
+        first, last, axis = (self.constant([value]) for value in (0, -1, 3))
+        return self.op("Slice", f"{at}/Slice", scores, first, last, axis)
 
     def mlp(self, name: str, number: int, x: ir.Value) -> ir.Value:
         """What the feed-forward block adds to the residual stream."""
@@ -261,11 +279,13 @@ class DecoderGraph(GraphBuilder):
 
     def feed_forward(self, name: str, x: ir.Value) -> ir.Value:
         """A feed-forward block with a gate or without."""
-        gated = self.has(f"{name}/gate_proj")
-        hidden = self.linear(f"{name}/gate_proj" if gated else f"{name}/up_proj", x)
-        hidden = ACTIVATIONS[self.config.activation](self, f"{name}/act_fn", hidden)
-        if gated:
-            hidden = self.op("Mul", f"{name}/Mul", hidden, self.linear(f"{name}/up_proj", x))
+        activation = self.config.activation
+        if self.has(f"{name}/gate_proj"):
+            gate, up = (self.linear(f"{name}/{part}_proj", x) for part in ("gate", "up"))
+            hidden = gated(self, name, activation, gate, up)
+        else:
+            hidden = self.linear(f"{name}/up_proj", x)
+            hidden = ACTIVATIONS[activation](self, f"{name}/act_fn", hidden)
         return self.linear(f"{name}/down_proj", hidden)
 
     def soft_cap(

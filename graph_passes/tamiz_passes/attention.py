@@ -64,7 +64,7 @@ def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
     positions = positions or counted_positions(model, mask)
     frequency = parameters.chosen_frequency
     if frequency is None and parameters.inverse_frequency is not None:
-        frequency = _table(graph, parameters.inverse_frequency)
+        frequency = _table(graph, "inverse_frequency", parameters.inverse_frequency)
     at = region.output.producer()
     assert at is not None
     graph.replace(
@@ -79,6 +79,7 @@ def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
             "attention_mask": mask,
             "position_ids": positions,
             "inverse_frequency": frequency,
+            "head_sink": _sinks(graph, region, parameters.num_heads),
         },
         parameters.attributes(),
         [region.output, region.keys.present, region.values.present],
@@ -114,13 +115,19 @@ def _head_norm(value: ir.Value) -> ir.Node | None:
     return norm if same and len(norm.inputs) == 2 and last_dim(value) is not None else None
 
 
-def _table(graph: GraphEditor, frequency: np.ndarray) -> ir.Value:
-    """The constant of these frequencies, shared by the layers that have the same."""
+def _sinks(graph: GraphEditor, region: Region, heads: int) -> ir.Value | None:
+    if region.sinks is None:
+        return None
+    return _table(graph, "head_sink", region.sinks.of_heads(heads))
+
+
+def _table(graph: GraphEditor, stem: str, numbers: np.ndarray) -> ir.Value:
+    """The constant of these numbers, shared by the layers that have the same."""
     count = 0
     while True:
-        name = "inverse_frequency" + (f".{count}" if count else "")
-        value = graph.constant(name, frequency)
+        name = stem + (f".{count}" if count else "")
+        value = graph.constant(name, numbers)
         existing = constant(value)
-        if existing is not None and np.array_equal(existing, frequency):
+        if existing is not None and np.array_equal(existing, numbers):
             return value
         count += 1

@@ -91,6 +91,8 @@ def _form(region: Region) -> tuple[Hashable, ...]:
     factors = [*region.factors, *(region.cap or [])]
     read += [mask.value for mask in region.masks] + [value for value, _ in factors]
     given = [region.q, region.k, region.v, region.keys.past, region.values.past]
+    if region.sinks is not None and region.sinks.value is not None:
+        given.append(region.sinks.value)
     kinds = [(mask.additive, mask.keeps) for mask in region.masks]
     exponents = [
         None if f is None else tuple(e for _, e in f) for f in (region.factors, region.cap)
@@ -142,6 +144,7 @@ class Proof:
     def __init__(self, model: ir.Model, region: Region) -> None:
         self.region = region
         self.heads, self.kv_heads, self.head_size = _head_counts(region)
+        self.sinks = None if region.sinks is None else region.sinks.of_heads(self.heads)
         self.results = [region.output, region.keys.present, region.values.present]
         self.tables = [v for r in region.rotations if not r.fused for v in (r.cos, r.sin)]
         self.angles = angles_of(self.tables)
@@ -315,7 +318,7 @@ class Proof:
             frequency = self.run([self.chosen], case)[0][0]
         expected = reference.run(
             "Attention",
-            [*inputs, case.mask, case.positions, frequency],
+            [*inputs, case.mask, case.positions, frequency, *[None] * 7, self.sinks],
             **parameters.attributes(),
         )
         sees = _visible(case, parameters.window).any(-1)

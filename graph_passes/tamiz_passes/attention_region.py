@@ -3,7 +3,7 @@
     scores  = scale · rotate(q) · rotate(k)ᵀ
     scores  = c · tanh(scores / c)             (a soft cap c, or none)
     scores  = scores + mask
-    y       = softmax(scores) · v
+    y       = softmax(scores) · v              (or with sinks, `sinks`)
     present = concat(past, rotate(k) | v)
 
     rotate(x) = x · cos + concat(−x₂, x₁) · sin,   x = concat(x₁, x₂)   (half-split)
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from tamiz_passes.rotation import Rotation, both_or_none, rotation_of
+from tamiz_passes.sinks import Sinks, scores_and_sinks
 from tamiz_passes.values import (
     LAYOUT_OR_CAST,
     Refusal,
@@ -64,6 +65,7 @@ class Region:
         factors: Scalars that multiply (exponent 1) or divide (−1) the scores.
         cap: Such scalars that work on the tanh of the scores; None without a soft cap.
         rotations: Of q and of k; empty without rotary embedding.
+        sinks: The sinks of its heads; None without.
         fused: The op that computes all of it but what is before q and k, where it is one.
     """
 
@@ -77,6 +79,7 @@ class Region:
     factors: list[Factor] = field(default_factory=list)
     cap: list[Factor] | None = None
     rotations: list[Rotation] = field(default_factory=list)
+    sinks: Sinks | None = None
     fused: ir.Node | None = None
 
 
@@ -86,9 +89,10 @@ def find_region(softmax: ir.Node) -> Region:
     Raises:
         Refusal: Where the structure is another one.
     """
-    weighted = weighted_sum(softmax)
+    scores, sinks = scores_and_sinks(operands(softmax)[0])
+    weighted = weighted_sum(softmax, cut=sinks is not None)
     masks: list[Mask] = []
-    product, factors, cap = scores_behind(operands(softmax)[0], masks)
+    product, factors, cap = scores_behind(scores, masks)
     query, key = operands(product)
     query = skip_scaling(query, factors)
     keys = cache_of(skip_scaling(key, factors), "key")
@@ -105,11 +109,12 @@ def find_region(softmax: ir.Node) -> Region:
         factors=factors,
         cap=cap,
         rotations=rotations,
+        sinks=sinks,
     )
 
 
-def weighted_sum(softmax: ir.Node) -> ir.Node:
-    """The MatMul of the probabilities with the values."""
+def weighted_sum(softmax: ir.Node, *, cut: bool = False) -> ir.Node:
+    """The MatMul of the probabilities with the values; `cut`: without the columns of sinks."""
     axis = softmax.attributes.get("axis")
     if axis is not None and axis.as_int() not in (-1, 3, 4):
         raise Refusal(f"Softmax works on axis {axis.as_int()}, expected the last one")
@@ -126,7 +131,8 @@ def weighted_sum(softmax: ir.Node) -> ir.Node:
         if node.op_type == "MatMul" and node.inputs[0] is value:
             return node
         repairs_nan = node.op_type == "Where" and producer(node.inputs[0], "IsNaN") is not None
-        if node.op_type not in ("Cast", "Dropout", "Reshape") and not repairs_nan:
+        cuts = cut and node.op_type == "Slice"
+        if node.op_type not in ("Cast", "Dropout", "Reshape") and not (repairs_nan or cuts):
             raise Refusal(f"expected MatMul after Softmax, found {node.op_type}")
         value = node.outputs[0]
 

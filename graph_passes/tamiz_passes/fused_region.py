@@ -27,6 +27,7 @@ from tamiz_passes.rotation import (
     rotary_op,
     rotation_of,
 )
+from tamiz_passes.sinks import Sinks, constant_sinks
 from tamiz_passes.values import Refusal, constant, last_dim, rank
 
 MICROSOFT = "com.microsoft"
@@ -41,7 +42,6 @@ _REFUSED_INPUTS = {
     (MICROSOFT, "GroupQueryAttention"): {
         9: "positions of its own",
         10: "a bias on the scores",
-        11: "sinks in its softmax",
         12: "scales of a quantised cache",
         13: "scales of a quantised cache",
         14: "norms of queries and keys",
@@ -54,7 +54,6 @@ _REFUSED_INPUTS = {
 _REFUSED_ATTRIBUTES: dict[str, tuple[object, str]] = {
     "rotary_interleaved": (0, "rotates interleaved pairs, expected halves"),
     "interleaved": (0, "rotates interleaved pairs, expected halves"),
-    "smooth_softmax": (0, "adds 1 to the sum of its softmax"),
     "qk_output": (0, "gives its scores, too"),
     "qk_matmul_output_mode": (0, "gives its scores, too"),
     "kv_cache_bit_width": (0, "quantises its cache"),
@@ -115,6 +114,7 @@ def find_fused(node: ir.Node) -> Region:
         keys=keys,
         values=values,
         rotations=rotations,
+        sinks=_sinks(node),
         fused=node,
     )
 
@@ -149,6 +149,16 @@ def head_size_of(node: ir.Node, query: ir.Value) -> int:
     if size is None or (rank(query) == 3 and (not heads or size % heads)):
         raise Refusal("the head size is not known")
     return size if rank(query) == 4 else size // heads
+
+
+def _sinks(node: ir.Node) -> Sinks | None:
+    """The sinks of a GroupQueryAttention; a smooth softmax has one of 0."""
+    if node.op_type != "GroupQueryAttention":
+        return None
+    if (value := _input(node, 11)) is not None:
+        return constant_sinks(value)
+    smooth = node.attributes.get_int("smooth_softmax", 0) > 0
+    return Sinks(None, np.zeros(1, np.float32)) if smooth else None
 
 
 def _operands(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value]:

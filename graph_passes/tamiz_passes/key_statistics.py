@@ -56,7 +56,7 @@ class KeyStatistics(GraphPass):
             if input_of(node, "key_mean") is None:
                 graph.connect(node, "key_mean", graph.constant(f"{node.name}.key_mean", mean))
             if _rounds(node):
-                stored = keys[_FIRST:] - (0 if attribute_of(node, "softcap") else mean)
+                stored = keys[_FIRST:] - (mean if _centres(node) else 0)
                 scale = _power_of_two(np.abs(stored).max(axis=0))
                 graph.connect(node, "key_scale", graph.constant(f"{node.name}.key_scale", scale))
         return ir.passes.PassResult(model, modified=bool(nodes))
@@ -73,6 +73,11 @@ def _lacks_any(node: ir.Node) -> bool:
 
 def _rounds(node: ir.Node) -> bool:
     return bool(attribute_of(node, "cache_bits") == 8)
+
+
+def _centres(node: ir.Node) -> bool:
+    """Whether keys are stored less their mean."""
+    return not attribute_of(node, "softcap") and input_of(node, "head_sink") is None
 
 
 def _power_of_two(sizes: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -50,6 +50,7 @@ def decoder(
     tied: bool = True,
     score_cap: float = 0.0,
     logit_cap: float = 0.0,
+    sinks: bool = False,
 ) -> ir.Model:
     """A llama with random weights, as the GGUF exporter writes it."""
     random = np.random.default_rng(0)
@@ -77,6 +78,8 @@ def decoder(
         if head_norms:
             norm(f"{name}.self_attn.q_norm", HEAD_DIM)
             norm(f"{name}.self_attn.k_norm", HEAD_DIM)
+        if sinks:
+            weights[f"{name}.self_attn.sinks"] = random.normal(0, 2, heads)
     norm("model.norm")
     if not tied:
         linear("lm_head", HIDDEN, VOCABULARY)

@@ -135,7 +135,7 @@ FORMS: tuple[Form, ...] = (
         "… with `smooth_softmax`",
         "onnxruntime-genai",
         grouped(", do_rotary = 1, smooth_softmax = 1", ", cos, sin"),
-        refused="It adds 1 to the sum of its softmax (smooth_softmax = 1).",
+        _ATTENTION,
         padded=False,
     ),
     Form(
@@ -143,7 +143,7 @@ FORMS: tuple[Form, ...] = (
         "… with a `head_sink`",
         "onnxruntime-genai (gpt-oss)",
         grouped(", do_rotary = 1", ", cos, sin, , , sinks", sinks=numbers(HEADS)),
-        refused="It has sinks in its softmax.",
+        _ATTENTION,
         padded=False,
     ),
     Form(

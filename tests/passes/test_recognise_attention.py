@@ -42,6 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "untied head": {"tied": False},
     "head norms": {"head_norms": True},
     "soft caps": {"score_cap": 1.5, "logit_cap": 4.0},
+    "sinks": {"sinks": True},
 }
 
 
@@ -117,6 +118,51 @@ def test_an_unusual_scale_becomes_an_attribute() -> None:
 
 def attributes(node: ir.Node) -> dict[str, Any]:
     return {name: attribute.value for name, attribute in node.attributes.items()}
+
+
+def sinks_of(node: ir.Node) -> list[float]:
+    value = node.inputs[15]
+    assert value is not None
+    assert value.const_value is not None
+    return list(value.const_value.numpy().tolist())
+
+
+def test_sinks_become_an_input() -> None:
+    model = decoder(layers=3, sinks=True)
+    before = session(model.clone())
+    assert run_passes(model) == []
+    found = [sinks_of(node) for node in attentions(model)]
+    assert all(len(sinks) == 4 for sinks in found)
+    assert found[0] != found[1]
+    for case in CASES:
+        assert largest_error(before, session(model), case) < TOLERANCE
+
+
+def test_sinks_of_scores_less_their_largest() -> None:
+    """As transformers writes them for floats of 16 bits."""
+    model = decoder(layers=1, sinks=True)
+    softmax = node_named(model, "/model/layers.0/self_attn/Softmax")
+    scores = softmax.inputs[0]
+    axis = constant(model, "axis", [-1], np.int64)
+    largest = ir.node("ReduceMax", [scores, axis], {"keepdims": 1}, name="largest")
+    less = ir.node("Sub", [scores, largest.outputs[0]], name="less")
+    model.graph.insert_before(softmax, [largest, less])
+    softmax.replace_input_with(0, less.outputs[0])
+    assert run_passes(model) == []
+    assert len(sinks_of(attentions(model)[0])) == 4
+
+
+def test_sinks_that_are_computed_stay() -> None:
+    model = decoder(layers=1, sinks=True)
+    spread = node_named(model, "/model/layers.0/self_attn/sinks/Reshape")
+    size = ir.node("Size", [model.graph.inputs[0]], name="size")
+    number = ir.node("Cast", size.outputs, {"to": ir.DataType.FLOAT}, name="number")
+    added = ir.node("Add", [spread.inputs[0], *number.outputs], name="added")
+    model.graph.insert_before(spread, [size, number, added])
+    spread.replace_input_with(0, added.outputs[0])
+    [note] = [note for note in run_passes(model) if note.node.endswith("Softmax")]
+    assert note.reason == "Its sinks are computed, expected constants."
+    assert attentions(model) == []
 
 
 def test_a_soft_cap_becomes_an_attribute() -> None:

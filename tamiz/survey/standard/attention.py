@@ -3,6 +3,8 @@
     present = concat(past, rotate(k) | v)
     y       = softmax(scale · rotate(q) · present_keyᵀ + mask) · present_value
 
+With sinks they are a last column of the scores, whose weights are cut away.
+
 Query heads that share a key head stand in a dimension of their own, so no key is copied.
 """
 
@@ -45,10 +47,25 @@ def attention(nodes: Nodes) -> None:
     size = _head_size(node)
     scores = _scores(nodes, _grouped(nodes, query, heads, kv_heads, size), keys)
     masked = nodes.op("Add", scores, _mask(nodes))
-    weights = nodes.op("Softmax", masked, axis=-1)
+    weights = _weights(nodes, masked)
     sums = nodes.op("MatMul", weights, nodes.op("Unsqueeze", values, nodes.integers(2)))
     turned = nodes.op("Transpose", sums, perm=[0, 3, 1, 2, 4])
     nodes.replace(nodes.op("Reshape", turned, nodes.integers(0, 0, heads * size)), keys, values)
+
+
+def _weights(nodes: Nodes, scores: ir.Value) -> ir.Value:
+    """The softmax of ``[B, Hkv, group, S, T]``."""
+    node = nodes.at
+    if (sinks := input_of(node, "head_sink")) is None:
+        return nodes.op("Softmax", scores, axis=-1)
+    kv_heads = attribute_of(node, "kv_heads")
+    by_head = nodes.op("Reshape", sinks, nodes.integers(1, kv_heads, -1, 1, 1))
+    first = nodes.op("Gather", nodes.op("Shape", scores), nodes.integers(0, 1, 2, 3), axis=0)
+    shape = nodes.op("Concat", first, nodes.integers(1), axis=0)
+    column = nodes.op("Expand", by_head, shape)
+    weights = nodes.op("Softmax", nodes.op("Concat", scores, column, axis=-1), axis=-1)
+    bounds = (nodes.integers(number) for number in (0, -1, -1))
+    return nodes.op("Slice", weights, *bounds)
 
 
 def _check(node: ir.Node) -> None:

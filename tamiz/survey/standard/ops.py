@@ -3,7 +3,7 @@
     BlockGather(ids, W)           Gather(W', ids), or GatherBlockQuantized
     BlockMatMul(x, W, bias)       MatMul(x, W') + bias, or MatMulNBits
     RMSNorm(x, w, residual)       s / sqrt(mean(s²) + ε) · w,   s = x + residual
-    SwiGLU(gate, up)              f(gate) · up
+    SwiGLU(gate, up)              f(gate) · up, clamped where it has a limit
     LastPositions(x)              x: logits of all positions
     Attention                     `attention`
 
@@ -108,8 +108,17 @@ def _norm(nodes: Nodes) -> None:
 
 def _gated(nodes: Nodes) -> None:
     gate, up = needed(nodes.at, "gate"), needed(nodes.at, "up")
+    if limit := attribute_of(nodes.at, "limit"):
+        most, least = nodes.floats(limit), nodes.floats(-limit)
+        gate = nodes.op("Min", gate, most)
+        up = nodes.op("Add", nodes.op("Clip", up, least, most), nodes.floats(1.0))
     activated = _ACTIVATIONS[attribute_of(nodes.at, "activation")](nodes, gate)
     nodes.replace(nodes.op("Mul", activated, up))
+
+
+def _quick_gelu(nodes: Nodes, x: ir.Value) -> ir.Value:
+    slope = nodes.op("Mul", x, nodes.floats(1.702))
+    return nodes.op("Mul", x, nodes.op("Sigmoid", slope))
 
 
 def _silu(nodes: Nodes, x: ir.Value) -> ir.Value:
@@ -131,6 +140,7 @@ def _all_positions(nodes: Nodes) -> None:
 _ACTIVATIONS: Mapping[str, Callable[[Nodes, ir.Value], ir.Value]] = {
     "": _silu,
     "silu": _silu,
+    "quick_gelu": _quick_gelu,
     "gelu_tanh": _gelu_tanh,
 }
 _PACKED: Mapping[str, Callable[[Nodes, bool], None]] = {

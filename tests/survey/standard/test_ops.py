@@ -25,6 +25,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "biases and a head of its own": {"biases": True, "tied": False},
     "head norms": {"head_norms": True},
     "soft caps": {"score_cap": 1.5, "logit_cap": 4.0},
+    "sinks": {"sinks": True},
 }
 
 
@@ -147,6 +148,22 @@ def test_weights_keep_their_values(name: str, quantized: bool) -> None:
     expected = x.astype(np.float64) @ values.T.astype(np.float64)
     terms = np.abs(x) @ np.abs(values).T
     assert (np.abs(y - expected - random(40)) <= 1e-6 * (terms + 1)).all()
+
+
+_CLAMPED = """<ir_version: 10, opset_import: ["" : 22, "tamiz" : 1]>
+g (float[rows, 40] gate, float[rows, 40] up) => (float[rows, 40] y) {
+    y = tamiz.SwiGLU <activation = "quick_gelu", limit = 2.0> (gate, up)
+}
+"""
+
+
+def test_a_clamped_activation() -> None:
+    model = ir.from_proto(onnx.parser.parse_model(_CLAMPED))
+    before = session(model)
+    rewrite(model)
+    given = {"gate": random(9, 40, scale=3), "up": random(9, 40, seed=1, scale=3)}
+    [expected], [found] = before.run(None, given), plain(model).run(None, given)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_what_has_no_form_is_named() -> None:
