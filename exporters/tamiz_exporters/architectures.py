@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tamiz_exporters.activations import GELU_TANH, RELU2, SILU
+from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
 from tamiz_exporters.expert_weights import DOWN, GATE, UP, ExpertNames
 
 #: A layer's weights: their names in transformers → in GGUF.
@@ -47,8 +49,11 @@ class MixtureTraits:
         normalize_key: What says it in ``config.json``; empty: as in GGUF.
         shared_key: Width of the shared expert in ``config.json``; empty: there is none.
         shared_counts: Whether it is a number of experts instead, as wide as the others.
-        span_keys: First, last and interval of the layers with experts in ``config.json``; empty:
-            they are in the keys of Qwen.
+        gguf_counts: Whether GGUF has their number, too.
+        turned: Whether transformers has the tensors of `ExpertSource`.
+        routed: Whether the router's score, groups, factor and division by the sum are read.
+        span_keys: First, last and interval of the layers with experts in ``config.json``, of which
+            the last two may be empty; None: they are in the keys of Qwen.
     """
 
     names: ExpertNames
@@ -61,6 +66,9 @@ class MixtureTraits:
     normalize_key: str = "norm_topk_prob"
     shared_key: str = ""
     shared_counts: bool = False
+    gguf_counts: bool = False
+    turned: bool = False
+    routed: bool = False
     span_keys: tuple[str, str, str] | None = None
 
 
@@ -77,6 +85,7 @@ _ERNIE_EXPERTS = replace(
     shared={part: f"mlp.shared_experts.{part}" for part in (GATE, UP, DOWN)},
     bias="mlp.moe_statics.e_score_correction_bias",
 )
+_GLM_EXPERTS = replace(_ERNIE_EXPERTS, bias="mlp.gate.e_score_correction_bias")
 _MIXTRAL_NAMES = _expert_names(
     "block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2")
 )
@@ -86,6 +95,14 @@ _GRANITE_NAMES = ExpertNames(
         **dict.fromkeys((GATE, UP), "block_sparse_moe.input_linear"),
         DOWN: "block_sparse_moe.output_linear",
     },
+)
+_GPT_OSS_NAMES = ExpertNames(
+    "mlp.router",
+    {
+        **dict.fromkeys((GATE, UP), "mlp.experts.gate_up_proj"),
+        DOWN: "mlp.experts.down_proj",
+    },
+    interleaved=True,
 )
 #: Names of experts' weights in GGUF.
 GGUF_EXPERTS = ExpertNames(
@@ -121,6 +138,7 @@ class Architecture:
         global_every: Where layers have a sliding window: of so many layers the last sees all keys;
             0 where every layer has the window, None where windows are not supported.
         rope_base: Rotary base where a source says none.
+        rotated: Part of a head that rotates where ``config.json`` says none.
         local_rope_base: Rotary base of the layers with a window; 0: that of all layers.
         no_rope_every: Of so many layers the last has no rotary embedding; 0: all have one.
         window: Window of the layers that have one, in tokens, where a source says none; 0: none.
@@ -128,6 +146,10 @@ class Architecture:
             caps are not supported.
         mixture: The mixture of experts in place of feed-forward blocks; None for none.
         norms_of_all_heads: Whether a norm of q or k is one of all its heads together.
+        renamed: Names of activations that stand for another one than usual, in ``config.json``.
+        sinks: Whether each head has a score that joins the sum of its softmax.
+        rope_scaling: ``rope_scaling`` where ``config.json`` says none.
+        yarn_truncated: Whether YaRN rounds where its ramp begins and ends, where a GGUF is read.
         multiplied: Whether factors on embedding, scores and residuals and a divisor of logits are
             read.
     """
@@ -143,6 +165,7 @@ class Architecture:
     norms_from_one: bool = False
     global_every: int | None = None
     rope_base: float = 10000.0
+    rotated: float = 1.0
     local_rope_base: float = 0.0
     no_rope_every: int = 0
     window: int = 0
@@ -150,10 +173,16 @@ class Architecture:
     mixture: MixtureTraits | None = None
     norms_of_all_heads: bool = False
     multiplied: bool = False
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    sinks: bool = False
+    rope_scaling: Mapping[str, Any] = field(default_factory=dict)
+    yarn_truncated: bool = True
 
 
 #: What ``config.json`` calls the number of experts; transformers 5 writes the second for Qwen 3.
 EXPERT_COUNTS = ("num_experts", "num_local_experts")
+#: Factor on the weights of the chosen, groups and groups that are taken in ``config.json``.
+ROUTER_KEYS = ("routed_scaling_factor", "n_group", "topk_group")
 #: What sources call the soft caps of scores and of logits.
 SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 
@@ -185,6 +214,33 @@ ARCHITECTURES = {
         ),
         norms_of_all_heads=True,
     ),
+    "gpt-oss": Architecture(
+        "GptOssForCausalLM",
+        "gpt_oss",
+        _LAYER | {"post_attention_layernorm": "post_attention_norm"},
+        activation=CLAMPED,
+        global_every=2,
+        rope_base=150000.0,
+        window=128,
+        mixture=MixtureTraits(
+            _GPT_OSS_NAMES,
+            count_key="num_local_experts",
+            width_key="intermediate_size",
+            score="softmax_of_chosen",
+            normalize=False,
+            normalize_key="",
+            turned=True,
+        ),
+        renamed={SILU: CLAMPED},
+        sinks=True,
+        rope_scaling={
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "original_max_position_embeddings": 4096,
+            "truncate": False,
+        },
+        yarn_truncated=False,
+    ),
     "granite": Architecture("GraniteForCausalLM", "granite", pairs=True, multiplied=True),
     "granitemoe": Architecture(
         "GraniteMoeForCausalLM",
@@ -212,6 +268,23 @@ ARCHITECTURES = {
             span_keys=("moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"),
         ),
     ),
+    "glm4moe": Architecture(
+        "Glm4MoeForCausalLM",
+        "glm4_moe",
+        _LAYER | {"post_attention_layernorm": "post_attention_norm"},
+        rotated=0.5,
+        mixture=MixtureTraits(
+            _GLM_EXPERTS,
+            count_key="n_routed_experts",
+            score="sigmoid",
+            normalize=False,
+            shared_key="n_shared_experts",
+            shared_counts=True,
+            gguf_counts=True,
+            routed=True,
+            span_keys=("first_k_dense_replace", "", ""),
+        ),
+    ),
     "phi3": Architecture("Phi3ForCausalLM", "phi3", fused=True, global_every=0),
     "arcee": Architecture("ArceeForCausalLM", "arcee", _UNGATED, pairs=True, activation=RELU2),
     "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", pairs=True, no_rope_every=4),
@@ -221,6 +294,7 @@ ARCHITECTURES = {
         activation=GELU_TANH,
         scales_embedding=True,
         norms_from_one=True,
+        renamed={"gelu": GELU_TANH},  # transformers reads its first files like this
     ),
     "gemma2": Architecture(
         "Gemma2ForCausalLM",
@@ -276,7 +350,7 @@ _EXPERTS = "a mixture of experts with a router, biases or attention of its own k
 
 #: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
 MISSING = {
-    **dict.fromkeys(("gpt-oss", "deepseek2", "glm4moe", "lfm2moe"), _EXPERTS),
+    **dict.fromkeys(("deepseek2", "lfm2moe"), _EXPERTS),
     **dict.fromkeys(("mamba", "mamba2", "rwkv6", "rwkv7", "jamba"), "layers without attention"),
     **dict.fromkeys(("gpt2", "gptneox", "bloom", "starcoder2"), "layer norms with a mean"),
 }

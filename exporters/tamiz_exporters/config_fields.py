@@ -16,8 +16,9 @@ _WINDOWED = (
     "smollm3",
     "gemma2",
     "gemma3_text",
+    "gpt_oss",
 )
-_BY_KIND = ("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text")
+_BY_KIND = ("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text", "gpt_oss")
 _CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
 _BIASED = (
     "llama",
@@ -31,11 +32,14 @@ _BIASED = (
     "gemma",
     "gemma2",
     "gemma3_text",
+    "gpt_oss",
+    "glm4_moe",
 )
 _GEMMA = ("gemma2", "gemma3_text")
 
 _ERNIE = ("ernie4_5_moe",)
-_MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe")
+_ROUTED = ("glm4_moe",)
+_MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", "glm4_moe")
 
 
 def _multiplier(note: str, *harmless: float) -> Field:
@@ -82,14 +86,14 @@ CONFIG_FIELDS: dict[str, Field] = {
     "eos_token_id": obeyed("one of the ends"),
     "bos_token_id": obeyed("where generation_config.json is missing"),
     "pad_token_id": obeyed("where generation_config.json is missing"),
-    "quantization_config": refused("quantised weights of another library"),
+    "quantization_config": obeyed("quant_method mxfp4", only=("gpt_oss",)),
     "compression_config": refused("quantised weights of another library"),
     "use_bidirectional_attention": obeyed("in embedders", only=["gemma3_text"]),
     "is_encoder_decoder": refused("an encoder beside the decoder"),
     "add_cross_attention": refused("an encoder beside the decoder"),
     "pruned_heads": refused("layers that lack heads"),
     "use_mrope": refused("positions in several dimensions"),
-    "use_qk_norm": refused("norms of heads where the model has none"),
+    "use_qk_norm": obeyed("another value than what the file has is refused", only=_ROUTED),
     "embedding_multiplier": _multiplier("factor on the embedding", 1.0),
     "residual_multiplier": _multiplier("factor on what layers add", 1.0),
     "attention_multiplier": _multiplier("factor on scores"),
@@ -97,7 +101,17 @@ CONFIG_FIELDS: dict[str, Field] = {
     "num_experts": obeyed(only=_MIXTURES),
     "num_local_experts": obeyed("another name of num_experts", only=_MIXTURES),
     "num_experts_per_tok": obeyed(only=_MIXTURES),
-    "moe_intermediate_size": obeyed(only=("qwen2_moe", "qwen3_moe", *_ERNIE)),
+    "moe_intermediate_size": obeyed(only=("qwen2_moe", "qwen3_moe", *_ERNIE, *_ROUTED)),
+    "n_routed_experts": obeyed(only=_ROUTED),
+    "n_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_ROUTED),
+    "first_k_dense_replace": obeyed("layers before the first with experts", only=_ROUTED),
+    "routed_scaling_factor": obeyed("factor on the weights of the chosen", only=_ROUTED),
+    "n_group": obeyed("groups of experts", only=_ROUTED),
+    "topk_group": obeyed("groups of which a token takes experts", only=_ROUTED),
+    "num_nextn_predict_layers": obeyed(
+        "layers that predict tokens further ahead, which are left out", only=_ROUTED
+    ),
+    **no_effect("num_nextn_predict_layers is read", "num_mtp_layers"),
     "moe_num_experts": obeyed(only=_ERNIE),
     "moe_k": obeyed("experts that a token takes", only=_ERNIE),
     "moe_num_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_ERNIE),
@@ -107,9 +121,15 @@ CONFIG_FIELDS: dict[str, Field] = {
     "moe_norm_min": refused("a least sum of weights that could be reached", 1e-12, 1e-9, 1e-6),
     "use_bias": obeyed_by(["ernie4_5", "ernie4_5_moe"], "false beside a bias is refused"),
     "shared_expert_intermediate_size": obeyed(only=("qwen2_moe",)),
-    "norm_topk_prob": obeyed(only=("qwen2_moe", "qwen3_moe", "olmoe")),
+    "norm_topk_prob": obeyed(
+        "true where it is missing for glm4_moe", only=("qwen2_moe", "qwen3_moe", "olmoe", *_ROUTED)
+    ),
     "mlp_only_layers": obeyed(only=("qwen2_moe", "qwen3_moe")),
     "decoder_sparse_step": obeyed(only=("qwen2_moe", "qwen3_moe")),
+    "swiglu_limit": refused("another clamp than that of gpt-oss", 7.0),
+    "swiglu_alpha": refused("another activation than that of gpt-oss", 1.702),
+    **no_effect("num_experts_per_tok is read", "experts_per_token"),
+    **no_effect("rope_scaling has it", "initial_context_length"),
     "qkv_bias": obeyed_by(["qwen2_moe"], "the biases that the file has are added"),
     "clip_qkv": refused("clamped q, k and v"),
     **no_effect(

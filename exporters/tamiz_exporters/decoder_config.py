@@ -49,13 +49,16 @@ class Experts:
         count: E, experts of a layer.
         top: Experts that a token takes.
         width: Width of an expert's feed-forward block.
-        score: What the router makes of its scores: ``softmax`` of all, before the choice, or
-            ``softmax_of_chosen``, after it.
+        score: What the router makes of its scores: ``softmax`` of all or ``sigmoid`` of each,
+            before the choice, or ``softmax_of_chosen``, after it.
         normalize: Whether the weights of the chosen experts are divided by their sum.
         scale: Factor on these weights.
         shared_width: Width of the expert that every token takes; 0 for none.
         shared_gate: Whether that expert's output counts the sigmoid of a score of its own.
         biased: Whether the router adds numbers to the scores, for the choice alone.
+        groups: Groups of experts that stand side by side.
+        top_groups: Groups of which a token takes experts: those with the largest sums of their
+            two best scores.
     """
 
     layers: frozenset[int]
@@ -68,6 +71,8 @@ class Experts:
     shared_width: int = 0
     shared_gate: bool = False
     biased: bool = False
+    groups: int = 1
+    top_groups: int = 1
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class Names:
         parts: A layer's weights: their names in transformers → in the source.
         fused: A layer's tensors that hold several weights → those weights' names in transformers.
         experts: How it names the weights of experts; None where no layer has any.
+        sinks: A layer's sinks of attention; empty for none.
         ignored: Tensors that are no weights of the decoder, but known.
         beside: Tensors that are no part of the text model; a warning names one.
     """
@@ -46,6 +47,7 @@ class Names:
     parts: Mapping[str, str]
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     experts: ExpertNames | None = None
+    sinks: str = ""
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -124,6 +126,10 @@ class DecoderWeights:
             if experts is not None and names.experts is not None and mixed:
                 at, target = names.layer.format(layer), f"model.layers.{layer}.mlp"
                 yield from expert_weights(source, names.experts, experts, self.hidden, at, target)
+            if names.sinks:
+                name = f"{names.layer.format(layer)}.{names.sinks}"
+                sinks = find_tensor(source, name, (self.config.heads,))
+                yield Weight(f"model.layers.{layer}.self_attn.sinks", sinks)
             for part, shape in self._shapes().items():
                 if mixed and part.startswith("mlp."):
                     continue

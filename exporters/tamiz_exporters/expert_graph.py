@@ -2,14 +2,14 @@
 
 With E experts, of which a token takes the `top` best, and x its normed residual stream:
 
-    s      = softmax(x·Wrᵀ)                                  Wr [E, H], the router
-    e_j    = the experts with the highest s (+ b)            j = 1 … top
+    s      = softmax(x·Wrᵀ (+ o))                            Wr [E, H], the router; or sigmoid
+    e_j    = the experts with the highest s (+ b)            j = 1 … top; or of the best groups
     w_j    = scale · s[e_j] (/ Σ s[e_j])                     or softmax of the chosen scores alone
     y      = Σ_j w_j · ffn_{e_j}(x)  (+ g · ffn_shared(x))   g = sigmoid(x·wgᵀ) or 1
 
 Experts whose weights are packed are multiplied by ``tamiz.ExpertMatMul``, which reads those that
 are chosen. Float32 weights are written in ONNX's operators, which multiply with all experts and
-weigh with 0 those that are not chosen.
+weigh with 0 those that are not chosen. Products of experts may have biases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import DOMAIN
-from tamiz_exporters.activations import ACTIVATIONS
+from tamiz_exporters.activations import CLAMP, CLAMPED, gated
 from tamiz_exporters.decoder_config import Experts
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
 
@@ -40,9 +40,10 @@ def add_experts(
     Args:
         of: The graph.
         name: What begins the names of the nodes, and with dots of the weights: ``gate.weight``,
-            ``experts.gate_proj.weight``, ``experts.up_proj.weight``, ``experts.down_proj.weight``.
+            ``experts.gate_proj.weight``, ``experts.up_proj.weight``, ``experts.down_proj.weight``;
+            of biases ``gate.bias`` (for the choice alone), ``gate.offset``, and ``.bias`` of each.
         experts: The mixture.
-        activation: f of the feed-forward blocks, of `activations.ACTIVATIONS`.
+        activation: Of the feed-forward blocks; see `activations.gated`.
         x: ``[B, S, H]``.
         shared: What the shared expert gives, ``[B, S, H]``.
     """
@@ -68,10 +69,11 @@ def _chosen_only(
     share = typed_value(f"{name}/share", floats, *_SIZE, 1) if experts.shared_gate else None
     attributes: dict[str, Any] = {"experts": experts.count, "top": top, "score": experts.score}
     attributes |= {"normalize": int(experts.normalize), "scale": float(experts.scale)}
+    if experts.groups > 1:
+        attributes |= {"groups": experts.groups, "top_groups": experts.top_groups}
     outputs = [chosen, weights, *([] if share is None else [share])]
     router = [x, of.weight(f"{name}/gate")]
-    if experts.biased:
-        router.append(of.weight(f"{name}/gate", "bias"))
+    router += [_found(of, f"{name}/gate", part) for part in ("bias", "offset")]
     _add(of, "ExpertRouter", f"{name}/router", router, attributes, outputs)
 
     def product(part: str, value: ir.Value) -> ir.Value:
@@ -80,12 +82,18 @@ def _chosen_only(
         y = typed_value(
             f"{name}/experts/{part}_output_0", floats, *_SIZE, top, weight.n // experts.count
         )
-        inputs = [value, of.initializers[module], chosen]
+        bias = _found(of, f"{name}/experts/{part}", "bias")
+        inputs = [value, of.initializers[module], chosen, bias]
         _add(of, "ExpertMatMul", f"{name}/experts/{part}", inputs, weight.attributes(), [y])
         return y
 
-    hidden = ACTIVATIONS[activation](of, f"{name}/experts/act_fn", product("gate_proj", x))
-    hidden = of.op("Mul", f"{name}/experts/Mul", hidden, product("up_proj", x))
+    gate, up = product("gate_proj", x), product("up_proj", x)
+    if activation == CLAMPED:
+        hidden = typed_value(f"{name}/experts/act_fn_output_0", floats, *(gate.shape or ()))
+        attributes = {"activation": "quick_gelu", "limit": CLAMP}
+        _add(of, "SwiGLU", f"{name}/experts/act_fn", [gate, up], attributes, [hidden])
+    else:
+        hidden = gated(of, f"{name}/experts", activation, gate, up)
     down = product("down_proj", hidden)
     y = typed_value(f"{name}/sum_output_0", floats, *_SIZE, down.shape[3])  # type: ignore[index]
     summed = [down, weights, *(value for value in (shared, share) if value is not None)]
@@ -103,6 +111,8 @@ def _all_of_them(
 ) -> ir.Value:
     router = of.op("Transpose", f"{name}/gate/Transpose", of.weight(f"{name}/gate"), perm=[1, 0])
     scores = of.op("MatMul", f"{name}/gate/MatMul", x, router)
+    if (offset := _found(of, f"{name}/gate", "offset")) is not None:
+        scores = of.op("Add", f"{name}/gate/Add_offset", scores, offset)
     share = None
     if experts.shared_gate:
         first, last = of.constant([0]), of.constant([experts.count])
@@ -115,10 +125,15 @@ def _all_of_them(
 
     def product(part: str, value: ir.Value) -> ir.Value:
         weight = of.weight(f"{name}/experts/{part}")
-        return of.op("MatMul", f"{name}/experts/{part}/MatMul", value, weight)
+        y = of.op("MatMul", f"{name}/experts/{part}/MatMul", value, weight)
+        if (bias := _found(of, f"{name}/experts/{part}", "bias")) is None:
+            return y
+        shape = of.constant([experts.count, 1, -1])
+        bias = of.op("Reshape", f"{name}/experts/{part}/Reshape", bias, shape)
+        return of.op("Add", f"{name}/experts/{part}/Add", y, bias)
 
-    hidden = ACTIVATIONS[activation](of, f"{name}/experts/act_fn", product("gate_proj", wide))
-    hidden = of.op("Mul", f"{name}/experts/Mul", hidden, product("up_proj", wide))
+    gate, up = product("gate_proj", wide), product("up_proj", wide)
+    hidden = gated(of, f"{name}/experts", activation, gate, up)
     down = of.op("Mul", f"{name}/experts/Mul_1", product("down_proj", hidden), weights)
     y = of.op("ReduceSum", f"{name}/experts/ReduceSum", down, of.constant([1]), keepdims=0)
     if shared is None:
@@ -130,17 +145,21 @@ def _all_of_them(
 
 def _weights(of: GraphBuilder, name: str, experts: Experts, scores: ir.Value) -> ir.Value:
     """What each expert counts, ``[B, E, S, 1]``, of scores ``[B, S, E]``."""
-    before = experts.score == "softmax"
-    if before:
+    before = experts.score != "softmax_of_chosen"
+    if experts.score == "sigmoid":
+        scores = of.op("Sigmoid", f"{name}/gate/Sigmoid_scores", scores)
+    elif before:
         scores = of.op("Softmax", f"{name}/gate/Softmax", scores, axis=-1)
     best = ir.Value(name=f"{name}/gate/best")
     chosen = ir.Value(name=f"{name}/gate/chosen")
     ranked = scores
     if experts.biased:
         ranked = of.op("Add", f"{name}/gate/Add", scores, of.weight(f"{name}/gate", "bias"))
+    if experts.top_groups < experts.groups:
+        ranked = _within_groups(of, f"{name}/gate/groups", experts, ranked)
     inputs = [ranked, of.constant([experts.top])]
     of.nodes.append(ir.Node("", "TopK", inputs, outputs=[best, chosen], name=f"{name}/gate/TopK"))
-    if experts.biased:
+    if ranked is not scores:
         best = of.op("GatherElements", f"{name}/gate/Gather", scores, chosen, axis=-1)
     if not before:
         best = of.op("Softmax", f"{name}/gate/Softmax", best, axis=-1)
@@ -157,14 +176,44 @@ def _weights(of: GraphBuilder, name: str, experts: Experts, scores: ir.Value) ->
     return of.op("Unsqueeze", f"{name}/gate/Unsqueeze", spread, of.constant([3]))
 
 
+def _within_groups(of: GraphBuilder, name: str, experts: Experts, ranked: ir.Value) -> ir.Value:
+    """Scores ``[B, S, E]``, far below all others where an expert's group is not taken."""
+
+    def best(part: str, values: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
+        found = ir.Value(name=f"{name}/{part}"), ir.Value(name=f"{name}/{part}_index")
+        inputs = [values, of.constant([count])]
+        of.nodes.append(ir.Node("", "TopK", inputs, outputs=found, name=f"{name}/{part}/TopK"))
+        return found
+
+    shape = of.constant([0, 0, experts.groups, -1])
+    grouped = of.op("Reshape", f"{name}/Reshape", ranked, shape)
+    two, _ = best("two", grouped, min(2, experts.count // experts.groups))
+    sums = of.op("ReduceSum", f"{name}/ReduceSum", two, of.constant([-1]), keepdims=0)
+    _, chosen = best("chosen", sums, experts.top_groups)
+    far = of.op("Mul", f"{name}/Mul", sums, of.constant(0.0, np.float32))
+    far = of.op("Add", f"{name}/Add", far, of.constant(-1e30, np.float32))
+    taken = of.op("GatherElements", f"{name}/Gather", sums, chosen, axis=-1)
+    taken = of.op("Mul", f"{name}/Mul_1", taken, of.constant(0.0, np.float32))
+    added = of.op("ScatterElements", f"{name}/Scatter", far, chosen, taken, axis=-1)
+    added = of.op("Unsqueeze", f"{name}/Unsqueeze", added, of.constant([3]))
+    grouped = of.op("Add", f"{name}/Add_1", grouped, added)
+    return of.op("Reshape", f"{name}/Reshape_1", grouped, of.constant([0, 0, experts.count]))
+
+
+def _found(of: GraphBuilder, name: str, part: str) -> ir.Value | None:
+    return of.weight(name, part) if of.has(name, part) else None
+
+
 def _add(
     of: GraphBuilder,
     op_type: str,
     name: str,
-    inputs: list[ir.Value],
+    inputs: list[ir.Value | None],
     attributes: dict[str, Any],
     outputs: list[ir.Value],
 ) -> None:
-    """Adds a node of tamiz' domain."""
+    """Adds a node of tamiz' domain; inputs that are missing at the end are left out."""
+    while inputs[-1] is None:
+        inputs = inputs[:-1]
     converted = [ir.convenience.convert_attribute(*pair) for pair in attributes.items()]
     of.nodes.append(ir.Node(DOMAIN, op_type, inputs, converted, outputs=outputs, name=name))

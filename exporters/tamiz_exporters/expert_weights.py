@@ -32,6 +32,7 @@ class ExpertNames:
         shared: The same of the shared expert.
         shared_gate: What the shared expert's score is made of; empty: it counts 1.
         bias: The tensor whose numbers are added to scores for the choice; empty for none.
+        interleaved: Whether rows of two projections in one tensor take turns.
     """
 
     router: str
@@ -39,6 +40,7 @@ class ExpertNames:
     shared: Mapping[str, str] = field(default_factory=dict)
     shared_gate: str = ""
     bias: str = ""
+    interleaved: bool = False
 
 
 def expert_weights(
@@ -65,9 +67,10 @@ def expert_weights(
     if experts.biased:
         bias = _row(source, f"{layer}.{names.bias}", experts.count)
         yield Weight(f"{target}.gate.bias", replace(bias, shape=(experts.count,)))
-    for part, stored in names.parts.items():
-        together = [name for name in names.parts if names.parts[name] == stored]
-        yield _stack(source, experts, hidden, f"{layer}.{stored}", part, together, target)
+    if (name := f"{layer}.{names.router}.bias") in source.tensors:
+        yield Weight(f"{target}.gate.offset", find_tensor(source, name, (experts.count,)))
+    for part in names.parts:
+        yield from _stack(source, names, experts, hidden, layer, part, target)
     for part, stored in names.shared.items() if experts.shared_width else ():
         shape = _shape(part, experts.shared_width, hidden)
         tensor = find_tensor(source, f"{layer}.{stored}.weight", shape)
@@ -86,19 +89,21 @@ def _shape(part: str, width: int, hidden: int) -> tuple[int, int]:
 
 def _stack(
     source: Source,
+    names: ExpertNames,
     experts: Experts,
     hidden: int,
-    stored: str,
+    layer: str,
     part: str,
-    together: list[str],
     target: str,
-) -> Weight:
-    """One projection of all experts; `together` are the projections that its tensors hold."""
+) -> Iterator[Weight]:
+    """One projection of all experts, and its bias."""
+    stored = f"{layer}.{names.parts[part]}"
+    together = [name for name in names.parts if names.parts[name] == names.parts[part]]
     n, k = _shape(part, experts.width, hidden)
     each, count = n * len(together), experts.count
     if "{}" in stored:
-        names = [f"{stored.format(expert)}.weight" for expert in range(count)]
-        stacked = StackedTensor(tuple(find_tensor(source, name, (each, k)) for name in names))
+        of_each = [f"{stored.format(expert)}.weight" for expert in range(count)]
+        stacked = StackedTensor(tuple(find_tensor(source, name, (each, k)) for name in of_each))
         if types := {tensor.type.name for tensor in stacked.parts} - {stacked.parts[0].type.name}:
             expected = f"{stacked.parts[0].type.name}, as of the first expert"
             source.fail(f"tensor {stored}: type", types.pop(), expected)
@@ -106,11 +111,13 @@ def _stack(
         stacked = StackedTensor((find_tensor(source, f"{stored}.weight", (count, each, k)),))
     rows = None
     if len(together) > 1:
-        rows = np.arange(count * each).reshape(count, len(together), n)[:, together.index(part)]
-    return Weight(
-        f"{target}.experts.{part}.weight",
-        stacked,
-        None if rows is None else rows.ravel(),
-        packable=n % TILE == 0,
-        experts=count,
-    )
+        parts = (count, n, len(together)) if names.interleaved else (count, len(together), n)
+        axis = 2 if names.interleaved else 1
+        order = np.arange(count * each, dtype=np.int64).reshape(parts)
+        rows = order.take(together.index(part), axis).ravel()
+    packable = n % TILE == 0
+    name = f"{target}.experts.{part}"
+    yield Weight(f"{name}.weight", stacked, rows, packable=packable, experts=count)
+    if f"{stored}.bias" in source.tensors:
+        bias = find_tensor(source, f"{stored}.bias", (count, each)).as_vector()
+        yield Weight(f"{name}.bias", bias, rows)

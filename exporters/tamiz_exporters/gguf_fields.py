@@ -8,9 +8,10 @@ _EXPERTS = "a mixture of experts"
 _RECURRENT = "layers without attention"
 _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
-_WINDOWED = ("llama", "phi3", "gemma2", "gemma3")
+_WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
 _ERNIE = ("ernie4_5-moe",)
-_MIXTURES = ("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", *_ERNIE)
+_ROUTED = ("glm4moe",)
+_MIXTURES = ("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "gpt-oss", *_ERNIE, *_ROUTED)
 _MULTIPLIED = ("granite", "granitemoe")
 _PATTERNED = ("gemma2", "gemma3")
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
@@ -18,6 +19,10 @@ _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "p
 
 def _multiplier(note: str) -> Field:
     return Field(Treatment.OBEYED, note, (*refused("", 1.0).harmless,), _MULTIPLIED)
+
+
+def _router(note: str, *harmless: float) -> Field:
+    return Field(Treatment.OBEYED, note, refused("", *harmless).harmless, _ROUTED)
 
 
 #: Keys that begin with the architecture.
@@ -37,14 +42,24 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "final_logit_softcapping": obeyed(only=_PATTERNED),
     "expert_count": obeyed(only=_MIXTURES),
     "expert_used_count": obeyed(only=_MIXTURES),
-    "expert_feed_forward_length": obeyed(only=("qwen2moe", "qwen3moe", *_ERNIE)),
+    "expert_feed_forward_length": obeyed(
+        only=("qwen2moe", "qwen3moe", "gpt-oss", *_ERNIE, *_ROUTED)
+    ),
     "expert_shared_feed_forward_length": obeyed(only=("qwen2moe", *_ERNIE)),
     "expert_shared_count": Field(
-        Treatment.NO_EFFECT, "expert_shared_feed_forward_length is read", only=_ERNIE
+        Treatment.OBEYED,
+        "each as wide as the others; of ernie4_5-moe expert_shared_feed_forward_length is read",
+        only=(*_ERNIE, *_ROUTED),
     ),
-    "leading_dense_block_count": obeyed("layers before the first with experts", only=_ERNIE),
+    "leading_dense_block_count": obeyed(
+        "layers before the first with experts", only=(*_ERNIE, *_ROUTED)
+    ),
     "interleave_moe_layer_step": obeyed("of so many layers the last has experts", only=_ERNIE),
-    "expert_gating_func": refused("a router of another kind", 1),
+    "expert_gating_func": _router("1: softmax, 2: sigmoid, 3: softmax of the chosen", 1),
+    "expert_weights_scale": _router("factor on the weights of the chosen", 1.0),
+    "expert_weights_norm": _router("whether these are divided by their sum"),
+    "expert_group_count": _router("groups of experts", 1),
+    "expert_group_used_count": _router("groups of which a token takes experts", 1),
     "hidden_activation": obeyed("`gelu` is GELU by tanh, as in llama.cpp"),
     "rope.dimension_count": obeyed(),
     "rope.freq_base": obeyed(),
@@ -78,7 +93,9 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "residual_scale": _multiplier("factor on what layers add"),
     "embedding_scale": _multiplier("factor on the embedding"),
     "use_parallel_residual": refused("attention and feed-forward side by side"),
-    "nextn_predict_layers": refused("layers that predict tokens further ahead"),
+    "nextn_predict_layers": obeyed(
+        "layers that predict tokens further ahead, which are left out", only=_ROUTED
+    ),
     "embedding_length_out": refused("an output of another width"),
     "embedding_length_per_layer_input": refused("inputs by layer"),
     "activation_sparsity_scale": refused("sparse activations"),
@@ -91,10 +108,6 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     **dict.fromkeys(
         [
             "expert_chunk_feed_forward_length",
-            "expert_weights_scale",
-            "expert_weights_norm",
-            "expert_group_count",
-            "expert_group_used_count",
             "expert_group_scale",
             "experts_per_group",
             "moe_every_n_layers",

@@ -71,6 +71,14 @@ class Hyperparameters:
             self.reject(key, value, "a positive number")
         return float(str(np.float32(value)))
 
+    def flag(self, key: str) -> bool:
+        """True or false; false where the key is absent.
+
+        Raises:
+            TamizError: The file holds another type.
+        """
+        return bool(self.file.get(self._name(key), bool, False))
+
     def text(self, key: str, default: str) -> str:
         """A string.
 

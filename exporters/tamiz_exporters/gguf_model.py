@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tamiz_exporters.activations import GGUF_NAMES, chosen_activation
+from tamiz_exporters.activations import GGUF_NAMES, STATED, chosen_activation
 from tamiz_exporters.architectures import (
     ARCHITECTURES,
     GGUF_EXPERTS,
     MISSING,
+    ROUTER_KEYS,
     SOFT_CAPS,
     WITH_EXPERTS,
     Architecture,
+    MixtureTraits,
 )
 from tamiz_exporters.decoder_config import DecoderConfig, Experts, LayerAttention
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
@@ -31,6 +33,8 @@ _FUSED = {
     "attn_qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "ffn_up": ("mlp.gate_proj", "mlp.up_proj"),
 }
+#: What the router makes of its scores, by GGUF's number.
+SCORES = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}
 #: Models of so many layers, 27B, divide scores by the square root of hidden size / heads.
 _SCALED_BY_HIDDEN = {"gemma2": 46, "gemma3": 62}
 
@@ -81,7 +85,7 @@ class GgufModel:
             of.tensor("blk.0.attn_qkv.weight", ((heads + 2 * kv_heads) * head_dim, self.hidden))
         else:
             of.tensor("blk.0.attn_q.weight", (heads * head_dim, self.hidden))
-        self.rope = Rope(of, head_dim)
+        self.rope = Rope(of, head_dim, self.traits.yarn_truncated)
         self.context = self.rope.context
         layers = self._layers()
         multipliers = self._multipliers()
@@ -113,8 +117,9 @@ class GgufModel:
             self.traits.names,
             _FUSED if self.traits.fused else {},
             None if self.config.experts is None else GGUF_EXPERTS,
+            "attn_sinks.weight" if self.traits.sinks else "",
             ignored=_ROTARY,
-            beside=_BESIDE,
+            beside=self._beside(),
         )
         return DecoderWeights(
             self.file,
@@ -127,6 +132,11 @@ class GgufModel:
             rotary_pairs=self.rope.dimensions if self.traits.pairs else 0,
             norms_of_all_heads=self.traits.norms_of_all_heads,
         )
+
+    def _beside(self) -> re.Pattern[str]:
+        """Tensors beside the text model, and layers that predict tokens further ahead."""
+        numbers = "|".join(map(str, self._further)) or "(?!)"
+        return re.compile(rf"{_BESIDE.pattern}|blk\.({numbers})\.")
 
     def description(self) -> dict[str, Any]:
         """Returns what the file says of its origin and quantisation, such as its imatrix."""
@@ -149,7 +159,7 @@ class GgufModel:
             "attention_bias": "blk.0.attn_q.bias" in self.file.tensors,
             "attention_dropout": 0.0,
             "head_dim": config.head_dim,
-            "hidden_act": config.activation,
+            "hidden_act": STATED.get(config.activation, config.activation),
             "hidden_size": self.hidden,
             "initializer_range": 0.02,
             "intermediate_size": self.ffn,
@@ -196,6 +206,10 @@ class GgufModel:
         if traits.span_keys is not None:
             first, last, every = traits.span_keys
             out |= {first: min(experts.layers), last: max(experts.layers), every: self._step()}
+            out.pop("", None)
+        if traits.routed:
+            values = experts.scale, experts.groups, experts.top_groups
+            out |= zip(ROUTER_KEYS, values, strict=True)
         return out
 
     def _hf_multipliers(self) -> dict[str, Any]:
@@ -249,29 +263,63 @@ class GgufModel:
             of.reject("leading_dense_block_count", first, f"a layer with experts, of {layers}")
         at = f"blk.{having[0]}"
         of.tensor(f"{at}.ffn_gate_inp.weight", (count, self.hidden))
+        width = of.positive(traits.gguf_width_key)
         shared = "expert_shared_feed_forward_length"
+        shared = "expert_shared_count" if traits.gguf_counts else shared
         read = of.whole if traits.shared_counts else of.positive
+        shared_width = read(shared) if traits.shared_key else 0
         return Experts(
             frozenset(having),
             count,
             top,
-            of.positive(traits.gguf_width_key),
-            traits.score,
-            traits.normalize,
-            shared_width=read(shared) if traits.shared_key else 0,
+            width,
+            **self._router(traits, count, top),
+            shared_width=shared_width * (width if traits.gguf_counts else 1),
             shared_gate=bool(traits.names.shared_gate),
             biased=f"{at}.{GGUF_EXPERTS.bias}" in self.file.tensors,
         )
 
+    def _router(self, traits: MixtureTraits, count: int, top: int) -> dict[str, Any]:
+        """How scores become weights, and of which groups experts are taken."""
+        of = self.of
+        if not traits.routed:
+            return {"score": traits.score, "normalize": traits.normalize}
+        key = "expert_gating_func"
+        score = traits.score if of.given(key) is None else SCORES.get(of.positive(key))
+        if score is None:
+            of.reject(key, of.given(key), " or ".join(map(str, SCORES)))
+        groups = of.positive("expert_group_count", 1)
+        taken = of.positive("expert_group_used_count", 1)
+        if count % groups:
+            of.reject("expert_group_count", groups, f"a divisor of {count}")
+        if taken > groups or taken * (count // groups) < top:
+            expected = f"groups that hold {top} experts, of {groups}"
+            of.reject("expert_group_used_count", taken, expected)
+        return {
+            "score": score,
+            "normalize": of.flag("expert_weights_norm"),
+            "scale": of.number("expert_weights_scale", 0.0) or 1.0,
+            "groups": groups,
+            "top_groups": taken,
+        }
+
     def _step(self) -> int:
         """Of so many layers the last has experts."""
+        traits = self.traits.mixture
+        if traits is None or traits.span_keys is None or not traits.span_keys[2]:
+            return 1
         return self.of.positive("interleave_moe_layer_step", 1)
 
     def _layers(self) -> tuple[LayerAttention, ...]:
         """How each layer attends."""
         of, traits = self.of, self.traits
-        count = of.positive("block_count")
-        if f"blk.{count - 1}.ffn_norm.weight" not in self.file.tensors:
+        further = of.whole("nextn_predict_layers") if of.given("nextn_predict_layers") else 0
+        count = of.positive("block_count") - further
+        self._further = range(count, count + further)
+        if count < 1:
+            of.reject("nextn_predict_layers", further, "fewer than all layers")
+        norm = traits.names["post_attention_layernorm"]
+        if f"blk.{count - 1}.{norm}.weight" not in self.file.tensors:
             of.reject("block_count", count, "as many layers as the file has")
         window = self._window()
         rotary = self.rope.scaled()

@@ -26,17 +26,18 @@ class Rope:
         context: Longest sequence that the frequencies are meant for, in tokens.
     """
 
-    def __init__(self, of: Hyperparameters, head_dim: int) -> None:
+    def __init__(self, of: Hyperparameters, head_dim: int, truncated: bool = True) -> None:
         """Reads the metadata.
 
         Args:
             of: The file's hyperparameters.
             head_dim: D, length of a head.
+            truncated: Whether YaRN rounds where its ramp begins and ends.
 
         Raises:
             TamizError: A value is absurd or the kind of scaling is unknown.
         """
-        self._of = of
+        self._of, self._truncated = of, truncated
         self.base = of.number("rope.freq_base", 10000.0)
         if self.base <= 1:
             of.reject("rope.freq_base", self.base, "a number over 1")
@@ -93,6 +94,7 @@ class Rope:
             "attention_factor": yarn_length(factor) * (length or 1.0),
             "beta_fast": fast,
             "beta_slow": slow,
+            **({} if self._truncated else {"truncate": False}),
         }
 
     def _longrope(self, original: int, length: float) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def _packed(source: Source, weight: Weight, format: Format) -> Packed:
     n, k = tensor.shape[0] if rows is None else len(rows), tensor.shape[1]
 
     def read() -> ir.TensorProtocol:
-        data = tensor.data if rows is None else tensor.data[rows]
+        data = tensor.stored() if rows is None else tensor.stored()[rows]
         try:
             return ir.Tensor(pack_blocks(format, data, k))
         except ValueError as error:

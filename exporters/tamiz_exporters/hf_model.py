@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tamiz.api import read_json
-from tamiz_exporters.activations import GELU_TANH, HF_NAMES, chosen_activation
+from tamiz_exporters.activations import HF_NAMES, chosen_activation
 from tamiz_exporters.architectures import (
     EXPERT_COUNTS,
     HF_ARCHITECTURES,
+    ROUTER_KEYS,
     SOFT_CAPS,
     MixtureTraits,
 )
@@ -19,10 +20,11 @@ from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.decoder_config import DecoderConfig, Experts, LayerAttention
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
+from tamiz_exporters.expert_source import ExpertSource
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hf_rope import HfRope
 from tamiz_exporters.safetensors_file import SafetensorsFolder
-from tamiz_exporters.stored_tensor import find_tensor
+from tamiz_exporters.stored_tensor import Source, find_tensor
 
 #: What begins the names of a decoder's weights; files of the model without its head lack it.
 _PREFIX = "model."
@@ -62,7 +64,7 @@ class HfModel:
             TamizError: A value is missing, absurd or not supported, or a file is damaged.
         """
         written = Fields(path / CONFIG, read_json(path / CONFIG))
-        self.folder = SafetensorsFolder(path)
+        self.folder: Source = SafetensorsFolder(path)
         bare = "embed_tokens.weight" in self.folder.tensors
         self._prefix = "" if bare else _PREFIX
         kind = written.text("model_type", "")
@@ -70,6 +72,10 @@ class HfModel:
             written.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
         self._traits = HF_ARCHITECTURES[kind]
         self._of = of = written.obeyed(kind, CONFIG_FIELDS)
+        self._check_quantization()
+        if self._traits.mixture is not None and self._traits.mixture.turned:
+            parts = self._traits.mixture.names.parts.values()
+            self.folder = ExpertSource(self.folder, parts)
         score_cap, logit_cap = self._soft_caps()
         self._hidden = of.positive("hidden_size")
         heads = of.positive("num_attention_heads")
@@ -128,7 +134,9 @@ class HfModel:
             parts,
             fused,
             None if self._traits.mixture is None else self._traits.mixture.names,
+            "self_attn.sinks" if self._traits.sinks else "",
             ignored=_ROTARY,
+            beside=self._further_layers(),
         )
         return DecoderWeights(
             self.folder,
@@ -144,6 +152,13 @@ class HfModel:
             tied=self._of.flag("tie_word_embeddings") if head else True,
         )
 
+    def _further_layers(self) -> re.Pattern[str]:
+        """Names of the layers that predict tokens further ahead, which come last."""
+        count, further = len(self.config.layers), self._of.given("num_nextn_predict_layers")
+        further = 0 if further is None else self._of.whole("num_nextn_predict_layers")
+        numbers = "|".join(str(count + number) for number in range(min(further, _MOST_LAYERS)))
+        return re.compile(rf"{re.escape(self._prefix)}layers\.({numbers or '(?!)'})\.")
+
     def _soft_caps(self) -> tuple[float, float]:
         """The soft caps of scores and of logits; 0 for none."""
         scores, logits = map(self._of.nullable, SOFT_CAPS, self._traits.soft_caps or (0.0, 0.0))
@@ -158,19 +173,27 @@ class HfModel:
         else:
             find_tensor(self.folder, f"{first}.q_proj.weight", (rows, self._hidden))
 
+    def _check_quantization(self) -> None:
+        """Refuses quantised weights that are not read."""
+        if (group := self._of.group("quantization_config")) is None:
+            return
+        if (kind := group.text("quant_method", "")) != "mxfp4":
+            group.reject("quant_method", kind, "mxfp4")
+
     def _check_biases(self) -> None:
         """Refuses biases that the configuration denies: transformers leaves them out."""
         layer = f"{self._prefix}layers.0."
         for key, part in _BIASES:
             if self._of.flag(key) is False and f"{layer}{part}.bias" in self.folder.tensors:
                 self._of.reject(key, False, f"true, as {layer}{part} has a bias")
+        has_norm, key = f"{layer}self_attn.q_norm.weight" in self.folder.tensors, "use_qk_norm"
+        if key in self._of.values and self._of.flag(key) is not has_norm:
+            self._of.reject(key, not has_norm, f"{str(has_norm).lower()}, as {layer}self_attn")
 
     def _activation(self, given: str | None) -> str:
         key = "hidden_act" if self._of.given("hidden_activation") is None else "hidden_activation"
         stated = None if self._of.given(key) is None else self._of.text(key, "")
-        names = dict(HF_NAMES)
-        if self._traits.model_type == "gemma":  # transformers reads its first files like this
-            names["gelu"] = GELU_TANH
+        names = HF_NAMES | self._traits.renamed
         return chosen_activation(
             given, self._traits.activation, stated, names, partial(self._of.reject, key)
         )
@@ -206,25 +229,40 @@ class HfModel:
         width = of.positive(traits.width_key)
         read = of.whole if traits.shared_counts else of.positive
         shared = read(traits.shared_key) if traits.shared_key else 0
+        factor, groups, taken = ROUTER_KEYS if traits.routed else ("", "", "")
+        normalize = of.flag(traits.normalize_key) if traits.normalize_key else traits.normalize
         return Experts(
             self._layers_with_experts(traits, layers),
             count,
             top,
             width,
             traits.score,
-            bool(of.flag(traits.normalize_key)) if traits.normalize_key else traits.normalize,
+            normalize is not False if traits.routed else bool(normalize),
+            of.number(factor, 1.0) if factor else 1.0,
             shared_width=shared * width if traits.shared_counts else shared,
             shared_gate=bool(shared and traits.names.shared_gate),
             biased=bool(traits.names.bias),
+            **self._groups(count, top, groups, taken),
         )
+
+    def _groups(self, count: int, top: int, key: str, taken_key: str) -> dict[str, int]:
+        """Groups of experts, and how many a token takes."""
+        if not key:
+            return {}
+        groups, taken = self._of.positive(key, 1), self._of.positive(taken_key, 1)
+        if count % groups:
+            self._of.reject(key, groups, f"a divisor of {count}")
+        if taken > groups or taken * (count // groups) < top:
+            self._of.reject(taken_key, taken, f"groups that hold {top} experts, of {groups}")
+        return {"groups": groups, "top_groups": taken}
 
     def _layers_with_experts(self, traits: MixtureTraits, layers: int) -> frozenset[int]:
         """All but those that ``mlp_only_layers`` names, or of a span, and of so many the last."""
         if traits.span_keys is not None:
             first, last, every = traits.span_keys
-            end = self._of.given(last)
+            end = self._of.given(last) if last else None
             end = layers - 1 if end in (None, -1) else self._of.whole(last)
-            step = self._of.positive(every, 1)
+            step = self._of.positive(every, 1) if every else 1
             span = range(self._of.whole(first, 1), min(end, layers - 1) + 1)
             return frozenset(number for number in span if (number + 1) % step == 0)
         step, without = self._of.positive("decoder_sparse_step", 1), []

@@ -56,6 +56,8 @@ class HfRope:
         """
         base = self._base(self._full, "rope_theta", self._traits.rope_base)
         group = self._full or self._group(self._of, "rope_scaling")
+        if group is None and self._traits.rope_scaling:
+            group = Fields(self._of.path, self._traits.rope_scaling)
         return self._rotary(base, group, self._dimensions(self._full))
 
     def local(self) -> Rotary:
@@ -84,7 +86,7 @@ class HfRope:
         """R of the layers of a group: its own, or that of the whole configuration."""
         key = "partial_rotary_factor"
         holder = group if group is not None and group.given(key) is not None else self._of
-        partial = holder.number(key, 1.0)
+        partial = holder.number(key, self._traits.rotated)
         dimensions = int(self._head_dim * min(partial, 2.0))
         if not 0 < dimensions <= self._head_dim or dimensions % 2:
             holder.reject(key, partial, f"an even number of {self._head_dim} dimensions")

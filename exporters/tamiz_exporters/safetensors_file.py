@@ -24,6 +24,7 @@ _TYPES = {
     "F32": GGMLQuantizationType.F32,
     "F16": GGMLQuantizationType.F16,
     "BF16": GGMLQuantizationType.BF16,
+    "U8": GGMLQuantizationType.I8,
 }
 #: Bytes of a header, as the library allows; dimensions of a tensor.
 _MAX_HEADER, _MAX_DIMS = 100_000_000, 4
@@ -114,7 +115,7 @@ def _tensor(path: Path, name: str, entry: Any, data: np.ndarray) -> StoredTensor
     entry = entry if isinstance(entry, dict) else {}
     kind, shape, place = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(kind, str) or kind not in _TYPES:
-        fail(path, f"{field}: dtype", kind, "F32, F16 or BF16")
+        fail(path, f"{field}: dtype", kind, "F32, F16, BF16 or U8")
     if not _are_counts(shape, _MAX_DIM) or not 1 <= len(shape) <= _MAX_DIMS or 0 in shape:
         fail(path, f"{field}: shape", shape, f"1 to {_MAX_DIMS} positive numbers")
     if not _are_counts(place, len(data)) or len(place) != 2:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -24,12 +24,23 @@ class StoredTensor:
         shape: Dimensions in NumPy's order, rows first.
         type: How its values are stored, in GGUF's terms.
         data: The stored bytes, ``uint8 [rows, row_bytes]``, mapped from the file.
+        read: Puts these bytes together of others; None where `data` has them.
     """
 
     name: str
     shape: tuple[int, ...]
     type: GGMLQuantizationType
-    data: np.ndarray
+    data: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.uint8))
+    read: Callable[[], np.ndarray] | None = None
+
+    def stored(self) -> np.ndarray:
+        """The bytes, ``uint8 [rows, row_bytes]``."""
+        return self.data if self.read is None else self.read()
+
+    def as_vector(self) -> StoredTensor:
+        """All its numbers in one row."""
+        shape = (math.prod(self.shape),)
+        return StoredTensor(self.name, shape, self.type, read=lambda: self.stored().reshape(1, -1))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,13 +70,14 @@ class StoredTensor:
         """
         if rows is not None and len(self.shape) == 1:
             return np.asarray(self.dequantize()[rows])
-        count = len(self.data) if rows is None else len(rows)
+        data = self.stored()
+        count = len(data) if rows is None else len(rows)
         out = np.empty((count, self.shape[-1]), np.float32)
         step = max(1, _CHUNK_WEIGHTS // self.shape[-1])
         with np.errstate(invalid="ignore", over="ignore"):
             for row in range(0, count, step):
                 part = slice(row, row + step)
-                stored = self.data[part if rows is None else rows[part]]
+                stored = data[part if rows is None else rows[part]]
                 out[part] = dequantize(stored, self.type)
         return out.reshape(self.shape if rows is None else (count, *self.shape[1:]))
 
@@ -102,12 +114,11 @@ class StackedTensor:
         types = {part.type for part in self.parts}
         return types.pop() if len(types) == 1 else GGMLQuantizationType.F32
 
-    @property
-    def data(self) -> np.ndarray:
+    def stored(self) -> np.ndarray:
         """The stored bytes, ``uint8 [rows, row_bytes]``."""
         if len(self.parts) == 1:
-            return self.parts[0].data
-        return np.concatenate([part.data for part in self.parts])
+            return self.parts[0].stored()
+        return np.concatenate([part.stored() for part in self.parts])
 
     def dequantize(self, rows: np.ndarray | None = None) -> np.ndarray:
         """Returns values as float32 ``[rows, K]``; see `StoredTensor.dequantize`."""

@@ -34,8 +34,9 @@ from tamiz_exporters.gguf_file import GgufFile
 
 pytestmark = pytest.mark.slow
 
-#: Activations are quantised to 16 bits in groups of 32.
-RELATIVE_ERROR = 5e-4
+#: Activations are quantised to 16 bits in groups of 32. Those of gpt-oss reach up to 7 · 8 in a
+#: group beside small ones.
+RELATIVE_ERROR, OF_GPT_OSS = 5e-4, 2e-3
 
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {},
@@ -75,7 +76,8 @@ def test_logits_equal_the_model_in_numpy(tmp_path, plugins, name, kind) -> None:
     held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(**MODELS[name]), kind)
     assert bundle.manifest.weights == "stored"
     found = Model.load(bundle.path, threads=1).logits(ids())
-    assert relative_error(found, expected_logits(held)) < RELATIVE_ERROR
+    bound = OF_GPT_OSS if name == "gpt-oss" else RELATIVE_ERROR
+    assert relative_error(found, expected_logits(held)) < bound
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *SUPER_BLOCKS], ids=lambda kind: kind.name)

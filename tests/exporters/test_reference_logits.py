@@ -17,6 +17,7 @@ import onnxruntime as ort
 import pytest
 
 from kit import tiny_gguf, tiny_safetensors
+from kit.mixtures import MIXTURES
 from tamiz.files.errors import TamizError
 from tamiz_exporters import gguf, safetensors
 
@@ -53,6 +54,8 @@ GGUF: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"architecture": "gemma3", "layers": 2, "window": 8},
         {"gemma3__final_logit_softcapping": 3.0},
     ),
+    "gpt-oss without scaling": ({**MIXTURES["gpt-oss"], "yarn": None}, {}),
+    "glm 4 MoE": (MIXTURES["glm4moe"], {}),
     "gemma 3 with a window as long as the context": (
         {"architecture": "gemma3", "layers": 2, "window": 512, "rope_base": 1e6},
         {"gemma3__rope__freq_base_swa": 100.0},
@@ -117,6 +120,13 @@ HUGGING_FACE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "ernie 4.5 MoE": (
         {"architecture": "ernie4_5-moe", "experts": 6, "top": 3, "dense_layers": 1},
         {"bos_token_id": 1, "pad_token_id": 0, "moe_layer_end_index": 1},
+    ),
+    "gpt-oss": (MIXTURES["gpt-oss"], {}),
+    "gpt-oss without rope_scaling": (MIXTURES["gpt-oss"], {"rope_scaling": None}),
+    "glm 4 MoE": (MIXTURES["glm4moe"], {"pad_token_id": 0}),
+    "glm 4 MoE, other weights": (
+        {**MIXTURES["glm4moe"], "groups": (1, 1)},
+        {"norm_topk_prob": False, "pad_token_id": 0},
     ),
     "granite": ({"architecture": "granite"}, {}),
     "arcee": ({"architecture": "arcee"}, {}),

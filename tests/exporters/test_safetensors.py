@@ -315,7 +315,7 @@ def change_header(path: Path, change: Any) -> None:
 
 UP = "model.layers.0.mlp.up_proj.weight"
 DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
-    "type": ({"dtype": "F8_E4M3"}, "dtype: found F8_E4M3, expected F32, F16 or BF16"),
+    "type": ({"dtype": "F8_E4M3"}, "dtype: found F8_E4M3, expected F32, F16, BF16 or U8"),
     "shape": ({"shape": [96, -64]}, r"shape: found \[96, -64\]"),
     "size": ({"shape": [96, 65]}, "expected a length of 24960 bytes"),
     "end": ({"data_offsets": [0, 1 << 40]}, r"data_offsets: found \[0, 1099511627776\]"),

@@ -92,7 +92,7 @@ def test_a_model_obeys_no_other_keys_than_declared(tmp_path, architecture, monke
 def _shape(architecture: str) -> dict[str, Any]:
     tied = architecture != "phi3"
     layers = 6 if architecture == "gemma3" else 4
-    experts = 4 if architecture.endswith("moe") else 0
+    experts = 4 if ARCHITECTURES[architecture].mixture is not None else 0
     return {"architecture": architecture, "layers": layers, "tied": tied, "experts": experts}
 
 

@@ -9,6 +9,7 @@ import gguf
 import pytest
 
 from kit import tiny_gguf
+from kit.mixtures import MIXTURES
 from tamiz.building.build import build
 from tamiz.building.options import Options
 from tamiz.files.bundle import Bundle
@@ -41,6 +42,12 @@ def write_mixture(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     tiny_gguf.write(path, tiny_gguf.random_model(**shape), linears)
 
 
+def write_gpt_oss(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny gpt-oss: sinks, windows in every second layer, experts in MXFP4 with biases."""
+    shape = {**MIXTURES["gpt-oss"], "window": 150}
+    tiny_gguf.write(path, tiny_gguf.random_model(**shape), linears, Kind.MXFP4)
+
+
 _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "q4_1": (Kind.Q4_1, {}),
     "q4_0": (Kind.Q4_0, {}),
@@ -63,6 +70,8 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "gemma2": (Kind.Q8_0, {}, write_gemma2),
     "mixture": (Kind.Q8_0, {}, write_mixture),
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),
+    "gpt-oss": (Kind.Q8_0, {}, write_gpt_oss),
+    "gpt-oss kv-int8": (Kind.BF16, {"kv-int8": {}}, write_gpt_oss),
 }
 
 

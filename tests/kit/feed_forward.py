@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kit.mixtures import ROUTED_SCALE
+
 if TYPE_CHECKING:
     from kit.tiny_gguf import TinyModel
 
@@ -14,15 +16,20 @@ def expert_block(
     model: TinyModel, weights: dict[str, np.ndarray], name: str, x: np.ndarray
 ) -> np.ndarray:
     """What a mixture of experts gives, in float64."""
-    scores = x @ weights[f"{name}.gate.weight"].T
+    scores = x @ weights[f"{name}.gate.weight"].T + weights.get(f"{name}.gate.bias", 0)
     share = np.exp(scores - scores.max(-1, keepdims=True))
     share /= share.sum(-1, keepdims=True)
+    if model.architecture == "glm4moe":
+        share = 1 / (1 + np.exp(-scores))
     ranked = share + weights.get(f"{name}.gate_correction.bias", 0)
+    ranked = _of_groups(ranked, *model.groups)
     best = np.argsort(-ranked, -1, kind="stable")[..., : model.top]
     taken = np.zeros_like(share)
     np.put_along_axis(taken, best, np.take_along_axis(share, best, -1), -1)
     if model.architecture not in ("qwen2moe", "olmoe"):
         taken /= taken.sum(-1, keepdims=True)
+    if model.architecture == "glm4moe":
+        taken *= ROUTED_SCALE
     y = np.zeros_like(x)
     for e in range(model.experts):
         y += taken[..., e : e + 1] * feed_forward(model, weights, f"{name}.experts.{e}", x)
@@ -34,17 +41,32 @@ def expert_block(
     return y
 
 
+def _of_groups(ranked: np.ndarray, groups: int, top: int) -> np.ndarray:
+    """-inf for experts of other groups than those with the largest sums of their two best."""
+    grouped = ranked.reshape(*ranked.shape[:-1], groups, -1)
+    sums = np.sort(grouped, -1)[..., -2:].sum(-1)
+    least = np.sort(sums, -1)[..., -top, None]
+    return np.where((sums >= least)[..., None], grouped, -np.inf).reshape(ranked.shape)
+
+
 def feed_forward(
     model: TinyModel, weights: dict[str, np.ndarray], name: str, x: np.ndarray
 ) -> np.ndarray:
-    up = x @ weights[f"{name}.up_proj.weight"].T
-    if model.architecture == "arcee":
+    up = _product(weights, f"{name}.up_proj", x)
+    if model.architecture == "gpt-oss":
+        gate = np.minimum(_product(weights, f"{name}.gate_proj", x), 7)
+        hidden = gate / (1 + np.exp(-1.702 * gate)) * (np.clip(up, -7, 7) + 1)
+    elif model.architecture == "arcee":
         hidden = np.maximum(up, 0) ** 2
     else:
         gate = x @ weights[f"{name}.gate_proj.weight"].T
         gemma = model.architecture.startswith("gemma")
         hidden = (_gelu(gate) if gemma else gate / (1 + np.exp(-gate))) * up
-    return hidden @ weights[f"{name}.down_proj.weight"].T
+    return _product(weights, f"{name}.down_proj", hidden)
+
+
+def _product(weights: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
+    return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0)
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:

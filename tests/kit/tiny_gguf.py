@@ -12,7 +12,8 @@ from gguf.constants import GGMLQuantizationType as Type
 
 from kit.feed_forward import expert_block, feed_forward
 from kit.gguf_blocks import random_blocks
-from kit.mixtures import add_expert_keys, expert_widths
+from kit.mixtures import CORRECTED, add_expert_keys, expert_widths, gpt_oss_weights
+from kit.tiny_attention import attention, rms_norm, soft_cap, turns
 from tamiz_ops.formats import gguf_format
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -46,8 +47,9 @@ class TinyModel:
     soft_caps: tuple[float, float] = (0.0, 0.0)  # of scores and of logits; 0 for none
     experts: int = 0  # of each layer; a token takes `top`
     top: int = 2
+    groups: tuple[int, int] = (1, 1)  # of experts, and those that a token takes experts of
     expert_ffn: int = 32
-    shared_ffn: int = 64  # of qwen2moe and ernie4_5-moe
+    shared_ffn: int = 64  # of qwen2moe, ernie4_5-moe and glm4moe
     dense_layers: int = 0  # the first, without experts
     yarn: tuple[float, int] | None = None  # factor, original context
     long_factors: np.ndarray | None = None  # of rotary frequencies, short and long contexts alike
@@ -74,7 +76,7 @@ class TinyModel:
         return self.architecture in names or self.architecture.startswith("ernie")
 
     def window_of(self, layer: int) -> int:
-        every = {"gemma2": 2, "gemma3": 6}.get(self.architecture, 0)
+        every = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2}.get(self.architecture, 0)
         sees_all = every and layer % every == every - 1
         return 0 if sees_all else self.window
 
@@ -93,6 +95,7 @@ _NAMES = {
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
     "exp_probs_b": "mlp.gate_correction",
+    "attn_sinks": "self_attn.sinks",
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
     "attn_q_norm": "self_attn.q_norm",
@@ -121,7 +124,7 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
             weights[f"{name}.mlp.gate.weight"] = normal(model.experts, model.hidden, scale=0.5)
         if model.architecture == "qwen2moe":
             weights[f"{name}.mlp.shared_expert_gate.weight"] = normal(1, model.hidden)
-        if mixed and model.architecture == "ernie4_5-moe":
+        if mixed and model.architecture in CORRECTED:
             weights[f"{name}.mlp.gate_correction.bias"] = normal(model.experts, scale=0.3)
         for block, width in (expert_widths(model) if mixed else {"mlp": model.ffn}).items():
             if model.architecture != "arcee":
@@ -134,10 +137,11 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
         for norm in norms:
             weights[f"{name}.{norm}.weight"] = 1 + normal(model.hidden)
         for norm, width in (("q_norm", q), ("k_norm", kv)):
-            if model.architecture in ("qwen3", "qwen3moe", "gemma3"):
+            if model.architecture in ("qwen3", "qwen3moe", "gemma3", "glm4moe"):
                 weights[f"{name}.self_attn.{norm}.weight"] = 1 + normal(model.head_dim)
             elif model.architecture == "olmoe":
                 weights[f"{name}.self_attn.{norm}.weight"] = 1 + normal(width)
+        weights |= gpt_oss_weights(model, name, normal)
     weights["model.norm.weight"] = 1 + normal(model.hidden)
     if not tied:
         weights["lm_head.weight"] = normal(model.vocabulary, model.hidden)
@@ -159,8 +163,13 @@ def deinterleave(model: TinyModel, rows: np.ndarray) -> np.ndarray:
     return np.concatenate([low, high, rest], axis=1).reshape(rows.shape)
 
 
-def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> TinyModel:
-    """Writes the model; returns it with the weights that the file really holds."""
+def write(
+    path: Path, model: TinyModel, kind: Type = Type.F32, experts: Type | None = None, **metadata
+) -> TinyModel:
+    """Writes the model; returns it with the weights that the file really holds.
+
+    Matrices are of a `kind`, those of experts of another one where it is given.
+    """
     writer = gguf.GGUFWriter(path, model.architecture)
     writer.add_context_length(512)
     writer.add_block_count(model.layers)
@@ -225,10 +234,11 @@ def write(path: Path, model: TinyModel, kind: Type = Type.F32, **metadata) -> Ti
         held[name] = deinterleave(model, rows) if permuted else rows.reshape(held[name].shape)
     for name, source in gguf_experts(model).items():
         parts = [model.weights[name.format(e)] for e in range(model.experts)]
-        packed = [_stored(rows, kind) for rows in parts]
-        writer.add_tensor(source, np.stack(packed), raw_dtype=kind)
+        own = (experts or kind) if parts[0].ndim == 2 else Type.F32
+        packed = [_stored(rows, own) for rows in parts]
+        writer.add_tensor(source, np.stack(packed), raw_dtype=own)
         for e, rows in enumerate(packed):
-            held[name.format(e)] = gguf.dequantize(rows, kind).reshape(parts[e].shape)
+            held[name.format(e)] = gguf.dequantize(rows, own).reshape(parts[e].shape)
     if model.rope_freqs is not None:
         writer.add_tensor("rope_freqs.weight", model.rope_freqs)
     writer.write_header_to_file()
@@ -279,7 +289,8 @@ def gguf_names(model: TinyModel) -> dict[str, str]:
         "lm_head.weight": "output.weight",
     }
     norms = {"ffn_norm": "pre_feedforward_layernorm"} if model.norms_around else {}
-    norms |= {"post_attention_norm": "post_attention_layernorm"} if model.norms_around else {}
+    renamed = model.norms_around or model.architecture in ("gpt-oss", "glm4moe")
+    norms |= {"post_attention_norm": "post_attention_layernorm"} if renamed else {}
     norms |= {"post_ffw_norm": "post_feedforward_layernorm"} if model.norms_around else {}
     for layer in range(model.layers):
         for source, name in (_NAMES | norms).items():
@@ -301,12 +312,12 @@ def logits(
         name = f"model.layers.{layer}"
         near = tokens > tokens[:, None] - (model.window_of(layer) or len(tokens))
         seen = np.tril(near) & (mask[:, None, :] != 0)
-        turn = _turns(model, layer, positions)
+        turn = turns(model, layer, positions)
 
         def norm(part: str, values: np.ndarray, name: str = name) -> np.ndarray:
-            return _norm(model, values, weights[f"{name}.{part}_layernorm.weight"])
+            return rms_norm(model, values, weights[f"{name}.{part}_layernorm.weight"])
 
-        y = _attention(model, weights, f"{name}.self_attn", norm("input", x), seen, turn)
+        y = attention(model, weights, f"{name}.self_attn", norm("input", x), seen, turn)
         x = x + (norm("post_attention", y) if model.norms_around else y * model.factors[2])
         y = norm("pre_feedforward" if model.norms_around else "post_attention", x)
         mixed = model.experts > 0 and layer >= model.dense_layers
@@ -315,75 +326,16 @@ def logits(
         y = y * model.factors[2]
         x = x + (norm("post_feedforward", y) if model.norms_around else y)
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
-    logits = _norm(model, x, weights["model.norm.weight"]) @ head.T / model.factors[3]
-    return _soft_cap(logits, model.soft_caps[1])
-
-
-def _soft_cap(x: np.ndarray, cap: float) -> np.ndarray:
-    return cap * np.tanh(x / cap) if cap else x
-
-
-def _norm(model: TinyModel, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + model.epsilon) * weight
-
-
-def _turns(model: TinyModel, layer: int, positions: np.ndarray) -> np.ndarray:
-    """What rotary pairs of a layer are multiplied by, as complex numbers ``[B, S, R/2]``."""
-    half, length, base = model.rotary_dim // 2, 1.0, model.rope_base
-    if model.architecture == "smollm3" and layer % 4 == 3:
-        return np.ones((*positions.shape, half), complex)
-    if model.window_of(layer) and model.architecture == "gemma3":
-        return np.exp(1j * positions[..., None] * 1e4 ** (-np.arange(half) / half))
-    frequency = base ** (-np.arange(half) / half) / model.rope_factor
-    if model.rope_freqs is not None:
-        frequency = frequency / model.rope_freqs
-    if model.long_factors is not None:  # of a context of 512 tokens, 128 originally
-        frequency, length = frequency / model.long_factors, np.sqrt(1 + np.log(4) / np.log(128))
-    if model.yarn:
-        factor, context = model.yarn
-        pair = [half * np.log(context / (n * 2 * np.pi)) / np.log(base) for n in (32, 1)]
-        low, high = max(np.floor(pair[0]), 0), min(np.ceil(pair[1]), 2 * half - 1)
-        ramp = np.clip((np.arange(half) - low) / (high - low), 0, 1)
-        frequency = frequency / factor * ramp + frequency * (1 - ramp)
-        length = 0.1 * np.log(factor) + 1
-    return length * np.exp(1j * positions[..., None] * frequency)
-
-
-def _rotate(x: np.ndarray, turn: np.ndarray) -> np.ndarray:
-    """Rotates ``[B, S, D]`` as complex numbers."""
-    half = turn.shape[-1]
-    turned = (x[..., :half] + 1j * x[..., half : 2 * half]) * turn
-    return np.concatenate([turned.real, turned.imag, x[..., 2 * half :]], axis=-1)
-
-
-def _attention(model, weights, name, x, visible, turn) -> np.ndarray:
-    def project(part: str) -> np.ndarray:
-        bias = weights.get(f"{name}.{part}_proj.bias", 0)
-        y = x @ weights[f"{name}.{part}_proj.weight"].T + bias
-        if model.architecture == "olmoe" and f"{name}.{part}_norm.weight" in weights:
-            y = _norm(model, y, weights[f"{name}.{part}_norm.weight"])
-        y = y.reshape(*y.shape[:2], -1, model.head_dim)
-        if model.architecture != "olmoe" and f"{name}.{part}_norm.weight" in weights:
-            y = _norm(model, y, weights[f"{name}.{part}_norm.weight"])
-        return y
-
-    q, k, v = project("q"), project("k"), project("v")
-    out = np.zeros_like(q)
-    for head in range(model.heads):
-        kv_head = head // (model.heads // model.kv_heads)
-        scores = _rotate(q[:, :, head], turn) @ _rotate(k[:, :, kv_head], turn).swapaxes(1, 2)
-        scores = _soft_cap(scores * (model.factors[1] or model.head_dim**-0.5), model.soft_caps[0])
-        scores = np.where(visible, scores, -1e30)
-        share = np.exp(scores - scores.max(-1, keepdims=True))
-        out[:, :, head] = share / share.sum(-1, keepdims=True) @ v[:, :, kv_head]
-    return out.reshape(*x.shape[:2], -1) @ weights[f"{name}.o_proj.weight"].T
+    logits = rms_norm(model, x, weights["model.norm.weight"]) @ head.T / model.factors[3]
+    return soft_cap(logits, model.soft_caps[1])
 
 
 def gguf_experts(model: TinyModel) -> dict[str, str]:
     """Hugging Face's names of the weights of all experts, ``{}`` for each → the file's tensor."""
     each = "mlp.experts.{}"
     return {
-        f"model.layers.{layer}.{each}.{part}_proj.weight": f"blk.{layer}.ffn_{part}_exps.weight"
+        f"model.layers.{layer}.{each}.{part}_proj.{what}": f"blk.{layer}.ffn_{part}_exps.{what}"
         for layer in range(model.dense_layers, model.layers if model.experts else 0)
         for part in ("gate", "up", "down")
+        for what in ("weight", *(["bias"] if model.architecture == "gpt-oss" else []))
     }

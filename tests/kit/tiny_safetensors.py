@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
+from kit.mixtures import ROUTED_SCALE, gpt_oss_tensors
 from kit.tiny_gguf import TinyModel, interleave
 
 CLASSES = {
@@ -27,6 +28,8 @@ CLASSES = {
     "olmoe": "OlmoeForCausalLM",
     "granite": "GraniteForCausalLM",
     "granitemoe": "GraniteMoeForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
     "arcee": "ArceeForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "gemma": "GemmaForCausalLM",
@@ -34,7 +37,9 @@ CLASSES = {
     "gemma3_text": "Gemma3ForCausalLM",
 }
 CONTEXT = 512
-_CORRECTION = "moe_statics.e_score_correction_bias"
+_OWN_CORRECTION = "e_score_correction_bias"
+_CORRECTION = f"moe_statics.{_OWN_CORRECTION}"
+_FIRST_QUERY = "model.layers.0.self_attn.q_proj"
 
 
 def model_type(model: TinyModel) -> str:
@@ -44,7 +49,7 @@ def model_type(model: TinyModel) -> str:
     if model.architecture == "llama" and model.experts:
         return "mixtral"
     names = {"gemma3": "gemma3_text", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
-    names["ernie4_5-moe"] = "ernie4_5_moe"
+    names |= {"ernie4_5-moe": "ernie4_5_moe", "gpt-oss": "gpt_oss", "glm4moe": "glm4_moe"}
     return names.get(model.architecture, model.architecture)
 
 
@@ -79,8 +84,22 @@ def config(model: TinyModel) -> dict[str, Any]:
             "moe_layer_end_index": -1,
             "moe_layer_interval": 1,
         }
+    elif kind == "glm4_moe":
+        values |= {
+            "n_routed_experts": model.experts,
+            "num_experts_per_tok": model.top,
+            "moe_intermediate_size": model.expert_ffn,
+            "n_shared_experts": model.shared_ffn // model.expert_ffn,
+            "first_k_dense_replace": model.dense_layers,
+            "routed_scaling_factor": ROUTED_SCALE,
+            "norm_topk_prob": True,
+            "n_group": model.groups[0],
+            "topk_group": model.groups[1],
+            "use_qk_norm": True,
+            "attention_bias": f"{_FIRST_QUERY}.bias" in model.weights,
+        }
     elif model.experts:
-        local = kind in ("mixtral", "granitemoe")
+        local = kind in ("mixtral", "granitemoe", "gpt_oss")
         values["num_local_experts" if local else "num_experts"] = model.experts
         values["num_experts_per_tok"] = model.top
         own_width = kind in ("qwen2_moe", "qwen3_moe")
@@ -115,6 +134,8 @@ def config(model: TinyModel) -> dict[str, Any]:
             "factor": model.yarn[0],
             "original_max_position_embeddings": model.yarn[1],
         }
+        if kind == "gpt_oss":
+            values["rope_scaling"]["truncate"] = False
     if model.long_factors is not None:
         factors = model.long_factors.tolist()
         values["original_max_position_embeddings"] = 128
@@ -126,12 +147,15 @@ def config(model: TinyModel) -> dict[str, Any]:
     return values
 
 
-def tensors(model: TinyModel) -> dict[str, np.ndarray]:
-    """The weights as transformers stores them, float32."""
+def tensors(model: TinyModel, microscaled: bool = False) -> dict[str, np.ndarray]:
+    """The weights as transformers stores them, float32; those of experts of gpt-oss as MXFP4."""
     found, kind = {}, model_type(model)
     for name, value in model.weights.items():
         if model.architecture.startswith("gemma") and value.ndim == 1:
             value = value - np.float32(1)
+        if kind == "glm4_moe":
+            name = name.replace("shared_expert.", "shared_experts.")
+            name = name.replace("gate_correction.bias", f"gate.{_OWN_CORRECTION}")
         if kind.startswith("ernie"):
             name = name.replace("shared_expert.", "shared_experts.")
             if name.endswith("gate_correction.bias"):
@@ -148,6 +172,8 @@ def tensors(model: TinyModel) -> dict[str, np.ndarray]:
             ):
                 rows = [found.pop(f"{name}.{part}.weight") for part in parts]
                 found[f"{name}.{fused}.weight"] = np.concatenate(rows)
+    if kind == "gpt_oss":
+        return gpt_oss_tensors(model, found, microscaled)
     return dict(_expert_tensors(model, found))
 
 
@@ -187,14 +213,18 @@ def write(
     Args:
         folder: Made where it is not there.
         model: The model.
-        kind: F32, F16 or BF16, of matrices; vectors are F32.
+        kind: F32, F16 or BF16, of matrices; vectors are F32. MXFP4, of the experts of gpt-oss,
+            whose other matrices are BF16.
         shards: Files; several have an index.
         changes: Other values in ``config.json``.
     """
     folder.mkdir(exist_ok=True)
     values = {**config(model), **changes}
+    if microscaled := kind is Type.MXFP4:
+        kind, quantized = Type.BF16, {"quant_method": "mxfp4", "modules_to_not_convert": []}
+        values.setdefault("quantization_config", quantized)
     (folder / "config.json").write_text(json.dumps(values, indent=2))
-    found = list(tensors(model).items())
+    found = list(tensors(model, microscaled).items())
     if shards == 1:
         write_file(folder / "model.safetensors", dict(found), kind)
         return folder
@@ -215,12 +245,22 @@ def write_file(path: Path, values: dict[str, np.ndarray], kind: Type = Type.F32)
     data = b""
     for name, value in values.items():
         routes = name.endswith(
-            (".gate.weight", "router.layer.weight", "expert_gate.weight", _CORRECTION)
+            (
+                ".gate.weight",
+                "router.layer.weight",
+                "mlp.router.weight",
+                "_proj_bias",
+                "expert_gate.weight",
+                _CORRECTION,
+            )
         )
         stored = kind if value.ndim > 1 and not routes else Type.F32
-        content = gguf.quants.quantize(value, stored).tobytes()
+        if value.dtype == np.uint8:
+            dtype, content = "U8", value.tobytes()
+        else:
+            dtype, content = stored.name, gguf.quants.quantize(value, stored).tobytes()
         place = [len(data), len(data) + len(content)]
-        header[name] = {"dtype": stored.name, "shape": list(value.shape), "data_offsets": place}
+        header[name] = {"dtype": dtype, "shape": list(value.shape), "data_offsets": place}
         data += content
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
