@@ -14,6 +14,7 @@ weigh with 0 those that are not chosen. Products of experts may have biases.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def _chosen_only(
     if experts.groups > 1:
         attributes |= {"groups": experts.groups, "top_groups": experts.top_groups}
     outputs = [chosen, weights, *([] if share is None else [share])]
-    router = [x, of.weight(f"{name}/gate")]
+    router: list[ir.Value | None] = [x, of.weight(f"{name}/gate")]
     router += [_found(of, f"{name}/gate", part) for part in ("bias", "offset")]
     _add(of, "ExpertRouter", f"{name}/router", router, attributes, outputs)
 
@@ -208,7 +209,7 @@ def _add(
     of: GraphBuilder,
     op_type: str,
     name: str,
-    inputs: list[ir.Value | None],
+    inputs: Sequence[ir.Value | None],
     attributes: dict[str, Any],
     outputs: list[ir.Value],
 ) -> None:

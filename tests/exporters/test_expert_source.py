@@ -11,8 +11,11 @@ import pytest
 from gguf.constants import GGMLQuantizationType as Type
 
 from kit import tiny_gguf, tiny_safetensors
+from kit.arrays import relative_error
 from kit.mixtures import MIXTURES
 from tamiz.files.errors import TamizError
+from tamiz.runtime.model import Model
+from tamiz.survey.export import export
 from tamiz_exporters.expert_source import ExpertSource
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.hf_model import HfModel
@@ -61,6 +64,18 @@ def test_weights_are_those_of_the_gguf(tmp_path, kind) -> None:
                 else weight.tensor.stored()[weight.rows]
             )
             np.testing.assert_array_equal(rows, stored.stored())
+
+
+def test_logits_of_a_folder_in_mxfp4(tmp_path, plugins) -> None:
+    model = tiny_gguf.random_model(**MIXTURES["gpt-oss"])
+    held = tiny_gguf.write(tmp_path / "tiny.gguf", model, Type.BF16, Type.MXFP4)
+    source = tiny_safetensors.write(tmp_path / "hf", held, Type.MXFP4)
+    bundle = export(str(source), tmp_path / "dense", plugins)
+    assert bundle.manifest.weights == "stored"
+    ids = np.random.default_rng(1).integers(0, 250, (1, 33))
+    found = Model.load(bundle.path, threads=1).logits(ids)
+    expected = tiny_gguf.logits(held, ids, np.ones_like(ids), np.arange(33)[None])
+    assert relative_error(found, expected) < 2e-3  # inputs of 16 bits; see test_gguf_stored
 
 
 def test_blocks_are_read_as_transformers_reads_them() -> None:
