@@ -27,6 +27,10 @@ TAMIZ_ALWAYS_INLINE Ints4 half_dot_pairs(Ints4 sum, Ints4 a, Ints4 b) {
 TAMIZ_ALWAYS_INLINE Ints4 half_dot_quads(Ints4 sum, Ints4 a, Ints4 b) {
   return vusdotq_s32(sum, as<uint8x16_t>(a), as<int8x16_t>(b));
 }
+template <int Quad>
+TAMIZ_ALWAYS_INLINE Ints4 half_dot_quad(Ints4 sum, Ints4 a, Ints4 b) {
+  return vusdotq_laneq_s32(sum, as<uint8x16_t>(a), as<int8x16_t>(b), Quad);
+}
 /// [2, 2] += unsigned [2, 8] of a times the transpose of signed [2, 8] of b.
 TAMIZ_ALWAYS_INLINE Ints4 half_dot_eights(Ints4 sum, Ints4 a, Ints4 b) {
   return vusmmlaq_s32(sum, as<uint8x16_t>(a), as<int8x16_t>(b));
@@ -34,6 +38,10 @@ TAMIZ_ALWAYS_INLINE Ints4 half_dot_eights(Ints4 sum, Ints4 a, Ints4 b) {
 #elif defined(TAMIZ_DOT)
 TAMIZ_ALWAYS_INLINE Ints4 half_dot_quads(Ints4 sum, Ints4 a, Ints4 b) {
   return vdotq_s32(sum, as<int8x16_t>(a), as<int8x16_t>(b));
+}
+template <int Quad>
+TAMIZ_ALWAYS_INLINE Ints4 half_dot_quad(Ints4 sum, Ints4 a, Ints4 b) {
+  return vdotq_laneq_s32(sum, as<int8x16_t>(a), as<int8x16_t>(b), Quad);
 }
 #endif
 

@@ -124,6 +124,7 @@ TAMIZ_SHIFT(words_right, UWords8, >>)
 TAMIZ_SHIFT(words_left, UWords8, <<)
 TAMIZ_SHIFT(signed_words_right, Words8, >>)
 TAMIZ_SHIFT(ints_right, UInts4, >>)
+TAMIZ_SHIFT(bytes_right, UBytes16, >>)
 TAMIZ_SHIFT(ints_left, UInts4, <<)
 #undef TAMIZ_SHIFT
 
@@ -162,6 +163,12 @@ TAMIZ_INTS twice(const void* p) { return {read<Ints4>(p), read<Ints4>(p)}; }
 #if defined(TAMIZ_DOT)
 TAMIZ_INTS dot_quads(Ints sum, Ints a, Ints b) {
   return {half_dot_quads(sum.low, a.low, b.low), half_dot_quads(sum.high, a.high, b.high)};
+}
+template <int Quad>
+TAMIZ_INTS dot_quad(Ints sum, Ints a, Ints b) {
+  const Ints4 four = Quad < 4 ? b.low : b.high;
+  return {half_dot_quad<Quad % 4>(sum.low, a.low, four),
+          half_dot_quad<Quad % 4>(sum.high, a.high, four)};
 }
 TAMIZ_ALWAYS_INLINE void store_low_bytes(void* p, Ints x) {
   const Bytes16 bytes = TAMIZ_SHUFFLE(Bytes16, as<Bytes16>(x.low), as<Bytes16>(x.high), 0, 4, 8, 12,
@@ -206,9 +213,8 @@ TAMIZ_INTS wide_words(const uint8_t* p) {
   return {half_low_words(words, zero), half_high_words(words, zero)};
 }
 TAMIZ_INTS wide_bytes(const uint8_t* p) {
-  uint8_t bytes[16] = {};
-  memcpy(bytes, p, kLanes);
-  const Ints4 zero = {}, words = half_low_bytes(read<Ints4>(bytes), zero);
+  const ULongs2 bytes = {read<uint64_t>(p), 0};
+  const Ints4 zero = {}, words = half_low_bytes(as<Ints4>(bytes), zero);
   return {half_low_words(words, zero), half_high_words(words, zero)};
 }
 TAMIZ_VEC bytes_to_float(const int8_t* p) {

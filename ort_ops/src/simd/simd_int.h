@@ -4,7 +4,9 @@
 //   transpose(x)              lane j of x[i] becomes lane i of x[j]
 //   interleave_bytes(x)       of four rows of 4 kLanes bytes, those of kLanes places side by side:
 //                             byte r of lane l of x[i] becomes byte i kLanes + l of row r
+//   bytes_right<Bits>(x)      shifts every byte, as an unsigned one
 //   dot_quads(sum, a, b)      adds unsigned bytes of a times signed bytes of b, in fours
+//   dot_quad<Quad>(sum, a, b) .. of b the four of lane Quad, in every lane; only on ARM
 //   store_low_bytes(p, x)     stores the low byte of every lane
 //   pair_words(x, to)         stores 4 kLanes integers as words, of every four in the order
 //                             0, 2, 1, 3
@@ -37,6 +39,12 @@ namespace TAMIZ_TARGET {
 
 #if defined(TAMIZ_VECTORS)
 
+#if !defined(TAMIZ_HALVES)
+template <int Bits>
+TAMIZ_ALWAYS_INLINE Ints bytes_right(Ints x) {
+  return bits_and(words_right<Bits>(x), all_words((0xff >> Bits) * 0x0101));
+}
+#endif
 inline void pair_words(const Ints (&x)[4], int32_t* to) {
   store_ints(to, pack_words(x[0], x[1]));
   store_ints(to + kLanes, pack_words(x[2], x[3]));

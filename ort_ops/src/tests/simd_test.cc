@@ -205,6 +205,11 @@ void test_words() {
              (p.bytes[4 * i] & 0xffff) | p.bytes[4 * i + 2] * 65536, "even bytes as words");
   CHECK_INTS(signed_words_right<8>(load_ints(p.bytes)),
              (p.bytes[4 * i + 1] & 0xffff) | p.bytes[4 * i + 3] * 65536, "odd bytes as words");
+  const auto shifted = [&](int i) { return static_cast<uint8_t>(p.bytes[i]) >> 4; };
+  CHECK_INTS(bytes_right<4>(load_ints(p.bytes)),
+             shifted(4 * i) | shifted(4 * i + 1) << 8 | shifted(4 * i + 2) << 16 |
+                 shifted(4 * i + 3) << 24,
+             "bytes_right");
 #endif
 #if defined(TAMIZ_DOT) || defined(TAMIZ_SCALAR)
   uint8_t low[kBytes];
@@ -217,6 +222,12 @@ void test_words() {
              5 + u[4 * i] * v[4 * i] + u[4 * i + 1] * v[4 * i + 1] + u[4 * i + 2] * v[4 * i + 2] +
                  u[4 * i + 3] * v[4 * i + 3],
              "dot_quads");
+#endif
+#if defined(TAMIZ_DOT) && defined(TAMIZ_HALVES)
+  CHECK_INTS(
+      dot_quad<6>(all_ints(5), load_ints(u), load_ints(v)),
+      5 + u[4 * i] * v[24] + u[4 * i + 1] * v[25] + u[4 * i + 2] * v[26] + u[4 * i + 3] * v[27],
+      "dot_quad");
 #endif
   const Ints a = load_ints(p.ints), b = load_ints(q.ints);
   const auto of = [](int32_t x) { return static_cast<uint32_t>(x); };

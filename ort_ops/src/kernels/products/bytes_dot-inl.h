@@ -10,6 +10,7 @@
 
 #include "kernels/products/bytes.h"
 #include "kernels/products/bytes_panel-inl.h"
+#include "kernels/products/matmul_bytes-inl.h"
 #include "simd/target.h"
 
 #if defined(TAMIZ_DOT) && !defined(TAMIZ_AMX)
@@ -21,9 +22,6 @@ namespace TAMIZ_TARGET {
 struct Unit {
   explicit Unit(const MultiplyArgs&) {}
 };
-
-/// The compiler moves no load or store across: what it loads early, it has no registers for.
-inline void keep_order() { __asm__ volatile("" ::: "memory"); }
 
 /// What a part of a group of a block of rows adds apart from products: to the sums of quants, and
 /// to the outputs in units of the minima.

@@ -33,6 +33,9 @@ struct SplitRows {
 
 #if defined(TAMIZ_DOT)
 
+/// The compiler moves no load or store across: what it loads early, it has no registers for.
+TAMIZ_ALWAYS_INLINE void keep_order() { __asm__ volatile("" ::: "memory"); }
+
 /// Whether R rows are multiplied as bytes. On x86-64 words are as fast where rows share what is
 /// unpacked.
 template <class W, int R>
@@ -149,6 +152,51 @@ __attribute__((always_inline)) inline void sum_matrices(Ints (&sum)[R][T * kStri
 
 #endif
 
+#if defined(TAMIZ_HALVES)
+
+/// sum += the quads from `Quad` to `End` of a strip with those of x.
+template <int Quad, int End>
+TAMIZ_ALWAYS_INLINE Ints dot_each(Ints sum, const Ints (&w)[8], Ints x) {
+  if constexpr (Quad == End) {
+    return sum;
+  } else {
+    return dot_each<Quad + 1, End>(dot_quad<Quad>(sum, w[Quad], x), w, x);
+  }
+}
+
+/// sum[r][s] = the products of one part of a group, number `at` of the rows, whose quants are
+/// split. Strip by strip, so that what is unpacked stays in registers.
+template <class W, int R, int T, int Part>
+__attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[R][T * kStrips],
+                                                     const uint8_t* const (&group)[T],
+                                                     const QuantRows& x, int64_t at,
+                                                     const SplitRows<R>& bytes) {
+#if defined(TAMIZ_I8MM)
+  if constexpr (R > 1 || W::kPaired) return sum_matrices<W, R, T, Part>(sum, group, x, at, bytes);
+#endif
+  constexpr int kFirst = Part * 8 / W::kParts, kEnd = kFirst + 8 / W::kParts;
+  Ints start[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    start[r] = all_ints(kByteOffset<W> ? -kByteOffset<W> * quant_sum<W, Part>(x, at + r) : 0);
+  }
+#pragma GCC unroll 8
+  for (int s = 0; s < T * kStrips; ++s) {
+    Ints w[8];
+#pragma GCC unroll 8
+    for (int q = kFirst; q < kEnd; ++q) w[q] = quads_of<W>(group[s / kStrips], s % kStrips, q);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Ints high = dot_each<kFirst, kEnd>(all_ints(0), w, load_ints(bytes.high(r, 0)));
+      const Ints low = dot_each<kFirst, kEnd>(start[r], w, load_ints(bytes.low(r, 0)));
+      sum[r][s] = ints_plus(low, ints_left<8>(high));
+    }
+    keep_order();
+  }
+}
+
+#else
+
 /// high[r][s], low[r][s] += the products of the quads of inputs in vector v with both bytes.
 template <class W, int R, int S, int Quad = 0>
 __attribute__((always_inline)) inline void dot_bytes_of(Ints (&high)[R][S], Ints (&low)[R][S],
@@ -180,9 +228,6 @@ __attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[R][T * kStrips]
                                                      const SplitRows<R>& bytes) {
   constexpr int S = T * kStrips, kVectors = W::kVectors / W::kParts;
   Ints high[R][S];
-#if defined(TAMIZ_I8MM)
-  if constexpr (R > 1 || W::kPaired) return sum_matrices<W, R, T, Part>(sum, group, x, at, bytes);
-#endif
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     const Ints offset = all_ints(-kByteOffset<W> * quant_sum<W, Part>(x, at + r));
@@ -205,6 +250,8 @@ __attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[R][T * kStrips]
     for (int s = 0; s < S; ++s) sum[r][s] = ints_plus(sum[r][s], ints_left<8>(high[r][s]));
   }
 }
+
+#endif
 
 #else
 

@@ -68,7 +68,7 @@ struct Int4 : PlainGroups<group_bytes(4)> {
   }
   template <int Quad>
   static Ints bytes(Ints x) {
-    return bits_and(Quad == 0 ? x : words_right<4>(x), all_words(0x0f0f));
+    return Quad == 0 ? bits_and(x, all_words(0x0f0f)) : bytes_right<4>(x);
   }
   static Vec scales(const uint8_t* group, int strip) {
     return load_halves(group + 256 + 2 * kLanes * strip);

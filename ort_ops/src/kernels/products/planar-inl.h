@@ -48,6 +48,7 @@ __attribute__((always_inline)) inline Ints field(const uint8_t* plane, int v) {
   constexpr int kFields = 8 / Bits;
   constexpr int kMask = ((1 << Bits) - 1) << To;
   const Ints x = load_ints(plane + 64 * (v / kFields));
+  if (To == 0 && v % kFields == kFields - 1) return bytes_right<8 - Bits>(x);
   return bits_and(moved_right(x, v % kFields * Bits - To), all_words(kMask * 0x0101));
 }
 
