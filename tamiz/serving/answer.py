@@ -112,18 +112,19 @@ class Answer:
         for token in drawn:
             self.guesses.add(token)
         self.tokens += drawn
-        shown, stopped = "", False
+        texts, stopped = list[str](), False
         for token in drawn:
             piece = self._stream.push(token), self._controls.get(token, "")
             text, stopped = self._stop.push(*piece)
-            shown += text
+            texts.append(text)
             if stopped:
                 break
         logprobs: tuple[TokenLogprob, ...] = ()
         if self.job.top_logprobs is not None:
             logprobs = (token_logprob(logits, drawn[0], self.job.top_logprobs),)
-        if shown or logprobs:
-            self.job.deliver(Piece(shown, logprobs))
+        if any(texts) or logprobs:
+            count = len(self.tokens) - len(drawn) + len(texts)
+            self.job.deliver(Piece(tuple(texts), count, logprobs))
         if stopped:
             self._end("stop")
         elif self.job.matcher is not None and self.job.matcher.ended:
@@ -139,7 +140,7 @@ class Answer:
         rest, stopped = self._stop.push(self._stream.end())
         rest += "" if stopped else self._stop.end()
         if rest:
-            self.job.deliver(Piece(rest))
+            self.job.deliver(Piece((rest,), len(self.tokens)))
         self._end("stop" if stopped else reason)
 
     def _end(self, reason: str) -> None:

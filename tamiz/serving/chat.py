@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tamiz.files.errors import TamizError
@@ -16,9 +16,9 @@ from tamiz.serving.catalog import ServedDecoder
 from tamiz.serving.engine import Engine, OverloadedError
 from tamiz.serving.errors import ApiError, bad_request, overloaded
 from tamiz.serving.grammar import Matcher
-from tamiz.serving.parts import REASONING, Part, Parts
+from tamiz.serving.parts import REASONING, Part, Parts, joined
 from tamiz.serving.requests import End, Event, Failure, Job
-from tamiz.serving.tool_calls import Call, Tool
+from tamiz.serving.tool_calls import Call, ToolChoice
 
 GrammarKind = Literal["json_schema", "lark", "gbnf", "regex"]
 
@@ -52,15 +52,13 @@ class Turn:
 
     Attributes:
         prompt: Token ids.
-        tools: What the model may call.
-        must_call: Whether the answer has to be a call of one of `tools`.
+        tools: What the model may call, and whether it has to.
         several: Whether it may be more than one; a small model that has to call goes on calling.
         reasoning: Whether the prompt ends inside of reasoning.
     """
 
     prompt: list[int]
-    tools: tuple[Tool, ...] = ()
-    must_call: bool = False
+    tools: ToolChoice = field(default_factory=ToolChoice)
     several: bool = False
     reasoning: bool = False
 
@@ -83,8 +81,7 @@ class Delta:
 def read_turn(
     served: ServedDecoder,
     messages: list[dict[str, Any]],
-    tools: Sequence[Tool],
-    must_call: bool,
+    tools: ToolChoice,
     several: bool,
     variables: Mapping[str, Any],
 ) -> Turn:
@@ -93,8 +90,7 @@ def read_turn(
     Args:
         served: The model.
         messages: The conversation, oldest message first.
-        tools: What the model may call.
-        must_call: See `Turn`.
+        tools: See `Turn`.
         several: See `Turn`.
         variables: Variables of the template, such as ``enable_thinking``.
 
@@ -106,14 +102,14 @@ def read_turn(
             served.tokenizer,
             served.template,
             messages,
-            tools=[tool.described for tool in tools] or None,
+            tools=[tool.described for tool in tools.shown] or None,
             variables=variables,
         )
         ending = served.tokenizer.decode(prompt[-8:], special=True).rstrip()
     except TamizError as error:
         raise bad_request(str(error), "messages") from error
     reasoning = served.reasons and ending.endswith(REASONING[0])
-    return Turn(prompt, tuple(tools), must_call, several, reasoning)
+    return Turn(prompt, tools, several, reasoning)
 
 
 async def answer(served: ServedDecoder, turn: Turn, wish: Wish) -> AsyncIterator[Delta | End]:
@@ -122,18 +118,23 @@ async def answer(served: ServedDecoder, turn: Turn, wish: Wish) -> AsyncIterator
     Raises:
         ApiError: The request cannot be served, or fails on its way.
     """
-    parts = Parts(served.form, turn.tools, turn.reasoning)
-    calls = 0
+    parts = Parts(served.form, turn.tools.allowed, turn.reasoning)
+    calls = thoughts = 0
     async for event in events(served.engine, make_job(served, turn, wish)):
         if isinstance(event, Failure):
             raise ApiError(event.status, event.message)
         if isinstance(event, End):
             rest = parts.end()
             yield Delta(tuple(rest), tuple(parts.calls[calls:]))
-            yield event
+            thoughts = event.completion_tokens if parts.reasoning else thoughts
+            yield replace(event, reasoning_tokens=thoughts)
             return
-        found = parts.push(event.text)
-        yield Delta(tuple(found), tuple(parts.calls[calls:]), event.tokens)
+        found = list[Part]()
+        for count, text in enumerate(event.texts, event.count - len(event.texts) + 1):
+            thinking = parts.reasoning
+            found += parts.push(text)
+            thoughts = count if thinking or parts.reasoning else thoughts
+        yield Delta(joined(found), tuple(parts.calls[calls:]), event.tokens)
         calls = len(parts.calls)
 
 
@@ -167,15 +168,16 @@ def make_job(served: ServedDecoder, turn: Turn, wish: Wish) -> Job:
 
 def _matcher(served: ServedDecoder, turn: Turn, wish: Wish) -> Matcher | None:
     try:
-        if turn.must_call:
-            return served.grammars.lark(served.form.grammar(turn.tools, turn.several))
+        if turn.tools.required:
+            return served.grammars.lark(served.form.grammar(turn.tools.allowed, turn.several))
         if wish.grammar is None:
             return None
         kind, contents = wish.grammar
         matcher: Matcher = getattr(served.grammars, kind)(contents)
         return matcher
     except TamizError as error:
-        raise bad_request(str(error), "tools" if turn.must_call else "response_format") from error
+        param = "tools" if turn.tools.required else "response_format"
+        raise bad_request(str(error), param) from error
 
 
 async def events(engine: Engine, job: Job) -> AsyncIterator[Event]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 from tamiz.serving.splitter import Splitter
@@ -21,6 +22,12 @@ class Part:
 
     kind: Kind
     text: str
+
+
+def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Neighbours of one kind as one part."""
+    groups = groupby(parts, key=lambda part: part.kind)
+    return tuple(Part(kind, "".join(part.text for part in group)) for kind, group in groups)
 
 
 class Parts:
@@ -45,6 +52,11 @@ class Parts:
         self._call_tags = Splitter(begin or "\0", end or "\0")
         self._call = ""
         self._content = ""
+
+    @property
+    def reasoning(self) -> bool:
+        """Whether the text so far ends inside of reasoning."""
+        return self._thoughts.inside
 
     def push(self, text: str) -> list[Part]:
         """Adds text; returns the parts whose kind is certain."""

@@ -15,12 +15,19 @@ class Piece:
     """Text of an answer that has come.
 
     Attributes:
-        text: The text; may be empty while a character or a stop string is incomplete.
+        texts: The text of each token; empty while a character or a stop string is incomplete.
+        count: Tokens of the answer so far.
         tokens: The tokens that came with it, where logprobs are requested.
     """
 
-    text: str
+    texts: tuple[str, ...]
+    count: int
     tokens: tuple[TokenLogprob, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text of all tokens."""
+        return "".join(self.texts)
 
 
 @dataclass(frozen=True)
@@ -32,12 +39,14 @@ class End:
         prompt_tokens: Tokens of the prompt.
         cached_tokens: Those of them that were read before.
         completion_tokens: Tokens of the answer.
+        reasoning_tokens: Those of them that are reasoning.
     """
 
     reason: str
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True)

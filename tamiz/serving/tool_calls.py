@@ -32,6 +32,21 @@ class Tool:
 
 
 @dataclass(frozen=True)
+class ToolChoice:
+    """What a request says of tools.
+
+    Attributes:
+        shown: The tools that the prompt describes.
+        allowed: Those of them that the model may call.
+        required: Whether the answer has to be a call.
+    """
+
+    shown: tuple[Tool, ...] = ()
+    allowed: tuple[Tool, ...] = ()
+    required: bool = False
+
+
+@dataclass(frozen=True)
 class Call:
     """A call of a tool.
 

@@ -76,6 +76,14 @@ def test_a_bad_request_is_said_in_one_sentence(
     assert error["type"] == "invalid_request_error"
 
 
+def test_a_schema_may_stand_beside_json_object_as_in_llama_cpp(client: TestClient) -> None:
+    form = {"type": "json_object", "schema": {"enum": ["Rome", "Oslo"]}}
+    reply = client.post(CHAT, json={**ASK, "max_tokens": 20, "response_format": form})
+    assert reply.json()["choices"][0]["message"]["content"] in ('"Rome"', '"Oslo"')
+    form["schema"] = {"type": "hiccup"}
+    assert client.post(CHAT, json={**ASK, "response_format": form}).status_code == 400
+
+
 def test_unknown_fields_are_ignored_or_refused(tiny: Path, client: TestClient) -> None:
     assert client.post(CHAT, json={**ASK, "wrong": 1}).status_code == 200
     catalog = Catalog()

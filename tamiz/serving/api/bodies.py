@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tamiz.files.errors import TamizError
 from tamiz.runtime.sampling import Sampling
@@ -21,6 +21,14 @@ class Body(BaseModel):
     """A request; fields that it does not know are kept, to be reported."""
 
     model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, fields: Any) -> Any:
+        """A field that is null has its default, as in OpenAI's API."""
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if value is not None}
 
     @property
     def unknown(self) -> list[str]:

@@ -33,7 +33,7 @@ async def chat_completions(body: ChatBody, request: Request) -> Response:
     wishes = [state.complete(body.chat_wish(index), request) for index in range(body.n or 1)]
     follow = state.metrics.follow
     answers = merge([follow(answer(served, turn, wish)) for wish in wishes])
-    head = {"id": new_id("chatcmpl"), "created": now(), "model": served.name}
+    head = {"id": new_id("chatcmpl-"), "created": now(), "model": served.name}
     if body.stream:
         with_usage = bool(body.stream_options and body.stream_options.include_usage)
         return stream(await started(_chunks(served, head, answers, len(wishes), with_usage)))

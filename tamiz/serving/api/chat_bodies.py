@@ -12,7 +12,10 @@ from tamiz.serving.api.bodies import Body, Generation
 from tamiz.serving.catalog import ServedDecoder
 from tamiz.serving.chat import GrammarKind, Turn, Wish, read_turn
 from tamiz.serving.errors import bad_request
-from tamiz.serving.tool_calls import Tool, parse_tools
+from tamiz.serving.tool_calls import ToolChoice, parse_tools
+
+#: How much a model reasons; ``none`` switches reasoning off where its template can.
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
 class Message(Body):
@@ -39,11 +42,25 @@ class NamedTool(Body):
     function: NamedFunction
 
 
+class AllowedFunctions(Body):
+    """Some of the tools, and whether one of them has to be called."""
+
+    mode: Literal["auto", "required"] = "auto"
+    tools: list[NamedTool]
+
+
+class AllowedTools(Body):
+    """The tools that may be called."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedFunctions
+
+
 class JsonSchema(Body):
     """A JSON schema by name."""
 
     name: str = ""
-    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
     strict: bool | None = None
 
 
@@ -52,6 +69,7 @@ class ResponseFormat(Body):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
 class ChatBody(Generation):
@@ -64,8 +82,9 @@ class ChatBody(Generation):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     response_format: ResponseFormat | None = None
     tools: list[dict[str, Any]] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     def turn(self, served: ServedDecoder) -> Turn:
@@ -74,16 +93,23 @@ class ChatBody(Generation):
         Raises:
             ApiError: A message or a tool is malformed, or a tool is required that is not there.
         """
-        tools = choose_tools(self.tools, self.tool_choice)
-        must = bool(tools) and self.tool_choice not in (None, "auto", "none")
         return read_turn(
             served,
             [plain_message(message) for message in self.messages],
-            tools,
-            must,
+            self._tools(),
             self.parallel_tool_calls is True,
-            self.chat_template_kwargs or {},
+            {**effort_variables(self.reasoning_effort), **(self.chat_template_kwargs or {})},
         )
+
+    def _tools(self) -> ToolChoice:
+        choice = self.tool_choice
+        if isinstance(choice, NamedTool):
+            return choose_tools(self.tools, "required", [choice.function.name])
+        if isinstance(choice, AllowedTools):
+            allowed = choice.allowed_tools
+            names = [tool.function.name for tool in allowed.tools]
+            return choose_tools(self.tools, allowed.mode, names)
+        return choose_tools(self.tools, choice or "auto")
 
     def chat_wish(self, index: int = 0) -> Wish:
         """What the request says of an answer."""
@@ -100,26 +126,38 @@ class ChatBody(Generation):
 
 
 def choose_tools(
-    described: list[dict[str, Any]] | None, choice: str | NamedTool | None
-) -> list[Tool]:
-    """The tools that the model may call.
+    described: list[dict[str, Any]] | None, mode: str, names: list[str] | None = None
+) -> ToolChoice:
+    """The tools of a request.
+
+    Args:
+        described: All tools.
+        mode: ``none``, ``auto`` or ``required``.
+        names: The tools that may be called; None for all.
 
     Raises:
-        ApiError: One is malformed, or one that is required is missing.
+        ApiError: One is malformed, or one that is named or required is missing.
     """
     try:
         tools = parse_tools(described or [])
     except TamizError as error:
         raise bad_request(str(error), "tools") from error
-    if choice == "none":
-        return []
-    if isinstance(choice, NamedTool):
-        tools = [tool for tool in tools if tool.name == choice.function.name]
-        if not tools:
-            raise bad_request(f"tools has no function {choice.function.name}", "tool_choice")
-    if choice == "required" and not tools:
+    if mode == "none":
+        return ToolChoice()
+    missing = set(names or ()) - {tool.name for tool in tools}
+    if missing:
+        raise bad_request(f"tools has no function {min(missing)}", "tool_choice")
+    allowed = [tool for tool in tools if names is None or tool.name in names]
+    if mode == "required" and not allowed:
         raise bad_request("required, but there are no tools", "tool_choice")
-    return tools
+    return ToolChoice(tuple(tools), tuple(allowed), mode == "required")
+
+
+def effort_variables(effort: str | None) -> dict[str, Any]:
+    """Variables of chat templates that say how much to reason."""
+    if effort is None:
+        return {}
+    return {"reasoning_effort": effort, "enable_thinking": effort != "none"}
 
 
 def format_grammar(wanted: ResponseFormat | None) -> tuple[GrammarKind, Any] | None:
@@ -131,7 +169,7 @@ def format_grammar(wanted: ResponseFormat | None) -> tuple[GrammarKind, Any] | N
     if wanted is None or wanted.type == "text":
         return None
     if wanted.type == "json_object":
-        return "json_schema", {"type": "object"}
+        return "json_schema", wanted.schema_ or {"type": "object"}
     if wanted.json_schema is None or wanted.json_schema.schema_ is None:
         raise bad_request("json_schema.schema is missing", "response_format")
     return "json_schema", wanted.json_schema.schema_
@@ -155,10 +193,14 @@ def plain_message(message: Message) -> dict[str, Any]:
     return plain
 
 
+#: Parts of a message that are text, and the field that has it.
+_TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+
+
 def _text(part: dict[str, Any]) -> str:
-    text = part.get("text")
-    if part.get("type") not in ("text", "input_text", "output_text") or not isinstance(text, str):
-        kind = part.get("type")
+    kind = part.get("type")
+    text = part.get(_TEXTS.get(kind, "")) if isinstance(kind, str) else None
+    if not isinstance(text, str):
         raise bad_request(f"a part of the type {kind!r} is not supported, only text", "messages")
     return text
 

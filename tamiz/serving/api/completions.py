@@ -75,7 +75,7 @@ async def completions(body: CompletionBody, request: Request) -> Response:
             made = answer(served, Turn(prompt), state.complete(wish, request))
             answers.append(state.metrics.follow(made))
     head = {
-        "id": new_id("cmpl"),
+        "id": new_id("cmpl-"),
         "object": "text_completion",
         "created": now(),
         "model": served.name,

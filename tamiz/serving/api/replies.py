@@ -24,7 +24,7 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 
 def new_id(prefix: str) -> str:
     """An id that nobody can guess."""
-    return f"{prefix}-{secrets.token_hex(12)}"
+    return f"{prefix}{secrets.token_hex(12)}"
 
 
 def now() -> int:
@@ -40,6 +40,9 @@ def usage(ends: Sequence[End]) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": ends[0].cached_tokens},
+        "completion_tokens_details": {
+            "reasoning_tokens": sum(end.reasoning_tokens for end in ends)
+        },
     }
 
 

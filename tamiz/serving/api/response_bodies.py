@@ -8,18 +8,18 @@ from pydantic import Field
 
 from tamiz.serving.api.bodies import Body, Generation
 from tamiz.serving.api.chat_bodies import (
+    Effort,
     JsonSchema,
     Message,
-    NamedFunction,
-    NamedTool,
     ResponseFormat,
     choose_tools,
+    effort_variables,
     format_grammar,
     plain_message,
 )
 from tamiz.serving.chat import Wish
 from tamiz.serving.errors import bad_request
-from tamiz.serving.tool_calls import Tool
+from tamiz.serving.tool_calls import ToolChoice
 
 
 class TextFormat(Body):
@@ -27,14 +27,21 @@ class TextFormat(Body):
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str = ""
-    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
     strict: bool | None = None
+
+    def described(self) -> dict[str, Any]:
+        """The form as a response tells it."""
+        if self.type != "json_schema":
+            return {"type": self.type}
+        return self.model_dump(by_alias=True) | {"strict": self.strict is True}
 
 
 class Text(Body):
     """How an answer's text is written."""
 
-    format: TextFormat | None = None
+    format: TextFormat = Field(default_factory=lambda: TextFormat.model_validate({}))
 
 
 class NamedChoice(Body):
@@ -44,19 +51,39 @@ class NamedChoice(Body):
     name: str
 
 
+class AllowedChoice(Body):
+    """The functions that may be called."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["none", "auto", "required"] = "auto"
+    tools: list[NamedChoice]
+
+
+class Reasoning(Body):
+    """How much the model reasons."""
+
+    effort: Effort | None = None
+
+
 class ResponseBody(Generation):
     """A request of ``/v1/responses``."""
 
     input: str | list[dict[str, Any]]
     instructions: str | None = None
     previous_response_id: str | None = None
-    store: bool | None = True
+    store: bool = True
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    text: Text | None = None
+    include: tuple[str, ...] = ()
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    text: Text = Field(default_factory=Text)
     tools: list[dict[str, Any]] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | AllowedChoice = "auto"
     parallel_tool_calls: bool | None = None
+    reasoning: Reasoning | None = None
+    background: bool = False
     metadata: dict[str, Any] | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
 
     def messages(self) -> list[dict[str, Any]]:
         """The input as messages of a chat.
@@ -68,40 +95,61 @@ class ResponseBody(Generation):
             return [{"role": "user", "content": self.input}]
         messages: list[dict[str, Any]] = []
         for item in self.input:
-            message = plain_message(_message(item))
-            # Calls of one turn are items of their own here, and one message in a chat.
-            joined = messages and message.get("tool_calls") and messages[-1]["role"] == "assistant"
-            if joined:
-                messages[-1].setdefault("tool_calls", []).extend(message["tool_calls"])
-            else:
-                messages.append(message)
+            _append(messages, plain_message(_message(item)))
         return messages
 
-    def chosen_tools(self) -> list[Tool]:
-        """What the model may call."""
+    def chosen_tools(self) -> ToolChoice:
+        """The tools, and which the model may call."""
         described = []
         for tool in self.tools or []:
             function = {k: v for k, v in tool.items() if k not in ("type", "strict")}
             described.append({"type": tool.get("type"), "function": function})
-        choice: Any = self.tool_choice
+        choice = self.tool_choice
         if isinstance(choice, NamedChoice):
-            choice = NamedTool(function=NamedFunction(name=choice.name))
+            return choose_tools(described, "required", [choice.name])
+        if isinstance(choice, AllowedChoice):
+            return choose_tools(described, choice.mode, [tool.name for tool in choice.tools])
         return choose_tools(described, choice)
 
-    @property
-    def must_call(self) -> bool:
-        """Whether the answer has to be a call."""
-        return self.tool_choice not in (None, "auto", "none")
+    def variables(self) -> dict[str, Any]:
+        """Variables of the chat template."""
+        return effort_variables(self.reasoning.effort if self.reasoning else None)
 
     def response_wish(self) -> Wish:
-        """What the request says of an answer."""
+        """What the request says of an answer.
+
+        Raises:
+            ApiError: It is to be made in the background, or a value is out of its range.
+        """
+        if self.background:
+            raise bad_request("answers are not made in the background, try stream", "background")
         wish = self.wish()
         grammar = wish.grammar
-        if grammar is None and self.text and self.text.format:
+        if grammar is None:
             form = self.text.format
             schema = JsonSchema(name=form.name, schema=form.schema_) if form.schema_ else None
             grammar = format_grammar(ResponseFormat(type=form.type, json_schema=schema))
-        return Wish(wish.sampling, self.max_output_tokens, wish.stop, None, grammar)
+        with_logprobs = _LOGPROBS in self.include or self.top_logprobs
+        top = (self.top_logprobs or 0) if with_logprobs else None
+        return Wish(wish.sampling, self.max_output_tokens, wish.stop, top, grammar)
+
+
+#: What `include` has to name for logprobs.
+_LOGPROBS = "message.output_text.logprobs"
+
+
+def _append(messages: list[dict[str, Any]], message: dict[str, Any]) -> None:
+    """Adds the message of an item: the reasoning, text and calls of one turn are one message."""
+    last: dict[str, Any] = messages[-1] if messages else {"role": "none"}
+    thought = "reasoning_content" in last and not last["content"] and "tool_calls" not in last
+    if last["role"] != "assistant" or message["role"] != "assistant":
+        messages.append(message)
+    elif message.get("tool_calls"):
+        last.setdefault("tool_calls", []).extend(message["tool_calls"])
+    elif thought:
+        last["content"] = message["content"]
+    else:
+        messages.append(message)
 
 
 def _message(item: dict[str, Any]) -> Message:
@@ -110,7 +158,7 @@ def _message(item: dict[str, Any]) -> Message:
     Raises:
         ApiError: It is malformed or of an unknown kind.
     """
-    kind = item.get("type", "message")
+    kind = item.get("type") or "message"
     try:
         if kind == "message":
             return Message.model_validate({"role": item["role"], "content": item["content"]})
@@ -121,7 +169,9 @@ def _message(item: dict[str, Any]) -> Message:
         if kind == "function_call_output":
             return Message(role="tool", tool_call_id=item["call_id"], content=item["output"])
         if kind == "reasoning":
-            return Message(role="assistant", content="")
-    except (KeyError, ValueError) as error:
+            parts = item.get("content") or item["summary"]
+            thoughts = "".join(part["text"] for part in parts)
+            return Message(role="assistant", content="", reasoning_content=thoughts)
+    except (KeyError, TypeError, ValueError) as error:
         raise bad_request(f"an item of the type {kind} is malformed: {error}", "input") from error
     raise bad_request(f"an item of the type {kind!r} is not supported", "input")
