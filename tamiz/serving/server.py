@@ -14,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from tamiz.serving.api.served import State
+from tamiz.system.open_files import raise_open_files
 
 #: Bytes of the headers of a request; connections at once; seconds that an idle one stays open.
 _HEADERS, _CONNECTIONS, _IDLE = 32 << 10, 4096, 30
@@ -83,6 +84,7 @@ def run(server: uvicorn.Server, state: State, load: Callable[[], None], drain: f
             failed.append(error)
             server.should_exit = True
 
+    raise_open_files()
     thread = threading.Thread(target=loading, name="tamiz-load", daemon=True)
     thread.start()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import re
 import resource
@@ -47,10 +48,10 @@ def test_clients_that_misbehave_change_no_answer(url: str) -> None:
 class Process:
     """`tamiz serve` in a process of its own."""
 
-    def __init__(self, bundle: Path, *flags: str, limit: int | None = None) -> None:
+    def __init__(self, bundle: Path, *flags: str, limits: dict[int, int]) -> None:
         def bounded() -> None:
-            if limit is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            for kind, limit in limits.items():
+                resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
 
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tamiz", "serve", f"tiny={bundle}", "--port=0", *flags],
@@ -89,8 +90,8 @@ Start = Callable[..., Process]
 def start(tiny: Path) -> Iterator[Start]:
     made: list[Process] = []
 
-    def begin(*flags: str, limit: int | None = None) -> Process:
-        made.append(Process(tiny, *flags, limit=limit))
+    def begin(*flags: str, limits: dict[int, int] | None = None) -> Process:
+        made.append(Process(tiny, *flags, limits=limits or {}))
         return made[-1]
 
     yield begin
@@ -133,12 +134,24 @@ def test_a_killed_server_leaves_a_cache_that_is_right(start: Start, tmp_path: Pa
 
 def test_a_full_disk_switches_the_cache_off(start: Start, tmp_path: Path) -> None:
     # No file may be longer than a page of the log: writing one fails as on a full disk.
-    server = start(f"--cache-dir={tmp_path / 'cache'}", limit=4096)
+    server = start(f"--cache-dir={tmp_path / 'cache'}", limits={resource.RLIMIT_FSIZE: 4096})
     expected = text(server.ask())
     assert text(server.ask()) == expected
     log = server.end(signal.SIGTERM)
     assert "pages are not written any more" in log
     assert not list((tmp_path / "cache").rglob("*.page"))
+
+
+def test_connections_are_bounded_by_the_system_alone(start: Start) -> None:
+    server = start(limits={resource.RLIMIT_NOFILE: 100})
+    address = server.url.removeprefix("http://")
+    opened = [http.client.HTTPConnection(address, timeout=60) for _ in range(200)]
+    for connection in opened:
+        connection.request("GET", "/health")
+        assert connection.getresponse().read() == b'{"status":"ok"}'
+    assert text(server.ask())
+    for connection in opened:
+        connection.close()
 
 
 def test_sigterm_lets_answers_end(start: Start) -> None:
