@@ -96,9 +96,11 @@ async def _api_error(_: Request, error: Exception) -> Response:
     return error_reply(error)
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
+    first, kind = error.errors()[0], request.headers.get("content-type", "missing")
+    if first["loc"] == ("body",) and "json" not in kind:
+        return error_reply(bad_request(f"Content-Type is {kind}, expected application/json"))
     if first["type"] == "json_invalid":
         return error_reply(bad_request(f"the body is no JSON: {first['ctx']['error']}"))
     place = ".".join(str(part) for part in first["loc"] if part != "body")

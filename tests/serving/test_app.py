@@ -55,6 +55,7 @@ def test_a_large_body_is_refused(chunked: bool) -> None:
     ("body", "message"),
     [
         (b"{", "the body is no JSON"),
+        (b"", "body: Field required"),
         (b"[]", "body"),
         (b'{"messages": []}', "messages: List should have at least 1 item"),
         (b'{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "'image_url'"),
@@ -74,6 +75,16 @@ def test_a_bad_request_is_said_in_one_sentence(
     error = reply.json()["error"]
     assert message in error["message"]
     assert error["type"] == "invalid_request_error"
+
+
+def test_a_body_of_another_type_is_named(client: TestClient) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    for content, kind in ((b"{}", headers), (b"{}", {})):
+        reply = client.post(CHAT, content=content, headers=kind)
+        assert reply.status_code == 400
+        found = kind.get("Content-Type", "missing")
+        message = f"Content-Type is {found}, expected application/json"
+        assert reply.json()["error"]["message"] == message
 
 
 def test_a_schema_may_stand_beside_json_object_as_in_llama_cpp(client: TestClient) -> None:
