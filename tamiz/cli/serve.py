@@ -116,11 +116,11 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
         raise TamizError(
             f"tamiz serve needs {error.name}; try: pip install 'tamiz[serve]'"
         ) from error
-    _serve(_names(sources), **options)
+    _serve(sources, **options)
 
 
 def _serve(
-    named: dict[str, str],
+    sources: tuple[str, ...],
     *,
     host: str,
     port: int,
@@ -146,11 +146,12 @@ def _serve(
     from tamiz.serving.app import make_app
     from tamiz.serving.catalog import Catalog, load
     from tamiz.serving.engine import Limits
-    from tamiz.serving.prepare import bundle_of
+    from tamiz.serving.prepare import bundle_of, names_of_sources, read_keys
     from tamiz.serving.server import Address, logging_as, make_server, run
     from tamiz.serving.settings import Settings
 
-    allowed = (*keys, *_read_keys(api_key_file))
+    named = names_of_sources(sources)
+    allowed = (*keys, *(read_keys(api_key_file) if api_key_file else ()))
     settings = Settings(allowed, strict, cache_scope, seconds=timeout)
     state = State(Catalog(), settings, ready=False)
     files = None if cache_dir is None else FilesOfPages(cache_dir, cache_mb * 1_000_000)
@@ -170,28 +171,3 @@ def _serve(
 
 def _say_address(url: str) -> None:
     click.echo(f"serving at {url}", err=True)
-
-
-def _names(sources: tuple[str, ...]) -> dict[str, str]:
-    """The sources by the names of their models."""
-    named: dict[str, str] = {}
-    for source in sources:
-        name, given, path = source.partition("=")
-        if not given or "/" in name:
-            path = source
-            name = Path(source).resolve().stem if source.endswith(".gguf") else Path(source).name
-        if name in named:
-            raise click.UsageError(f"two models are named {name}; try NAME={path}")
-        if not Path(path).exists():
-            raise TamizError(f"{path}: no such file or folder, expected a bundle or a model")
-        named[name] = path
-    return named
-
-
-def _read_keys(path: Path | None) -> list[str]:
-    if path is None:
-        return []
-    keys = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
-    if not keys:
-        raise TamizError(f"{path}: has no keys, expected one on each line")
-    return keys
