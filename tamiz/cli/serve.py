@@ -159,15 +159,11 @@ def _serve(
 
     def load_all() -> None:
         for name, source in named.items():
-            bundle = bundle_of(source, lambda what: click.echo(what, err=True), precise)
+            bundle = bundle_of(source, log.info, precise)
             state.catalog.add(load(str(bundle), name, threads, limits))
-            click.echo(f"{name}: ready", err=True)
+            log.info("%s: ready", name)
 
-    with logging_as(log_format):
+    with logging_as(log_format) as log:
         app, address = make_app(state), Address(host, port, uds)
-        server = make_server(app, address, drain, _say_address)
+        server = make_server(app, address, drain, lambda url: log.info("serving at %s", url))
         run(server, state, load_all, drain)
-
-
-def _say_address(url: str) -> None:
-    click.echo(f"serving at {url}", err=True)

@@ -117,8 +117,12 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def logging_as(form: str) -> Iterator[None]:
-    """Writes the log to stderr, as lines or as JSON; neither holds text of prompts or answers."""
+def logging_as(form: str) -> Iterator[logging.Logger]:
+    """Writes the log to stderr, as lines or as JSON; neither holds text of prompts or answers.
+
+    Yields:
+        The server's own logger.
+    """
     handler = logging.StreamHandler()
     if form == "json":
         handler.setFormatter(_JsonLines())
@@ -127,8 +131,10 @@ def logging_as(form: str) -> Iterator[None]:
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
+    log = logging.getLogger("tamiz.serving")
+    log.setLevel(logging.INFO)
     try:
-        yield
+        yield log
     finally:
         root.removeHandler(handler)
 
