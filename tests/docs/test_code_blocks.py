@@ -55,6 +55,7 @@ NOT_RUN = {
     ("from-onnx.md", "needs a model"),
     ("quickstart.md", "compiles the native library"),
     ("read-a-report.md", "exits with code 1, as the bundles differ"),
+    ("serve-in-production.md", "measures the machine"),
     ("serve.md", "needs a server; tests/serving/test_openai_client.py has one"),
     ("serve.md", "runs until it is stopped"),
     ("write-a-technique.md", "a part of plugins/tamiz_window_attention/plugin.py"),

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 from fastapi.testclient import TestClient
 
 from kit.equal_runs import MODELS, build_model
-from kit.patience import PATIENCE
+from kit.served import served
 from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 from tamiz.serving.api.served import State
 from tamiz.serving.app import make_app
 from tamiz.serving.catalog import Catalog, ServedDecoder
 from tamiz.serving.engine import Limits
-from tamiz.serving.server import Address, make_server, run
 from tamiz.serving.settings import Settings
 
 
@@ -49,24 +44,5 @@ def client(tiny: Path) -> Iterator[TestClient]:
 @pytest.fixture(scope="session")
 def url(tiny: Path) -> Iterator[str]:
     """Address of a server in a thread, for clients that speak HTTP."""
-    catalog = Catalog()
-    state = State(catalog, Settings(), ready=False)
-    addresses: queue.Queue[str] = queue.Queue()
-    started: list[uvicorn.Server] = []
-
-    def load() -> None:
-        catalog.add(ServedDecoder.start("tiny", Model.load(tiny, 2), Limits(4096)))
-
-    def serve() -> None:
-        server = make_server(make_app(state), Address(port=0), 1.0, addresses.put)
-        started.append(server)
-        run(server, state, load, 1.0)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    address = addresses.get(timeout=PATIENCE)
-    while not state.ready:
-        time.sleep(0.01)
-    yield address
-    started[0].should_exit = True
-    thread.join(PATIENCE)
+    with served({"tiny": tiny}) as address:
+        yield address
