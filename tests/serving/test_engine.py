@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -70,6 +72,19 @@ def submit(
     waiting = Waiting()
     engine.submit(Job(prompt, sampling, count, waiting.events.put, top_logprobs=2, **more))  # type: ignore[arg-type]
     return waiting
+
+
+@contextlib.contextmanager
+def held(engine: Engine) -> Iterator[None]:
+    """The engine waits until the block ends, so that what is submitted in it runs together."""
+    go = threading.Event()
+
+    def wait(event: Event) -> None:
+        go.wait(PATIENCE)
+
+    engine.submit(Job(PROMPTS[0], GREEDY, 1, wait))
+    yield
+    go.set()
 
 
 def idle(engine: Engine) -> bool:
@@ -147,7 +162,8 @@ def test_logprobs_are_those_of_the_logits(make: Make, model: Model) -> None:
 
 def test_short_memory_makes_answers_wait_but_does_not_change_them(make: Make, model: Model) -> None:
     engine = make(512)
-    waiting = [submit(engine, prompt, DRAWN, 150) for prompt in PROMPTS]
+    with held(engine):
+        waiting = [submit(engine, prompt, DRAWN, 150) for prompt in PROMPTS]
     for prompt, one in zip(PROMPTS, waiting, strict=True):
         tokens, _, end = one.result()
         assert [t.token for t in tokens] == list(model.generate(prompt, DRAWN, 150))
