@@ -1,22 +1,26 @@
 """Whether a server under load and faults gives right answers only, and loses nothing.
 
+    python -m benchmarks serving-load model.gguf --minutes 2
     python -m benchmarks serving-load --url http://127.0.0.1:8080 --minutes 20 [--pid PID]
 
-Each of some answers is asked for alone first. Then clients ask for them at random for some minutes,
-and misbehave: they leave in mid-answer, read slowly, send garbage, stop in mid-body. Other
-connections stay open and ask for the server's health now and then. At the end the server is idle.
-It must show:
+The first form starts a server of its own. Each of some answers is asked for alone first. Then
+clients ask for them at random for some minutes, and misbehave: they leave in mid-answer, read
+slowly, send garbage, stop in mid-body. Other connections stay open and ask for the server's health
+now and then. At the end the server is idle. The exit code is 1 unless
 
 - ``wrong``: no answer differs from the one that was given alone;
-- ``statuses``: no 5xx but 503;
-- ``lost_tokens``: all pages of the cache are free again;
-- ``memory_mb``: of the process after the first quarter of the time, at most, and at the end.
+- ``bad_statuses``: no reply has a status of 500 or more, but 503;
+- ``lost_tokens``, ``left_running``: all pages of the cache are free again, and nothing runs;
+- ``memory_mb``: of the process after a quarter of the time, at most, and at the end, which is at
+  most 5 % and 20 MB more than the first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -28,7 +32,10 @@ from urllib.parse import urlsplit
 import click
 
 from benchmarks.common import record
+from benchmarks.serving.own_server import own_server
+from benchmarks.serving.server_state import settle, watch
 from benchmarks.serving.serving_speed import SCHEMA, words
+from tamiz.system.open_files import raise_open_files
 
 if TYPE_CHECKING:
     import httpx
@@ -113,7 +120,7 @@ class Load:
         await asyncio.gather(*jobs)
 
     async def _client_until(self, end: float) -> None:
-        acts: list[Callable[[], Awaitable[None]]] = [self._ask, self._ask, self._stream]
+        acts: list[Callable[[], Awaitable[None]]] = [self._ask, self._respond, self._stream]
         acts += [self._leave, self._read_slowly, self._send_garbage, self._stop_in_body]
         while time.monotonic() < end:
             act = self._random.choice(acts)
@@ -142,6 +149,26 @@ class Load:
         reply = await self._client.post(CHAT, json=case)
         if self._count(reply.status_code):
             self._check(number, _text(reply.json()))
+        else:
+            await asyncio.sleep(0.2)
+
+    async def _respond(self) -> None:
+        """The same answer from the newer API."""
+        number, case = self._draw()
+        (message,) = case["messages"]
+        form = case.get("response_format", {}).get("json_schema")
+        body = {
+            "input": message["content"],
+            "max_output_tokens": case["max_tokens"],
+            "temperature": case["temperature"],
+            "seed": case["seed"],
+            "store": False,
+            "text": {"format": {"type": "json_schema", **form} if form else {"type": "text"}},
+        }
+        reply = await self._client.post("/v1/responses", json=body)
+        if self._count(reply.status_code):
+            (item,) = reply.json()["output"]
+            self._check(number, item["content"][0]["text"])
         else:
             await asyncio.sleep(0.2)
 
@@ -237,39 +264,15 @@ def _text(reply: dict[str, Any]) -> str:
     return reply["choices"][0]["message"]["content"] or ""
 
 
-async def gauges(client: httpx.AsyncClient) -> dict[str, float]:
-    """The gauges of the server's first engine."""
-    lines = (await client.get("/metrics")).text.splitlines()
-    found: dict[str, float] = {}
-    for line in lines:
-        if line.startswith("tamiz_engine_"):
-            name, value = line.removeprefix("tamiz_engine_").split()
-            found.setdefault(name.partition("{")[0], float(value))
-    return found
-
-
-async def settle(client: httpx.AsyncClient) -> dict[str, float]:
-    """The gauges as soon as nothing runs and nothing waits, or as they are after a minute."""
-    end = time.monotonic() + 60
-    while True:
-        found = await gauges(client)
-        busy = found["running"] + found["waiting"]
-        if not busy or time.monotonic() > end:
-            return found
-        await asyncio.sleep(0.1)
-
-
-async def _watch(pid: int, readings: list[float]) -> None:
-    import psutil
-
-    process = psutil.Process(pid)
-    while True:
-        readings.append(process.memory_info().rss / 1e6)
-        await asyncio.sleep(2)
-
-
 async def measure(
-    url: str, clients: int, idle: int, seconds: float, tokens: int, pid: int | None, key: str
+    url: str,
+    clients: int,
+    idle: int,
+    seconds: float,
+    tokens: int,
+    longest: int,
+    pid: int | None,
+    key: str,
 ) -> dict[str, Any]:
     """Loads a server for so long; the results by name."""
     import httpx
@@ -280,10 +283,10 @@ async def measure(
     async with httpx.AsyncClient(
         base_url=url, limits=limits, timeout=600, headers=headers
     ) as client:
-        load = Load(client, url, tokens)
+        load = Load(client, url, tokens, longest)
         await load.learn()
         free = (await settle(client))["free_tokens"]
-        watching = asyncio.create_task(_watch(pid, readings)) if pid is not None else None
+        watching = asyncio.create_task(watch(pid, readings)) if pid is not None else None
         await load.run(clients, idle, seconds)
         after = await settle(client)
         if watching is not None:
@@ -304,35 +307,66 @@ async def measure(
     }
 
 
+def faults(results: dict[str, Any]) -> list[str]:
+    """What a server has not shown, a sentence each."""
+    found = [
+        f"{name} is {results[name]}, expected 0"
+        for name in ("wrong", "bad_statuses", "lost_tokens", "left_running")
+        if results[name]
+    ]
+    if not results["answers"]:
+        found.append("answers is 0, expected some: give it more minutes")
+    if results["memory_mb"]:
+        first, _, last = results["memory_mb"]
+        if last > 1.05 * first + 20:
+            found.append(f"memory_mb grew from {first} to {last}, expected at most 5 % + 20 MB")
+    return found
+
+
 @click.command()
-@click.option("--url", default="http://127.0.0.1:8080", show_default=True)
+@click.argument("source", required=False)
+@click.option("--url", default="http://127.0.0.1:8080", show_default=True, help="Without SOURCE.")
 @click.option("--minutes", default=20.0, show_default=True, help="How long to load the server.")
 @click.option("--clients", default=64, show_default=True, help="Clients that ask and misbehave.")
 @click.option("--idle", default=1000, show_default=True, help="Connections that stay open.")
 @click.option("--tokens", default=48, show_default=True, help="Most tokens of an answer.")
+@click.option(
+    "--words", "longest", default=120, show_default=True, help="Words of the longest prompts."
+)
 @click.option("--pid", type=int, help="Process of the server, whose memory is watched.")
 @click.option("--api-key", default="none", help="Key of the server.")
 @click.option("--server", default="tamiz", show_default=True, help="Name and version to record.")
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
 def main(
+    source: str | None,
     url: str,
     minutes: float,
     clients: int,
     idle: int,
     tokens: int,
+    longest: int,
     pid: int | None,
     api_key: str,
     server: str,
     output: Path | None,
 ) -> None:
     """Load a server with clients that misbehave, and compare its answers with those alone."""
-    seconds = 60 * minutes
-    results = asyncio.run(measure(url, clients, idle, seconds, tokens, pid, api_key))
+    raise_open_files()
+    with contextlib.ExitStack() as stack:
+        if source is not None:
+            own = stack.enter_context(own_server(source))
+            url, pid = own.url, own.pid
+        seconds = 60 * minutes
+        results = asyncio.run(measure(url, clients, idle, seconds, tokens, longest, pid, api_key))
     for name, value in results.items():
         print(f"{name:14} {value}")
+    found = faults(results)
     if output is not None:
         settings = {"minutes": minutes, "clients": clients, "idle": idle, "server": server}
         record.write(output, "serving-load", results, settings=settings)
+    for fault in found:
+        print(f"FAULT: {fault}")
+    sys.exit(1 if found else 0)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.serving.serving_load import Load, settle
+from benchmarks.serving.server_state import settle
+from benchmarks.serving.serving_load import Load
 
 pytestmark = pytest.mark.slow
 
