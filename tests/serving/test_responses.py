@@ -124,6 +124,8 @@ def test_logprobs_are_those_of_the_chat_api(client: TestClient) -> None:
 @pytest.mark.parametrize("route", [ROUTE, "/v1/chat/completions"])
 def test_only_allowed_tools_are_called_but_all_are_shown(client: TestClient, route: str) -> None:
     chat = route != ROUTE
+    one: dict[str, Any]
+    choice: dict[str, Any]
     if chat:
         one = {"type": "function", "function": {"name": "second"}}
         choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [one]}}
