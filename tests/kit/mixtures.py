@@ -57,6 +57,16 @@ def expert_widths(model: TinyModel) -> dict[str, int]:
     return widths
 
 
+def gguf_experts(model: TinyModel) -> dict[str, str]:
+    """Hugging Face's names of the weights of all experts, ``{}`` for each → the file's tensor."""
+    each = "mlp.experts.{}"
+    return {
+        f"model.layers.{layer}.{each}.{part}_proj.weight": f"blk.{layer}.ffn_{part}_exps.weight"
+        for layer in range(model.dense_layers, model.layers if model.experts else 0)
+        for part in ("gate", "up", "down")
+    }
+
+
 def add_expert_keys(writer: gguf.GGUFWriter, model: TinyModel) -> None:
     """Writes the widths of feed-forward blocks, and what GGUF says of experts."""
     own_width = model.architecture in _OWN_WIDTH
