@@ -127,6 +127,22 @@ HUGGING_FACE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"bos_token_id": 1, "pad_token_id": 0, "moe_layer_end_index": 1},
     ),
     "granite": ({"architecture": "granite"}, {}),
+    "lfm2": ({"architecture": "lfm2", "layers": 4}, {}),
+    "lfm2, 4 taps and a head": (
+        {"architecture": "lfm2", "layers": 4, "taps": 4, "tied": False},
+        {},
+    ),
+    "lfm2 in the names of its first files": (
+        {"architecture": "lfm2", "layers": 4, "ffn": 96},
+        {
+            "layer_types": None,
+            "full_attn_idxs": [2, 3],
+            "block_ff_dim": 130,
+            "block_auto_adjust_ff_dim": True,
+            "block_multiple_of": 32,
+            "tie_embedding": True,
+        },
+    ),
     "arcee": ({"architecture": "arcee"}, {}),
     "arcee with another activation": ({"architecture": "arcee"}, {"hidden_act": "gelu"}),
     "gemma with another activation": (
